@@ -1,0 +1,1 @@
+//! Config, assembly, subcommands

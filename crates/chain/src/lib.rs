@@ -1,0 +1,1 @@
+//! Heads, lag and the agreed view of one chain

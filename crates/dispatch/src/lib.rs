@@ -1,0 +1,1 @@
+//! Runs a plan: attempts, failover, deadlines

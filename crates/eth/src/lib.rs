@@ -1,0 +1,1 @@
+//! Chain words and the method table

@@ -1,0 +1,1 @@
+//! JSON-RPC as bytes: calls, batches, replies and the envelope scanner

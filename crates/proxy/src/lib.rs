@@ -1,0 +1,1 @@
+//! The journey of a request: parse, understand, plan, dispatch, answer

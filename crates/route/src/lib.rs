@@ -1,0 +1,1 @@
+//! Plans which upstreams to try, in which order; pure

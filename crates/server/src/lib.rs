@@ -1,0 +1,1 @@
+//! HTTP listeners: framing, limits, compression, drain, and the admin listener

@@ -1,0 +1,1 @@
+//! Simulated chains and upstreams: for tests, and for the demo

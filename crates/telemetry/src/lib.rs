@@ -1,0 +1,1 @@
+//! Metric families, log set-up, secret URLs and the wall clock

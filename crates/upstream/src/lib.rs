@@ -1,0 +1,1 @@
+//! One upstream: identity, health, latency, and the judgement of its replies

@@ -1,0 +1,1 @@
+//! Control loops: follow heads, verify identity, probe health
