@@ -1,0 +1,22 @@
+# The commands of the house. Each is a script under scripts/, so that it can
+# be read, and run without make.
+
+.PHONY: help run test lint bench docs
+
+help: ## Say what each target does.
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1	/' | expand -t 14
+
+run: ## Build wellhead and start the demo: simulated upstreams behind the real proxy.
+	@scripts/run
+
+test: ## Install what the tests need, run every test, say what was left out.
+	@scripts/test
+
+lint: ## Formatting, clippy, rustdoc, licences, house rules, generated pages.
+	@scripts/lint
+
+bench: ## CPU per request beside nginx in the same run; results go to benches/runs.
+	@scripts/bench
+
+docs: ## Write the generated pages under docs/ anew.
+	@scripts/docs

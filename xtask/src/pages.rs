@@ -1,0 +1,62 @@
+//! The pages under `docs/` that are written from the code, and never by hand.
+//!
+//! One table says which function writes which file. The text itself belongs to
+//! the crate that knows the facts; here it is only written or compared.
+
+use std::path::Path;
+
+/// A page: where it lies, and who writes it.
+struct Page {
+    path: &'static str,
+    text: fn() -> String,
+}
+
+const PAGES: &[Page] = &[];
+
+/// Writes each page that differs.
+pub(crate) fn write(root: &Path) -> Result<Vec<String>, String> {
+    for page in PAGES {
+        let path = root.join(page.path);
+        let text = (page.text)();
+        if std::fs::read_to_string(&path).is_ok_and(|present| present == text) {
+            continue;
+        }
+        std::fs::write(&path, text).map_err(|why| format!("{}: {why}", page.path))?;
+        println!("wrote {}", page.path);
+    }
+    Ok(Vec::new())
+}
+
+/// Names each page that is not what the code would write.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
+    Ok(stale(PAGES, |path| std::fs::read_to_string(root.join(path)).ok()))
+}
+
+fn stale(pages: &[Page], read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let is_stale = |page: &&Page| read(page.path).as_deref() != Some((page.text)().as_str());
+    let say = |page: &Page| format!("{}: stale; `make docs` writes it anew", page.path);
+    pages.iter().filter(is_stale).map(say).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(present: Option<&str>, expected: &[&str]) {
+        let pages = [Page { path: "docs/x.md", text: || "right".to_owned() }];
+        assert_eq!(stale(&pages, |_| present.map(str::to_owned)), expected);
+    }
+
+    #[test]
+    fn fresh_page() {
+        check(Some("right"), &[]);
+    }
+    #[test]
+    fn stale_page() {
+        check(Some("old"), &["docs/x.md: stale; `make docs` writes it anew"]);
+    }
+    #[test]
+    fn absent_page() {
+        check(None, &["docs/x.md: stale; `make docs` writes it anew"]);
+    }
+}
