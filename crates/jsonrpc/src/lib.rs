@@ -1,1 +1,79 @@
-//! JSON-RPC as bytes: calls, batches, replies and the envelope scanner
+//! JSON-RPC as bytes: what a client asks and what an upstream answers, found in
+//! place and never rebuilt.
+//!
+//! Nothing here makes a document of a body. One pass over the bytes proves that
+//! they are JSON and notes where the few interesting things are; ids, params and
+//! results then travel as the ranges of bytes they came as, so no number can
+//! lose digits on the way and a result of 30 MB is not read twice.
+//!
+//! * [`parse`] reads what a client sent: a [`Packet`] of [`Call`]s.
+//! * [`scan`] and [`scan_batch`] read what an upstream answered, [`scan_head`]
+//!   reads as much as the first bytes tell, [`scan_error`] an error object.
+//! * [`raw`] looks into values already known to be valid, [`write`](mod@write)
+//!   makes calls and replies.
+//!
+//! What methods mean, which block a call refers to and what an answer is worth
+//! are the business of `eth` and `upstream`. HTTP is the business of `server`.
+//!
+//! # What a client may send
+//!
+//! | body | becomes |
+//! |---|---|
+//! | nothing, or only white space | [`ParseError::Empty`], -32700 |
+//! | not JSON as RFC 8259 has it, or not UTF-8 (a BOM counts as neither) | [`ParseError::NotJson`], -32700 |
+//! | a string with half a surrogate pair (`"\ud800"`) | [`ParseError::NotJson`]: JavaScript and Go shrug, Rust nodes refuse the whole body, and with it every call that shares it |
+//! | nested deeper than [`Limits::depth_max`] | [`ParseError::TooDeep`], -32600 |
+//! | `[]` | [`ParseError::EmptyBatch`], -32600 |
+//! | more items than [`Limits::batch_items_max`] | [`ParseError::BatchTooLarge`], -32600; what follows is not read |
+//! | 4 GiB or more | [`ParseError::TooLarge`], -32600 |
+//! | `[...]` | [`Packet::Batch`]; each item is judged alone |
+//! | anything else | [`Packet::Single`] |
+//!
+//! # What an item may be
+//!
+//! | item | becomes |
+//! |---|---|
+//! | `1`, `"x"`, `null`, `[..]` (inside a batch) | [`MalformedReason::NotAnObject`] |
+//! | any key twice, however it is escaped (`id` and `\u0069d`) | [`MalformedReason::DuplicateKey`]: two readers would see two different calls |
+//! | `jsonrpc` absent, or a string that reads `2.0` | accepted |
+//! | any other `jsonrpc` (`2.0` without quotes, `"1.0"`, `null`) | [`MalformedReason::WrongVersion`] |
+//! | `id` absent | a notification |
+//! | `id` a string, any number, or `null` | a call; the id's bytes are kept (`1`, `1.0`, `1e0` and `"1"` are four ids) |
+//! | `id` a boolean, array or object | [`MalformedReason::IdNotScalar`] |
+//! | `method` absent | [`MalformedReason::MethodMissing`] |
+//! | `method` not a string | [`MalformedReason::MethodNotAString`] |
+//! | `params` absent or `null` | no params |
+//! | `params` an array or an object | kept as written |
+//! | `params` anything else | [`MalformedReason::ParamsNotStructured`] |
+//! | other keys | ignored |
+//!
+//! When several things are wrong with an item, the first in the table is told.
+//! Numbers beyond any machine's range (`1e999`) are JSON and are kept.
+//!
+//! # What an upstream may answer
+//!
+//! [`scan`] validates the whole text, the values it does not look into as well.
+//! We measured a scan that only follows strings and brackets beside it: the
+//! full one costs about a tenth more on a body of logs and nothing on a long
+//! string, and for that a client can never be handed a text that its own parser
+//! refuses. Half surrogate pairs pass here: they are legal JSON, and the answer
+//! is the upstream's word, not ours.
+
+mod call;
+mod envelope;
+mod error;
+mod head;
+mod json;
+mod parse;
+pub mod raw;
+mod span;
+mod text;
+pub mod write;
+
+pub use call::{Call, Packet};
+pub use envelope::{Envelope, Outcome, scan, scan_batch};
+pub use error::{Malformed, MalformedReason, ParseError, ScanError};
+pub use head::{Head, scan_head};
+pub use parse::{Limits, parse};
+pub use raw::{ErrorObject, scan_error};
+pub use span::Span;
