@@ -4,8 +4,10 @@
 //! bytes. Whether the answer is any good is `upstream`'s to judge; what can be
 //! told before the text is complete, [`crate::scan_head`]'s.
 
+use std::borrow::Cow;
+
 use crate::error::ScanError;
-use crate::json::{Flaw, Quoted, Scanner};
+use crate::json::{Flaw, Step, Stop, Text};
 use crate::span::{BODY_BYTES_MAX, Span};
 use crate::text::unescape;
 
@@ -37,13 +39,12 @@ pub enum Outcome {
 /// and a result of `null` beside an error is no result: some upstreams write
 /// both always. Replies nested deeper than 4096 levels are refused.
 pub fn scan(body: &[u8]) -> Result<Envelope, ScanError> {
-    let mut scanner = begin(body)?;
-    let found = match scanner.peek() {
-        Some(b'{') => item(&mut scanner, 0),
-        _ => scanner.value(0).map(|()| Found::default()),
-    };
-    let found = found.and_then(|found| scanner.finish().map(|()| found));
-    found.map_err(|flaw| refuse(flaw, scanner.at))?.settle()
+    let (text, start) = begin(body)?;
+    let found = item(&text, start, 0).and_then(|found| {
+        text.finish(found.end)?;
+        Ok(found)
+    });
+    found.map_err(|Stop| refuse(&text))?.settle()
 }
 
 /// Reads the reply to a batch; the spans are relative to the whole body.
@@ -52,33 +53,35 @@ pub fn scan(body: &[u8]) -> Result<Envelope, ScanError> {
 /// not to be trusted with the others. A single object, which is how upstreams
 /// refuse a batch as a whole, is [`ScanError::NotAnArray`]: give it to [`scan`].
 pub fn scan_batch(body: &[u8], items_max: usize) -> Result<Vec<Envelope>, ScanError> {
-    let mut scanner = begin(body)?;
-    if scanner.peek() != Some(b'[') {
-        let whole = scanner.value(0).and_then(|()| scanner.finish());
-        whole.map_err(|flaw| refuse(flaw, scanner.at))?;
+    let (text, start) = begin(body)?;
+    if text.peek(start) != Some(b'[') {
+        let whole = text.value(start, 0).and_then(|end| text.finish(end));
+        whole.map_err(|Stop| refuse(&text))?;
         return Err(ScanError::NotAnArray);
     }
     let mut found = Vec::new();
-    let read = items(&mut scanner, items_max, &mut found);
-    if !read.map_err(|flaw| refuse(flaw, scanner.at))? {
-        return Err(ScanError::TooManyItems);
+    match items(&text, start, items_max, &mut found) {
+        Ok(true) => found.into_iter().map(Found::settle).collect(),
+        Ok(false) => Err(ScanError::TooManyItems),
+        Err(Stop) => Err(refuse(&text)),
     }
-    found.into_iter().map(Found::settle).collect()
 }
 
-fn begin(body: &[u8]) -> Result<Scanner<'_>, ScanError> {
+fn begin(body: &[u8]) -> Result<(Text<'_>, usize), ScanError> {
     if body.len() >= BODY_BYTES_MAX {
         return Err(ScanError::TooLarge);
     }
-    let mut scanner = Scanner::of_upstream(body, REPLY_DEPTH_MAX);
-    scanner.white_space();
-    if scanner.peek().is_none() {
+    let text = Text::of_upstream(body, REPLY_DEPTH_MAX);
+    let start = text.skip_space(0);
+    if text.peek(start).is_none() {
         return Err(ScanError::Empty);
     }
-    Ok(scanner)
+    Ok((text, start))
 }
 
-const fn refuse(flaw: Flaw, at: usize) -> ScanError {
+#[cold]
+const fn refuse(text: &Text<'_>) -> ScanError {
+    let (at, flaw) = text.flaw();
     match flaw {
         Flaw::End => ScanError::Truncated,
         Flaw::TooDeep => ScanError::TooDeep,
@@ -101,30 +104,32 @@ const fn refuse(flaw: Flaw, at: usize) -> ScanError {
 
 /// Whether all the items, to the end of the text, are within the bound.
 fn items(
-    scanner: &mut Scanner<'_>,
+    text: &Text<'_>,
+    start: usize,
     items_max: usize,
     found: &mut Vec<Found>,
-) -> Result<bool, Flaw> {
-    let mut more = scanner.open(b']', 1)?;
-    while more {
+) -> Result<bool, Stop> {
+    let mut step = text.open(start, b']', 1)?;
+    let end = loop {
+        let at = match step {
+            Step::More(at) => at,
+            Step::Done(end) => break end,
+        };
         if found.len() >= items_max {
             return Ok(false);
         }
-        if scanner.peek() == Some(b'{') {
-            found.push(item(scanner, 1)?);
-        } else {
-            scanner.value(1)?;
-            found.push(Found::default());
-        }
-        more = scanner.more(b']')?;
-    }
-    scanner.finish()?;
+        let item = item(text, at, 1)?;
+        step = text.more(item.end, b']')?;
+        found.push(item);
+    };
+    text.finish(end)?;
     Ok(true)
 }
 
-/// What an object turned out to hold.
+/// What a value turned out to hold.
 #[derive(Default)]
 struct Found {
+    end: usize,
     is_object: bool,
     id: Option<Span>,
     result: Option<Span>,
@@ -134,53 +139,61 @@ struct Found {
     twice: bool,
 }
 
-fn item(scanner: &mut Scanner<'_>, depth: usize) -> Result<Found, Flaw> {
-    let mut found = Found { is_object: true, ..Found::default() };
+fn item(text: &Text<'_>, start: usize, depth: usize) -> Result<Found, Stop> {
+    let mut found = Found::default();
+    if text.peek(start) != Some(b'{') {
+        found.end = text.value(start, depth)?;
+        return Ok(found);
+    }
+    found.is_object = true;
     let depth = depth + 1;
-    let mut more = scanner.open(b'}', depth)?;
-    while more {
-        let key = scanner.key()?;
-        let at = scanner.at;
-        let is_null = scanner.peek() == Some(b'n');
-        scanner.value(depth)?;
-        let value = Span::new(at, scanner.at);
-        match known_key(scanner, key) {
-            Some(Key::Id) => found.twice |= found.id.replace(value).is_some(),
-            Some(Key::Result) => {
+    let mut step = text.open(start, b'}', depth)?;
+    found.end = loop {
+        let at = match step {
+            Step::More(at) => at,
+            Step::Done(end) => break end,
+        };
+        let key = text.key(at)?;
+        let is_null = text.peek(key.value_at) == Some(b'n');
+        let end = text.value(key.value_at, depth)?;
+        let value = Span::new(key.value_at, end);
+        match known_part(text.name(key)) {
+            Some(Part::Id) => found.twice |= found.id.replace(value).is_some(),
+            Some(Part::Result) => {
                 found.twice |= found.result.replace(value).is_some();
                 found.result_is_null = is_null;
             }
-            Some(Key::Error) => {
+            Some(Part::Error) => {
                 found.twice |= found.error.replace(value).is_some();
                 found.error_is_null = is_null;
             }
             None => {}
         }
-        more = scanner.more(b'}')?;
-    }
+        step = text.more(end, b'}')?;
+    };
     Ok(found)
 }
 
 /// The keys that matter in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum Part {
     Id,
     Result,
     Error,
 }
 
 #[inline]
-pub(crate) fn known_key(scanner: &Scanner<'_>, key: Quoted) -> Option<Key> {
-    let inner = scanner.slice(key.start, key.end);
-    if key.escaped { key_named(unescape(inner)?.as_bytes()) } else { key_named(inner) }
-}
-
-#[inline]
-fn key_named(name: &[u8]) -> Option<Key> {
-    match name {
-        b"id" => Some(Key::Id),
-        b"result" => Some(Key::Result),
-        b"error" => Some(Key::Error),
+pub(crate) fn known_part(key: &[u8]) -> Option<Part> {
+    match key {
+        b"id" => Some(Part::Id),
+        b"result" => Some(Part::Result),
+        b"error" => Some(Part::Error),
+        b"jsonrpc" => None,
+        // What is unescaped has no escapes: this recurses once at most.
+        _ if key.contains(&b'\\') => match unescape(key)? {
+            Cow::Owned(name) if !name.contains('\\') => known_part(name.as_bytes()),
+            Cow::Owned(_) | Cow::Borrowed(_) => None,
+        },
         _ => None,
     }
 }

@@ -4,8 +4,8 @@
 //! or contradicted by an `error` that follows the result. Whoever streams must
 //! still follow the text to its end; [`crate::scan`] does when it is all there.
 
-use crate::envelope::{Key, REPLY_DEPTH_MAX, known_key};
-use crate::json::{Flaw, Scanner};
+use crate::envelope::{Part, REPLY_DEPTH_MAX, known_part};
+use crate::json::{Flaw, Step, Stop, Text};
 use crate::span::{BODY_BYTES_MAX, Span};
 
 /// What is known of a reply from its first bytes.
@@ -41,18 +41,16 @@ pub fn scan_head(prefix: &[u8]) -> Head {
     if prefix.len() >= BODY_BYTES_MAX {
         return Head::Unknown;
     }
-    let mut scanner = Scanner::of_upstream(prefix, REPLY_DEPTH_MAX);
-    match head(&mut scanner) {
-        // What was passed over on the way must be text as well.
-        Ok(head) if scanner.encoding().is_ok() => head,
-        Err(Flaw::End) => Head::NeedMore,
-        Ok(_) | Err(_) => Head::Unknown,
-    }
+    let text = Text::of_upstream(prefix, REPLY_DEPTH_MAX);
+    head(&text).unwrap_or_else(|Stop| match text.flaw() {
+        (_, Flaw::End) => Head::NeedMore,
+        _ => Head::Unknown,
+    })
 }
 
-fn head(scanner: &mut Scanner<'_>) -> Result<Head, Flaw> {
-    scanner.white_space();
-    match scanner.peek() {
+fn head(text: &Text<'_>) -> Result<Head, Stop> {
+    let start = text.skip_space(0);
+    match text.peek(start) {
         Some(b'{') => {}
         Some(_) => return Ok(Head::Unknown),
         None => return Ok(Head::NeedMore),
@@ -60,51 +58,44 @@ fn head(scanner: &mut Scanner<'_>) -> Result<Head, Flaw> {
     let mut id = None;
     let mut null_result_at = None;
     let mut null_error = false;
-    let mut more = scanner.open(b'}', 1)?;
-    while more {
-        let key = known_key_at(scanner)?;
-        let at = scanner.at;
-        let first = scanner.peek().ok_or(Flaw::End)?;
-        match key {
-            Some(Key::Result) if first != b'n' => {
-                return Ok(match first {
-                    _ if null_result_at.is_some() => Head::Unknown,
-                    b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f' => {
-                        Head::Result { id, value_at: at as u32 }
-                    }
-                    _ => Head::Unknown,
-                });
-            }
-            Some(Key::Error) if first != b'n' => {
-                return Ok(match first {
-                    _ if null_error => Head::Unknown,
-                    b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f' => {
-                        Head::Error { id, value_at: at as u32 }
-                    }
-                    _ => Head::Unknown,
-                });
-            }
-            _ => scanner.value(1)?,
+    let mut step = text.open(start, b'}', 1)?;
+    let end = loop {
+        let at = match step {
+            Step::More(at) => at,
+            Step::Done(end) => break end,
+        };
+        let key = text.key(at)?;
+        let at = key.value_at;
+        let part = known_part(text.name(key));
+        let first = text.peek(at);
+        if let (Some(outcome @ (Part::Result | Part::Error)), Some(first)) = (part, first)
+            && first != b'n'
+        {
+            // What was passed over on the way must be text as well.
+            text.encoding(at)?;
+            let begins = matches!(first, b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f');
+            let value_at = at as u32;
+            return Ok(match outcome {
+                Part::Result if begins && null_result_at.is_none() => Head::Result { id, value_at },
+                Part::Error if begins && !null_error => Head::Error { id, value_at },
+                Part::Id | Part::Result | Part::Error => Head::Unknown,
+            });
         }
-        let twice = match key {
-            Some(Key::Id) => id.replace(Span::new(at, scanner.at)).is_some(),
-            Some(Key::Result) => null_result_at.replace(at).is_some(),
-            Some(Key::Error) => std::mem::replace(&mut null_error, true),
+        let end = text.value(at, 1)?;
+        let twice = match part {
+            Some(Part::Id) => id.replace(Span::new(at, end)).is_some(),
+            Some(Part::Result) => null_result_at.replace(at).is_some(),
+            Some(Part::Error) => std::mem::replace(&mut null_error, true),
             None => false,
         };
         if twice {
             return Ok(Head::Unknown);
         }
-        more = scanner.more(b'}')?;
-    }
+        step = text.more(end, b'}')?;
+    };
+    text.encoding(end)?;
     Ok(match null_result_at {
         Some(at) => Head::Result { id, value_at: at as u32 },
         None => Head::Unknown,
     })
-}
-
-#[inline]
-fn known_key_at(scanner: &mut Scanner<'_>) -> Result<Option<Key>, Flaw> {
-    let key = scanner.key()?;
-    Ok(known_key(scanner, key))
 }

@@ -11,11 +11,13 @@
 //! checked once at the end, and only if a byte beyond ASCII was seen: outside
 //! strings such bytes are never valid.
 
+use std::cell::Cell;
+
 use memchr::memchr2;
 
 use crate::text::hex4;
 
-/// What the scanner stumbled over; [`Scanner::at`] says where.
+/// What the scanner stumbled over; [`Text::flaw`] says where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// The text ends where more is due.
@@ -61,329 +63,326 @@ impl Flaw {
     }
 }
 
-/// A string as it stands in the text, without its quotes.
+/// Reading has stopped at a [`Flaw`]; [`Text::flaw`] says which, and where.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Quoted {
-    pub(crate) start: usize,
-    pub(crate) end: usize,
-    /// Whether a backslash is in it, so that its bytes are not its meaning.
-    pub(crate) escaped: bool,
+pub(crate) struct Stop;
+
+/// Where reading goes on inside a container, or after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// At the next key or item.
+    More(usize),
+    /// Behind the closing bracket.
+    Done(usize),
 }
 
-/// A place in a text, and what has been seen on the way to it.
-pub(crate) struct Scanner<'a> {
-    text: &'a [u8],
-    /// The next byte to read; after a [`Flaw`], the byte that does not fit.
-    pub(crate) at: usize,
+/// A key, and where its value begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    /// Behind the opening quote.
+    pub(crate) start: usize,
+    /// At the closing quote.
+    pub(crate) end: usize,
+    pub(crate) value_at: usize,
+}
+
+/// A text to walk over. Positions are passed in and handed back, so that they
+/// stay in registers; what is rarely needed is noted in cells on the side.
+pub(crate) struct Text<'a> {
+    bytes: &'a [u8],
     depth_max: usize,
     whole_pairs_only: bool,
-    beyond_ascii: bool,
+    beyond_ascii: Cell<bool>,
+    flaw: Cell<(usize, Flaw)>,
 }
 
-impl<'a> Scanner<'a> {
-    /// For the text of a client: half surrogate pairs are a flaw.
-    pub(crate) const fn of_client(text: &'a [u8], depth_max: usize) -> Self {
-        Self { text, at: 0, depth_max, whole_pairs_only: true, beyond_ascii: false }
+impl<'a> Text<'a> {
+    /// The text of a client: half surrogate pairs are a flaw.
+    pub(crate) const fn of_client(bytes: &'a [u8], depth_max: usize) -> Self {
+        Self::new(bytes, depth_max, true)
     }
 
-    /// For the text of an upstream.
-    pub(crate) const fn of_upstream(text: &'a [u8], depth_max: usize) -> Self {
-        Self { text, at: 0, depth_max, whole_pairs_only: false, beyond_ascii: false }
+    /// The text of an upstream.
+    pub(crate) const fn of_upstream(bytes: &'a [u8], depth_max: usize) -> Self {
+        Self::new(bytes, depth_max, false)
     }
 
-    pub(crate) const fn text(&self) -> &'a [u8] {
-        self.text
-    }
-
-    #[inline]
-    pub(crate) fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
-    }
-
-    pub(crate) fn slice(&self, start: usize, end: usize) -> &'a [u8] {
-        &self.text[start..end]
-    }
-
-    #[inline]
-    pub(crate) fn white_space(&mut self) {
-        // Nearly always there is none, and then one comparison tells.
-        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
-            self.at += 1;
+    const fn new(bytes: &'a [u8], depth_max: usize, whole_pairs_only: bool) -> Self {
+        Self {
+            bytes,
+            depth_max,
+            whole_pairs_only,
+            beyond_ascii: Cell::new(false),
+            flaw: Cell::new((0, Flaw::End)),
         }
+    }
+
+    /// The byte at `at`; `None` behind the end.
+    #[inline]
+    pub(crate) fn peek(&self, at: usize) -> Option<u8> {
+        self.bytes.get(at).copied()
+    }
+
+    #[inline]
+    pub(crate) fn slice(&self, start: usize, end: usize) -> &'a [u8] {
+        &self.bytes[start..end]
+    }
+
+    #[inline]
+    pub(crate) fn name(&self, key: Key) -> &'a [u8] {
+        self.slice(key.start, key.end)
+    }
+
+    /// After a [`Stop`]: the offset of the byte that does not fit, and why.
+    pub(crate) const fn flaw(&self) -> (usize, Flaw) {
+        self.flaw.get()
+    }
+
+    /// The text ends at `at`, or has something there that does not fit.
+    #[cold]
+    fn stop<T>(&self, at: usize, flaw: Flaw) -> Result<T, Stop> {
+        let flaw = if at >= self.bytes.len() { Flaw::End } else { flaw };
+        self.flaw.set((at, flaw));
+        Err(Stop)
+    }
+
+    #[inline]
+    pub(crate) fn skip_space(&self, mut at: usize) -> usize {
+        // Nearly always there is none, and then one comparison tells.
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek(at) {
+            at += 1;
+        }
+        at
     }
 
     /// Checks what can only be checked at the end: nothing follows, and the encoding.
-    pub(crate) fn finish(&mut self) -> Result<(), Flaw> {
-        self.white_space();
-        if self.at < self.text.len() {
-            return Err(Flaw::Trailing);
+    pub(crate) fn finish(&self, at: usize) -> Result<(), Stop> {
+        let at = self.skip_space(at);
+        if at < self.bytes.len() {
+            return self.stop(at, Flaw::Trailing);
         }
-        self.encoding()
+        self.encoding(at)
     }
 
-    /// Checks that what has been read so far is UTF-8.
-    pub(crate) fn encoding(&mut self) -> Result<(), Flaw> {
-        if self.beyond_ascii
-            && let Err(error) = std::str::from_utf8(&self.text[..self.at])
+    /// Checks that the text up to `at`, all of it walked over, is UTF-8.
+    pub(crate) fn encoding(&self, at: usize) -> Result<(), Stop> {
+        if self.beyond_ascii.get()
+            && let Err(error) = std::str::from_utf8(&self.bytes[..at])
         {
-            self.at = error.valid_up_to();
-            return Err(Flaw::Encoding);
+            return self.stop(error.valid_up_to(), Flaw::Encoding);
         }
         Ok(())
     }
 
-    /// Steps into a container of the given `depth` (the outermost has 1), the
-    /// scanner standing on its bracket. Says whether it has anything inside, and
-    /// if so stands on the first key or item; if not, behind the container.
+    /// Steps into the container whose bracket is at `at`. The outermost has `depth` 1.
     #[inline]
-    pub(crate) fn open(&mut self, close: u8, depth: usize) -> Result<bool, Flaw> {
+    pub(crate) fn open(&self, at: usize, close: u8, depth: usize) -> Result<Step, Stop> {
         if depth > self.depth_max {
-            return Err(Flaw::TooDeep);
+            return self.stop(at, Flaw::TooDeep);
         }
-        self.at += 1;
-        self.white_space();
-        if self.peek() == Some(close) {
-            self.at += 1;
-            return Ok(false);
-        }
-        Ok(true)
+        let at = self.skip_space(at + 1);
+        Ok(if self.peek(at) == Some(close) { Step::Done(at + 1) } else { Step::More(at) })
     }
 
-    /// After a member or item: says whether another follows, and stands on it;
-    /// if not, stands behind the container that `close` closes.
+    /// After a member or item that ended at `at`.
     #[inline]
-    pub(crate) fn more(&mut self, close: u8) -> Result<bool, Flaw> {
-        self.white_space();
-        match self.peek() {
-            Some(b',') => {
-                self.at += 1;
-                self.white_space();
-                Ok(true)
-            }
-            Some(byte) if byte == close => {
-                self.at += 1;
-                Ok(false)
-            }
-            Some(_) if close == b'}' => Err(Flaw::CommaOrBrace),
-            Some(_) => Err(Flaw::CommaOrBracket),
-            None => Err(Flaw::End),
+    pub(crate) fn more(&self, at: usize, close: u8) -> Result<Step, Stop> {
+        let at = self.skip_space(at);
+        match self.peek(at) {
+            Some(b',') => Ok(Step::More(self.skip_space(at + 1))),
+            Some(byte) if byte == close => Ok(Step::Done(at + 1)),
+            _ if close == b'}' => self.stop(at, Flaw::CommaOrBrace),
+            _ => self.stop(at, Flaw::CommaOrBracket),
         }
     }
 
-    /// Reads a key and its colon; stands on the value after.
+    /// Reads a key and its colon.
     #[inline]
-    pub(crate) fn key(&mut self) -> Result<Quoted, Flaw> {
-        match self.peek() {
-            Some(b'"') => {}
-            Some(_) => return Err(Flaw::Key),
-            None => return Err(Flaw::End),
+    pub(crate) fn key(&self, at: usize) -> Result<Key, Stop> {
+        if self.peek(at) != Some(b'"') {
+            return self.stop(at, Flaw::Key);
         }
-        let start = self.at + 1;
-        let escaped = self.string()?;
-        let key = Quoted { start, end: self.at - 1, escaped };
-        self.white_space();
-        match self.peek() {
-            Some(b':') => self.at += 1,
-            Some(_) => return Err(Flaw::Colon),
-            None => return Err(Flaw::End),
+        let after = self.string(at)?;
+        let colon = self.skip_space(after);
+        if self.peek(colon) != Some(b':') {
+            return self.stop(colon, Flaw::Colon);
         }
-        self.white_space();
-        Ok(key)
+        Ok(Key { start: at + 1, end: after - 1, value_at: self.skip_space(colon + 1) })
     }
 
     /// Walks over one value of any kind, `depth` containers being open around it.
-    pub(crate) fn value(&mut self, depth: usize) -> Result<(), Flaw> {
-        // Scalars need none of the machinery below.
-        if let Some(b'{' | b'[') = self.peek() { self.container(depth) } else { self.scalar() }
-    }
-
-    fn scalar(&mut self) -> Result<(), Flaw> {
-        match self.peek() {
-            Some(b'"') => self.string().map(|_escaped| ()),
-            Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b't') => self.literal(b"true"),
-            Some(b'f') => self.literal(b"false"),
-            Some(b'n') => self.literal(b"null"),
-            Some(_) => Err(Flaw::Value),
-            None => Err(Flaw::End),
+    #[inline]
+    pub(crate) fn value(&self, at: usize, depth: usize) -> Result<usize, Stop> {
+        // Scalars need none of the machinery for containers.
+        match self.peek(at) {
+            Some(b'{' | b'[') => self.container(at, depth),
+            _ => self.scalar(at),
         }
     }
 
-    fn container(&mut self, depth_around: usize) -> Result<(), Flaw> {
+    #[inline]
+    fn scalar(&self, at: usize) -> Result<usize, Stop> {
+        match self.peek(at) {
+            Some(b'"') => self.string(at),
+            Some(b'-' | b'0'..=b'9') => self.number(at),
+            Some(b't') => self.literal(at, b"true"),
+            Some(b'f') => self.literal(at, b"false"),
+            Some(b'n') => self.literal(at, b"null"),
+            _ => self.stop(at, Flaw::Value),
+        }
+    }
+
+    fn container(&self, mut at: usize, depth_around: usize) -> Result<usize, Stop> {
         let mut nesting = Nesting::new();
         loop {
             // A value is due.
-            let filled = match self.peek() {
+            let step = match self.peek(at) {
                 Some(b'{') => {
-                    let filled = self.open(b'}', depth_around + nesting.depth + 1)?;
-                    if filled {
+                    let step = self.open(at, b'}', depth_around + nesting.depth + 1)?;
+                    if let Step::More(first) = step {
                         nesting.push(true);
-                        self.key()?;
+                        at = self.key(first)?.value_at;
+                        continue;
                     }
-                    filled
+                    step
                 }
                 Some(b'[') => {
-                    let filled = self.open(b']', depth_around + nesting.depth + 1)?;
-                    if filled {
+                    let step = self.open(at, b']', depth_around + nesting.depth + 1)?;
+                    if let Step::More(first) = step {
                         nesting.push(false);
+                        at = first;
+                        continue;
                     }
-                    filled
+                    step
                 }
-                _ => {
-                    self.scalar()?;
-                    false
-                }
+                _ => Step::Done(self.scalar(at)?),
             };
-            if filled {
-                continue;
-            }
+            let (Step::Done(mut end) | Step::More(mut end)) = step;
             // A value is done: on to the next one, however many containers end here.
-            loop {
+            at = loop {
                 if nesting.depth == 0 {
-                    return Ok(());
+                    return Ok(end);
                 }
                 if nesting.in_object() {
-                    if self.more(b'}')? {
-                        self.key()?;
-                        break;
+                    match self.more(end, b'}')? {
+                        Step::More(key) => break self.key(key)?.value_at,
+                        Step::Done(after) => end = after,
                     }
-                } else if self.more(b']')? {
-                    break;
+                } else {
+                    match self.more(end, b']')? {
+                        Step::More(item) => break item,
+                        Step::Done(after) => end = after,
+                    }
                 }
                 nesting.pop();
-            }
+            };
         }
     }
 
-    fn literal(&mut self, word: &[u8]) -> Result<(), Flaw> {
-        for &byte in word {
-            match self.peek() {
-                Some(found) if found == byte => self.at += 1,
-                Some(_) => return Err(Flaw::Literal),
-                None => return Err(Flaw::End),
-            }
+    fn literal(&self, at: usize, word: &[u8]) -> Result<usize, Stop> {
+        let rest = &self.bytes[at..];
+        if rest.starts_with(word) {
+            return Ok(at + word.len());
         }
-        Ok(())
+        let good = rest.iter().zip(word).take_while(|(found, due)| found == due).count();
+        self.stop(at + good, Flaw::Literal)
     }
 
-    fn number(&mut self) -> Result<(), Flaw> {
-        if self.peek() == Some(b'-') {
-            self.at += 1;
+    fn number(&self, mut at: usize) -> Result<usize, Stop> {
+        if self.peek(at) == Some(b'-') {
+            at += 1;
         }
-        if self.peek() == Some(b'0') {
-            self.at += 1;
-            if let Some(b'0'..=b'9') = self.peek() {
-                return Err(Flaw::LeadingZero);
+        if self.peek(at) == Some(b'0') {
+            at += 1;
+            if let Some(b'0'..=b'9') = self.peek(at) {
+                return self.stop(at, Flaw::LeadingZero);
             }
         } else {
-            self.digits()?;
+            at = self.digits(at)?;
         }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
+        if self.peek(at) == Some(b'.') {
+            at = self.digits(at + 1)?;
         }
-        if let Some(b'e' | b'E') = self.peek() {
-            self.at += 1;
-            if let Some(b'+' | b'-') = self.peek() {
-                self.at += 1;
-            }
-            self.digits()?;
+        if let Some(b'e' | b'E') = self.peek(at) {
+            let signed = matches!(self.peek(at + 1), Some(b'+' | b'-'));
+            at = self.digits(at + 1 + usize::from(signed))?;
         }
-        Ok(())
+        Ok(at)
     }
 
     /// One digit or more.
-    fn digits(&mut self) -> Result<(), Flaw> {
-        match self.peek() {
-            Some(b'0'..=b'9') => {}
-            Some(_) => return Err(Flaw::Number),
-            None => return Err(Flaw::End),
-        }
-        while let Some(b'0'..=b'9') = self.peek() {
-            self.at += 1;
-        }
-        Ok(())
-    }
-
-    /// Walks over a string, standing on its opening quote. Says whether it has escapes.
     #[inline]
-    pub(crate) fn string(&mut self) -> Result<bool, Flaw> {
-        self.at += 1;
-        let mut escaped = false;
-        loop {
-            self.at = plain_end(self.text, self.at);
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(escaped);
-                }
-                Some(b'\\') => {
-                    escaped = true;
-                    self.escape()?;
-                }
-                Some(0x80..) => {
-                    self.beyond_ascii = true;
-                    while let Some(0x80..) = self.peek() {
-                        self.at += 1;
-                    }
-                }
-                Some(_) => return Err(Flaw::Control),
-                None => return Err(Flaw::End),
-            }
+    fn digits(&self, start: usize) -> Result<usize, Stop> {
+        let mut at = start;
+        while let Some(b'0'..=b'9') = self.peek(at) {
+            at += 1;
         }
+        if at == start { self.stop(at, Flaw::Number) } else { Ok(at) }
     }
 
+    /// Walks over the string whose opening quote is at `at`.
+    #[inline]
+    pub(crate) fn string(&self, at: usize) -> Result<usize, Stop> {
+        let end = plain_end::<true>(self.bytes, at + 1);
+        if self.peek(end) == Some(b'"') { Ok(end + 1) } else { self.odd_string(end) }
+    }
+
+    /// Walks on from inside a string, at the first byte that needs a look.
     #[cold]
-    fn escape(&mut self) -> Result<(), Flaw> {
-        self.at += 1;
-        match self.peek() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                self.at += 1;
-                Ok(())
-            }
-            Some(b'u') => {
-                self.at += 1;
-                let start = self.at - 2;
-                let unit = self.hex_digits()?;
-                if self.whole_pairs_only && (0xD800..0xE000).contains(&unit) {
-                    self.second_half(start, unit)?;
+    fn odd_string(&self, mut at: usize) -> Result<usize, Stop> {
+        loop {
+            match self.peek(at) {
+                Some(b'"') => return Ok(at + 1),
+                Some(b'\\') => at = self.escape(at)?,
+                Some(0x80..) => {
+                    // Whoever writes one such letter writes more of them: from
+                    // here to the end of the run they are plain as well.
+                    self.beyond_ascii.set(true);
+                    at = plain_end::<false>(self.bytes, at);
+                    continue;
                 }
-                Ok(())
+                _ => return self.stop(at, Flaw::Control),
             }
-            Some(_) => Err(Flaw::Escape),
-            None => Err(Flaw::End),
+            at = plain_end::<true>(self.bytes, at);
         }
     }
 
-    /// After a surrogate that began at `start`: the other half must follow.
-    fn second_half(&mut self, start: usize, first: u16) -> Result<(), Flaw> {
-        let lone = first >= 0xDC00;
-        let rest = &self.text[self.at..];
-        if !lone && (rest.is_empty() || rest == b"\\") {
-            self.at = self.text.len();
-            return Err(Flaw::End);
+    fn escape(&self, at: usize) -> Result<usize, Stop> {
+        match self.peek(at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
+            Some(b'u') => {
+                let unit = self.hex_digits(at + 2)?;
+                if self.whole_pairs_only && (0xD800..0xE000).contains(&unit) {
+                    return self.second_half(at, unit);
+                }
+                Ok(at + 6)
+            }
+            _ => self.stop(at + 1, Flaw::Escape),
         }
-        if lone || !rest.starts_with(b"\\u") {
-            self.at = start;
-            return Err(Flaw::Surrogate);
-        }
-        self.at += 2;
-        if !(0xDC00..0xE000).contains(&self.hex_digits()?) {
-            self.at = start;
-            return Err(Flaw::Surrogate);
-        }
-        Ok(())
     }
 
-    fn hex_digits(&mut self) -> Result<u16, Flaw> {
-        let rest = &self.text[self.at..];
+    /// The escape at `at` is a surrogate: it must be a first half, with the other following.
+    fn second_half(&self, at: usize, first: u16) -> Result<usize, Stop> {
+        let rest = &self.bytes[at + 6..];
+        if first < 0xDC00 && (rest.is_empty() || rest == b"\\") {
+            return self.stop(self.bytes.len(), Flaw::End);
+        }
+        if first >= 0xDC00 || !rest.starts_with(b"\\u") {
+            return self.stop(at, Flaw::Surrogate);
+        }
+        match self.hex_digits(at + 8)? {
+            0xDC00..0xE000 => Ok(at + 12),
+            _ => self.stop(at, Flaw::Surrogate),
+        }
+    }
+
+    fn hex_digits(&self, at: usize) -> Result<u16, Stop> {
+        let rest = &self.bytes[at..];
         if let Some(unit) = rest.first_chunk().and_then(hex4) {
-            self.at += 4;
             return Ok(unit);
         }
         let good = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-        self.at += good;
-        Err(if good == rest.len() { Flaw::End } else { Flaw::HexDigit })
+        self.stop(at + good, Flaw::HexDigit)
     }
 }
 
@@ -393,88 +392,93 @@ const LONG_STRING_BYTES: usize = 256;
 const BLOCK_BYTES: usize = 32;
 
 /// From `at` on, the first byte of a string that needs a look: its end, an
-/// escape, a control character or one beyond ASCII. The length of the text when
-/// there is none.
+/// escape, a control character or, where only `ASCII` is plain, one beyond it.
+/// The length of the text when there is none.
 #[inline]
-fn plain_end(text: &[u8], mut at: usize) -> usize {
+fn plain_end<const ASCII: bool>(text: &[u8], mut at: usize) -> usize {
     // Keys and short values end within sixteen bytes.
     for _ in 0..2 {
-        match text[at..].first_chunk::<8>() {
-            Some(word) => match first_special(*word) {
+        match text[at..].first_chunk() {
+            Some(word) => match first_special::<ASCII>(*word) {
                 Some(offset) => return at + offset,
                 None => at += 8,
             },
-            None => return plain_end_bytewise(text, at),
+            None => return plain_end_bytewise::<ASCII>(text, at),
         }
     }
-    plain_end_long(text, at)
+    plain_end_long::<ASCII>(text, at)
 }
 
-fn plain_end_long(text: &[u8], mut at: usize) -> usize {
+fn plain_end_long<const ASCII: bool>(text: &[u8], mut at: usize) -> usize {
     let long_at = at + LONG_STRING_BYTES;
-    while let Some(block) = text[at..].first_chunk::<BLOCK_BYTES>() {
-        if !block_is_plain(block) {
+    while let Some(block) = text[at..].first_chunk() {
+        if !block_is_plain::<ASCII>(block) {
             break;
         }
         at += BLOCK_BYTES;
         if at >= long_at {
-            return plain_end_very_long(text, at);
+            return plain_end_very_long::<ASCII>(text, at);
         }
     }
-    while let Some(word) = text[at..].first_chunk::<8>() {
-        match first_special(*word) {
+    while let Some(word) = text[at..].first_chunk() {
+        match first_special::<ASCII>(*word) {
             Some(offset) => return at + offset,
             None => at += 8,
         }
     }
-    plain_end_bytewise(text, at)
+    plain_end_bytewise::<ASCII>(text, at)
 }
 
 /// The same for what is probably code, a trace or a blob.
-fn plain_end_very_long(text: &[u8], at: usize) -> usize {
+fn plain_end_very_long<const ASCII: bool>(text: &[u8], mut at: usize) -> usize {
     let end = memchr2(b'"', b'\\', &text[at..]).map_or(text.len(), |offset| at + offset);
-    let mut at = at;
-    // `memchr2` knows nothing of control characters; look for them up to its find.
+    // `memchr2` knows nothing of the other kinds; look for them up to its find.
     while let Some(block) = text[at..end].first_chunk::<128>() {
-        if block.iter().fold(false, |found, &byte| found | ((byte as i8) < 0x20)) {
+        if block.iter().fold(false, |found, &byte| found | is_control::<ASCII>(byte)) {
             break;
         }
         at += 128;
     }
-    plain_end_bytewise(text, at)
+    plain_end_bytewise::<ASCII>(text, at)
 }
 
-fn plain_end_bytewise(text: &[u8], at: usize) -> usize {
-    text[at..].iter().position(|&byte| is_special(byte)).map_or(text.len(), |offset| at + offset)
+fn plain_end_bytewise<const ASCII: bool>(text: &[u8], at: usize) -> usize {
+    let special = text[at..].iter().position(|&byte| is_special::<ASCII>(byte));
+    special.map_or(text.len(), |offset| at + offset)
 }
 
 /// As a signed byte, what is beyond ASCII is negative: one comparison finds it
 /// together with the control characters.
 #[inline]
-const fn is_special(byte: u8) -> bool {
-    (byte as i8) < 0x20 || byte == b'"' || byte == b'\\'
+const fn is_control<const ASCII: bool>(byte: u8) -> bool {
+    if ASCII { (byte as i8) < 0x20 } else { byte < 0x20 }
 }
 
 #[inline]
-fn block_is_plain(block: &[u8; BLOCK_BYTES]) -> bool {
-    !block.iter().fold(false, |found, &byte| found | is_special(byte))
+const fn is_special<const ASCII: bool>(byte: u8) -> bool {
+    is_control::<ASCII>(byte) || byte == b'"' || byte == b'\\'
+}
+
+#[inline]
+fn block_is_plain<const ASCII: bool>(block: &[u8; BLOCK_BYTES]) -> bool {
+    !block.iter().fold(false, |found, &byte| found | is_special::<ASCII>(byte))
 }
 
 /// The offset of the first special byte of eight.
 #[inline]
-fn first_special(word: [u8; 8]) -> Option<usize> {
+fn first_special<const ASCII: bool>(word: [u8; 8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGHS: u64 = ONES << 7;
     let word = u64::from_le_bytes(word);
-    // Subtracting borrows into the high bit of each byte that was too small.
-    // A borrow may run on into the bytes above, but never below the first find.
+    // Subtracting borrows into the high bit of each byte that was too small. A
+    // borrow may run on into the bytes above, but never below the first find.
     let quote = word ^ (ONES * b'"' as u64);
     let backslash = word ^ (ONES * b'\\' as u64);
-    let found = quote.wrapping_sub(ONES)
+    let below = quote.wrapping_sub(ONES)
         | backslash.wrapping_sub(ONES)
-        | word.wrapping_sub(ONES * 0x20)
-        | word;
-    let found = found & HIGHS;
+        | word.wrapping_sub(ONES * b' ' as u64);
+    // Bytes beyond ASCII have that bit from the start.
+    let found = if ASCII { below | word } else { below & !word } & HIGHS;
     (found != 0).then(|| (found.trailing_zeros() / 8) as usize)
 }
 
@@ -521,41 +525,49 @@ impl Nesting {
 mod tests {
     use super::*;
 
-    fn slow_end(text: &[u8]) -> usize {
-        text.iter().position(|&byte| is_special(byte)).unwrap_or(text.len())
-    }
-
     /// Every special byte at every place of strings of every length around the block sizes.
-    #[test]
-    fn finds_the_first_special_byte_wherever_it_stands() {
+    fn check_places<const ASCII: bool>(specials: &[u8]) {
         for length in (0..140).chain([255, 256, 271, 272, 273, 300, 400, 401, 527, 528, 700]) {
             let plain = vec![b'f'; length];
-            assert_eq!(plain_end(&plain, 0), length, "length {length}");
+            assert_eq!(plain_end::<ASCII>(&plain, 0), length, "length {length}");
             for place in 0..length {
-                for special in [b'"', b'\\', 0, 0x1f, b'\n', 0x80, 0xff] {
+                for &special in specials {
                     let mut text = plain.clone();
                     text[place] = special;
-                    assert_eq!(plain_end(&text, 0), place, "length {length} byte {special:#x}");
+                    let end = plain_end::<ASCII>(&text, 0);
+                    assert_eq!(end, place, "length {length} byte {special:#x}");
                 }
             }
         }
     }
 
     #[test]
-    fn every_byte_value_is_judged_alike_by_the_quick_and_the_slow_way() {
+    fn finds_the_first_special_byte_wherever_it_stands() {
+        check_places::<true>(&[b'"', b'\\', 0, 0x1f, b'\n', 0x80, 0xff]);
+        check_places::<false>(&[b'"', b'\\', 0, 0x1f]);
+    }
+
+    fn check_bytes<const ASCII: bool>() {
         for byte in 0..=255_u8 {
-            for before in [b' ', b'!', b'#', b'[', b']', 0x7f] {
+            for around in [b' ', b'!', b'#', b'[', b']', 0x7f, 0x80, 0xa2, 0xdc, 0xff] {
                 for place in 0..8 {
-                    let mut word = [before; 8];
+                    let mut word = [around; 8];
                     word[place] = byte;
-                    let expected = Some(slow_end(&word)).filter(|&end| end < 8);
-                    assert_eq!(first_special(word), expected, "{word:?}");
-                    let mut block = [before; BLOCK_BYTES];
-                    block[place] = byte;
-                    assert_eq!(block_is_plain(&block), !is_special(byte), "{byte:#x}");
+                    let slow = word.iter().position(|&byte| is_special::<ASCII>(byte));
+                    assert_eq!(first_special::<ASCII>(word), slow, "{word:x?}");
+                    let mut block = [b'0'; BLOCK_BYTES];
+                    block[place * 4] = byte;
+                    let special = is_special::<ASCII>(byte);
+                    assert_eq!(block_is_plain::<ASCII>(&block), !special, "{byte:#x}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_quick_and_the_slow_way_agree_on_every_byte() {
+        check_bytes::<true>();
+        check_bytes::<false>();
     }
 
     #[test]

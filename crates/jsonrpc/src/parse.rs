@@ -4,11 +4,13 @@
 //! what stands where is noted on the way, and judged when the object is whole.
 //! So a syntax error always wins over a malformed call, as JSON-RPC wants it.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use crate::call::{Call, Method, Packet};
 use crate::error::{Malformed, MalformedReason, ParseError};
-use crate::json::{Flaw, Quoted, Scanner};
+use crate::json::{Flaw, Step, Stop, Text};
 use crate::span::{BODY_BYTES_MAX, Span};
 use crate::text::unescape;
 
@@ -36,56 +38,66 @@ pub fn parse(body: &Bytes, limits: Limits) -> Result<Packet, ParseError> {
     if body.len() >= BODY_BYTES_MAX {
         return Err(ParseError::TooLarge);
     }
-    let mut scanner = Scanner::of_client(body, limits.depth_max);
-    scanner.white_space();
-    let packet = match scanner.peek() {
+    let text = Text::of_client(body, limits.depth_max);
+    let start = text.skip_space(0);
+    let packet = match text.peek(start) {
         None => return Err(ParseError::Empty),
-        Some(b'[') => batch(&mut scanner, body, limits),
-        Some(_) => single(&mut scanner, body),
+        Some(b'[') => batch(&text, start, body, limits),
+        Some(_) => single(&text, start, body),
     };
-    packet.map_err(|stop| match stop {
-        Stop::Error(error) => error,
-        Stop::Flaw(Flaw::TooDeep) => ParseError::TooDeep { max: limits.depth_max },
-        Stop::Flaw(flaw) => ParseError::NotJson { at: scanner.at, what: flaw.what() },
+    packet.map_err(|refusal| match refusal {
+        Refusal::Ours(error) => error,
+        Refusal::Text => match text.flaw() {
+            (_, Flaw::TooDeep) => ParseError::TooDeep { max: limits.depth_max },
+            (at, flaw) => ParseError::NotJson { at, what: flaw.what() },
+        },
     })
 }
 
-/// Why reading ended early: the text, or our own bounds.
-enum Stop {
-    Flaw(Flaw),
-    Error(ParseError),
+/// Why reading ended early.
+enum Refusal {
+    /// The text has a flaw.
+    Text,
+    /// It is beyond our own bounds.
+    Ours(ParseError),
 }
 
-impl From<Flaw> for Stop {
-    fn from(flaw: Flaw) -> Self {
-        Self::Flaw(flaw)
+impl From<Stop> for Refusal {
+    fn from(_: Stop) -> Self {
+        Self::Text
     }
 }
 
-fn single(scanner: &mut Scanner<'_>, body: &Bytes) -> Result<Packet, Stop> {
-    let draft = item(scanner, 0)?;
-    scanner.finish()?;
+fn single(text: &Text<'_>, at: usize, body: &Bytes) -> Result<Packet, Refusal> {
+    let draft = item(text, at, 0)?;
+    text.finish(draft.end)?;
     Ok(Packet::Single(draft.settle(body)))
 }
 
-fn batch(scanner: &mut Scanner<'_>, body: &Bytes, limits: Limits) -> Result<Packet, Stop> {
+fn batch(text: &Text<'_>, at: usize, body: &Bytes, limits: Limits) -> Result<Packet, Refusal> {
     let mut drafts = Vec::new();
-    let mut more = scanner.open(b']', 1)?;
-    while more {
+    let mut step = text.open(at, b']', 1)?;
+    let end = loop {
+        let at = match step {
+            Step::More(at) => at,
+            Step::Done(end) => break end,
+        };
         if drafts.len() >= limits.batch_items_max {
-            return Err(Stop::Error(ParseError::BatchTooLarge { max: limits.batch_items_max }));
+            return Err(Refusal::Ours(ParseError::BatchTooLarge { max: limits.batch_items_max }));
         }
-        drafts.push(item(scanner, 1)?);
-        more = scanner.more(b']')?;
-    }
-    scanner.finish()?;
+        let draft = item(text, at, 1)?;
+        step = text.more(draft.end, b']')?;
+        drafts.push(draft);
+    };
+    text.finish(end)?;
     if drafts.is_empty() {
-        return Err(Stop::Error(ParseError::EmptyBatch));
+        return Err(Refusal::Ours(ParseError::EmptyBatch));
     }
     Ok(Packet::Batch(drafts.into_iter().map(|draft| draft.settle(body)).collect()))
 }
 
 /// Where the parts of one item are, before anybody asks whether they will do.
+#[derive(Default)]
 struct Draft {
     start: usize,
     end: usize,
@@ -93,62 +105,46 @@ struct Draft {
     version: Option<Span>,
     id: Option<Span>,
     method: Option<Span>,
-    method_escaped: bool,
     params: Option<Span>,
     id_twice: bool,
     other_twice: bool,
-    unknown: Vec<Quoted>,
 }
 
 /// Walks over one item, `depth` containers being open around it.
-fn item(scanner: &mut Scanner<'_>, depth: usize) -> Result<Draft, Flaw> {
-    let start = scanner.at;
-    let mut draft = Draft {
-        start,
-        end: start,
-        is_object: scanner.peek() == Some(b'{'),
-        version: None,
-        id: None,
-        method: None,
-        method_escaped: false,
-        params: None,
-        id_twice: false,
-        other_twice: false,
-        unknown: Vec::new(),
-    };
-    if !draft.is_object {
-        scanner.value(depth)?;
-        draft.end = scanner.at;
+fn item(text: &Text<'_>, start: usize, depth: usize) -> Result<Draft, Stop> {
+    let mut draft = Draft { start, ..Draft::default() };
+    if text.peek(start) != Some(b'{') {
+        draft.end = text.value(start, depth)?;
         return Ok(draft);
     }
+    draft.is_object = true;
+    let mut unknown = Vec::new();
     let depth = depth + 1;
-    let mut more = scanner.open(b'}', depth)?;
-    while more {
-        let key = scanner.key()?;
-        let at = scanner.at;
-        let known = known_key(scanner, key);
-        if known == Some(Key::Method) && scanner.peek() == Some(b'"') {
-            draft.method_escaped = scanner.string()?;
-        } else {
-            scanner.value(depth)?;
+    let mut step = text.open(start, b'}', depth)?;
+    draft.end = loop {
+        let at = match step {
+            Step::More(at) => at,
+            Step::Done(end) => break end,
+        };
+        let key = text.key(at)?;
+        let end = text.value(key.value_at, depth)?;
+        let value = Span::new(key.value_at, end);
+        let name = text.name(key);
+        match known_part(name) {
+            Some(Part::Id) => draft.id_twice |= draft.id.replace(value).is_some(),
+            Some(Part::Version) => draft.other_twice |= draft.version.replace(value).is_some(),
+            Some(Part::Method) => draft.other_twice |= draft.method.replace(value).is_some(),
+            Some(Part::Params) => draft.other_twice |= draft.params.replace(value).is_some(),
+            None => unknown.push(name),
         }
-        let value = Span::new(at, scanner.at);
-        match known {
-            Some(Key::Id) => draft.id_twice |= draft.id.replace(value).is_some(),
-            Some(Key::Version) => draft.other_twice |= draft.version.replace(value).is_some(),
-            Some(Key::Method) => draft.other_twice |= draft.method.replace(value).is_some(),
-            Some(Key::Params) => draft.other_twice |= draft.params.replace(value).is_some(),
-            None => draft.unknown.push(key),
-        }
-        more = scanner.more(b'}')?;
-    }
-    draft.end = scanner.at;
-    draft.other_twice |= any_twice(scanner.text(), &draft.unknown);
+        step = text.more(end, b'}')?;
+    };
+    draft.other_twice |= unknown.len() > 1 && any_twice(&unknown);
     Ok(draft)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Key {
+#[derive(Clone, Copy)]
+enum Part {
     Version,
     Id,
     Method,
@@ -156,33 +152,26 @@ enum Key {
 }
 
 #[inline]
-fn known_key(scanner: &Scanner<'_>, key: Quoted) -> Option<Key> {
-    let inner = scanner.slice(key.start, key.end);
-    if key.escaped { key_named(unescape(inner)?.as_bytes()) } else { key_named(inner) }
-}
-
-#[inline]
-fn key_named(name: &[u8]) -> Option<Key> {
-    match name {
-        b"jsonrpc" => Some(Key::Version),
-        b"id" => Some(Key::Id),
-        b"method" => Some(Key::Method),
-        b"params" => Some(Key::Params),
+fn known_part(key: &[u8]) -> Option<Part> {
+    match key {
+        b"jsonrpc" => Some(Part::Version),
+        b"id" => Some(Part::Id),
+        b"method" => Some(Part::Method),
+        b"params" => Some(Part::Params),
+        // What is unescaped has no escapes: this recurses once at most.
+        _ if key.contains(&b'\\') => match unescape(key)? {
+            Cow::Owned(name) if !name.contains('\\') => known_part(name.as_bytes()),
+            Cow::Owned(_) | Cow::Borrowed(_) => None,
+        },
         _ => None,
     }
 }
 
-/// Whether two of the keys read the same. Sorted, so that ten thousand keys
-/// cost a client's body no more than their number of comparisons.
-fn any_twice(text: &[u8], keys: &[Quoted]) -> bool {
-    if keys.len() < 2 {
-        return false;
-    }
-    let mut names: Vec<_> = keys
-        .iter()
-        // Keys that are not UTF-8 drop out here, and with them the whole body a little later.
-        .filter_map(|key| unescape(&text[key.start..key.end]))
-        .collect();
+/// Whether two of the keys read the same. Sorted, so that a body full of keys
+/// costs no more than their number times its logarithm.
+fn any_twice(keys: &[&[u8]]) -> bool {
+    // Keys that are not UTF-8 drop out here, and with them the whole body a little later.
+    let mut names: Vec<_> = keys.iter().filter_map(|key| unescape(key)).collect();
     names.sort_unstable();
     names.windows(2).any(|pair| pair[0] == pair[1])
 }
@@ -221,7 +210,7 @@ impl Draft {
             Some(_) => return malformed(MalformedReason::ParamsNotStructured),
         };
         let inner = Span { start: method.start + 1, end: method.end - 1 };
-        let method = if self.method_escaped {
+        let method = if inner.of(body).contains(&b'\\') {
             let name = unescape(inner.of(body)).expect("the scanner accepted this string");
             Method::Unescaped(name.into())
         } else {

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use crate::envelope::REPLY_DEPTH_MAX;
-use crate::json::Scanner;
+use crate::json::{Step, Stop, Text};
 use crate::text::unescape;
 
 /// The item at `index` of an array, as written.
@@ -19,42 +19,52 @@ pub fn item(array: &[u8], index: usize) -> Option<&[u8]> {
 
 /// The items of an array, as written; none when it is not an array.
 pub fn items(array: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut scanner = Scanner::of_upstream(array, REPLY_DEPTH_MAX);
-    scanner.white_space();
-    let mut more = scanner.peek() == Some(b'[') && scanner.open(b']', 1).unwrap_or(false);
+    let text = Text::of_upstream(array, REPLY_DEPTH_MAX);
+    let mut next = first(&text, b'[', b']');
     std::iter::from_fn(move || {
-        if !more {
-            return None;
-        }
-        let start = scanner.at;
-        // An item counts once its value is whole; what follows decides only about the next.
-        more = scanner.value(1).is_ok();
-        let item = more.then(|| scanner.slice(start, scanner.at));
-        more = more && scanner.more(b']').unwrap_or(false);
-        item
+        let start = next.take()?;
+        let end = text.value(start, 1).ok()?;
+        next = following(&text, end, b']');
+        Some(text.slice(start, end))
     })
 }
 
 /// The members of an object: key with escapes undone, value as written; none
 /// when it is not an object. Keys that are not UTF-8 are left out.
 pub fn members(object: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, &[u8])> {
-    let mut scanner = Scanner::of_upstream(object, REPLY_DEPTH_MAX);
-    scanner.white_space();
-    let mut more = scanner.peek() == Some(b'{') && scanner.open(b'}', 1).unwrap_or(false);
+    let text = Text::of_upstream(object, REPLY_DEPTH_MAX);
+    let mut next = first(&text, b'{', b'}');
     std::iter::from_fn(move || {
-        while more {
-            more = false;
-            let key = scanner.key().ok()?;
-            let start = scanner.at;
-            scanner.value(1).ok()?;
-            let value = scanner.slice(start, scanner.at);
-            more = scanner.more(b'}').unwrap_or(false);
-            if let Some(name) = unescape(scanner.slice(key.start, key.end)) {
-                return Some((name, value));
+        while let Some(at) = next.take() {
+            let key = text.key(at).ok()?;
+            let end = text.value(key.value_at, 1).ok()?;
+            next = following(&text, end, b'}');
+            if let Some(name) = unescape(text.name(key)) {
+                return Some((name, text.slice(key.value_at, end)));
             }
         }
         None
     })
+}
+
+/// Where the first item or key of the container stands, if this is one and it has any.
+fn first(text: &Text<'_>, open: u8, close: u8) -> Option<usize> {
+    let start = text.skip_space(0);
+    if text.peek(start) != Some(open) {
+        return None;
+    }
+    more(text.open(start, close, 1))
+}
+
+fn following(text: &Text<'_>, end: usize, close: u8) -> Option<usize> {
+    more(text.more(end, close))
+}
+
+const fn more(step: Result<Step, Stop>) -> Option<usize> {
+    match step {
+        Ok(Step::More(at)) => Some(at),
+        Ok(Step::Done(_)) | Err(Stop) => None,
+    }
 }
 
 /// The value of `key` in an object, as written.
