@@ -1,1 +1,48 @@
-//! HTTP listeners: framing, limits, compression, drain, and the admin listener
+//! HTTP listeners: framing, limits, compression, drain, and the admin listener.
+//!
+//! A [`Server`] holds what all workers share (settings, bounds, counters). Each
+//! worker thread runs [`Server::serve`] on its own [`Listener`]; every request
+//! becomes a [`Request`], is answered by the [`Handler`], and leaves with the
+//! headers, the compression and the bounds that HTTP asks for. What a JSON-RPC
+//! body means is not this crate's business: bodies are bytes.
+//!
+//! The way of one request: `listen` accepts, `connection` tells HTTP/1.1 from
+//! HTTP/2 and watches the clock, `rpc` asks `request` to read, the handler to
+//! answer and `answer` to write. Whatever is refused on the way is one row of
+//! `refusal`. `admin` serves metrics, health and the status page beside it.
+//!
+//! A request that is not HTTP at all (400) or whose head is too long (431) is
+//! answered by hyper with an empty body; every other refusal is JSON-RPC shaped.
+
+mod admin;
+mod answer;
+mod body;
+mod compress;
+mod connection;
+mod cors;
+mod count;
+mod drain;
+mod encoding;
+mod handler;
+mod link;
+mod listen;
+mod path;
+mod refusal;
+mod request;
+mod rpc;
+mod server;
+mod settings;
+mod socket;
+mod stream;
+mod ticket;
+
+pub use admin::{Admin, Health, Metrics};
+pub use body::AnswerBody;
+pub use count::{Counts, Protocol};
+pub use drain::{Drained, Shutdown};
+pub use handler::{Answer, Handler, Request};
+pub use listen::Listener;
+pub use path::Path;
+pub use refusal::Refusal;
+pub use server::Server;
+pub use settings::{Compression, Settings};

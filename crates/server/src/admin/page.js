@@ -1,0 +1,146 @@
+// Shows /status, whatever its shape: scalars as tiles, arrays of objects as
+// tables, objects as sections. Everything is set as text, never as HTML.
+"use strict";
+
+const GOOD = ["healthy", "ok", "ready", "closed", "up", "good", "synced"];
+const WARN = ["degraded", "throttled", "half_open", "half-open", "lagging", "syncing", "draining", "unknown"];
+const BAD = ["failed", "unhealthy", "open", "down", "out_of_service", "bad", "stalled", "unready"];
+const EVERY_MS = 2000;
+const DEPTH_MAX = 6;
+
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+const isScalar = (value) => value === null || typeof value !== "object";
+const title = (key) => key.replaceAll("_", " ");
+
+function node(tag, text, className) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+function words(value) {
+  if (value === null || value === undefined) return "–";
+  if (Array.isArray(value)) return value.every(isScalar) ? value.map(words).join(", ") || "–" : JSON.stringify(value);
+  if (typeof value === "object") return Object.entries(value).map(([k, v]) => title(k) + " " + words(v)).join(", ") || "–";
+  if (typeof value === "number" && !Number.isInteger(value)) return String(Math.round(value * 1000) / 1000);
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return String(value);
+}
+
+function colour(value) {
+  if (value === null || value === undefined) return "faint";
+  if (typeof value !== "string") return "";
+  const word = value.toLowerCase();
+  if (GOOD.includes(word)) return "good";
+  if (WARN.includes(word)) return "warn";
+  return BAD.includes(word) ? "bad" : "";
+}
+
+function tiles(entries) {
+  const list = node("dl");
+  for (const [key, value] of entries) {
+    const tile = node("div");
+    tile.append(node("dt", title(key)), node("dd", words(value), colour(value)));
+    list.append(tile);
+  }
+  return list;
+}
+
+function table(rows) {
+  const names = [...new Set(rows.flatMap(Object.keys))];
+  const head = node("tr");
+  for (const name of names) {
+    const cell = node("th", title(name));
+    cell.scope = "col";
+    head.append(cell);
+  }
+  const body = node("tbody");
+  for (const row of rows) {
+    const line = node("tr");
+    for (const name of names) {
+      const value = row[name];
+      const number = typeof value === "number" ? " number" : "";
+      const cell = node("td", undefined, (colour(value) + number).trim());
+      cell.dataset.name = title(name);
+      cell.append(node("span", words(value)));
+      line.append(cell);
+    }
+    body.append(line);
+  }
+  const whole = node("table");
+  const thead = node("thead");
+  thead.append(head);
+  whole.append(thead, body);
+  const scroll = node("div", undefined, "scroll");
+  scroll.append(whole);
+  return scroll;
+}
+
+function show(into, value, depth) {
+  if (depth > DEPTH_MAX || isScalar(value)) {
+    into.append(node("p", depth > DEPTH_MAX ? JSON.stringify(value) : words(value)));
+    return;
+  }
+  if (Array.isArray(value)) value = { items: value };
+  const entries = Object.entries(value);
+  const flat = entries.filter(([, v]) => isScalar(v) || (Array.isArray(v) && v.every(isScalar)));
+  if (flat.length) into.append(tiles(flat));
+  for (const [key, inner] of entries) {
+    if (flat.some(([name]) => name === key)) continue;
+    const section = node("section");
+    section.append(node("h" + Math.min(4, depth + 2), title(key)));
+    const rows = Array.isArray(inner) && inner.every(isObject);
+    // A row that holds rows itself (a chain and its upstreams) gets a section.
+    const simple = rows && inner.every((row) => !Object.values(row).some((v) => Array.isArray(v) && v.some(isObject)));
+    if (simple) section.append(table(inner));
+    else if (rows) inner.forEach((row, index) => show(section, { [row.name ?? row.id ?? index + 1]: row }, depth + 1));
+    else show(section, inner, depth + 1);
+    into.append(section);
+  }
+}
+
+let paused = false;
+let shownAt = 0;
+let shown = "";
+
+async function refresh() {
+  const pill = document.getElementById("ready");
+  try {
+    const [ready, status] = await Promise.all([fetch("readyz"), fetch("status")]);
+    pill.textContent = ready.ok ? "ready" : "not ready";
+    pill.className = "pill " + (ready.ok ? "good" : "bad");
+    const text = await status.text();
+    shownAt = Date.now();
+    // Unchanged text is not drawn again, so that a selection survives.
+    if (text !== shown) {
+      const fresh = document.createDocumentFragment();
+      show(fresh, JSON.parse(text), 0);
+      const scrolled = [...document.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
+      document.getElementById("status").replaceChildren(fresh);
+      document.querySelectorAll(".scroll").forEach((box, index) => { box.scrollLeft = scrolled[index] ?? 0; });
+      shown = text;
+    }
+  } catch {
+    pill.textContent = "no answer";
+    pill.className = "pill bad";
+  }
+}
+
+function age() {
+  const seconds = Math.round((Date.now() - shownAt) / 1000);
+  document.getElementById("age").textContent = shownAt ? "as of " + seconds + " s ago" : "";
+}
+
+document.getElementById("pause").addEventListener("click", (event) => {
+  paused = !paused;
+  event.target.setAttribute("aria-pressed", String(paused));
+  event.target.textContent = paused ? "resume" : "pause";
+});
+
+async function follow() {
+  if (!paused && !document.hidden) await refresh();
+  setTimeout(follow, EVERY_MS);
+}
+setInterval(age, 1000);
+follow();

@@ -1,0 +1,236 @@
+//! Writing an answer: status, headers, compression; nothing from outside
+//! reaches a header unchecked.
+//!
+//! Header values that repeat are made once: a call costs no allocation here
+//! but hyper's own map.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName,
+    HeaderValue, RETRY_AFTER, VARY,
+};
+use http::{Response, StatusCode};
+
+use crate::body::Frames;
+use crate::compress::compress;
+use crate::count::Protocol;
+use crate::encoding::Coding;
+use crate::link::Link;
+use crate::ticket::Ticket;
+use crate::{Answer, AnswerBody, Refusal};
+
+static UPSTREAM: HeaderName = HeaderName::from_static("x-wellhead-upstream");
+static ATTEMPTS: HeaderName = HeaderName::from_static("x-wellhead-attempts");
+static CACHE: HeaderName = HeaderName::from_static("x-wellhead-cache");
+static TRAIL: HeaderName = HeaderName::from_static("x-wellhead-trail");
+
+pub(crate) static JSON: HeaderValue = HeaderValue::from_static("application/json");
+static CLOSE: HeaderValue = HeaderValue::from_static("close");
+
+/// Clients bound the headers they take, often to 8 or 16 KiB altogether.
+const TRAIL_BYTES_MAX: usize = 4096;
+
+/// Values of `x-wellhead-upstream` kept by a worker; at the bound it starts anew.
+const UPSTREAM_VALUES_MAX: usize = 128;
+
+/// What a client is told to wait when a bound of ours was reached.
+const RETRY_AFTER_OVERLOAD: HeaderValue = HeaderValue::from_static("1");
+
+/// Writes what the handler answered.
+pub(crate) async fn write(
+    answer: Answer,
+    coding: Option<Coding>,
+    link: &Link,
+    ticket: Ticket,
+) -> Response<Frames> {
+    let server = &link.server;
+    let mut status =
+        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut body = answer.body;
+    let mut headers = HeaderMap::with_capacity(8);
+    if body.is_empty() {
+        if status == StatusCode::OK {
+            status = StatusCode::NO_CONTENT;
+        }
+    } else {
+        headers.insert(CONTENT_TYPE, JSON.clone());
+        if server.settings.compression.enabled
+            && body.len() >= server.settings.compression.bytes_min
+        {
+            headers.append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+            if let Some(coding) = coding
+                && let Some(squeezed) = Box::pin(compress(server, &body, coding)).await
+            {
+                headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+                body = AnswerBody::One(squeezed);
+            }
+        }
+    }
+    if let Some(upstream) = answer.upstream
+        && let Some(value) = upstream_value(upstream)
+    {
+        headers.insert(UPSTREAM.clone(), value);
+    }
+    if answer.attempts > 0 {
+        headers.insert(ATTEMPTS.clone(), number(answer.attempts));
+    }
+    if let Some(cache) = answer.cache
+        && let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from_static(cache.as_bytes()))
+    {
+        headers.insert(CACHE.clone(), value);
+    }
+    if let Some(retry_after) = answer.retry_after {
+        headers.insert(RETRY_AFTER, seconds(retry_after));
+    }
+    if let Some(trail) = answer.trail {
+        headers.insert(TRAIL.clone(), trail_value(trail));
+    }
+    respond(status, headers, body, link, ticket)
+}
+
+/// Writes a refusal.
+pub(crate) fn refuse(refusal: Refusal, link: &Link, ticket: Ticket) -> Response<Frames> {
+    let server = &link.server;
+    server.counters.refuse(refusal);
+    let mut headers = HeaderMap::with_capacity(6);
+    headers.insert(CONTENT_TYPE, JSON.clone());
+    match refusal {
+        Refusal::MethodNotAllowed => {
+            let allow = if server.cors.is_off() { "POST" } else { "POST, OPTIONS" };
+            headers.insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        Refusal::UnsupportedEncoding => {
+            headers.insert(ACCEPT_ENCODING, const { HeaderValue::from_static("gzip") });
+        }
+        Refusal::ConnectionsFull | Refusal::RequestsFull | Refusal::BodiesFull => {
+            headers.insert(RETRY_AFTER, RETRY_AFTER_OVERLOAD);
+        }
+        Refusal::NotFound
+        | Refusal::NotJson
+        | Refusal::BodyTooLarge
+        | Refusal::BodySlow
+        | Refusal::BodyBroken
+        | Refusal::HandlerFailed => {}
+    }
+    if refusal.ends_connection() {
+        close(&mut headers, link);
+    }
+    respond(refusal.status(), headers, server.refusals.of(refusal).into(), link, ticket)
+}
+
+/// Puts an answer together that is complete but for its body.
+pub(crate) fn respond(
+    status: StatusCode,
+    headers: HeaderMap,
+    body: AnswerBody,
+    link: &Link,
+    ticket: Ticket,
+) -> Response<Frames> {
+    let mut response = Response::new(Frames::new(body, link.protocol, ticket));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Ends the connection with this answer. HTTP/2 has no such header, and needs none.
+pub(crate) fn close(headers: &mut HeaderMap, link: &Link) {
+    if link.protocol == Protocol::Http1 {
+        headers.insert(CONNECTION, CLOSE.clone());
+    }
+}
+
+/// The header value for an upstream's id: made once for each worker and upstream.
+fn upstream_value(upstream: Arc<str>) -> Option<HeaderValue> {
+    type Known = Vec<(Arc<str>, Option<HeaderValue>)>;
+    thread_local! {
+        static VALUES: RefCell<Known> = const { RefCell::new(Vec::new()) };
+    }
+    VALUES.with_borrow_mut(|values| {
+        // By address: the entry keeps the id alive, so no other can get its place.
+        if let Some((_, value)) = values.iter().find(|(known, _)| Arc::ptr_eq(known, &upstream)) {
+            return value.clone();
+        }
+        if values.len() >= UPSTREAM_VALUES_MAX {
+            values.clear();
+        }
+        let value = HeaderValue::from_str(&upstream).ok();
+        values.push((upstream, value.clone()));
+        value
+    })
+}
+
+fn number(number: u32) -> HeaderValue {
+    const DIGITS: &str = "0123456789";
+    match usize::try_from(number) {
+        Ok(digit) if digit < DIGITS.len() => HeaderValue::from_static(&DIGITS[digit..=digit]),
+        _ => HeaderValue::from(number),
+    }
+}
+
+/// Rounded up: a client that comes back too early is refused again.
+fn seconds(duration: Duration) -> HeaderValue {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    HeaderValue::from(seconds.max(1))
+}
+
+/// A trail repeats what upstreams said, so nothing in it is trusted.
+fn trail_value(trail: String) -> HeaderValue {
+    let mut bytes = trail.into_bytes();
+    bytes.truncate(TRAIL_BYTES_MAX);
+    for byte in &mut bytes {
+        if !(b' '..=b'~').contains(byte) {
+            *byte = b'?';
+        }
+    }
+    HeaderValue::from_maybe_shared(Bytes::from(bytes))
+        .expect("every byte is a visible ASCII character or a space")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_rounded_up() {
+        for (millis, expected) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2"), (90_000, "90")] {
+            assert_eq!(seconds(Duration::from_millis(millis)), expected, "{millis}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        for n in [0, 1, 9, 10, 4_000_000_000] {
+            assert_eq!(number(n), n.to_string().as_str());
+        }
+    }
+
+    #[test]
+    fn a_trail_cannot_break_out_of_its_header() {
+        let value = trail_value("a: timeout\r\nset-cookie: x=1\0 é".into());
+        assert_eq!(value, "a: timeout??set-cookie: x=1? ??");
+        assert_eq!(trail_value("x".repeat(10_000)).len(), TRAIL_BYTES_MAX);
+    }
+
+    #[test]
+    fn an_upstream_that_is_no_header_value_is_left_out() {
+        assert_eq!(upstream_value("geth-a".into()).unwrap(), "geth-a");
+        assert_eq!(upstream_value("geth\r\nx: y".into()), None);
+    }
+
+    #[test]
+    fn upstream_values_are_made_once_and_bounded() {
+        let id: Arc<str> = "geth-a".into();
+        for _ in 0..3 {
+            upstream_value(Arc::clone(&id));
+        }
+        assert_eq!(Arc::strong_count(&id), 2);
+        for n in 0..UPSTREAM_VALUES_MAX {
+            upstream_value(n.to_string().into());
+        }
+        assert_eq!(Arc::strong_count(&id), 1);
+    }
+}

@@ -1,0 +1,302 @@
+//! One connection: which protocol it speaks, hyper's part, and when it ends.
+//!
+//! hyper frames and parses; the clock (`link`), the drain and the counts are
+//! looked after here. What a request means is the endpoint's business.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioTimer;
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::body::Frames;
+use crate::count::{Counters, Protocol};
+use crate::drain::Drain;
+use crate::link::{Link, TooSlow};
+use crate::socket::{Opening, Socket};
+use crate::stream::Streams;
+use crate::{Server, Settings};
+
+/// A client in the accept queue when draining begins gets this long to begin
+/// its request.
+const LATE_OPENING_TIME: Duration = Duration::from_secs(1);
+
+/// An idle connection that was told to close gets this long to do so.
+const CLOSE_TIME: Duration = Duration::from_secs(5);
+
+/// A client that is turned away gets this long to read why.
+const TURN_AWAY_TIME: Duration = Duration::from_millis(500);
+
+/// hyper's read buffer: large enough for the longest head, small enough that
+/// ten thousand connections with a body on its way are bearable.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// hyper buffers this much of an answer for one HTTP/2 stream.
+const STREAM_SEND_BYTES: usize = 128 * 1024;
+
+/// Windows of HTTP/2: what one stream and one connection may send ahead of us.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// Streams that a client opened and reset before we looked at them, and
+/// streams that we reset; more ends the connection (the "rapid reset" attack).
+const RESETS_MAX: usize = 64;
+
+/// What a listener serves.
+pub(crate) trait Endpoint: Send + Sync + 'static {
+    fn answer(
+        &self,
+        link: &Arc<Link>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Frames>> + Send;
+}
+
+/// What the connections of one worker share.
+#[derive(Debug)]
+pub(crate) struct Worker<E> {
+    server: Arc<Server>,
+    endpoint: E,
+    pub(crate) drain: Drain,
+    http1: http1::Builder,
+    http2: http2::Builder<Streams>,
+}
+
+impl<E> Worker<E> {
+    pub(crate) fn new(server: Arc<Server>, endpoint: E, drain: Drain) -> Self {
+        let http1 = http1_builder(&server.settings);
+        let http2 = http2_builder(&server);
+        Self { server, endpoint, drain, http1, http2 }
+    }
+}
+
+fn http1_builder(settings: &Settings) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .max_header_size(settings.head_bytes_max)
+        .max_buf_size(BUFFER_BYTES.max(settings.head_bytes_max))
+        // `link` watches the head; hyper's timer is armed anew for each request.
+        .header_read_timeout(None)
+        .timer(TokioTimer::new());
+    builder
+}
+
+fn http2_builder(server: &Arc<Server>) -> http2::Builder<Streams> {
+    let settings = &server.settings;
+    let head_bytes_max = u32::try_from(settings.head_bytes_max).unwrap_or(u32::MAX);
+    let mut builder = http2::Builder::new(Streams { server: Arc::clone(server) });
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(settings.streams_max)
+        .max_header_list_size(head_bytes_max)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(STREAM_SEND_BYTES)
+        .keep_alive_interval(settings.ping_interval)
+        .keep_alive_timeout(settings.ping_timeout);
+    builder
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn run<E: Endpoint>(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    worker: Arc<Worker<E>>,
+    seat: Seat,
+) {
+    // Fails when the client is gone already, which the next read will tell.
+    let _ = stream.set_nodelay(true);
+    let Some(opening) = open(&mut stream, &worker).await else { return };
+    let protocol = opening.protocol;
+    let _open = seat.speak(protocol);
+    let link = Arc::new(Link::new(Arc::clone(&worker.server), peer, protocol, Instant::now()));
+    let socket = Socket::new(stream, opening, Arc::clone(&link));
+    let service = service_fn({
+        let worker = Arc::clone(&worker);
+        let link = Arc::clone(&link);
+        move |request| {
+            let worker = Arc::clone(&worker);
+            let link = Arc::clone(&link);
+            async move { Ok::<_, Infallible>(worker.endpoint.answer(&link, request).await) }
+        }
+    });
+    let ended = match protocol {
+        Protocol::Http1 => {
+            let connection = worker.http1.serve_connection(socket, service);
+            drive(connection, &link, &worker.drain).await
+        }
+        Protocol::Http2 => {
+            let connection = worker.http2.serve_connection(socket, service);
+            drive(connection, &link, &worker.drain).await
+        }
+    };
+    ended.count(&worker.server.counters);
+}
+
+/// Reads the first bytes; `None` when there is nothing to serve.
+async fn open<E>(stream: &mut TcpStream, worker: &Worker<E>) -> Option<Opening> {
+    let counters = &worker.server.counters;
+    let opening = Opening::read(stream);
+    if worker.drain.begun.is_cancelled() {
+        return tokio::time::timeout(LATE_OPENING_TIME, opening).await.ok()?.ok()?;
+    }
+    tokio::select! {
+        biased;
+        opening = opening => opening.ok()?,
+        () = worker.drain.begun.cancelled() => None,
+        () = tokio::time::sleep(worker.server.settings.head_timeout) => {
+            Counters::add(&counters.slow_head);
+            None
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    ByItself,
+    BadHttp,
+    TooSlow(TooSlow),
+    /// The drain time was over.
+    Cut,
+}
+
+impl Ended {
+    fn count(self, counters: &Counters) {
+        match self {
+            Self::ByItself | Self::TooSlow(TooSlow::Linger) => {}
+            Self::BadHttp => Counters::add(&counters.bad_http),
+            Self::TooSlow(TooSlow::Idle) => Counters::add(&counters.idle_closed),
+            Self::TooSlow(TooSlow::Head) => Counters::add(&counters.slow_head),
+            Self::TooSlow(TooSlow::Reader) => Counters::add(&counters.slow_reader),
+            Self::Cut => Counters::add(&counters.drain_dropped),
+        }
+    }
+}
+
+async fn drive<C>(connection: C, link: &Link, drain: &Drain) -> Ended
+where
+    C: GracefulConnection<Error = hyper::Error>,
+{
+    let mut connection = pin!(connection);
+    let mut begun = pin!(drain.begun.cancelled());
+    let mut cut = pin!(drain.cut.cancelled());
+    let first_look = link.look(Instant::now()).unwrap_or_else(|_| Instant::now());
+    let mut timer = pin!(tokio::time::sleep_until(first_look));
+    let mut draining = false;
+    let mut idle = false;
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => {
+                return match ended {
+                    _ if idle => Ended::TooSlow(TooSlow::Idle),
+                    Ok(()) => Ended::ByItself,
+                    Err(error) => ending(&error),
+                };
+            }
+            () = begun.as_mut(), if !draining => {
+                draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = cut.as_mut() => return Ended::Cut,
+            () = timer.as_mut() => {
+                let now = Instant::now();
+                match link.look(now) {
+                    Ok(next) => timer.as_mut().reset(next),
+                    Err(TooSlow::Idle) if !idle => {
+                        // Not dropped: a request may be on its way, and HTTP/2
+                        // can still answer it.
+                        idle = true;
+                        connection.as_mut().graceful_shutdown();
+                        timer.as_mut().reset(now + CLOSE_TIME);
+                    }
+                    Err(too_slow) => return Ended::TooSlow(too_slow),
+                }
+            }
+        }
+    }
+}
+
+fn ending(error: &hyper::Error) -> Ended {
+    if error.is_parse() || error.is_parse_too_large() || error.is_parse_status() {
+        Ended::BadHttp
+    } else {
+        // Clients come and go; h2 names its errors in the connection's own words.
+        tracing::debug!(%error, "connection ended");
+        Ended::ByItself
+    }
+}
+
+/// A place among the open connections, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    server: Arc<Server>,
+    protocol: Option<Protocol>,
+}
+
+impl Seat {
+    pub(crate) fn take(server: &Arc<Server>) -> Option<Self> {
+        server.take_seat().then(|| Self { server: Arc::clone(server), protocol: None })
+    }
+
+    fn speak(mut self, protocol: Protocol) -> Self {
+        let counters = &self.server.counters;
+        Counters::add(match protocol {
+            Protocol::Http1 => &counters.http1,
+            Protocol::Http2 => &counters.http2,
+        });
+        gauge(counters, protocol).fetch_add(1, Relaxed);
+        self.protocol = Some(protocol);
+        self
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let counters = &self.server.counters;
+        if let Some(protocol) = self.protocol {
+            gauge(counters, protocol).fetch_sub(1, Relaxed);
+        }
+        counters.connections_open.fetch_sub(1, Relaxed);
+    }
+}
+
+fn gauge(counters: &Counters, protocol: Protocol) -> &AtomicUsize {
+    match protocol {
+        Protocol::Http1 => &counters.http1_open,
+        Protocol::Http2 => &counters.http2_open,
+    }
+}
+
+/// Tells a client that there is no room, and closes.
+pub(crate) async fn turn_away(mut stream: TcpStream, body: &[u8]) {
+    let head = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nretry-after: 1\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    let talk = async {
+        stream.write_all(&[head.as_bytes(), body].concat()).await?;
+        stream.shutdown().await?;
+        // Read on, or what the client has sent makes the close a reset.
+        let mut waste = [0; 4096];
+        while stream.read(&mut waste).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    // Whatever comes of it, there was no room.
+    let _ = tokio::time::timeout(TURN_AWAY_TIME, talk).await;
+}

@@ -1,0 +1,126 @@
+//! What the listeners count: atomics inside, one plain copy for whoever reads.
+//!
+//! Answered requests are counted by the proxy, which knows what they were;
+//! here are only connections, and what never became a request.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crate::Refusal;
+
+/// The protocol that a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.0 or HTTP/1.1.
+    Http1,
+    /// HTTP/2 with prior knowledge (h2c).
+    Http2,
+}
+
+impl Protocol {
+    /// How it is called in metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Http1 => "http/1",
+            Self::Http2 => "http/2",
+        }
+    }
+}
+
+/// A copy of all counts at one moment. `_total` only grow; the rest are gauges.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections open now, also those that have not said their protocol yet.
+    pub connections_open: usize,
+    /// Of these, speaking HTTP/1.
+    pub http1_open: usize,
+    /// Of these, speaking HTTP/2.
+    pub http2_open: usize,
+    /// Connections accepted.
+    pub accepted_total: u64,
+    /// HTTP/1 connections so far.
+    pub http1_total: u64,
+    /// HTTP/2 connections so far.
+    pub http2_total: u64,
+    /// Times that accepting failed, for want of file descriptors for example.
+    pub accept_failures_total: u64,
+    /// Connections closed because they were idle.
+    pub idle_closed_total: u64,
+    /// Connections dropped because a request head did not arrive in time.
+    pub slow_head_total: u64,
+    /// Connections and streams dropped because the client did not read.
+    pub slow_reader_total: u64,
+    /// Connections ended by something that is not HTTP, or over its limits.
+    pub bad_http_total: u64,
+    /// Connections dropped because the drain time was over.
+    pub drain_dropped_total: u64,
+    /// Requests under way now.
+    pub requests_open: usize,
+    /// Bytes of request bodies held now; bodies up to 16 KiB are not counted.
+    pub bodies_bytes: usize,
+    /// Answers sent compressed.
+    pub compressed_total: u64,
+    /// Large answers sent uncompressed because all compression jobs were busy.
+    pub compression_skipped_total: u64,
+    /// Refusals, in the order of [`Refusal::all`].
+    pub refused: [u64; Refusal::COUNT],
+}
+
+impl Counts {
+    /// How often `refusal` happened.
+    pub fn refused(&self, refusal: Refusal) -> u64 {
+        self.refused[refusal.index()]
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections_open: AtomicUsize,
+    pub(crate) http1_open: AtomicUsize,
+    pub(crate) http2_open: AtomicUsize,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) http1: AtomicU64,
+    pub(crate) http2: AtomicU64,
+    pub(crate) accept_failures: AtomicU64,
+    pub(crate) idle_closed: AtomicU64,
+    pub(crate) slow_head: AtomicU64,
+    pub(crate) slow_reader: AtomicU64,
+    pub(crate) bad_http: AtomicU64,
+    pub(crate) drain_dropped: AtomicU64,
+    pub(crate) requests_open: AtomicUsize,
+    pub(crate) bodies_bytes: AtomicUsize,
+    pub(crate) compressed: AtomicU64,
+    pub(crate) compression_skipped: AtomicU64,
+    refused: [AtomicU64; Refusal::COUNT],
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        Self::add(&self.refused[refusal.index()]);
+    }
+
+    pub(crate) fn read(&self) -> Counts {
+        Counts {
+            connections_open: self.connections_open.load(Relaxed),
+            http1_open: self.http1_open.load(Relaxed),
+            http2_open: self.http2_open.load(Relaxed),
+            accepted_total: self.accepted.load(Relaxed),
+            http1_total: self.http1.load(Relaxed),
+            http2_total: self.http2.load(Relaxed),
+            accept_failures_total: self.accept_failures.load(Relaxed),
+            idle_closed_total: self.idle_closed.load(Relaxed),
+            slow_head_total: self.slow_head.load(Relaxed),
+            slow_reader_total: self.slow_reader.load(Relaxed),
+            bad_http_total: self.bad_http.load(Relaxed),
+            drain_dropped_total: self.drain_dropped.load(Relaxed),
+            requests_open: self.requests_open.load(Relaxed),
+            bodies_bytes: self.bodies_bytes.load(Relaxed),
+            compressed_total: self.compressed.load(Relaxed),
+            compression_skipped_total: self.compression_skipped.load(Relaxed),
+            refused: std::array::from_fn(|index| self.refused[index].load(Relaxed)),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Stopping without losing an answer.
+//!
+//! [`Shutdown::begin`] is heard by every worker: it serves what already waits in
+//! the accept queue, stops listening, lets answers under way finish (HTTP/1.1
+//! with `connection: close`, HTTP/2 after GOAWAY), closes idle connections, and
+//! drops what is left when the drain time is over. When to begin (after
+//! readiness was withdrawn for a while, say) is for `app` to decide.
+
+use std::ops::AddAssign;
+
+use tokio_util::sync::CancellationToken;
+
+/// The handle that begins the drain. Clones are the same handle.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown {
+    begun: CancellationToken,
+}
+
+/// How the connections of a worker ended once draining had begun.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Ended by themselves, every answer delivered.
+    pub finished: usize,
+    /// Dropped when the drain time was over.
+    pub dropped: usize,
+}
+
+impl AddAssign for Drained {
+    fn add_assign(&mut self, other: Self) {
+        self.finished += other.finished;
+        self.dropped += other.dropped;
+    }
+}
+
+impl Shutdown {
+    /// A handle of which nobody has begun to drain.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins the drain; a second call changes nothing.
+    pub fn begin(&self) {
+        self.begun.cancel();
+    }
+
+    /// Whether the drain has begun.
+    pub fn has_begun(&self) -> bool {
+        self.begun.is_cancelled()
+    }
+
+    /// Waits until the drain begins.
+    pub async fn begun(&self) {
+        self.begun.cancelled().await;
+    }
+
+    /// A worker's own view. Its connections register there and not at the
+    /// handle, so that workers do not meet at one lock for each connection.
+    pub(crate) fn worker(&self) -> Drain {
+        Drain { begun: self.begun.child_token(), cut: CancellationToken::new() }
+    }
+}
+
+/// What the connections of one worker listen to.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    pub(crate) begun: CancellationToken,
+    /// The drain time is over.
+    pub(crate) cut: CancellationToken,
+}

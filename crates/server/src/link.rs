@@ -1,0 +1,264 @@
+//! What is known of one connection's pace, and the rule for when it is too slow.
+//!
+//! The socket, the requests and the connection's task write moments here; the
+//! task looks at them now and then with one timer for the whole life of the
+//! connection. hyper's own head timer would be armed again for every request.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::count::Protocol;
+use crate::{Server, Settings};
+
+/// A stalled client that accepts this much is given the write timeout anew. A
+/// client that reads a byte now and then could otherwise hold an answer for ever.
+pub(crate) const WRITE_PROGRESS_BYTES: u64 = 16 * 1024;
+
+/// How long we read on after a refusal, so that the client can read it: closing
+/// a socket with unread data in it resets the connection.
+pub(crate) const LINGER_TIME: Duration = Duration::from_secs(1);
+
+/// "Not happening". Moments are microseconds since the connection was opened.
+const NEVER: u64 = u64::MAX;
+
+/// One connection, as seen by its socket, its requests and its task.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) server: Arc<Server>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) protocol: Protocol,
+    opened: Instant,
+    pace: Pace,
+    linger: AtomicBool,
+}
+
+/// The moments, apart from the connection so that the rule can be tested.
+#[derive(Debug)]
+struct Pace {
+    /// Requests from the complete head to the last byte given to hyper.
+    requests: AtomicU32,
+    /// The latest read from the socket.
+    read_at: AtomicU64,
+    /// The first byte of a request head that is not complete yet.
+    head_since: AtomicU64,
+    /// No request since then.
+    idle_since: AtomicU64,
+    /// The socket takes no more since then, or since its last good progress.
+    stalled_since: AtomicU64,
+    stalled_bytes: AtomicU64,
+    lingering_since: AtomicU64,
+}
+
+/// Why a connection is ended by us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TooSlow {
+    Idle,
+    Head,
+    Reader,
+    Linger,
+}
+
+impl Link {
+    /// A connection whose first bytes have arrived.
+    pub(crate) fn new(
+        server: Arc<Server>,
+        peer: SocketAddr,
+        protocol: Protocol,
+        now: Instant,
+    ) -> Self {
+        let head_since = match protocol {
+            Protocol::Http1 => 0,
+            // Frames, not heads: h2 bounds what a header block may hold.
+            Protocol::Http2 => NEVER,
+        };
+        let pace = Pace {
+            requests: AtomicU32::new(0),
+            read_at: AtomicU64::new(0),
+            head_since: AtomicU64::new(head_since),
+            idle_since: AtomicU64::new(0),
+            stalled_since: AtomicU64::new(NEVER),
+            stalled_bytes: AtomicU64::new(0),
+            lingering_since: AtomicU64::new(NEVER),
+        };
+        Self { server, peer, protocol, opened: now, pace, linger: AtomicBool::new(false) }
+    }
+
+    fn micros(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.opened).as_micros()).unwrap_or(NEVER - 1)
+    }
+
+    fn clock(&self) -> u64 {
+        self.micros(Instant::now())
+    }
+
+    /// The socket was read (or is at its end).
+    pub(crate) fn note_read(&self) {
+        if self.protocol == Protocol::Http2 {
+            return;
+        }
+        let now = self.clock();
+        self.pace.read_at.store(now, Relaxed);
+        if self.pace.requests.load(Relaxed) == 0 && self.pace.head_since.load(Relaxed) == NEVER {
+            self.pace.head_since.store(now, Relaxed);
+        }
+    }
+
+    /// The socket took `bytes`.
+    pub(crate) fn note_written(&self, bytes: usize) {
+        if self.pace.stalled_since.load(Relaxed) == NEVER {
+            return;
+        }
+        let so_far = self.pace.stalled_bytes.load(Relaxed) + bytes as u64;
+        if so_far >= WRITE_PROGRESS_BYTES {
+            self.pace.stalled_bytes.store(0, Relaxed);
+            self.pace.stalled_since.store(self.clock(), Relaxed);
+        } else {
+            self.pace.stalled_bytes.store(so_far, Relaxed);
+        }
+    }
+
+    /// The socket takes no more.
+    pub(crate) fn note_stalled(&self) {
+        if self.pace.stalled_since.load(Relaxed) == NEVER {
+            self.pace.stalled_bytes.store(0, Relaxed);
+            self.pace.stalled_since.store(self.clock(), Relaxed);
+        }
+    }
+
+    /// Everything there was to write is written.
+    pub(crate) fn note_flushed(&self) {
+        if self.pace.stalled_since.load(Relaxed) != NEVER {
+            self.pace.stalled_since.store(NEVER, Relaxed);
+            // Idleness begins when the last byte is out, not when hyper got it.
+            self.pace.idle_since.store(self.clock(), Relaxed);
+        }
+    }
+
+    /// A refusal leaves unread bytes behind: read on a little when closing.
+    pub(crate) fn ask_to_linger(&self) {
+        self.linger.store(true, Relaxed);
+    }
+
+    /// Whether to read on before closing. Part of a head counts, because hyper
+    /// has just refused it.
+    pub(crate) fn begin_linger(&self) -> bool {
+        let wanted = self.linger.load(Relaxed) || self.pace.head_since.load(Relaxed) != NEVER;
+        if wanted && self.pace.lingering_since.load(Relaxed) == NEVER {
+            self.pace.lingering_since.store(self.clock(), Relaxed);
+        }
+        wanted
+    }
+
+    /// A head is complete. Says when it was: the read that completed it, but for
+    /// pipelined requests, which waited their turn, now.
+    pub(crate) fn begin_request(&self) -> Instant {
+        self.pace.requests.fetch_add(1, Relaxed);
+        if self.pace.head_since.swap(NEVER, Relaxed) == NEVER {
+            Instant::now()
+        } else {
+            self.opened + Duration::from_micros(self.pace.read_at.load(Relaxed))
+        }
+    }
+
+    /// An answer was handed to hyper, or nobody waits for it any more.
+    pub(crate) fn end_request(&self) {
+        self.pace.idle_since.store(self.clock(), Relaxed);
+        self.pace.requests.fetch_sub(1, Relaxed);
+    }
+
+    /// Says that the connection is too slow, or when to look again.
+    pub(crate) fn look(&self, now: Instant) -> Result<Instant, TooSlow> {
+        let next = self.pace.look(self.micros(now), &self.server.settings)?;
+        Ok(self.opened + Duration::from_micros(next))
+    }
+}
+
+impl Pace {
+    fn look(&self, now: u64, settings: &Settings) -> Result<u64, TooSlow> {
+        let after = |since: u64, timeout: Duration| {
+            since.saturating_add(u64::try_from(timeout.as_micros()).unwrap_or(NEVER))
+        };
+        // Whatever begins after this look cannot be late before the shortest timeout.
+        let shortest = LINGER_TIME
+            .min(settings.write_timeout)
+            .min(settings.head_timeout)
+            .min(settings.idle_timeout)
+            .max(Duration::from_millis(1));
+        let again = after(now, shortest);
+        let lingering = self.lingering_since.load(Relaxed);
+        let stalled = self.stalled_since.load(Relaxed);
+        let head = self.head_since.load(Relaxed);
+        let (due, why) = if lingering != NEVER {
+            (after(lingering, LINGER_TIME), TooSlow::Linger)
+        } else if stalled != NEVER {
+            (after(stalled, settings.write_timeout), TooSlow::Reader)
+        } else if self.requests.load(Relaxed) > 0 {
+            return Ok(again);
+        } else if head != NEVER {
+            (after(head, settings.head_timeout), TooSlow::Head)
+        } else {
+            (after(self.idle_since.load(Relaxed), settings.idle_timeout), TooSlow::Idle)
+        };
+        if now >= due { Err(why) } else { Ok(due.min(again)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// head 10 s, idle 75 s, write 30 s; in seconds, `-` for never.
+    fn check(now: u64, requests: u32, moments: &str, expected: Result<u64, TooSlow>) {
+        let mut moments = moments.split_whitespace().map(|word| match word {
+            "-" => AtomicU64::new(NEVER),
+            seconds => AtomicU64::new(seconds.parse::<u64>().unwrap() * 1_000_000),
+        });
+        let mut next = || moments.next().unwrap();
+        let pace = Pace {
+            requests: AtomicU32::new(requests),
+            read_at: AtomicU64::new(0),
+            idle_since: next(),
+            head_since: next(),
+            stalled_since: next(),
+            stalled_bytes: AtomicU64::new(0),
+            lingering_since: next(),
+        };
+        let looked = pace.look(now * 1_000_000, &Settings::default());
+        assert_eq!(looked.map(|at| at / 1_000_000), expected);
+    }
+
+    #[test]
+    fn idle_connections_have_their_time() {
+        check(10, 0, "0 - - -", Ok(11));
+        check(74, 0, "0 - - -", Ok(75));
+        check(75, 0, "0 - - -", Err(TooSlow::Idle));
+    }
+
+    #[test]
+    fn a_request_under_way_has_no_limit_here() {
+        check(1000, 1, "0 - - -", Ok(1001));
+    }
+
+    #[test]
+    fn a_head_has_its_time() {
+        check(69, 0, "0 60 - -", Ok(70));
+        check(70, 0, "0 60 - -", Err(TooSlow::Head));
+    }
+
+    #[test]
+    fn a_reader_has_its_time_even_when_the_request_is_done() {
+        check(99, 0, "0 - 70 -", Ok(100));
+        check(100, 0, "0 - 70 -", Err(TooSlow::Reader));
+        check(100, 1, "0 - 70 -", Err(TooSlow::Reader));
+    }
+
+    #[test]
+    fn lingering_is_short() {
+        check(5, 1, "0 0 0 5", Ok(6));
+        check(6, 1, "0 0 0 5", Err(TooSlow::Linger));
+    }
+}

@@ -1,0 +1,144 @@
+//! The path of a request: `/`, or `/{chain}`, with or without a trailing slash.
+//!
+//! Which chains exist is for the handler to know. A path of more segments is
+//! not one of ours: keys in the path come with `access`.
+
+use http::Uri;
+use http::uri::PathAndQuery;
+
+/// A chain's name or id is at most this long, decoded.
+const CHAIN_BYTES_MAX: usize = 64;
+
+/// The chain that a path names, if any, and the flags of its query.
+#[derive(Debug, Clone)]
+pub struct Path {
+    whole: PathAndQuery,
+    chain: Chain,
+}
+
+#[derive(Debug, Clone)]
+enum Chain {
+    None,
+    /// A range of the path: the common case copies nothing.
+    At {
+        start: usize,
+        end: usize,
+    },
+    /// It was percent-encoded.
+    Decoded(Box<str>),
+}
+
+impl Path {
+    /// Reads a request target; `None` when it cannot name anything we serve.
+    pub fn of(uri: &Uri) -> Option<Self> {
+        let whole = uri.path_and_query()?.clone();
+        let path = whole.path();
+        let inner = path.strip_prefix('/')?;
+        let inner = inner.strip_suffix('/').unwrap_or(inner);
+        let chain = if inner.is_empty() {
+            // "//" is not "/": an empty segment names nothing.
+            if path.len() > 1 {
+                return None;
+            }
+            Chain::None
+        } else if inner.contains('%') {
+            Chain::Decoded(decode(inner).filter(|chain| is_plain(chain))?)
+        } else if is_plain(inner) {
+            Chain::At { start: 1, end: 1 + inner.len() }
+        } else {
+            return None;
+        };
+        Some(Self { whole, chain })
+    }
+
+    /// The chain's name or id as the client wrote it, decoded.
+    pub fn chain(&self) -> Option<&str> {
+        match &self.chain {
+            Chain::None => None,
+            Chain::At { start, end } => self.whole.path().get(*start..*end),
+            Chain::Decoded(chain) => Some(chain),
+        }
+    }
+
+    /// Whether the query has `name`, alone or as `name=1` or `name=true`.
+    pub fn flag(&self, name: &str) -> bool {
+        let Some(query) = self.whole.query() else { return false };
+        query.split('&').any(|pair| match pair.split_once('=') {
+            Some((key, value)) => key == name && (value == "1" || value == "true"),
+            None => pair == name,
+        })
+    }
+}
+
+/// What may name a chain. Anything else would only turn up in logs and metrics.
+fn is_plain(chain: &str) -> bool {
+    chain.len() <= CHAIN_BYTES_MAX
+        && chain.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+fn decode(text: &str) -> Option<Box<str>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            let value = digit()? * 16 + digit()?;
+            decoded.push(u8::try_from(value).ok()?);
+        } else {
+            decoded.push(byte);
+        }
+    }
+    String::from_utf8(decoded).ok().map(String::into_boxed_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(target: &'static str, expected: Option<Option<&str>>) {
+        let path = Path::of(&Uri::from_static(target));
+        assert_eq!(path.as_ref().map(Path::chain), expected, "{target}");
+    }
+
+    #[test]
+    fn paths() {
+        check("/", Some(None));
+        check("/?x=1", Some(None));
+        check("/ethereum", Some(Some("ethereum")));
+        check("/ethereum/", Some(Some("ethereum")));
+        check("/1?trail", Some(Some("1")));
+        check("http://host:1/base", Some(Some("base")));
+        check("http://host", Some(None));
+        check("/arbitrum%2done", Some(Some("arbitrum-one")));
+        check("/arbitrum%2Done", Some(Some("arbitrum-one")));
+    }
+
+    #[test]
+    fn not_paths_of_ours() {
+        check("//", None);
+        check("//1", None);
+        check("/1//", None);
+        check("/1/key", None);
+        check("*", None);
+        check("/a%2fb", None);
+        check("/a%0d%0ab", None);
+        check("/a%", None);
+        check("/a%4", None);
+        check("/a%zz", None);
+        check("/%ff", None);
+        check("/a'b", None);
+    }
+
+    #[test]
+    fn a_long_name_is_none() {
+        let long = format!("/{}", "a".repeat(CHAIN_BYTES_MAX + 1));
+        assert!(Path::of(&long.parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn flags() {
+        let path = Path::of(&Uri::from_static("/1?a&b=1&c=0&d=true&e=")).unwrap();
+        let set: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|name| path.flag(name)).into();
+        assert_eq!(set, [true, true, false, true, false, false]);
+    }
+}

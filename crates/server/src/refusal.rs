@@ -1,0 +1,249 @@
+//! The one table of what the listeners refuse: situation, HTTP status, JSON-RPC code, words.
+//!
+//! Bodies are written once, when the server is built, so that a flood of bad
+//! requests costs no formatting. What the proxy refuses has its own table there.
+
+use bytes::Bytes;
+use http::StatusCode;
+
+use crate::Settings;
+
+/// Why a request or a connection was turned away before any handler saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The path has more than one segment, or one that cannot name a chain.
+    NotFound,
+    /// Anything but POST (and OPTIONS, when CORS is on).
+    MethodNotAllowed,
+    /// The content type is not JSON.
+    NotJson,
+    /// A content encoding other than gzip.
+    UnsupportedEncoding,
+    /// More than `body_bytes_max`, as announced, as sent or as inflated.
+    BodyTooLarge,
+    /// Not complete within `body_timeout`.
+    BodySlow,
+    /// Ended early, or is not what its content encoding says.
+    BodyBroken,
+    /// `connections_max` connections are open.
+    ConnectionsFull,
+    /// `requests_max` requests are under way.
+    RequestsFull,
+    /// Bodies under way hold `bodies_bytes_max`.
+    BodiesFull,
+    /// The handler panicked.
+    HandlerFailed,
+}
+
+struct Row {
+    refusal: Refusal,
+    status: StatusCode,
+    code: i64,
+    word: &'static str,
+    message: &'static str,
+}
+
+// Codes: -32600 the request is wrong whatever is in it, -32700 the body cannot
+// be read as JSON, -32005 a limit (try again later), -32603 a fault of ours.
+const fn row(
+    refusal: Refusal,
+    status: StatusCode,
+    code: i64,
+    word: &'static str,
+    message: &'static str,
+) -> Row {
+    Row { refusal, status, code, word, message }
+}
+
+const ROWS: [Row; Refusal::COUNT] = [
+    row(
+        Refusal::NotFound,
+        StatusCode::NOT_FOUND,
+        -32600,
+        "not_found",
+        "no such path: send calls to / or to /CHAIN, where CHAIN is a name or a chain id",
+    ),
+    row(
+        Refusal::MethodNotAllowed,
+        StatusCode::METHOD_NOT_ALLOWED,
+        -32600,
+        "method_not_allowed",
+        "this is a JSON-RPC endpoint: send calls with POST",
+    ),
+    row(
+        Refusal::NotJson,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        -32600,
+        "not_json",
+        "the content type must be application/json, in UTF-8",
+    ),
+    row(
+        Refusal::UnsupportedEncoding,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        -32600,
+        "unsupported_encoding",
+        "the content encoding must be gzip or none",
+    ),
+    row(
+        Refusal::BodyTooLarge,
+        StatusCode::PAYLOAD_TOO_LARGE,
+        -32600,
+        "body_too_large",
+        "the body is larger than {body_bytes_max} bytes",
+    ),
+    row(
+        Refusal::BodySlow,
+        StatusCode::REQUEST_TIMEOUT,
+        -32600,
+        "body_slow",
+        "the body did not arrive within {body_timeout}",
+    ),
+    row(
+        Refusal::BodyBroken,
+        StatusCode::BAD_REQUEST,
+        -32700,
+        "body_broken",
+        "the body ended early or is not what its content encoding says",
+    ),
+    row(
+        Refusal::ConnectionsFull,
+        StatusCode::SERVICE_UNAVAILABLE,
+        -32005,
+        "connections_full",
+        "too many open connections: try again later",
+    ),
+    row(
+        Refusal::RequestsFull,
+        StatusCode::SERVICE_UNAVAILABLE,
+        -32005,
+        "requests_full",
+        "too many requests under way: try again later",
+    ),
+    row(
+        Refusal::BodiesFull,
+        StatusCode::SERVICE_UNAVAILABLE,
+        -32005,
+        "bodies_full",
+        "too much request data under way: try again later",
+    ),
+    row(
+        Refusal::HandlerFailed,
+        StatusCode::INTERNAL_SERVER_ERROR,
+        -32603,
+        "handler_failed",
+        "internal error",
+    ),
+];
+
+impl Refusal {
+    /// How many there are.
+    pub const COUNT: usize = 11;
+
+    /// All of them, in the order of [`crate::Counts::refused`].
+    pub fn all() -> impl Iterator<Item = Self> {
+        ROWS.iter().map(|row| row.refusal)
+    }
+
+    /// A stable word for metrics and logs.
+    pub fn word(self) -> &'static str {
+        self.row().word
+    }
+
+    /// The HTTP status it is answered with.
+    pub fn status(self) -> StatusCode {
+        self.row().status
+    }
+
+    /// The JSON-RPC error code it is answered with.
+    pub fn code(self) -> i64 {
+        self.row().code
+    }
+
+    /// Whether the same request may succeed a little later.
+    pub fn passes(self) -> bool {
+        self.status() == StatusCode::SERVICE_UNAVAILABLE
+    }
+
+    /// Whether the rest of the request cannot be told from the next one, so
+    /// that an HTTP/1.1 connection has to end with the answer.
+    pub(crate) fn ends_connection(self) -> bool {
+        match self {
+            Self::BodyTooLarge
+            | Self::BodySlow
+            | Self::BodyBroken
+            | Self::BodiesFull
+            | Self::ConnectionsFull => true,
+            Self::NotFound
+            | Self::MethodNotAllowed
+            | Self::NotJson
+            | Self::UnsupportedEncoding
+            | Self::RequestsFull
+            | Self::HandlerFailed => false,
+        }
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+
+    fn row(self) -> &'static Row {
+        &ROWS[self.index()]
+    }
+}
+
+/// The bodies of all refusals, ready to send.
+#[derive(Debug)]
+pub(crate) struct Bodies([Bytes; Refusal::COUNT]);
+
+impl Bodies {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self(std::array::from_fn(|index| {
+            let row = &ROWS[index];
+            let message = row
+                .message
+                .replace("{body_bytes_max}", &settings.body_bytes_max.to_string())
+                .replace("{body_timeout}", &format!("{:?}", settings.body_timeout));
+            // No message holds a character that JSON would escape; a test says so.
+            Bytes::from(format!(
+                r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":{},"message":"{message}"}}}}"#,
+                row.code
+            ))
+        }))
+    }
+
+    pub(crate) fn of(&self, refusal: Refusal) -> Bytes {
+        self.0[refusal.index()].clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_in_the_order_of_the_variants() {
+        for (index, refusal) in Refusal::all().enumerate() {
+            assert_eq!(refusal.index(), index, "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn every_body_is_a_json_rpc_error() {
+        let bodies = Bodies::new(&Settings::default());
+        for refusal in Refusal::all() {
+            let body: serde_json::Value = serde_json::from_slice(&bodies.of(refusal)).unwrap();
+            assert_eq!(body["jsonrpc"], "2.0");
+            assert!(body["id"].is_null() && body.as_object().unwrap().contains_key("id"));
+            assert_eq!(body["error"]["code"], refusal.code());
+            let message = body["error"]["message"].as_str().unwrap();
+            assert!(!message.is_empty() && !message.contains('{'), "{message}");
+        }
+    }
+
+    #[test]
+    fn only_overload_passes() {
+        let passing: Vec<_> =
+            Refusal::all().filter(|refusal| refusal.passes()).map(Refusal::word).collect();
+        assert_eq!(passing, ["connections_full", "requests_full", "bodies_full"]);
+    }
+}

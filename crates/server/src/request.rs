@@ -1,0 +1,231 @@
+//! Reading a request: what its head asks for, and its body within bounds.
+//!
+//! The cheapest refusal comes first: nothing is read of a body that its head
+//! already condemns.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::{Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, ORIGIN};
+use http::request::Parts;
+use http::{HeaderValue, Method};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use tokio::time::Sleep;
+
+use crate::compress::inflate;
+use crate::encoding::{self, Coding};
+use crate::ticket::Ticket;
+use crate::{Path, Refusal, Server, Settings};
+
+/// Room made for a body before its bytes are there. A client announces its
+/// length for free; memory goes only to what it has sent.
+const ROOM_BYTES_MAX: usize = 64 * 1024;
+
+/// What the head of a good request asks for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) path: Path,
+    pub(crate) want_trail: bool,
+    pub(crate) coding: Option<Coding>,
+    gzip: bool,
+}
+
+/// Judges a head, the length of the body apart.
+pub(crate) fn read_head(parts: &Parts, settings: &Settings) -> Result<Asked, Refusal> {
+    let path = Path::of(&parts.uri).ok_or(Refusal::NotFound)?;
+    if parts.method != Method::POST {
+        return Err(Refusal::MethodNotAllowed);
+    }
+    let headers = &parts.headers;
+    check_content_type(headers)?;
+    let gzip = is_gzip(headers)?;
+    let want_trail = headers.get("x-wellhead-trail").is_some_and(|value| value == "1");
+    let coding = if settings.compression.enabled { encoding::choose(headers) } else { None };
+    Ok(Asked { path, want_trail, coding, gzip })
+}
+
+/// Reads the whole body, undoes its encoding.
+pub(crate) async fn read_body(
+    body: Incoming,
+    asked: &Asked,
+    server: &Server,
+    ticket: &mut Ticket,
+) -> Result<Bytes, Refusal> {
+    let bytes = collect(body, &server.settings, ticket).await?;
+    if !asked.gzip {
+        return Ok(bytes);
+    }
+    let sent = bytes.len();
+    let inflated = Box::pin(inflate(bytes, server.settings.body_bytes_max)).await?;
+    ticket.hold(sent.max(inflated.len()))?;
+    Ok(inflated)
+}
+
+async fn collect(
+    mut body: Incoming,
+    settings: &Settings,
+    ticket: &mut Ticket,
+) -> Result<Bytes, Refusal> {
+    let bytes_max = settings.body_bytes_max;
+    let announced = body.size_hint().lower();
+    if announced > bytes_max as u64 {
+        return Err(Refusal::BodyTooLarge);
+    }
+    let mut timer = None;
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = next_frame(&mut body, &mut timer, settings).await? {
+        // Trailers say nothing to us.
+        let Ok(data) = frame.into_data() else { continue };
+        let so_far = first.len().max(rest.len()) + data.len();
+        if so_far > bytes_max {
+            return Err(Refusal::BodyTooLarge);
+        }
+        ticket.hold(so_far)?;
+        if first.is_empty() && rest.is_empty() {
+            // Nearly every body is one frame, and is passed on without a copy.
+            first = data;
+            continue;
+        }
+        if rest.is_empty() {
+            let room =
+                usize::try_from(announced).unwrap_or(0).clamp(so_far, ROOM_BYTES_MAX.max(so_far));
+            rest.reserve(room);
+            rest.extend_from_slice(&first);
+            first = Bytes::new();
+        }
+        rest.extend_from_slice(&data);
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// The next frame within the time of the whole body. The timer is made when
+/// there is something to wait for: most bodies arrive with their head.
+async fn next_frame(
+    body: &mut Incoming,
+    timer: &mut Option<Pin<Box<Sleep>>>,
+    settings: &Settings,
+) -> Result<Option<Frame<Bytes>>, Refusal> {
+    poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
+        Poll::Ready(None) => Poll::Ready(Ok(None)),
+        Poll::Ready(Some(Ok(frame))) => Poll::Ready(Ok(Some(frame))),
+        Poll::Ready(Some(Err(_))) => Poll::Ready(Err(Refusal::BodyBroken)),
+        Poll::Pending => {
+            let timer =
+                timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(settings.body_timeout)));
+            ready!(timer.as_mut().poll(cx));
+            Poll::Ready(Err(Refusal::BodySlow))
+        }
+    })
+    .await
+}
+
+/// JSON or not said. But a browser must say it: only a content type that is
+/// not one of a plain form makes it ask (by a preflight) whether it may call.
+fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(value) = headers.get(CONTENT_TYPE) else {
+        return if headers.contains_key(ORIGIN) { Err(Refusal::NotJson) } else { Ok(()) };
+    };
+    // As nearly every client writes it.
+    if value == "application/json" || is_json(value) { Ok(()) } else { Err(Refusal::NotJson) }
+}
+
+fn is_json(value: &HeaderValue) -> bool {
+    let Ok(text) = value.to_str() else { return false };
+    let mut pieces = text.split(';').map(str::trim);
+    let essence = pieces.next().unwrap_or_default();
+    let json = ["application/json", "application/json-rpc", "application/jsonrequest"]
+        .iter()
+        .any(|known| essence.eq_ignore_ascii_case(known));
+    json && pieces.all(|parameter| match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            let value = value.trim().trim_matches('"');
+            ["utf-8", "utf8", "us-ascii"].iter().any(|known| value.eq_ignore_ascii_case(known))
+        }
+        _ => true,
+    })
+}
+
+fn is_gzip(headers: &HeaderMap) -> Result<bool, Refusal> {
+    let mut gzip = false;
+    for value in headers.get_all(CONTENT_ENCODING) {
+        let Ok(text) = value.to_str() else { return Err(Refusal::UnsupportedEncoding) };
+        match text.trim() {
+            name if name.is_empty() || name.eq_ignore_ascii_case("identity") => {}
+            name if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") => {
+                // Twice would be legal, and is only ever a bomb.
+                if gzip {
+                    return Err(Refusal::UnsupportedEncoding);
+                }
+                gzip = true;
+            }
+            _ => return Err(Refusal::UnsupportedEncoding),
+        }
+    }
+    Ok(gzip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `head` is `METHOD target | name: value | ...`.
+    fn check(head: &str, expected: Result<bool, Refusal>) {
+        let mut lines = head.split('|').map(str::trim);
+        let (method, target) = lines.next().unwrap().split_once(' ').unwrap();
+        let mut request = http::Request::builder().method(method).uri(target);
+        for line in lines {
+            let (name, value) = line.split_once(':').unwrap();
+            request = request.header(name, value.trim());
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let asked = read_head(&parts, &Settings::default());
+        assert_eq!(asked.map(|asked| asked.gzip), expected, "{head}");
+    }
+
+    #[test]
+    fn methods_and_paths() {
+        check("POST /", Ok(false));
+        check("POST /1", Ok(false));
+        check("POST /1/2", Err(Refusal::NotFound));
+        check("GET /1/2", Err(Refusal::NotFound));
+        for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"] {
+            check(&format!("{method} /"), Err(Refusal::MethodNotAllowed));
+        }
+    }
+
+    #[test]
+    fn content_types() {
+        check("POST / | content-type: application/json", Ok(false));
+        check("POST / | content-type: application/json; charset=utf-8", Ok(false));
+        check("POST / | content-type: Application/JSON;charset=\"UTF-8\"", Ok(false));
+        check("POST / | content-type: application/json-rpc", Ok(false));
+        check("POST / | content-type: application/json; charset=utf-16", Err(Refusal::NotJson));
+        check("POST / | content-type: text/plain", Err(Refusal::NotJson));
+        check("POST / | content-type: application/jsonp", Err(Refusal::NotJson));
+        check("POST / | content-type: application/x-www-form-urlencoded", Err(Refusal::NotJson));
+        check("POST / | content-type:", Err(Refusal::NotJson));
+    }
+
+    #[test]
+    fn a_page_must_say_the_content_type() {
+        check("POST / | origin: https://a.example", Err(Refusal::NotJson));
+        check("POST / | origin: https://a.example | content-type: application/json", Ok(false));
+    }
+
+    #[test]
+    fn content_encodings() {
+        check("POST / | content-encoding: gzip", Ok(true));
+        check("POST / | content-encoding: X-GZIP", Ok(true));
+        check("POST / | content-encoding: identity", Ok(false));
+        check("POST / | content-encoding: br", Err(Refusal::UnsupportedEncoding));
+        check("POST / | content-encoding: gzip, gzip", Err(Refusal::UnsupportedEncoding));
+        check(
+            "POST / | content-encoding: gzip | content-encoding: gzip",
+            Err(Refusal::UnsupportedEncoding),
+        );
+    }
+}

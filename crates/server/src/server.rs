@@ -1,0 +1,176 @@
+//! What all workers share, and the loop in which each of them accepts.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use futures_util::FutureExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use crate::admin::Pages;
+use crate::connection::{self, Endpoint, Seat, Worker};
+use crate::cors::Cors;
+use crate::count::Counters;
+use crate::listen::{BACKLOG, Backoff, is_passing};
+use crate::refusal::Bodies;
+use crate::rpc::Rpc;
+use crate::{Admin, Counts, Drained, Handler, Listener, Refusal, Settings, Shutdown};
+
+/// Clients that are being told at one moment that there is no room. The
+/// others are closed without a word.
+const TURNING_AWAY_MAX: usize = 64;
+
+/// Settings, bounds and counters of one address, shared by its workers.
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) settings: Settings,
+    pub(crate) counters: Counters,
+    pub(crate) cors: Cors,
+    pub(crate) refusals: Bodies,
+    pub(crate) compression_jobs: Semaphore,
+    turning_away: Arc<Semaphore>,
+}
+
+impl Server {
+    /// Takes settings that have no [`Settings::problems`].
+    pub fn new(settings: Settings) -> Arc<Self> {
+        Arc::new(Self {
+            cors: Cors::new(&settings.cors_origins),
+            refusals: Bodies::new(&settings),
+            compression_jobs: Semaphore::new(settings.compression.jobs_max),
+            turning_away: Arc::new(Semaphore::new(TURNING_AWAY_MAX)),
+            counters: Counters::default(),
+            settings,
+        })
+    }
+
+    /// What was counted so far, over all workers.
+    pub fn counts(&self) -> Counts {
+        self.counters.read()
+    }
+
+    /// Serves JSON-RPC on `listener` until `shutdown` begins and the drain is
+    /// over. One call for each worker, on that worker's runtime.
+    ///
+    /// Fails only when the listener cannot be registered with the runtime.
+    pub async fn serve<H: Handler>(
+        self: &Arc<Self>,
+        listener: Listener,
+        handler: Arc<H>,
+        shutdown: &Shutdown,
+    ) -> io::Result<Drained> {
+        self.run(listener.start()?, Rpc::new(handler), shutdown).await
+    }
+
+    /// Serves metrics, health and the status page on `listener`; see [`Admin`].
+    /// Meant for a server of its own, made with [`Settings::admin`].
+    pub async fn serve_admin<A: Admin>(
+        self: &Arc<Self>,
+        listener: Listener,
+        admin: Arc<A>,
+        shutdown: &Shutdown,
+    ) -> io::Result<Drained> {
+        self.run(listener.start()?, Pages::new(admin), shutdown).await
+    }
+
+    async fn run<E: Endpoint>(
+        self: &Arc<Self>,
+        listener: TcpListener,
+        endpoint: E,
+        shutdown: &Shutdown,
+    ) -> io::Result<Drained> {
+        let worker = Arc::new(Worker::new(Arc::clone(self), endpoint, shutdown.worker()));
+        let connections = TaskTracker::new();
+        self.accept(&listener, &worker, &connections).await;
+        drop(listener);
+
+        connections.close();
+        let open = connections.len();
+        let ended =
+            tokio::time::timeout(self.settings.drain_timeout, connections.wait()).await.is_ok();
+        let dropped = if ended { 0 } else { connections.len() };
+        worker.drain.cut.cancel();
+        connections.wait().await;
+        Ok(Drained { finished: open - dropped, dropped })
+    }
+
+    async fn accept<E: Endpoint>(
+        self: &Arc<Self>,
+        listener: &TcpListener,
+        worker: &Arc<Worker<E>>,
+        connections: &TaskTracker,
+    ) {
+        let mut backoff = Backoff::new();
+        let mut begun = std::pin::pin!(worker.drain.begun.cancelled());
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = begun.as_mut() => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    backoff.succeeded();
+                    self.admit(stream, peer, worker, connections);
+                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) => {
+                    Counters::add(&self.counters.accept_failures);
+                    if backoff.is_fresh() {
+                        tracing::warn!(%error, "cannot accept connections; trying again");
+                    }
+                    let pause = backoff.failed();
+                    tokio::select! {
+                        biased;
+                        () = begun.as_mut() => break,
+                        () = tokio::time::sleep(pause) => {}
+                    }
+                }
+            }
+        }
+        // Clients in the queue believe that they are connected; closing the
+        // socket would reset them. They are served one answer.
+        tokio::task::yield_now().await;
+        for _ in 0..BACKLOG {
+            let Some(Ok((stream, peer))) = listener.accept().now_or_never() else { break };
+            self.admit(stream, peer, worker, connections);
+        }
+    }
+
+    fn admit<E: Endpoint>(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        worker: &Arc<Worker<E>>,
+        connections: &TaskTracker,
+    ) {
+        Counters::add(&self.counters.accepted);
+        if let Some(seat) = Seat::take(self) {
+            connections.spawn(connection::run(stream, peer, Arc::clone(worker), seat));
+            return;
+        }
+        // To wait in the accept queue would look like a dead server; 503 sends a
+        // balancer to the next one.
+        self.counters.refuse(Refusal::ConnectionsFull);
+        if let Ok(permit) = Arc::clone(&self.turning_away).try_acquire_owned() {
+            let body = self.refusals.of(Refusal::ConnectionsFull);
+            tokio::spawn(async move {
+                connection::turn_away(stream, &body).await;
+                drop(permit);
+            });
+        }
+    }
+
+    /// Whether one more connection is within the bound; takes its place if so.
+    pub(crate) fn take_seat(&self) -> bool {
+        let taken = self.counters.connections_open.fetch_add(1, Relaxed);
+        let fits = taken < self.settings.connections_max;
+        if !fits {
+            self.counters.connections_open.fetch_sub(1, Relaxed);
+        }
+        fits
+    }
+}

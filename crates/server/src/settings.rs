@@ -1,0 +1,213 @@
+//! Every bound of the listeners, with its default and its reason.
+//!
+//! These are resolved values; how they are written in the config file is known
+//! to `app` alone. [`Settings::problems`] says what cannot work.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+
+/// The bounds of one [`crate::Server`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Open connections over all workers. At the bound a new one is told 503 and closed.
+    pub connections_max: usize,
+    /// Requests being read, answered or written over all workers. At the bound: 503.
+    pub requests_max: usize,
+    /// Streams of one HTTP/2 connection. At the bound the client queues them itself.
+    pub streams_max: u32,
+    /// Request line and headers of one request. Over it: 431. At least 1 KiB, at most 256 KiB.
+    pub head_bytes_max: usize,
+    /// One request body, as sent and as inflated. Over it: 413.
+    pub body_bytes_max: usize,
+    /// All request bodies held at one moment, over all workers; bodies up to
+    /// 16 KiB are not counted. At the bound: 503.
+    pub bodies_bytes_max: usize,
+    /// From the first byte of a request head to its last, and from the
+    /// connection to its first byte. Over it the connection is dropped.
+    pub head_timeout: Duration,
+    /// From the head of a request to the last byte of its body. Over it: 408.
+    pub body_timeout: Duration,
+    /// How long a connection may stay without a request. The default is over
+    /// the 60 s of common load balancers: whoever closes first loses a request.
+    pub idle_timeout: Duration,
+    /// How long a client may take to accept 16 KiB of an answer. Over it the
+    /// connection (HTTP/2: the stream) is dropped.
+    pub write_timeout: Duration,
+    /// An HTTP/2 connection is pinged this often while it has streams.
+    pub ping_interval: Duration,
+    /// An HTTP/2 client that does not answer a ping for this long is dropped.
+    pub ping_timeout: Duration,
+    /// How long answers under way may take once draining began; the default
+    /// leaves room inside the 30 s that Kubernetes gives.
+    pub drain_timeout: Duration,
+    /// Compression of answers.
+    pub compression: Compression,
+    /// Origins whose web pages may call; `*` for all, empty for none.
+    pub cors_origins: Vec<String>,
+}
+
+/// When answers are compressed (zstd or gzip, as the client accepts).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compression {
+    /// Whether answers are compressed at all.
+    pub enabled: bool,
+    /// Smaller answers go as they are: they fit few packets, and compressing
+    /// costs more than a whole proxied call.
+    pub bytes_min: usize,
+    /// Up to here the worker compresses by itself, in slices; larger answers go
+    /// to a thread of their own.
+    pub inline_bytes_max: usize,
+    /// Large answers compressed at one moment. At the bound they go uncompressed.
+    pub jobs_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connections_max: 16_384,
+            requests_max: 32_768,
+            streams_max: 256,
+            head_bytes_max: 16 * 1024,
+            body_bytes_max: 10 * 1024 * 1024,
+            bodies_bytes_max: 256 * 1024 * 1024,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+            ping_interval: Duration::from_secs(20),
+            ping_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(25),
+            compression: Compression::default(),
+            cors_origins: Vec::new(),
+        }
+    }
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        Self { enabled: true, bytes_min: 4096, inline_bytes_max: 256 * 1024, jobs_max: 4 }
+    }
+}
+
+impl Settings {
+    /// Bounds fit for the admin listener: few clients, no request bodies.
+    pub fn admin() -> Self {
+        Self {
+            connections_max: 64,
+            requests_max: 64,
+            streams_max: 16,
+            body_bytes_max: 0,
+            bodies_bytes_max: 1,
+            drain_timeout: Duration::from_secs(1),
+            ..Self::default()
+        }
+    }
+
+    /// Everything that cannot work, in words; empty when all is well.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (name, value) in [
+            ("connections_max", self.connections_max),
+            ("requests_max", self.requests_max),
+            ("streams_max", self.streams_max as usize),
+            ("bodies_bytes_max", self.bodies_bytes_max),
+            ("compression.jobs_max", self.compression.jobs_max),
+        ] {
+            if value == 0 {
+                problems.push(format!("{name} is 0: nothing could be served"));
+            }
+        }
+        for (name, value) in [
+            ("head_timeout", self.head_timeout),
+            ("body_timeout", self.body_timeout),
+            ("idle_timeout", self.idle_timeout),
+            ("write_timeout", self.write_timeout),
+            ("ping_interval", self.ping_interval),
+            ("ping_timeout", self.ping_timeout),
+        ] {
+            if value.is_zero() {
+                problems.push(format!("{name} is 0: every client would be too slow"));
+            }
+        }
+        if !(1024..=256 * 1024).contains(&self.head_bytes_max) {
+            problems.push(format!(
+                "head_bytes_max is {}: it must be from 1 KiB to 256 KiB",
+                self.head_bytes_max
+            ));
+        }
+        if self.bodies_bytes_max < self.body_bytes_max {
+            problems.push(format!(
+                "bodies_bytes_max is {}: it must hold at least one body of body_bytes_max ({})",
+                self.bodies_bytes_max, self.body_bytes_max
+            ));
+        }
+        for origin in &self.cors_origins {
+            if let Err(why) = check_origin(origin) {
+                problems.push(format!("cors_origins has `{origin}`: {why}"));
+            }
+        }
+        problems
+    }
+}
+
+/// An origin is compared as a whole, so one with a path would silently never match.
+fn check_origin(origin: &str) -> Result<(), &'static str> {
+    if origin == "*" || origin == "null" {
+        return Ok(());
+    }
+    if HeaderValue::from_str(origin).is_err() || !origin.is_ascii() {
+        return Err("not a legal header value");
+    }
+    match origin.split_once("://") {
+        Some((scheme, host)) if !scheme.is_empty() && !host.is_empty() => {
+            if host.contains('/') {
+                Err("write it without a path")
+            } else {
+                Ok(())
+            }
+        }
+        _ => Err("write it as `https://app.example`, or `*` for all"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_have_no_problems() {
+        assert_eq!(Settings::default().problems(), Vec::<String>::new());
+        assert_eq!(Settings::admin().problems(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_problem_is_reported_at_once() {
+        let settings = Settings {
+            connections_max: 0,
+            idle_timeout: Duration::ZERO,
+            head_bytes_max: 10,
+            body_bytes_max: 1000,
+            bodies_bytes_max: 10,
+            cors_origins: vec!["https://a.example/x".into()],
+            ..Settings::default()
+        };
+        assert_eq!(settings.problems().len(), 5, "{:?}", settings.problems());
+    }
+
+    #[test]
+    fn origins() {
+        for (origin, good) in [
+            ("*", true),
+            ("null", true),
+            ("https://app.example", true),
+            ("http://localhost:3000", true),
+            ("app.example", false),
+            ("https://app.example/", false),
+            ("https://", false),
+            ("https://a\r\nx: y", false),
+        ] {
+            assert_eq!(check_origin(origin).is_ok(), good, "{origin:?}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! HTTP/2 streams whose client does not read are reset, one by one.
+//!
+//! The socket of such a client may be quick: it is the stream's window that
+//! stays shut, and neither the socket nor the body sees that. So each stream's
+//! task notes the frames that its answer was asked for, and gives up when none
+//! was for the write timeout. Dropping the task resets the stream.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Sleep;
+
+use crate::Server;
+use crate::count::Counters;
+
+/// Answers go to a stream in pieces of this size, so that progress shows.
+pub(crate) const PIECE_BYTES: usize = 64 * 1024;
+
+tokio::task_local! {
+    static PACE: Arc<StreamPace>;
+}
+
+/// How many pieces of its answer a stream has taken.
+#[derive(Debug, Default)]
+pub(crate) struct StreamPace(AtomicU32);
+
+impl StreamPace {
+    /// The pace of the stream whose task this is.
+    pub(crate) fn here() -> Option<Arc<Self>> {
+        PACE.try_with(Arc::clone).ok()
+    }
+
+    pub(crate) fn note_piece(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// Runs the streams of HTTP/2 connections for hyper.
+#[derive(Debug, Clone)]
+pub(crate) struct Streams {
+    pub(crate) server: Arc<Server>,
+}
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let server = Arc::clone(&self.server);
+        tokio::spawn(async move {
+            if !watch(stream, server.settings.write_timeout).await {
+                Counters::add(&server.counters.slow_reader);
+            }
+        });
+    }
+}
+
+/// Runs `stream` to its end (true), or until its answer stalls (false).
+async fn watch<F: Future<Output = ()>>(stream: F, write_timeout: Duration) -> bool {
+    let pace = Arc::new(StreamPace::default());
+    let mut stream = pin!(PACE.scope(Arc::clone(&pace), stream));
+    let mut timer: Option<Pin<Box<Sleep>>> = None;
+    let mut seen = 0;
+    poll_fn(|cx| {
+        if stream.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(true);
+        }
+        let pieces = pace.0.load(Relaxed);
+        if pieces == 0 {
+            // Still being read or answered: no timer for the usual stream.
+            return Poll::Pending;
+        }
+        if pieces != seen {
+            seen = pieces;
+            timer = Some(Box::pin(tokio::time::sleep(write_timeout)));
+        }
+        match &mut timer {
+            Some(timer) => timer.as_mut().poll(cx).map(|()| false),
+            None => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_is_not_answering_yet_may_take_its_time() {
+        assert!(watch(tokio::time::sleep(TIMEOUT * 10), TIMEOUT).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_takes_nothing_is_given_up() {
+        let begun = tokio::time::Instant::now();
+        let stalled = async {
+            tokio::time::sleep(TIMEOUT).await;
+            StreamPace::here().unwrap().note_piece();
+            std::future::pending().await
+        };
+        assert!(!watch(stalled, TIMEOUT).await);
+        assert_eq!(begun.elapsed(), TIMEOUT * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_piece_gives_new_time() {
+        let slow = async {
+            for _ in 0..5 {
+                StreamPace::here().unwrap().note_piece();
+                tokio::time::sleep(TIMEOUT - Duration::from_secs(1)).await;
+            }
+        };
+        assert!(watch(slow, TIMEOUT).await);
+    }
+}
