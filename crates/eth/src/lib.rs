@@ -1,19 +1,29 @@
-//! Chain words.
+//! Chain words and the method table.
 //!
 //! What a chain, a block and a method are called everywhere else: [`ChainId`],
-//! [`BlockNumber`], [`BlockRef`], [`MethodGlob`].
+//! [`BlockNumber`], [`BlockRef`], and [`MethodTable`], the one place that says
+//! what a method does, which block it speaks of and how long its answer lasts.
 //!
 //! Nothing here knows an upstream, a head or a clock: whether `latest` is block
 //! 20 000 000 is for `chain`, who can serve it for `route`.
+//! The table itself is `data/methods.txt`; start with [`method`] to read it.
 
 mod block;
+pub mod docs;
 mod glob;
 pub mod hex;
 mod id;
+mod member;
+pub mod method;
+mod param;
+mod table;
 mod transaction;
 mod word;
 
 pub use block::{BlockPoint, BlockRef, BlockTag, UnknownTag};
 pub use glob::{GLOB_BYTES_MAX, MethodGlob, MethodGlobError};
 pub use id::{BlockHash, BlockNumber, ChainId, NumberError, TransactionHash};
+pub use method::{CostClass, Effect, Finality, MethodIndex, MethodRow, StickyRole};
+pub use param::BlockParam;
+pub use table::{MethodTable, TableError};
 pub use transaction::{keccak256, raw_transaction_hash, transaction_hash};

@@ -1,0 +1,136 @@
+//! The page `docs/methods.md`, written from the method table.
+//!
+//! Regenerate it with `cargo xtask docs`. A test fails while it is stale, so
+//! that the page can be trusted as much as the code.
+
+use std::fmt::Write as _;
+
+use crate::method::MethodRow;
+use crate::table::MethodTable;
+
+const INTRODUCTION: &str = "\
+# Methods
+
+<!-- Generated from crates/eth/data/methods.txt by `cargo xtask docs`; edit that file. -->
+
+What wellhead knows of each method, and so how it treats a call.
+Methods that are not listed work too: they take the first row's way, which
+assumes nothing.
+
+## What the columns say
+
+**Effect**: what a call does.
+
+| word | meaning |
+| --- | --- |
+| read | changes nothing; another upstream may be asked |
+| broadcast | hands over one signed transaction and answers its hash; may go to several upstreams, \"already known\" is a success |
+| write | changes one upstream, or uses a key or relay of its own; one upstream, never sent again once it may have arrived |
+| subscribe | starts or ends a subscription |
+| sticky | speaks of a filter that lives in one upstream: `create`s, `use`s or `drop`s it |
+| local | answered by wellhead |
+
+**Block**: where the call says which block it speaks of. Parameters count from 0.
+
+| form | meaning |
+| --- | --- |
+| - | no block |
+| at:1=latest | parameter 1 is a tag, number, hash or EIP-1898 object; `latest` when it is absent |
+| field:1.blockNumber=latest | the same, in a member of an object |
+| hash:0 | parameter 0 is a block hash |
+| filter:0=latest..latest | parameter 0 is an object with `fromBlock` and `toBlock` (and their defaults), or `blockHash` |
+| range:0..1 | parameters 0 and 1 are the first and the last block |
+
+**Final**: how long an answer stays true.
+
+| word | meaning |
+| --- | --- |
+| fixed | for ever |
+| block | as long as the block referred to is canonical |
+| inclusion | found by hash; as long as the block it was found in is canonical |
+| head | until the next head |
+| live | not reusable |
+
+**Again**: whether the same call may be sent twice without harm.
+
+**Cost**: roughly what a call costs an upstream: light, state, block, call, logs, trace, write.
+
+**Null**: `answer` when a `null` result says something true; `missing` when it
+means that this upstream lacks what another may have.
+";
+
+/// The whole page.
+pub fn methods_page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    let mut family = "";
+    for row in MethodTable::standard().rows() {
+        if row.family != family {
+            family = row.family;
+            heading(&mut page, family);
+        }
+        line(&mut page, row);
+    }
+    page
+}
+
+fn heading(page: &mut String, family: &str) {
+    page.push_str("\n## ");
+    page.push_str(family);
+    page.push_str("\n\n| Method | Effect | Block | Final | Again | Cost | Null | |\n");
+    page.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+}
+
+fn line(page: &mut String, row: &MethodRow) {
+    let role = row.sticky.map_or(String::new(), |role| format!(" ({role})"));
+    let again = if row.idempotent { "yes" } else { "no" };
+    let null = if row.null_is_answer { "answer" } else { "missing" };
+    writeln!(
+        page,
+        "| `{}` | {}{role} | {} | {} | {again} | {} | {null} | {} |",
+        row.name,
+        row.effect,
+        row.block,
+        row.finality,
+        row.class,
+        row.about.replace('|', "\\|"),
+    )
+    .expect("writing to a string does not fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_up_to_date() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/methods.md");
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        let fresh = methods_page();
+        let stale = written.lines().zip(fresh.lines()).find(|(old, new)| old != new);
+        assert!(
+            written == fresh,
+            "docs/methods.md is stale: run `cargo xtask docs` and commit it; first difference: {stale:?}"
+        );
+    }
+
+    #[test]
+    fn every_row_is_on_the_page_once() {
+        let page = methods_page();
+        for row in MethodTable::standard().rows() {
+            assert_eq!(page.matches(&format!("\n| `{}` |", row.name)).count(), 1, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn every_word_is_explained() {
+        use crate::method::{CostClass, Effect, Finality};
+        let words = Effect::ALL.iter().map(|effect| effect.word());
+        let words = words.chain(Finality::ALL.iter().map(|finality| finality.word()));
+        for word in words {
+            assert!(INTRODUCTION.contains(&format!("\n| {word} |")), "{word}");
+        }
+        for class in CostClass::ALL {
+            assert!(INTRODUCTION.contains(class.word()), "{class}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What a row of the method table says about one method.
+//!
+//! The rows are in `data/methods.txt`, read by `table`; where the block
+//! reference sits, and reading it, is in `param`. Which upstream has the method
+//! and what a call costs in a provider's credits is not said here: that differs
+//! from one upstream to the next.
+
+use crate::block::BlockRef;
+use crate::param::BlockParam;
+use crate::word::word_enum;
+
+word_enum! {
+    /// What a call does, and so which way it takes through the proxy.
+    pub enum Effect {
+        /// Changes nothing: any upstream may answer, another may be asked again.
+        Read = "read",
+        /// Hands over one signed transaction and answers its hash: may go to
+        /// several upstreams, "already known" is a success.
+        Broadcast = "broadcast",
+        /// Changes one upstream, or uses a key or a relay of its own: goes to
+        /// one upstream, never again once it may have been sent.
+        Write = "write",
+        /// Starts or ends a subscription on a connection.
+        Subscribe = "subscribe",
+        /// Speaks of a filter that lives in one upstream; see [`StickyRole`].
+        Sticky = "sticky",
+        /// Answered from what we know, without an upstream.
+        Local = "local",
+    }
+}
+
+word_enum! {
+    /// What a sticky call does with the filter.
+    pub enum StickyRole {
+        /// Makes a filter: any upstream may, and is remembered.
+        Create = "create",
+        /// Reads a filter: only the upstream that made it can.
+        Use = "use",
+        /// Ends a filter: the upstream that made it, then it can be forgotten.
+        Drop = "drop",
+    }
+}
+
+word_enum! {
+    /// How long an answer stays true.
+    pub enum Finality {
+        /// For ever, whatever the chain does.
+        Fixed = "fixed",
+        /// As long as the block that the call refers to is canonical.
+        Block = "block",
+        /// Found by hash: as long as the block in which it was found is
+        /// canonical; not at all while it is pending.
+        Inclusion = "inclusion",
+        /// Until the next head.
+        Head = "head",
+        /// Not at all: depends on the upstream, its pool, or the time.
+        Live = "live",
+    }
+}
+
+word_enum! {
+    /// Roughly what a call costs an upstream: for time limits and for weighing,
+    /// where nothing better is known.
+    pub enum CostClass {
+        /// From memory or by one key.
+        Light = "light",
+        /// Reads the state of a few accounts.
+        State = "state",
+        /// Reads a block with what belongs to it.
+        Block = "block",
+        /// Executes code.
+        Call = "call",
+        /// Searches: grows with the range.
+        Logs = "logs",
+        /// Executes again, with every step recorded.
+        Trace = "trace",
+        /// Changes something.
+        Write = "write",
+    }
+}
+
+/// The place of a row in the table; 0 is the row for unknown methods.
+///
+/// Small and dense, so that counters per method can be an array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MethodIndex(pub(crate) u16);
+
+impl MethodIndex {
+    /// The row for methods that the table does not list.
+    pub const UNKNOWN: Self = Self(0);
+
+    /// As an index into an array of [`crate::MethodTable::len`] items.
+    pub const fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What we know of one method.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MethodRow {
+    /// As in the call; `*` for unknown methods.
+    pub name: &'static str,
+    /// The heading under which the data file and the documentation list it.
+    pub family: &'static str,
+    /// Its place in the table.
+    pub index: MethodIndex,
+    /// What a call does.
+    pub effect: Effect,
+    /// Which part it plays for a filter; `Some` exactly for [`Effect::Sticky`].
+    pub sticky: Option<StickyRole>,
+    /// Where the block reference sits in the parameters.
+    pub block: BlockParam,
+    /// How long an answer stays true.
+    pub finality: Finality,
+    /// Whether the same call may be sent twice without harm. Always `false`
+    /// for [`Effect::Write`].
+    pub idempotent: bool,
+    /// Roughly what a call costs.
+    pub class: CostClass,
+    /// Whether `null` says something true. Where it is `false`, `null` means
+    /// that this upstream lacks what another may have.
+    pub null_is_answer: bool,
+    /// A few words for people.
+    pub about: &'static str,
+}
+
+impl MethodRow {
+    /// Whether this is the row for methods that the table does not list.
+    pub fn is_unknown(&self) -> bool {
+        self.index == MethodIndex::UNKNOWN
+    }
+
+    /// Which block a call with these parameters (raw JSON) speaks of.
+    ///
+    /// Says [`BlockRef::Unreadable`] rather than guess. Only the part that
+    /// matters is looked at: a readable reference does not mean a good call.
+    pub fn block_ref(&self, params: Option<&[u8]>) -> BlockRef {
+        self.block.read(params)
+    }
+}
