@@ -48,7 +48,7 @@ assumes nothing.
 | fixed | for ever |
 | block | as long as the block referred to is canonical |
 | inclusion | found by hash; as long as the block it was found in is canonical |
-| head | until the next head |
+| head | until the next head; also what changes while a rollup settles |
 | live | not reusable |
 
 **Again**: whether the same call may be sent twice without harm.
