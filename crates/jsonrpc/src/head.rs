@@ -67,8 +67,17 @@ fn head(text: &Text<'_>) -> Result<Head, Stop> {
         let key = text.key(at)?;
         let at = key.value_at;
         let part = known_part(text.name(key));
-        let first = text.peek(at);
-        if let (Some(outcome @ (Part::Result | Part::Error)), Some(first)) = (part, first)
+        // Told before the value is read: more bytes must not change our mind.
+        let twice = match part {
+            Some(Part::Id) => id.is_some(),
+            Some(Part::Result) => null_result_at.is_some(),
+            Some(Part::Error) => null_error,
+            None => false,
+        };
+        if twice {
+            return Ok(Head::Unknown);
+        }
+        if let (Some(outcome @ (Part::Result | Part::Error)), Some(first)) = (part, text.peek(at))
             && first != b'n'
         {
             // What was passed over on the way must be text as well.
@@ -76,20 +85,17 @@ fn head(text: &Text<'_>) -> Result<Head, Stop> {
             let begins = matches!(first, b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f');
             let value_at = at as u32;
             return Ok(match outcome {
-                Part::Result if begins && null_result_at.is_none() => Head::Result { id, value_at },
-                Part::Error if begins && !null_error => Head::Error { id, value_at },
+                Part::Result if begins => Head::Result { id, value_at },
+                Part::Error if begins => Head::Error { id, value_at },
                 Part::Id | Part::Result | Part::Error => Head::Unknown,
             });
         }
         let end = text.value(at, 1)?;
-        let twice = match part {
-            Some(Part::Id) => id.replace(Span::new(at, end)).is_some(),
-            Some(Part::Result) => null_result_at.replace(at).is_some(),
-            Some(Part::Error) => std::mem::replace(&mut null_error, true),
-            None => false,
-        };
-        if twice {
-            return Ok(Head::Unknown);
+        match part {
+            Some(Part::Id) => id = Some(Span::new(at, end)),
+            Some(Part::Result) => null_result_at = Some(at),
+            Some(Part::Error) => null_error = true,
+            None => {}
         }
         step = text.more(end, b'}')?;
     };
