@@ -1,0 +1,88 @@
+//! How fast a chain makes blocks, measured from when new heads were first seen.
+//!
+//! Arrival times rather than timestamps: those have whole seconds, and some
+//! chains make four blocks in one. The mean over a window evens out that a
+//! poller sees blocks in lumps.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// So many new heads are remembered.
+const WINDOW: usize = 32;
+/// A longer silence is a pause of ours or of the chain and says nothing of its pace.
+const GAP_MAX: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    seen: VecDeque<(u64, Instant)>,
+}
+
+impl Pace {
+    /// Notes that `number` became the best head.
+    pub(crate) fn observe(&mut self, number: u64, now: Instant) {
+        if let Some((last, at)) = self.seen.back() {
+            if now.saturating_duration_since(*at) > GAP_MAX {
+                self.seen.clear();
+            } else if *last >= number {
+                return;
+            }
+        }
+        if self.seen.len() == WINDOW {
+            self.seen.pop_front();
+        }
+        self.seen.push_back((number, now));
+    }
+
+    /// The mean time between blocks; `None` before three heads were seen, since the
+    /// first interval is cut short by when we began to look.
+    pub(crate) fn block_time(&self) -> Option<Duration> {
+        if self.seen.len() < 3 {
+            return None;
+        }
+        // The first head had been there for an unknown time when we came.
+        let (first, began) = self.seen.get(1)?;
+        let (last, ended) = self.seen.back()?;
+        let blocks = u32::try_from(last - first).ok().filter(|blocks| *blocks > 0)?;
+        Some(ended.saturating_duration_since(*began) / blocks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays `number@ms` and compares the block time in milliseconds.
+    fn check(script: &str, expected_ms: Option<u64>) {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let origin = Instant::now();
+        let mut pace = Pace::default();
+        for step in script.split_whitespace() {
+            let (number, at) = step.split_once('@').expect("number@ms");
+            let at = origin + Duration::from_millis(at.parse().expect("ms"));
+            pace.observe(number.parse().expect("number"), at);
+        }
+        assert_eq!(pace.block_time(), expected_ms.map(Duration::from_millis), "{script}");
+    }
+
+    #[test]
+    fn the_first_interval_does_not_count() {
+        check("", None);
+        check("1@0 2@100", None);
+        check("1@0 2@100 3@1100", Some(1000));
+    }
+
+    #[test]
+    fn lumps_are_evened_out() {
+        check("1@0 5@1000 9@2000 13@3000", Some(250));
+    }
+
+    #[test]
+    fn repeats_and_returns_are_not_new_blocks() {
+        check("1@0 2@1000 2@1500 1@1600 3@3000", Some(2000));
+    }
+
+    #[test]
+    fn a_long_pause_starts_over() {
+        check("1@0 2@1000 3@2000 90@500000", None);
+    }
+}
