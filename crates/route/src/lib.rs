@@ -1,1 +1,14 @@
-//! Plans which upstreams to try, in which order; pure
+//! Which upstreams to try for a request, and in which order. Pure: told the
+//! time, given the chance, it returns a [`Plan`] and touches nothing.
+//!
+//! [`Roster`] holds what the settings say (who serves which methods), [`View`]
+//! what is believed of the chain, and each upstream its own condition. `dispatch`
+//! runs the plan; whether a failure may be tried elsewhere is decided there.
+//!
+//! [`View`]: wellhead_chain::View
+
+mod plan;
+mod roster;
+
+pub use plan::{Ask, CANDIDATES_MAX, Fitness, Plan, assess, plan};
+pub use roster::{NotServed, Only, Roster, RouteRule};

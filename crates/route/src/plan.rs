@@ -1,0 +1,394 @@
+//! The order in which candidates are tried.
+//!
+//! First whoever is fit, tier by tier, the cheapest first; then, because an
+//! answer that may be late is better than none, the last resorts: laggards
+//! before those that rest. Cost is the expected latency times the calls that
+//! would be in flight (peak EWMA, as in Finagle and linkerd).
+//!
+//! With four or more fit upstreams in a tier the first is the cheaper of two
+//! drawn at random: always taking the cheapest would send every worker's
+//! next call to the same place. Below four a full scan with a little chance in
+//! the cost does the same.
+
+use std::cmp::Ordering;
+use std::time::Instant;
+
+use rand::Rng;
+use wellhead_chain::View;
+use wellhead_eth::{BlockNumber, MethodRow};
+use wellhead_upstream::{Condition, Slot, Tier, UPSTREAMS_MAX, Upstream, UpstreamSet};
+
+use crate::roster::Roster;
+
+/// A plan names at most so many candidates; attempts are bounded lower still.
+pub const CANDIDATES_MAX: usize = 16;
+/// From so many equals on, two are drawn and the cheaper is taken.
+const DRAW_FROM: usize = 4;
+/// How much of a cost is chance, so that equals share.
+const COST_CHANCE: f64 = 0.1;
+
+/// What a request asks of the plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// The row of its method.
+    pub row: &'a MethodRow,
+    /// Who may be asked at all: from [`Roster::eligible`], or a single slot for what is sticky.
+    pub eligible: UpstreamSet,
+    /// The block that the upstream must hold, when the request names one by number.
+    pub needed: Option<BlockNumber>,
+}
+
+/// Whether one upstream can serve an ask, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fitness {
+    /// It can.
+    Fit,
+    /// It does not hold the block yet.
+    Behind {
+        /// The newest block that it holds.
+        head: BlockNumber,
+    },
+    /// It lags too far behind the best head.
+    Lagging {
+        /// By so many blocks.
+        blocks: u64,
+    },
+    /// It is in this condition, which is not `Ready`.
+    Unwell(Condition),
+    /// It did not know this method lately.
+    MethodUnknown,
+    /// The settings keep the method from it.
+    NotEligible,
+}
+
+impl Fitness {
+    /// The order of last resort; `None`: not even then.
+    fn rank(self) -> Option<u8> {
+        match self {
+            Self::Fit => Some(0),
+            Self::Behind { .. } => Some(1),
+            Self::Lagging { .. } => Some(2),
+            Self::Unwell(condition) if condition.is_last_resort() => Some(3 + condition as u8),
+            Self::MethodUnknown => Some(100),
+            Self::Unwell(_) | Self::NotEligible => None,
+        }
+    }
+}
+
+/// The candidates of one request, in the order in which to try them.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    candidates: [Slot; CANDIDATES_MAX],
+    len: usize,
+    fit: usize,
+}
+
+impl Plan {
+    /// All candidates; the first is tried first.
+    pub fn candidates(&self) -> &[Slot] {
+        &self.candidates[..self.len]
+    }
+
+    /// How many of them, from the front, are fit; the others are last resorts.
+    pub fn fit(&self) -> usize {
+        self.fit
+    }
+}
+
+/// Says whether `upstream` can serve `ask`. The one place that decides it: the
+/// plan and the explanation of a plan both ask here.
+pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> Fitness {
+    let slot = upstream.slot();
+    if !ask.eligible.contains(slot) {
+        return Fitness::NotEligible;
+    }
+    match upstream.condition(now) {
+        Condition::Ready => {}
+        unwell => return Fitness::Unwell(unwell),
+    }
+    if upstream.is_banned(ask.row, now) {
+        return Fitness::MethodUnknown;
+    }
+    if view.is_lagging(slot, upstream.identity().lag_blocks_max) {
+        return Fitness::Lagging { blocks: view.lag_blocks(slot).unwrap_or_default() };
+    }
+    match (ask.needed, view.head(slot)) {
+        (Some(needed), Some(head)) if head.number < needed => Fitness::Behind { head: head.number },
+        _ => Fitness::Fit,
+    }
+}
+
+/// One upstream on its way into the plan.
+#[derive(Clone, Copy)]
+struct Entry {
+    rank: u8,
+    tier: Tier,
+    cost: f64,
+    slot: Slot,
+}
+
+/// Orders the upstreams of `roster` for `ask`, seen from one pinned `view`.
+///
+/// An empty plan means that nobody may be asked: all are on another chain, not
+/// yet verified or being taken out.
+pub fn plan(ask: &Ask<'_>, view: &View, roster: &Roster, now: Instant, rng: &mut impl Rng) -> Plan {
+    let blank = Entry { rank: 0, tier: Tier::Primary, cost: 0.0, slot: Slot(0) };
+    let mut entries = [blank; UPSTREAMS_MAX];
+    let mut len = 0;
+    for upstream in roster.upstreams() {
+        let Some(rank) = assess(ask, upstream, view, now).rank() else { continue };
+        let chance = 1.0 + COST_CHANCE * rng.random::<f64>();
+        entries[len] = Entry {
+            rank,
+            tier: upstream.identity().tier,
+            // Unmeasured upstreams cost nothing; the added chance still shuffles them.
+            cost: (upstream.cost(ask.row.class, now) + 1.0) * chance,
+            slot: upstream.slot(),
+        };
+        len += 1;
+    }
+    let entries = &mut entries[..len];
+    entries.sort_unstable_by(|a, b| {
+        (a.rank, a.tier)
+            .cmp(&(b.rank, b.tier))
+            .then(a.cost.partial_cmp(&b.cost).unwrap_or(Ordering::Equal))
+    });
+    draw_two(entries, rng);
+
+    let mut candidates = [Slot(0); CANDIDATES_MAX];
+    let kept = len.min(CANDIDATES_MAX);
+    for (place, entry) in candidates.iter_mut().zip(entries.iter()) {
+        *place = entry.slot;
+    }
+    let fit = entries.iter().take(kept).filter(|entry| entry.rank == 0).count();
+    Plan { candidates, len: kept, fit }
+}
+
+/// Moves the cheaper of two drawn from the leading group to the front.
+fn draw_two(sorted: &mut [Entry], rng: &mut impl Rng) {
+    let Some(first) = sorted.first().copied() else { return };
+    let equals = sorted
+        .iter()
+        .take_while(|entry| entry.rank == first.rank && entry.tier == first.tier)
+        .count();
+    if equals < DRAW_FROM {
+        return;
+    }
+    let one = rng.random_range(0..equals);
+    let other = rng.random_range(0..equals - 1);
+    let other = if other >= one { other + 1 } else { other };
+    // Sorted by cost: the lower place is the cheaper one.
+    sorted[..=one.min(other)].rotate_right(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+    use wellhead_chain::{Heads, Observation, Source};
+    use wellhead_eth::{ChainId, MethodTable};
+    use wellhead_upstream::{
+        BreakerBounds, Identity, MethodRules, Payload, Standing, UpstreamId, Verdict, VerdictClass,
+    };
+
+    use super::*;
+    use crate::roster::{NotServed, Only, RouteRule};
+
+    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    fn verdict(class: VerdictClass) -> Verdict {
+        Verdict::new(class, "test", Payload::None { detail: String::new() })
+    }
+
+    /// Upstreams as `name[:word...]`, where a word is a head `#100`, a latency `30ms`,
+    /// a tier `fallback`/`public`, a condition (`dead`, `syncing`, `unverified`, `wrong`,
+    /// `throttled`, `out`), or a label `k=v`.
+    fn build(text: &str, now: Instant) -> (Roster, Arc<View>) {
+        let row = MethodTable::standard().row("eth_call");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let heads = Heads::new(words.len(), None, Some(2));
+        let mut upstreams = Vec::new();
+        for (place, text) in words.iter().enumerate() {
+            let mut parts = text.split(':');
+            let mut identity = Identity {
+                id: UpstreamId::new(parts.next().expect("a name")),
+                tier: Tier::Primary,
+                labels: BTreeMap::new(),
+                methods: MethodRules::default(),
+                lag_blocks_max: None,
+            };
+            let parts: Vec<&str> = parts.collect();
+            for part in &parts {
+                match (*part, part.split_once('=')) {
+                    ("fallback", _) => identity.tier = Tier::Fallback,
+                    ("public", _) => identity.tier = Tier::Public,
+                    (_, Some((name, value))) => {
+                        identity.labels.insert(name.into(), value.into());
+                    }
+                    _ => {}
+                }
+            }
+            let slot = Slot(u8::try_from(place).expect("few upstreams"));
+            let upstream = Arc::new(Upstream::new(identity, slot, BreakerBounds::default(), now));
+            upstream.set_standing(Standing::Verified);
+            for part in parts {
+                let fail = |class| {
+                    upstream.settle(row, &verdict(class), now, now);
+                };
+                if let Some(number) = part.strip_prefix('#') {
+                    let number = BlockNumber(number.parse().expect("a number"));
+                    let seen = Observation { number, hash: None, timestamp: None };
+                    heads.observe(slot, seen, Source::Word, now);
+                } else if let Some(ms) = part.strip_suffix("ms") {
+                    let took = Duration::from_millis(ms.parse().expect("a number"));
+                    upstream.settle(row, &verdict(VerdictClass::Answer), now, now + took);
+                } else {
+                    match part {
+                        "dead" => (0..3).for_each(|_| fail(VerdictClass::Fault)),
+                        "throttled" => fail(VerdictClass::Throttled),
+                        "out" => fail(VerdictClass::Auth),
+                        "banned" => fail(VerdictClass::Unsupported),
+                        "syncing" => drop(upstream.set_syncing(true)),
+                        "unverified" => drop(upstream.set_standing(Standing::Unverified)),
+                        "wrong" => {
+                            upstream.set_standing(Standing::WrongChain(ChainId(5)));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            upstreams.push(upstream);
+        }
+        (Roster::new(upstreams, MethodRules::default(), Vec::new()), heads.view())
+    }
+
+    fn names(roster: &Roster, plan: &Plan) -> String {
+        let name = |slot: &Slot| roster.upstream(*slot).identity().id.to_string();
+        plan.candidates().iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Plans an `eth_call` at block `needed` and compares "fit | last resorts".
+    fn check(needed: Option<u64>, upstreams: &str, expected: &str) {
+        let now = origin();
+        let (roster, view) = build(upstreams, now);
+        let row = MethodTable::standard().row("eth_call");
+        let eligible = roster.eligible(row, "eth_call").expect("served");
+        let ask = Ask { row, eligible, needed: needed.map(BlockNumber) };
+        // Well after the rests that `build` started would still be running.
+        let later = now + Duration::from_millis(500);
+        let plan = plan(&ask, &view, &roster, later, &mut SmallRng::seed_from_u64(1));
+        let all = names(&roster, &plan);
+        let mut words = all.split_whitespace();
+        let fit: Vec<&str> = words.by_ref().take(plan.fit()).collect();
+        let rest: Vec<&str> = words.collect();
+        let shown = format!("{} | {}", fit.join(" "), rest.join(" "));
+        assert_eq!(shown.trim(), expected, "{upstreams}");
+    }
+
+    #[test]
+    fn the_quickest_is_first() {
+        check(None, "a:30ms b:10ms c:20ms", "b c a |");
+    }
+
+    #[test]
+    fn tiers_outrank_speed() {
+        check(None, "a:fallback:1ms b:90ms c:public:1ms", "b a c |");
+    }
+
+    #[test]
+    fn the_unwell_are_last_resorts_in_order_of_badness() {
+        check(None, "a:dead b:10ms c:syncing d:throttled e:out", "b | d c a e");
+    }
+
+    #[test]
+    fn nobody_fit_is_not_nobody() {
+        check(None, "a:dead b:dead:fallback", "| a b");
+    }
+
+    #[test]
+    fn another_chain_is_never_used() {
+        check(None, "a:wrong b:unverified", "|");
+    }
+
+    #[test]
+    fn laggards_are_left_out() {
+        check(None, "a:#100:30ms b:#97:10ms", "a | b");
+        check(None, "a:#100:30ms b:#98:10ms", "b a |");
+    }
+
+    #[test]
+    fn who_does_not_hold_the_block_waits_behind_who_does() {
+        check(Some(100), "a:#100:30ms b:#99:10ms", "a | b");
+        check(Some(99), "a:#100:30ms b:#99:10ms", "b a |");
+    }
+
+    #[test]
+    fn an_unknown_head_is_given_a_chance() {
+        check(Some(100), "a:#100:30ms b:10ms", "b a |");
+    }
+
+    #[test]
+    fn a_method_not_known_there_goes_elsewhere() {
+        check(None, "a:banned b:200ms", "b | a");
+    }
+
+    #[test]
+    fn with_four_equals_two_are_drawn_and_the_cheaper_leads() {
+        let now = origin();
+        let (roster, view) = build("a:10ms b:20ms c:30ms d:400ms", now);
+        let row = MethodTable::standard().row("eth_call");
+        let ask =
+            Ask { row, eligible: roster.eligible(row, "eth_call").expect("served"), needed: None };
+        let mut rng = SmallRng::seed_from_u64(7);
+        let mut led = [0; 4];
+        for _ in 0..1000 {
+            let plan = plan(&ask, &view, &roster, now, &mut rng);
+            led[plan.candidates()[0].index()] += 1;
+            assert_eq!(plan.candidates().len(), 4);
+        }
+        // Of six pairs a leads three, b two, c one, and d none.
+        assert!(led[0] > led[1] && led[1] > led[2] && led[2] > 0, "{led:?}");
+        assert_eq!(led[3], 0, "the dearest never leads: {led:?}");
+    }
+
+    #[test]
+    fn routes_pick_by_label_and_by_name() {
+        let now = origin();
+        let glob = |text: &str| vec![text.parse().expect("a good glob")];
+        let (plain, _) = build("a b:archive=true c:archive=true", now);
+        let labels = BTreeMap::from([("archive".to_owned(), "true".to_owned())]);
+        let roster = Roster::new(
+            plain.upstreams().to_vec(),
+            MethodRules { allow: Vec::new(), deny: glob("admin_*") },
+            vec![
+                RouteRule { methods: glob("debug_*"), only: Only::Labels(labels) },
+                RouteRule {
+                    methods: glob("trace_*"),
+                    only: Only::Upstreams(vec![UpstreamId::new("a")]),
+                },
+                RouteRule { methods: glob("ots_*"), only: Only::Upstreams(Vec::new()) },
+            ],
+        );
+        let served = |method: &str| {
+            let row = MethodTable::standard().row(method);
+            roster.eligible(row, method).map(|set| {
+                let has = |upstream: &&Arc<Upstream>| set.contains(upstream.slot());
+                let name = |upstream: &Arc<Upstream>| upstream.identity().id.to_string();
+                roster.upstreams().iter().filter(has).map(name).collect::<String>()
+            })
+        };
+        assert_eq!(served("eth_call"), Ok("abc".into()));
+        assert_eq!(served("debug_traceTransaction"), Ok("bc".into()));
+        assert_eq!(served("debug_neverHeardOf"), Ok("bc".into()));
+        assert_eq!(served("trace_block"), Ok("a".into()));
+        assert_eq!(served("ots_getBlockDetails"), Err(NotServed::NoUpstream));
+        assert_eq!(served("admin_peers"), Err(NotServed::Forbidden));
+    }
+}
