@@ -1,0 +1,163 @@
+//! The calls that the house makes on its own behalf, each counted by its reason.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use wellhead_chain::Observation;
+use wellhead_eth::{ChainId, MethodTable};
+use wellhead_jsonrpc::{raw, write};
+use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
+use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
+
+/// A call of our own waits no longer.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why a call of our own was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// To see which chain it is on.
+    Verify,
+    /// To see whether it is still syncing.
+    Syncing,
+    /// To follow its head.
+    Head,
+    /// To see whether it is back.
+    Probe,
+}
+
+impl Reason {
+    /// All of them, in the order of their counters.
+    pub const ALL: [Self; 4] = [Self::Verify, Self::Syncing, Self::Head, Self::Probe];
+
+    /// A stable word for metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Verify => "verify",
+            Self::Syncing => "syncing",
+            Self::Head => "head",
+            Self::Probe => "probe",
+        }
+    }
+}
+
+/// How many calls were made to one upstream for each reason.
+#[derive(Debug, Default)]
+pub struct Asked([AtomicU64; Reason::ALL.len()]);
+
+impl Asked {
+    /// Counts one.
+    pub fn count(&self, reason: Reason) {
+        self.0[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many so far.
+    pub fn get(&self, reason: Reason) -> u64 {
+        self.0[reason as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Asks one upstream on behalf of the house and settles the answer with its health.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) asked: Arc<Asked>,
+}
+
+/// Now, by tokio's clock, which tests pause.
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+impl Asker {
+    async fn ask(&self, reason: Reason, method: &str, params: &str) -> Result<Bytes, String> {
+        self.asked.count(reason);
+        let row = MethodTable::standard().row(method);
+        let mut body = Vec::with_capacity(96);
+        write::call(&mut body, 1, method, Some(params.as_bytes()));
+        let began = now();
+        let deadline = began + ASK_TIMEOUT;
+        let exchange = self.transport.exchange(Exchange { body: Bytes::from(body), deadline });
+        let reply = tokio::time::timeout_at(deadline.into(), exchange).await.unwrap_or_else(|_| {
+            Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
+        });
+        let verdict = match &reply {
+            Ok(reply) => Judge::standard().reply(row, reply),
+            Err(error) => Judge::standard().transport(error),
+        };
+        let ended = now();
+        let change = self.upstream.settle(row, &verdict, began, ended);
+        self.log(change, &verdict);
+        match verdict.payload {
+            Payload::Result(ref result) => Ok(result.clone()),
+            Payload::Error(_) | Payload::None { .. } => {
+                let detail = format!("{method}: {}", verdict.detail());
+                self.upstream.note_problem(detail.clone(), ended);
+                Err(detail)
+            }
+        }
+    }
+
+    fn log(&self, change: Change, verdict: &Verdict) {
+        let id = &self.upstream.identity().id;
+        match change {
+            Change::None => {}
+            Change::Recovered => tracing::info!(upstream = %id, "upstream recovered"),
+            Change::Rests => {
+                tracing::warn!(upstream = %id, detail = %verdict.detail(), "upstream failed a probe and rests");
+            }
+            Change::WentOutOfService => {
+                tracing::error!(upstream = %id, detail = %verdict.detail(), "upstream refused our key or account; out of service until a probe succeeds");
+            }
+        }
+    }
+
+    pub(crate) async fn chain_id(&self, reason: Reason) -> Result<ChainId, String> {
+        let result = self.ask(reason, "eth_chainId", "[]").await?;
+        raw::quantity(&result)
+            .map(ChainId)
+            .ok_or_else(|| "eth_chainId: the answer is not a number".to_owned())
+    }
+
+    /// Whether it says itself that it is behind. A progress object alone does not mean
+    /// that: a fresh dev chain reports one with nothing left to fetch.
+    pub(crate) async fn is_syncing(&self, lag_bound: u64) -> Result<bool, String> {
+        let result = self.ask(Reason::Syncing, "eth_syncing", "[]").await?;
+        Ok(is_behind(&result, lag_bound))
+    }
+
+    pub(crate) async fn head(&self, reason: Reason) -> Result<Observation, String> {
+        let result = self.ask(reason, "eth_getBlockByNumber", r#"["latest",false]"#).await?;
+        Observation::of_block(&result).ok_or_else(|| "the newest block has no number".to_owned())
+    }
+}
+
+fn is_behind(syncing: &[u8], lag_bound: u64) -> bool {
+    let read = |key| raw::field(syncing, key).and_then(raw::quantity);
+    match (read("currentBlock"), read("highestBlock")) {
+        (Some(current), Some(highest)) => highest.saturating_sub(current) > lag_bound,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(syncing: &str, behind: bool) {
+        assert_eq!(is_behind(syncing.as_bytes(), 3), behind, "{syncing}");
+    }
+
+    #[test]
+    fn only_blocks_that_are_missing_count_as_syncing() {
+        check("false", false);
+        check("true", false);
+        check("{}", false);
+        check(r#"{"currentBlock":"0x0","highestBlock":"0x0","startingBlock":"0x0"}"#, false);
+        check(r#"{"currentBlock":"0x64","highestBlock":"0x66"}"#, false);
+        check(r#"{"currentBlock":"0x64","highestBlock":"0x68"}"#, true);
+        check(r#"{"highestBlock":"0x68"}"#, false);
+    }
+}

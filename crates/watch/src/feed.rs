@@ -1,0 +1,117 @@
+//! Listening to newHeads over an upstream's WebSocket.
+//!
+//! A feed is believed only after it said which chain it is on, each time it is
+//! opened: behind a balanced URL the next connection may end elsewhere.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use wellhead_chain::{Heads, Observation, Source};
+use wellhead_eth::ChainId;
+use wellhead_jsonrpc::{Outcome, raw, scan};
+use wellhead_transport::feed::{Feed, FeedConnector};
+use wellhead_upstream::Standing;
+
+use crate::ask::{Asker, now};
+use crate::pulse::Pulse;
+
+/// Connecting and subscribing take no longer.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// A feed that is silent for so many block times is taken to be dead.
+const SILENT_BLOCKS: u32 = 10;
+/// But never before so long.
+const SILENT_MIN: Duration = Duration::from_secs(30);
+/// Nor after so long, however slow the chain.
+const SILENT_MAX: Duration = Duration::from_secs(300);
+/// Messages of a feed that are answered before our two calls; more is not a feed.
+const OPENING_MESSAGES_MAX: usize = 16;
+
+/// How listening ended.
+#[derive(Debug)]
+pub(crate) enum FeedEnd {
+    /// It is on another chain; the upstream was marked.
+    WrongChain,
+    /// It could not be opened, or it closed, or went silent.
+    Broke { heads_seen: u64, detail: String },
+}
+
+/// Opens a feed and observes heads until it ends.
+pub(crate) async fn listen(
+    connector: &dyn FeedConnector,
+    asker: &Asker,
+    heads: &Heads,
+    pulse: &Pulse,
+    is_live: &AtomicBool,
+) -> FeedEnd {
+    let broke = |heads_seen, detail: &str| FeedEnd::Broke { heads_seen, detail: detail.to_owned() };
+    let opened = tokio::time::timeout(OPEN_TIMEOUT, open(connector)).await;
+    let (mut feed, chain_id) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(detail)) => return broke(0, &detail),
+        Err(_elapsed) => return broke(0, "the feed did not open in time"),
+    };
+    let expected = pulse.agree_chain_id(chain_id);
+    if chain_id != expected {
+        let id = &asker.upstream.identity().id;
+        tracing::error!(
+            upstream = %id, reported = %chain_id, %expected,
+            "the upstream's feed is on another chain; the upstream will not be used until both agree"
+        );
+        asker.upstream.set_standing(Standing::WrongChain(chain_id));
+        heads.forget(asker.upstream.slot());
+        return FeedEnd::WrongChain;
+    }
+    let mut heads_seen = 0;
+    loop {
+        let block_time = heads.view().block_time.unwrap_or(SILENT_MIN);
+        let silence = (block_time * SILENT_BLOCKS).clamp(SILENT_MIN, SILENT_MAX);
+        match tokio::time::timeout(silence, feed.next()).await {
+            Err(_elapsed) => return broke(heads_seen, "the feed went silent"),
+            Ok(None) => return broke(heads_seen, "the feed was closed"),
+            Ok(Some(Err(error))) => return broke(heads_seen, &error.to_string()),
+            Ok(Some(Ok(message))) => {
+                let header = raw::field(&message, "params").and_then(|it| raw::field(it, "result"));
+                if let Some(seen) = header.and_then(Observation::of_block) {
+                    heads_seen += 1;
+                    is_live.store(true, Ordering::Relaxed);
+                    heads.observe(asker.upstream.slot(), seen, Source::Word, now());
+                }
+            }
+        }
+    }
+}
+
+/// Connects, asks for the chain id and subscribes.
+async fn open(connector: &dyn FeedConnector) -> Result<(Box<dyn Feed>, ChainId), String> {
+    let mut feed = connector.connect().await.map_err(|error| error.to_string())?;
+    let calls = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#,
+        r#"{"jsonrpc":"2.0","id":2,"method":"eth_subscribe","params":["newHeads"]}"#,
+    ];
+    for call in calls {
+        feed.send(Bytes::from_static(call.as_bytes())).await.map_err(|error| error.to_string())?;
+    }
+    let (mut chain_id, mut subscribed) = (None, false);
+    for _ in 0..OPENING_MESSAGES_MAX {
+        let message = match feed.next().await {
+            None => return Err("the feed was closed while it was opened".to_owned()),
+            Some(Err(error)) => return Err(error.to_string()),
+            Some(Ok(message)) => message,
+        };
+        let Ok(envelope) = scan(&message) else { continue };
+        let id = envelope.id.map(|id| id.of(&message));
+        match (id, envelope.outcome) {
+            (Some(b"1"), Outcome::Result(result)) => {
+                chain_id = raw::quantity(result.of(&message)).map(ChainId);
+            }
+            (Some(b"2"), Outcome::Result(_)) => subscribed = true,
+            (Some(b"2"), Outcome::Error(_)) => return Err("newHeads was refused".to_owned()),
+            _ => {}
+        }
+        if let (Some(chain_id), true) = (chain_id, subscribed) {
+            return Ok((feed, chain_id));
+        }
+    }
+    Err("the feed did not confirm the subscription".to_owned())
+}

@@ -1,0 +1,93 @@
+//! What the request path and the loops of one chain tell each other.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use wellhead_eth::ChainId;
+
+/// So long after the last call a chain counts as in use.
+const BUSY_FOR: Duration = Duration::from_secs(30);
+/// `note_call` writes at most so often: the request path should not share a hot cache line.
+const NOTE_EVERY_MS: u64 = 250;
+
+/// The shared signs of life of one chain.
+#[derive(Debug)]
+pub struct Pulse {
+    epoch: Instant,
+    chain_id: OnceLock<ChainId>,
+    /// Milliseconds of the epoch plus one; zero: never.
+    last_call_ms: AtomicU64,
+    woken: Notify,
+    verified: Notify,
+}
+
+impl Pulse {
+    /// A chain that nobody has asked for yet. `chain_id` is the setting, if given;
+    /// otherwise the first upstream to answer decides.
+    pub fn new(chain_id: Option<ChainId>, now: Instant) -> Self {
+        let known = OnceLock::new();
+        if let Some(id) = chain_id {
+            // Just made, so it is empty.
+            let _ = known.set(id);
+        }
+        Self {
+            epoch: now,
+            chain_id: known,
+            last_call_ms: AtomicU64::new(0),
+            woken: Notify::new(),
+            verified: Notify::new(),
+        }
+    }
+
+    /// The chain's id, once given or found out.
+    pub fn chain_id(&self) -> Option<ChainId> {
+        self.chain_id.get().copied()
+    }
+
+    /// Settles the chain's id if it is open, and returns the one that holds.
+    pub fn agree_chain_id(&self, reported: ChainId) -> ChainId {
+        *self.chain_id.get_or_init(|| reported)
+    }
+
+    fn ms(&self, now: Instant) -> u64 {
+        let ms = now.saturating_duration_since(self.epoch).as_millis();
+        u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    /// Notes that a client asked; wakes the loops when the chain was idle.
+    pub fn note_call(&self, now: Instant) {
+        let (now_ms, last) = (self.ms(now), self.last_call_ms.load(Ordering::Relaxed));
+        if last != 0 && now_ms < last + NOTE_EVERY_MS {
+            return;
+        }
+        self.last_call_ms.store(now_ms, Ordering::Relaxed);
+        if last == 0 || now_ms > last + BUSY_FOR.as_millis() as u64 {
+            self.woken.notify_waiters();
+        }
+    }
+
+    /// Whether clients asked lately.
+    pub fn is_busy(&self, now: Instant) -> bool {
+        match self.last_call_ms.load(Ordering::Relaxed) {
+            0 => false,
+            last => self.ms(now) <= last + BUSY_FOR.as_millis() as u64,
+        }
+    }
+
+    /// Resolves when a client asks after a quiet time.
+    pub async fn woken(&self) {
+        self.woken.notified().await;
+    }
+
+    /// Tells waiting requests that an upstream was verified.
+    pub fn tell_verified(&self) {
+        self.verified.notify_waiters();
+    }
+
+    /// Resolves when an upstream is verified after the call.
+    pub fn verified(&self) -> impl Future<Output = ()> + '_ {
+        self.verified.notified()
+    }
+}
