@@ -1,1 +1,25 @@
-//! Runs a plan: attempts, failover, deadlines
+//! Runs a plan: one attempt after another until an upstream answered, within
+//! the bounds and before the deadline.
+//!
+//! Each attempt is sent, judged and settled with its upstream; the verdict alone
+//! says whether another upstream may heal it. A call that must not run twice is
+//! repeated only when it certainly never ran. What was tried is returned as a
+//! [`Trail`]; nothing is written back into an earlier stage.
+//!
+//! Not here yet: hedging, quorum, sending a write to several upstreams.
+
+mod attempt;
+mod lane;
+mod run;
+mod trail;
+
+pub use lane::Lane;
+pub use run::{Bounds, Failure, Job, Outcome, Served, run};
+pub use trail::{Attempt, Trail};
+
+use std::time::Instant;
+
+/// Now, by tokio's clock, which tests pause.
+pub fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

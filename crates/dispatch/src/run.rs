@@ -1,0 +1,331 @@
+//! The loop over candidates.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rand::Rng;
+use wellhead_eth::{CostClass, Effect, MethodRow};
+use wellhead_jsonrpc::write;
+use wellhead_route::{Plan, Roster};
+use wellhead_transport::Sent;
+use wellhead_upstream::{Payload, Slot, TryElsewhere, Verdict, VerdictClass};
+
+use crate::attempt::{Settled, attempt};
+use crate::lane::Lane;
+use crate::now;
+use crate::trail::{Attempt, Trail};
+
+/// The id that every single call carries upstream; the client's own never travels.
+const CALL_ID: u64 = 1;
+/// The candidates are gone through at most so often: the second time heals what was
+/// a moment's fault when there is nobody else to ask.
+const ROUNDS_MAX: usize = 2;
+/// The pause before the second round is drawn below this (full jitter).
+const ROUND_PAUSE_MAX: Duration = Duration::from_millis(100);
+/// Logs and traces may take so many times longer than a plain call.
+const HEAVY_FACTOR: u32 = 4;
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Attempts per call, the first included. At least 1.
+    pub attempts_max: usize,
+    /// One attempt of a plain call, connection set-up included. Logs and traces get
+    /// four times as long.
+    pub attempt: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { attempts_max: 4, attempt: Duration::from_secs(5) }
+    }
+}
+
+impl Bounds {
+    fn attempt_for(&self, class: CostClass) -> Duration {
+        match class {
+            CostClass::Logs | CostClass::Trace => self.attempt.saturating_mul(HEAVY_FACTOR),
+            CostClass::Light
+            | CostClass::State
+            | CostClass::Block
+            | CostClass::Call
+            | CostClass::Write => self.attempt,
+        }
+    }
+}
+
+/// One call to be answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// The row of its method.
+    pub row: &'a MethodRow,
+    /// The method as the client wrote it.
+    pub method: &'a str,
+    /// Its params as raw JSON.
+    pub params: Option<&'a [u8]>,
+    /// When the request arrived; the trail counts from here.
+    pub received_at: Instant,
+    /// When the client must have an answer.
+    pub deadline: Instant,
+}
+
+/// What an upstream said, to be passed on.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// Who said it.
+    pub slot: Slot,
+    /// What it was judged to be: an answer, or a refusal that nobody else can heal.
+    pub class: VerdictClass,
+    /// The raw result or the raw error object.
+    pub payload: Payload,
+}
+
+/// Why there is nothing to pass on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The plan was empty.
+    NobodyToAsk,
+    /// The time was over.
+    Deadline,
+    /// All who could be asked failed; `class` is what their failures have in common best.
+    Exhausted {
+        /// The most telling verdict.
+        class: VerdictClass,
+        /// The shortest pause that any of them asked for.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// The end of a run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What to pass on, or why there is nothing.
+    pub result: Result<Served, Failure>,
+    /// What was tried.
+    pub trail: Trail,
+}
+
+/// Tries the candidates of `plan` until one settles `job`.
+///
+/// Resolves at `job.deadline` at the latest. Cancel-safe: dropping the future ends
+/// the attempt under way and its count.
+pub async fn run(
+    job: &Job<'_>,
+    plan: &Plan,
+    roster: &Roster,
+    lane: &Lane,
+    bounds: &Bounds,
+) -> Outcome {
+    let mut run = Run {
+        job,
+        body: wire_body(job),
+        trail: Trail::default(),
+        best: None,
+        retry_after: None,
+        once_used: false,
+        out_of_time: false,
+    };
+    let result = match run.rounds(plan, roster, lane, bounds).await {
+        Some(served) => Ok(served),
+        None => run.give_up(plan),
+    };
+    Outcome { result, trail: run.trail }
+}
+
+fn wire_body(job: &Job<'_>) -> Bytes {
+    let params = job.params.map_or(2, <[u8]>::len);
+    let mut body = Vec::with_capacity(64 + job.method.len() + params);
+    write::call(&mut body, CALL_ID, job.method, job.params);
+    Bytes::from(body)
+}
+
+/// The state of one run: only what the next decision needs.
+struct Run<'a> {
+    job: &'a Job<'a>,
+    body: Bytes,
+    trail: Trail,
+    /// The most telling failure so far, to fall back on.
+    best: Option<(Slot, Verdict)>,
+    retry_after: Option<Duration>,
+    /// A verdict that allows one more try was given before.
+    once_used: bool,
+    out_of_time: bool,
+}
+
+/// What to do after an attempt.
+enum Next {
+    /// Pass it on.
+    Serve,
+    /// Ask the next candidate.
+    Another,
+    /// Nobody may be asked any more.
+    Stop,
+}
+
+impl Run<'_> {
+    async fn rounds(
+        &mut self,
+        plan: &Plan,
+        roster: &Roster,
+        lane: &Lane,
+        bounds: &Bounds,
+    ) -> Option<Served> {
+        for round in 0..ROUNDS_MAX {
+            if round > 0 && !self.another_round(lane).await {
+                return None;
+            }
+            for (place, slot) in plan.candidates().iter().copied().enumerate() {
+                if self.trail.attempts.len() >= bounds.attempts_max {
+                    return None;
+                }
+                if place >= plan.fit() && self.has_something_to_say() {
+                    break;
+                }
+                let time = bounds.attempt_for(self.job.row.class);
+                let deadline = self.job.deadline.min(now() + time);
+                if deadline <= now() {
+                    self.out_of_time = true;
+                    return None;
+                }
+                let upstream = roster.upstream(slot);
+                let body = self.body.clone();
+                let settled =
+                    attempt(self.job.row, body, upstream, lane.transport(slot), deadline).await;
+                match self.after(slot, settled) {
+                    Next::Serve => {
+                        let (slot, verdict) = self.best.take()?;
+                        return Some(Served {
+                            slot,
+                            class: verdict.class,
+                            payload: verdict.payload,
+                        });
+                    }
+                    Next::Another => {}
+                    Next::Stop => return None,
+                }
+            }
+        }
+        None
+    }
+
+    /// Records the attempt and decides what comes next.
+    fn after(&mut self, slot: Slot, settled: Settled) -> Next {
+        let Settled { verdict, began, ended, sent } = settled;
+        let class = verdict.class;
+        let elsewhere = verdict.elsewhere;
+        self.trail.attempts.push(Attempt {
+            slot,
+            after: began.saturating_duration_since(self.job.received_at),
+            took: ended.saturating_duration_since(began),
+            class,
+            rule: verdict.rule,
+            detail: if class.is_answer() { String::new() } else { verdict.detail() },
+        });
+        if let Some(pause) = verdict.retry_after {
+            self.retry_after = Some(self.retry_after.map_or(pause, |least| least.min(pause)));
+        }
+        let better =
+            self.best.as_ref().is_none_or(|(_, best)| telling(class) > telling(best.class));
+        if better || class.is_answer() {
+            self.best = Some((slot, verdict));
+        }
+        match elsewhere {
+            TryElsewhere::No => {
+                // Whatever was more telling before, this is final.
+                return if better || class.is_answer() { Next::Serve } else { Next::Stop };
+            }
+            TryElsewhere::Once if self.once_used => return Next::Stop,
+            TryElsewhere::Once => self.once_used = true,
+            TryElsewhere::Yes => {}
+        }
+        if may_repeat(self.job.row, sent) { Next::Another } else { Next::Stop }
+    }
+
+    /// Whether an upstream already said something that a client can be told.
+    fn has_something_to_say(&self) -> bool {
+        self.best.as_ref().is_some_and(|(_, verdict)| telling(verdict.class) >= TELLABLE)
+    }
+
+    /// Pauses before going round again; false when that would not help.
+    async fn another_round(&self, lane: &Lane) -> bool {
+        if self.has_something_to_say() || self.trail.attempts.is_empty() {
+            return false;
+        }
+        let pause = lane.with_rng(|rng| rng.random_range(Duration::ZERO..ROUND_PAUSE_MAX));
+        if now() + pause >= self.job.deadline {
+            return false;
+        }
+        tokio::time::sleep(pause).await;
+        true
+    }
+
+    fn give_up(&mut self, plan: &Plan) -> Result<Served, Failure> {
+        if plan.candidates().is_empty() {
+            return Err(Failure::NobodyToAsk);
+        }
+        match self.best.take() {
+            Some((slot, verdict)) if passes_on(&verdict) => {
+                Ok(Served { slot, class: verdict.class, payload: verdict.payload })
+            }
+            Some(_) if self.out_of_time => Err(Failure::Deadline),
+            Some((_, verdict)) => {
+                Err(Failure::Exhausted { class: verdict.class, retry_after: self.retry_after })
+            }
+            None => Err(Failure::Deadline),
+        }
+    }
+}
+
+/// A call that may have run is repeated only when running it twice is harmless.
+fn may_repeat(row: &MethodRow, sent: Sent) -> bool {
+    match (sent, row.effect) {
+        (Sent::No, _) | (Sent::Maybe, Effect::Broadcast) => true,
+        (Sent::Maybe, Effect::Read | Effect::Sticky | Effect::Local) => row.idempotent,
+        (Sent::Maybe, Effect::Write | Effect::Subscribe) => false,
+    }
+}
+
+/// From here on a verdict is about the request and not about the upstream.
+const TELLABLE: u8 = 10;
+
+/// How much a verdict tells the client: with several failures, the most telling is passed on.
+fn telling(class: VerdictClass) -> u8 {
+    match class {
+        VerdictClass::Answer | VerdictClass::TransactionKnown => 30,
+        VerdictClass::Reverted => 29,
+        VerdictClass::TransactionRejected => 28,
+        VerdictClass::Null => 20,
+        VerdictClass::RangeTooLarge => 18,
+        VerdictClass::CallerFault => 16,
+        VerdictClass::MissingData => 14,
+        VerdictClass::Unknown => 12,
+        VerdictClass::Unsupported => 8,
+        VerdictClass::Throttled => 6,
+        VerdictClass::Fault => 4,
+        VerdictClass::Billing => 2,
+        VerdictClass::Auth => 1,
+    }
+}
+
+/// Whether the upstream's own words are good for the client when all failed.
+fn passes_on(verdict: &Verdict) -> bool {
+    let has_words = match verdict.payload {
+        Payload::Result(_) | Payload::Error(_) => true,
+        Payload::None { .. } => false,
+    };
+    let ours_to_word = match verdict.class {
+        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => true,
+        VerdictClass::Answer
+        | VerdictClass::Null
+        | VerdictClass::Reverted
+        | VerdictClass::CallerFault
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::MissingData
+        | VerdictClass::RangeTooLarge
+        | VerdictClass::Unsupported
+        | VerdictClass::Fault
+        | VerdictClass::Unknown => false,
+    };
+    has_words && !ours_to_word
+}

@@ -1,0 +1,48 @@
+//! What was tried for one request, in order.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use wellhead_route::Roster;
+use wellhead_upstream::{Slot, VerdictClass};
+
+/// One exchange with one upstream.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    /// Whom.
+    pub slot: Slot,
+    /// How long after the request began it was sent.
+    pub after: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// How it was judged.
+    pub class: VerdictClass,
+    /// By which rule.
+    pub rule: &'static str,
+    /// What a person should know, without secrets; empty for an answer.
+    pub detail: String,
+}
+
+/// All attempts of one request.
+#[derive(Debug, Clone, Default)]
+pub struct Trail {
+    /// In the order in which they were sent.
+    pub attempts: Vec<Attempt>,
+}
+
+impl Trail {
+    /// One line: `geth-a=fault/connect:3ms reth-b=answer/result:12ms`.
+    pub fn line(&self, roster: &Roster) -> String {
+        let mut line = String::new();
+        for attempt in &self.attempts {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            let id = &roster.upstream(attempt.slot).identity().id;
+            let (class, rule) = (attempt.class.word(), attempt.rule);
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{id}={class}/{rule}:{}ms", attempt.took.as_millis());
+        }
+        line
+    }
+}
