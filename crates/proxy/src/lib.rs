@@ -1,1 +1,26 @@
-//! The journey of a request: parse, understand, plan, dispatch, answer
+//! The journey of a request: from the bytes of a body to the bytes of an answer.
+//!
+//! parse, understand, plan, dispatch, teach, answer; each stage takes a value and
+//! returns one. No sockets: `server` reads and writes, `sim` drives this crate
+//! on a paused clock. Where each stage lives:
+//!
+//! - [`journey`](Proxy::handle): bodies, batches, one access line a request
+//! - `call`: one call, by its effect
+//! - `answer`: the one table of failures, codes and HTTP statuses
+//! - `sticky`: filter ids that name their upstream
+//! - `teach`: what an answer tells about its upstream's head
+//! - `metrics`, `status`: what operators see
+
+mod answer;
+mod call;
+mod chain;
+mod journey;
+mod metrics;
+mod status;
+mod sticky;
+mod teach;
+
+pub use answer::Answer;
+pub use chain::{ChainName, ServedChain};
+pub use journey::{Ctx, Lanes, Proxy, Settings};
+pub use metrics::register;

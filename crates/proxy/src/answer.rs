@@ -1,0 +1,194 @@
+//! The one table of what a client is told: situation, JSON-RPC code, HTTP status.
+//!
+//! Everything that wellhead itself has to say is worded here and nowhere else.
+//! Errors that an upstream wrote pass through untouched.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use wellhead_dispatch::{Failure, Trail};
+use wellhead_jsonrpc::write;
+use wellhead_route::{NotServed, Roster};
+use wellhead_upstream::VerdictClass;
+
+use crate::chain::NoSuchChain;
+
+/// What goes back to the listener.
+#[derive(Debug, Clone, Default)]
+pub struct Answer {
+    /// HTTP status; 204 when there is nothing to say.
+    pub status: u16,
+    /// The body; empty for 204.
+    pub body: Bytes,
+    /// Who answered, when it was one call.
+    pub upstream: Option<Arc<str>>,
+    /// Attempts, over all calls of a batch.
+    pub attempts: u32,
+    /// For `Retry-After`.
+    pub retry_after: Option<Duration>,
+    /// What was tried, when the client asked.
+    pub trail: Option<String>,
+}
+
+/// A refusal in wellhead's own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    pub(crate) code: i64,
+    pub(crate) message: String,
+    /// Raw JSON.
+    pub(crate) data: Option<Vec<u8>>,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+/// JSON-RPC: the body is not JSON.
+pub(crate) const PARSE_ERROR: i64 = -32700;
+/// JSON-RPC: not a call.
+pub(crate) const INVALID_REQUEST: i64 = -32600;
+/// JSON-RPC: no such method, or not here.
+pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+/// JSON-RPC: the params do not fit the method.
+pub(crate) const INVALID_PARAMS: i64 = -32602;
+/// EIP-1474: resource unavailable. Nobody could answer.
+pub(crate) const UNAVAILABLE: i64 = -32002;
+/// geth's code for an unknown filter.
+pub(crate) const SERVER_ERROR: i64 = -32000;
+
+/// How long a client is asked to wait when nobody could answer.
+const RETRY_SOON: Duration = Duration::from_secs(1);
+
+impl Refusal {
+    fn new(status: u16, code: i64, message: String) -> Self {
+        Self { status, code, message, data: None, retry_after: None }
+    }
+
+    pub(crate) fn no_such_chain(why: NoSuchChain, named: Option<&str>, known: &[&str]) -> Self {
+        let known = known.join("`, `");
+        let message = match why {
+            NoSuchChain::NotNamed => {
+                format!("several chains are served here: name one in the path; known: `{known}`")
+            }
+            NoSuchChain::Unknown => {
+                let named = named.unwrap_or_default();
+                format!("unknown chain `{named}`; known: `{known}`")
+            }
+        };
+        Self::new(404, INVALID_REQUEST, message)
+    }
+
+    pub(crate) fn not_served(why: NotServed, method: &str) -> Self {
+        let message = match why {
+            NotServed::Forbidden => format!("the method `{method}` is not allowed here"),
+            NotServed::NoUpstream => format!("no upstream of this chain serves `{method}`"),
+        };
+        Self::new(200, METHOD_NOT_FOUND, message)
+    }
+
+    pub(crate) fn needs_websocket(method: &str) -> Self {
+        let message =
+            format!("`{method}` needs a connection that stays open; poll, or use filters");
+        Self::new(200, METHOD_NOT_FOUND, message)
+    }
+
+    /// In geth's words, which clients know.
+    pub(crate) fn filter_not_found() -> Self {
+        Self::new(200, SERVER_ERROR, "filter not found".to_owned())
+    }
+
+    pub(crate) fn invalid_params(message: &str) -> Self {
+        Self::new(200, INVALID_PARAMS, message.to_owned())
+    }
+
+    pub(crate) fn chain_id_unknown() -> Self {
+        let message = "no upstream has told its chain id yet".to_owned();
+        Self { retry_after: Some(RETRY_SOON), ..Self::new(503, UNAVAILABLE, message) }
+    }
+
+    /// Nobody answered: says who was asked and what each said.
+    pub(crate) fn failed(failure: Failure, trail: &Trail, roster: &Roster) -> Self {
+        let data = Some(attempts_data(trail, roster));
+        let (status, code, message, retry_after) = match failure {
+            Failure::NobodyToAsk => {
+                let message = format!("no upstream can be asked: {}", conditions(roster));
+                (503, UNAVAILABLE, message, Some(RETRY_SOON))
+            }
+            Failure::Deadline => {
+                let message = format!("no answer in time; {}", tried(trail));
+                (503, UNAVAILABLE, message, Some(RETRY_SOON))
+            }
+            Failure::Exhausted { class, retry_after } => match class {
+                VerdictClass::Throttled => {
+                    let message = format!("the upstreams limit our calls; {}", tried(trail));
+                    let wait = retry_after.unwrap_or(RETRY_SOON);
+                    (429, class.client_code(), message, Some(wait))
+                }
+                VerdictClass::Answer
+                | VerdictClass::Null
+                | VerdictClass::Reverted
+                | VerdictClass::CallerFault
+                | VerdictClass::TransactionKnown
+                | VerdictClass::TransactionRejected
+                | VerdictClass::MissingData
+                | VerdictClass::RangeTooLarge
+                | VerdictClass::Billing
+                | VerdictClass::Auth
+                | VerdictClass::Unsupported
+                | VerdictClass::Fault
+                | VerdictClass::Unknown => {
+                    let message = format!("no upstream could answer; {}", tried(trail));
+                    (503, UNAVAILABLE, message, Some(RETRY_SOON))
+                }
+            },
+        };
+        Self { status, code, message, data, retry_after }
+    }
+
+    /// Appends the error reply.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, id: Option<&[u8]>) {
+        write::error(out, id, self.code, &self.message, self.data.as_deref());
+    }
+}
+
+fn tried(trail: &Trail) -> String {
+    match trail.attempts.len() {
+        1 => "tried 1 upstream".to_owned(),
+        n => format!("made {n} attempts"),
+    }
+}
+
+/// `[{"upstream":"geth-a","verdict":"fault","detail":"..."}]`
+fn attempts_data(trail: &Trail, roster: &Roster) -> Vec<u8> {
+    let mut out = Vec::from(*br#"{"attempts":["#);
+    for (place, attempt) in trail.attempts.iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(br#"{"upstream":"#);
+        write::string(&mut out, roster.upstream(attempt.slot).identity().id.as_str());
+        out.extend_from_slice(br#","verdict":"#);
+        write::string(&mut out, attempt.class.word());
+        out.extend_from_slice(br#","detail":"#);
+        write::string(&mut out, &attempt.detail);
+        out.extend_from_slice(format!(r#","ms":{}}}"#, attempt.took.as_millis()).as_bytes());
+    }
+    out.extend_from_slice(b"]}");
+    out
+}
+
+/// Why each upstream cannot be asked: `geth-a: it is on chain 5, this is chain 1`.
+fn conditions(roster: &Roster) -> String {
+    let mut text = String::new();
+    for upstream in roster.upstreams() {
+        if !text.is_empty() {
+            text.push_str("; ");
+        }
+        let why = upstream
+            .last_problem()
+            .map_or_else(|| "not asked yet".to_owned(), |problem| problem.text);
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{}: {why}", upstream.identity().id);
+    }
+    text
+}

@@ -1,0 +1,117 @@
+//! One chain as the proxy serves it, and finding it by what a client calls it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wellhead_chain::Heads;
+use wellhead_dispatch::Bounds;
+use wellhead_eth::ChainId;
+use wellhead_route::Roster;
+use wellhead_watch::{Asked, Pulse};
+
+use crate::metrics::Counts;
+
+/// What a chain is called in a path: its name and its other names.
+#[derive(Debug, Clone)]
+pub struct ChainName {
+    /// The name of the settings.
+    pub name: Arc<str>,
+    /// Other names that lead here.
+    pub aliases: Vec<String>,
+}
+
+/// Everything that serving one chain needs. Shared by all workers.
+#[derive(Debug)]
+pub struct ServedChain {
+    /// What it is called.
+    pub name: ChainName,
+    /// Its upstreams, and who serves what.
+    pub roster: Roster,
+    /// What is believed of it.
+    pub heads: Arc<Heads>,
+    /// What the loops and the requests tell each other.
+    pub pulse: Arc<Pulse>,
+    /// The calls made on our own behalf, by slot.
+    pub asked: Vec<Arc<Asked>>,
+    /// How long and how often.
+    pub bounds: Bounds,
+    counts: Counts,
+}
+
+impl ServedChain {
+    /// Puts the parts together.
+    pub fn new(
+        name: ChainName,
+        roster: Roster,
+        heads: Arc<Heads>,
+        pulse: Arc<Pulse>,
+        asked: Vec<Arc<Asked>>,
+        bounds: Bounds,
+    ) -> Self {
+        let counts = Counts::new(roster.upstreams().len());
+        Self { name, roster, heads, pulse, asked, bounds, counts }
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}
+
+/// The place of a chain in the proxy's list, and of its lane in a worker's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChainIndex(pub(crate) usize);
+
+/// Finds chains by name, alias or id.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    by_name: HashMap<String, ChainIndex>,
+}
+
+impl Directory {
+    pub(crate) fn new(chains: &[Arc<ServedChain>]) -> Self {
+        let mut by_name = HashMap::new();
+        for (index, chain) in chains.iter().enumerate() {
+            let names = chain.name.aliases.iter().cloned().chain([chain.name.name.to_string()]);
+            by_name.extend(names.map(|name| (name, ChainIndex(index))));
+        }
+        Self { by_name }
+    }
+
+    /// `None` in the path is the only chain there is. Ids are asked last, since one
+    /// may only be found out while running.
+    pub(crate) fn find(
+        &self,
+        chains: &[Arc<ServedChain>],
+        named: Option<&str>,
+    ) -> Result<ChainIndex, NoSuchChain> {
+        let Some(named) = named else {
+            return match chains.len() {
+                1 => Ok(ChainIndex(0)),
+                _ => Err(NoSuchChain::NotNamed),
+            };
+        };
+        if let Some(index) = self.by_name.get(named) {
+            return Ok(*index);
+        }
+        let id = parse_id(named).ok_or(NoSuchChain::Unknown)?;
+        let with_id = |chain: &Arc<ServedChain>| chain.pulse.chain_id() == Some(id);
+        chains.iter().position(with_id).map(ChainIndex).ok_or(NoSuchChain::Unknown)
+    }
+}
+
+fn parse_id(text: &str) -> Option<ChainId> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    number.ok().map(ChainId)
+}
+
+/// Why a path leads to no chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoSuchChain {
+    /// The path names none and there are several.
+    NotNamed,
+    /// The name is not known.
+    Unknown,
+}

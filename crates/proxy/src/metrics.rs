@@ -1,0 +1,330 @@
+//! What was asked and how it went, counted without a lock and without a look-up.
+//!
+//! Counters are arrays by row of the method table, by slot and by verdict, so
+//! that a call pays additions only and a client cannot grow the label sets:
+//! methods that the table does not list share the row `*`. They become
+//! Prometheus families when somebody scrapes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use wellhead_dispatch::{Trail, now};
+use wellhead_eth::{CostClass, MethodRow, MethodTable};
+use wellhead_telemetry::Histogram;
+use wellhead_upstream::VerdictClass;
+use wellhead_watch::Reason;
+
+use crate::chain::ServedChain;
+use crate::journey::Proxy;
+
+/// How a call ended for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallOutcome {
+    /// With a result.
+    Answered,
+    /// With an error that an upstream wrote: a revert, bad params, missing data.
+    UpstreamError,
+    /// With an error of ours, because nobody could answer.
+    Failed,
+    /// With an error of ours, because it may or can not be served.
+    Refused,
+}
+
+impl CallOutcome {
+    const ALL: [Self; 4] = [Self::Answered, Self::UpstreamError, Self::Failed, Self::Refused];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::UpstreamError => "upstream_error",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+const OUTCOMES: usize = CallOutcome::ALL.len();
+const VERDICTS: usize = VerdictClass::ALL.len();
+
+/// The counters of one chain.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    /// By row and outcome.
+    calls: Box<[[AtomicU64; OUTCOMES]]>,
+    /// By cost class.
+    took: [Histogram; CostClass::ALL.len()],
+    /// By slot and verdict.
+    attempts: Box<[[AtomicU64; VERDICTS]]>,
+    /// By slot.
+    attempt_took: Box<[Histogram]>,
+}
+
+impl Counts {
+    pub(crate) fn new(upstreams: usize) -> Self {
+        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
+        Self {
+            calls: (0..MethodTable::standard().rows().len()).map(|_| zeros()).collect(),
+            took: Default::default(),
+            attempts: (0..upstreams).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
+            attempt_took: (0..upstreams).map(|_| Histogram::default()).collect(),
+        }
+    }
+
+    pub(crate) fn observe(
+        &self,
+        row: &MethodRow,
+        outcome: CallOutcome,
+        took: Duration,
+        trail: &Trail,
+    ) {
+        self.calls[row.index.get()][outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.took[row.class as usize].observe(took);
+        for attempt in &trail.attempts {
+            let slot = attempt.slot.index();
+            self.attempts[slot][attempt.class as usize].fetch_add(1, Ordering::Relaxed);
+            self.attempt_took[slot].observe(attempt.took);
+        }
+    }
+
+    /// Calls by outcome since the start: answered, with an upstream's error, failed, refused.
+    pub(crate) fn totals(&self) -> [u64; OUTCOMES] {
+        let sum = |outcome: usize| {
+            self.calls.iter().map(|row| row[outcome].load(Ordering::Relaxed)).sum::<u64>()
+        };
+        std::array::from_fn(sum)
+    }
+
+    /// The upper bound of the bucket that holds the quantile, over all classes.
+    pub(crate) fn attempt_quantile(&self, slot: usize, share: f64) -> Option<Duration> {
+        self.attempt_took.get(slot)?.quantile(share)
+    }
+}
+
+/// HTTP statuses that get a counter of their own; others are counted as `other`.
+const STATUSES: [u16; 6] = [200, 204, 404, 413, 429, 503];
+
+/// Requests, whatever chain they name.
+#[derive(Debug, Default)]
+pub(crate) struct RequestCounts {
+    by_status: [AtomicU64; STATUSES.len() + 1],
+    took: Histogram,
+}
+
+impl RequestCounts {
+    pub(crate) fn observe(&self, status: u16, took: Duration) {
+        let place = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len());
+        self.by_status[place].fetch_add(1, Ordering::Relaxed);
+        self.took.observe(took);
+    }
+
+    pub(crate) fn quantile(&self, share: f64) -> Option<Duration> {
+        self.took.quantile(share)
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.took.count()
+    }
+}
+
+/// Adds everything that the proxy counts to `registry`.
+pub fn register(proxy: Arc<Proxy>, registry: &mut Registry) {
+    registry.register_collector(Box::new(Exposed(proxy)));
+}
+
+#[derive(Debug)]
+struct Exposed(Arc<Proxy>);
+
+type Encoded = Result<(), fmt::Error>;
+
+impl Collector for Exposed {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        self.requests(&mut encoder)?;
+        self.calls(&mut encoder)?;
+        self.attempts(&mut encoder)?;
+        self.upstreams(&mut encoder)?;
+        self.asked(&mut encoder)
+    }
+}
+
+impl Exposed {
+    fn chains(&self) -> impl Iterator<Item = (&str, &ServedChain)> {
+        self.0.chains().iter().map(|chain| (&*chain.name.name, &**chain))
+    }
+
+    fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let counts = self.0.requests();
+        let help = "Requests received, by HTTP status of the answer";
+        let mut family = encoder.encode_descriptor(
+            "wellhead_http_requests",
+            help,
+            None,
+            prometheus_client::metrics::MetricType::Counter,
+        )?;
+        for (place, count) in counts.by_status.iter().enumerate() {
+            let status = STATUSES.get(place).map_or_else(|| "other".into(), u16::to_string);
+            let labels = [("status", status)];
+            let value = ConstCounter::new(count.load(Ordering::Relaxed));
+            value.encode(family.encode_family(&labels)?)?;
+        }
+        let family = encoder.encode_descriptor(
+            "wellhead_http_request_duration",
+            "From the head of a request to its answer, batches included",
+            Some(&Unit::Seconds),
+            prometheus_client::metrics::MetricType::Histogram,
+        )?;
+        counts.took.encode(family)
+    }
+
+    fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let mut family = encoder.encode_descriptor(
+            "wellhead_calls",
+            "JSON-RPC calls, by method and by how they ended for the client",
+            None,
+            prometheus_client::metrics::MetricType::Counter,
+        )?;
+        for (chain, served) in self.chains() {
+            for (row, counts) in
+                MethodTable::standard().rows().iter().zip(served.counts().calls.iter())
+            {
+                for (outcome, count) in CallOutcome::ALL.iter().zip(counts) {
+                    let count = count.load(Ordering::Relaxed);
+                    if count == 0 {
+                        continue;
+                    }
+                    let labels =
+                        [("chain", chain), ("method", row.name), ("outcome", outcome.word())];
+                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        let mut family = encoder.encode_descriptor(
+            "wellhead_call_duration",
+            "From a call's turn to its reply, by cost class of the method",
+            Some(&Unit::Seconds),
+            prometheus_client::metrics::MetricType::Histogram,
+        )?;
+        for (chain, served) in self.chains() {
+            for (class, took) in CostClass::ALL.iter().zip(&served.counts().took) {
+                if took.count() > 0 {
+                    let labels = [("chain", chain), ("class", class.word())];
+                    took.encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn attempts(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let mut family = encoder.encode_descriptor(
+            "wellhead_attempts",
+            "Exchanges with upstreams on behalf of clients, by verdict",
+            None,
+            prometheus_client::metrics::MetricType::Counter,
+        )?;
+        for (chain, served) in self.chains() {
+            for upstream in served.roster.upstreams() {
+                let id = upstream.identity().id.as_str();
+                let counts = &served.counts().attempts[upstream.slot().index()];
+                for (class, count) in VerdictClass::ALL.iter().zip(counts) {
+                    let count = count.load(Ordering::Relaxed);
+                    if count > 0 {
+                        let labels =
+                            [("chain", chain), ("upstream", id), ("verdict", class.word())];
+                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                    }
+                }
+            }
+        }
+        let mut family = encoder.encode_descriptor(
+            "wellhead_attempt_duration",
+            "From sending to an upstream to its verdict",
+            Some(&Unit::Seconds),
+            prometheus_client::metrics::MetricType::Histogram,
+        )?;
+        for (chain, served) in self.chains() {
+            for upstream in served.roster.upstreams() {
+                let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
+                let took = &served.counts().attempt_took[upstream.slot().index()];
+                took.encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn upstreams(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let now = now();
+        let gauge = prometheus_client::metrics::MetricType::Gauge;
+        let rows: Vec<_> = self
+            .chains()
+            .flat_map(|(chain, served)| {
+                let view = served.heads.view();
+                served.roster.upstreams().iter().map(move |upstream| {
+                    let slot = upstream.slot();
+                    let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
+                    let head = view.head(slot).map(|head| head.number.0);
+                    (labels, upstream, head, view.lag_blocks(slot))
+                })
+            })
+            .collect();
+        let help = "Newest block that an upstream is known to hold";
+        let mut family =
+            encoder.encode_descriptor("wellhead_upstream_head_block", help, None, gauge)?;
+        for (labels, _, head, _) in &rows {
+            if let Some(head) = head {
+                ConstGauge::new(*head).encode(family.encode_family(labels)?)?;
+            }
+        }
+        let help = "Blocks behind the best head";
+        let mut family =
+            encoder.encode_descriptor("wellhead_upstream_lag_blocks", help, None, gauge)?;
+        for (labels, _, _, lag) in &rows {
+            if let Some(lag) = lag {
+                ConstGauge::new(*lag).encode(family.encode_family(labels)?)?;
+            }
+        }
+        let help = "Calls in flight";
+        let mut family =
+            encoder.encode_descriptor("wellhead_upstream_in_flight", help, None, gauge)?;
+        for (labels, upstream, _, _) in &rows {
+            let count = i64::from(upstream.in_flight());
+            ConstGauge::new(count).encode(family.encode_family(labels)?)?;
+        }
+        let help = "1 for the condition that an upstream is in";
+        let mut family =
+            encoder.encode_descriptor("wellhead_upstream_condition", help, None, gauge)?;
+        for ([chain, id], upstream, _, _) in &rows {
+            let labels = [*chain, *id, ("condition", upstream.condition(now).word())];
+            ConstGauge::new(1_i64).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn asked(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let mut family = encoder.encode_descriptor(
+            "wellhead_own_calls",
+            "Calls that wellhead made on its own behalf, by reason",
+            None,
+            prometheus_client::metrics::MetricType::Counter,
+        )?;
+        for (chain, served) in self.chains() {
+            for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
+                for reason in Reason::ALL {
+                    let labels = [
+                        ("chain", chain),
+                        ("upstream", upstream.identity().id.as_str()),
+                        ("reason", reason.word()),
+                    ];
+                    ConstCounter::new(asked.get(reason)).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
