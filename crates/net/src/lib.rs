@@ -1,1 +1,30 @@
-//! HTTP/1.1, HTTP/2 and WebSocket clients and their pools: the only outgoing sockets
+//! The only outgoing sockets: HTTP/1.1, HTTP/2 and WebSocket clients.
+//!
+//! [`HttpTransport`] implements `transport::Transport` and [`WsClient`]
+//! `transport::feed::FeedConnector`. They move bytes and keep connections; what
+//! the bytes mean, whom to ask and how often is decided elsewhere (`upstream`,
+//! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
+//! connection it takes, `connect` how one comes to be, `h1` and `h2` what
+//! happens on it, `body` how the answer becomes bytes.
+
+mod body;
+mod connect;
+mod detect;
+mod dial;
+mod endpoint;
+mod frame;
+mod h1;
+mod h2;
+mod http;
+mod pool;
+mod settings;
+mod stats;
+mod ws;
+
+pub use crate::detect::Learnt;
+pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError};
+pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
+pub use crate::http::{HttpTransport, Shared};
+pub use crate::settings::ClientSettings;
+pub use crate::stats::{CloseReason, ConnectionStats, Protocol};
+pub use crate::ws::{FeedSettings, WsClient, WsConnection};

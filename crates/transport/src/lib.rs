@@ -7,6 +7,7 @@
 
 mod error;
 pub mod fault;
+pub mod feed;
 
 use std::fmt::Debug;
 use std::future::Future;

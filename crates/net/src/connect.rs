@@ -1,0 +1,221 @@
+//! From an address to a connection that speaks HTTP: dial, agree on the
+//! protocol, shake hands.
+//!
+//! Decides which protocol a connection speaks; how many connections there are
+//! is decided in `pool`.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+
+use crate::detect::{Detected, Evidence, Learnt, detect};
+use crate::dial::{Dialer, Step, Stream};
+use crate::endpoint::{HttpVersion, Prepared};
+use crate::frame::{Sightings, Watched};
+use crate::h1::{Fate, H1Connection};
+use crate::h2::{H2Connection, Observer};
+use crate::settings::ClientSettings;
+use crate::stats::{ConnectionStats, Protocol};
+
+/// Opens connections to one upstream on behalf of its pool.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    dialer: Dialer,
+    version: HttpVersion,
+    learnt: Arc<Learnt>,
+    stats: Arc<ConnectionStats>,
+    settings: ClientSettings,
+    jitter: Mutex<Jitter>,
+}
+
+/// A connection just opened.
+#[derive(Debug)]
+pub(crate) enum Connected {
+    H1(H1Connection),
+    H2(Arc<H2Connection>),
+}
+
+/// Makes the objects that a connection's task holds until the connection has ended.
+pub(crate) trait Registry: Send + Sync {
+    /// Held by an HTTP/1.1 connection.
+    type H1Member: Send + 'static;
+    /// Held by an HTTP/2 connection.
+    type H2Member: Observer;
+    /// Counts an HTTP/1.1 connection as open.
+    fn admit_h1(&self, fate: Fate) -> Self::H1Member;
+    /// Counts an HTTP/2 connection as open.
+    fn admit_h2(&self, fate: Fate) -> Self::H2Member;
+}
+
+impl Connector {
+    pub(crate) fn new(
+        dialer: Dialer,
+        prepared: &Prepared,
+        learnt: Arc<Learnt>,
+        stats: Arc<ConnectionStats>,
+        settings: ClientSettings,
+        seed: u64,
+    ) -> Self {
+        let jitter = Mutex::new(Jitter(seed));
+        Self { dialer, version: prepared.version, learnt, stats, settings, jitter }
+    }
+
+    /// The protocol that the next connection will probably speak.
+    pub(crate) fn expected(&self, now: Instant) -> Option<Protocol> {
+        match self.version {
+            HttpVersion::H1 => Some(Protocol::H1),
+            HttpVersion::H2 => Some(Protocol::H2),
+            HttpVersion::Auto => self.learnt.believed(now),
+        }
+    }
+
+    /// Opens one connection within the connect timeout.
+    pub(crate) async fn connect(
+        &self,
+        registry: &impl Registry,
+    ) -> Result<Connected, TransportError> {
+        let mut step = Step::LookUp;
+        let deadline = Instant::now() + self.settings.connect_timeout;
+        let opened = timeout_at(deadline, self.open(registry, deadline, &mut step));
+        let result = match opened.await {
+            Ok(result) => result,
+            Err(_) => Err(step.timed_out()),
+        };
+        if let Err(error) = &result {
+            self.stats.note_connect_failed(error.kind);
+            // Whoever answers next may be another server.
+            self.learnt.forget();
+        }
+        result
+    }
+
+    async fn open(
+        &self,
+        registry: &impl Registry,
+        deadline: Instant,
+        step: &mut Step,
+    ) -> Result<Connected, TransportError> {
+        let stream = self.dialer.dial(deadline, step).await?;
+        *step = Step::Http;
+        if self.dialer.is_secure() {
+            return self.open_by_alpn(registry, stream).await;
+        }
+        let now = Instant::now();
+        if self.expected(now) == Some(Protocol::H1) {
+            let evidence = Evidence::Agreed;
+            // What was learnt by asking keeps its own expiry.
+            if self.version == HttpVersion::H1 {
+                self.learnt.learn(Protocol::H1, evidence, now);
+            }
+            return self.open_h1(registry, stream).await;
+        }
+        let sightings = Arc::new(Sightings::new());
+        match detect(stream, self.settings.detect_timeout).await {
+            Detected::H2 { stream, read } => {
+                self.learnt.learn(Protocol::H2, Evidence::Agreed, Instant::now());
+                let io = Watched::resumed(stream, read, Arc::clone(&sightings));
+                self.open_h2(registry, io, sightings).await
+            }
+            Detected::H1(_) if self.version == HttpVersion::H2 => Err(speaks_no_h2()),
+            Detected::H1(evidence) => {
+                self.learnt.learn(Protocol::H1, evidence, Instant::now());
+                let stream = self.dialer.dial(deadline, step).await?;
+                self.open_h1(registry, stream).await
+            }
+        }
+    }
+
+    async fn open_by_alpn(
+        &self,
+        registry: &impl Registry,
+        stream: Stream,
+    ) -> Result<Connected, TransportError> {
+        let now = Instant::now();
+        if stream.chose_h2() {
+            self.learnt.learn(Protocol::H2, Evidence::Agreed, now);
+            let sightings = Arc::new(Sightings::new());
+            let io = Watched::new(stream, Arc::clone(&sightings));
+            return self.open_h2(registry, io, sightings).await;
+        }
+        if self.version == HttpVersion::H2 {
+            return Err(speaks_no_h2());
+        }
+        self.learnt.learn(Protocol::H1, Evidence::Agreed, now);
+        self.open_h1(registry, stream).await
+    }
+
+    async fn open_h1(
+        &self,
+        registry: &impl Registry,
+        stream: Stream,
+    ) -> Result<Connected, TransportError> {
+        let fate = Fate::new();
+        let member = registry.admit_h1(fate.clone());
+        let now = Instant::now();
+        let retire_at = self.retire_at(now);
+        H1Connection::open(stream, fate, member, now, retire_at).await.map(Connected::H1)
+    }
+
+    async fn open_h2(
+        &self,
+        registry: &impl Registry,
+        io: Watched,
+        sightings: Arc<Sightings>,
+    ) -> Result<Connected, TransportError> {
+        let fate = Fate::new();
+        let member = registry.admit_h2(fate.clone());
+        let retire_at = self.retire_at(Instant::now());
+        let opened =
+            H2Connection::open(io, sightings, fate, member, &self.settings, retire_at).await?;
+        Ok(Connected::H2(Arc::new(opened)))
+    }
+
+    /// Up to a tenth earlier than the full age, so that connections opened together
+    /// are not replaced together.
+    fn retire_at(&self, now: Instant) -> Instant {
+        let age = self.settings.age_max;
+        let tenths = self.jitter.lock().next_fraction();
+        now + age - age.mul_f64(tenths / 10.0)
+    }
+}
+
+fn speaks_no_h2() -> TransportError {
+    let detail = "the peer does not speak HTTP/2";
+    TransportError::new(TransportErrorKind::Protocol, Sent::No, detail)
+}
+
+/// SplitMix64: enough for jitter, and a seed makes it repeatable.
+#[derive(Debug)]
+struct Jitter(u64);
+
+impl Jitter {
+    /// At least 0, below 1.
+    fn next_fraction(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_fills_its_range_and_repeats_with_its_seed() {
+        let draw = |seed| {
+            let mut jitter = Jitter(seed);
+            (0..1000).map(|_| jitter.next_fraction()).collect::<Vec<_>>()
+        };
+        let drawn = draw(7);
+        assert_eq!(drawn, draw(7));
+        assert_ne!(drawn, draw(8));
+        assert!(drawn.iter().all(|f| (0.0..1.0).contains(f)));
+        let mean = drawn.iter().sum::<f64>() / 1000.0;
+        assert!((0.45..0.55).contains(&mean), "{mean}");
+    }
+}

@@ -1,0 +1,523 @@
+//! From a host name to an open byte stream: names, TCP, TLS.
+//!
+//! Knows nothing of HTTP but the ALPN names; which protocol a stream then
+//! speaks is decided in `http` (and found out in `detect`).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use wellhead_transport::feed::BoxFuture;
+use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+
+use crate::endpoint::{HttpVersion, Prepared};
+
+/// How long addresses are used before the name is looked up again.
+const NAME_FRESH: Duration = Duration::from_secs(30);
+/// How long a renewed look-up may take while old addresses are at hand.
+const NAME_RENEW_MAX: Duration = Duration::from_secs(1);
+/// Names kept; far above any real number of upstreams.
+const NAMES_MAX: usize = 4096;
+/// Addresses tried for one connection.
+const ADDRESSES_MAX: usize = 8;
+/// Silence before TCP asks whether the peer is still there, and between questions.
+const TCP_KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+
+/// Turns host and port into addresses.
+pub type Lookup =
+    dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync;
+
+/// Looks names up and remembers the addresses for 30 s; shared by all upstreams.
+///
+/// When a look-up fails or is slow, the last known addresses are used: a name
+/// server that is down must not take a running proxy with it.
+pub struct Resolver {
+    lookup: Box<Lookup>,
+    names: Mutex<HashMap<(String, u16), Name>>,
+}
+
+struct Name {
+    addresses: Arc<[SocketAddr]>,
+    found: Instant,
+    renewing: bool,
+}
+
+impl Default for Resolver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Resolver {
+    /// A resolver that asks the operating system.
+    pub fn new() -> Self {
+        Self::with_lookup(Box::new(|host, port| {
+            Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+        }))
+    }
+
+    /// A resolver that asks `lookup`.
+    pub fn with_lookup(lookup: Box<Lookup>) -> Self {
+        Self { lookup, names: Mutex::default() }
+    }
+
+    /// The addresses of `host`, at least one.
+    async fn addresses(&self, host: &str, port: u16) -> io::Result<Arc<[SocketAddr]>> {
+        if let Ok(ip) = host.parse::<IpAddr>() {
+            return Ok(Arc::new([SocketAddr::new(ip, port)]));
+        }
+        let key = (host.to_owned(), port);
+        let known = {
+            let mut names = self.names.lock();
+            match names.get_mut(&key) {
+                Some(name) if name.found.elapsed() < NAME_FRESH || name.renewing => {
+                    return Ok(Arc::clone(&name.addresses));
+                }
+                Some(name) => {
+                    name.renewing = true;
+                    Some(Arc::clone(&name.addresses))
+                }
+                None => None,
+            }
+        };
+        // Cancelled look-ups (connect timeout) must not leave the name in renewal for ever.
+        let _renewal = Renewal { resolver: self, key: &key };
+        let asked = (self.lookup)(key.0.clone(), port);
+        let found = match &known {
+            Some(_) => timeout(NAME_RENEW_MAX, asked).await.unwrap_or_else(|_| {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "name look-up took too long"))
+            }),
+            None => asked.await,
+        };
+        match (found, known) {
+            (Ok(list), known) if list.is_empty() => known.ok_or_else(|| {
+                io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")
+            }),
+            (Ok(list), _) => {
+                let addresses: Arc<[SocketAddr]> = list.into();
+                let mut names = self.names.lock();
+                if names.len() >= NAMES_MAX {
+                    names.clear();
+                }
+                let name = Name {
+                    addresses: Arc::clone(&addresses),
+                    found: Instant::now(),
+                    renewing: false,
+                };
+                names.insert(key.clone(), name);
+                Ok(addresses)
+            }
+            (Err(error), Some(known)) => {
+                tracing::warn!(host, %error, "name look-up failed, using the last known addresses");
+                // Counts as fresh: asking again at every connect would slow each of them down.
+                if let Some(name) = self.names.lock().get_mut(&key) {
+                    name.found = Instant::now();
+                }
+                Ok(known)
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+}
+
+struct Renewal<'a> {
+    resolver: &'a Resolver,
+    key: &'a (String, u16),
+}
+
+impl Drop for Renewal<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = self.resolver.names.lock().get_mut(self.key) {
+            name.renewing = false;
+        }
+    }
+}
+
+impl fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Resolver").field("names", &self.names.lock().len()).finish_non_exhaustive()
+    }
+}
+
+/// Why the TLS client could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TlsSetupError {
+    /// The extra certificates are not PEM, or hold no certificate.
+    #[error("extra certificates: {0}")]
+    Certificates(String),
+    /// The TLS library refused its own settings.
+    #[error("TLS set-up: {0}")]
+    Library(String),
+}
+
+/// TLS settings and session tickets, shared by all upstreams.
+#[derive(Clone)]
+pub struct TlsClient {
+    auto: Arc<ClientConfig>,
+    h1: Arc<ClientConfig>,
+    h2: Arc<ClientConfig>,
+}
+
+impl TlsClient {
+    /// Trusts the public authorities and those in `extra_pem`, if any.
+    pub fn new(extra_pem: Option<&[u8]>) -> Result<Self, TlsSetupError> {
+        let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+        if let Some(pem) = extra_pem {
+            let mut added = 0;
+            for certificate in CertificateDer::pem_slice_iter(pem) {
+                let certificate =
+                    certificate.map_err(|e| TlsSetupError::Certificates(e.to_string()))?;
+                roots.add(certificate).map_err(|e| TlsSetupError::Certificates(e.to_string()))?;
+                added += 1;
+            }
+            if added == 0 {
+                return Err(TlsSetupError::Certificates("no certificate found".to_owned()));
+            }
+        }
+        // Named explicitly: with two providers in the tree rustls would panic at the first use.
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let base = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|e| TlsSetupError::Library(e.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let with_alpn = |names: &[&str]| {
+            let mut config = base.clone();
+            config.alpn_protocols = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+            Arc::new(config)
+        };
+        Ok(Self {
+            auto: with_alpn(&["h2", "http/1.1"]),
+            h1: with_alpn(&["http/1.1"]),
+            h2: with_alpn(&["h2"]),
+        })
+    }
+
+    fn config(&self, version: HttpVersion) -> &Arc<ClientConfig> {
+        match version {
+            HttpVersion::Auto => &self.auto,
+            HttpVersion::H1 => &self.h1,
+            HttpVersion::H2 => &self.h2,
+        }
+    }
+}
+
+impl fmt::Debug for TlsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsClient").finish_non_exhaustive()
+    }
+}
+
+/// An open connection in plain text or under TLS.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Whether the peer chose HTTP/2 by ALPN.
+    pub(crate) fn chose_h2(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Self::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Self::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(tcp) => tcp.is_write_vectored(),
+            Self::Tls(tls) => tls.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+}
+
+/// Opens connections to one upstream.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    host: String,
+    port: u16,
+    server_name: ServerName<'static>,
+    tls: Option<TlsConfig>,
+    resolver: Arc<Resolver>,
+    /// Where the next connection starts in the list of addresses.
+    turn: AtomicUsize,
+}
+
+struct TlsConfig(Arc<ClientConfig>);
+
+impl fmt::Debug for TlsConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TlsConfig")
+    }
+}
+
+/// What a dial was doing when its time ran out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step {
+    LookUp,
+    Tcp,
+    Tls,
+    Http,
+}
+
+impl Step {
+    fn phrase(self) -> &'static str {
+        match self {
+            Self::LookUp => "still looking up the name",
+            Self::Tcp => "no TCP connection yet",
+            Self::Tls => "TLS handshake not finished",
+            Self::Http => "HTTP not agreed yet",
+        }
+    }
+
+    /// The error for a dial that ran out of time here.
+    pub(crate) fn timed_out(self) -> TransportError {
+        TransportError::new(TransportErrorKind::ConnectTimeout, Sent::No, self.phrase())
+    }
+}
+
+impl Dialer {
+    /// `first_turn` spreads workers over the addresses.
+    pub(crate) fn new(
+        prepared: &Prepared,
+        resolver: Arc<Resolver>,
+        tls: &TlsClient,
+        first_turn: usize,
+    ) -> Self {
+        Self {
+            host: prepared.host.clone(),
+            port: prepared.port,
+            server_name: prepared.server_name.clone(),
+            tls: prepared.secure.then(|| TlsConfig(Arc::clone(tls.config(prepared.version)))),
+            resolver,
+            turn: AtomicUsize::new(first_turn),
+        }
+    }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Connects before `deadline`; keeps `step` current for the caller's timeout.
+    ///
+    /// The caller bounds the whole; `deadline` only divides the time among addresses.
+    pub(crate) async fn dial(
+        &self,
+        deadline: Instant,
+        step: &mut Step,
+    ) -> Result<Stream, TransportError> {
+        *step = Step::LookUp;
+        let addresses = self
+            .resolver
+            .addresses(&self.host, self.port)
+            .await
+            .map_err(|e| failed(TransportErrorKind::Dns, &e))?;
+        *step = Step::Tcp;
+        let tcp = self.connect(&addresses, deadline).await?;
+        let Some(TlsConfig(config)) = &self.tls else { return Ok(Stream::Plain(tcp)) };
+        *step = Step::Tls;
+        let connector = TlsConnector::from(Arc::clone(config));
+        match connector.connect(self.server_name.clone(), tcp).await {
+            Ok(tls) => Ok(Stream::Tls(Box::new(tls))),
+            Err(error) => Err(failed(TransportErrorKind::Tls, &error)),
+        }
+    }
+
+    /// Tries each address in turn, starting one further each time.
+    async fn connect(
+        &self,
+        addresses: &[SocketAddr],
+        deadline: Instant,
+    ) -> Result<TcpStream, TransportError> {
+        let start = self.turn.fetch_add(1, Relaxed);
+        let tries = addresses.len().min(ADDRESSES_MAX);
+        let mut last = None;
+        for nth in 0..tries {
+            let address = addresses[start.wrapping_add(nth) % addresses.len()];
+            // An address that swallows packets must leave time for the others.
+            let share = (deadline - Instant::now()) / (tries - nth) as u32;
+            let opened = match timeout(share, TcpStream::connect(address)).await {
+                Ok(opened) => opened.and_then(tuned),
+                Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer")),
+            };
+            match opened {
+                Ok(tcp) => return Ok(tcp),
+                Err(error) => last = Some(error),
+            }
+        }
+        let error = last.unwrap_or_else(|| io::Error::other("no addresses"));
+        if error.kind() == io::ErrorKind::TimedOut {
+            return Err(Step::Tcp.timed_out());
+        }
+        Err(failed(TransportErrorKind::Connect, &error))
+    }
+}
+
+fn tuned(tcp: TcpStream) -> io::Result<TcpStream> {
+    tcp.set_nodelay(true)?;
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(TCP_KEEPALIVE.0).with_interval(TCP_KEEPALIVE.1);
+    socket2::SockRef::from(&tcp).set_tcp_keepalive(&keepalive)?;
+    Ok(tcp)
+}
+
+fn failed(kind: TransportErrorKind, error: &io::Error) -> TransportError {
+    TransportError::new(kind, Sent::No, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    /// Answers with port 1, 2, 3 … of 127.0.0.1; a zero in `script` is a failure.
+    fn scripted(script: &'static [u16]) -> (Resolver, Arc<AtomicU32>) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counter = Arc::clone(&asked);
+        let resolver = Resolver::with_lookup(Box::new(move |_, _| {
+            let nth = counter.fetch_add(1, Relaxed) as usize;
+            Box::pin(async move {
+                match script[nth] {
+                    0 => Err(io::Error::other("name server down")),
+                    port => Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]),
+                }
+            })
+        }));
+        (resolver, asked)
+    }
+
+    async fn ports(resolver: &Resolver) -> Vec<u16> {
+        let found = resolver.addresses("node.test", 1).await.expect("addresses");
+        found.iter().map(SocketAddr::port).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_are_remembered_renewed_and_served_stale() {
+        let (resolver, asked) = scripted(&[1, 2, 0, 3]);
+        assert_eq!(ports(&resolver).await, [1]);
+        assert_eq!(ports(&resolver).await, [1]);
+        assert_eq!(asked.load(Relaxed), 1);
+        tokio::time::advance(NAME_FRESH).await;
+        assert_eq!(ports(&resolver).await, [2]);
+        tokio::time::advance(NAME_FRESH).await;
+        assert_eq!(ports(&resolver).await, [2], "stale while the name server is down");
+        assert_eq!(asked.load(Relaxed), 3);
+        tokio::time::advance(NAME_FRESH).await;
+        assert_eq!(ports(&resolver).await, [3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hanging_name_server_is_not_waited_for_when_addresses_are_known() {
+        let calls = AtomicU32::new(0);
+        let resolver = Resolver::with_lookup(Box::new(move |_, _| {
+            let first = calls.fetch_add(1, Relaxed) == 0;
+            Box::pin(async move {
+                if !first {
+                    std::future::pending::<()>().await;
+                }
+                Ok(vec![SocketAddr::from(([127, 0, 0, 1], 7))])
+            })
+        }));
+        assert_eq!(ports(&resolver).await, [7]);
+        tokio::time::advance(NAME_FRESH).await;
+        let asked = Instant::now();
+        assert_eq!(ports(&resolver).await, [7]);
+        assert_eq!(asked.elapsed(), NAME_RENEW_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_never_known_is_an_error_and_a_cancelled_renewal_is_repeated() {
+        let (resolver, _) = scripted(&[0, 5]);
+        assert!(resolver.addresses("node.test", 1).await.is_err());
+        assert_eq!(ports(&resolver).await, [5]);
+
+        let hanging = Resolver::with_lookup(Box::new(|_, _| Box::pin(std::future::pending())));
+        let name = Name {
+            addresses: Arc::new([SocketAddr::from(([127, 0, 0, 1], 9))]),
+            found: Instant::now(),
+            renewing: false,
+        };
+        hanging.names.lock().insert(("node.test".to_owned(), 1), name);
+        tokio::time::advance(NAME_FRESH).await;
+        let early = timeout(Duration::from_millis(10), hanging.addresses("node.test", 1)).await;
+        assert!(early.is_err(), "given up before the renewal bound");
+        assert!(hanging.names.lock().values().all(|name| !name.renewing));
+    }
+
+    #[test]
+    fn extra_certificates_must_be_certificates() {
+        assert!(TlsClient::new(None).is_ok());
+        for pem in [&b"nonsense"[..], b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----"]
+        {
+            let error = TlsClient::new(Some(pem)).expect_err("refused");
+            assert!(matches!(error, TlsSetupError::Certificates(_)), "{error}");
+        }
+    }
+}

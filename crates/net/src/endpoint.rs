@@ -1,0 +1,380 @@
+//! Where an upstream is and what every request to it carries.
+//!
+//! [`Endpoint`] is as written by a person; [`Prepared`] is as meant: checked
+//! once and turned into ready-made request parts, so that an exchange parses
+//! nothing. Neither can print a path, a query, a header value or a credential.
+
+use std::fmt;
+
+use ::http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
+};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rustls_pki_types::ServerName;
+use wellhead_telemetry::{Secret, SecretUrl};
+use zeroize::Zeroizing;
+
+const AGENT: &str = concat!("wellhead/", env!("CARGO_PKG_VERSION"));
+
+/// One upstream's address, as configured.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Where to send to: `http`, `https`, `ws` or `wss`. User info in it becomes
+    /// basic auth, unless `auth` says otherwise.
+    pub url: SecretUrl,
+    /// Headers sent with every request, over our own ones of the same name.
+    pub headers: Vec<(String, Secret)>,
+    /// How to prove who we are.
+    pub auth: Auth,
+    /// Which HTTP to speak.
+    pub version: HttpVersion,
+}
+
+impl Endpoint {
+    /// An endpoint without extra headers, whose protocol is found out.
+    pub fn new(url: SecretUrl) -> Self {
+        Self { url, headers: Vec::new(), auth: Auth::Url, version: HttpVersion::Auto }
+    }
+}
+
+/// How to prove who we are.
+#[derive(Debug, Clone)]
+pub enum Auth {
+    /// With the user info of the URL as basic auth, if there is one.
+    Url,
+    /// With a user name and a password.
+    Basic {
+        /// The user name.
+        user: Secret,
+        /// The password.
+        password: Secret,
+    },
+    /// With a token.
+    Bearer(Secret),
+}
+
+/// Which HTTP to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HttpVersion {
+    /// HTTP/2 when the peer speaks it (ALPN over TLS, the preface in plain text), else HTTP/1.1.
+    #[default]
+    Auto,
+    /// HTTP/1.1 only.
+    H1,
+    /// HTTP/2 only, in plain text by prior knowledge.
+    H2,
+}
+
+/// Why an endpoint cannot be used. Never quotes a value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// The scheme is none of ours.
+    #[error("scheme `{0}` is not supported: use {1}")]
+    Scheme(String, &'static str),
+    /// The host is neither a name nor an address.
+    #[error("the host is neither a DNS name nor an IP address")]
+    Host,
+    /// The path or query cannot be sent over HTTP.
+    #[error("path or query cannot be sent over HTTP")]
+    Path,
+    /// Not a header name.
+    #[error("`{0}` is not a valid header name")]
+    HeaderName(String),
+    /// The value of this header has characters that HTTP forbids.
+    #[error("the value of header `{0}` has characters that HTTP forbids")]
+    HeaderValue(String),
+    /// This header belongs to the connection, not to the request.
+    #[error("header `{0}` is set by the transport and cannot be configured")]
+    HeaderReserved(String),
+    /// The credentials cannot be written into a header.
+    #[error("the credentials have characters that HTTP forbids")]
+    Credentials,
+}
+
+/// Request parts made once and cloned per exchange.
+pub(crate) struct Prepared {
+    pub(crate) secure: bool,
+    /// For look-up; without the brackets of an IPv6 address.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) server_name: ServerName<'static>,
+    pub(crate) version: HttpVersion,
+    /// Path and query only.
+    pub(crate) h1_uri: Uri,
+    /// With `host`.
+    pub(crate) h1_headers: HeaderMap,
+    /// Whole URI, whose parts become the pseudo headers.
+    pub(crate) h2_uri: Uri,
+    /// Without `host`.
+    pub(crate) h2_headers: HeaderMap,
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared")
+            .field("secure", &self.secure)
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the request parts are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// POST of JSON; `compression` as in the settings.
+    Calls { compression: Option<bool> },
+    /// A WebSocket handshake.
+    Feed,
+}
+
+impl Prepared {
+    pub(crate) fn new(endpoint: &Endpoint, purpose: Purpose) -> Result<Self, EndpointError> {
+        let url = endpoint.url.expose();
+        let (secure, default_port) = match (purpose, url.scheme()) {
+            (Purpose::Calls { .. }, "http") | (Purpose::Feed, "ws") => (false, 80),
+            (Purpose::Calls { .. }, "https") | (Purpose::Feed, "wss") => (true, 443),
+            (Purpose::Calls { .. }, other) => {
+                return Err(EndpointError::Scheme(other.to_owned(), "http or https"));
+            }
+            (Purpose::Feed, other) => {
+                return Err(EndpointError::Scheme(other.to_owned(), "ws or wss"));
+            }
+        };
+        let url_host = url.host_str().ok_or(EndpointError::Host)?;
+        let host = url_host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = url.port().unwrap_or(default_port);
+        let server_name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::Host)?;
+
+        let mut headers = HeaderMap::with_capacity(8 + endpoint.headers.len());
+        if let Purpose::Calls { compression } = purpose {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+            if compression.unwrap_or(secure) {
+                headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate"));
+            }
+        }
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        if let Some(value) = authorization(endpoint)? {
+            headers.insert(AUTHORIZATION, value);
+        }
+        for (name, value) in &endpoint.headers {
+            let (name, value) = header(name, value)?;
+            headers.insert(name, value);
+        }
+
+        // Rebuilt from its parts, so that user info and fragment cannot slip in.
+        let mut authority = url_host.to_owned();
+        if let Some(port) = url.port() {
+            authority.push_str(&format!(":{port}"));
+        }
+        let written = match headers.remove(HOST) {
+            Some(host) => host.to_str().map_err(|_| EndpointError::Host)?.to_owned(),
+            None => authority,
+        };
+        let mut path = Zeroizing::new(url.path().to_owned());
+        if let Some(query) = url.query() {
+            path.push('?');
+            path.push_str(query);
+        }
+        let scheme = match purpose {
+            Purpose::Calls { .. } if secure => "https",
+            Purpose::Calls { .. } => "http",
+            Purpose::Feed if secure => "wss",
+            Purpose::Feed => "ws",
+        };
+        let h1_uri = Uri::try_from(path.as_str()).map_err(|_| EndpointError::Path)?;
+        let h2_uri = Uri::builder()
+            .scheme(scheme)
+            .authority(written.as_str())
+            .path_and_query(path.as_str())
+            .build()
+            .map_err(|_| EndpointError::Host)?;
+        let mut h1_headers = headers.clone();
+        h1_headers.insert(HOST, HeaderValue::from_str(&written).map_err(|_| EndpointError::Host)?);
+        Ok(Self {
+            secure,
+            host,
+            port,
+            server_name,
+            version: endpoint.version,
+            h1_uri,
+            h1_headers,
+            h2_uri,
+            h2_headers: headers,
+        })
+    }
+}
+
+fn authorization(endpoint: &Endpoint) -> Result<Option<HeaderValue>, EndpointError> {
+    let url = endpoint.url.expose();
+    let value = match &endpoint.auth {
+        Auth::Url if url.username().is_empty() && url.password().is_none() => return Ok(None),
+        Auth::Url => {
+            let user = percent_decoded(url.username())?;
+            let password = percent_decoded(url.password().unwrap_or_default())?;
+            basic(&user, &password)
+        }
+        Auth::Basic { user, password } => basic(user.expose(), password.expose()),
+        Auth::Bearer(token) => Zeroizing::new(format!("Bearer {}", token.expose())),
+    };
+    let mut value = HeaderValue::from_str(&value).map_err(|_| EndpointError::Credentials)?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+fn basic(user: &str, password: &str) -> Zeroizing<String> {
+    let pair = Zeroizing::new(format!("{user}:{password}"));
+    Zeroizing::new(format!("Basic {}", BASE64.encode(pair.as_bytes())))
+}
+
+/// User info arrives with `%` escapes; the header carries the plain text.
+fn percent_decoded(text: &str) -> Result<Zeroizing<String>, EndpointError> {
+    let mut out = Zeroizing::new(Vec::with_capacity(text.len()));
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(EndpointError::Credentials);
+        };
+        out.push((high * 16 + low) as u8);
+    }
+    match std::str::from_utf8(&out) {
+        Ok(text) => Ok(Zeroizing::new(text.to_owned())),
+        Err(_) => Err(EndpointError::Credentials),
+    }
+}
+
+fn header(name: &str, value: &Secret) -> Result<(HeaderName, HeaderValue), EndpointError> {
+    let parsed = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| EndpointError::HeaderName(name.to_owned()))?;
+    const RESERVED: [HeaderName; 6] =
+        [CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+    let websocket = parsed.as_str().starts_with("sec-websocket-");
+    if RESERVED.contains(&parsed) || websocket {
+        return Err(EndpointError::HeaderReserved(name.to_owned()));
+    }
+    let mut value = HeaderValue::from_str(value.expose())
+        .map_err(|_| EndpointError::HeaderValue(name.to_owned()))?;
+    value.set_sensitive(true);
+    Ok((parsed, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLS: Purpose = Purpose::Calls { compression: None };
+
+    fn endpoint(url: &str) -> Endpoint {
+        Endpoint::new(SecretUrl::parse(url).expect("a good URL"))
+    }
+
+    fn check(url: &str, place: &str, host: &str, path: &str) {
+        let prepared = Prepared::new(&endpoint(url), CALLS).expect("usable");
+        let tls = if prepared.secure { "tls" } else { "tcp" };
+        assert_eq!(format!("{tls} {} {}", prepared.host, prepared.port), place, "{url}");
+        assert_eq!(prepared.h1_headers[HOST], host, "{url}");
+        assert_eq!(prepared.h1_uri.to_string(), path, "{url}");
+        let authority = prepared.h2_uri.authority().expect("an authority");
+        assert_eq!(authority.as_str(), host, "{url}");
+        assert!(!prepared.h2_headers.contains_key(HOST));
+    }
+
+    #[test]
+    fn place_host_and_path_come_from_the_url() {
+        check("http://geth", "tcp geth 80", "geth", "/");
+        check("http://geth:8545", "tcp geth 8545", "geth:8545", "/");
+        check("https://a.b/v2/KEY?x=1#f", "tls a.b 443", "a.b", "/v2/KEY?x=1");
+        check("http://[::1]:8545/", "tcp ::1 8545", "[::1]:8545", "/");
+        check("http://10.0.0.1/rpc", "tcp 10.0.0.1 80", "10.0.0.1", "/rpc");
+        check("https://user:pass@a.b/", "tls a.b 443", "a.b", "/");
+    }
+
+    fn auth(url: &str, auth: Auth) -> Option<String> {
+        let mut endpoint = endpoint(url);
+        endpoint.auth = auth;
+        let prepared = Prepared::new(&endpoint, CALLS).expect("usable");
+        let value = prepared.h1_headers.get(AUTHORIZATION)?;
+        assert!(value.is_sensitive());
+        Some(value.to_str().expect("text").to_owned())
+    }
+
+    #[test]
+    fn credentials_become_one_header() {
+        let basic = || Some("Basic dXNlcjpwYXNz".to_owned());
+        assert_eq!(auth("http://a/", Auth::Url), None);
+        assert_eq!(auth("http://user:pass@a/", Auth::Url), basic());
+        let given = Auth::Basic { user: Secret::new("user"), password: Secret::new("pass") };
+        assert_eq!(auth("http://other:one@a/", given), basic());
+        assert_eq!(auth("http://a/", Auth::Bearer(Secret::new("T"))), Some("Bearer T".to_owned()));
+        // `p@ss` must be escaped in a URL and plain in the header.
+        let escaped = auth("http://user:p%40ss@a/", Auth::Url);
+        assert_eq!(escaped, Some(format!("Basic {}", BASE64.encode("user:p@ss"))));
+    }
+
+    #[test]
+    fn compression_is_offered_over_tls_or_when_asked() {
+        let offered = |url, compression| {
+            let prepared = Prepared::new(&endpoint(url), Purpose::Calls { compression });
+            prepared.expect("usable").h1_headers.contains_key(ACCEPT_ENCODING)
+        };
+        assert!(offered("https://a/", None));
+        assert!(!offered("http://a/", None));
+        assert!(offered("http://a/", Some(true)));
+        assert!(!offered("https://a/", Some(false)));
+    }
+
+    fn refused(name: &str, value: &str) -> EndpointError {
+        let mut endpoint = endpoint("http://a/");
+        endpoint.headers.push((name.to_owned(), Secret::new(value)));
+        let error = Prepared::new(&endpoint, CALLS).expect_err("refused");
+        assert!(!error.to_string().contains("KEY"));
+        error
+    }
+
+    #[test]
+    fn bad_headers_are_refused_without_their_value() {
+        assert_eq!(refused("a b", "KEY"), EndpointError::HeaderName("a b".to_owned()));
+        assert_eq!(refused("x-key", "KEY\n"), EndpointError::HeaderValue("x-key".to_owned()));
+        let reserved = EndpointError::HeaderReserved("Content-Length".to_owned());
+        assert_eq!(refused("Content-Length", "1"), reserved);
+    }
+
+    #[test]
+    fn a_host_header_names_another_virtual_host() {
+        let mut endpoint = endpoint("http://10.0.0.1:8545/");
+        endpoint.headers.push(("Host".to_owned(), Secret::new("eth.example")));
+        let prepared = Prepared::new(&endpoint, CALLS).expect("usable");
+        assert_eq!(prepared.host, "10.0.0.1");
+        assert_eq!(prepared.h1_headers[HOST], "eth.example");
+        assert_eq!(prepared.h2_uri.authority().expect("present").as_str(), "eth.example");
+    }
+
+    #[test]
+    fn schemes_must_fit_the_purpose() {
+        let scheme = |url, purpose| Prepared::new(&endpoint(url), purpose).err();
+        assert!(matches!(scheme("ws://a/", CALLS), Some(EndpointError::Scheme(..))));
+        assert!(matches!(scheme("http://a/", Purpose::Feed), Some(EndpointError::Scheme(..))));
+        assert!(scheme("wss://a/ws", Purpose::Feed).is_none());
+    }
+
+    #[test]
+    fn debug_output_holds_no_secret() {
+        let mut endpoint = endpoint("https://user:KEY@a/KEY?k=KEY");
+        endpoint.headers.push(("x-api-key".to_owned(), Secret::new("KEY")));
+        endpoint.auth = Auth::Bearer(Secret::new("KEY"));
+        let prepared = Prepared::new(&endpoint, CALLS).expect("usable");
+        for text in [format!("{endpoint:?}"), format!("{prepared:?}")] {
+            assert!(!text.contains("KEY"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! One HTTP/2 connection: many exchanges at a time.
+//!
+//! Speaks through the `h2` library itself rather than through hyper: hyper
+//! spawns a task and a channel message per request, and hides the reset reasons
+//! and limits that retries and pooling need. How many connections there are, and
+//! which one an exchange takes, is for `pool`; what went by on the wire is in `frame`.
+
+use std::future::Future as _;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+
+use ::h2::client::{Builder, Connection, SendRequest};
+use ::h2::{Ping, PingPong, Reason, RecvStream};
+use ::http::header::CONTENT_LENGTH;
+use ::http::{HeaderValue, Method, Request, Version};
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep, sleep};
+use wellhead_telemetry::clock;
+use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+
+use crate::body::{Chunks, collect, retry_after};
+use crate::endpoint::Prepared;
+use crate::frame::{Sightings, Watched};
+use crate::h1::Fate;
+use crate::http::Answer;
+use crate::settings::ClientSettings;
+use crate::stats::CloseReason;
+
+/// Bytes of one answer that may be on their way unread: enough for 160 Mbit/s at 100 ms.
+const STREAM_WINDOW: u32 = 2 << 20;
+/// Bytes of all answers together.
+const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Larger than the usual 16 KiB: large answers arrive in fewer frames.
+const FRAME_MAX: u32 = 64 << 10;
+/// Response headers; real ones are below 4 KiB.
+const HEADER_LIST_MAX: u32 = 16 << 10;
+
+/// What the connection's task and its users tell each other.
+#[derive(Debug)]
+struct Vitals {
+    sightings: Arc<Sightings>,
+    in_flight: AtomicUsize,
+    /// What the peer allows, as far as known.
+    announced: AtomicUsize,
+    /// Lowered when the peer refuses streams below what it announced.
+    tolerated: AtomicUsize,
+    ended: AtomicBool,
+    /// Set by each use, cleared by the sweep.
+    used: AtomicBool,
+}
+
+/// The handle of one connection. When the last handle is dropped the connection
+/// ends, after the streams in flight.
+#[derive(Debug)]
+pub(crate) struct H2Connection {
+    sender: SendRequest<Bytes>,
+    vitals: Arc<Vitals>,
+    fate: Fate,
+    streams_max: usize,
+    streams_before_settings: usize,
+    /// To be replaced from then on.
+    pub(crate) retire_at: Instant,
+    /// How many sweeps found it unused.
+    pub(crate) quiet_sweeps: AtomicUsize,
+}
+
+/// Told by a connection's task when room or usability changed.
+pub(crate) trait Observer: Send + Sync + 'static {
+    /// More streams may fit, or the peer said GOAWAY.
+    fn changed(&self);
+}
+
+impl H2Connection {
+    /// Opens HTTP/2 on `io`. The task holds `observer` until the connection has ended.
+    pub(crate) async fn open(
+        io: Watched,
+        sightings: Arc<Sightings>,
+        fate: Fate,
+        observer: impl Observer,
+        settings: &ClientSettings,
+        retire_at: Instant,
+    ) -> Result<Self, TransportError> {
+        let before_settings = settings.h2_streams_before_settings.max(1);
+        let (sender, connection) = Builder::new()
+            .enable_push(false)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_frame_size(FRAME_MAX)
+            .max_header_list_size(HEADER_LIST_MAX)
+            .initial_max_send_streams(before_settings)
+            .handshake(io)
+            .await
+            .map_err(|e| {
+                TransportError::new(TransportErrorKind::Connect, Sent::No, describe(&e))
+            })?;
+        let vitals = Arc::new(Vitals {
+            sightings,
+            in_flight: AtomicUsize::new(0),
+            announced: AtomicUsize::new(before_settings),
+            tolerated: AtomicUsize::new(usize::MAX),
+            ended: AtomicBool::new(false),
+            used: AtomicBool::new(true),
+        });
+        let keep_alive = (settings.h2_ping_interval, settings.h2_ping_timeout);
+        tokio::spawn(drive(connection, Arc::clone(&vitals), fate.clone(), observer, keep_alive));
+        Ok(Self {
+            sender,
+            vitals,
+            fate,
+            streams_max: settings.h2_streams_max.max(1),
+            streams_before_settings: before_settings,
+            retire_at,
+            quiet_sweeps: AtomicUsize::new(0),
+        })
+    }
+
+    /// Whether the peer's limits are still unknown.
+    pub(crate) fn is_warming(&self) -> bool {
+        !self.vitals.sightings.settings()
+    }
+
+    /// Whether no new exchange may start on it.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.vitals.ended.load(Relaxed) || self.vitals.sightings.goaway()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.vitals.in_flight.load(Relaxed)
+    }
+
+    /// Exchanges that may be in flight.
+    pub(crate) fn cap(&self) -> usize {
+        let known = if self.is_warming() {
+            self.streams_before_settings
+        } else {
+            self.vitals.announced.load(Relaxed)
+        };
+        known.min(self.streams_max).min(self.vitals.tolerated.load(Relaxed))
+    }
+
+    pub(crate) fn enter(&self) {
+        self.vitals.in_flight.fetch_add(1, Relaxed);
+        self.vitals.used.store(true, Relaxed);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.vitals.in_flight.fetch_sub(1, Relaxed);
+    }
+
+    /// Whether it was used since this was last asked.
+    pub(crate) fn was_used(&self) -> bool {
+        self.vitals.used.swap(false, Relaxed) || self.in_flight() > 0
+    }
+
+    pub(crate) fn will_close(&self, reason: CloseReason) {
+        self.fate.set(reason);
+    }
+
+    /// Sends `body` and reads the whole answer. Dropping the future resets the stream.
+    ///
+    /// Sets `sent` as soon as the request may be on its way.
+    pub(crate) async fn exchange(
+        &self,
+        prepared: &Prepared,
+        body: Bytes,
+        answer_bytes_max: usize,
+        sent: &mut Sent,
+    ) -> Result<Answer, TransportError> {
+        let mut request = Request::new(());
+        *request.method_mut() = Method::POST;
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = prepared.h2_uri.clone();
+        let mut headers = prepared.h2_headers.clone();
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        *request.headers_mut() = headers;
+
+        let unsent = |e: &::h2::Error| {
+            TransportError::new(TransportErrorKind::Closed, Sent::No, describe(e))
+        };
+        let (response, mut stream) =
+            self.sender.clone().send_request(request, false).map_err(|e| unsent(&e))?;
+        let id = response.stream_id().as_u32();
+        *sent = Sent::Maybe;
+        // Queued whole and written as the peer's window opens: the body is in memory anyway.
+        stream.send_data(body, true).map_err(|e| self.failure(&e, id, sent, false))?;
+        let response = match response.await {
+            Ok(response) => response,
+            Err(error) => return Err(self.failure(&error, id, sent, false)),
+        };
+        let head_at = Instant::now();
+        let (head, incoming) = response.into_parts();
+        let retry_after = retry_after(&head.headers, clock::unix_seconds);
+        let mut incoming = H2Body { incoming, connection: self, id };
+        let body = collect(&mut incoming, &head.headers, answer_bytes_max).await?;
+        Ok(Answer { status: head.status.as_u16(), retry_after, body, head_at })
+    }
+
+    fn failure(
+        &self,
+        error: &::h2::Error,
+        stream: u32,
+        sent: &mut Sent,
+        inside: bool,
+    ) -> TransportError {
+        let refused =
+            error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
+        if refused {
+            // The peer's true limit is below what was in flight, this one included.
+            let below = self.in_flight().saturating_sub(1).max(1);
+            self.vitals.tolerated.fetch_min(below, Relaxed);
+        }
+        if refused || self.vitals.sightings.unprocessed(stream) {
+            *sent = Sent::No;
+        }
+        let kind = match inside {
+            // Includes a body that does not fit its content-length, which the library resets.
+            true => TransportErrorKind::Truncated,
+            false if error.is_library() => TransportErrorKind::Protocol,
+            false => TransportErrorKind::Closed,
+        };
+        TransportError::new(kind, *sent, describe(error))
+    }
+}
+
+struct H2Body<'a> {
+    incoming: RecvStream,
+    connection: &'a H2Connection,
+    id: u32,
+}
+
+impl Chunks for H2Body<'_> {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, TransportError>>> {
+        Poll::Ready(match ready!(self.incoming.poll_data(cx)) {
+            None => None,
+            Some(Ok(data)) => {
+                // Fails only when the stream has ended meanwhile, which the next poll tells.
+                let _ = self.incoming.flow_control().release_capacity(data.len());
+                Some(Ok(data))
+            }
+            // What a server resets with NO_ERROR after a whole answer is not a failure (RFC 9113, 8.1).
+            Some(Err(error)) => {
+                let mut sent = Sent::Maybe;
+                Some(Err(self.connection.failure(&error, self.id, &mut sent, true)))
+            }
+        })
+    }
+}
+
+/// Names the reason only: GOAWAY's debug data may quote a path.
+fn describe(error: &::h2::Error) -> String {
+    let who = if error.is_remote() { "by the peer" } else { "by us" };
+    match (error.reason(), error.get_io()) {
+        (Some(reason), _) if error.is_go_away() => format!("connection ended {who}: {reason:?}"),
+        (Some(reason), _) if error.is_reset() => format!("stream reset {who}: {reason:?}"),
+        (Some(reason), _) => format!("{reason:?}"),
+        (None, Some(io)) => io.to_string(),
+        (None, None) => "HTTP/2 misuse".to_owned(),
+    }
+}
+
+type KeepAlive = (std::time::Duration, std::time::Duration);
+
+/// Runs the connection until it ends, telling `observer` what changed.
+async fn drive(
+    mut connection: Connection<Watched, Bytes>,
+    vitals: Arc<Vitals>,
+    fate: Fate,
+    observer: impl Observer,
+    (interval, patience): KeepAlive,
+) {
+    let mut pulse = Pulse { pings: connection.ping_pong(), asked: false, interval, patience };
+    let mut timer = pin!(sleep(interval));
+    let mut known = (false, false, 0);
+    std::future::poll_fn(|cx| {
+        if Pin::new(&mut connection).poll(cx).is_ready() {
+            if vitals.sightings.goaway() {
+                fate.set(CloseReason::Replaced);
+            }
+            return Poll::Ready(());
+        }
+        let now = (
+            vitals.sightings.settings(),
+            vitals.sightings.goaway(),
+            connection.max_concurrent_send_streams(),
+        );
+        if now != known {
+            known = now;
+            vitals.announced.store(now.2, Relaxed);
+            observer.changed();
+        }
+        if pulse.poll_dead(cx, timer.as_mut(), vitals.in_flight.load(Relaxed) > 0) {
+            fate.set(CloseReason::Stuck);
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    })
+    .await;
+    vitals.ended.store(true, Relaxed);
+    // Fails the streams in flight before the pool hears of the end.
+    drop(connection);
+    drop(observer);
+}
+
+/// Asks a peer with open streams from time to time whether it is still there.
+struct Pulse {
+    pings: Option<PingPong>,
+    asked: bool,
+    interval: std::time::Duration,
+    patience: std::time::Duration,
+}
+
+impl Pulse {
+    fn poll_dead(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut timer: Pin<&mut Sleep>,
+        streams_open: bool,
+    ) -> bool {
+        let Some(pings) = &mut self.pings else { return false };
+        if self.asked && pings.poll_pong(cx).is_ready() {
+            self.asked = false;
+            timer.as_mut().reset(Instant::now() + self.interval);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if self.asked {
+                return true;
+            }
+            let wait = if streams_open && pings.send_ping(Ping::opaque()).is_ok() {
+                self.asked = true;
+                // Registers for the answer.
+                let _ = pings.poll_pong(cx);
+                self.patience
+            } else {
+                self.interval
+            };
+            timer.as_mut().reset(Instant::now() + wait);
+        }
+        false
+    }
+}

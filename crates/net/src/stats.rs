@@ -1,0 +1,154 @@
+//! What the connections of one upstream did: counters shared by all workers.
+//!
+//! Plain relaxed atomics, read by the metrics and the status page; nothing
+//! here decides anything.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use wellhead_transport::TransportErrorKind;
+
+/// The protocol of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    H1,
+    /// HTTP/2, over TLS or in plain text.
+    H2,
+}
+
+impl Protocol {
+    /// A stable word for metrics and the status page.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::H1 => "h1",
+            Self::H2 => "h2",
+        }
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CloseReason {
+    /// The peer closed it, or it broke.
+    Peer,
+    /// Unused for too long.
+    Idle,
+    /// Reached its age, or the peer asked for a new one (GOAWAY, `connection: close`).
+    Replaced,
+    /// An exchange on it was abandoned (HTTP/1.1 only).
+    Abandoned,
+    /// It stayed busy after its answer was complete, or answered no ping.
+    Stuck,
+    /// The answer could not be understood or was too large.
+    BadAnswer,
+    /// The upstream was removed.
+    Shutdown,
+}
+
+impl CloseReason {
+    /// All reasons, for the metrics.
+    pub const ALL: [Self; 7] = [
+        Self::Peer,
+        Self::Idle,
+        Self::Replaced,
+        Self::Abandoned,
+        Self::Stuck,
+        Self::BadAnswer,
+        Self::Shutdown,
+    ];
+
+    /// A stable word for metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::Idle => "idle",
+            Self::Replaced => "replaced",
+            Self::Abandoned => "abandoned",
+            Self::Stuck => "stuck",
+            Self::BadAnswer => "bad_answer",
+            Self::Shutdown => "shutdown",
+        }
+    }
+
+    pub(crate) fn from_index(index: u8) -> Self {
+        Self::ALL.get(usize::from(index)).copied().unwrap_or(Self::Peer)
+    }
+}
+
+/// Counters of one upstream, over all workers.
+#[derive(Debug, Default)]
+pub struct ConnectionStats {
+    opened: [AtomicU64; 2],
+    closed: [[AtomicU64; CloseReason::ALL.len()]; 2],
+    connect_failed: AtomicU64,
+    connect_timed_out: AtomicU64,
+    waiting: AtomicU64,
+    resent: AtomicU64,
+}
+
+impl ConnectionStats {
+    /// Connections opened since the start.
+    pub fn opened(&self, protocol: Protocol) -> u64 {
+        self.opened[protocol as usize].load(Relaxed)
+    }
+
+    /// Connections that ended for `reason` since the start.
+    pub fn closed(&self, protocol: Protocol, reason: CloseReason) -> u64 {
+        self.closed[protocol as usize][reason as usize].load(Relaxed)
+    }
+
+    /// Connections open now. Two counters read one after the other: may be off
+    /// by what happened in between.
+    pub fn open(&self, protocol: Protocol) -> u64 {
+        let closed: u64 = self.closed[protocol as usize].iter().map(|c| c.load(Relaxed)).sum();
+        self.opened(protocol).saturating_sub(closed)
+    }
+
+    /// Connection attempts that failed, without those that took too long.
+    pub fn connect_failed(&self) -> u64 {
+        self.connect_failed.load(Relaxed)
+    }
+
+    /// Connection attempts that took too long.
+    pub fn connect_timed_out(&self) -> u64 {
+        self.connect_timed_out.load(Relaxed)
+    }
+
+    /// Exchanges waiting for a connection now.
+    pub fn waiting(&self) -> u64 {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Exchanges sent again because the first connection certainly had not processed them.
+    pub fn resent(&self) -> u64 {
+        self.resent.load(Relaxed)
+    }
+
+    pub(crate) fn note_opened(&self, protocol: Protocol) {
+        self.opened[protocol as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_closed(&self, protocol: Protocol, reason: CloseReason) {
+        self.closed[protocol as usize][reason as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_connect_failed(&self, kind: TransportErrorKind) {
+        match kind {
+            TransportErrorKind::ConnectTimeout => self.connect_timed_out.fetch_add(1, Relaxed),
+            _ => self.connect_failed.fetch_add(1, Relaxed),
+        };
+    }
+
+    pub(crate) fn note_waiting(&self) {
+        self.waiting.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_waited(&self, how_many: usize) {
+        self.waiting.fetch_sub(how_many as u64, Relaxed);
+    }
+
+    pub(crate) fn note_resent(&self) {
+        self.resent.fetch_add(1, Relaxed);
+    }
+}

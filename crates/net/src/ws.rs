@@ -1,0 +1,252 @@
+//! WebSocket: whole text messages to and from one upstream.
+//!
+//! Over the same dialling and TLS as HTTP. Keeps the connection alive and
+//! notices a peer that fell silent; it neither connects again nor knows what a
+//! subscription is (that is the reader's: see `transport::feed`).
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error as WsError, Message, Utf8Bytes};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
+use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+
+use crate::dial::{Dialer, Resolver, Step, Stream, TlsClient};
+use crate::endpoint::{Endpoint, EndpointError, HttpVersion, Prepared, Purpose};
+
+/// Read at a time; the library's default of 128 KiB per connection adds up.
+const READ_BUFFER: usize = 16 << 10;
+/// Unsent bytes kept while the peer reads slowly; requests are small.
+const WRITE_BUFFER_MAX: usize = 4 << 20;
+
+/// Bounds of one feed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FeedSettings {
+    /// Name look-up, TCP, TLS and the WebSocket handshake together.
+    pub connect_timeout: Duration,
+    /// Time between pings. A peer silent for two of them is taken for dead.
+    pub ping_interval: Duration,
+    /// Largest incoming message.
+    pub message_bytes_max: usize,
+    /// How long a message may take to be written to the socket.
+    pub send_timeout: Duration,
+}
+
+impl Default for FeedSettings {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(5),
+            ping_interval: Duration::from_secs(20),
+            message_bytes_max: 16 << 20,
+            send_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Opens WebSocket connections to one upstream.
+#[derive(Debug)]
+pub struct WsClient {
+    prepared: Prepared,
+    dialer: Dialer,
+    settings: FeedSettings,
+}
+
+impl WsClient {
+    /// Checks `endpoint`, whose scheme must be `ws` or `wss`; opens nothing yet.
+    pub fn new(
+        endpoint: &Endpoint,
+        settings: FeedSettings,
+        resolver: Arc<Resolver>,
+        tls: &TlsClient,
+    ) -> Result<Self, EndpointError> {
+        let mut prepared = Prepared::new(endpoint, Purpose::Feed)?;
+        // The handshake is an HTTP/1.1 request, so nothing else may be agreed by ALPN.
+        prepared.version = HttpVersion::H1;
+        let dialer = Dialer::new(&prepared, resolver, tls, 0);
+        Ok(Self { prepared, dialer, settings })
+    }
+
+    /// Opens a connection.
+    pub async fn open(&self) -> Result<WsConnection, TransportError> {
+        let deadline = Instant::now() + self.settings.connect_timeout;
+        let mut step = Step::LookUp;
+        match timeout_at(deadline, self.handshake(deadline, &mut step)).await {
+            Ok(opened) => opened,
+            Err(_) => Err(step.timed_out()),
+        }
+    }
+
+    async fn handshake(
+        &self,
+        deadline: Instant,
+        step: &mut Step,
+    ) -> Result<WsConnection, TransportError> {
+        let stream = self.dialer.dial(deadline, step).await?;
+        *step = Step::Http;
+        let mut request = self
+            .prepared
+            .h2_uri
+            .clone()
+            .into_client_request()
+            .map_err(|e| failure(&e, TransportErrorKind::Protocol, Sent::No))?;
+        request.headers_mut().extend(self.prepared.h2_headers.clone());
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER)
+            .write_buffer_size(0)
+            .max_write_buffer_size(WRITE_BUFFER_MAX)
+            .max_message_size(Some(self.settings.message_bytes_max))
+            .max_frame_size(Some(self.settings.message_bytes_max));
+        let (stream, _) = client_async_with_config(request, stream, Some(config))
+            .await
+            .map_err(|e| failure(&e, TransportErrorKind::Connect, Sent::No))?;
+        Ok(WsConnection {
+            stream,
+            ping_timer: Box::pin(sleep(self.settings.ping_interval)),
+            unanswered: false,
+            settings: self.settings.clone(),
+        })
+    }
+}
+
+impl FeedConnector for WsClient {
+    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Feed>, TransportError>> {
+        Box::pin(async { Ok(Box::new(self.open().await?) as Box<dyn Feed>) })
+    }
+}
+
+/// One open WebSocket connection.
+pub struct WsConnection {
+    stream: WebSocketStream<Stream>,
+    ping_timer: Pin<Box<Sleep>>,
+    /// A ping was sent and nothing at all arrived since.
+    unanswered: bool,
+    settings: FeedSettings,
+}
+
+impl WsConnection {
+    /// Sends one text message.
+    pub async fn send_text(&mut self, text: Bytes) -> Result<(), TransportError> {
+        let text = Utf8Bytes::try_from(text).map_err(|_| {
+            TransportError::new(TransportErrorKind::Protocol, Sent::No, "the message is not text")
+        })?;
+        self.put(Message::Text(text)).await
+    }
+
+    /// Sends `body` and returns the next message, whichever it is: for the first
+    /// call on a fresh connection, when nothing else can arrive.
+    pub async fn call(&mut self, body: Bytes) -> Result<Bytes, TransportError> {
+        self.send_text(body).await?;
+        self.next_text().await.unwrap_or_else(|| {
+            let detail = "the peer closed the connection";
+            Err(TransportError::new(TransportErrorKind::Closed, Sent::Maybe, detail))
+        })
+    }
+
+    /// The next message; `None` once the peer closed in good order. Sends pings
+    /// meanwhile. May be dropped and called again without losing a message.
+    pub async fn next_text(&mut self) -> Option<Result<Bytes, TransportError>> {
+        loop {
+            // The socket first: what arrived while nobody read is a sign of life
+            // that must count before the timer is believed.
+            let arrived = tokio::select! {
+                biased;
+                arrived = self.stream.next() => arrived,
+                () = self.ping_timer.as_mut() => {
+                    if let Err(error) = self.on_ping_timer().await {
+                        return Some(Err(error));
+                    }
+                    continue;
+                }
+            };
+            self.unanswered = false;
+            match arrived {
+                Some(Ok(Message::Text(text))) => return Some(Ok(text.into())),
+                Some(Ok(Message::Binary(data))) => return Some(Ok(data)),
+                // The library answers pings by itself.
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Ok(Message::Close(_)) | Err(WsError::ConnectionClosed)) | None => return None,
+                Some(Err(error)) => {
+                    return Some(Err(failure(&error, TransportErrorKind::Closed, Sent::Maybe)));
+                }
+            }
+        }
+    }
+
+    async fn on_ping_timer(&mut self) -> Result<(), TransportError> {
+        self.ping_timer.as_mut().reset(Instant::now() + self.settings.ping_interval);
+        if self.unanswered {
+            let detail = "the peer answered no ping";
+            return Err(TransportError::new(TransportErrorKind::Closed, Sent::Maybe, detail));
+        }
+        self.unanswered = true;
+        self.put(Message::Ping(Bytes::new())).await
+    }
+
+    async fn put(&mut self, message: Message) -> Result<(), TransportError> {
+        match timeout(self.settings.send_timeout, self.stream.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(failure(&error, TransportErrorKind::Closed, Sent::Maybe)),
+            Err(_) => {
+                let detail = "the peer does not read";
+                Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, detail))
+            }
+        }
+    }
+}
+
+impl Feed for WsConnection {
+    fn send(&mut self, text: Bytes) -> BoxFuture<'_, Result<(), TransportError>> {
+        Box::pin(self.send_text(text))
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
+        Box::pin(self.next_text())
+    }
+}
+
+impl fmt::Debug for WsConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WsConnection").field("unanswered", &self.unanswered).finish_non_exhaustive()
+    }
+}
+
+/// Own words where the library would quote the URL or what the peer wrote.
+fn failure(error: &WsError, otherwise: TransportErrorKind, sent: Sent) -> TransportError {
+    let (kind, detail) = match error {
+        WsError::ConnectionClosed | WsError::AlreadyClosed => {
+            (TransportErrorKind::Closed, "the connection is closed".to_owned())
+        }
+        WsError::Io(io) => (otherwise, io.to_string()),
+        WsError::Tls(_) => (TransportErrorKind::Tls, String::new()),
+        WsError::Capacity(capacity) => (TransportErrorKind::TooLarge, capacity.to_string()),
+        WsError::Protocol(
+            ProtocolError::ResetWithoutClosingHandshake | ProtocolError::HandshakeIncomplete,
+        ) => (otherwise, "the peer closed without a farewell".to_owned()),
+        WsError::Protocol(_) => {
+            (TransportErrorKind::Protocol, "the peer broke the WebSocket protocol".to_owned())
+        }
+        WsError::WriteBufferFull(_) => {
+            (TransportErrorKind::TooLarge, "too much is waiting to be written".to_owned())
+        }
+        WsError::Utf8(_) => (TransportErrorKind::Protocol, "a message is not UTF-8".to_owned()),
+        WsError::AttackAttempt => (TransportErrorKind::Protocol, "attack attempt".to_owned()),
+        WsError::Url(_) => (TransportErrorKind::Protocol, "the URL cannot be used".to_owned()),
+        WsError::Http(response) => (
+            TransportErrorKind::Protocol,
+            format!("the WebSocket handshake was answered with status {}", response.status()),
+        ),
+        WsError::HttpFormat(_) => {
+            (TransportErrorKind::Protocol, "the handshake is not valid HTTP".to_owned())
+        }
+    };
+    TransportError::new(kind, sent, detail)
+}
