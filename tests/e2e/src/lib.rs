@@ -1,1 +1,55 @@
-//! End-to-end tests: the real binary, real sockets, real nodes.
+//! The harness of the end-to-end tests: the real binary, real sockets, real nodes.
+//!
+//! It starts wellhead, geth and anvil as processes of their own, puts a proxy
+//! that misbehaves on purpose in between, and calls them as a client would.
+//! What is right is decided in `tests/`, one file a theme; nothing here asserts
+//! anything about wellhead beyond its coming up.
+//!
+//! Tests that need a part which a machine may lack live in a module named after
+//! it (`with_geth`, `with_anvil`, `with_viem` ...), so that `make test` can
+//! leave them out, and say so, where the part cannot be had.
+//!
+//! Start with [`Wellhead`] and the nodes [`Geth`] and [`Anvil`], then [`Rpc`],
+//! [`FaultProxy`] and [`load`].
+
+mod fault;
+pub mod load;
+mod node;
+mod process;
+mod rpc;
+mod wellhead;
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+pub use fault::{Fault, FaultProxy};
+pub use load::load;
+pub use node::{Anvil, Geth, Node};
+pub use process::{Process, Signal, cache, free_port, tool};
+pub use rpc::{HttpReply, Rpc};
+pub use wellhead::{Upstream, Wellhead};
+
+/// How long between two looks of [`until`].
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Looks again and again until `look` finds something; `None` after `bound`.
+///
+/// Other processes keep their own time, so the tests cannot pause a clock: they
+/// wait for what should become true, and never for a while.
+pub async fn until<T, F>(bound: Duration, mut look: impl FnMut() -> F) -> Option<T>
+where
+    F: Future<Output = Option<T>>,
+{
+    let end = Instant::now() + bound;
+    loop {
+        if let Some(found) = look().await {
+            return Some(found);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}

@@ -1,0 +1,2 @@
+//! Placeholder target.
+fn main() {}

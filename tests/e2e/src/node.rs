@@ -1,0 +1,149 @@
+//! Real nodes: geth and anvil, each with a chain of its own making.
+//!
+//! Both make a block a second and hold one rich account. They share neither
+//! state nor history; where a test needs two upstreams with one history, it
+//! puts a [`FaultProxy`](crate::FaultProxy) before the same node.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{Process, free_port, tool};
+use crate::{Rpc, until};
+
+/// Far more than either needs (half a second), for a machine that is busy.
+const READY_MAX: Duration = Duration::from_secs(30);
+
+/// What every node has, whichever program it is.
+#[derive(Debug)]
+pub struct Node {
+    /// The program that runs.
+    pub process: Process,
+    /// Where it answers HTTP on the loopback.
+    pub port: u16,
+    /// Where it answers WebSocket on the loopback.
+    pub ws_port: u16,
+    rpc: Rpc,
+    // Removed after the process has gone: fields drop in this order.
+    _folder: TempDir,
+}
+
+impl Node {
+    async fn start(mut command: Vec<String>, port: u16, ws_port: u16, folder: TempDir) -> Self {
+        command[0] = tool(&command[0]);
+        let process = Process::start(&command, folder.path().join("log"));
+        let rpc = Rpc::new(port, "/");
+        let ready = until(READY_MAX, || async { rpc.result("eth_chainId", json!([])).await.ok() });
+        if ready.await.is_none() {
+            panic!("`{}` does not answer:\n{}", command.join(" "), process.log());
+        }
+        Self { process, port, ws_port, rpc, _folder: folder }
+    }
+
+    /// A client that talks to it directly.
+    #[must_use]
+    pub fn rpc(&self) -> &Rpc {
+        &self.rpc
+    }
+
+    /// Its HTTP address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Its WebSocket address.
+    #[must_use]
+    pub fn ws_url(&self) -> String {
+        format!("ws://127.0.0.1:{}", self.ws_port)
+    }
+
+    /// The number of its newest block.
+    pub async fn head(&self) -> Result<u64, String> {
+        quantity(&self.rpc.result("eth_blockNumber", json!([])).await?)
+    }
+
+    /// Waits until it has a block of this number.
+    pub async fn wait_for_block(&self, number: u64) {
+        let seen = until(READY_MAX, || async { self.head().await.ok().filter(|h| *h >= number) });
+        assert!(seen.await.is_some(), "block {number} did not come:\n{}", self.process.log());
+    }
+
+    /// Sends a transaction from an account that the node signs for, and waits
+    /// for its receipt.
+    pub async fn transact(&self, transaction: Value) -> Result<Value, String> {
+        let hash = self.rpc.result("eth_sendTransaction", json!([transaction])).await?;
+        let receipt = until(READY_MAX, || async {
+            let params = json!([hash]);
+            let receipt = self.rpc.result("eth_getTransactionReceipt", params).await.ok()?;
+            (!receipt.is_null()).then_some(receipt)
+        });
+        receipt.await.ok_or_else(|| format!("no receipt for {hash}"))
+    }
+}
+
+/// The number in a quantity as Ethereum writes them.
+fn quantity(value: &Value) -> Result<u64, String> {
+    let digits = value.as_str().and_then(|text| text.strip_prefix("0x"));
+    digits
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+        .ok_or_else(|| format!("{value} is no quantity"))
+}
+
+/// `geth --dev`: chain id 1337, a block a second.
+#[derive(Debug)]
+pub struct Geth;
+
+impl Geth {
+    /// The chain id of every `geth --dev`.
+    pub const CHAIN_ID: u64 = 1337;
+    /// The key of the account that `--dev` funds; known to everybody.
+    pub const RICH_KEY: &str = "0xb71c71a67e1177ad4e901695e1b4b9ee17ae16c6668d313eac2f96dbcda3f291";
+
+    /// Starts one with a fresh chain, and waits until it answers.
+    pub async fn start() -> Node {
+        let folder = tempfile::tempdir().expect("there is room for a chain");
+        let (port, ws_port) = (free_port(), free_port());
+        let namespaces = "eth,net,web3,debug,txpool,admin";
+        let datadir = folder.path().display();
+        let command = format!(
+            "geth --dev --dev.period 1 --datadir {datadir}/chain --ipcdisable --verbosity 2 \
+             --http --http.port {port} --http.api {namespaces} \
+             --ws --ws.port {ws_port} --ws.api {namespaces} \
+             --authrpc.port {} --port 0 --nodiscover --maxpeers 0",
+            free_port(),
+        );
+        Node::start(words(&command), port, ws_port, folder).await
+    }
+}
+
+/// anvil: any chain id, any block time; HTTP and WebSocket on one port.
+#[derive(Debug)]
+pub struct Anvil;
+
+impl Anvil {
+    /// The key of its first account; known to everybody.
+    pub const RICH_KEY: &str = "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80";
+    /// The address that goes with [`Anvil::RICH_KEY`].
+    pub const RICH_ADDRESS: &str = "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266";
+
+    /// Starts one with a fresh chain and a block a second.
+    pub async fn start(chain_id: u64) -> Node {
+        Self::start_at(chain_id, free_port(), &[]).await
+    }
+
+    /// Starts one at a given port, as when a killed node comes back.
+    pub async fn start_at(chain_id: u64, port: u16, more: &[&str]) -> Node {
+        let folder = tempfile::tempdir().expect("there is room for a log");
+        let mut command = words(&format!(
+            "anvil --chain-id {chain_id} --block-time 1 --port {port} --host 127.0.0.1 --silent"
+        ));
+        command.extend(more.iter().map(|word| (*word).to_owned()));
+        Node::start(command, port, port, folder).await
+    }
+}
+
+fn words(command: &str) -> Vec<String> {
+    command.split_whitespace().map(str::to_owned).collect()
+}

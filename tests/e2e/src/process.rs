@@ -1,0 +1,162 @@
+//! A process that dies with its owner, whatever becomes of the owner.
+//!
+//! A test that panics, is killed or runs into a time limit must not leave a
+//! node behind. So each process runs under a small shell that watches a pipe
+//! from us: when our end closes, however that comes about, the shell kills it.
+
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::until;
+
+/// `$0` is the log file, the rest the command. The guard waits on our pipe
+/// (kept as 3, for a job in the background gets no stdin); the shell's exit code is
+/// the command's.
+const SUPERVISOR: &str = r#"
+exec 3<&0 2>/dev/null
+"$@" </dev/null >"$0" 2>&1 3<&- &
+pid=$!
+(read -r _ <&3; kill -9 "$pid") >/dev/null 2>&1 &
+guard=$!
+echo "$pid"
+exec >/dev/null
+wait "$pid"
+code=$?
+kill "$guard" 2>/dev/null
+exit "$code"
+"#;
+
+/// What can be sent to a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// Ends it at once.
+    Kill,
+    /// Asks it to end.
+    Term,
+    /// Freezes it: sockets stay open, nothing answers.
+    Stop,
+    /// Thaws it.
+    Cont,
+}
+
+/// A running process with its log; dropping it kills it.
+pub struct Process {
+    shell: Child,
+    pid: u32,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command`, whose output goes to `log`.
+    ///
+    /// # Panics
+    /// When there is no such program, as everywhere in this harness: a test
+    /// that cannot start its parts has failed.
+    #[must_use]
+    pub fn start(command: &[String], log: PathBuf) -> Self {
+        let mut shell = Command::new("sh")
+            .arg("-c")
+            .arg(SUPERVISOR)
+            .arg(&log)
+            .args(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("every system that runs these tests has sh");
+        let stdout = shell.stdout.take().expect("stdout is piped");
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line).expect("the shell prints the pid first");
+        let pid = line.trim().parse().expect("the shell prints the pid first");
+        Self { shell, pid, log }
+    }
+
+    /// The process's own id, not the shell's.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends a signal; a process that has ended already gets none.
+    pub fn signal(&self, signal: Signal) {
+        let name = match signal {
+            Signal::Kill => "-KILL",
+            Signal::Term => "-TERM",
+            Signal::Stop => "-STOP",
+            Signal::Cont => "-CONT",
+        };
+        let _ended_already =
+            Command::new("kill").args([name, &self.pid.to_string()]).stderr(Stdio::null()).status();
+    }
+
+    /// The exit code, when it ends within `bound`; 128 and more for a signal.
+    pub async fn exit_code(&mut self, bound: Duration) -> Option<i32> {
+        let shell = std::sync::Mutex::new(&mut self.shell);
+        until(bound, || async {
+            let mut shell = shell.lock().ok()?;
+            shell.try_wait().ok()?.and_then(|status| status.code())
+        })
+        .await
+    }
+
+    /// What it has printed so far, for the message of a failed test.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Closing the pipe makes the guard kill the process; waiting for it keeps
+        // its files from being removed under its feet.
+        drop(self.shell.stdin.take());
+        let _nothing_to_do = self.shell.wait();
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("pid", &self.pid).finish_non_exhaustive()
+    }
+}
+
+/// A port of the loopback that nothing listens on at this moment.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback has a port");
+    listener.local_addr().expect("a bound listener has an address").port()
+}
+
+/// Where a program is: in the cache that `scripts/setup` fills, else on the path.
+///
+/// # Panics
+/// With the words what to do, when it is in neither.
+#[must_use]
+pub fn tool(name: &str) -> String {
+    let cached = cache().join("bin").join(name);
+    if cached.exists() {
+        return cached.display().to_string();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|p| p.exists());
+    found
+        .unwrap_or_else(|| panic!("`{name}` is not here; `scripts/setup test` installs it"))
+        .display()
+        .to_string()
+}
+
+/// The cache outside the checkout, as `scripts/env` names it.
+#[must_use]
+pub fn cache() -> PathBuf {
+    if let Some(cache) = std::env::var_os("WELLHEAD_CACHE") {
+        return cache.into();
+    }
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
+    base.expect("HOME is set where people work").join("wellhead")
+}

@@ -1,0 +1,168 @@
+//! A small JSON-RPC client over HTTP/1.1 that keeps its connections.
+//!
+//! Written by hand so that the tests decide every byte that goes out and see
+//! every header that comes back. Does not retry and does not judge: a failed
+//! exchange is an error with words.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Longer than any total timeout of wellhead, so that its own answer is seen.
+const EXCHANGE_MAX: Duration = Duration::from_secs(40);
+/// Idle connections kept; more are closed.
+const IDLE_MAX: usize = 128;
+
+/// A whole HTTP response.
+#[derive(Debug, Clone)]
+pub struct HttpReply {
+    /// The status.
+    pub status: u16,
+    /// Headers by lower-case name; the last wins.
+    pub headers: HashMap<String, String>,
+    /// The body, read to its end.
+    pub body: Bytes,
+}
+
+impl HttpReply {
+    /// A header's value, or nothing as an empty string.
+    #[must_use]
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+
+    /// The body as JSON, or the words why it is none.
+    pub fn json(&self) -> Result<Value, String> {
+        serde_json::from_slice(&self.body).map_err(|why| {
+            format!("HTTP {}: {why}: {}", self.status, String::from_utf8_lossy(&self.body))
+        })
+    }
+}
+
+/// Calls one server; shared by reference among tasks.
+#[derive(Debug)]
+pub struct Rpc {
+    port: u16,
+    path: String,
+    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    next_id: AtomicU64,
+}
+
+impl Rpc {
+    /// A client of the server at this port of the loopback, under this path.
+    #[must_use]
+    pub fn new(port: u16, path: &str) -> Self {
+        Self { port, path: path.to_owned(), idle: Mutex::default(), next_id: AtomicU64::new(1) }
+    }
+
+    /// One call; the whole reply, checked to carry the id of the call.
+    pub async fn call(&self, method: &str, params: Value) -> Result<Value, String> {
+        self.call_with_reply(method, params).await.map(|(value, _)| value)
+    }
+
+    /// One call, with the HTTP response it came in.
+    pub async fn call_with_reply(
+        &self,
+        method: &str,
+        params: Value,
+    ) -> Result<(Value, HttpReply), String> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        let reply = self.post(call.to_string()).await?;
+        let value = reply.json()?;
+        if value["id"] != json!(id) {
+            return Err(format!("asked with id {id}, answered {value}"));
+        }
+        Ok((value, reply))
+    }
+
+    /// One call that must have a result.
+    pub async fn result(&self, method: &str, params: Value) -> Result<Value, String> {
+        let mut reply = self.call(method, params).await?;
+        match reply.get_mut("result") {
+            Some(result) => Ok(result.take()),
+            None => Err(format!("{method}: {reply}")),
+        }
+    }
+
+    /// Posts a body as JSON to the client's path.
+    pub async fn post(&self, body: impl Into<Bytes>) -> Result<HttpReply, String> {
+        let headers = [("content-type", "application/json")];
+        self.send("POST", &self.path, &headers, body.into()).await
+    }
+
+    /// Gets another path of the same server.
+    pub async fn get(&self, path: &str) -> Result<HttpReply, String> {
+        self.send("GET", path, &[], Bytes::new()).await
+    }
+
+    /// Any request at all.
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<HttpReply, String> {
+        let method = Method::from_bytes(method.as_bytes()).map_err(|why| why.to_string())?;
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", format!("127.0.0.1:{}", self.port));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body)).map_err(|why| why.to_string())?;
+        timeout(EXCHANGE_MAX, self.exchange(request))
+            .await
+            .map_err(|_| format!("no answer within {EXCHANGE_MAX:?}"))?
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<HttpReply, String> {
+        let mut sender = self.connection().await?;
+        let response = sender.send_request(request).await.map_err(|why| why.to_string())?;
+        let status = response.status().as_u16();
+        let headers = response.headers().iter().map(|(name, value)| {
+            (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+        });
+        let headers = headers.collect();
+        let body = response.into_body().collect().await.map_err(|why| why.to_string())?.to_bytes();
+        let mut idle = self.idle.lock().expect("no holder of this lock panics");
+        if idle.len() < IDLE_MAX {
+            idle.push(sender);
+        }
+        Ok(HttpReply { status, headers, body })
+    }
+
+    /// The first kept connection that is still open, else a new one.
+    async fn connection(&self) -> Result<SendRequest<Full<Bytes>>, String> {
+        loop {
+            let kept = self.idle.lock().expect("no holder of this lock panics").pop();
+            let Some(mut sender) = kept else { break };
+            if sender.ready().await.is_ok() {
+                return Ok(sender);
+            }
+        }
+        let stream = TcpStream::connect(("127.0.0.1", self.port))
+            .await
+            .map_err(|why| format!("connect: {why}"))?;
+        stream.set_nodelay(true).map_err(|why| why.to_string())?;
+        let (sender, connection) =
+            handshake(TokioIo::new(stream)).await.map_err(|why| why.to_string())?;
+        // Ends by itself when the sender is dropped or the peer closes.
+        tokio::spawn(async move {
+            let _closed = connection.await;
+        });
+        Ok(sender)
+    }
+}

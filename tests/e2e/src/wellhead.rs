@@ -1,0 +1,148 @@
+//! The binary under test, started as its users start it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::process::{Process, free_port};
+use crate::{Rpc, until};
+
+/// Far more than it needs (tens of milliseconds), for a machine that is busy.
+const READY_MAX: Duration = Duration::from_secs(20);
+
+/// One upstream of a config: an id and where it is.
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    id: String,
+    fields: String,
+}
+
+impl Upstream {
+    /// An upstream with everything else left to the defaults.
+    #[must_use]
+    pub fn new(id: &str, url: &str) -> Self {
+        Self { id: id.to_owned(), fields: format!("url: \"{url}\"") }
+    }
+
+    /// Adds fields as they stand in a config: `tier: fallback`.
+    #[must_use]
+    pub fn with(mut self, fields: &str) -> Self {
+        self.fields = format!("{}, {fields}", self.fields);
+        self
+    }
+}
+
+/// A running `wellhead serve`.
+#[derive(Debug)]
+pub struct Wellhead {
+    /// The program that runs.
+    pub process: Process,
+    /// Where it takes calls on the loopback.
+    pub port: u16,
+    /// Where its admin listener is.
+    pub admin_port: u16,
+    /// How long from its start until `/readyz` said yes.
+    pub ready_after: Duration,
+    started: Instant,
+    rpc: Rpc,
+    admin: Rpc,
+    _folder: TempDir,
+}
+
+impl Wellhead {
+    /// Serves one chain, called `main`, with these upstreams; waits until it is ready.
+    pub async fn start(chain_id: u64, upstreams: &[Upstream]) -> Self {
+        Self::start_with("", chain_id, upstreams).await
+    }
+
+    /// As [`Self::start`], with more lines at the top level of the config.
+    pub async fn start_with(more: &str, chain_id: u64, upstreams: &[Upstream]) -> Self {
+        let wellhead = Self::spawn(more, &chain(chain_id, upstreams));
+        wellhead.ready().await
+    }
+
+    /// Starts it with these lines below `chains:`, without waiting.
+    #[must_use]
+    pub fn spawn(more: &str, chains: &str) -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a config");
+        let (port, admin_port) = (free_port(), free_port());
+        let config = format!(
+            "listen: 127.0.0.1:{port}\nadmin: 127.0.0.1:{admin_port}\n{more}\nchains:\n{chains}"
+        );
+        let file = folder.path().join("wellhead.yaml");
+        std::fs::write(&file, config).expect("the folder is ours");
+        let command = [
+            binary().display().to_string(),
+            "serve".to_owned(),
+            "-c".to_owned(),
+            file.display().to_string(),
+        ];
+        let started = now();
+        let process = Process::start(&command, folder.path().join("log"));
+        let (rpc, admin) = (Rpc::new(port, "/"), Rpc::new(admin_port, "/"));
+        let ready_after = Duration::ZERO;
+        Self { process, port, admin_port, ready_after, started, rpc, admin, _folder: folder }
+    }
+
+    /// Waits until `/readyz` says yes.
+    ///
+    /// # Panics
+    /// With its log, when it does not.
+    pub async fn ready(mut self) -> Self {
+        if until(READY_MAX, || self.is_ready()).await.is_none() {
+            panic!("wellhead is not ready:\n{}", self.process.log());
+        }
+        self.ready_after = now() - self.started;
+        self
+    }
+
+    async fn is_ready(&self) -> Option<()> {
+        let reply = self.admin.get("/readyz").await.ok()?;
+        (reply.status == 200).then_some(())
+    }
+
+    /// A client that calls `/`, the only chain.
+    #[must_use]
+    pub fn rpc(&self) -> &Rpc {
+        &self.rpc
+    }
+
+    /// A client of the admin listener.
+    #[must_use]
+    pub fn admin(&self) -> &Rpc {
+        &self.admin
+    }
+
+    /// The address that clients use.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+}
+
+/// The lines of one chain below `chains:`.
+fn chain(chain_id: u64, upstreams: &[Upstream]) -> String {
+    let mut lines = format!("  main:\n    id: {chain_id}\n    upstreams:\n");
+    for Upstream { id, fields } in upstreams {
+        lines.push_str(&format!("      - {{ id: {id}, {fields} }}\n"));
+    }
+    lines
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// `WELLHEAD_BIN`, else the release build beside this test's own build.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("WELLHEAD_BIN") {
+        return path.into();
+    }
+    let here = std::env::current_exe().expect("a running test has a path");
+    let built = here.ancestors().map(|folder| folder.join("release/wellhead"));
+    built
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("`cargo build --release -p wellhead` comes first; `make test` does both")
+}

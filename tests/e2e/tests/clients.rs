@@ -1,0 +1,108 @@
+//! The clients that people use, through wellhead: viem, ethers, web3.py.
+//!
+//! Each script under `clients/` reads, sends a transaction and waits for its
+//! receipt, deploys a contract and calls it well and badly, sends a batch, and
+//! must notice another chain. geth stands behind wellhead twice, once directly
+//! and once as an upstream of HTTP/1.1 only: two upstreams with one history. Each script
+//! is also run before the nodes alone, so that a failure says whose it is.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop at what it does not expect")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+use wellhead_e2e::{Anvil, FaultProxy, Geth, Upstream, Wellhead, cache};
+
+/// A script waits for some blocks of a second each.
+const SCRIPT_MAX: Duration = Duration::from_secs(90);
+/// What each script does, one printed line each.
+const LINES: usize = 5;
+/// The contract of `calls`, which says what it does.
+const CONTRACT: &str = "0x609580600b6000396000f336601a57602a600055602a60005260aa60206000a160206000\
+    f35b60003560f81c80600114604f57806002146065578060031460895780600414608b5780600514608f57600054\
+    60005260206000f35b63cafebabe60e01b600052602a60045260246000fd5b6308c379a060e01b60005260206004\
+    526002602452616e6f60f01b60445260646000fd5bfe5b608b565b60006000fd";
+
+/// Runs one script; node finds packages beside the script only, so it is run
+/// from a folder where they are linked.
+async fn script(name: &str, url: &str, key: &str, chain_id: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
+    let file = folder.path().join(name);
+    std::fs::copy(source, &file).unwrap();
+    let modules = cache().join("npm/node_modules");
+    std::os::unix::fs::symlink(modules, folder.path().join("node_modules")).unwrap();
+    let program = match file.extension().and_then(|extension| extension.to_str()) {
+        Some("mjs") => "node".into(),
+        _ => cache().join("venv/bin/python"),
+    };
+    let running = Command::new(&program)
+        .arg(&file)
+        .args([url, key, &chain_id.to_string()])
+        .env("CONTRACT", CONTRACT)
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(SCRIPT_MAX, running)
+        .await
+        .unwrap_or_else(|_| panic!("{name} is not done after {SCRIPT_MAX:?}"))
+        .unwrap_or_else(|why| panic!("{}: {why}; `scripts/setup test`", program.display()));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} at {url}:\n{stdout}\n{stderr}");
+    assert_eq!(stdout.lines().count(), LINES, "{stdout}");
+}
+
+async fn through_wellhead(name: &str) {
+    let node = Geth::start().await;
+    let proxy = FaultProxy::start(node.port).await;
+    let upstreams = [
+        Upstream::new("direct", &node.url()).with(&format!("ws: \"{}\"", node.ws_url())),
+        Upstream::new("http1", &proxy.url()),
+    ];
+    let wellhead = Wellhead::start(Geth::CHAIN_ID, &upstreams).await;
+    script(name, &wellhead.url(), Geth::RICH_KEY, Geth::CHAIN_ID).await;
+}
+
+async fn directly(name: &str) {
+    let geth = Geth::start().await;
+    script(name, &geth.url(), Geth::RICH_KEY, Geth::CHAIN_ID).await;
+    let anvil = Anvil::start(31337).await;
+    script(name, &anvil.url(), Anvil::RICH_KEY, 31337).await;
+}
+
+mod with_geth {
+    mod with_anvil {
+        mod with_viem {
+            #[tokio::test]
+            async fn viem_through_wellhead() {
+                crate::through_wellhead("viem.mjs").await;
+            }
+            #[tokio::test]
+            async fn viem_directly() {
+                crate::directly("viem.mjs").await;
+            }
+        }
+        mod with_ethers {
+            #[tokio::test]
+            async fn ethers_through_wellhead() {
+                crate::through_wellhead("ethers.mjs").await;
+            }
+            #[tokio::test]
+            async fn ethers_directly() {
+                crate::directly("ethers.mjs").await;
+            }
+        }
+        mod with_web3py {
+            #[tokio::test]
+            async fn web3py_through_wellhead() {
+                crate::through_wellhead("web3py.py").await;
+            }
+            #[tokio::test]
+            async fn web3py_directly() {
+                crate::directly("web3py.py").await;
+            }
+        }
+    }
+}
