@@ -1,0 +1,441 @@
+//! What a reply means: whose doing it is, and what follows from it.
+//!
+//! A [`Verdict`] is made by [`Judge`](crate::Judge) alone and read by everyone:
+//! `dispatch` asks whether to try elsewhere, `health` what to count, `proxy` what
+//! the client is told. Nothing here looks at bytes or at other verdicts: choosing
+//! among several is the dispatcher's business.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// What a reply is, in one word.
+///
+/// Everything that follows from a class is a method here, each one a `match`
+/// without a wildcard, so that a new class has to answer every question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum VerdictClass {
+    /// A result.
+    Answer,
+    /// A `null` result where the method table says that null may only mean
+    /// "this upstream does not have it".
+    Null,
+    /// The call ran and the contract refused it: as final as an answer.
+    Reverted,
+    /// The request is wrong, whoever is asked.
+    CallerFault,
+    /// The pool has this transaction already: a success for whoever sent it.
+    TransactionKnown,
+    /// The pool or the pre-checks refused the transaction.
+    TransactionRejected,
+    /// A block, state or transaction that this upstream does not have, or not yet.
+    MissingData,
+    /// The range, the result or the request is larger than this upstream allows.
+    RangeTooLarge,
+    /// Too many calls, or too many at once.
+    Throttled,
+    /// The account behind the upstream has to be paid or upgraded.
+    Billing,
+    /// The key behind the upstream is missing, wrong or not allowed this.
+    Auth,
+    /// This upstream does not offer the method.
+    Unsupported,
+    /// The upstream or its gateway is broken, or its reply is not JSON-RPC.
+    Fault,
+    /// An error that no rule knows.
+    Unknown,
+}
+
+/// Whose doing a verdict is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Doing {
+    /// Nothing went wrong.
+    Nobody,
+    /// Whoever wrote the request.
+    Caller,
+    /// The contract that was called.
+    Contract,
+    /// The upstream, or whoever runs it.
+    Upstream,
+    /// Whoever runs this proxy: the key, the plan, the rate we send at.
+    Operator,
+}
+
+/// Whether another upstream may do better. Says nothing about whether the call
+/// may be repeated at all: that is the method table's `Effect`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TryElsewhere {
+    /// The reply is final.
+    No,
+    /// One other upstream is worth asking; if it agrees, the reply is final.
+    Once,
+    /// As long as there are candidates.
+    Yes,
+}
+
+/// What a verdict says about the health of the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HealthEffect {
+    /// It works.
+    Good,
+    /// Says nothing.
+    Neutral,
+    /// It works but must rest: never a failure.
+    Throttled,
+    /// Counts as a failure.
+    Failed,
+    /// One is enough to open the breaker.
+    FailedAtOnce,
+    /// Take it out until a probe succeeds, and tell someone.
+    OutOfService,
+}
+
+impl VerdictClass {
+    /// Every class, in the order of the reference page.
+    pub const ALL: [Self; 14] = [
+        Self::Answer,
+        Self::Null,
+        Self::Reverted,
+        Self::CallerFault,
+        Self::TransactionKnown,
+        Self::TransactionRejected,
+        Self::MissingData,
+        Self::RangeTooLarge,
+        Self::Throttled,
+        Self::Billing,
+        Self::Auth,
+        Self::Unsupported,
+        Self::Fault,
+        Self::Unknown,
+    ];
+
+    /// Whether the client gets a `result` out of this verdict as it stands.
+    pub fn is_answer(self) -> bool {
+        match self {
+            Self::Answer => true,
+            Self::Null
+            | Self::Reverted
+            | Self::CallerFault
+            | Self::TransactionKnown
+            | Self::TransactionRejected
+            | Self::MissingData
+            | Self::RangeTooLarge
+            | Self::Throttled
+            | Self::Billing
+            | Self::Auth
+            | Self::Unsupported
+            | Self::Fault
+            | Self::Unknown => false,
+        }
+    }
+
+    /// Whose doing it is.
+    pub fn doing(self) -> Doing {
+        match self {
+            Self::Answer | Self::Null | Self::TransactionKnown => Doing::Nobody,
+            Self::Reverted => Doing::Contract,
+            Self::CallerFault | Self::TransactionRejected | Self::RangeTooLarge => Doing::Caller,
+            Self::Throttled | Self::Billing | Self::Auth => Doing::Operator,
+            Self::MissingData | Self::Unsupported | Self::Fault | Self::Unknown => Doing::Upstream,
+        }
+    }
+
+    /// Whether another upstream may do better, unless the rule knows better:
+    /// see [`Verdict::elsewhere`].
+    pub fn try_elsewhere(self) -> TryElsewhere {
+        match self {
+            Self::Answer
+            | Self::Reverted
+            | Self::CallerFault
+            | Self::TransactionKnown
+            | Self::TransactionRejected => TryElsewhere::No,
+            // A client that polls for a receipt gets null from everyone: asking
+            // everyone each time would multiply its load by the upstreams.
+            // A limit is often another one elsewhere, but rarely a third one.
+            Self::Null | Self::RangeTooLarge | Self::Unknown => TryElsewhere::Once,
+            Self::MissingData
+            | Self::Throttled
+            | Self::Billing
+            | Self::Auth
+            | Self::Unsupported
+            | Self::Fault => TryElsewhere::Yes,
+        }
+    }
+
+    /// What it says about health, unless the rule knows better: see
+    /// [`Verdict::health`].
+    pub fn health(self) -> HealthEffect {
+        match self {
+            Self::Answer => HealthEffect::Good,
+            Self::Null
+            | Self::Reverted
+            | Self::CallerFault
+            | Self::TransactionKnown
+            | Self::TransactionRejected
+            | Self::MissingData
+            | Self::RangeTooLarge
+            | Self::Unsupported
+            | Self::Unknown => HealthEffect::Neutral,
+            Self::Throttled => HealthEffect::Throttled,
+            Self::Billing | Self::Auth => HealthEffect::OutOfService,
+            Self::Fault => HealthEffect::Failed,
+        }
+    }
+
+    /// A stable word for metrics, logs, the trail and the rule files.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Answer => "answer",
+            Self::Null => "null",
+            Self::Reverted => "reverted",
+            Self::CallerFault => "caller_fault",
+            Self::TransactionKnown => "transaction_known",
+            Self::TransactionRejected => "transaction_rejected",
+            Self::MissingData => "missing_data",
+            Self::RangeTooLarge => "range_too_large",
+            Self::Throttled => "throttled",
+            Self::Billing => "billing",
+            Self::Auth => "auth",
+            Self::Unsupported => "unsupported",
+            Self::Fault => "fault",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The class of a [`word`](Self::word).
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.word() == word)
+    }
+
+    /// The JSON-RPC code of an error that the proxy writes itself because there
+    /// is no error object to pass on. Zero where there is no error to write.
+    pub fn client_code(self) -> i64 {
+        match self {
+            Self::Answer | Self::Null | Self::TransactionKnown => 0,
+            Self::Reverted => 3,
+            Self::CallerFault => -32602,
+            Self::TransactionRejected => -32003,
+            Self::MissingData => -32014,
+            Self::RangeTooLarge => -32012,
+            Self::Throttled | Self::Billing => -32005,
+            Self::Auth => -32016,
+            Self::Unsupported => -32601,
+            Self::Fault | Self::Unknown => -32603,
+        }
+    }
+
+    /// What the class is, for the reference page and for error messages that
+    /// must not repeat the upstream's own words.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Answer => "a result",
+            Self::Null => "null where it may mean that the upstream does not have it",
+            Self::Reverted => "the contract refused the call",
+            Self::CallerFault => "the request is wrong",
+            Self::TransactionKnown => "the transaction is in the pool already",
+            Self::TransactionRejected => "the transaction was refused",
+            Self::MissingData => "the upstream does not have the block, state or transaction",
+            Self::RangeTooLarge => "more than the upstream allows in one call",
+            Self::Throttled => "the upstream limits our calls",
+            Self::Billing => "the account behind the upstream has reached the end of its plan",
+            Self::Auth => "the upstream refused our credentials",
+            Self::Unsupported => "the upstream does not offer the method",
+            Self::Fault => "the upstream failed",
+            Self::Unknown => "an error that no rule knows",
+        }
+    }
+
+    /// Whether the verdict is about the upstream rather than about the call, and
+    /// so may be believed of a reply that cannot be tied to the call.
+    pub(crate) fn is_about_upstream(self) -> bool {
+        match self {
+            Self::Throttled | Self::Billing | Self::Auth | Self::Fault => true,
+            Self::Answer
+            | Self::Null
+            | Self::Reverted
+            | Self::CallerFault
+            | Self::TransactionKnown
+            | Self::TransactionRejected
+            | Self::MissingData
+            | Self::RangeTooLarge
+            | Self::Unsupported
+            | Self::Unknown => false,
+        }
+    }
+
+    /// Whether the upstream's words may hold a key or an account, and so are
+    /// never shown.
+    pub(crate) fn is_private(self) -> bool {
+        matches!(self, Self::Auth | Self::Billing)
+    }
+}
+
+impl fmt::Display for VerdictClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl TryElsewhere {
+    /// A stable word, used in the rule files.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::Once => "once",
+            Self::Yes => "yes",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        [Self::No, Self::Once, Self::Yes].into_iter().find(|it| it.word() == word)
+    }
+}
+
+impl HealthEffect {
+    /// A stable word, used in the rule files.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Neutral => "neutral",
+            Self::Throttled => "throttled",
+            Self::Failed => "failed",
+            Self::FailedAtOnce => "failed_at_once",
+            Self::OutOfService => "out_of_service",
+        }
+    }
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        [
+            Self::Good,
+            Self::Neutral,
+            Self::Throttled,
+            Self::Failed,
+            Self::FailedAtOnce,
+            Self::OutOfService,
+        ]
+        .into_iter()
+        .find(|it| it.word() == word)
+    }
+}
+
+impl Doing {
+    /// A word for the reference page.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Nobody => "nobody",
+            Self::Caller => "caller",
+            Self::Contract => "contract",
+            Self::Upstream => "upstream",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// A fact about the upstream that its words give away.
+///
+/// Only ever read from text that the upstream wrote itself, never from a
+/// contract's. Still a claim: who acts on it decides for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Learnt {
+    /// This block range would have been answered.
+    RangeHint {
+        /// First block.
+        from: u64,
+        /// Last block.
+        to: u64,
+    },
+    /// At most so many blocks at once.
+    RangeMax {
+        /// The number of blocks.
+        blocks: u64,
+    },
+    /// Fewer addresses or topics at once.
+    TooManyAddresses,
+    /// Nothing is kept of the blocks below this one.
+    PrunedBelow {
+        /// The first block that is kept.
+        number: u64,
+    },
+    /// No old state for us, whatever the node keeps: not in the plan.
+    NoHistory,
+    /// The method is not offered.
+    MethodUnsupported,
+    /// The method is offered: it looked at its parameters.
+    MethodSupported,
+    /// The block tag is not known here.
+    TagUnsupported,
+    /// The nonce is used, perhaps by this very transaction: look its hash up
+    /// before the client is told.
+    MaybeMined,
+}
+
+impl fmt::Display for Learnt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RangeHint { from, to } => write!(f, "blocks {from} to {to} would work"),
+            Self::RangeMax { blocks } => write!(f, "at most {blocks} blocks at once"),
+            Self::TooManyAddresses => f.write_str("fewer addresses or topics at once"),
+            Self::PrunedBelow { number } => write!(f, "nothing below block {number}"),
+            Self::NoHistory => f.write_str("no old state in this plan"),
+            Self::MethodUnsupported => f.write_str("method not offered"),
+            Self::MethodSupported => f.write_str("method offered"),
+            Self::TagUnsupported => f.write_str("block tag not known"),
+            Self::MaybeMined => f.write_str("perhaps mined already"),
+        }
+    }
+}
+
+/// What there is to pass on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Payload {
+    /// The raw JSON of `result`, a range of the reply's body.
+    Result(Bytes),
+    /// A raw JSON error object, as received wherever it has a code and a message.
+    Error(Bytes),
+    /// Nothing that may be passed on.
+    None {
+        /// For a person: what happened. Free of secrets.
+        detail: String,
+    },
+}
+
+/// Our judgement of one reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// What the reply is.
+    pub class: VerdictClass,
+    /// The stable name of the rule that says so, for metrics and the trail.
+    pub rule: &'static str,
+    /// Whether another upstream may do better. Usually the class's, but a rule
+    /// may know better: "nonce too low" is final, "pool is full" is not.
+    pub elsewhere: TryElsewhere,
+    /// What it says about health. Usually the class's.
+    pub health: HealthEffect,
+    /// How long the upstream asked us to wait, as it said it; not yet bounded.
+    pub retry_after: Option<Duration>,
+    /// A fact worth remembering about the upstream.
+    pub learnt: Option<Learnt>,
+    /// What there is to pass on.
+    pub payload: Payload,
+}
+
+impl Verdict {
+    /// A verdict with everything that follows from its class.
+    pub fn new(class: VerdictClass, rule: &'static str, payload: Payload) -> Self {
+        Self {
+            class,
+            rule,
+            elsewhere: class.try_elsewhere(),
+            health: class.health(),
+            retry_after: None,
+            learnt: None,
+            payload,
+        }
+    }
+
+    /// Whether another upstream may do better.
+    pub fn try_elsewhere(&self) -> TryElsewhere {
+        self.elsewhere
+    }
+}
