@@ -1,0 +1,224 @@
+//! Facts read out of an upstream's own words.
+//!
+//! Best effort: a text that does not say it in the expected place teaches nothing.
+
+use std::time::Duration;
+
+use wellhead_jsonrpc::raw;
+
+use super::Subject;
+use super::matcher::MESSAGE_BYTES_MAX;
+use crate::verdict::Learnt;
+
+/// A rate limit that asks for a longer rest than this is believed to mean this.
+const BACKOFF_MAX: Duration = Duration::from_secs(300);
+
+/// What to learn when a rule fits.
+#[derive(Debug)]
+pub(super) struct Lesson {
+    pub(super) kind: LessonKind,
+    /// The texts before the number, lower case; the first that is followed by one counts.
+    pub(super) after: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LessonKind {
+    RangeHint,
+    RangeMax,
+    PrunedBelow,
+    Fixed(Learnt),
+}
+
+impl LessonKind {
+    pub(super) fn from_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "range_hint" => Self::RangeHint,
+            "range_max" => Self::RangeMax,
+            "pruned_below" => Self::PrunedBelow,
+            "too_many_addresses" => Self::Fixed(Learnt::TooManyAddresses),
+            "no_history" => Self::Fixed(Learnt::NoHistory),
+            "method_unsupported" => Self::Fixed(Learnt::MethodUnsupported),
+            "method_supported" => Self::Fixed(Learnt::MethodSupported),
+            "tag_unsupported" => Self::Fixed(Learnt::TagUnsupported),
+            "maybe_mined" => Self::Fixed(Learnt::MaybeMined),
+            _ => return None,
+        })
+    }
+
+    /// Whether it needs a text to look behind.
+    pub(super) fn reads_numbers(self) -> bool {
+        match self {
+            Self::RangeHint | Self::RangeMax | Self::PrunedBelow => true,
+            Self::Fixed(_) => false,
+        }
+    }
+}
+
+impl Lesson {
+    pub(super) fn learn(&self, subject: &Subject<'_>) -> Option<Learnt> {
+        match self.kind {
+            LessonKind::Fixed(learnt) => Some(learnt),
+            LessonKind::RangeHint => {
+                let (from, to) = self
+                    .find(subject, |text| {
+                        let (from, rest) = number(text)?;
+                        Some((from, number(rest)?.0))
+                    })
+                    .or_else(|| suggested(subject.data?))?;
+                (from <= to).then_some(Learnt::RangeHint { from, to })
+            }
+            LessonKind::RangeMax => {
+                let blocks = self.find(subject, |text| Some(number(text)?.0))?;
+                (blocks > 0).then_some(Learnt::RangeMax { blocks })
+            }
+            LessonKind::PrunedBelow => {
+                let number = self.find(subject, |text| Some(number(text)?.0))?;
+                Some(Learnt::PrunedBelow { number })
+            }
+        }
+    }
+
+    /// Looks behind each text, in the message and then in a textual `data`.
+    fn find<T>(&self, subject: &Subject<'_>, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let message = lower(subject.message.as_bytes());
+        let data = subject.data.map(lower).unwrap_or_default();
+        self.after.iter().find_map(|after| {
+            [&message, &data].into_iter().find_map(|text| {
+                let (_, behind) = text.split_once(after.as_str())?;
+                read(behind)
+            })
+        })
+    }
+}
+
+fn lower(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(MESSAGE_BYTES_MAX)]).to_ascii_lowercase()
+}
+
+/// `{"from":"0x..","to":"0x.."}` as Infura sends beside its message.
+fn suggested(data: &[u8]) -> Option<(u64, u64)> {
+    let block = |key| raw::field(data, key).and_then(raw::quantity);
+    Some((block("from")?, block("to")?))
+}
+
+/// The number that `text` begins with, and what follows it. Takes hex with `0x`,
+/// decimal, thousands with commas, and "2k"; passes over brackets, quotes and signs.
+fn number(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim_start_matches([' ', '[', '(', ',', '#', ':', '=', '-', '`', '"']);
+    if let Some(hex) = text.strip_prefix("0x") {
+        let end = hex.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(hex.len());
+        return Some((u64::from_str_radix(&hex[..end], 16).ok()?, &hex[end..]));
+    }
+    let mut value: Option<u64> = None;
+    let mut rest = text;
+    loop {
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        // A comma only belongs to the number when exactly three digits follow.
+        if end == 0 || (value.is_some() && end != 3) {
+            break;
+        }
+        let digits: u64 = rest[..end].parse().ok()?;
+        value = Some(match value {
+            Some(value) => value.checked_mul(1000)?.checked_add(digits)?,
+            None => digits,
+        });
+        rest = &rest[end..];
+        let Some(next) = rest.strip_prefix(',') else { break };
+        if next.as_bytes().iter().take_while(|b| b.is_ascii_digit()).count() != 3 {
+            break;
+        }
+        rest = next;
+    }
+    let value = value?;
+    match rest.strip_prefix('k') {
+        Some(rest) => Some((value.checked_mul(1000)?, rest)),
+        None => Some((value, rest)),
+    }
+}
+
+/// The rest that Infura asks for: `data.rate.backoff_seconds`, or beside it.
+pub(crate) fn backoff(data: &[u8]) -> Option<Duration> {
+    let value = raw::field(data, "backoff_seconds")
+        .or_else(|| raw::field(raw::field(data, "rate")?, "backoff_seconds"))?;
+    let seconds: f64 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+    let rest = Duration::try_from_secs_f64(seconds).ok()?;
+    (!rest.is_zero()).then(|| rest.min(BACKOFF_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Option<(u64, &str)>) {
+        assert_eq!(number(text), expected, "{text}");
+    }
+
+    #[test]
+    fn hex() {
+        check(" [0x87fe9]", Some((0x87fe9, "]")));
+    }
+    #[test]
+    fn decimal() {
+        check("5000", Some((5000, "")));
+    }
+    #[test]
+    fn thousands() {
+        check("10,000 blocks", Some((10_000, " blocks")));
+    }
+    #[test]
+    fn a_list_is_not_thousands() {
+        check("100, 200", Some((100, ", 200")));
+    }
+    #[test]
+    fn k_is_a_thousand() {
+        check("2k block range", Some((2000, " block range")));
+    }
+    #[test]
+    fn words_are_no_number() {
+        check("many", None);
+    }
+    #[test]
+    fn nothing_is_no_number() {
+        check("", None);
+    }
+    #[test]
+    fn too_large_is_no_number() {
+        check("99999999999999999999999", None);
+    }
+    #[test]
+    fn bare_hex_prefix_is_no_number() {
+        check("0x", None);
+    }
+
+    fn check_backoff(data: &str, expected: Option<u64>) {
+        assert_eq!(backoff(data.as_bytes()), expected.map(Duration::from_secs), "{data}");
+    }
+
+    #[test]
+    fn backoff_in_rate() {
+        check_backoff(
+            r#"{"rate":{"allowed_rps":1,"backoff_seconds":30,"current_rps":1.4}}"#,
+            Some(30),
+        );
+    }
+    #[test]
+    fn backoff_beside() {
+        check_backoff(r#"{"backoff_seconds":30.0}"#, Some(30));
+    }
+    #[test]
+    fn no_backoff_when_zero() {
+        check_backoff(r#"{"rate":{"backoff_seconds":0}}"#, None);
+    }
+    #[test]
+    fn negative_backoff_is_none() {
+        check_backoff(r#"{"backoff_seconds":-1}"#, None);
+    }
+    #[test]
+    fn absurd_backoff_is_bounded() {
+        check_backoff(r#"{"backoff_seconds":1e9}"#, Some(300));
+    }
+    #[test]
+    fn a_text_has_no_backoff() {
+        check_backoff(r#""wait""#, None);
+    }
+}
