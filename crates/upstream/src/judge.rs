@@ -1,0 +1,371 @@
+//! From the bytes of a reply to a [`Verdict`].
+//!
+//! The envelope is judged here, in code, because it is the same for everyone;
+//! the words inside are judged by the rules in `data/rules`, because every
+//! provider has its own. A reply with a result never meets the rules.
+//!
+//! Not judged: whether a result is true (see quorum), fits the method, or holds an
+//! error inside (a trace whose entries timed out, the bytes of `Error(string)`
+//! returned by `eth_call` without a revert): those are answers.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use wellhead_eth::MethodRow;
+use wellhead_jsonrpc::{Envelope, Outcome, ScanError, Span, raw, scan, scan_error, write};
+use wellhead_transport::{Sent, TransportError, TransportErrorKind, WireReply};
+
+use crate::rule::{Rule, RuleSet, Scope, Subject, learn};
+use crate::verdict::{HealthEffect, Payload, TryElsewhere, Verdict, VerdictClass};
+
+/// The id that the proxy puts on a call of its own.
+pub const CALL_ID: u64 = 1;
+
+/// How much of a body that is not JSON-RPC is looked at: enough for any error
+/// page's title.
+const PAGE_HEAD_BYTES_MAX: usize = 4096;
+
+/// The verdicts that need no rule: name, class, what they mean. The page lists them.
+pub(crate) const BUILT_IN: &[(&str, VerdictClass, &str)] = &[
+    ("result", VerdictClass::Answer, "a result under our id"),
+    ("result-null", VerdictClass::Null, "`null`, and the method table says it proves nothing"),
+    ("result-beside-status", VerdictClass::Fault, "a result, but HTTP says that the call failed"),
+    ("id-missing", VerdictClass::Fault, "a result without an id"),
+    ("id-wrong", VerdictClass::Fault, "an id that is not the number we sent"),
+    ("body-empty", VerdictClass::Fault, "no body"),
+    ("body-html", VerdictClass::Fault, "a web page"),
+    ("body-not-json", VerdictClass::Fault, "neither JSON nor a web page"),
+    ("body-truncated", VerdictClass::Fault, "JSON that ends too early"),
+    ("body-array", VerdictClass::Fault, "a batch where one object was asked"),
+    ("body-not-object", VerdictClass::Fault, "JSON, but not an object"),
+    ("body-no-outcome", VerdictClass::Fault, "neither `result` nor `error`"),
+    ("body-both-outcomes", VerdictClass::Fault, "`result` and `error` at once"),
+    ("body-duplicate-key", VerdictClass::Fault, "`id`, `result` or `error` twice"),
+    ("body-too-deep", VerdictClass::Fault, "arrays and objects nested beyond reason"),
+    ("body-too-large", VerdictClass::Fault, "4 GiB or more"),
+    ("error-unreadable", VerdictClass::Fault, "`error` is neither an object nor a text"),
+    ("unknown-error", VerdictClass::Unknown, "an error that no rule knows"),
+    ("transport-dns", VerdictClass::Fault, "the host name did not resolve"),
+    ("transport-connect", VerdictClass::Fault, "no connection"),
+    ("transport-tls", VerdictClass::Fault, "the TLS handshake failed"),
+    ("transport-connect-timeout", VerdictClass::Fault, "connecting took too long"),
+    ("transport-timeout", VerdictClass::Fault, "no answer in time"),
+    ("transport-closed", VerdictClass::Fault, "closed before an answer"),
+    ("transport-refused", VerdictClass::Fault, "turned away unread, as a retiring connection does"),
+    ("transport-truncated", VerdictClass::Fault, "closed inside the answer"),
+    ("transport-protocol", VerdictClass::Fault, "not HTTP"),
+    ("transport-too-large", VerdictClass::RangeTooLarge, "more than we are willing to hold"),
+    ("transport-pool-full", VerdictClass::Fault, "too many of our calls wait for a connection"),
+];
+
+/// Judges replies by a set of rules.
+#[derive(Debug)]
+pub struct Judge {
+    rules: RuleSet,
+}
+
+/// What the id of a reply says about whose it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Address {
+    Ours,
+    Nobody,
+    SomeoneElse,
+}
+
+impl Judge {
+    /// The judge who knows the rules of `data/rules`, read once.
+    pub fn standard() -> &'static Self {
+        static STANDARD: OnceLock<Judge> = OnceLock::new();
+        STANDARD.get_or_init(|| Self {
+            rules: RuleSet::standard()
+                .expect("the rules are compiled in, and a test reads every one of them"),
+        })
+    }
+
+    /// The rules, in the order in which they are asked.
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Judges the reply to a single call sent with the id [`CALL_ID`].
+    pub fn reply(&self, row: &MethodRow, reply: &WireReply) -> Verdict {
+        self.reply_to(row, reply, CALL_ID)
+    }
+
+    /// Judges the reply to a single call sent with this id.
+    pub fn reply_to(&self, row: &MethodRow, reply: &WireReply, id: u64) -> Verdict {
+        match scan(&reply.body) {
+            Ok(envelope) => {
+                let address = address(&reply.body, envelope.id, id);
+                self.envelope(row, reply, &envelope, address)
+            }
+            Err(error) => self.unreadable(row, reply, &error),
+        }
+    }
+
+    /// Judges one item of a batch. The caller has found it by its id, so the id
+    /// is not looked at again; spans are those of the whole body.
+    pub fn item(&self, row: &MethodRow, reply: &WireReply, item: &Envelope) -> Verdict {
+        self.envelope(row, reply, item, Address::Ours)
+    }
+
+    /// Judges an exchange that brought no reply.
+    pub fn transport(&self, error: &TransportError) -> Verdict {
+        use TransportErrorKind as Kind;
+        // `health` stays the class's, Failed, but where one sign is proof enough,
+        // or where it is no sign at all.
+        let (rule, health) = match error.kind {
+            Kind::Dns => ("transport-dns", HealthEffect::FailedAtOnce),
+            Kind::Connect => ("transport-connect", HealthEffect::FailedAtOnce),
+            Kind::Tls => ("transport-tls", HealthEffect::FailedAtOnce),
+            Kind::ConnectTimeout => ("transport-connect-timeout", HealthEffect::Failed),
+            Kind::Timeout => ("transport-timeout", HealthEffect::Failed),
+            Kind::Closed => match error.sent {
+                Sent::No => ("transport-refused", HealthEffect::Neutral),
+                Sent::Maybe => ("transport-closed", HealthEffect::Failed),
+            },
+            Kind::Truncated => ("transport-truncated", HealthEffect::Failed),
+            Kind::Protocol => ("transport-protocol", HealthEffect::Failed),
+            Kind::TooLarge => ("transport-too-large", HealthEffect::Neutral),
+            Kind::PoolFull => ("transport-pool-full", HealthEffect::Neutral),
+        };
+        let verdict = Verdict::new(built_in(rule), rule, none(error.to_string()));
+        Verdict { health, ..verdict }
+    }
+
+    fn envelope(
+        &self,
+        row: &MethodRow,
+        reply: &WireReply,
+        envelope: &Envelope,
+        address: Address,
+    ) -> Verdict {
+        match envelope.outcome {
+            Outcome::Result(span) => result(row, reply, span, address),
+            Outcome::Error(span) => self.error(row, reply, span, address),
+        }
+    }
+
+    fn error(&self, row: &MethodRow, reply: &WireReply, span: Span, address: Address) -> Verdict {
+        let raw = span.of(&reply.body);
+        let Some(error) = scan_error(raw) else {
+            return fault("error-unreadable", "`error` is neither an object nor a text".into());
+        };
+        let subject = Subject {
+            status: reply.status,
+            code: Some(error.code),
+            message: &error.message,
+            data: error.data,
+            method: row.name,
+        };
+        let found = self.rules.find(&subject, Scope::Reply);
+        let class = found.map_or(VerdictClass::Unknown, Rule::class);
+        // Under another's id an error may tell how the upstream is, never how
+        // our call went: on a mixed-up connection it is somebody else's revert.
+        if address == Address::SomeoneElse && !class.is_about_upstream() {
+            return fault("id-wrong", "an error with an id that we did not send".into());
+        }
+        let payload = if class.is_private() {
+            none(class.about())
+        } else {
+            Payload::Error(presentable(&reply.body, span, class, &error.message, error.data))
+        };
+        conclude(found, "unknown-error", payload, reply, &subject)
+    }
+
+    /// Judges a body that is no JSON-RPC reply: by its status, by the words of a
+    /// JSON error in another dress, or else as what it is.
+    fn unreadable(&self, row: &MethodRow, reply: &WireReply, error: &ScanError) -> Verdict {
+        let (rule, what) = shape(&reply.body, error);
+        let dressed =
+            if *error == ScanError::NoOutcome { scan_error(raw::trim(&reply.body)) } else { None };
+        let page;
+        let subject = match &dressed {
+            Some(error) => Subject {
+                status: reply.status,
+                code: Some(error.code),
+                message: &error.message,
+                data: error.data,
+                method: row.name,
+            },
+            None => {
+                page = page_head(&reply.body);
+                Subject {
+                    status: reply.status,
+                    code: None,
+                    // The words of a failed page count only when HTTP says that it
+                    // failed: what is left of a cut answer may be anyone's words.
+                    message: if is_success(reply.status) { "" } else { &page },
+                    data: None,
+                    method: row.name,
+                }
+            }
+        };
+        let detail = format!("HTTP {} with {what}", reply.status);
+        if let Some(found) = self.rules.find(&subject, Scope::Page) {
+            let detail = format!("{}: {detail}", found.class().about());
+            return conclude(Some(found), rule, none(detail), reply, &subject);
+        }
+        let mut verdict = fault(rule, detail);
+        verdict.retry_after = reply.retry_after;
+        // A client can provoke a 4xx page at will, and must not talk an
+        // upstream out of service with it.
+        if (400..500).contains(&reply.status) {
+            verdict.health = HealthEffect::Neutral;
+            verdict.elsewhere = TryElsewhere::Once;
+        }
+        verdict
+    }
+}
+
+/// The way of nearly every reply: no rule, no allocation.
+fn result(row: &MethodRow, reply: &WireReply, span: Span, address: Address) -> Verdict {
+    if !is_success(reply.status) {
+        return fault("result-beside-status", format!("a result beside HTTP {}", reply.status));
+    }
+    match address {
+        Address::Ours => {}
+        Address::Nobody => return fault("id-missing", "a result without an id".into()),
+        Address::SomeoneElse => {
+            return fault("id-wrong", "a result with an id that we did not send".into());
+        }
+    }
+    let payload = Payload::Result(span.bytes(&reply.body));
+    if !row.null_is_answer && raw::is_null(span.of(&reply.body)) {
+        return Verdict::new(VerdictClass::Null, "result-null", payload);
+    }
+    Verdict::new(VerdictClass::Answer, "result", payload)
+}
+
+fn conclude(
+    found: Option<&Rule>,
+    otherwise: &'static str,
+    payload: Payload,
+    reply: &WireReply,
+    subject: &Subject<'_>,
+) -> Verdict {
+    let mut verdict = match found {
+        Some(rule) => {
+            let verdict = Verdict::new(rule.class(), rule.name(), payload);
+            Verdict {
+                elsewhere: rule.elsewhere(),
+                health: rule.health(),
+                learnt: rule.learn(subject),
+                ..verdict
+            }
+        }
+        None => Verdict::new(VerdictClass::Unknown, otherwise, payload),
+    };
+    verdict.retry_after = reply.retry_after;
+    if verdict.class == VerdictClass::Throttled && verdict.retry_after.is_none() {
+        verdict.retry_after = subject.data.and_then(learn::backoff);
+    }
+    verdict
+}
+
+fn fault(rule: &'static str, detail: String) -> Verdict {
+    Verdict::new(VerdictClass::Fault, rule, none(detail))
+}
+
+fn none(detail: impl Into<String>) -> Payload {
+    Payload::None { detail: detail.into() }
+}
+
+fn built_in(rule: &str) -> VerdictClass {
+    BUILT_IN
+        .iter()
+        .find(|(name, _, _)| *name == rule)
+        .map_or(VerdictClass::Fault, |(_, class, _)| *class)
+}
+
+fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
+}
+
+fn address(body: &[u8], id: Option<Span>, sent: u64) -> Address {
+    let Some(id) = id.map(|span| span.of(body)) else { return Address::Nobody };
+    if raw::is_null(id) {
+        return Address::Nobody;
+    }
+    // Digits only: a text "1" or a 1.0 is an upstream that rewrites ids, and one
+    // that rewrites them may mix them up.
+    let number =
+        std::str::from_utf8(id).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    match number.and_then(|text| text.parse::<u64>().ok()) {
+        Some(number) if number == sent => Address::Ours,
+        Some(_) | None => Address::SomeoneElse,
+    }
+}
+
+/// The error as received, or rebuilt when it lacks the code or the message that
+/// every client library expects.
+fn presentable(
+    body: &Bytes,
+    span: Span,
+    class: VerdictClass,
+    message: &str,
+    data: Option<&[u8]>,
+) -> Bytes {
+    let raw = span.of(body);
+    let is_integer =
+        |code: &[u8]| std::str::from_utf8(code).is_ok_and(|c| c.parse::<i64>().is_ok());
+    let is_whole = raw::trim(raw).starts_with(b"{")
+        && raw::field(raw, "code").is_some_and(is_integer)
+        && raw::field(raw, "message").is_some_and(|message| raw::string(message).is_some());
+    if is_whole {
+        return span.bytes(body);
+    }
+    // Some write the code as a text.
+    let code = raw::field(raw, "code").and_then(|code| {
+        let text = raw::string(code).unwrap_or_else(|| String::from_utf8_lossy(code));
+        text.trim().parse::<i64>().ok()
+    });
+    let code = code.unwrap_or_else(|| class.client_code());
+    let mut out = Vec::with_capacity(raw.len() + 64);
+    out.extend_from_slice(b"{\"code\":");
+    out.extend_from_slice(code.to_string().as_bytes());
+    out.extend_from_slice(b",\"message\":");
+    write::string(&mut out, if message.is_empty() { class.about() } else { message });
+    if let Some(data) = data {
+        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(data);
+    }
+    out.push(b'}');
+    out.into()
+}
+
+fn page_head(body: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(&body[..body.len().min(PAGE_HEAD_BYTES_MAX)])
+}
+
+/// What an unreadable body is: its rule, and words for a person that repeat
+/// nothing of it.
+fn shape(body: &[u8], error: &ScanError) -> (&'static str, &'static str) {
+    let start = body.trim_ascii_start();
+    match error {
+        ScanError::Empty => ("body-empty", "an empty body"),
+        ScanError::NotJson { .. } if start.is_empty() => ("body-empty", "an empty body"),
+        ScanError::NotJson { .. } if start.starts_with(b"<") => {
+            ("body-html", "a web page instead of JSON")
+        }
+        ScanError::NotJson { .. } => ("body-not-json", "a body that is not JSON"),
+        ScanError::Truncated => ("body-truncated", "JSON that ends too early"),
+        ScanError::NotAnObject if start.starts_with(b"[") => {
+            ("body-array", "a batch where one object was asked")
+        }
+        ScanError::NotAnObject if start.starts_with(b"<") => {
+            ("body-html", "a web page instead of JSON")
+        }
+        ScanError::NotAnObject => ("body-not-object", "JSON that is not an object"),
+        ScanError::NoOutcome => ("body-no-outcome", "neither `result` nor `error`"),
+        ScanError::BothOutcomes => ("body-both-outcomes", "both `result` and `error`"),
+        ScanError::DuplicateKey => ("body-duplicate-key", "the same key twice"),
+        ScanError::TooDeep => ("body-too-deep", "JSON nested beyond reason"),
+        ScanError::TooLarge => ("body-too-large", "a body beyond what we can address"),
+        // `scan` reads one object and never says these.
+        ScanError::NotAnArray | ScanError::TooManyItems => {
+            ("body-not-object", "JSON that is not an object")
+        }
+    }
+}
