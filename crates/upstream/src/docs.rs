@@ -1,0 +1,138 @@
+//! The reference page of verdicts, written from the rules themselves.
+//!
+//! `docs/verdicts.md` is this text; a test compares them.
+
+use std::fmt::Write;
+
+use crate::judge::{BUILT_IN, Judge};
+use crate::rule::{Rule, RuleSet};
+use crate::verdict::VerdictClass;
+
+/// Errors shown for each rule; the rule file has them all.
+const EXAMPLE_CHARACTERS_MAX: usize = 110;
+
+/// The page `docs/verdicts.md`. `cargo xtask docs` writes it.
+pub fn verdicts_page() -> String {
+    let rules = Judge::standard().rules();
+    let mut page = String::new();
+    write(&mut page, rules).expect("writing to a String does not fail");
+    page
+}
+
+fn write(page: &mut String, rules: &RuleSet) -> std::fmt::Result {
+    let recorded: usize = rules.rules().iter().map(|rule| rule.recorded().len()).sum();
+    let seen = rules
+        .rules()
+        .iter()
+        .flat_map(Rule::recorded)
+        .filter(|recorded| recorded.seen.is_some())
+        .count();
+    writeln!(
+        page,
+        "# Verdicts
+
+<!-- Generated from crates/upstream/data/rules by `cargo xtask docs`. Do not edit. -->
+
+Every reply of an upstream becomes a verdict before anyone sees it: a client, the
+cache, or a quorum. The verdict decides whether the reply is final, whether another
+upstream is asked, and what it says about the upstream's health. Errors are told
+apart by {count} rules, asked in the order below; the first that fits decides. The
+name of the rule is in the trail and in the metrics.
+
+A reply with a `result` under our id is an answer and meets no rule. Texts are
+compared without regard to case. The rules are data, in `crates/upstream/data/rules`,
+and each carries the errors it was written for as its test: {recorded} of them. {seen} are
+bodies that somebody published, named beside them, with our id and without keys; of
+the others the text is known and the body around it is ours.
+
+## What follows from a class
+
+| class | meaning | whose doing | try elsewhere | health | code |
+| --- | --- | --- | --- | --- | --- |",
+        count = rules.rules().len(),
+    )?;
+    for class in VerdictClass::ALL {
+        let code = match class.client_code() {
+            0 => "–".to_owned(),
+            code => code.to_string(),
+        };
+        writeln!(
+            page,
+            "| `{class}` | {} | {} | {} | {} | {code} |",
+            class.about(),
+            class.doing().word(),
+            class.try_elsewhere().word(),
+            class.health().word(),
+        )?;
+    }
+    writeln!(
+        page,
+        "
+*Try elsewhere* says whether another upstream may do better; whether a call may be
+repeated at all is the method table's to say. *Code* is used when the proxy has to
+write the error itself: an upstream's own error object goes to the client as it came,
+except those of `auth` and `billing`, which may quote a key.
+
+## Without a rule
+
+| verdict | class | when |
+| --- | --- | --- |"
+    )?;
+    for (name, class, about) in BUILT_IN {
+        writeln!(page, "| `{name}` | `{class}` | {about} |")?;
+    }
+    for (index, stage) in rules.stages().iter().enumerate() {
+        writeln!(page, "\n## {}\n\n{}\n", title(stage.name), stage.about)?;
+        writeln!(page, "| rule | class | when | for example | known from |")?;
+        writeln!(page, "| --- | --- | --- | --- | --- |")?;
+        for rule in rules.rules().iter().filter(|rule| rule.stage() == index) {
+            row(page, rule)?;
+        }
+    }
+    Ok(())
+}
+
+fn row(page: &mut String, rule: &Rule) -> std::fmt::Result {
+    let mut class = format!("`{}`", rule.class());
+    if rule.elsewhere() != rule.class().try_elsewhere() {
+        write!(class, "; elsewhere: {}", rule.elsewhere().word())?;
+    }
+    if rule.health() != rule.class().health() {
+        write!(class, "; health: {}", rule.health().word())?;
+    }
+    let example = rule.recorded().first().map_or("", |recorded| recorded.body.as_str());
+    let mut source = rule.source().to_owned();
+    if let Some(note) = rule.note() {
+        write!(source, ". *{note}*")?;
+    }
+    writeln!(
+        page,
+        "| `{}` | {class} | {} | {} | {} |",
+        rule.name(),
+        cell(rule.conditions()),
+        code(example),
+        cell(&source),
+    )
+}
+
+fn title(stage: &str) -> String {
+    let words = stage.replace('_', " ");
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// Text that neither ends the cell nor becomes HTML.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ").replace("<h", "&lt;h").replace("<!", "&lt;!")
+}
+
+fn code(text: &str) -> String {
+    if text.is_empty() {
+        return "an empty body".to_owned();
+    }
+    let mut short: String = text.chars().take(EXAMPLE_CHARACTERS_MAX).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("`{}`", short.replace('|', "\\|").replace('`', "'"))
+}

@@ -1,0 +1,11 @@
+//! The reference page is what the rules say.
+
+#[test]
+fn the_page_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verdicts.md");
+    let page = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        page == wellhead_upstream::docs::verdicts_page(),
+        "docs/verdicts.md is stale: run `cargo xtask docs`"
+    );
+}
