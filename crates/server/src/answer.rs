@@ -125,11 +125,14 @@ pub(crate) fn refuse(refusal: Refusal, link: &Link, ticket: Ticket) -> Response<
 /// Puts an answer together that is complete but for its body.
 pub(crate) fn respond(
     status: StatusCode,
-    headers: HeaderMap,
+    mut headers: HeaderMap,
     body: AnswerBody,
     link: &Link,
     ticket: Ticket,
 ) -> Response<Frames> {
+    if link.is_draining() {
+        close(&mut headers, link);
+    }
     let mut response = Response::new(Frames::new(body, link.protocol, ticket));
     *response.status_mut() = status;
     *response.headers_mut() = headers;

@@ -4,11 +4,12 @@
 //! looked after here. What a request means is the endpoint's business.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -198,19 +199,30 @@ where
     let mut timer = pin!(tokio::time::sleep_until(first_look));
     let mut draining = false;
     let mut idle = false;
+    if drain.begun.is_cancelled() {
+        // Out of the accept queue, with a request: hyper closes a connection
+        // that it has read nothing of, so it reads before it hears of the drain.
+        link.note_draining();
+        if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await {
+            return ended.map_or_else(|error| ending(&error), |()| Ended::ByItself);
+        }
+    }
     loop {
         tokio::select! {
             biased;
+            // Before the connection, so that an answer made after the drain
+            // began says that it is the last.
+            () = begun.as_mut(), if !draining => {
+                draining = true;
+                link.note_draining();
+                connection.as_mut().graceful_shutdown();
+            }
             ended = connection.as_mut() => {
                 return match ended {
                     _ if idle => Ended::TooSlow(TooSlow::Idle),
                     Ok(()) => Ended::ByItself,
                     Err(error) => ending(&error),
                 };
-            }
-            () = begun.as_mut(), if !draining => {
-                draining = true;
-                connection.as_mut().graceful_shutdown();
             }
             () = cut.as_mut() => return Ended::Cut,
             () = timer.as_mut() => {

@@ -34,6 +34,7 @@ pub(crate) struct Link {
     opened: Instant,
     pace: Pace,
     linger: AtomicBool,
+    draining: AtomicBool,
 }
 
 /// The moments, apart from the connection so that the rule can be tested.
@@ -84,7 +85,8 @@ impl Link {
             stalled_bytes: AtomicU64::new(0),
             lingering_since: AtomicU64::new(NEVER),
         };
-        Self { server, peer, protocol, opened: now, pace, linger: AtomicBool::new(false) }
+        let (linger, draining) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { server, peer, protocol, opened: now, pace, linger, draining }
     }
 
     fn micros(&self, now: Instant) -> u64 {
@@ -136,6 +138,15 @@ impl Link {
             // Idleness begins when the last byte is out, not when hyper got it.
             self.pace.idle_since.store(self.clock(), Relaxed);
         }
+    }
+
+    /// Draining has begun: the next answer is the last.
+    pub(crate) fn note_draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
     }
 
     /// A refusal leaves unread bytes behind: read on a little when closing.

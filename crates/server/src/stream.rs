@@ -103,7 +103,7 @@ mod tests {
         let stalled = async {
             tokio::time::sleep(TIMEOUT).await;
             StreamPace::here().unwrap().note_piece();
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         assert!(!watch(stalled, TIMEOUT).await);
         assert_eq!(begun.elapsed(), TIMEOUT * 2);

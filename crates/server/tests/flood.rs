@@ -1,0 +1,93 @@
+//! Many clients at once. A file of its own, because it needs a thousand file descriptors.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use wellhead_server::{Answer, Handler, Listener, Request, Server, Settings, Shutdown};
+
+const CLIENTS: usize = 500;
+const ROUNDS: usize = 4;
+
+struct Echo;
+
+impl Handler for Echo {
+    async fn handle(&self, request: Request) -> Answer {
+        // Whoever comes meanwhile is interleaved.
+        tokio::task::yield_now().await;
+        Answer { status: 200, body: request.body.into(), ..Answer::default() }
+    }
+}
+
+async fn client(address: std::net::SocketAddr, number: usize) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    for round in 0..ROUNDS {
+        let body = format!("{{\"id\":\"{number:04}-{round}\"}}");
+        let head = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        let mut read = Vec::new();
+        while !read.ends_with(body.as_bytes()) {
+            assert!(stream.read_buf(&mut read).await.unwrap() > 0, "closed in round {round}");
+        }
+        assert!(read.starts_with(b"HTTP/1.1 200 OK\r\n"));
+    }
+}
+
+#[tokio::test]
+async fn everybody_gets_his_own_answer_and_everything_is_given_back() {
+    let server = Server::new(Settings::default());
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), false).unwrap();
+    let address = listener.address();
+    let shutdown = Shutdown::new();
+    let serving = tokio::spawn({
+        let (server, shutdown) = (Arc::clone(&server), shutdown.clone());
+        async move { server.serve(listener, Arc::new(Echo), &shutdown).await }
+    });
+    let mut clients: JoinSet<()> = (0..CLIENTS).map(|number| client(address, number)).collect();
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+    shutdown.begin();
+    let drained = serving.await.unwrap().unwrap();
+    assert_eq!(drained.dropped, 0);
+    let counts = server.counts();
+    assert_eq!(counts.accepted_total, CLIENTS as u64);
+    assert_eq!(counts.http1_total, CLIENTS as u64);
+    assert_eq!((counts.connections_open, counts.requests_open, counts.http1_open), (0, 0, 0));
+    assert_eq!(counts.refused, [0; wellhead_server::Refusal::COUNT]);
+}
+
+#[tokio::test]
+async fn silence_is_not_a_way_to_keep_others_out_for_ever() {
+    let settings = Settings {
+        connections_max: 100,
+        head_timeout: std::time::Duration::from_millis(40),
+        ..Settings::default()
+    };
+    let server = Server::new(settings);
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), false).unwrap();
+    let address = listener.address();
+    let shutdown = Shutdown::new();
+    tokio::spawn({
+        let (server, shutdown) = (Arc::clone(&server), shutdown.clone());
+        async move { server.serve(listener, Arc::new(Echo), &shutdown).await }
+    });
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    for mut stream in silent {
+        assert_eq!(stream.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    }
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}").await.unwrap();
+    let mut read = Vec::new();
+    while !read.ends_with(b"{}") {
+        assert!(stream.read_buf(&mut read).await.unwrap() > 0);
+    }
+    assert_eq!(Bytes::from(read).slice(..12), "HTTP/1.1 200");
+}

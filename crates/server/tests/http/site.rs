@@ -1,0 +1,140 @@
+//! A server under test, with a handler that does what the path says.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use wellhead_server::{
+    Answer, AnswerBody, Counts, Drained, Handler, Listener, Request, Server, Settings, Shutdown,
+};
+
+use crate::wire::Wire;
+
+/// No test waits longer for anything; a test that would is broken.
+pub(crate) const GUARD: Duration = Duration::from_secs(20);
+
+/// Short enough to fire in a test, long enough not to while nothing is wrong.
+pub(crate) const SOON: Duration = Duration::from_millis(40);
+
+/// What `/big` answers: three pieces, compressible, above the inline bound.
+pub(crate) fn big() -> Vec<Bytes> {
+    let text: String = (0..30_000).map(|n| format!("\"0x{n:x}\",")).collect();
+    vec!["[".into(), text.into(), "null]".into()]
+}
+
+/// Answers by the chain named in the path; without one it echoes.
+#[derive(Debug)]
+pub(crate) struct Scripted {
+    /// Requests that have reached the handler.
+    pub(crate) arrived: AtomicUsize,
+    /// `/wait` takes a permit before it answers.
+    pub(crate) gate: Semaphore,
+    /// Requests whose future was dropped before its end.
+    pub(crate) abandoned: AtomicUsize,
+}
+
+struct Abandon<'a>(Option<&'a AtomicUsize>);
+
+impl Drop for Abandon<'_> {
+    fn drop(&mut self) {
+        if let Some(counter) = self.0 {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Handler for Scripted {
+    async fn handle(&self, request: Request) -> Answer {
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        let mut answer = Answer { status: 200, body: request.body.into(), ..Answer::default() };
+        match request.path.chain() {
+            None => {}
+            Some("wait") => {
+                let mut abandon = Abandon(Some(&self.abandoned));
+                self.gate.acquire().await.expect("never closed").forget();
+                abandon.0 = None;
+            }
+            Some("big") => answer.body = big().into(),
+            Some("endless") => answer.body = Bytes::from(vec![b' '; 64 * 1024 * 1024]).into(),
+            Some("empty") => answer.body = AnswerBody::default(),
+            Some("panic") => panic!("as the test asked"),
+            Some("full") => {
+                answer.status = 429;
+                answer.upstream = Some("geth-a".into());
+                answer.attempts = 12;
+                answer.cache = Some("miss");
+                answer.retry_after = Some(Duration::from_millis(1500));
+                answer.trail = request.want_trail.then(|| "geth-a: throttled".into());
+            }
+            Some("evil") => {
+                answer.upstream = Some("a\r\nset-cookie: a=1".into());
+                answer.cache = Some("b\r\nset-cookie: b=1");
+                answer.trail = Some("c\r\nset-cookie: c=1".into());
+                answer.status = 7;
+            }
+            Some(chain) => answer.body = Bytes::from(format!("\"{chain}\"")).into(),
+        }
+        answer
+    }
+}
+
+/// One server with one worker, on the test's own thread.
+pub(crate) struct Site {
+    pub(crate) address: SocketAddr,
+    pub(crate) server: Arc<Server>,
+    pub(crate) handler: Arc<Scripted>,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) serving: JoinHandle<Drained>,
+}
+
+impl Site {
+    pub(crate) fn open(settings: Settings) -> Self {
+        assert_eq!(settings.problems(), Vec::<String>::new());
+        let server = Server::new(settings);
+        let handler = Arc::new(Scripted {
+            arrived: AtomicUsize::new(0),
+            gate: Semaphore::new(0),
+            abandoned: AtomicUsize::new(0),
+        });
+        let shutdown = Shutdown::new();
+        let listener = Listener::bind(([127, 0, 0, 1], 0).into(), false).unwrap();
+        let address = listener.address();
+        let serving = tokio::spawn({
+            let (server, handler) = (Arc::clone(&server), Arc::clone(&handler));
+            let shutdown = shutdown.clone();
+            async move { server.serve(listener, handler, &shutdown).await.unwrap() }
+        });
+        Self { address, server, handler, shutdown, serving }
+    }
+
+    pub(crate) async fn connect(&self) -> Wire {
+        Wire::connect(self.address).await
+    }
+
+    /// Lets everything else run until `holds`.
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Counts) -> bool) {
+        let wait = async {
+            while !holds(&self.server.counts()) {
+                tokio::task::yield_now().await;
+            }
+        };
+        if tokio::time::timeout(GUARD, wait).await.is_err() {
+            panic!("never: {what}; {:?}", self.server.counts());
+        }
+    }
+
+    pub(crate) async fn until_arrived(&self, requests: usize) {
+        let arrived = || self.handler.arrived.load(Ordering::Relaxed);
+        self.until("requests arrive", |_| arrived() >= requests).await;
+    }
+
+    /// Begins the drain and says how it went.
+    pub(crate) async fn drained(self) -> Drained {
+        self.shutdown.begin();
+        tokio::time::timeout(GUARD, self.serving).await.expect("the drain ends").unwrap()
+    }
+}
