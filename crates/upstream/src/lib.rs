@@ -1,1 +1,23 @@
-//! One upstream: identity, health, latency, and the judgement of its replies
+//! One upstream: who it is, how it fares, and what its replies mean.
+//!
+//! Nothing here sleeps, spawns or reads a clock; `dispatch` sends and reports,
+//! `watch` probes, `route` reads. Connections belong to `net`, heads to `chain`.
+
+mod breaker;
+mod detail;
+pub mod docs;
+mod identity;
+mod judge;
+mod latency;
+mod rule;
+mod upstream;
+mod verdict;
+
+pub use breaker::BreakerBounds;
+pub use identity::{Identity, MethodRules, Tier, UpstreamId};
+pub use judge::{CALL_ID, Judge};
+pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
+pub use upstream::{
+    Change, Condition, InFlight, Problem, Slot, Standing, UPSTREAMS_MAX, Upstream, UpstreamSet,
+};
+pub use verdict::{Doing, HealthEffect, Learnt, Payload, TryElsewhere, Verdict, VerdictClass};

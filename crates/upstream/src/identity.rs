@@ -1,0 +1,126 @@
+//! Who an upstream is: what the settings say of it and traffic cannot change.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wellhead_eth::MethodGlob;
+
+/// The name of one upstream, unique within its chain. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UpstreamId(Arc<str>);
+
+impl UpstreamId {
+    /// Takes the name in.
+    pub fn new(name: &str) -> Self {
+        Self(Arc::from(name))
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name as a shared string, for an answer's header.
+    pub fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl fmt::Display for UpstreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for UpstreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.0)
+    }
+}
+
+/// Which upstreams are asked first: all of a tier before any of the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Tier {
+    /// Own upstreams, or the provider that is paid for.
+    #[default]
+    Primary,
+    /// Asked when no primary can serve.
+    Fallback,
+    /// Endpoints without a key; the last to be asked.
+    Public,
+}
+
+impl Tier {
+    /// The word of the settings.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Fallback => "fallback",
+            Self::Public => "public",
+        }
+    }
+}
+
+/// Which methods may be sent: an empty `allow` is everything, and `deny` wins.
+#[derive(Debug, Clone, Default)]
+pub struct MethodRules {
+    /// When not empty, only methods that match one of these.
+    pub allow: Vec<MethodGlob>,
+    /// Never these.
+    pub deny: Vec<MethodGlob>,
+}
+
+impl MethodRules {
+    /// Whether `method` may be sent.
+    pub fn permit(&self, method: &str) -> bool {
+        let matched = |globs: &[MethodGlob]| globs.iter().any(|glob| glob.matches(method));
+        (self.allow.is_empty() || matched(&self.allow)) && !matched(&self.deny)
+    }
+}
+
+/// What the settings say of an upstream.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Its name.
+    pub id: UpstreamId,
+    /// Its tier.
+    pub tier: Tier,
+    /// Words that routes select by, such as `archive: "true"`.
+    pub labels: BTreeMap<String, String>,
+    /// What may be sent to it.
+    pub methods: MethodRules,
+    /// The company that runs it, for people.
+    pub provider: Option<String>,
+    /// How long one attempt may take here, when its settings say other than the chain's.
+    pub attempt: Option<Duration>,
+    /// How far it may lag, in blocks, before it is left out; the chain's own bound when `None`.
+    pub lag_blocks_max: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(allow: &str, deny: &str) -> MethodRules {
+        let globs = |text: &str| {
+            text.split_whitespace().map(|glob| glob.parse().expect("a good glob")).collect()
+        };
+        MethodRules { allow: globs(allow), deny: globs(deny) }
+    }
+
+    fn check(allow: &str, deny: &str, method: &str, permitted: bool) {
+        assert_eq!(rules(allow, deny).permit(method), permitted, "{allow} / {deny}: {method}");
+    }
+
+    #[test]
+    fn deny_wins_and_an_empty_allow_is_everything() {
+        check("", "", "eth_call", true);
+        check("", "debug_*", "eth_call", true);
+        check("", "debug_*", "debug_traceBlock", false);
+        check("eth_*", "", "eth_call", true);
+        check("eth_*", "", "net_version", false);
+        check("eth_*", "eth_call", "eth_call", false);
+    }
+}

@@ -1,0 +1,458 @@
+//! One upstream as the request path and the control loops share it.
+//!
+//! All state is atomics: the path reads and counts, `watch` verifies and probes,
+//! and nobody waits for anybody. Every instant is told by the caller and kept
+//! as milliseconds of [`Upstream`]'s own epoch.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
+
+use crate::breaker::{Breaker, BreakerBounds, BreakerState};
+use crate::identity::Identity;
+use crate::latency::PeakEwma;
+use crate::{HealthEffect, Verdict, VerdictClass};
+
+/// How many upstreams a chain may have: what fits an [`UpstreamSet`].
+pub const UPSTREAMS_MAX: usize = 128;
+
+/// A rest after a 429 without `Retry-After`: providers' shortest window is a second.
+const THROTTLE_REST: Duration = Duration::from_secs(1);
+/// No `Retry-After` is believed for longer; a probe tells earlier.
+const THROTTLE_REST_MAX: Duration = Duration::from_secs(300);
+/// How long an upstream with a bad key or an empty account is left alone.
+const OUT_OF_SERVICE_REST: Duration = Duration::from_secs(60);
+/// How long a method that an upstream does not know is kept from it.
+const METHOD_BAN: Duration = Duration::from_secs(300);
+/// What a failure counts as in the latency average, so that a fast refuser
+/// does not look like the fastest upstream.
+const FAILURE_LATENCY: Duration = Duration::from_secs(1);
+
+/// The place of an upstream in its chain's roster; stable for the life of the roster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u8);
+
+impl Slot {
+    /// The place as an index.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A set of upstreams of one chain, by slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UpstreamSet(u128);
+
+impl UpstreamSet {
+    /// Adds one.
+    pub fn insert(&mut self, slot: Slot) {
+        self.0 |= 1 << slot.0;
+    }
+
+    /// Whether it is in.
+    pub fn contains(self, slot: Slot) -> bool {
+        self.0 >> slot.0 & 1 == 1
+    }
+
+    /// Those in both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Whether nobody is in.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl FromIterator<Slot> for UpstreamSet {
+    fn from_iter<I: IntoIterator<Item = Slot>>(slots: I) -> Self {
+        let mut set = Self::default();
+        slots.into_iter().for_each(|slot| set.insert(slot));
+        set
+    }
+}
+
+/// Whether the upstream was seen to be on the chain that it is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Not asked yet, or it could not answer.
+    Unverified,
+    /// It is.
+    Verified,
+    /// It reported this other chain. Never used.
+    WrongChain(ChainId),
+}
+
+/// Whether an upstream can take a call now, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Condition {
+    /// Yes.
+    Ready,
+    /// It asked for a pause.
+    Throttled,
+    /// It failed; its rest is over, and a probe or a last resort may try.
+    HalfOpen,
+    /// It is behind and says so itself.
+    Syncing,
+    /// It failed and rests.
+    Resting,
+    /// Its key or its account was refused.
+    OutOfService,
+    /// It is being taken out.
+    Draining,
+    /// Nobody knows yet which chain it is on.
+    Unverified,
+    /// It is on another chain.
+    WrongChain,
+}
+
+impl Condition {
+    /// Whether a call may go there when nothing better is left.
+    pub fn is_last_resort(self) -> bool {
+        match self {
+            Self::Ready => false,
+            Self::Throttled
+            | Self::HalfOpen
+            | Self::Syncing
+            | Self::Resting
+            | Self::OutOfService => true,
+            Self::Draining | Self::Unverified | Self::WrongChain => false,
+        }
+    }
+
+    /// A stable word for metrics, status and the trail.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Throttled => "throttled",
+            Self::HalfOpen => "half_open",
+            Self::Syncing => "syncing",
+            Self::Resting => "resting",
+            Self::OutOfService => "out_of_service",
+            Self::Draining => "draining",
+            Self::Unverified => "unverified",
+            Self::WrongChain => "wrong_chain",
+        }
+    }
+}
+
+/// What a settled exchange changed, for whoever logs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing that anyone must hear of.
+    None,
+    /// It rests from now on.
+    Rests,
+    /// A rest ended well.
+    Recovered,
+    /// Its key or account was refused: someone must act.
+    WentOutOfService,
+}
+
+/// The last thing that went wrong, in words that hold no secret.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    /// When.
+    pub at: Instant,
+    /// What, for a person.
+    pub text: String,
+}
+
+/// One upstream: its identity and what was learnt of it.
+pub struct Upstream {
+    identity: Identity,
+    slot: Slot,
+    epoch: Instant,
+    /// 0 unverified, 1 verified, 2 wrong chain (then `reported_chain` holds it).
+    standing: AtomicU8,
+    reported_chain: AtomicU64,
+    syncing: AtomicBool,
+    draining: AtomicBool,
+    breaker: Breaker,
+    throttled_until_ms: AtomicU64,
+    out_until_ms: AtomicU64,
+    latency: [PeakEwma; CostClass::ALL.len()],
+    /// Over all classes, probes included: stands in for a class not yet measured.
+    latency_overall: PeakEwma,
+    in_flight: AtomicU32,
+    /// Until when each method of the table is kept away, by row.
+    banned_until_ms: Box<[AtomicU64]>,
+    attempts: AtomicU64,
+    failures: AtomicU64,
+    last_problem: Mutex<Option<Problem>>,
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream").field("id", &self.identity.id).finish_non_exhaustive()
+    }
+}
+
+impl Upstream {
+    /// An upstream of which nothing is known yet. `now` becomes its epoch.
+    pub fn new(identity: Identity, slot: Slot, bounds: BreakerBounds, now: Instant) -> Self {
+        let rows = MethodTable::standard().rows().len();
+        Self {
+            identity,
+            slot,
+            epoch: now,
+            standing: AtomicU8::new(0),
+            reported_chain: AtomicU64::new(0),
+            syncing: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            breaker: Breaker::new(bounds),
+            throttled_until_ms: AtomicU64::new(0),
+            out_until_ms: AtomicU64::new(0),
+            latency: Default::default(),
+            latency_overall: PeakEwma::default(),
+            in_flight: AtomicU32::new(0),
+            banned_until_ms: (0..rows).map(|_| AtomicU64::new(0)).collect(),
+            attempts: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            last_problem: Mutex::new(None),
+        }
+    }
+
+    /// What the settings say of it.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Its place in the roster.
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn ms(&self, now: Instant) -> u64 {
+        // One, not zero, at the epoch: zero means never.
+        let ms = now.saturating_duration_since(self.epoch).as_millis();
+        u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    /// Whether it was seen to be on its chain.
+    pub fn standing(&self) -> Standing {
+        match self.standing.load(Ordering::Acquire) {
+            0 => Standing::Unverified,
+            1 => Standing::Verified,
+            _ => Standing::WrongChain(ChainId(self.reported_chain.load(Ordering::Relaxed))),
+        }
+    }
+
+    /// Notes which chain it reported, and says whether that is news.
+    pub fn set_standing(&self, standing: Standing) -> bool {
+        let (value, chain) = match standing {
+            Standing::Unverified => (0, 0),
+            Standing::Verified => (1, 0),
+            Standing::WrongChain(chain) => (2, chain.0),
+        };
+        self.reported_chain.store(chain, Ordering::Relaxed);
+        self.standing.swap(value, Ordering::AcqRel) != value
+    }
+
+    /// Notes whether it says that it is still syncing; true when that is news.
+    pub fn set_syncing(&self, syncing: bool) -> bool {
+        self.syncing.swap(syncing, Ordering::Relaxed) != syncing
+    }
+
+    /// Takes it out of use; what is in flight ends by itself.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it can take a call now.
+    pub fn condition(&self, now: Instant) -> Condition {
+        let now_ms = self.ms(now);
+        match self.standing.load(Ordering::Acquire) {
+            0 => return Condition::Unverified,
+            1 => {}
+            _ => return Condition::WrongChain,
+        }
+        if self.draining.load(Ordering::Relaxed) {
+            return Condition::Draining;
+        }
+        if self.out_until_ms.load(Ordering::Relaxed) != 0 {
+            return Condition::OutOfService;
+        }
+        match self.breaker.state(now_ms) {
+            BreakerState::Open(_) => return Condition::Resting,
+            BreakerState::HalfOpen => return Condition::HalfOpen,
+            BreakerState::Closed => {}
+        }
+        if self.syncing.load(Ordering::Relaxed) {
+            return Condition::Syncing;
+        }
+        if self.throttled_until_ms.load(Ordering::Relaxed) > now_ms {
+            return Condition::Throttled;
+        }
+        Condition::Ready
+    }
+
+    /// When a control loop should probe it again; `None` when it needs no probe,
+    /// an instant in the past when it is due.
+    pub fn probe_due(&self, now: Instant) -> Option<Instant> {
+        let at = |ms: u64| self.epoch + Duration::from_millis(ms);
+        match self.out_until_ms.load(Ordering::Relaxed) {
+            0 => {}
+            until => return Some(at(until)),
+        }
+        match self.breaker.state(self.ms(now)) {
+            BreakerState::Closed => None,
+            BreakerState::HalfOpen => Some(now),
+            BreakerState::Open(until) => Some(at(until)),
+        }
+    }
+
+    /// Whether `row` is kept from it because it did not know the method lately.
+    pub fn is_banned(&self, row: &MethodRow, now: Instant) -> bool {
+        match self.banned_until_ms[row.index.get()].load(Ordering::Relaxed) {
+            0 => false,
+            until => until > self.ms(now),
+        }
+    }
+
+    /// What one more call of `class` would cost: the expected nanoseconds times the
+    /// calls that would then be in flight. Zero while nothing was measured, so
+    /// that a new upstream is tried.
+    pub fn cost(&self, class: CostClass, now: Instant) -> f64 {
+        let now_ms = self.ms(now);
+        let latency = self.latency[class as usize]
+            .read(now_ms)
+            .or_else(|| self.latency_overall.read(now_ms))
+            .unwrap_or(0.0);
+        latency * f64::from(self.in_flight.load(Ordering::Relaxed) + 1)
+    }
+
+    /// The expected latency over all classes; `None` while nothing was measured.
+    pub fn latency(&self, now: Instant) -> Option<Duration> {
+        self.latency_overall.read(self.ms(now)).map(|nanos| Duration::from_nanos(nanos as u64))
+    }
+
+    /// Calls in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Attempts begun and failed since the start.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.attempts.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
+    }
+
+    /// What went wrong last.
+    pub fn last_problem(&self) -> Option<Problem> {
+        self.last_problem.lock().clone()
+    }
+
+    /// Remembers what went wrong; `text` must be free of secrets.
+    pub fn note_problem(&self, text: String, now: Instant) {
+        *self.last_problem.lock() = Some(Problem { at: now, text });
+    }
+
+    /// Counts a call as in flight until the returned guard is dropped.
+    pub fn begin(self: &Arc<Self>, now: Instant) -> InFlight {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        InFlight { upstream: Arc::clone(self), began: now }
+    }
+
+    /// Takes the verdict of an exchange that began at `began` into account.
+    pub fn settle(
+        &self,
+        row: &MethodRow,
+        verdict: &Verdict,
+        began: Instant,
+        now: Instant,
+    ) -> Change {
+        let (began_ms, now_ms) = (self.ms(began), self.ms(now));
+        let took = now.saturating_duration_since(began);
+        if verdict.class == VerdictClass::Unsupported && !row.is_unknown() {
+            let until = now_ms.saturating_add(METHOD_BAN.as_millis() as u64);
+            self.banned_until_ms[row.index.get()].store(until, Ordering::Relaxed);
+        }
+        match verdict.health {
+            HealthEffect::Good => {
+                self.latency[row.class as usize].observe(took, now_ms);
+                self.latency_overall.observe(took, now_ms);
+                self.well(began_ms, now_ms)
+            }
+            HealthEffect::Neutral => Change::None,
+            HealthEffect::Throttled => {
+                self.count_failure(row.class, took, now_ms);
+                let rest = verdict.retry_after.unwrap_or(THROTTLE_REST).min(THROTTLE_REST_MAX);
+                let until = now_ms.saturating_add(rest.as_millis() as u64);
+                self.throttled_until_ms.fetch_max(until, Ordering::Relaxed);
+                Change::None
+            }
+            HealthEffect::Failed => self.failed(row.class, took, began_ms, now_ms, false),
+            HealthEffect::FailedAtOnce => self.failed(row.class, took, began_ms, now_ms, true),
+            HealthEffect::OutOfService => {
+                self.count_failure(row.class, took, now_ms);
+                let until = now_ms.saturating_add(OUT_OF_SERVICE_REST.as_millis() as u64);
+                match self.out_until_ms.swap(until, Ordering::Relaxed) {
+                    0 => Change::WentOutOfService,
+                    _ => Change::None,
+                }
+            }
+        }
+    }
+
+    fn well(&self, began_ms: u64, now_ms: u64) -> Change {
+        let was_out = match self.out_until_ms.load(Ordering::Relaxed) {
+            0 => false,
+            // Only what was sent after the refusal shows that the key works again.
+            until => began_ms + OUT_OF_SERVICE_REST.as_millis() as u64 > until,
+        };
+        if was_out {
+            self.out_until_ms.store(0, Ordering::Relaxed);
+        }
+        let recovered = self.breaker.succeeded(began_ms, now_ms);
+        if was_out || recovered { Change::Recovered } else { Change::None }
+    }
+
+    fn failed(
+        &self,
+        class: CostClass,
+        took: Duration,
+        began_ms: u64,
+        now_ms: u64,
+        at_once: bool,
+    ) -> Change {
+        self.count_failure(class, took, now_ms);
+        if self.breaker.failed(began_ms, now_ms, at_once) { Change::Rests } else { Change::None }
+    }
+
+    fn count_failure(&self, class: CostClass, took: Duration, now_ms: u64) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.latency[class as usize].observe(took.max(FAILURE_LATENCY), now_ms);
+    }
+}
+
+/// One call in flight; dropping it ends the count, however the call ended.
+#[derive(Debug)]
+pub struct InFlight {
+    upstream: Arc<Upstream>,
+    began: Instant,
+}
+
+impl InFlight {
+    /// Whose call it is.
+    pub fn upstream(&self) -> &Arc<Upstream> {
+        &self.upstream
+    }
+
+    /// When it began.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.upstream.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
