@@ -49,13 +49,17 @@ impl<H: Handler> Rpc<H> {
             body,
         };
         // A panic would take along every other request of an HTTP/2 connection.
-        let answer = AssertUnwindSafe(async { self.handler.handle(request).await })
+        let want_trail = asked.want_trail;
+        let mut answer = AssertUnwindSafe(async { self.handler.handle(request).await })
             .catch_unwind()
             .await
             .map_err(|_| {
                 tracing::error!(peer = %link.peer, "the handler panicked; answered 500");
                 Refusal::HandlerFailed
             })?;
+        if !want_trail {
+            answer.trail = None;
+        }
         Ok((answer, asked.coding))
     }
 }

@@ -91,3 +91,37 @@ async fn silence_is_not_a_way_to_keep_others_out_for_ever() {
     }
     assert_eq!(Bytes::from(read).slice(..12), "HTTP/1.1 200");
 }
+
+/// As `app` runs it: threads, each with a runtime and a listener of its own.
+#[test]
+fn workers_share_an_address_and_its_counts() {
+    const WORKERS: usize = 2;
+    let server = Server::new(Settings::default());
+    let shutdown = Shutdown::new();
+    let listeners = Listener::bind_workers(([127, 0, 0, 1], 0).into(), WORKERS).unwrap();
+    let address = listeners[0].address();
+    let handler = Arc::new(Echo);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let workers: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| {
+            let (server, handler) = (Arc::clone(&server), Arc::clone(&handler));
+            let shutdown = shutdown.clone();
+            std::thread::spawn(move || {
+                runtime().block_on(server.serve(listener, handler, &shutdown)).unwrap()
+            })
+        })
+        .collect();
+    runtime().block_on(async {
+        let mut clients: JoinSet<()> = (0..60).map(|number| client(address, number)).collect();
+        while let Some(ended) = clients.join_next().await {
+            ended.unwrap();
+        }
+    });
+    shutdown.begin();
+    for worker in workers {
+        assert_eq!(worker.join().unwrap().dropped, 0);
+    }
+    assert_eq!(server.counts().accepted_total, 60);
+    assert_eq!(server.counts().connections_open, 0);
+}

@@ -78,11 +78,10 @@ function table(rows) {
 }
 
 function show(into, value, depth) {
-  if (depth > DEPTH_MAX || isScalar(value)) {
-    into.append(node("p", depth > DEPTH_MAX ? JSON.stringify(value) : words(value)));
+  if (depth > DEPTH_MAX || !isObject(value)) {
+    into.append(node("p", isScalar(value) ? words(value) : JSON.stringify(value)));
     return;
   }
-  if (Array.isArray(value)) value = { items: value };
   const entries = Object.entries(value);
   const flat = entries.filter(([, v]) => isScalar(v) || (Array.isArray(v) && v.every(isScalar)));
   if (flat.length) into.append(tiles(flat));

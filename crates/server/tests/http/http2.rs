@@ -169,3 +169,29 @@ async fn draining_finishes_what_is_under_way() {
     assert_eq!(read(waiting.await.unwrap()).await.0, StatusCode::OK);
     assert_eq!(site.drained().await.dropped, 0);
 }
+
+/// The "rapid reset" attack: open a stream, reset it, again and again. The
+/// handler is kept busy by little of it, and the connection ends.
+#[tokio::test]
+async fn a_flood_of_resets_ends_the_connection() {
+    let site = Site::open(Settings::default());
+    let stream = TcpStream::connect(site.address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let flood = async {
+        for _ in 0..100_000 {
+            client = client.clone().ready().await?;
+            let request = Request::post("http://test/wait").body(()).unwrap();
+            let (_, mut stream) = client.send_request(request, true)?;
+            stream.send_reset(h2::Reason::CANCEL);
+            tokio::task::yield_now().await;
+        }
+        Ok::<_, h2::Error>(())
+    };
+    let ended = tokio::time::timeout(GUARD, flood).await.expect("it ends by itself");
+    let reason = ended.unwrap_err().reason();
+    assert!(matches!(reason, Some(h2::Reason::ENHANCE_YOUR_CALM) | None), "{reason:?}");
+    assert!(connection.await.unwrap().is_err());
+    site.until("nothing is left of it", |counts| counts.connections_open == 0).await;
+    site.until("nothing is left of it", |counts| counts.requests_open == 0).await;
+}

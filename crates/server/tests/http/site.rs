@@ -68,7 +68,8 @@ impl Handler for Scripted {
                 answer.attempts = 12;
                 answer.cache = Some("miss");
                 answer.retry_after = Some(Duration::from_millis(1500));
-                answer.trail = request.want_trail.then(|| "geth-a: throttled".into());
+                // Always; it goes out only to those who asked.
+                answer.trail = Some("geth-a: throttled".into());
             }
             Some("evil") => {
                 answer.upstream = Some("a\r\nset-cookie: a=1".into());
