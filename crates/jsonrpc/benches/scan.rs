@@ -30,7 +30,7 @@ fn main() {
     let code = reply("id", &format!("\"0x{}\"", "6080604052".repeat(30_000)));
     let accents = reply("id", &format!("\"{}\"", "être ou ne pas être ".repeat(14_000)));
     let replies = format!("[{}]", vec![String::from_utf8_lossy(&small); 20].join(","));
-    measure("scan_head, id leads", logs.len(), || scan_head(black_box(logs[..4096].as_bytes())));
+    measure("scan_head, id leads", logs.len(), || scan_head(black_box(&logs.as_bytes()[..4096])));
     measure("scan 58 B reply", small.len(), || scan(black_box(&small)));
     measure("scan batch of 20 replies", replies.len(), || {
         scan_batch(black_box(replies.as_bytes()), 20).is_ok()
