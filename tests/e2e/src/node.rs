@@ -30,7 +30,13 @@ pub struct Node {
 }
 
 impl Node {
-    async fn start(mut command: Vec<String>, port: u16, ws_port: u16, folder: TempDir) -> Self {
+    /// Starts any program that serves JSON-RPC at `port`, and waits until it answers.
+    pub async fn start(command: Vec<String>, port: u16, ws_port: u16) -> Self {
+        let folder = tempfile::tempdir().expect("there is room for a log");
+        Self::start_in(folder, command, port, ws_port).await
+    }
+
+    async fn start_in(folder: TempDir, mut command: Vec<String>, port: u16, ws_port: u16) -> Self {
         command[0] = tool(&command[0]);
         let process = Process::start(&command, folder.path().join("log"));
         let rpc = Rpc::new(port, "/");
@@ -114,7 +120,7 @@ impl Geth {
              --authrpc.port {} --port 0 --nodiscover --maxpeers 0",
             free_port(),
         );
-        Node::start(words(&command), port, ws_port, folder).await
+        Node::start_in(folder, words(&command), port, ws_port).await
     }
 }
 
@@ -135,12 +141,11 @@ impl Anvil {
 
     /// Starts one at a given port, as when a killed node comes back.
     pub async fn start_at(chain_id: u64, port: u16, more: &[&str]) -> Node {
-        let folder = tempfile::tempdir().expect("there is room for a log");
         let mut command = words(&format!(
             "anvil --chain-id {chain_id} --block-time 1 --port {port} --host 127.0.0.1 --silent"
         ));
         command.extend(more.iter().map(|word| (*word).to_owned()));
-        Node::start(command, port, port, folder).await
+        Node::start(command, port, port).await
     }
 }
 

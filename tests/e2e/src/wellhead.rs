@@ -65,6 +65,12 @@ impl Wellhead {
     /// Starts it with these lines below `chains:`, without waiting.
     #[must_use]
     pub fn spawn(more: &str, chains: &str) -> Self {
+        Self::spawn_under(&[], more, chains)
+    }
+
+    /// As [`Self::spawn`], by way of another program: `taskset -c 1`.
+    #[must_use]
+    pub fn spawn_under(launcher: &[&str], more: &str, chains: &str) -> Self {
         let folder = tempfile::tempdir().expect("there is room for a config");
         let (port, admin_port) = (free_port(), free_port());
         let config = format!(
@@ -72,12 +78,9 @@ impl Wellhead {
         );
         let file = folder.path().join("wellhead.yaml");
         std::fs::write(&file, config).expect("the folder is ours");
-        let command = [
-            binary().display().to_string(),
-            "serve".to_owned(),
-            "-c".to_owned(),
-            file.display().to_string(),
-        ];
+        let mut command: Vec<String> = launcher.iter().map(|word| (*word).to_owned()).collect();
+        command.push(binary().display().to_string());
+        command.extend(["serve".to_owned(), "-c".to_owned(), file.display().to_string()]);
         let started = now();
         let process = Process::start(&command, folder.path().join("log"));
         let (rpc, admin) = (Rpc::new(port, "/"), Rpc::new(admin_port, "/"));
