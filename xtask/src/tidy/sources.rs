@@ -95,7 +95,7 @@ fn is_test_file(path: &str) -> bool {
     if path.starts_with("tests/e2e/src/") {
         return false;
     }
-    path.split('/').any(|part| matches!(part, "tests" | "tests.rs" | "benches" | "fuzz"))
+    path.split('/').any(|part| matches!(part, "tests" | "tests.rs" | "fuzz"))
         || path.ends_with("_tests.rs")
 }
 
