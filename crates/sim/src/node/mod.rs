@@ -1,0 +1,440 @@
+//! One upstream's view of a shared world: envelopes, batches, faults, delays, counters.
+//!
+//! [`SimNode::answer`] decides everything about one exchange and neither sleeps
+//! nor reads a clock: it is told `now` and draws chance from its own seed. Who
+//! plays the reply out in time is [`crate::wire`] or [`crate::fake`].
+
+mod counter;
+pub mod dial;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alloy_primitives::keccak256;
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+
+pub use self::counter::Counts;
+pub use self::dial::{Dials, Fault, Latency, RateLimit};
+
+use self::counter::Counters;
+use crate::rpc::{self, Asked, Filters, RpcError};
+use crate::world::{Block, Standpoint, World};
+
+/// Calls in one batch, as geth's default.
+pub const BATCH_ITEMS_MAX: usize = 1000;
+
+/// How an exchange ends on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The whole body arrives.
+    Whole,
+    /// Half of the body arrives, then the connection breaks.
+    Cut,
+    /// The connection breaks before an answer.
+    Reset,
+    /// There was no connection.
+    Refused,
+    /// No answer, ever.
+    Silence,
+}
+
+/// What comes back, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// Header names in lower case, `content-type` among them.
+    pub headers: Vec<(&'static str, String)>,
+    /// The body; for [`Ending::Cut`] the whole of which half arrives.
+    pub body: Bytes,
+    /// From the request's arrival to the answer's.
+    pub delay: Duration,
+    /// Whether it arrives.
+    pub ending: Ending,
+}
+
+impl Reply {
+    fn new(status: u16, kind: &str, body: impl Into<Bytes>, delay: Duration) -> Self {
+        let headers = vec![("content-type", kind.to_owned())];
+        Self { status, headers, body: body.into(), delay, ending: Ending::Whole }
+    }
+
+    fn broken(ending: Ending, delay: Duration) -> Self {
+        Self { status: 0, headers: Vec::new(), body: Bytes::new(), delay, ending }
+    }
+
+    /// The `Retry-After` header, when there is one.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let header = self.headers.iter().find(|(name, _)| *name == "retry-after");
+        header.and_then(|(_, value)| value.parse().ok()).map(Duration::from_secs)
+    }
+}
+
+/// One simulated upstream.
+#[derive(Debug)]
+pub struct SimNode {
+    id: String,
+    world: Arc<World>,
+    dials: RwLock<Arc<Dials>>,
+    /// Counts the turns of a dial, so that sockets notice.
+    turned: watch::Sender<u64>,
+    inner: Mutex<Inner>,
+    counters: Counters,
+}
+
+#[derive(Debug)]
+struct Inner {
+    rng: SmallRng,
+    filters: Filters,
+    bucket: Option<Bucket>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl SimNode {
+    /// A healthy node of `world`. Chance follows from the world's seed and `id`.
+    pub fn new(id: impl Into<String>, world: Arc<World>) -> Arc<Self> {
+        let dials = Dials::healthy(world.config().chain_id);
+        Self::with_dials(id, world, dials)
+    }
+
+    /// A node as the dials say.
+    pub fn with_dials(id: impl Into<String>, world: Arc<World>, dials: Dials) -> Arc<Self> {
+        let id = id.into();
+        let seed = keccak256([&world.config().seed.to_be_bytes()[..], id.as_bytes()].concat());
+        let mut rng = SmallRng::from_seed(seed.0);
+        let filters = Filters::new(rng.random());
+        Arc::new(Self {
+            id,
+            world,
+            dials: RwLock::new(Arc::new(dials)),
+            turned: watch::Sender::new(0),
+            inner: Mutex::new(Inner { rng, filters, bucket: None }),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The world it shows.
+    pub fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    /// The dials as they stand.
+    pub fn dials(&self) -> Arc<Dials> {
+        Arc::clone(&self.dials.read())
+    }
+
+    /// Turns dials.
+    pub fn turn(&self, change: impl FnOnce(&mut Dials)) {
+        {
+            let mut dials = self.dials.write();
+            change(Arc::make_mut(&mut dials));
+        }
+        self.turned.send_modify(|count| *count += 1);
+    }
+
+    /// Wakes whoever must notice a turned dial.
+    pub fn turns(&self) -> watch::Receiver<u64> {
+        self.turned.subscribe()
+    }
+
+    /// Stops following the chain at the head it shows now.
+    pub fn freeze(&self) {
+        let head = self.head().hash;
+        self.turn(|dials| dials.stuck_at = Some(head));
+    }
+
+    /// Follows the chain again.
+    pub fn thaw(&self) {
+        self.turn(|dials| dials.stuck_at = None);
+    }
+
+    /// Where it stands on the block tree.
+    pub fn standpoint(&self) -> Standpoint {
+        let dials = self.dials.read();
+        match dials.stuck_at {
+            Some(hash) => Standpoint::At(hash),
+            None => Standpoint::Lag(dials.lag_blocks),
+        }
+    }
+
+    /// The newest block it shows.
+    pub fn head(&self) -> Arc<Block> {
+        Arc::clone(self.world.chain().view(self.standpoint()).head())
+    }
+
+    /// What it was asked so far.
+    pub fn counts(&self) -> Counts {
+        self.counters.snapshot()
+    }
+
+    /// Answers one HTTP body: a call or a batch.
+    pub fn answer(&self, now: Instant, body: &[u8]) -> Reply {
+        let dials = self.dials();
+        let parsed = parse(body);
+        let calls = match &parsed {
+            Parsed::Batch(items) => items.len(),
+            Parsed::Single(_) | Parsed::NotJson => 1,
+        };
+        self.counters.request(calls, matches!(parsed, Parsed::Batch(_)));
+        let (fault, delay) = {
+            let mut inner = self.inner.lock();
+            let delay = dials.latency.sample(&mut inner.rng);
+            (inner.fault(now, &dials, calls), delay)
+        };
+        if fault.is_some() {
+            self.counters.fault(matches!(fault, Some(Fault::TooMany { .. } | Fault::TooManyIn200)));
+        }
+        let item_error = match fault {
+            Some(Fault::Down) => return Reply::broken(Ending::Refused, Duration::ZERO),
+            Some(Fault::Hang) => return Reply::broken(Ending::Silence, delay),
+            Some(Fault::Reset) => return Reply::broken(Ending::Reset, delay),
+            Some(Fault::Status(status)) => {
+                return Reply::new(status, "text/plain; charset=utf-8", words(status), delay);
+            }
+            Some(Fault::TooMany { retry_after }) => return too_many(retry_after, delay),
+            Some(Fault::Html(status)) => {
+                return Reply::new(status, "text/html", page(status), delay);
+            }
+            Some(Fault::Empty) => return Reply::new(200, "application/json", "", delay),
+            Some(Fault::TooManyIn200) => Some(RpcError::new(-32005, "rate limit exceeded")),
+            Some(Fault::Internal) => Some(RpcError::new(-32603, "internal error")),
+            Some(Fault::Truncated | Fault::CutJson) | None => None,
+        };
+        let mut out = Vec::with_capacity(256);
+        match parsed {
+            Parsed::NotJson => write_error(&mut out, None, &RpcError::new(-32700, "parse error")),
+            Parsed::Single(item) => {
+                self.item(&dials, item, item_error.as_ref(), &mut out);
+            }
+            Parsed::Batch(items) => self.batch(&dials, &items, item_error.as_ref(), &mut out),
+        }
+        if !out.is_empty() {
+            // geth's encoder ends every answer so.
+            out.push(b'\n');
+        }
+        let mut reply = Reply::new(200, "application/json", out, delay);
+        match fault {
+            Some(Fault::Truncated) => reply.ending = Ending::Cut,
+            Some(Fault::CutJson) => reply.body.truncate(reply.body.len() / 2),
+            _ => {}
+        }
+        reply
+    }
+
+    /// Answers one call, without envelope, delay or fault: for sockets that keep
+    /// subscriptions, and for checkers that want this node's truth.
+    pub fn ask(&self, method: &str, params: Option<&Value>) -> Result<Value, RpcError> {
+        self.ask_with(&self.dials(), method, params)
+    }
+
+    fn ask_with(
+        &self,
+        dials: &Dials,
+        method: &str,
+        params: Option<&Value>,
+    ) -> Result<Value, RpcError> {
+        let standpoint = self.standpoint();
+        let mut inner = self.inner.lock();
+        let chain = self.world.chain();
+        let mut asked = Asked {
+            world: &self.world,
+            view: chain.view(standpoint),
+            facts: &dials.facts,
+            filters: &mut inner.filters,
+        };
+        rpc::answer(&mut asked, method, params)
+    }
+
+    fn batch(
+        &self,
+        dials: &Dials,
+        items: &[&RawValue],
+        error: Option<&RpcError>,
+        out: &mut Vec<u8>,
+    ) {
+        if items.is_empty() {
+            return write_error(out, None, &RpcError::new(-32600, "empty batch"));
+        }
+        if items.len() > BATCH_ITEMS_MAX {
+            return write_error(out, None, &RpcError::new(-32600, "batch too large"));
+        }
+        out.push(b'[');
+        let mut any = false;
+        for item in items {
+            let before = out.len();
+            if any {
+                out.push(b',');
+            }
+            if self.item(dials, item, error, out) {
+                any = true;
+            } else {
+                out.truncate(before);
+            }
+        }
+        out.push(b']');
+        if !any {
+            // Nothing but notifications: geth sends no body at all.
+            out.clear();
+        }
+    }
+
+    /// Appends the answer to one item; false for a notification.
+    fn item(
+        &self,
+        dials: &Dials,
+        item: &RawValue,
+        error: Option<&RpcError>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let invalid = RpcError::new(-32600, "invalid request");
+        let Ok(call) = serde_json::from_str::<WireCall<'_>>(item.get()) else {
+            write_error(out, None, &invalid);
+            return true;
+        };
+        let id = call.id.map(RawValue::get).filter(|id| !id.starts_with(['{', '[']));
+        let Some(method) = call.method else {
+            write_error(out, id, &invalid);
+            return true;
+        };
+        self.counters.call(&method, call.params.as_ref());
+        if call.id.is_none() {
+            return false;
+        }
+        let answer = match error {
+            Some(error) => Err(error.clone()),
+            None => self.ask_with(dials, &method, call.params.as_ref()),
+        };
+        match answer {
+            Ok(result) => write_result(out, id, &result),
+            Err(error) => write_error(out, id, &error),
+        }
+        true
+    }
+}
+
+impl Inner {
+    /// What goes wrong with this exchange, if anything.
+    fn fault(&mut self, now: Instant, dials: &Dials, calls: usize) -> Option<Fault> {
+        if dials.fault.is_some() {
+            return dials.fault;
+        }
+        if let Some(limit) = dials.rate_limit
+            && !self.take(now, limit, calls as f64)
+        {
+            return Some(limit.refusal);
+        }
+        let unlucky = self.rng.random::<f64>() * 100.0 < dials.error_percent;
+        (unlucky && !dials.errors.is_empty())
+            .then(|| dials.errors[self.rng.random_range(0..dials.errors.len())])
+    }
+
+    fn take(&mut self, now: Instant, limit: RateLimit, calls: f64) -> bool {
+        let bucket = self.bucket.get_or_insert(Bucket { tokens: limit.burst, at: now });
+        let gained = now.saturating_duration_since(bucket.at).as_secs_f64() * limit.per_second;
+        bucket.tokens = (bucket.tokens + gained).min(limit.burst);
+        bucket.at = now;
+        let enough = bucket.tokens >= calls;
+        if enough {
+            bucket.tokens -= calls;
+        }
+        enough
+    }
+}
+
+/// One call as it came.
+#[derive(Deserialize)]
+struct WireCall<'a> {
+    /// `Some` for an explicit null too: only a missing id makes a notification.
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    method: Option<String>,
+    params: Option<Value>,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+enum Parsed<'a> {
+    Single(&'a RawValue),
+    Batch(Vec<&'a RawValue>),
+    NotJson,
+}
+
+fn parse(body: &[u8]) -> Parsed<'_> {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    let parsed = match first {
+        Some(b'[') => serde_json::from_slice(body).map(Parsed::Batch),
+        _ => serde_json::from_slice(body).map(Parsed::Single),
+    };
+    parsed.unwrap_or(Parsed::NotJson)
+}
+
+fn write_result(out: &mut Vec<u8>, id: Option<&str>, result: &Value) {
+    write_member(out, id, "result", result);
+}
+
+fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
+    write_member(out, id, "error", &error.to_json());
+}
+
+fn write_member(out: &mut Vec<u8>, id: Option<&str>, name: &str, value: &Value) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.unwrap_or("null").as_bytes());
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    serde_json::to_writer(&mut *out, value).expect("a JSON value can always be written to memory");
+    out.push(b'}');
+}
+
+fn too_many(retry_after: Option<Duration>, delay: Duration) -> Reply {
+    let body = "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32005,\"message\":\"rate limit exceeded\"}}\n";
+    let mut reply = Reply::new(429, "application/json", body, delay);
+    if let Some(after) = retry_after {
+        reply.headers.push(("retry-after", after.as_secs().to_string()));
+    }
+    reply
+}
+
+fn words(status: u16) -> String {
+    let reason = match status {
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        402 => "Payment Required",
+        403 => "Forbidden",
+        404 => "Not Found",
+        413 => "Request Entity Too Large",
+        500 => "Internal Server Error",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Error",
+    };
+    format!("{reason}\n")
+}
+
+fn page(status: u16) -> String {
+    let reason = words(status);
+    let title = format!("{status} {}", reason.trim_end());
+    format!(
+        "<html>\r\n<head><title>{title}</title></head>\r\n<body>\r\n<center><h1>{title}</h1></center>\r\n<hr><center>nginx</center>\r\n</body>\r\n</html>\r\n"
+    )
+}

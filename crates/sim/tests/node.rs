@@ -1,0 +1,235 @@
+//! Envelopes, batches, faults, limits and the in-process transport.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use wellhead_sim::node::{Ending, Latency, RateLimit, Reply};
+use wellhead_sim::traffic::{Mix, Traffic};
+use wellhead_sim::{Fault, SimNode, SimTransport, World, WorldConfig};
+use wellhead_transport::{Exchange, Sent, Transport, TransportErrorKind};
+
+const BLOCK_NUMBER: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
+
+fn node() -> Arc<SimNode> {
+    SimNode::new("node", World::new(WorldConfig::seeded(7)))
+}
+
+/// Any instant will do: nodes only look at differences.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+fn text(reply: &Reply) -> &str {
+    std::str::from_utf8(&reply.body).unwrap()
+}
+
+#[test]
+fn envelopes() {
+    let node = node();
+    let check = |body: &str, expected: &str| {
+        let reply = node.answer(now(), body.as_bytes());
+        assert_eq!((reply.status, text(&reply).trim_end()), (200, expected), "{body}");
+    };
+    check(
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":"0x10"}"#,
+    );
+    check(
+        r#"{"id":12345678901234567890123,"method":"eth_blockNumber"}"#,
+        r#"{"jsonrpc":"2.0","id":12345678901234567890123,"result":"0x10"}"#,
+    );
+    check(
+        "{\"id\":\"a\\u0041\",\"method\":\"eth_blockNumber\",\"params\":null}",
+        "{\"jsonrpc\":\"2.0\",\"id\":\"a\\u0041\",\"result\":\"0x10\"}",
+    );
+    check(
+        r#"{"id":null,"method":"eth_blockNumber"}"#,
+        r#"{"jsonrpc":"2.0","id":null,"result":"0x10"}"#,
+    );
+    check(r#"{"method":"eth_blockNumber"}"#, "");
+    let invalid =
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"invalid request"}}"#;
+    check("5", invalid);
+    check(r#"{"id":[1],"method":5}"#, invalid);
+    check(
+        r#"{"id":7}"#,
+        r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32600,"message":"invalid request"}}"#,
+    );
+    check("{", r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}"#);
+    check("[]", r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"empty batch"}}"#);
+    check(
+        r#"[{"id":1,"method":"net_version"},{"method":"net_version"},7,{"id":"x","method":"no"}]"#,
+        concat!(
+            r#"[{"jsonrpc":"2.0","id":1,"result":"1337"},"#,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"invalid request"}},"#,
+            r#"{"jsonrpc":"2.0","id":"x","error":{"code":-32601,"message":"the method no does not exist/is not available"}}]"#
+        ),
+    );
+    check(r#"[{"method":"net_version"}]"#, "");
+    let many = format!("[{}]", vec![r#"{"id":1,"method":"net_version"}"#; 1001].join(","));
+    check(
+        &many,
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"batch too large"}}"#,
+    );
+}
+
+#[test]
+fn faults_look_as_they_do_in_life() {
+    let node = node();
+    let check = |fault: Fault, status: u16, ending: Ending, has: &str| {
+        node.turn(|dials| dials.fault = Some(fault));
+        let reply = node.answer(now(), BLOCK_NUMBER);
+        assert_eq!((reply.status, reply.ending), (status, ending), "{fault:?}");
+        assert!(text(&reply).contains(has), "{fault:?}: {}", text(&reply));
+    };
+    check(Fault::Down, 0, Ending::Refused, "");
+    check(Fault::Hang, 0, Ending::Silence, "");
+    check(Fault::Reset, 0, Ending::Reset, "");
+    check(Fault::Truncated, 200, Ending::Cut, "\"result\":\"0x10\"");
+    check(Fault::Status(500), 500, Ending::Whole, "Internal Server Error");
+    check(Fault::Html(502), 502, Ending::Whole, "<title>502 Bad Gateway</title>");
+    check(Fault::TooMany { retry_after: None }, 429, Ending::Whole, "-32005");
+    check(Fault::TooManyIn200, 200, Ending::Whole, "\"id\":1,\"error\":{\"code\":-32005");
+    check(Fault::Internal, 200, Ending::Whole, "-32603");
+    check(Fault::Empty, 200, Ending::Whole, "");
+    check(Fault::CutJson, 200, Ending::Whole, "{\"jsonrpc\"");
+    let cut = node.answer(now(), BLOCK_NUMBER);
+    assert!(serde_json::from_slice::<Value>(&cut.body).is_err());
+    let patient = Fault::TooMany { retry_after: Some(Duration::from_secs(7)) };
+    node.turn(|dials| dials.fault = Some(patient));
+    assert_eq!(node.answer(now(), BLOCK_NUMBER).retry_after(), Some(Duration::from_secs(7)));
+    assert_eq!(node.counts().faults, 13);
+    assert_eq!(node.counts().throttled, 3);
+    node.turn(|dials| dials.fault = None);
+    assert!(text(&node.answer(now(), BLOCK_NUMBER)).contains("0x10"));
+}
+
+#[test]
+fn chance_follows_from_the_seed() {
+    let play = |id: &str| -> Vec<(u16, Duration, Ending)> {
+        let node = SimNode::new(id, World::new(WorldConfig::seeded(7)));
+        node.turn(|dials| {
+            dials.error_percent = 30.0;
+            dials.latency = Latency {
+                base: Duration::from_millis(5),
+                jitter: Duration::from_millis(10),
+                tail_percent: 10.0,
+                tail: Duration::from_secs(1),
+            };
+        });
+        let replies = (0..200).map(|_| node.answer(now(), BLOCK_NUMBER));
+        replies.map(|reply| (reply.status, reply.delay, reply.ending)).collect()
+    };
+    let once = play("a");
+    assert_eq!(once, play("a"));
+    assert_ne!(once, play("b"));
+    let wrong = once.iter().filter(|(status, ..)| *status != 200).count();
+    let slow = once.iter().filter(|(_, delay, _)| *delay >= Duration::from_secs(1)).count();
+    // A third of the faults is an internal error with status 200.
+    assert!((20..70).contains(&wrong), "{wrong} of 200 went wrong");
+    assert!((8..40).contains(&slow), "{slow} of 200 were slow");
+}
+
+#[test]
+fn the_rate_limit_counts_calls_and_fills_up_again() {
+    let node = node();
+    let start = now();
+    node.turn(|dials| {
+        let refusal = Fault::TooMany { retry_after: Some(Duration::from_secs(1)) };
+        dials.rate_limit = Some(RateLimit { per_second: 2.0, burst: 4.0, refusal });
+    });
+    let status = |after_ms: u64, body: &[u8]| {
+        node.answer(start + Duration::from_millis(after_ms), body).status
+    };
+    let batch = br#"[{"id":1,"method":"net_version"},{"id":2,"method":"net_version"}]"#;
+    assert_eq!(status(0, batch), 200);
+    assert_eq!(status(0, batch), 200);
+    assert_eq!(status(0, BLOCK_NUMBER), 429);
+    assert_eq!(status(499, BLOCK_NUMBER), 429);
+    assert_eq!(status(600, BLOCK_NUMBER), 200);
+    assert_eq!(status(600, BLOCK_NUMBER), 429);
+    assert_eq!(status(60_000, batch), 200);
+    assert_eq!(status(60_000, batch), 200);
+    assert_eq!(status(60_000, batch), 429);
+}
+
+#[test]
+fn counters_are_evidence() {
+    let node = node();
+    node.answer(now(), BLOCK_NUMBER);
+    let raw = r#"{"id":1,"method":"eth_sendRawTransaction","params":["0x02c0"]}"#;
+    node.answer(now(), format!("[{raw},{raw}]").as_bytes());
+    let counts = node.counts();
+    assert_eq!((counts.requests, counts.calls, counts.batches), (2, 3, 1));
+    assert_eq!(counts.of("eth_sendRawTransaction"), 2);
+    assert_eq!(counts.of("eth_blockNumber"), 1);
+    let hash = alloy_primitives::keccak256([2, 0xc0]);
+    assert_eq!(counts.broadcasts.get(&hash), Some(&2));
+}
+
+#[test]
+fn traffic_is_seeded_and_almost_always_answered() {
+    let world = World::new(WorldConfig { history_blocks: 80, ..WorldConfig::seeded(7) });
+    let node = SimNode::new("node", Arc::clone(&world));
+    let calls =
+        |seed| Traffic::new(seed, Mix::default(), world.known()).take(1000).collect::<Vec<_>>();
+    assert_eq!(calls(1), calls(1));
+    assert_ne!(calls(1), calls(2));
+    let mut reverted = 0;
+    for call in calls(3) {
+        match node.ask(call.method, Some(&call.params)) {
+            Ok(_) => {}
+            Err(error) if error.code == 3 => reverted += 1,
+            Err(error) => panic!("{call:?}: {error:?}"),
+        }
+    }
+    assert!((1..100).contains(&reverted), "{reverted} of 1000 reverted");
+    let methods: std::collections::BTreeSet<_> = calls(3).iter().map(|call| call.method).collect();
+    assert!(methods.len() >= 16, "{methods:?}");
+    let body: Value = serde_json::from_slice(&calls(1)[0].body(9)).unwrap();
+    assert_eq!((&body["id"], &body["jsonrpc"]), (&json!(9), &json!("2.0")));
+}
+
+fn exchange() -> Exchange {
+    let deadline = now() + Duration::from_secs(60);
+    Exchange { body: Bytes::from_static(BLOCK_NUMBER), deadline }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_transport_takes_the_simulated_time() {
+    let node = node();
+    let delay = Duration::from_millis(1500);
+    node.turn(|dials| dials.latency = Latency::even(delay, Duration::ZERO));
+    let transport = SimTransport::new(Arc::clone(&node));
+    let started = tokio::time::Instant::now();
+    let reply = transport.exchange(exchange()).await.unwrap();
+    assert_eq!(started.elapsed(), delay);
+    assert_eq!(reply.timing.total, delay);
+    assert_eq!(reply.status, 200);
+    assert_eq!(&reply.body[..], b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"0x10\"}\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_transport_fails_as_a_network_does() {
+    let node = node();
+    let transport = SimTransport::new(Arc::clone(&node));
+    for (fault, kind, sent) in [
+        (Fault::Down, TransportErrorKind::Connect, Sent::No),
+        (Fault::Reset, TransportErrorKind::Closed, Sent::Maybe),
+        (Fault::Truncated, TransportErrorKind::Truncated, Sent::Maybe),
+    ] {
+        node.turn(|dials| dials.fault = Some(fault));
+        let error = transport.exchange(exchange()).await.unwrap_err();
+        assert_eq!((error.kind, error.sent), (kind, sent), "{fault:?}");
+    }
+    node.turn(|dials| {
+        dials.fault = Some(Fault::TooMany { retry_after: Some(Duration::from_secs(3)) })
+    });
+    let reply = transport.exchange(exchange()).await.unwrap();
+    assert_eq!((reply.status, reply.retry_after), (429, Some(Duration::from_secs(3))));
+    node.turn(|dials| dials.fault = Some(Fault::Hang));
+    let hours = Duration::from_secs(10 * 3600);
+    assert!(tokio::time::timeout(hours, transport.exchange(exchange())).await.is_err());
+}
