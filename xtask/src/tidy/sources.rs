@@ -66,8 +66,14 @@ pub(super) fn check(path: &str, text: &str) -> Vec<String> {
                 say(&format!("`{unfinished}`: {why}"));
             }
         }
-        if in_tests && !paused && names_path(code, "sleep(") {
-            say("`sleep` in a test: wait for what should happen, or pause the clock");
+        let explained = |line: usize| {
+            line >= 2
+                && text.lines().nth(line - 2).is_some_and(|above| above.trim().starts_with("//"))
+        };
+        if in_tests && !paused && names_path(code, "sleep(") && !explained(line) {
+            say(
+                "`sleep` in a test: wait for what should happen, pause the clock, or say above why",
+            );
         }
         if !in_tests && !may_name_sockets(path) {
             for socket in SOCKET_PATHS.iter().filter(|socket| names_path(code, socket)) {
@@ -191,8 +197,15 @@ mod tests {
         check(
             "#[cfg(test)]\nmod tests { fn f() { time::sleep(d) } }",
             &[
-                "crates/eth/src/tag.rs:3: `sleep` in a test: wait for what should happen, or pause the clock",
+                "crates/eth/src/tag.rs:3: `sleep` in a test: wait for what should happen, pause the clock, or say above why",
             ],
+        );
+    }
+    #[test]
+    fn sleep_with_a_reason() {
+        check(
+            "#[cfg(test)]\nmod tests { fn f() {\n// Nothing may happen meanwhile.\nsleep(d) } }",
+            &[],
         );
     }
     #[test]
