@@ -1,0 +1,132 @@
+//! The command line: what can be asked for, and the words of `--help`.
+//!
+//! Only shapes and texts; `serve` and its neighbours do the work.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::config::{Admin, parse_admin, parse_listen};
+
+/// One dependable JSON-RPC endpoint in front of many Ethereum nodes and providers.
+#[derive(Debug, Parser)]
+#[command(name = "wellhead", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the chains of a config, or of the URLs given
+    Serve(Serve),
+    /// Show the proxy at work: a simulated chain with unreliable upstreams, traffic, dashboard
+    Demo(Demo),
+    /// Check a config: print it as it is meant, or every problem in it
+    Check(Check),
+    /// Print the JSON schema of the config, for editors
+    Schema,
+    /// Print a completion script for a shell
+    Completions(Completions),
+}
+
+/// Arguments of `wellhead serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  wellhead serve http://geth:8545 ws://geth:8546 https://eth.example/v2/KEY
+      one chain, found by asking `eth_chainId`; a WebSocket URL tells new blocks
+      of the upstream on the same host
+  wellhead serve -c wellhead.yaml --listen 0.0.0.0:4545
+      what the config says, on another address
+  wellhead serve
+      ./wellhead.yaml, or /etc/wellhead/wellhead.yaml")]
+pub struct Serve {
+    /// Upstreams of one chain, instead of a config
+    #[arg(value_name = "URL", conflicts_with = "config")]
+    pub urls: Vec<String>,
+    /// The config file
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where clients connect [default: the config's, or 127.0.0.1:4545]
+    #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
+    pub listen: Option<SocketAddr>,
+    /// Where metrics, health and dashboard are, or `off` [default: the config's, or 127.0.0.1:4546]
+    #[arg(long, value_name = "ADDR", value_parser = parse_admin)]
+    pub admin: Option<Admin>,
+}
+
+/// Arguments of `wellhead demo`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  wellhead demo
+      until stopped; the dashboard is at http://127.0.0.1:4546/
+  wellhead demo --seconds 20 --plain --seed 7
+      the same story each time, as lines of text")]
+pub struct Demo {
+    /// Where clients connect
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4545", value_parser = parse_listen)]
+    pub listen: SocketAddr,
+    /// Where metrics, health and dashboard are, or `off`
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
+    pub admin: Admin,
+    /// Stop after so many seconds [default: when interrupted]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub seconds: Option<u32>,
+    /// Print lines instead of a live table
+    #[arg(long)]
+    pub plain: bool,
+    /// Calls a second
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub rate: u32,
+    /// The seed of chance: the same seed makes the same faults
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Arguments of `wellhead check`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Secrets are printed as `***`. Exits with 1 when the config has an error.
+
+Examples:
+  wellhead check -c wellhead.yaml
+  wellhead check
+      ./wellhead.yaml, or /etc/wellhead/wellhead.yaml")]
+pub struct Check {
+    /// The config file
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Arguments of `wellhead completions`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  wellhead completions bash > /etc/bash_completion.d/wellhead
+  wellhead completions zsh > \"${fpath[1]}/_wellhead\"
+  wellhead completions fish > ~/.config/fish/completions/wellhead.fish")]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// Writes the completion script of a shell.
+pub fn completions(shell: Shell, out: &mut dyn io::Write) {
+    clap_complete::generate(shell, &mut Cli::command(), "wellhead", out);
+}
+
+impl Demo {
+    /// How long to run; `None` until interrupted.
+    pub fn duration(&self) -> Option<Duration> {
+        self.seconds.map(|seconds| Duration::from_secs(u64::from(seconds)))
+    }
+}

@@ -1,0 +1,280 @@
+//! The config file: found, read, checked, and turned into [`Settings`].
+//!
+//! Only this crate knows that there is a file. Every problem in it is found in one
+//! run and shown with line, excerpt and hint ([`Report`]); settings with a problem
+//! are never handed out. Each setting is described once, in [`settings`] and
+//! [`chain`]: the struct, its reader, the JSON schema, the reference page and the
+//! answer of `wellhead check` are made from that.
+//!
+//! Does not watch the file and does not start anything with it.
+//!
+//! The way of a text: `tree` (YAML as written, with places) -> `env` (`${VAR}`) ->
+//! `read` and `value` (as meant, one value at a time) -> `check` (together).
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path as FilePath, PathBuf};
+
+pub mod chain;
+mod check;
+pub mod docs;
+mod env;
+mod mask;
+mod name;
+mod near;
+mod place;
+mod problem;
+mod read;
+mod rule;
+mod schema;
+pub mod settings;
+mod tree;
+mod unit;
+mod urls;
+mod value;
+mod write;
+
+pub use chain::{Auth, Basic, Chain, Methods, Poll, Route, Upstream, UpstreamTimeouts};
+pub use env::Lookup;
+pub use name::{ChainName, HeaderName, LabelName, Origin};
+pub use problem::{Path, Problem, Report, Severity, Step};
+pub use read::Map;
+pub use schema::schema;
+pub use settings::{Attempts, Compression, Cors, Health, Limits, Log, Settings, Timeouts};
+pub use unit::{ByteSize, Wrong};
+pub use value::{Admin, LogFilter, Text};
+
+use read::{Reader, Setting, Word};
+
+/// Where a config is looked for when none is named, in this order.
+pub const PLACES: [&str; 2] = ["wellhead.yaml", "/etc/wellhead/wellhead.yaml"];
+
+/// What the command line says over the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// Instead of `listen`.
+    pub listen: Option<SocketAddr>,
+    /// Instead of `admin`.
+    pub admin: Option<Admin>,
+}
+
+/// Settings without an error, and the warnings.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The settings as meant.
+    pub settings: Settings,
+    /// What we can live with; often empty.
+    pub warnings: Report,
+}
+
+/// No config file is where one could be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotFound {
+    /// The file that was named, if one was.
+    pub named: Option<PathBuf>,
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.named {
+            Some(path) => write!(f, "there is no config file at `{}`", path.display())?,
+            None => {
+                write!(f, "there is no config file: neither `./{}` nor `{}`", PLACES[0], PLACES[1])?
+            }
+        }
+        f.write_str(
+            "\n\nstart with the URLs of your upstreams:\n    \
+             wellhead serve https://eth.example/v2/KEY http://geth:8545\n\
+             or write a config and name it:\n    \
+             wellhead serve -c wellhead.yaml",
+        )
+    }
+}
+
+impl std::error::Error for NotFound {}
+
+/// The config file to read: the one named, or the first of [`PLACES`] that exists.
+pub fn find(named: Option<&FilePath>) -> Result<PathBuf, NotFound> {
+    match named {
+        Some(path) if path.exists() => Ok(path.to_owned()),
+        Some(path) => Err(NotFound { named: Some(path.to_owned()) }),
+        None => PLACES
+            .iter()
+            .map(PathBuf::from)
+            .find(|path| path.exists())
+            .ok_or(NotFound { named: None }),
+    }
+}
+
+/// Reads a file. Relative paths inside it are seen from its directory.
+pub fn load(path: &FilePath, lookup: Lookup<'_>, overrides: Overrides) -> Result<Loaded, Report> {
+    let name = path.display().to_string();
+    let failed = |message: String, hint: Option<&str>| {
+        let problem = Problem::error(&Path::root(), message);
+        let problem = match hint {
+            Some(hint) => problem.hint(hint),
+            None => problem,
+        };
+        Report::new(&name, None, vec![problem])
+    };
+    let read = read_bounded(path)
+        .map_err(|error| failed(format!("`{name}` cannot be read: {error}"), None))?;
+    let source = String::from_utf8(read).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count() + 1;
+        failed(format!("line {line} of `{name}` is not UTF-8 text"), Some("save the file as UTF-8"))
+    })?;
+    let base = path.parent().unwrap_or_else(|| FilePath::new(""));
+    parse_with(&name, &source, lookup, overrides, Some(base))
+}
+
+/// Reads a text that does not come from a file; `name` is only shown.
+pub fn parse(
+    name: &str,
+    source: &str,
+    lookup: Lookup<'_>,
+    overrides: Overrides,
+) -> Result<Loaded, Report> {
+    parse_with(name, source, lookup, overrides, None)
+}
+
+/// One byte over the bound, so that the bound itself reports.
+fn read_bounded(path: &FilePath) -> std::io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    let limit = tree::SOURCE_BYTES_MAX as u64 + 1;
+    std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn parse_with(
+    name: &str,
+    source: &str,
+    lookup: Lookup<'_>,
+    overrides: Overrides,
+    base: Option<&FilePath>,
+) -> Result<Loaded, Report> {
+    let mut problems = Vec::new();
+    let (settings, hidden) = match File::parse(source, &mut problems) {
+        Some(file) => file.resolve(lookup, overrides, base, &mut problems),
+        None => (None, Vec::new()),
+    };
+    let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
+    let masked = (!problems.is_empty()).then(|| mask::mask(source, &hidden));
+    let report = Report::new(name, masked, problems);
+    match settings {
+        Some(settings) if !failed => Ok(Loaded { settings, warnings: report }),
+        Some(_) | None => Err(report),
+    }
+}
+
+/// The config as written.
+struct File<'a> {
+    source: &'a str,
+    root: tree::Node,
+}
+
+/// What excerpts must not show.
+type Hidden = Vec<(std::ops::Range<usize>, mask::Hide)>;
+
+impl<'a> File<'a> {
+    fn parse(source: &'a str, problems: &mut Vec<Problem>) -> Option<Self> {
+        let root = tree::parse(source, problems);
+        if root.as_ref().is_none_or(|root| matches!(root.kind, tree::Kind::Null)) {
+            if problems.is_empty() {
+                let hint = "write `chains:` with a chain and its upstreams; see `wellhead schema`";
+                let problem = Problem::error(&Path::root(), "the config is empty").at(Some(0..0));
+                problems.push(problem.hint(hint));
+            }
+            return None;
+        }
+        root.map(|root| Self { source, root })
+    }
+
+    /// As meant. The settings are only sound when no problem is an error.
+    fn resolve(
+        mut self,
+        lookup: Lookup<'_>,
+        overrides: Overrides,
+        base: Option<&FilePath>,
+        problems: &mut Vec<Problem>,
+    ) -> (Option<Settings>, Hidden) {
+        tree::fill(&mut self.root, self.source, lookup, problems);
+        let mut reader = Reader {
+            path: Path::root(),
+            problems,
+            blanks: Vec::new(),
+            hidden: Vec::new(),
+            known_keys: docs::homes(),
+        };
+        let settings = Settings::read(&self.root, &mut reader);
+        let Reader { hidden, blanks, .. } = reader;
+        let Some(mut settings) = settings else { return (None, hidden) };
+        settings.listen = overrides.listen.unwrap_or(settings.listen);
+        settings.admin = overrides.admin.unwrap_or(settings.admin);
+        if let Some(base) = base {
+            settings.find_files(base, problems);
+        }
+        check::name_upstreams(&mut settings);
+        check::check(&settings, Some(&self.root), &blanks, problems);
+        for problem in problems.iter_mut().filter(|problem| problem.span.is_none()) {
+            problem.span = Some(self.root.span_of(&problem.path));
+        }
+        (Some(settings), hidden)
+    }
+}
+
+impl Settings {
+    /// As YAML, defaults filled in, secrets as `***`.
+    pub fn render(&self) -> String {
+        Setting::write(self).document()
+    }
+
+    /// For `wellhead serve URL URL`: one chain, whose id is found by asking. The report
+    /// holds warnings.
+    pub fn from_urls(
+        urls: &[String],
+        listen: Option<SocketAddr>,
+        admin: Option<Admin>,
+    ) -> Result<(Self, Report), Report> {
+        urls::from_urls(urls, listen, admin)
+    }
+
+    /// Makes the paths of files absolute to the config's directory and reports missing ones.
+    fn find_files(&mut self, base: &FilePath, problems: &mut Vec<Problem>) {
+        for (name, chain) in &mut self.chains.0 {
+            let upstreams = Path::root().key("chains").key(name.as_ref()).key("upstreams");
+            for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
+                let Some(file) = upstream.ca_file.as_mut() else { continue };
+                if file.as_os_str().is_empty() {
+                    continue;
+                }
+                *file = base.join(&*file);
+                if !file.is_file() {
+                    let message = format!("there is no file at `{}`", file.display());
+                    let path = upstreams.item(index).key("ca_file");
+                    let hint = "relative paths are seen from the directory of the config";
+                    problems.push(Problem::error(&path, message).hint(hint));
+                }
+            }
+        }
+    }
+}
+
+/// Reads an `--admin` argument.
+pub fn parse_admin(text: &str) -> Result<Admin, String> {
+    argument(text)
+}
+
+/// Reads a `--listen` argument.
+pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    argument(text)
+}
+
+/// The message and hint of a value as one line, for the command line.
+fn argument<T: Word>(text: &str) -> Result<T, String> {
+    T::parse(text).map_err(|wrong| match wrong.hint {
+        Some(hint) => format!("{}: {hint}", wrong.message),
+        None => wrong.message,
+    })
+}

@@ -1,0 +1,564 @@
+//! What settings say together: names used twice, routes that leave nobody, URLs of
+//! the wrong kind.
+//!
+//! Runs after every value has been read, over settings in which blanks stand for
+//! what could not be read; whatever already has a problem is passed over, so that
+//! one mistake is told once. Speaks of paths; their place is found in the tree.
+
+use std::collections::HashMap;
+
+use url::Url;
+use wellhead_eth::{MethodGlob, MethodTable};
+use wellhead_telemetry::SecretUrl;
+use wellhead_upstream::{UPSTREAMS_MAX, UpstreamId};
+
+use super::chain::{Chain, Methods, Route, Upstream};
+use super::near::near;
+use super::place::{is_private, overlap, reaches};
+use super::problem::{Path, Problem, Severity};
+use super::read::listed;
+use super::settings::Settings;
+use super::tree::Node;
+use super::value::Admin;
+
+/// More chains than there are in the wild.
+const CHAINS_MAX: usize = 1_000;
+
+/// Gives every upstream without an id the host of its URL, numbered where taken.
+pub(super) fn name_upstreams(settings: &mut Settings) {
+    for (_, chain) in &mut settings.chains.0 {
+        for index in 0..chain.upstreams.len() {
+            if !chain.upstreams[index].id.as_str().is_empty() {
+                continue;
+            }
+            let host = chain.upstreams[index].url.expose().host_str().unwrap_or("upstream");
+            let host: String = host.chars().filter(|c| !matches!(c, '[' | ']')).collect();
+            let taken = |name: &str| chain.upstreams.iter().any(|other| other.id.as_str() == name);
+            let port = chain.upstreams[index].url.expose().port();
+            let name = std::iter::once(host.clone())
+                .chain(port.map(|port| format!("{host}:{port}")))
+                .chain((2..).map(|n| format!("{host}-{n}")))
+                .find(|name| !taken(name))
+                .expect("the numbers do not end");
+            chain.upstreams[index].id = UpstreamId::new(&name);
+        }
+    }
+}
+
+/// Finds every problem that needs more than one value to be seen.
+///
+/// `blanks` are the places of what could not be read.
+pub(super) fn check(
+    settings: &Settings,
+    tree: Option<&Node>,
+    blanks: &[Path],
+    problems: &mut Vec<Problem>,
+) {
+    let known = problems.len();
+    let mut checker = Checker { settings, tree, blanks, problems, known };
+    checker.listeners();
+    checker.times();
+    checker.chains();
+    for (name, chain) in settings.chains.iter() {
+        let path = Path::root().key("chains").key(name.as_ref());
+        checker.methods(&path.key("methods"), &chain.methods);
+        checker.upstreams(&path, chain);
+        checker.routes(&path, chain);
+        let bounds = (chain.poll.min, chain.poll.idle);
+        checker.ordered(&path.key("poll"), "min", "idle", bounds.0 > bounds.1);
+    }
+}
+
+struct Checker<'a> {
+    settings: &'a Settings,
+    tree: Option<&'a Node>,
+    blanks: &'a [Path],
+    problems: &'a mut Vec<Problem>,
+    /// So many problems were there before; only those make us pass over a value.
+    known: usize,
+}
+
+impl Checker<'_> {
+    fn span(&self, path: &Path) -> Option<std::ops::Range<usize>> {
+        self.tree.map(|tree| tree.span_of(path))
+    }
+
+    fn push(&mut self, problem: Problem) {
+        let span = problem.span.clone().or_else(|| self.span(&problem.path));
+        self.problems.push(problem.at(span));
+    }
+
+    fn key_span(&self, path: &Path) -> Option<std::ops::Range<usize>> {
+        self.tree.and_then(|tree| tree.key_span_of(path))
+    }
+
+    /// An error about a key, whatever stands under it.
+    fn key_error(&mut self, path: &Path, message: impl Into<String>, hint: impl Into<String>) {
+        let span = self.key_span(path);
+        self.push(Problem::error(path, message).hint(hint).at(span));
+    }
+
+    fn error(&mut self, path: &Path, message: impl Into<String>, hint: impl Into<String>) {
+        self.push(Problem::error(path, message).hint(hint));
+    }
+
+    /// An error about something that clashes with what stands at `first`.
+    fn clash(&mut self, path: &Path, first: &Path, message: String, hint: &str) {
+        let other = self.span(first);
+        self.push(Problem::error(path, message).hint(hint).other(other, "also here"));
+    }
+
+    /// Whether `path`, or something in it, already had a problem or is a blank.
+    fn touched(&self, path: &Path) -> bool {
+        let known = &self.problems[..self.known];
+        known.iter().any(|p| p.severity == Severity::Error && p.path.is_within(path))
+            || self.blanks.iter().any(|blank| blank.is_within(path) || path.is_within(blank))
+    }
+
+    /// Whether the file says something at `path`.
+    fn given(&self, path: &Path) -> bool {
+        self.tree.is_some_and(|tree| tree.has(path))
+    }
+
+    fn listeners(&mut self) {
+        let (listen, admin) = (Path::root().key("listen"), Path::root().key("admin"));
+        let Admin::At(address) = self.settings.admin else { return };
+        if self.touched(&listen) || self.touched(&admin) {
+            return;
+        }
+        if overlap(self.settings.listen, address) {
+            let path = if self.given(&admin) { admin } else { listen };
+            self.error(
+                &path,
+                "`listen` and `admin` are the same address",
+                "give one of them another port",
+            );
+        }
+    }
+
+    fn times(&mut self) {
+        let timeouts = Path::root().key("timeouts");
+        let times = &self.settings.timeouts;
+        // A shorter `total` alone is fine: attempts end with it.
+        for (key, time) in [("attempt", times.attempt), ("connect", times.connect)] {
+            if self.given(&timeouts.key(key)) {
+                self.ordered(&timeouts, key, "total", time > times.total);
+            }
+        }
+        let health = &self.settings.health;
+        let path = Path::root().key("health");
+        self.ordered(&path, "rest", "rest_max", health.rest > health.rest_max);
+        let limits = &self.settings.limits;
+        let path = Path::root().key("limits");
+        let reversed = limits.body_bytes > limits.bodies_bytes;
+        self.ordered(&path, "body_bytes", "bodies_bytes", reversed);
+    }
+
+    /// `low` must not be above `high`; points at the one that was written.
+    fn ordered(&mut self, path: &Path, low: &str, high: &str, reversed: bool) {
+        let (low_path, high_path) = (path.key(low), path.key(high));
+        if !reversed || self.touched(&low_path) || self.touched(&high_path) {
+            return;
+        }
+        let place = if self.given(&low_path) { low_path } else { high_path };
+        let message = format!("`{low}` is more than `{high}`");
+        self.error(&place, message, format!("lower `{low}` or raise `{high}`"));
+    }
+
+    fn chains(&mut self) {
+        let root = Path::root().key("chains");
+        let count = self.settings.chains.len();
+        if count == 0 && !self.touched(&root) {
+            let hint = "add one: `chains: { ethereum: { upstreams: [{ url: \"http://...\" }] } }`";
+            self.error(&root, "there is no chain to serve", hint);
+        }
+        if count > CHAINS_MAX {
+            self.error(
+                &root,
+                format!("there are {count} chains"),
+                format!("at most {CHAINS_MAX} fit"),
+            );
+        }
+        // Path segment -> where it comes from. Ids are paths too.
+        let mut segments: HashMap<String, Path> = HashMap::new();
+        let mut claims: Vec<(String, Path)> = Vec::new();
+        for (name, chain) in self.settings.chains.iter() {
+            let path = root.key(name.as_ref());
+            if !self.touched_exactly(&path) {
+                claims.push((name.to_string(), path.clone()));
+            }
+            for (index, alias) in chain.aliases.iter().enumerate() {
+                claims.push((alias.to_string(), path.key("aliases").item(index)));
+            }
+        }
+        for (name, chain) in self.settings.chains.iter() {
+            let Some(id) = chain.id.filter(|id| id.0 != 0) else { continue };
+            let path = root.key(name.as_ref()).key("id");
+            let number = id.to_string();
+            // A chain may be named, or have an alias, by its own id.
+            let own =
+                name.as_ref() == number || chain.aliases.iter().any(|alias| alias.0 == number);
+            if !own {
+                claims.push((number, path));
+            }
+        }
+        for (segment, path) in claims {
+            if segment.is_empty() || self.touched_exactly(&path) {
+                continue;
+            }
+            match segments.get(&segment).cloned() {
+                None => {
+                    segments.insert(segment, path);
+                }
+                Some(first) => {
+                    let message = format!("two chains would be served at `/{segment}`");
+                    self.clash(&path, &first, message, "each name, alias and id may stand once");
+                }
+            }
+        }
+    }
+
+    fn touched_exactly(&self, path: &Path) -> bool {
+        self.problems[..self.known].iter().any(|problem| problem.path == *path)
+    }
+
+    fn methods(&mut self, path: &Path, methods: &Methods) {
+        self.globs(&path.key("allow"), &methods.allow);
+        self.globs(&path.key("deny"), &methods.deny);
+        for (index, glob) in methods.deny.iter().enumerate() {
+            let item = path.key("deny").item(index);
+            if methods.allow.contains(glob) && !self.touched(&item) {
+                let problem = Problem::warning(&item, format!("`{glob}` is also under `allow`"));
+                self.push(problem.hint("`deny` wins: remove one of them"));
+            }
+        }
+    }
+
+    /// Warns of patterns that match nothing we know: probably misspelt.
+    fn globs(&mut self, path: &Path, globs: &[MethodGlob]) {
+        let rows = MethodTable::standard().rows();
+        for (index, glob) in globs.iter().enumerate() {
+            let item = path.item(index);
+            let known = rows.iter().any(|row| !row.is_unknown() && glob.matches(row.name));
+            if known || self.touched(&item) {
+                continue;
+            }
+            let names = rows.iter().filter(|row| !row.is_unknown()).map(|row| row.name);
+            let hint = match near(glob.as_str(), names) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "fine for a method of your own; check the spelling otherwise".to_owned(),
+            };
+            let message = format!("`{glob}` matches no method that wellhead knows");
+            self.push(Problem::warning(&item, message).hint(hint));
+        }
+    }
+
+    fn upstreams(&mut self, chain_path: &Path, chain: &Chain) {
+        let path = chain_path.key("upstreams");
+        let count = chain.upstreams.len();
+        if count == 0 && !self.touched(&path) {
+            let hint = "add one: `- url: http://...`";
+            self.error(&path, "the chain has no upstreams", hint);
+        }
+        if count > UPSTREAMS_MAX {
+            let message = format!("the chain has {count} upstreams");
+            self.error(&path, message, format!("at most {UPSTREAMS_MAX} fit in a chain"));
+        }
+        let mut ids: HashMap<&str, usize> = HashMap::new();
+        let mut urls: HashMap<&Url, usize> = HashMap::new();
+        for (index, upstream) in chain.upstreams.iter().enumerate() {
+            let item = path.item(index);
+            if let Some(first) = ids.insert(upstream.id.as_str(), index)
+                && !self.touched(&item.key("id"))
+                && self.given_or_derived(&item, "id")
+            {
+                let first = path.item(first).key("id");
+                let message = format!("the upstream id `{}` is used twice", upstream.id);
+                self.clash(&item.key("id"), &first, message, "ids are unique within a chain");
+            }
+            if !self.touched(&item.key("url"))
+                && let Some(first) = urls.insert(upstream.url.expose(), index)
+            {
+                let other = self.span(&path.item(first).key("url"));
+                let problem = Problem::warning(&item.key("url"), "two upstreams have this URL")
+                    .hint("one of them will not help when the other fails");
+                self.push(problem.other(other, "also here"));
+            }
+            self.upstream(&item, upstream);
+        }
+    }
+
+    /// Without a tree (from arguments) everything counts as given.
+    fn given_or_derived(&self, item: &Path, key: &str) -> bool {
+        self.tree.is_none() || self.given(&item.key(key))
+    }
+
+    fn upstream(&mut self, path: &Path, upstream: &Upstream) {
+        let url_path = path.key("url");
+        if !self.touched(&url_path) {
+            self.url(&url_path, &upstream.url, ["http", "https"], ("ws", "put it under `ws`"));
+            self.own_listener(&url_path, upstream.url.expose());
+        }
+        let ws_path = path.key("ws");
+        if let Some(ws) = &upstream.ws
+            && !self.touched(&ws_path)
+        {
+            let hint = "begin it with `ws://` or `wss://`; calls go to `url`";
+            self.url(&ws_path, ws, ["ws", "wss"], ("http", hint));
+            self.own_listener(&ws_path, ws.expose());
+        }
+        self.credentials(path, upstream);
+        self.methods(&path.key("methods"), &upstream.methods);
+        let ca = path.key("ca_file");
+        let secure = |url: &SecretUrl| matches!(url.expose().scheme(), "https" | "wss");
+        if upstream.ca_file.is_some()
+            && !secure(&upstream.url)
+            && !upstream.ws.as_ref().is_some_and(secure)
+            && !self.touched(&url_path)
+        {
+            self.key_error(
+                &ca,
+                "`ca_file` has no use here: the URL is not `https://`",
+                "remove it",
+            );
+        }
+        let total = self.settings.timeouts.total;
+        for (key, time) in
+            [("attempt", upstream.timeouts.attempt), ("connect", upstream.timeouts.connect)]
+        {
+            let place = path.key("timeouts").key(key);
+            if time.is_some_and(|time| time > total) && !self.touched(&place) {
+                let message = format!("`{key}` is more than `timeouts.total`");
+                self.error(&place, message, "lower it, or raise `timeouts.total`");
+            }
+        }
+    }
+
+    fn url(&mut self, path: &Path, url: &SecretUrl, schemes: [&str; 2], swapped: (&str, &str)) {
+        let url = url.expose();
+        if !schemes.contains(&url.scheme()) {
+            let [plain, secure] = schemes;
+            let message = format!("expected a URL that begins with `{plain}://` or `{secure}://`");
+            if url.scheme().starts_with(swapped.0) {
+                self.error(path, message, swapped.1);
+            } else {
+                self.push(Problem::error(path, message));
+            }
+        }
+        if self.tree.is_some() && (!url.username().is_empty() || url.password().is_some()) {
+            let hint = "write `auth: { basic: { user: ..., password: ... } }` beside it";
+            self.error(path, "the URL holds user and password", hint);
+        }
+        if url.fragment().is_some() {
+            let message = "the URL has a part after `#`, which is never sent";
+            self.error(path, message, "remove it, or write `%23` if it belongs to the path");
+        }
+        if url.port() == Some(0) {
+            self.push(Problem::error(path, "the URL has port 0"));
+        }
+    }
+
+    /// A loop would multiply one call until nothing else is served.
+    fn own_listener(&mut self, path: &Path, url: &Url) {
+        if reaches(url, self.settings.listen) {
+            let hint = "name the upstream itself; wellhead would call itself for ever";
+            self.error(path, "the URL is wellhead's own `listen` address", hint);
+        }
+    }
+
+    fn credentials(&mut self, path: &Path, upstream: &Upstream) {
+        let auth_path = path.key("auth");
+        if let Some(auth) = &upstream.auth
+            && !self.touched(&auth_path)
+        {
+            match (&auth.basic, &auth.bearer) {
+                (Some(_), Some(_)) => self.error(
+                    &auth_path,
+                    "`auth` has both `basic` and `bearer`",
+                    "keep the one that the upstream asks for",
+                ),
+                (None, None) => self.error(
+                    &auth_path,
+                    "`auth` has neither `basic` nor `bearer`",
+                    "write `auth: { bearer: \"${TOKEN}\" }`, or remove it",
+                ),
+                (Some(_), None) | (None, Some(_)) => {}
+            }
+            if let Some((name, _)) = upstream
+                .headers
+                .iter()
+                .find(|(name, _)| name.0.eq_ignore_ascii_case("authorization"))
+            {
+                let header = path.key("headers").key(name.as_ref());
+                let message = "the header `authorization` is also made from `auth`";
+                let (span, other) = (self.key_span(&header), self.key_span(&auth_path));
+                let problem = Problem::error(&header, message).hint("keep one of them");
+                self.push(problem.at(span).other(other, "also here"));
+            }
+        }
+        let mut names: Vec<&str> = Vec::new();
+        for (name, _) in upstream.headers.iter() {
+            if let Some(first) =
+                names.iter().find(|first| first.eq_ignore_ascii_case(name.as_ref()))
+            {
+                let headers = path.key("headers");
+                let (first, second) = (headers.key(first), headers.key(name.as_ref()));
+                let message = format!("the header `{name}` is given twice");
+                let (span, other) = (self.key_span(&second), self.key_span(&first));
+                let hint = "case does not matter in header names";
+                let problem = Problem::error(&second, message).hint(hint);
+                self.push(problem.at(span).other(other, "also here"));
+            }
+            names.push(name.as_ref());
+        }
+        let url = upstream.url.expose();
+        let secret = upstream.auth.is_some() || !upstream.headers.is_empty();
+        if secret && url.scheme() == "http" && !is_private(url) && !self.touched(&path.key("url")) {
+            let message = "credentials are sent in clear text over the internet";
+            self.push(Problem::warning(&path.key("url"), message).hint("use `https://`"));
+        }
+    }
+
+    fn routes(&mut self, chain_path: &Path, chain: &Chain) {
+        let upstreams_broken = self.touched(&chain_path.key("upstreams"));
+        for (index, route) in chain.routes.iter().enumerate() {
+            let path = chain_path.key("routes").item(index);
+            if self.touched(&path) {
+                continue;
+            }
+            self.globs(&path.key("methods"), &route.methods);
+            if route.methods.is_empty() {
+                let hint = "name some: `methods: [debug_*]`";
+                self.error(&path.key("methods"), "the route has no methods", hint);
+            }
+            let earlier = chain.routes[..index].iter();
+            let covered = |glob: &MethodGlob| {
+                earlier.clone().flat_map(|route| &route.methods).any(|other| covers(other, glob))
+            };
+            if !route.methods.is_empty() && route.methods.iter().all(covered) {
+                let message = "this route is never used: routes before it match all its methods";
+                self.push(Problem::warning(&path, message).hint("move it up, or remove it"));
+            }
+            match (&route.only, &route.upstreams) {
+                (Some(_), Some(_)) => {
+                    self.error(
+                        &path,
+                        "the route has both `only` and `upstreams`",
+                        "keep one of them",
+                    );
+                    continue;
+                }
+                (None, None) => {
+                    let hint = "write `only: { label: value }` or `upstreams: [id]`";
+                    self.error(&path, "the route does not say which upstreams", hint);
+                    continue;
+                }
+                (Some(_), None) | (None, Some(_)) => {}
+            }
+            if !upstreams_broken {
+                self.route_target(&path, chain, route);
+            }
+        }
+    }
+
+    fn route_target(&mut self, path: &Path, chain: &Chain, route: &Route) {
+        let mut explained = false;
+        if let Some(only) = &route.only {
+            for (name, value) in only.iter() {
+                let place = path.key("only").key(name.as_ref());
+                let values: Vec<&str> = chain
+                    .upstreams
+                    .iter()
+                    .filter_map(|upstream| upstream.labels.get(name.as_ref()))
+                    .map(|value| value.0.as_str())
+                    .collect();
+                if values.contains(&value.0.as_str()) {
+                    continue;
+                }
+                explained = true;
+                if values.is_empty() {
+                    let labels = chain.upstreams.iter().flat_map(|upstream| upstream.labels.iter());
+                    let labels: Vec<&str> = labels.map(|(name, _)| name.as_ref()).collect();
+                    let hint = match near(name.as_ref(), labels.iter().copied()) {
+                        Some(meant) => format!("did you mean `{meant}`?"),
+                        None => format!("add `labels: {{ {name}: ... }}` to those it should pick"),
+                    };
+                    self.key_error(&place, format!("no upstream has the label `{name}`"), hint);
+                } else {
+                    let hint = format!("the values are {}", listed(&unique(values)));
+                    let message = format!("no upstream has this value of the label `{name}`");
+                    self.error(&place, message, hint);
+                }
+            }
+            if only.is_empty() {
+                explained = true;
+                self.error(
+                    &path.key("only"),
+                    "`only` names no label",
+                    "write `only: { label: value }`",
+                );
+            }
+        }
+        if let Some(ids) = &route.upstreams {
+            let known: Vec<&str> =
+                chain.upstreams.iter().map(|upstream| upstream.id.as_str()).collect();
+            for (index, id) in ids.iter().enumerate() {
+                if known.contains(&id.as_str()) {
+                    continue;
+                }
+                explained = true;
+                let hint = match near(id.as_str(), known.iter().copied()) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None => format!("the upstreams of this chain are {}", listed(&known)),
+                };
+                let place = path.key("upstreams").item(index);
+                self.error(&place, format!("no upstream has the id `{id}`"), hint);
+            }
+            if ids.is_empty() {
+                explained = true;
+                self.error(
+                    &path.key("upstreams"),
+                    "`upstreams` names nobody",
+                    "write `upstreams: [id]`",
+                );
+            }
+        }
+        if !explained && !chain.upstreams.iter().any(|upstream| route.picks(upstream)) {
+            let hint = "no single upstream carries all of these labels";
+            self.error(&path.key("only"), "the route leaves no upstream", hint);
+        }
+    }
+}
+
+/// Whether everything that `inner` matches, `outer` matches too. Says no when unsure.
+fn covers(outer: &MethodGlob, inner: &MethodGlob) -> bool {
+    // A star in `inner` is then matched as a character, which only a star of `outer` does.
+    outer == inner || outer.matches(inner.as_str())
+}
+
+fn unique(mut words: Vec<&str>) -> Vec<&str> {
+    words.sort_unstable();
+    words.dedup();
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_pattern_covers_another() {
+        for (outer, inner, yes) in [
+            ("*", "eth_call", true),
+            ("*", "debug_*", true),
+            ("debug_*", "debug_trace*", true),
+            ("debug_trace*", "debug_*", false),
+            ("eth_call", "eth_call", true),
+            ("eth_call", "*", false),
+            ("*_call", "eth_*", false),
+        ] {
+            let glob = |text: &str| text.parse::<MethodGlob>().expect("a good pattern");
+            assert_eq!(covers(&glob(outer), &glob(inner)), yes, "{outer} {inner}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The reference page `docs/config.md`, made from the tables of the settings.
+//!
+//! The page is checked in, so that it can be read without building; a test fails
+//! when it is stale, and `cargo xtask docs` writes it anew.
+
+use std::fmt::Write as _;
+
+use super::read::Setting;
+use super::rule::{Absent, Row, Shape, Table};
+use super::settings::Settings;
+use super::write::Yaml;
+
+const INTRO: &str = "# Configuration
+
+<!-- Made by `cargo xtask docs` from crates/app/src/config. Do not edit. -->
+
+`wellhead serve` reads the file named by `-c`, or `./wellhead.yaml`, or
+`/etc/wellhead/wellhead.yaml`. Ten lines are enough:
+
+```yaml
+chains:
+  ethereum:
+    id: 1
+    upstreams:
+      - url: http://geth:8545
+        ws: ws://geth:8546
+      - url: https://eth.example/v2/${ETH_KEY}
+        tier: fallback
+```
+
+`wellhead check` prints the settings as they are meant, defaults filled in and
+secrets hidden, or every problem in the file with its place. For completion in an
+editor, write the schema beside the file and name it in its first line:
+
+```sh
+wellhead schema > wellhead.schema.json
+```
+
+```yaml
+# yaml-language-server: $schema=wellhead.schema.json
+```
+
+## How values are written
+
+| Kind | Examples | |
+|---|---|---|
+| duration | `500ms`, `3s`, `1m30s`, `2h` | whole numbers, always with a unit |
+| size | `512B`, `64KiB`, `5MB`, `1GiB` | `KiB`, `MiB`, `GiB` are x 1024; `KB`, `MB`, `GB` x 1000 |
+| count | `100`, `1_000`, `30M` | `K`, `M`, `G` are x 1000 |
+| method | `eth_call`, `debug_*`, `*` | `*` stands for any run of characters |
+| `${VAR}` | `https://eth.example/v2/${ETH_KEY}` | a variable of the environment, inside any value; it is an error if it is not set |
+| `${VAR:-default}` | `0.0.0.0:${PORT:-4545}` | with a default for when it is not set or empty |
+| `$$` | `pa$$word` | a dollar sign |
+
+A variable is put in after the YAML is read: it can hold any character and never adds
+settings. Inside `{ }` and `[ ]`, quote values that hold `${...}`. Unknown keys are
+errors. Anchors, aliases and `<<` work.
+
+";
+
+/// The whole page.
+pub fn page() -> String {
+    let mut out = INTRO.to_owned();
+    if let Shape::Section(table) = Settings::shape() {
+        section(&mut out, "", &table);
+    }
+    while out.ends_with("\n\n") {
+        out.pop();
+    }
+    out
+}
+
+/// Every key and the section it belongs to, in words: for hints.
+pub fn homes() -> Vec<(&'static str, String)> {
+    let mut homes = Vec::new();
+    visit(&Settings::shape(), "", &mut |path, table| {
+        let home = if path.is_empty() { "the top level".to_owned() } else { format!("`{path}`") };
+        homes.extend(table.rows.iter().map(|row| (row.key, home.clone())));
+    });
+    homes
+}
+
+/// Every setting that is a value: its path.
+pub fn paths() -> Vec<String> {
+    let mut paths = Vec::new();
+    visit(&Settings::shape(), "", &mut |path, table| {
+        for row in &table.rows {
+            if inner(&row.shape, row.key).is_none() {
+                paths.push(join(path, row.key));
+            }
+        }
+    });
+    paths
+}
+
+fn section(out: &mut String, path: &str, table: &Table) {
+    let mut first = true;
+    visit(&Shape::Section(table.clone()), path, &mut |path, table| {
+        if !first {
+            let _ = write!(out, "## `{path}`\n\n{}\n\n", table.about);
+        } else {
+            let _ = write!(out, "## Top level\n\n");
+            first = false;
+        }
+        out.push_str("| Key | Value | Default | |\n|---|---|---|---|\n");
+        for row in &table.rows {
+            let _ = writeln!(
+                out,
+                "| `{}` | {} | {} | {} |",
+                row.key,
+                kind(&row.shape).replace('|', "\\|"),
+                absent(row),
+                about(row).replace('|', "\\|")
+            );
+        }
+        out.push('\n');
+    });
+}
+
+/// Calls `each` for every section, outer ones first.
+fn visit(shape: &Shape, path: &str, each: &mut impl FnMut(&str, &Table)) {
+    match shape {
+        Shape::Section(table) => {
+            each(path, table);
+            for row in &table.rows {
+                if let Some((path, shape)) = inner(&row.shape, &join(path, row.key)) {
+                    visit(&shape, &path, each);
+                }
+            }
+        }
+        Shape::Flag
+        | Shape::Count
+        | Shape::Choice(_)
+        | Shape::Text { .. }
+        | Shape::List(_)
+        | Shape::Map { .. } => {}
+    }
+}
+
+/// The section inside a shape and its path.
+fn inner(shape: &Shape, path: &str) -> Option<(String, Shape)> {
+    match shape {
+        Shape::Section(_) => Some((path.to_owned(), shape.clone())),
+        Shape::List(item) => inner(item, &format!("{path}[]")),
+        Shape::Map { value, .. } => inner(value, &format!("{path}.NAME")),
+        Shape::Flag | Shape::Count | Shape::Choice(_) | Shape::Text { .. } => None,
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+fn kind(shape: &Shape) -> String {
+    match shape {
+        Shape::Flag => "`true` or `false`".to_owned(),
+        Shape::Count => "count".to_owned(),
+        Shape::Choice(words) => {
+            words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
+        }
+        Shape::Text { name, .. } => (*name).to_owned(),
+        Shape::Section(_) => "map".to_owned(),
+        Shape::List(item) => format!("list of {}", kind(item)),
+        Shape::Map { key, value } => format!("map: {} to {}", kind(key), kind(value)),
+    }
+}
+
+fn absent(row: &Row) -> String {
+    match &row.absent {
+        Absent::Required => "**required**".to_owned(),
+        Absent::Default(Yaml::Map(_)) => String::new(),
+        Absent::Default(Yaml::List(items)) if items.is_empty() => "none".to_owned(),
+        Absent::Default(value) => format!("`{}`", value.inline()),
+        Absent::Derived(words) => (*words).to_owned(),
+    }
+}
+
+fn about(row: &Row) -> String {
+    match &row.bounds {
+        Some((low, high)) => format!("{} From {low} to {high}.", row.about),
+        None => row.about.clone(),
+    }
+}

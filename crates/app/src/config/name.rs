@@ -1,0 +1,161 @@
+//! Names that people choose: chains, upstreams, labels, headers, origins.
+//!
+//! They travel in paths, headers and metric labels, so each has a form and a
+//! length. Other single values are in `value`.
+
+use wellhead_upstream::UpstreamId;
+
+use super::read::{Name, Word};
+use super::rule::Shape;
+use super::unit::Wrong;
+use super::write::Yaml;
+
+/// Names travel in paths, headers and metric labels.
+const NAME_LEN_MAX: usize = 64;
+
+/// Letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
+fn name(text: &str, what: &str) -> Result<(), Wrong> {
+    let first = text.bytes().next();
+    let tidy = first.is_some_and(|b| b.is_ascii_alphanumeric())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    if text.len() > NAME_LEN_MAX {
+        return Err(Wrong::new(format!("{what} has at most {NAME_LEN_MAX} characters")));
+    }
+    if !tidy {
+        let hint = "use letters, digits, `-`, `_` and `.`, beginning with a letter or digit";
+        return Err(Wrong::hinted(format!("this is not {what}"), hint));
+    }
+    Ok(())
+}
+
+/// A type around a string with a form of its own.
+macro_rules! names {
+    ($(#[doc = $doc:literal])+ $type:ident, $expected:literal, $pattern:literal, $check:expr) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+        pub struct $type(pub String);
+
+        impl AsRef<str> for $type {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Name for $type {
+            fn unchecked(text: &str) -> Self {
+                Self(text.to_owned())
+            }
+        }
+
+        impl PartialEq<str> for $type {
+            fn eq(&self, other: &str) -> bool {
+                self.0 == other
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl Word for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn shape() -> Shape {
+                Shape::Text { name: $expected, pattern: Some($pattern) }
+            }
+
+            fn parse(text: &str) -> Result<Self, Wrong> {
+                let check: fn(&str) -> Result<(), Wrong> = $check;
+                check(text).map(|()| Self(text.to_owned()))
+            }
+
+            fn write(&self) -> Yaml {
+                Yaml::Text(self.0.clone())
+            }
+
+            fn blank() -> Self {
+                Self(String::new())
+            }
+        }
+    };
+}
+
+names! {
+    /// A chain's name or alias: a segment of its path, so lower case only.
+    ChainName, "a chain name", "[a-z0-9][a-z0-9._-]*", |text| {
+        name(text, "a chain name")?;
+        if text.bytes().any(|b| b.is_ascii_uppercase()) {
+            let hint = format!("write `{}`: it is part of the URL", text.to_ascii_lowercase());
+            return Err(Wrong::hinted("a chain name is lower case", hint));
+        }
+        Ok(())
+    }
+}
+
+names! {
+    /// What a label is called.
+    LabelName, "a label", "[A-Za-z0-9][A-Za-z0-9._-]*", |text| name(text, "a label")
+}
+
+names! {
+    /// The name of an HTTP header.
+    HeaderName, "a header name", "[A-Za-z0-9-]+", |text| {
+        let good = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if text.is_empty() || !text.bytes().all(good) {
+            return Err(Wrong::new("this is not a header name"));
+        }
+        // The transport sets these; one of ours would break the framing.
+        const RESERVED: [&str; 10] = [
+            "accept", "accept-encoding", "connection", "content-encoding", "content-length",
+            "content-type", "host", "te", "transfer-encoding", "upgrade",
+        ];
+        if RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(text)) {
+            return Err(Wrong::new(format!("the header `{text}` is set by wellhead itself")));
+        }
+        Ok(())
+    }
+}
+
+names! {
+    /// An origin whose web pages may call.
+    Origin, "an origin", r"\*|null|[a-z]+://[^/]+", |text| {
+        let good = match text.split_once("://") {
+            None => text == "*" || text == "null",
+            Some((scheme, host)) => {
+                !scheme.is_empty()
+                    && !host.is_empty()
+                    && !host.contains('/')
+                    && text.bytes().all(|b| b.is_ascii_graphic())
+            }
+        };
+        if good {
+            return Ok(());
+        }
+        let hint = "write scheme and host without a path: `https://app.example`, or `*` for all";
+        Err(Wrong::hinted("this is not an origin", hint))
+    }
+}
+
+impl Word for UpstreamId {
+    const EXPECTED: &'static str = "an upstream id";
+
+    fn shape() -> Shape {
+        Shape::Text { name: "upstream id", pattern: Some("[A-Za-z0-9:][A-Za-z0-9._:-]*") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        // Ids made from hosts have colons: `::1`, `geth:8545`.
+        let bare: String = text.chars().map(|c| if c == ':' { 'x' } else { c }).collect();
+        name(&bare, "an upstream id").map(|()| Self::new(text))
+    }
+
+    fn write(&self) -> Yaml {
+        if self.as_str().is_empty() { Yaml::Absent } else { Yaml::Text(self.to_string()) }
+    }
+
+    fn blank() -> Self {
+        Self::new("")
+    }
+}

@@ -1,0 +1,135 @@
+//! Which known word was probably meant: for hints on unknown keys, ids and values.
+//!
+//! Compares without case, `-` and `_` first (`lagBlocksMax` is `lag_blocks_max`),
+//! then the words other proxies use, then by edit distance.
+
+/// What other proxies call our keys. Only suggested where the key is allowed.
+const ALSO_CALLED: &[(&str, &str)] = &[
+    ("address", "listen"),
+    ("backend", "upstreams"),
+    ("backends", "upstreams"),
+    ("bind", "listen"),
+    ("cacert", "ca_file"),
+    ("chain", "chains"),
+    ("chainid", "id"),
+    ("concurrency", "in_flight"),
+    ("endpoint", "url"),
+    ("endpoints", "upstreams"),
+    ("group", "tier"),
+    ("host", "listen"),
+    ("http", "url"),
+    ("maxattempts", "max"),
+    ("maxlag", "lag_blocks_max"),
+    ("metrics", "admin"),
+    ("name", "id"),
+    ("network", "chains"),
+    ("networks", "chains"),
+    ("nodes", "upstreams"),
+    ("permissions", "methods"),
+    ("port", "listen"),
+    ("priority", "tier"),
+    ("providers", "upstreams"),
+    ("retries", "attempts"),
+    ("retry", "attempts"),
+    ("rpc", "url"),
+    ("rpcs", "upstreams"),
+    ("rpcurl", "url"),
+    ("server", "listen"),
+    ("tags", "labels"),
+    ("threads", "workers"),
+    ("timeout", "timeouts"),
+    ("token", "bearer"),
+    ("username", "user"),
+    ("vendor", "provider"),
+    ("websocket", "ws"),
+    ("wsurl", "ws"),
+];
+
+/// Longer words are not compared: the work is their product.
+const WORD_LEN_MAX: usize = 64;
+
+/// The allowed word that `word` was probably meant to be.
+pub(super) fn near<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.is_empty() || word.len() > WORD_LEN_MAX {
+        return None;
+    }
+    let plain = bare(word);
+    let called = ALSO_CALLED.iter().find(|(other, _)| *other == plain).map(|(_, ours)| *ours);
+    allowed
+        .into_iter()
+        .filter(|candidate| candidate.len() <= WORD_LEN_MAX)
+        .filter_map(|candidate| {
+            let distance = if called == Some(candidate) {
+                0
+            } else {
+                distance(plain.as_bytes(), bare(candidate).as_bytes())
+            };
+            let distance_max = (plain.len().max(candidate.len()) / 3).max(1);
+            // A word of which nothing is left is another word, not a misspelling.
+            (distance <= distance_max && distance < candidate.len())
+                .then_some((distance, candidate))
+        })
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+fn bare(word: &str) -> String {
+    word.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
+}
+
+/// Edits (insert, delete, replace, swap neighbours) that turn `a` into `b`.
+fn distance(a: &[u8], b: &[u8]) -> usize {
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_that_was_meant() {
+        let keys = ["id", "url", "ws", "upstreams", "chains", "lag_blocks_max", "labels", "listen"];
+        for (word, meant) in [
+            ("upstream", Some("upstreams")),
+            ("upstraems", Some("upstreams")),
+            ("lag-blocks-max", Some("lag_blocks_max")),
+            ("lagBlocksMax", Some("lag_blocks_max")),
+            ("URL", Some("url")),
+            ("chainId", Some("id")),
+            ("backends", Some("upstreams")),
+            ("lable", Some("labels")),
+            ("w", Some("ws")),
+            ("colour", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(near(word, keys), meant, "{word}");
+        }
+    }
+
+    #[test]
+    fn distances() {
+        for (a, b, edits) in [
+            ("", "", 0),
+            ("a", "", 1),
+            ("ab", "ba", 1),
+            ("kitten", "sitting", 3),
+            ("same", "same", 0),
+        ] {
+            assert_eq!(distance(a.as_bytes(), b.as_bytes()), edits, "{a} {b}");
+        }
+    }
+}

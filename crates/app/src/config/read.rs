@@ -1,0 +1,495 @@
+//! From the tree as written to settings as meant, with one table as the source.
+//!
+//! [`section!`] declares a group of settings once: key, type, rule (default, bounds)
+//! and description. The struct, its reader, its writer, the JSON schema and the
+//! reference page all come from that, so they cannot disagree. A reader never
+//! stops: it reports, puts a blank in the place and goes on, so that one run shows
+//! every problem. Settings with blanks never leave `config`.
+//!
+//! What one value looks like is in `value`; what several say together in `check`.
+
+use std::ops::Range;
+
+use super::mask::Hide;
+use super::near::near;
+use super::problem::{Path, Problem, Step};
+use super::rule::{Rule, RuleAbsent, Shape, paragraph};
+use super::tree::{Kind, Node};
+use super::unit::Wrong;
+use super::write::Yaml;
+
+/// Something that can stand as the value of a key.
+pub(super) trait Setting: Sized + Clone {
+    /// What of it excerpts must not show, when it is a single value.
+    const HIDE: Option<Hide> = None;
+    /// What it looks like, for the schema and the reference.
+    fn shape() -> Shape;
+    /// Reads it; `None` after reporting why not.
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self>;
+    /// As it would be written, secrets hidden.
+    fn write(&self) -> Yaml;
+    /// Stands in for a value that could not be read.
+    fn blank() -> Self;
+}
+
+/// A [`Setting`] that is one word.
+pub(super) trait Word: Sized + Clone {
+    /// `a duration such as \`3s\``: follows "expected".
+    const EXPECTED: &'static str;
+    /// What of it excerpts must not show.
+    const HIDE: Option<Hide> = None;
+    /// What it looks like.
+    fn shape() -> Shape;
+    /// Reads the text; says what is wrong without quoting it.
+    fn parse(text: &str) -> Result<Self, Wrong>;
+    /// As it would be written, secrets hidden.
+    fn write(&self) -> Yaml;
+    /// Stands in for a value that could not be read.
+    fn blank() -> Self;
+}
+
+impl<T: Word> Setting for T {
+    const HIDE: Option<Hide> = T::HIDE;
+
+    fn shape() -> Shape {
+        <T as Word>::shape()
+    }
+
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        if let Some(hide) = <T as Word>::HIDE {
+            reader.hide(node, hide);
+        }
+        let (text, from_env) = match &node.kind {
+            Kind::Broken => return None,
+            Kind::Scalar { text, from_env } => (text, *from_env),
+            Kind::Null | Kind::List(_) | Kind::Map(_) => {
+                let message = format!("expected {}, found {}", T::EXPECTED, node.noun());
+                reader.report(node, message, None);
+                return None;
+            }
+        };
+        match T::parse(text) {
+            Ok(value) => Some(value),
+            // What a hint quotes of the text is not in the file then, and may be a secret.
+            Err(_) if from_env => {
+                let hint = "the value comes from the environment".to_owned();
+                reader.report(node, format!("expected {}", T::EXPECTED), Some(hint));
+                None
+            }
+            Err(wrong) => {
+                reader.report(node, wrong.message, wrong.hint);
+                None
+            }
+        }
+    }
+
+    fn write(&self) -> Yaml {
+        <T as Word>::write(self)
+    }
+
+    fn blank() -> Self {
+        <T as Word>::blank()
+    }
+}
+
+impl<T: Setting> Setting for Option<T> {
+    fn shape() -> Shape {
+        T::shape()
+    }
+
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        T::read(node, reader).map(Some)
+    }
+
+    fn write(&self) -> Yaml {
+        self.as_ref().map_or(Yaml::Absent, Setting::write)
+    }
+
+    fn blank() -> Self {
+        None
+    }
+}
+
+/// Items of one list; also in rules that copy them.
+const ITEMS_MAX: usize = 10_000;
+
+impl<T: Setting> Setting for Vec<T> {
+    fn shape() -> Shape {
+        Shape::List(Box::new(T::shape()))
+    }
+
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match &node.kind {
+            Kind::Broken => None,
+            Kind::List(items) if items.len() > ITEMS_MAX => {
+                reader.report(node, format!("a list may have {ITEMS_MAX} items"), None);
+                None
+            }
+            Kind::List(items) => Some(
+                items
+                    .iter()
+                    .enumerate()
+                    .map(|(index, item)| {
+                        // A blank keeps the positions of those after it.
+                        reader.within(Step::Item(index), |reader| reader.read_or(item, T::blank))
+                    })
+                    .collect(),
+            ),
+            Kind::Scalar { .. } => {
+                reader.hide(node, Hide::Url);
+                let hint = "write `[a, b]`, or each item on a line that begins with `- `";
+                let message = format!("expected a list, found {}", node.noun());
+                reader.report(node, message, Some(hint.to_owned()));
+                None
+            }
+            Kind::Null | Kind::Map(_) => {
+                let hint = "begin each item with `- `";
+                let message = format!("expected a list, found {}", node.noun());
+                reader.report(node, message, Some(hint.to_owned()));
+                None
+            }
+        }
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::List(self.iter().map(Setting::write).collect())
+    }
+
+    fn blank() -> Self {
+        Self::new()
+    }
+}
+
+/// A [`Word`] that names the entries of a map.
+pub(super) trait Name: Word + AsRef<str> {
+    /// Takes a name that is none, so that what stands under it is checked too.
+    fn unchecked(text: &str) -> Self;
+}
+
+/// A map with names chosen by its writer, in the order written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Map<K, V>(pub Vec<(K, V)>);
+
+impl<K, V> Default for Map<K, V> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K, V> Map<K, V> {
+    /// The entries in order.
+    pub fn iter(&self) -> impl Iterator<Item = &(K, V)> {
+        self.0.iter()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<K: PartialEq<str>, V> Map<K, V> {
+    /// The value of a name.
+    pub fn get(&self, key: &str) -> Option<&V> {
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+}
+
+impl<K: Name, V: Setting> Setting for Map<K, V> {
+    fn shape() -> Shape {
+        Shape::Map { key: Box::new(<K as Word>::shape()), value: Box::new(V::shape()) }
+    }
+
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        let entries = match &node.kind {
+            Kind::Broken => return None,
+            Kind::Null => return Some(Self::default()),
+            Kind::Map(entries) => entries,
+            Kind::Scalar { .. } | Kind::List(_) => {
+                reader.hide(node, V::HIDE.unwrap_or(Hide::Url));
+                let hint = format!("write each as {}, then `: ` and its value", K::EXPECTED);
+                let message = format!("expected a map, found {}", node.noun());
+                reader.report(node, message, Some(hint));
+                return None;
+            }
+        };
+        let mut map = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let path = reader.path.key(&entry.key);
+            let key = match K::parse(&entry.key) {
+                Ok(key) => key,
+                Err(wrong) => {
+                    let problem =
+                        Problem::error(&path, wrong.message).at(Some(entry.key_span.clone()));
+                    reader.problems.push(match wrong.hint {
+                        Some(hint) => problem.hint(hint),
+                        None => problem,
+                    });
+                    K::unchecked(&entry.key)
+                }
+            };
+            let step = Step::Key(entry.key.clone());
+            let value = reader.within(step, |reader| reader.read_or(&entry.value, V::blank));
+            map.push((key, value));
+        }
+        Some(Self(map))
+    }
+
+    fn write(&self) -> Yaml {
+        let entry = |(key, value): &(K, V)| (key.as_ref().to_owned(), value.write());
+        Yaml::Map(self.0.iter().map(entry).collect())
+    }
+
+    fn blank() -> Self {
+        Self::default()
+    }
+}
+
+/// Reads one config: where it is, and what was wrong so far.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    /// Where the reader is.
+    pub path: Path,
+    /// What was wrong so far.
+    pub problems: &'a mut Vec<Problem>,
+    /// Where a blank stands for what could not be read.
+    pub(super) blanks: Vec<Path>,
+    /// What excerpts must not show.
+    pub hidden: Vec<(Range<usize>, Hide)>,
+    /// Every key of the whole config and where it belongs, for hints.
+    pub known_keys: Vec<(&'static str, String)>,
+}
+
+/// Keys whose values are secret, wherever they stand.
+const SECRET_KEYS: [&str; 6] = ["headers", "auth", "basic", "bearer", "password", "user"];
+
+/// The map of a section while it is read.
+#[derive(Debug, Clone)]
+pub(super) struct SectionNode<'n> {
+    node: &'n Node,
+    /// Keys that unknown ones were probably meant to be: not reported as missing.
+    meant: Vec<&'static str>,
+}
+
+impl Reader<'_> {
+    /// Opens a section and reports its unknown keys.
+    pub(super) fn section<'n>(
+        &mut self,
+        node: &'n Node,
+        keys: &[&'static str],
+    ) -> Option<SectionNode<'n>> {
+        match &node.kind {
+            Kind::Broken => None,
+            // `limits:` with all its settings commented out.
+            Kind::Null => Some(SectionNode { node, meant: Vec::new() }),
+            Kind::Map(entries) => {
+                let mut meant = Vec::new();
+                for entry in entries {
+                    if keys.contains(&entry.key.as_str()) {
+                        continue;
+                    }
+                    let (hint, near) = self.hint_for_key(&entry.key, keys);
+                    // What a word means that we do not even guess at may be secret.
+                    let harmless = near.is_some_and(|key| !SECRET_KEYS.contains(&key));
+                    self.hide(&entry.value, if harmless { Hide::Url } else { Hide::Whole });
+                    meant.extend(near);
+                    let path = self.path.key(&entry.key);
+                    let message = format!("unknown key `{}`", entry.key);
+                    let span = Some(entry.key_span.clone());
+                    self.problems.push(Problem::error(&path, message).at(span).hint(hint));
+                }
+                Some(SectionNode { node, meant })
+            }
+            Kind::Scalar { .. } | Kind::List(_) => {
+                let secret = keys.iter().any(|key| SECRET_KEYS[1..].contains(key));
+                let secret = secret && !keys.contains(&"url");
+                self.hide(node, if secret { Hide::Whole } else { Hide::Url });
+                let message = format!("expected a map, found {}", node.noun());
+                let hint = match (&node.kind, keys.contains(&"url")) {
+                    (Kind::Scalar { .. }, true) => "write `- url: ...`".to_owned(),
+                    (_, _) => format!("its keys are {}", listed(keys)),
+                };
+                self.report(node, message, Some(hint));
+                None
+            }
+        }
+    }
+
+    /// Reads the value of a key by its rule.
+    pub(super) fn take<T: Setting>(
+        &mut self,
+        section: &SectionNode<'_>,
+        key: &'static str,
+        about: &str,
+        rule: Rule<T>,
+    ) -> T {
+        let Some(entry) = section.node.get(key) else {
+            if matches!(rule.absent, RuleAbsent::Required) {
+                self.missing(section, key, about);
+            }
+            return rule.absent();
+        };
+        self.within(Step::Key(key.to_owned()), |reader| {
+            let Some(value) = T::read(&entry.value, reader) else {
+                reader.blanks.push(reader.path.clone());
+                return rule.absent();
+            };
+            if let Some(bounds) = &rule.bounds
+                && !(bounds.hold)(&value, &bounds.low, &bounds.high)
+            {
+                let (low, high) = (bounds.low.write().inline(), bounds.high.write().inline());
+                let message = format!("`{key}` must be between {low} and {high}");
+                reader.report(&entry.value, message, None);
+            }
+            value
+        })
+    }
+
+    fn missing(&mut self, section: &SectionNode<'_>, key: &'static str, about: &str) {
+        let path = self.path.key(key);
+        self.blanks.push(path.clone());
+        if section.meant.contains(&key) {
+            return;
+        }
+        let span = match &section.node.kind {
+            Kind::Map(entries) => entries.first().map(|entry| entry.key_span.clone()),
+            Kind::Null | Kind::Scalar { .. } | Kind::List(_) | Kind::Broken => None,
+        };
+        let about = paragraph(about);
+        let about = about.split(". ").next().unwrap_or_default().trim_end_matches('.');
+        let problem = Problem::error(&path, format!("the key `{key}` is missing")).at(span);
+        self.problems.push(problem.hint(format!("`{key}`: {about}")));
+    }
+
+    /// Reads a value, or notes that a blank stands in for it.
+    fn read_or<T: Setting>(&mut self, node: &Node, blank: impl FnOnce() -> T) -> T {
+        T::read(node, self).unwrap_or_else(|| {
+            self.blanks.push(self.path.clone());
+            blank()
+        })
+    }
+
+    /// Goes one step deeper for the time of `read`.
+    pub(super) fn within<R>(&mut self, step: Step, read: impl FnOnce(&mut Self) -> R) -> R {
+        self.path.push(step);
+        let result = read(self);
+        self.path.pop();
+        result
+    }
+
+    /// Notes that excerpts must not show the values at or below `node`.
+    pub(super) fn hide(&mut self, node: &Node, hide: Hide) {
+        match &node.kind {
+            Kind::Scalar { .. } => self.hidden.push((node.span.clone(), hide)),
+            Kind::List(items) => items.iter().for_each(|item| self.hide(item, hide)),
+            Kind::Map(entries) => {
+                entries.iter().for_each(|entry| self.hide(&entry.value, hide));
+            }
+            Kind::Null | Kind::Broken => {}
+        }
+    }
+
+    fn report(&mut self, node: &Node, message: String, hint: Option<String>) {
+        let empty = matches!(node.kind, Kind::Null) && node.span.is_empty();
+        let problem = Problem::error(&self.path, message);
+        // What is not there has no width: its key is pointed at, by path, later.
+        let problem = problem.at(if empty { None } else { Some(node.span.clone()) });
+        self.problems.push(match hint {
+            Some(hint) => problem.hint(hint),
+            None => problem,
+        });
+    }
+
+    /// The hint for an unknown key, and the key it was probably meant to be.
+    fn hint_for_key(&self, key: &str, allowed: &[&'static str]) -> (String, Option<&'static str>) {
+        if let Some((known, home)) = self.known_keys.iter().find(|(known, _)| *known == key) {
+            return (format!("`{key}` is a key of {home}"), Some(*known));
+        }
+        match near(key, allowed.iter().copied()) {
+            Some(meant) => (format!("did you mean `{meant}`?"), Some(meant)),
+            None => (format!("the keys here are {}", listed(allowed)), None),
+        }
+    }
+}
+
+/// `` `a`, `b` and `c` ``
+pub(super) fn listed<'a>(
+    words: impl IntoIterator<Item = &'a (impl AsRef<str> + ?Sized + 'a)>,
+) -> String {
+    let words: Vec<_> = words.into_iter().map(|word| format!("`{}`", word.as_ref())).collect();
+    match words.split_last() {
+        None => String::new(),
+        Some((only, [])) => only.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+    }
+}
+
+/// Declares a group of settings: see the module's words.
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $name:ident {
+            $( $(#[doc = $doc:literal])+ $key:ident : $type:ty = $rule:expr ),+ $(,)?
+        }
+    ) => {
+        $(#[doc = $about])+
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $name {
+            $( $(#[doc = $doc])+ pub $key: $type ),+
+        }
+
+        impl $crate::config::read::Setting for $name {
+            fn shape() -> $crate::config::rule::Shape {
+                $crate::config::rule::Shape::Section($crate::config::rule::Table {
+                    about: $crate::config::rule::paragraph(concat!($($about, "\n"),+)),
+                    rows: vec![$({
+                        let rule: $crate::config::rule::Rule<$type> = $rule;
+                        rule.row(stringify!($key), concat!($($doc, "\n"),+))
+                    }),+],
+                })
+            }
+
+            fn read(
+                node: &$crate::config::tree::Node,
+                reader: &mut $crate::config::read::Reader<'_>,
+            ) -> Option<Self> {
+                let section = reader.section(node, &[$(stringify!($key)),+])?;
+                Some(Self {
+                    $($key: {
+                        let about = concat!($($doc, "\n"),+);
+                        reader.take(&section, stringify!($key), about, $rule)
+                    }),+
+                })
+            }
+
+            fn write(&self) -> $crate::config::write::Yaml {
+                $crate::config::write::Yaml::Map(vec![$({
+                    let rule: $crate::config::rule::Rule<$type> = $rule;
+                    (stringify!($key).to_owned(), rule.write(&self.$key))
+                }),+])
+            }
+
+            fn blank() -> Self {
+                Self { $($key: $crate::config::rule::Rule::absent($rule)),+ }
+            }
+        }
+    };
+}
+pub(super) use section;
+
+/// Gives `Default` to sections that need nothing.
+macro_rules! with_defaults {
+    ($($name:ident),+ $(,)?) => {
+        $(impl Default for $name {
+            fn default() -> Self {
+                <Self as $crate::config::read::Setting>::blank()
+            }
+        })+
+    };
+}
+pub(super) use with_defaults;

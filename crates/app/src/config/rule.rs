@@ -1,0 +1,164 @@
+//! How a key is treated, and what its value looks like to a schema and a page.
+//!
+//! A [`Rule`] says what holds when a key is absent and what bounds its value; it is
+//! given once, in the table of a section, and read here by the reader, the writer,
+//! the schema and the reference page alike. Reads nothing itself: see `read`.
+
+use super::read::Setting;
+use super::write::Yaml;
+
+/// What a value looks like.
+#[derive(Debug, Clone)]
+pub(super) enum Shape {
+    /// `true` or `false`.
+    Flag,
+    /// A whole number, also as `1_000` or `30M`.
+    Count,
+    /// One of a few words.
+    Choice(Vec<&'static str>),
+    /// A word with a form: its name, a regular expression, examples.
+    Text {
+        /// What the reference calls it: `duration`.
+        name: &'static str,
+        /// What it matches, anchored; `None` for any text.
+        pattern: Option<&'static str>,
+    },
+    /// A group of settings.
+    Section(Table),
+    /// A list of these.
+    List(Box<Shape>),
+    /// Names to these.
+    Map {
+        /// What the names look like.
+        key: Box<Shape>,
+        /// What they name.
+        value: Box<Shape>,
+    },
+}
+
+/// A group of settings, as the schema and the reference see it.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    /// What the group is for.
+    pub about: String,
+    /// Its settings in order.
+    pub rows: Vec<Row>,
+}
+
+/// One setting, as the schema and the reference see it.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    /// The key.
+    pub key: &'static str,
+    /// What it says.
+    pub about: String,
+    /// What its value looks like.
+    pub shape: Shape,
+    /// What holds when the key is absent.
+    pub absent: Absent,
+    /// Lowest and highest value.
+    pub bounds: Option<(String, String)>,
+}
+
+/// What holds when a key is absent.
+#[derive(Debug, Clone)]
+pub(super) enum Absent {
+    /// It may not be.
+    Required,
+    /// This value.
+    Default(Yaml),
+    /// What these words say.
+    Derived(&'static str),
+}
+
+/// How a key is treated: what holds when it is absent, and its bounds.
+pub(super) struct Rule<T> {
+    pub(super) absent: RuleAbsent<T>,
+    pub(super) bounds: Option<Bounds<T>>,
+}
+
+/// What holds when the key of a rule is absent.
+pub(super) enum RuleAbsent<T> {
+    Required,
+    Default(T),
+    Derived(T, &'static str),
+}
+
+/// Lowest and highest value of a rule.
+pub(super) struct Bounds<T> {
+    pub(super) low: T,
+    pub(super) high: T,
+    pub(super) hold: fn(&T, &T, &T) -> bool,
+}
+
+/// The key must be given.
+pub(super) fn required<T>() -> Rule<T> {
+    Rule { absent: RuleAbsent::Required, bounds: None }
+}
+
+/// This value when the key is absent.
+pub(super) fn default<T>(value: T) -> Rule<T> {
+    Rule { absent: RuleAbsent::Default(value), bounds: None }
+}
+
+/// When the key is absent, what these words say; decided later.
+pub(super) fn derived<T: Setting>(words: &'static str) -> Rule<T> {
+    Rule { absent: RuleAbsent::Derived(T::blank(), words), bounds: None }
+}
+
+impl<T: PartialOrd> Rule<T> {
+    /// Lowest and highest allowed value.
+    pub(super) fn within(self, low: T, high: T) -> Self {
+        let hold = |value: &T, low: &T, high: &T| low <= value && value <= high;
+        Self { bounds: Some(Bounds { low, high, hold }), ..self }
+    }
+}
+
+impl<T: PartialOrd + Clone> Rule<Option<T>> {
+    /// Lowest and highest allowed value, where one is given.
+    pub(super) fn if_given_within(self, low: T, high: T) -> Self {
+        let hold = |value: &Option<T>, low: &Option<T>, high: &Option<T>| match value {
+            Some(_) => low <= value && value <= high,
+            None => true,
+        };
+        Self { bounds: Some(Bounds { low: Some(low), high: Some(high), hold }), ..self }
+    }
+}
+
+impl<T: Setting> Rule<T> {
+    /// The row of the table.
+    pub(super) fn row(&self, key: &'static str, about: &str) -> Row {
+        Row {
+            key,
+            about: paragraph(about),
+            shape: T::shape(),
+            absent: match &self.absent {
+                RuleAbsent::Required => Absent::Required,
+                RuleAbsent::Default(value) => Absent::Default(value.write()),
+                RuleAbsent::Derived(_, words) => Absent::Derived(words),
+            },
+            bounds: self.bounds.as_ref().map(|b| (b.low.write().inline(), b.high.write().inline())),
+        }
+    }
+
+    /// What holds when the key is absent, or a blank where it may not be.
+    pub(super) fn absent(self) -> T {
+        match self.absent {
+            RuleAbsent::Required => T::blank(),
+            RuleAbsent::Default(value) | RuleAbsent::Derived(value, _) => value,
+        }
+    }
+
+    /// A value as written, or the words of what is derived.
+    pub(super) fn write(&self, value: &T) -> Yaml {
+        match (value.write(), &self.absent) {
+            (Yaml::Absent, RuleAbsent::Derived(_, words)) => Yaml::Derived(words),
+            (yaml, _) => yaml,
+        }
+    }
+}
+
+/// Doc comments as one paragraph.
+pub(super) fn paragraph(about: &str) -> String {
+    about.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}

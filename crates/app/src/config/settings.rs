@@ -1,0 +1,162 @@
+//! The settings as meant, and the one place where each is described.
+//!
+//! A description here is what rustdoc, the JSON schema, the reference page and the
+//! reader's hints say. Keep it one short paragraph for someone who is new.
+//! What is served, chain by chain, is in `chain`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use wellhead_telemetry::log::Format;
+
+use super::chain::Chain;
+use super::name::{ChainName, Origin};
+use super::read::{Map, section, with_defaults};
+use super::rule::{default, derived, required};
+use super::unit::ByteSize;
+use super::value::{Admin, LogFilter};
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+section! {
+    /// Everything that wellhead can be told.
+    Settings {
+        /// Where clients connect: HTTP and WebSocket on the same port. The default is for
+        /// this machine only; `0.0.0.0:4545` listens on every IPv4 address.
+        listen: SocketAddr = default(SocketAddr::from(([127, 0, 0, 1], 4545))),
+        /// Where metrics, health, status and the dashboard are served, or `off`. It has no
+        /// password: keep it away from the internet.
+        admin: Admin = default(Admin::At(SocketAddr::from(([127, 0, 0, 1], 4546)))),
+        /// Worker threads, each with its own connections.
+        workers: Option<usize> = derived("one per available core").if_given_within(1, 256),
+        /// What is logged, and how.
+        log: Log = default(Log::default()),
+        /// How much clients may send and hold. Memory is bounded by these.
+        limits: Limits = default(Limits::default()),
+        /// How long things may take.
+        timeouts: Timeouts = default(Timeouts::default()),
+        /// How often a call is tried.
+        attempts: Attempts = default(Attempts::default()),
+        /// Compression of answers to clients.
+        compression: Compression = default(Compression::default()),
+        /// Which web pages may call from a browser.
+        cors: Cors = default(Cors::default()),
+        /// When a failing upstream is left alone, and for how long.
+        health: Health = default(Health::default()),
+        /// The chains to serve, by name. Each is reached at `/name`, at its aliases and at
+        /// its id; the only chain also at `/`.
+        chains: Map<ChainName, Chain> = required(),
+    }
+}
+
+section! {
+    /// What is logged, and how.
+    Log {
+        /// The level, and other levels for single modules: `info,wellhead_net=debug`. Levels
+        /// are `error`, `warn`, `info`, `debug`, `trace` and `off`.
+        level: LogFilter = default(LogFilter("info".to_owned())),
+        /// `text` for people, `json` for collectors; `auto` is `text` on a terminal.
+        format: Format = default(Format::Auto),
+        /// Whether each request leaves a line when it is done.
+        requests: bool = default(true),
+    }
+}
+
+section! {
+    /// How much clients may send and hold.
+    Limits {
+        /// Largest body of one request, after decompression. A larger one is answered with 413.
+        body_bytes: ByteSize = default(ByteSize::mib(5))
+            .within(ByteSize::kib(1), ByteSize::gib(1)),
+        /// All request bodies held at one moment. Over it, new ones are answered with 503.
+        bodies_bytes: ByteSize = default(ByteSize::mib(256))
+            .within(ByteSize::mib(1), ByteSize::gib(64)),
+        /// Largest request line and headers together. Larger ones are answered with 431.
+        header_bytes: ByteSize = default(ByteSize::kib(16))
+            .within(ByteSize::kib(1), ByteSize::kib(256)),
+        /// Calls in one batch.
+        batch_items: usize = default(1_000).within(1, 100_000),
+        /// Calls of one batch that are worked on at a time; the others wait.
+        batch_parallel: usize = default(32).within(1, 1_000),
+        /// How deeply the JSON of a request may be nested.
+        json_depth: usize = default(128).within(4, 512),
+        /// Largest answer of an upstream, after decompression. A larger one is an error.
+        answer_bytes: ByteSize = default(ByteSize::mib(128))
+            .within(ByteSize::kib(64), ByteSize::gib(4)),
+        /// Client connections open at once. One more is answered with 503 and closed.
+        connections: usize = default(10_000).within(1, 1_000_000),
+        /// Requests worked on at once, over all connections. One more is answered with 503.
+        in_flight: usize = default(16_384).within(1, 1_000_000),
+    }
+}
+
+section! {
+    /// How long things may take.
+    Timeouts {
+        /// From the arrival of a request to its answer, all attempts together.
+        total: Duration = default(secs(30)).within(ms(10), secs(3_600)),
+        /// One attempt at one upstream; never longer than what is left of `total`.
+        attempt: Duration = default(secs(5)).within(ms(1), secs(3_600)),
+        /// Name look-up, TCP and TLS of a new connection to an upstream.
+        connect: Duration = default(secs(3)).within(ms(1), secs(300)),
+        /// How long a client may take to send the head of a request.
+        header: Duration = default(secs(10)).within(ms(100), secs(3_600)),
+        /// How long a client may take to send the body of a request.
+        body: Duration = default(secs(30)).within(ms(100), secs(3_600)),
+        /// How long a client connection may stay open without a request. More than the 60 s of
+        /// common load balancers, so that they close first.
+        idle: Duration = default(secs(75)).within(secs(1), secs(86_400)),
+        /// How long a client may take to accept a piece of its answer.
+        write: Duration = default(secs(30)).within(ms(100), secs(3_600)),
+        /// How long requests under way may take when wellhead is told to stop. Less than the
+        /// 30 s that Kubernetes gives.
+        drain: Duration = default(secs(25)).within(Duration::ZERO, secs(3_600)),
+    }
+}
+
+section! {
+    /// How often a call is tried.
+    Attempts {
+        /// Upstreams tried for one call at most, the first included. Calls that change
+        /// something are repeated only where that is safe.
+        max: u32 = default(4).within(1, 32),
+    }
+}
+
+section! {
+    /// Compression of answers to clients that accept it (zstd or gzip).
+    Compression {
+        /// Whether answers are compressed at all.
+        enabled: bool = default(true),
+        /// Smaller answers go as they are: they fit in few packets anyway.
+        min_bytes: ByteSize = default(ByteSize::kib(4)).within(ByteSize(0), ByteSize::gib(1)),
+    }
+}
+
+section! {
+    /// Which web pages may call from a browser.
+    Cors {
+        /// Origins such as `https://app.example`; `*` allows all, an empty list none.
+        origins: Vec<Origin> = default(Vec::new()),
+    }
+}
+
+section! {
+    /// When a failing upstream is left alone, and for how long.
+    Health {
+        /// Failures in a row after which an upstream rests.
+        failures: u32 = default(3).within(1, 1_000),
+        /// The first rest. Each relapse doubles it.
+        rest: Duration = default(secs(1)).within(ms(10), secs(3_600)),
+        /// No rest is longer.
+        rest_max: Duration = default(secs(30)).within(ms(10), secs(86_400)),
+    }
+}
+
+with_defaults!(Log, Limits, Timeouts, Attempts, Compression, Cors, Health);

@@ -1,0 +1,144 @@
+//! `wellhead serve URL URL`: settings from a handful of addresses.
+//!
+//! All URLs are of one chain, whose id is asked for later. WebSocket URLs are feeds
+//! of the upstream on the same host. Problems name the position of an argument, not
+//! its text, which may hold a key.
+
+use std::net::SocketAddr;
+
+use wellhead_telemetry::SecretUrl;
+
+use super::chain::{Chain, Upstream};
+use super::check;
+use super::name::ChainName;
+use super::problem::{Path, Problem, Report, Severity};
+use super::read::{Map, Setting, Word};
+use super::settings::Settings;
+use super::value::Admin;
+
+/// What the one chain is called; its path is `/` anyway.
+const CHAIN: &str = "default";
+
+/// Settings from URLs, or every problem with them.
+pub(super) fn from_urls(
+    urls: &[String],
+    listen: Option<SocketAddr>,
+    admin: Option<Admin>,
+) -> Result<(Settings, Report), Report> {
+    let mut problems = Vec::new();
+    let mut upstreams: Vec<Upstream> = Vec::new();
+    let mut feeds: Vec<(Path, SecretUrl)> = Vec::new();
+    for (index, text) in urls.iter().enumerate() {
+        let path = Path::root().key(&format!("URL {}", index + 1));
+        let url = match <SecretUrl as Word>::parse(text) {
+            Ok(url) => url,
+            Err(wrong) => {
+                let problem = Problem::error(&path, wrong.message);
+                problems.push(match wrong.hint {
+                    Some(hint) => problem.hint(hint),
+                    None => problem,
+                });
+                continue;
+            }
+        };
+        match url.expose().scheme() {
+            "http" | "https" => upstreams.push(Upstream { url, ..Upstream::blank() }),
+            "ws" | "wss" => feeds.push((path, url)),
+            _ => problems.push(
+                Problem::error(&path, "the URL begins with an unknown scheme")
+                    .hint("begin it with `http://`, `https://`, `ws://` or `wss://`"),
+            ),
+        }
+    }
+    for (path, feed) in feeds {
+        let host = feed.expose().host_str();
+        let same = |upstream: &&mut Upstream| {
+            upstream.ws.is_none() && upstream.url.expose().host_str() == host
+        };
+        match upstreams.iter_mut().find(same) {
+            Some(upstream) => upstream.ws = Some(feed),
+            None => problems.push(
+                Problem::error(&path, "no upstream is left for this WebSocket to feed")
+                    .hint("give an `http://` or `https://` URL of the same host with it"),
+            ),
+        }
+    }
+    let chain = Chain { upstreams, ..Chain::blank() };
+    let mut settings = Settings::blank();
+    settings.chains = Map(vec![(ChainName(CHAIN.to_owned()), chain)]);
+    settings.listen = listen.unwrap_or(settings.listen);
+    settings.admin = admin.unwrap_or(settings.admin);
+    check::name_upstreams(&mut settings);
+    if problems.is_empty() {
+        check::check(&settings, None, &[], &mut problems);
+    }
+    let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
+    let report = Report::new("the command line", None, problems);
+    if failed { Err(report) } else { Ok((settings, report)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The upstreams as `id url ws`, or the messages.
+    fn check(urls: &[&str], expected: &str) {
+        let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+        let found = match from_urls(&urls, None, None) {
+            Ok((settings, _)) => settings.chains.0[0]
+                .1
+                .upstreams
+                .iter()
+                .map(|upstream| {
+                    let ws = upstream.ws.as_ref().map_or("-".to_owned(), ToString::to_string);
+                    format!("{} {} {ws}", upstream.id, upstream.url)
+                })
+                .collect::<Vec<_>>()
+                .join("; "),
+            Err(report) => report
+                .problems()
+                .iter()
+                .map(|problem| format!("{}: {}", problem.path, problem.message))
+                .collect::<Vec<_>>()
+                .join("; "),
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn http_urls_are_upstreams_and_websockets_feed_them() {
+        check(&["http://a:8545"], "a http://a:8545 -");
+        check(
+            &["http://a:8545", "https://b/KEY", "wss://b/ws/KEY"],
+            "a http://a:8545 -; b https://b/… wss://b/…",
+        );
+        check(
+            &["http://h:1", "http://h:2", "http://h:2/x"],
+            "h http://h:1 -; h:2 http://h:2 -; h-2 http://h:2/… -",
+        );
+    }
+
+    #[test]
+    fn every_bad_url_is_reported() {
+        check(
+            &["a:8545/KEY", "ftp://x", "ws://c:1", "http://"],
+            "URL 1: the URL has no scheme; \
+             URL 2: the URL begins with an unknown scheme; \
+             URL 4: the URL has no host; \
+             URL 3: no upstream is left for this WebSocket to feed",
+        );
+        check(
+            &["http://127.0.0.1:4545"],
+            "chains.default.upstreams[0].url: the URL is wellhead's own `listen` address",
+        );
+    }
+
+    #[test]
+    fn the_addresses_are_taken() {
+        let listen = Some(SocketAddr::from(([0, 0, 0, 0], 1)));
+        let (settings, _) =
+            from_urls(&["http://a".to_owned()], listen, Some(Admin::Off)).expect("sound");
+        assert_eq!(settings.listen, SocketAddr::from(([0, 0, 0, 0], 1)));
+        assert_eq!(settings.admin, Admin::Off);
+    }
+}

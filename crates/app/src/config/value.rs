@@ -1,0 +1,535 @@
+//! What single values look like: one [`Word`] per type.
+//!
+//! Types of other crates are read here too, so that those crates need to know
+//! nothing of the config. Messages name what was expected and never quote what
+//! was found: it may be a secret put in the wrong place.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use wellhead_eth::{ChainId, MethodGlob};
+use wellhead_net::HttpVersion;
+use wellhead_telemetry::log::Format;
+use wellhead_telemetry::{BadUrl, Secret, SecretUrl};
+use wellhead_upstream::Tier;
+
+use super::mask::Hide;
+use super::near::near;
+use super::read::{Word, listed};
+use super::rule::Shape;
+use super::unit::{self, ByteSize, Wrong};
+use super::write::Yaml;
+
+/// Longer texts are a file pasted by mistake.
+const TEXT_LEN_MAX: usize = 8 * 1024;
+
+impl Word for bool {
+    const EXPECTED: &'static str = "`true` or `false`";
+
+    fn shape() -> Shape {
+        Shape::Flag
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        match text {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            "yes" | "on" | "True" | "TRUE" => Err(flag("true")),
+            "no" | "off" | "False" | "FALSE" => Err(flag("false")),
+            _ => Err(Wrong::new("expected `true` or `false`")),
+        }
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Plain(self.to_string())
+    }
+
+    fn blank() -> Self {
+        false
+    }
+}
+
+fn flag(meant: &str) -> Wrong {
+    Wrong::hinted("expected `true` or `false`", format!("write `{meant}`"))
+}
+
+macro_rules! counts {
+    ($($type:ty),+) => {$(
+        impl Word for $type {
+            const EXPECTED: &'static str = "a whole number such as `100`, `1_000` or `30M`";
+
+            fn shape() -> Shape {
+                Shape::Count
+            }
+
+            fn parse(text: &str) -> Result<Self, Wrong> {
+                let count = unit::count(text)?;
+                Self::try_from(count).map_err(|_| Wrong::new("the number is too large"))
+            }
+
+            fn write(&self) -> Yaml {
+                Yaml::Plain(self.to_string())
+            }
+
+            fn blank() -> Self {
+                1
+            }
+        }
+    )+};
+}
+counts!(u32, u64, usize);
+
+impl Word for Duration {
+    const EXPECTED: &'static str = "a duration such as `500ms`, `3s` or `1m30s`";
+
+    fn shape() -> Shape {
+        let pattern = Some("([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?");
+        Shape::Text { name: "duration", pattern }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        unit::duration(text)
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Plain(unit::write_duration(*self))
+    }
+
+    fn blank() -> Self {
+        Self::ZERO
+    }
+}
+
+impl Word for ByteSize {
+    const EXPECTED: &'static str = "a size such as `64KiB`, `5MB` or `1GiB`";
+
+    fn shape() -> Shape {
+        Shape::Text { name: "size", pattern: Some("[0-9]+(B|KiB|MiB|GiB|KB|MB|GB)") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        unit::size(text)
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Plain(self.to_string())
+    }
+
+    fn blank() -> Self {
+        Self(0)
+    }
+}
+
+impl Word for SocketAddr {
+    const EXPECTED: &'static str = "an address with a port such as `127.0.0.1:4545`";
+
+    fn shape() -> Shape {
+        Shape::Text { name: "address", pattern: Some(".+:[0-9]+") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        if let Ok(address) = text.parse() {
+            return Ok(address);
+        }
+        let message = format!("expected {}", <Self as Word>::EXPECTED);
+        let port = |text: &str| text.parse::<u16>().is_ok();
+        let hint = match text.rsplit_once(':') {
+            _ if port(text) => format!(
+                "write `127.0.0.1:{text}`, or `0.0.0.0:{text}` to be reached from other machines"
+            ),
+            Some(("", after)) if port(after) => {
+                format!("write `0.0.0.0:{after}` for every address of this machine")
+            }
+            Some(("localhost", after)) if port(after) => format!("write `127.0.0.1:{after}`"),
+            Some(("*", after)) if port(after) => format!("write `0.0.0.0:{after}`"),
+            _ if text.parse::<std::net::IpAddr>().is_ok() => "add `:` and a port".to_owned(),
+            Some((_, after)) if !port(after) => "a port is a number up to 65535".to_owned(),
+            Some(_) | None => "write an IP address, not a name; IPv6 as `[::1]:4545`".to_owned(),
+        };
+        Err(Wrong::hinted(message, hint))
+    }
+
+    fn write(&self) -> Yaml {
+        // Brackets mean a list to YAML.
+        match self {
+            Self::V4(_) => Yaml::Plain(self.to_string()),
+            Self::V6(_) => Yaml::Text(self.to_string()),
+        }
+    }
+
+    fn blank() -> Self {
+        Self::from(([127, 0, 0, 1], 0))
+    }
+}
+
+/// Where the admin listener is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admin {
+    /// There is none.
+    Off,
+    /// Here.
+    At(SocketAddr),
+}
+
+impl Word for Admin {
+    const EXPECTED: &'static str = "an address with a port such as `127.0.0.1:4546`, or `off`";
+
+    fn shape() -> Shape {
+        Shape::Text { name: "address or `off`", pattern: Some("off|.+:[0-9]+") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        match text {
+            "off" => Ok(Self::Off),
+            "false" | "no" | "none" | "disabled" => {
+                Err(Wrong::hinted(format!("expected {}", Self::EXPECTED), "write `off`"))
+            }
+            text => <SocketAddr as Word>::parse(text).map(Self::At).map_err(|wrong| Wrong {
+                message: format!("expected {}", Self::EXPECTED),
+                ..wrong
+            }),
+        }
+    }
+
+    fn write(&self) -> Yaml {
+        match self {
+            // Plain: YAML 1.1 reads `off` as a flag, but we read the word itself.
+            Self::Off => Yaml::Plain("off".to_owned()),
+            Self::At(address) => Word::write(address),
+        }
+    }
+
+    fn blank() -> Self {
+        Self::Off
+    }
+}
+
+/// What is logged: a level, and other levels for single targets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFilter(pub String);
+
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
+impl Word for LogFilter {
+    const EXPECTED: &'static str = "a level such as `info`, or `info,wellhead_net=debug`";
+
+    fn shape() -> Shape {
+        let pattern = "([a-z_:]+=)?(error|warn|info|debug|trace|off)(,([a-z_:]+=)?(error|warn|info|debug|trace|off))*";
+        Shape::Text { name: "log filter", pattern: Some(pattern) }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        for part in text.split(',') {
+            let (target, level) = match part.split_once('=') {
+                Some((target, level)) => (target, level),
+                None => ("wellhead", part),
+            };
+            let tidy = !target.is_empty()
+                && target.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':'));
+            if !tidy || !LEVELS.contains(&level) {
+                let hint = match near(level, LEVELS) {
+                    Some(meant) if tidy => format!("did you mean `{meant}`?"),
+                    Some(_) | None => format!("the levels are {}", listed(&LEVELS)),
+                };
+                return Err(Wrong::hinted(format!("expected {}", Self::EXPECTED), hint));
+            }
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text(self.0.clone())
+    }
+
+    fn blank() -> Self {
+        Self("info".to_owned())
+    }
+}
+
+/// Reads and writes an enum of a few words.
+macro_rules! choice {
+    ($type:ty, $expected:literal, $blank:path, $($word:literal => $value:path),+ $(,)?) => {
+        impl Word for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn shape() -> Shape {
+                Shape::Choice(vec![$($word),+])
+            }
+
+            fn parse(text: &str) -> Result<Self, Wrong> {
+                match text {
+                    $($word => Ok($value),)+
+                    other => {
+                        let hint = near(other, [$($word),+]);
+                        let message = concat!("expected ", $expected);
+                        Err(match hint {
+                            Some(meant) => Wrong::hinted(message, format!("did you mean `{meant}`?")),
+                            None => Wrong::new(message),
+                        })
+                    }
+                }
+            }
+
+            fn write(&self) -> Yaml {
+                // Spelt out by the compiler: a new value must get a word.
+                Yaml::Plain(match self { $($value => $word),+ }.to_owned())
+            }
+
+            fn blank() -> Self {
+                $blank
+            }
+        }
+    };
+}
+
+choice!(Format, "`auto`, `text` or `json`", Format::Auto,
+    "auto" => Format::Auto, "text" => Format::Text, "json" => Format::Json);
+choice!(Tier, "`primary`, `fallback` or `public`", Tier::Primary,
+    "primary" => Tier::Primary, "fallback" => Tier::Fallback, "public" => Tier::Public);
+choice!(HttpVersion, "`auto`, `1.1` or `2`", HttpVersion::Auto,
+    "auto" => HttpVersion::Auto, "1.1" => HttpVersion::H1, "2" => HttpVersion::H2);
+
+impl Word for ChainId {
+    const EXPECTED: &'static str = "a chain id such as `1` or `0x1`";
+
+    fn shape() -> Shape {
+        Shape::Text { name: "chain id", pattern: Some("[0-9]+|0x[0-9a-fA-F]+") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        match text.parse() {
+            Ok(Self(0)) => Err(Wrong::new("a chain id is at least 1")),
+            Ok(id) => Ok(id),
+            Err(_) => Err(Wrong::new(format!("expected {}", Self::EXPECTED))),
+        }
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Plain(self.to_string())
+    }
+
+    fn blank() -> Self {
+        Self(0)
+    }
+}
+
+impl Word for MethodGlob {
+    const EXPECTED: &'static str = "a method name such as `eth_call` or `debug_*`";
+
+    fn shape() -> Shape {
+        Shape::Text { name: "method", pattern: Some(r"[A-Za-z0-9_./*-]+") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        text.parse().map_err(|_| {
+            let hint = "`*` stands for any run of characters; there is no `?`, `[...]` or `{...}`";
+            Wrong::hinted(format!("expected {}", Self::EXPECTED), hint)
+        })
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text(self.to_string())
+    }
+
+    fn blank() -> Self {
+        "*".parse().expect("a star is a good pattern")
+    }
+}
+
+impl Word for SecretUrl {
+    const EXPECTED: &'static str = "a URL such as `http://geth:8545`";
+    const HIDE: Option<Hide> = Some(Hide::Url);
+
+    fn shape() -> Shape {
+        Shape::Text { name: "URL", pattern: Some("[a-z]+://.+") }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        Self::parse(text).map_err(|bad| match bad {
+            BadUrl::NoScheme => {
+                Wrong::hinted("the URL has no scheme", "begin it with `http://` or `https://`")
+            }
+            BadUrl::NoHost => Wrong::new("the URL has no host"),
+            BadUrl::NotAUrl => Wrong::new(format!("expected {}", Self::EXPECTED)),
+        })
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text(self.to_string().replace('…', "***"))
+    }
+
+    fn blank() -> Self {
+        Self::parse("http://blank.invalid").expect("a good URL")
+    }
+}
+
+impl Word for Secret {
+    const EXPECTED: &'static str = "a text";
+    const HIDE: Option<Hide> = Some(Hide::Whole);
+
+    fn shape() -> Shape {
+        Shape::Text { name: "secret text", pattern: None }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        text_like(text)?;
+        Ok(Self::new(text))
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text(self.to_string())
+    }
+
+    fn blank() -> Self {
+        Self::new("")
+    }
+}
+
+/// A text that is part of an HTTP header in the end.
+fn text_like(text: &str) -> Result<(), Wrong> {
+    if text.is_empty() {
+        return Err(Wrong::new("the text is empty"));
+    }
+    if text.len() > TEXT_LEN_MAX {
+        return Err(Wrong::new(format!("the text is longer than {} KiB", TEXT_LEN_MAX >> 10)));
+    }
+    if text.chars().any(char::is_control) {
+        let hint = "did a line break slip in at its end?";
+        return Err(Wrong::hinted("the text holds a control character", hint));
+    }
+    Ok(())
+}
+
+/// A text of one line.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Text(pub String);
+
+impl AsRef<str> for Text {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Word for Text {
+    const EXPECTED: &'static str = "a text";
+
+    fn shape() -> Shape {
+        Shape::Text { name: "text", pattern: None }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        text_like(text).map(|()| Self(text.to_owned()))
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text(self.0.clone())
+    }
+
+    fn blank() -> Self {
+        Self(String::new())
+    }
+}
+
+impl Word for PathBuf {
+    const EXPECTED: &'static str = "the path of a file";
+
+    fn shape() -> Shape {
+        Shape::Text { name: "path", pattern: None }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        text_like(text).map(|()| Self::from(text))
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text(self.display().to_string())
+    }
+
+    fn blank() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::name::{ChainName, HeaderName, Origin};
+    use super::*;
+
+    /// What is read, written again; or the message and hint.
+    fn check<T: Word>(text: &str, written: &str) {
+        let found = match T::parse(text) {
+            Ok(value) => value.write().inline(),
+            Err(Wrong { message, hint: None }) => message,
+            Err(Wrong { message, hint: Some(hint) }) => format!("{message} | {hint}"),
+        };
+        assert_eq!(found, written, "{text}");
+    }
+
+    #[test]
+    fn flags() {
+        check::<bool>("true", "true");
+        check::<bool>("yes", "expected `true` or `false` | write `true`");
+        check::<bool>("1", "expected `true` or `false`");
+    }
+
+    #[test]
+    fn addresses() {
+        const EXPECTED: &str = "expected an address with a port such as `127.0.0.1:4545`";
+        check::<SocketAddr>("0.0.0.0:80", "0.0.0.0:80");
+        check::<SocketAddr>("[::1]:80", "\"[::1]:80\"");
+        for (text, hint) in [
+            ("80", "write `127.0.0.1:80`, or `0.0.0.0:80` to be reached from other machines"),
+            (":80", "write `0.0.0.0:80` for every address of this machine"),
+            ("localhost:80", "write `127.0.0.1:80`"),
+            ("127.0.0.1", "add `:` and a port"),
+            ("127.0.0.1:99999", "a port is a number up to 65535"),
+            ("host:80", "write an IP address, not a name; IPv6 as `[::1]:4545`"),
+        ] {
+            check::<SocketAddr>(text, &format!("{EXPECTED} | {hint}"));
+        }
+        check::<Admin>("off", "off");
+        check::<Admin>("127.0.0.1:1", "127.0.0.1:1");
+        check::<Admin>(
+            "none",
+            "expected an address with a port such as `127.0.0.1:4546`, or `off` | write `off`",
+        );
+    }
+
+    #[test]
+    fn choices_and_names() {
+        check::<Tier>("fallback", "fallback");
+        check::<Tier>(
+            "falback",
+            "expected `primary`, `fallback` or `public` | did you mean `fallback`?",
+        );
+        check::<HttpVersion>("1.1", "1.1");
+        check::<HttpVersion>("3", "expected `auto`, `1.1` or `2`");
+        check::<ChainId>("0xa", "10");
+        check::<ChainId>("0", "a chain id is at least 1");
+        check::<ChainName>(
+            "Base",
+            "a chain name is lower case | write `base`: it is part of the URL",
+        );
+        check::<HeaderName>("Host", "the header `Host` is set by wellhead itself");
+        check::<LogFilter>("info,wellhead_net=debug", "\"info,wellhead_net=debug\"");
+        check::<Origin>("https://a.example", "https://a.example");
+    }
+
+    #[test]
+    fn secrets_are_not_written() {
+        check::<SecretUrl>("https://h/KEY?k=KEY", "\"https://h/***\"");
+        check::<SecretUrl>("http://h:8545", "http://h:8545");
+        check::<Secret>("KEY", "\"***\"");
+        check::<Secret>(
+            "a\nb",
+            "the text holds a control character | did a line break slip in at its end?",
+        );
+    }
+}

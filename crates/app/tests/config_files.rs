@@ -1,0 +1,167 @@
+//! Finding and reading config files, and the command line around them.
+
+use std::path::PathBuf;
+
+use clap::{CommandFactory, Parser};
+use wellhead_app::cli::{self, Cli, Command};
+use wellhead_app::config::{self, Admin, Overrides};
+
+const SMALL: &str = "chains: { ethereum: { upstreams: [{ url: \"http://geth:8545\" }] } }\n";
+
+fn lookup(_: &str) -> Option<String> {
+    None
+}
+
+/// A directory of our own that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("config-{name}"));
+        std::fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn problems(path: &std::path::Path) -> String {
+    let report = config::load(path, &lookup, Overrides::default()).expect_err("a problem");
+    report.render(false).replace(&path.display().to_string(), "FILE")
+}
+
+#[test]
+fn a_named_file_must_exist() {
+    let missing = config::find(Some("/nowhere/wellhead.yaml".as_ref())).expect_err("missing");
+    assert_eq!(
+        missing.to_string(),
+        "there is no config file at `/nowhere/wellhead.yaml`\n\n\
+         start with the URLs of your upstreams:\n    \
+         wellhead serve https://eth.example/v2/KEY http://geth:8545\n\
+         or write a config and name it:\n    \
+         wellhead serve -c wellhead.yaml"
+    );
+}
+
+#[test]
+fn nothing_found_says_where_it_looked() {
+    let nothing = config::NotFound { named: None }.to_string();
+    let first = nothing.lines().next().expect("a line");
+    assert_eq!(
+        first,
+        "there is no config file: neither `./wellhead.yaml` nor `/etc/wellhead/wellhead.yaml`"
+    );
+}
+
+#[test]
+fn a_file_is_loaded_and_the_command_line_wins() {
+    let folder = Folder::new("loaded");
+    let path = folder.write("wellhead.yaml", format!("listen: 127.0.0.1:1\n{SMALL}").as_bytes());
+    assert_eq!(config::find(Some(&path)), Ok(path.clone()));
+    let overrides = Overrides { listen: "127.0.0.1:2".parse().ok(), admin: Some(Admin::Off) };
+    let loaded = config::load(&path, &lookup, overrides).expect("sound");
+    assert_eq!(loaded.settings.listen.port(), 2);
+    assert_eq!(loaded.settings.admin, Admin::Off);
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let folder = Folder::new("unreadable");
+    assert_eq!(
+        problems(&folder.write("latin1.yaml", b"# ok\nlisten: \xe9\n")),
+        "error: line 2 of `FILE` is not UTF-8 text\n |\n = help: save the file as UTF-8\n\n1 error in FILE\n"
+    );
+    assert_eq!(
+        problems(&folder.write("large.yaml", &vec![b'#'; (1 << 20) + 1])),
+        "error: the file is larger than 1024 KiB\n\n1 error in FILE\n"
+    );
+    let directory = problems(&folder.0);
+    assert!(directory.starts_with("error: `FILE` cannot be read: "), "{directory}");
+}
+
+#[test]
+fn a_ca_file_is_seen_from_the_config() {
+    let folder = Folder::new("ca");
+    let upstream = |file: &str| {
+        format!("chains:\n  a:\n    upstreams:\n      - url: https://h\n        ca_file: {file}\n")
+    };
+    folder.write("ca.pem", b"pem");
+    let good = folder.write("good.yaml", upstream("ca.pem").as_bytes());
+    let loaded = config::load(&good, &lookup, Overrides::default()).expect("sound");
+    let upstream_read = &loaded.settings.chains.0[0].1.upstreams[0];
+    assert_eq!(upstream_read.ca_file, Some(folder.0.join("ca.pem")));
+
+    let bad = folder.write("bad.yaml", upstream("none.pem").as_bytes());
+    let found = problems(&bad).replace(&folder.0.display().to_string(), "DIR");
+    assert_eq!(
+        found,
+        "error: there is no file at `DIR/none.pem`\n \
+         --> FILE:5:18\n  \
+         |\n\
+         5 |         ca_file: none.pem\n  \
+         |                  ^^^^^^^^\n  \
+         |\n  \
+         = help: relative paths are seen from the directory of the config\n\n\
+         1 error in FILE\n"
+    );
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn arguments_are_read() {
+    let parse = |line: &str| Cli::try_parse_from(line.split_whitespace()).map(|cli| cli.command);
+    match parse("wellhead serve http://a ws://a --listen 0.0.0.0:1 --admin off") {
+        Ok(Command::Serve(serve)) => {
+            assert_eq!(serve.urls, ["http://a", "ws://a"]);
+            assert_eq!(serve.listen, "0.0.0.0:1".parse().ok());
+            assert_eq!(serve.admin, Some(Admin::Off));
+        }
+        other => panic!("{other:?}"),
+    }
+    match parse("wellhead demo --seconds 5 --plain --seed 7") {
+        Ok(Command::Demo(demo)) => {
+            assert_eq!(demo.duration(), Some(std::time::Duration::from_secs(5)));
+            assert!(demo.plain);
+            assert_eq!((demo.rate, demo.seed), (200, 7));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(parse("wellhead check -c x.yaml"), Ok(Command::Check(_))));
+    assert!(matches!(parse("wellhead schema"), Ok(Command::Schema)));
+    for (line, words) in [
+        ("wellhead serve http://a -c x.yaml", "cannot be used with"),
+        ("wellhead serve --listen 4545", "write `127.0.0.1:4545`"),
+        ("wellhead serve --admin none", "write `off`"),
+        ("wellhead demo --rate 0", "0 is not in 1..=100000"),
+    ] {
+        let error = parse(line).expect_err(line).to_string();
+        assert!(error.contains(words), "{line}: {error}");
+    }
+}
+
+#[test]
+fn completions_know_the_subcommands() {
+    for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish]
+    {
+        let mut script = Vec::new();
+        cli::completions(shell, &mut script);
+        let script = String::from_utf8(script).expect("text");
+        for word in ["serve", "demo", "check", "schema", "completions"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What is made from the tables of the settings, or speaks of them: the reference
+//! page, the example file, the schema. All are checked in or printed, none may be stale.
+
+use serde_json::Value;
+use wellhead_app::config::{self, Loaded, Overrides, Settings};
+
+fn no_environment(_: &str) -> Option<String> {
+    None
+}
+
+fn root_file(name: &str) -> String {
+    let path = format!("{}/../../{name}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn parse(source: &str) -> Loaded {
+    config::parse("wellhead.yaml", source, &no_environment, Overrides::default())
+        .unwrap_or_else(|report| panic!("{}\n{source}", report.render(false)))
+}
+
+#[test]
+fn the_reference_page_is_fresh() {
+    let page = config::docs::page();
+    assert_eq!(root_file("docs/config.md"), page, "run `cargo xtask docs`");
+}
+
+#[test]
+fn the_example_is_sound_and_has_nothing_to_warn_of() {
+    let loaded = parse(&root_file("wellhead.example.yaml"));
+    assert!(loaded.warnings.is_empty(), "{}", loaded.warnings);
+    assert_eq!(loaded.settings.chains.len(), 1);
+}
+
+/// `# key: value` lines of the example are defaults: with them all taken in, the
+/// settings are those of the example as it is, but for what is derived.
+#[test]
+fn the_example_says_true_defaults() {
+    const DERIVED: [&str; 8] = [
+        "workers",
+        "block_time",
+        "lag_blocks_max",
+        "ca_file",
+        "gzip",
+        "attempt",
+        "connect",
+        "timeouts",
+    ];
+    let example = root_file("wellhead.example.yaml");
+    let mut uncommented = String::new();
+    let mut taken = 0;
+    for line in example.lines() {
+        let (indent, rest) = line.split_at(line.len() - line.trim_start().len());
+        let setting = rest.strip_prefix("# ").filter(|rest| {
+            let key = rest.trim_start().split(':').next().unwrap_or_default();
+            let word = key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+            // Deeper than the top level, `timeouts` and its times are an upstream's own.
+            let derived = DERIVED.contains(&key) && (!indent.is_empty() || key == "workers");
+            word && rest.trim_start().len() > key.len() && !derived && !rest.contains("$schema")
+        });
+        match setting {
+            Some(setting) => {
+                taken += 1;
+                uncommented.push_str(&format!("{indent}{setting}\n"));
+            }
+            None => uncommented.push_str(&format!("{line}\n")),
+        }
+    }
+    assert!(taken > 35, "only {taken} lines were defaults:\n{uncommented}");
+    assert_eq!(parse(&uncommented).settings, parse(&example).settings, "{uncommented}");
+}
+
+/// Every setting stands in the example, so that it can be read instead of the page.
+#[test]
+fn the_example_names_every_setting() {
+    let example = root_file("wellhead.example.yaml");
+    for path in config::docs::paths() {
+        let key = path.rsplit('.').next().expect("a key");
+        // Shown by its sibling: one kind of auth at a time.
+        if path.contains(".auth.basic") {
+            continue;
+        }
+        assert!(example.contains(&format!("{key}:")), "`{path}` is not in the example");
+    }
+}
+
+#[test]
+fn the_smallest_config_has_the_documented_defaults() {
+    let settings =
+        parse("chains: { ethereum: { upstreams: [{ url: \"http://geth:8545\" }] } }").settings;
+    let rendered = settings.render();
+    for line in [
+        "listen: 127.0.0.1:4545",
+        "admin: 127.0.0.1:4546",
+        "# workers: one per available core",
+        "  body_bytes: 5MiB",
+        "  total: 30s",
+        "  idle: 1m15s",
+        "    # id: found by asking `eth_chainId`",
+        "      - id: geth",
+        "        url: http://geth:8545",
+    ] {
+        assert!(rendered.lines().any(|found| found == line), "`{line}` is not in\n{rendered}");
+    }
+}
+
+/// What `wellhead check` prints can be read again and means the same.
+#[test]
+fn what_is_rendered_reads_back() {
+    let example = root_file("wellhead.example.yaml")
+        .replace("/v2/${ETH_KEY:-set-me}", "")
+        .replace("${TEAM_HEADER:-none}", "\"***\"")
+        .replace("${ETH_TOKEN:-set-me}", "\"***\"");
+    let odd = "
+listen: '[::1]:1'
+admin: off
+workers: 3
+log: { level: 'off' }
+cors: { origins: ['*', 'https://a.example'] }
+timeouts: { total: 1h, attempt: 1m1s1ms }
+chains:
+  '10':
+    aliases: [off, 'yes', '1e3']
+    upstreams:
+      - { id: '007', url: 'http://a:1', labels: { a: ' x ', b: '#', c: 'é: \"', d: '$${X}', e: '\\' } }
+      - { url: 'http://[::1]:2', auth: { basic: { user: u, password: '***' } }, gzip: false, http: 1.1 }
+    routes:
+      - { methods: ['*'], upstreams: ['007'] }
+";
+    for source in [example.as_str(), odd] {
+        let settings = parse(source).settings;
+        let rendered = settings.render();
+        assert_eq!(parse(&rendered).settings, settings, "{rendered}");
+        assert_eq!(parse(&rendered).settings.render(), rendered);
+    }
+}
+
+#[test]
+fn no_rendering_shows_a_secret() {
+    let source = "
+chains:
+  ethereum:
+    upstreams:
+      - url: https://eth.example/v2/${KEY}?k=${KEY}
+        ws: wss://eth.example/${KEY}
+        headers: { x-key: \"${KEY}\" }
+        auth: { bearer: \"${KEY}\" }
+      - url: https://two.example
+        auth: { basic: { user: me, password: \"${KEY}\" } }
+";
+    let lookup = |name: &str| (name == "KEY").then(|| "GEHEIM".to_owned());
+    let settings =
+        config::parse("f", source, &lookup, Overrides::default()).expect("sound").settings;
+    assert!(!settings.render().contains("GEHEIM"), "{}", settings.render());
+    assert!(!format!("{settings:?}").contains("GEHEIM"));
+    let upstream = &settings.chains.get("ethereum").expect("a chain").upstreams[0];
+    assert_eq!(upstream.url.expose().as_str(), "https://eth.example/v2/GEHEIM?k=GEHEIM");
+    assert_eq!(upstream.headers.0[0].1.expose(), "GEHEIM");
+}
+
+/// The schema speaks of exactly the keys that the reader takes.
+#[test]
+fn the_schema_has_every_setting() {
+    fn walk(schema: &Value, path: &str, found: &mut Vec<String>) {
+        if let Some(properties) = schema["properties"].as_object() {
+            for (key, property) in properties {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let before = found.len();
+                walk(property, &path, found);
+                if found.len() == before {
+                    found.push(path);
+                }
+            }
+        } else if schema["items"].is_object() {
+            walk(&schema["items"], &format!("{path}[]"), found);
+        } else if schema["additionalProperties"].is_object() {
+            walk(&schema["additionalProperties"], &format!("{path}.NAME"), found);
+        }
+    }
+    let mut found = Vec::new();
+    walk(&config::schema(), "", &mut found);
+    let (mut found, mut paths) = (found, config::docs::paths());
+    found.sort();
+    paths.sort();
+    assert_eq!(found, paths);
+}
+
+#[test]
+fn settings_from_urls_are_those_of_the_same_file() {
+    let urls = ["http://geth:8545".to_owned(), "ws://geth:8546".to_owned()];
+    let (settings, report) = Settings::from_urls(&urls, None, None).expect("sound");
+    assert!(report.is_empty());
+    let file = "chains: { default: { upstreams: [{ url: \"http://geth:8545\", ws: \"ws://geth:8546\" }] } }";
+    assert_eq!(settings, parse(file).settings);
+}
