@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p wellhead-jsonrpc` prints the median and the best of many
 //! rounds; on a busy machine only the best means anything. It asserts nothing:
-//! the numbers we hold ourselves to are in the crate's page and are compared by
-//! people, on one machine, in one run.
+//! machines differ by more than our changes do, so compare with the yardsticks
+//! of the same run.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -41,11 +41,30 @@ pub fn scan_head(prefix: &[u8]) -> Head {
     if prefix.len() >= BODY_BYTES_MAX {
         return Head::Unknown;
     }
+    if let Some(head) = usual_head(prefix) {
+        return head;
+    }
     let text = Text::of_upstream(prefix, REPLY_DEPTH_MAX);
     head(&text).unwrap_or_else(|Stop| match text.flaw() {
         (_, Flaw::End) => Head::NeedMore,
         _ => Head::Unknown,
     })
+}
+
+/// The head as geth, reth and erigon write it, for the integer ids that we send.
+/// `None` says nothing: then the head is read in earnest.
+fn usual_head(prefix: &[u8]) -> Option<Head> {
+    const BEFORE_ID: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+    const BEFORE_RESULT: &[u8] = br#","result":"#;
+    let rest = prefix.strip_prefix(BEFORE_ID)?;
+    let digits = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    let value = rest[digits..].strip_prefix(BEFORE_RESULT)?;
+    let is_integer = digits == 1 || (digits > 1 && rest[0] != b'0');
+    if !is_integer || !matches!(value.first()?, b'"' | b'{' | b'[') {
+        return None;
+    }
+    let id = Span::new(BEFORE_ID.len(), BEFORE_ID.len() + digits);
+    Some(Head::Result { id: Some(id), value_at: id.end + BEFORE_RESULT.len() as u32 })
 }
 
 fn head(text: &Text<'_>) -> Result<Head, Stop> {

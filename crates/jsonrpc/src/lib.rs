@@ -4,7 +4,7 @@
 //! Nothing here makes a document of a body. One pass over the bytes proves that
 //! they are JSON and notes where the few interesting things are; ids, params and
 //! results then travel as the ranges of bytes they came as, so no number can
-//! lose digits on the way and a result of 30 MB is not read twice.
+//! lose digits on the way and no result is copied to be looked at.
 //!
 //! * [`parse`] reads what a client sent: a [`Packet`] of [`Call`]s.
 //! * [`scan`] and [`scan_batch`] read what an upstream answered, [`scan_head`]
@@ -52,12 +52,27 @@
 //!
 //! # What an upstream may answer
 //!
-//! [`scan`] validates the whole text, the values it does not look into as well.
-//! We measured a scan that only follows strings and brackets beside it: the
-//! full one costs about a tenth more on a body of logs and nothing on a long
-//! string, and for that a client can never be handed a text that its own parser
-//! refuses. Half surrogate pairs pass here: they are legal JSON, and the answer
-//! is the upstream's word, not ours.
+//! [`scan`] validates the whole text, the values it does not look into as well,
+//! so that a client is never handed a text that its own parser refuses. What one
+//! could save by following strings and brackets only is little, because nearly
+//! all bytes are inside strings: on 300 KB of logs, finding where the strings end
+//! costs 73 to 88 us, validating everything 94, `serde_json` 99. Half surrogate
+//! pairs pass here: they are legal JSON, and the answer is the upstream's word.
+//!
+//! # What it costs
+//!
+//! From `cargo bench -p wellhead-jsonrpc` on a virtual machine that copies 300 KB
+//! in 7 us and checks them for UTF-8 in 8; bare metal is about twice as fast.
+//!
+//! | | ns |
+//! |---|---|
+//! | [`parse`] of a 200 B `eth_call`, of which 24 are for counting the body's owners | 140 |
+//! | [`parse`] of 20 such calls | 3 200 |
+//! | [`scan_head`] when the id leads | 10 |
+//! | [`scan`] of a 58 B reply | 54 |
+//! | [`scan`] of 300 KB of logs | 94 000 |
+//! | [`scan`] of one hex string of 300 KB | 12 200 |
+//! | [`write::call`] | 23 |
 
 mod call;
 mod envelope;

@@ -196,6 +196,9 @@ fn check_head(prefix: impl AsRef<[u8]>, expected: &str) {
 #[test]
 fn heads_that_tell() {
     check_head(r#"{"jsonrpc":"2.0","id":1,"result":""#, "1 result 33");
+    check_head(r#"{"jsonrpc":"2.0","id":0,"result":["#, "0 result 33");
+    check_head(r#"{"jsonrpc":"2.0","id":1234567890,"result":{"#, "1234567890 result 42");
+    check_head(r#"{"jsonrpc":"2.0","id":1,"result":7"#, "1 result 33");
     check_head(r#"{"jsonrpc":"2.0","result":["#, "- result 26");
     check_head(r#"{"id":"a","error":{"code""#, r#""a" error 18"#);
     check_head(r#" { "id" : 1 , "result" : t"#, "1 result 25");
@@ -234,6 +237,8 @@ fn heads_of_what_is_no_reply() {
     check_head("{}", "Unknown");
     check_head("{x", "Unknown");
     check_head(r#"{"id":1}"#, "Unknown");
+    check_head(r#"{"jsonrpc":"2.0","id":01,"result":""#, "Unknown");
+    check_head(r#"{"jsonrpc":"2.0","id":,"result":""#, "Unknown");
     check_head(r#"{"id":1,"id":"#, "Unknown");
     check_head(r#"{"result":null,"result":"#, "Unknown");
     check_head(r#"{"id":1,"result":x"#, "Unknown");
