@@ -79,7 +79,7 @@ impl fmt::Display for NotFound {
         match &self.named {
             Some(path) => write!(f, "there is no config file at `{}`", path.display())?,
             None => {
-                write!(f, "there is no config file: neither `./{}` nor `{}`", PLACES[0], PLACES[1])?
+                write!(f, "there is no config file: neither `./{}` nor `{}`", PLACES[0], PLACES[1])?;
             }
         }
         f.write_str(
@@ -156,16 +156,28 @@ fn parse_with(
 ) -> Result<Loaded, Report> {
     let mut problems = Vec::new();
     let (settings, hidden) = match File::parse(source, &mut problems) {
-        Some(file) => file.resolve(lookup, overrides, base, &mut problems),
-        None => (None, Vec::new()),
+        Some(file) => {
+            let (settings, hidden) = file.resolve(lookup, overrides, base, &mut problems);
+            (settings, Some(hidden))
+        }
+        None => (None, None),
     };
     let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
-    let masked = (!problems.is_empty()).then(|| mask::mask(source, &hidden));
+    let masked = (!problems.is_empty()).then(|| match &hidden {
+        Some(hidden) => mask::mask(source, hidden),
+        None => mask::mask_all_but(source, &known_words()),
+    });
     let report = Report::new(name, masked, problems);
     match settings {
         Some(settings) if !failed => Ok(Loaded { settings, warnings: report }),
         Some(_) | None => Err(report),
     }
+}
+
+/// Words that excerpts may always show: keys and choices.
+fn known_words() -> Vec<&'static str> {
+    let keys = docs::homes().into_iter().map(|(key, _)| key);
+    keys.chain(["true", "false", "auto", "off", "primary", "fallback", "public"]).collect()
 }
 
 /// The config as written.

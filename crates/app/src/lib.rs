@@ -1,1 +1,21 @@
-//! Config, assembly, subcommands
+//! Config file to settings, settings to running parts, and the subcommands.
+//!
+//! - [`config`]: the file, read and checked; known to this crate alone
+//! - `assemble`: settings become chains, upstreams, transports and loops
+//! - `serve`: worker threads, the control thread, signals, the drain
+//! - `admin`, `metrics`: what the admin listener tells
+//! - `demo`: a simulated chain behind the real proxy
+//!
+//! [`run`] is the whole program; `bin` only maps its outcome to an exit code.
+
+mod admin;
+mod assemble;
+pub mod cli;
+mod command;
+pub mod config;
+mod demo;
+mod handler;
+mod metrics;
+mod serve;
+
+pub use command::run;

@@ -18,8 +18,8 @@ use crate::stats::Protocol;
 
 /// The client preface of RFC 9113, section 3.4.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// An empty SETTINGS frame, which must follow the preface.
-const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+/// Bytes of a frame header: enough to tell SETTINGS from anything else.
+const FRAME_HEAD: usize = 9;
 /// After this, HTTP/1.1 is asked again: the server may have been replaced or reconfigured.
 const H1_BELIEVED: Duration = Duration::from_secs(3600);
 /// The same when only silence spoke for HTTP/1.1: it may just have been slow.
@@ -102,12 +102,11 @@ pub(crate) async fn detect(mut stream: Stream, bound: Duration) -> Detected {
 }
 
 async fn ask(stream: &mut Stream, read: &mut BytesMut) -> std::io::Result<bool> {
-    let mut opening = [0; PREFACE.len() + SETTINGS.len()];
-    opening[..PREFACE.len()].copy_from_slice(PREFACE);
-    opening[PREFACE.len()..].copy_from_slice(&SETTINGS);
-    stream.write_all(&opening).await?;
+    // No SETTINGS of ours yet: the library sends its own, and would take the
+    // acknowledgement of a second one for a breach of protocol.
+    stream.write_all(PREFACE).await?;
     stream.flush().await?;
-    while read.len() < SETTINGS.len() {
+    while read.len() < FRAME_HEAD {
         if stream.read_buf(read).await? == 0 || read[0] == b'H' {
             return Ok(false);
         }

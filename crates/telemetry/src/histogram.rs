@@ -78,7 +78,7 @@ impl EncodeMetric for Histogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts: Vec<u64> =
             self.0.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
-        let bounds = BUCKETS_SECONDS.into_iter().chain([f64::MAX]);
+        let bounds = BUCKETS_SECONDS.into_iter().chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
         let sum = self.0.sum_micros.load(Ordering::Relaxed) as f64 / 1e6;
         encoder.encode_histogram::<NoLabelSet>(sum, counts.iter().sum(), &buckets, None)

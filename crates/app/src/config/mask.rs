@@ -7,6 +7,9 @@
 //! `password`, and long runs of letters and digits as API keys are. References such
 //! as `${KEY}` stay readable: they are what the reader must mend.
 //!
+//! Where not even the structure is known, after a syntax error, the second sieve is
+//! turned around: [`mask_all_but`] shows known words, numbers and hosts alone.
+//!
 //! Does not hide how long a secret is.
 
 use std::ops::Range;
@@ -38,6 +41,12 @@ const SECRET_WORDS: [&str; 11] = [
 /// A run of letters and digits this long, with some of both, looks like a key.
 const RUN_LEN_MIN: usize = 12;
 
+/// A longer word is no key.
+const KEY_LEN_MAX: usize = 32;
+
+/// An IPv4 address with a port: longer numbers may be account numbers.
+const NUMBER_LEN_MAX: usize = 21;
+
 /// `source` with secrets starred out, byte for byte.
 pub(super) fn mask(source: &str, known: &[(Range<usize>, Hide)]) -> String {
     let mut bytes = source.as_bytes().to_vec();
@@ -56,11 +65,74 @@ pub(super) fn mask(source: &str, known: &[(Range<usize>, Hide)]) -> String {
     String::from_utf8(bytes).expect("whole characters are replaced by stars")
 }
 
+/// `source` with everything starred out, byte for byte, but `words`, the key that
+/// begins a line, numbers, hosts and YAML's own signs.
+pub(super) fn mask_all_but(source: &str, words: &[&str]) -> String {
+    let mut bytes = source.as_bytes().to_vec();
+    let mut start = 0;
+    for line in source.split_inclusive('\n') {
+        let mut first = true;
+        let mut at = 0;
+        while at < line.len() {
+            let rest = &line[at..];
+            let len = piece_len(rest);
+            let piece = &rest[..len];
+            if !piece.is_empty() {
+                let leads = first && rest[len..].starts_with(':') && looks_like_key(piece);
+                first &= piece == "-";
+                let range = start + at..start + at + len;
+                if piece.contains("://") {
+                    star_url(&mut bytes, source, range);
+                } else if !leads && !words.contains(&piece) && !is_plain_number(piece) {
+                    star(&mut bytes, source, range);
+                }
+            }
+            // The sign that ended the piece stays.
+            at += len + rest[len..].chars().next().map_or(0, char::len_utf8);
+        }
+        start += line.len();
+    }
+    String::from_utf8(bytes).expect("whole characters are replaced by stars")
+}
+
+/// Whether a word that stands where a key should may be shown as one.
+pub(super) fn looks_like_key(word: &str) -> bool {
+    let first = word.bytes().next();
+    first.is_some_and(|b| b.is_ascii_alphabetic())
+        && word.len() <= KEY_LEN_MAX
+        && word.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+        && !word.split(['_', '-', '.']).any(is_opaque)
+}
+
+/// Up to the next blank, bracket, comma, quote, or colon that ends a key.
+fn piece_len(text: &str) -> usize {
+    let ends = |(at, c): &(usize, char)| match c {
+        ':' => text[at + 1..].starts_with(char::is_whitespace) || at + 1 == text.len(),
+        '{' => !text[..*at].ends_with('$'),
+        '}' => !text[..*at].contains("${"),
+        c => c.is_whitespace() || matches!(c, '[' | ']' | ',' | '"' | '\''),
+    };
+    text.char_indices().find(ends).map_or(text.len(), |(at, _)| at)
+}
+
+fn is_plain_number(piece: &str) -> bool {
+    let sign = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b':' | b'-' | b'#' | b'&');
+    piece.len() <= NUMBER_LEN_MAX && piece.bytes().all(sign)
+}
+
+fn is_opaque(word: &str) -> bool {
+    let digits = word.bytes().filter(u8::is_ascii_digit).count();
+    word.len() >= RUN_LEN_MIN && digits > 0 && digits < word.len()
+}
+
 fn star_line(bytes: &mut [u8], source: &str, line: Range<usize>) {
     let text = &source[line.clone()];
     for (at, _) in text.match_indices("://") {
         let rest = &text[at..];
-        let end = rest.find([' ', '"', '\'', ',', '}', ']', '\r', '\n']).unwrap_or(rest.len());
+        // The brackets of an IPv6 address are its own.
+        let host = rest.starts_with("://[").then(|| rest.find(']')).flatten().map_or(0, |at| at + 1);
+        let ends = [' ', '"', '\'', ',', '}', ']', '\r', '\n'];
+        let end = rest[host..].find(ends).map_or(rest.len(), |end| host + end);
         // A reference ends with `}` too: what follows it still belongs to the URL.
         let end = if rest[..end].contains("${") {
             rest.find([' ', '"', '\'', '\r', '\n']).unwrap_or(rest.len())
@@ -76,8 +148,7 @@ fn star_line(bytes: &mut [u8], source: &str, line: Range<usize>) {
             continue;
         }
         let word = &text[run..at];
-        let digits = word.bytes().filter(u8::is_ascii_digit).count();
-        if word.len() >= RUN_LEN_MIN && digits > 0 && digits < word.len() {
+        if is_opaque(word) {
             star(bytes, source, line.start + run..line.start + at);
         }
         run = at + c.len_utf8();
@@ -141,6 +212,15 @@ fn star_url(bytes: &mut [u8], source: &str, span: Range<usize>) {
     if path < text.len() {
         star(bytes, source, span.start + path + 1..span.end);
     }
+    // What follows the host is only a port if it is a number: a cut URL ends in a password.
+    let host = text[place..path].rfind('@').map_or(place, |at| place + at + 1);
+    let authority = text[host..path].trim_end_matches(['"', '\'']);
+    if let Some(colon) = authority.rfind(':')
+        && !authority.ends_with(']')
+        && authority[colon + 1..].bytes().any(|b| !b.is_ascii_digit())
+    {
+        star(bytes, source, span.start + host + colon + 1..span.start + path);
+    }
 }
 
 /// Stars out everything but blanks, quotes, brackets and the names of references.
@@ -189,6 +269,9 @@ mod tests {
         check("url: https://h/${KEY}/ab", "url: https://h/${KEY}***");
         check("url: https://h/${KEY:-abc}", "url: https://h/${KEY:-***}");
         check("url: http://127.0.0.1:8545", "url: http://127.0.0.1:8545");
+        check("url: http://[::1]:8545/x", "url: http://[::1]:8545/*");
+        check("url: http://[::1]", "url: http://[::1]");
+        check("url: https://me:abc", "url: https://me:***");
     }
 
     #[test]
@@ -212,6 +295,23 @@ mod tests {
         check("id: eth-mainnet-archive-2", "id: eth-mainnet-archive-2");
         check("batch_items: 1000000000000", "batch_items: 1000000000000");
         check("limits: averyveryverylongword", "limits: averyveryverylongword");
+    }
+
+    #[test]
+    fn without_structure_only_known_words_stay() {
+        let words = ["url", "https", "tier", "fallback", "password"];
+        for (line, masked) in [
+            ("listen: \"127.0.0.1:80\n", "listen: \"127.0.0.1:80\n"),
+            ("  my-chain:\n", "  my-chain:\n"),
+            ("  - url https//me:x@h/k", "  - url ***************"),
+            ("{ url: http://h/${KEY}/x, tier: fallback ", "{ url: http://h/${KEY}**, tier: fallback "),
+            ("{ password abc }", "{ password *** }"),
+            ("password:abc", "************"),
+            ("abc\", x: [y", "***\", *: [*"),
+            ("k1k2k3k4k5k6: x", "************: *"),
+        ] {
+            assert_eq!(mask_all_but(line, &words), masked);
+        }
     }
 
     #[test]

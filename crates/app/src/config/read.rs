@@ -10,11 +10,11 @@
 
 use std::ops::Range;
 
-use super::mask::Hide;
+use super::mask::{Hide, looks_like_key};
 use super::near::near;
 use super::problem::{Path, Problem, Step};
 use super::rule::{Rule, RuleAbsent, Shape, paragraph};
-use super::tree::{Kind, Node};
+use super::tree::{Entry, Kind, Node};
 use super::unit::Wrong;
 use super::write::Yaml;
 
@@ -224,6 +224,10 @@ impl<K: Name, V: Setting> Setting for Map<K, V> {
             let key = match K::parse(&entry.key) {
                 Ok(key) => key,
                 Err(wrong) => {
+                    if V::HIDE.is_some() && !looks_like_key(&entry.key) {
+                        reader.odd_key(entry);
+                        continue;
+                    }
                     let problem =
                         Problem::error(&path, wrong.message).at(Some(entry.key_span.clone()));
                     reader.problems.push(match wrong.hint {
@@ -293,6 +297,10 @@ impl Reader<'_> {
                     if keys.contains(&entry.key.as_str()) {
                         continue;
                     }
+                    if !looks_like_key(&entry.key) {
+                        self.odd_key(entry);
+                        continue;
+                    }
                     let (hint, near) = self.hint_for_key(&entry.key, keys);
                     // What a word means that we do not even guess at may be secret.
                     let harmless = near.is_some_and(|key| !SECRET_KEYS.contains(&key));
@@ -318,6 +326,20 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// A key with blanks or colons: often key and value without the `: ` between, so
+    /// it is neither quoted nor shown.
+    fn odd_key(&mut self, entry: &Entry) {
+        self.hide(&entry.value, Hide::Whole);
+        let hint = if entry.key == "<<" {
+            "`<<` takes an alias of a map: `<<: *name`"
+        } else {
+            self.hidden.push((entry.key_span.clone(), Hide::Whole));
+            "write a colon and a blank between key and value"
+        };
+        let problem = Problem::error(&self.path, "this is not a key");
+        self.problems.push(problem.at(Some(entry.key_span.clone())).hint(hint));
     }
 
     /// Reads the value of a key by its rule.
@@ -385,12 +407,13 @@ impl Reader<'_> {
     /// Notes that excerpts must not show the values at or below `node`.
     pub(super) fn hide(&mut self, node: &Node, hide: Hide) {
         match &node.kind {
-            Kind::Scalar { .. } => self.hidden.push((node.span.clone(), hide)),
+            // What is broken was a value with a bad reference.
+            Kind::Scalar { .. } | Kind::Broken => self.hidden.push((node.span.clone(), hide)),
             Kind::List(items) => items.iter().for_each(|item| self.hide(item, hide)),
             Kind::Map(entries) => {
                 entries.iter().for_each(|entry| self.hide(&entry.value, hide));
             }
-            Kind::Null | Kind::Broken => {}
+            Kind::Null => {}
         }
     }
 

@@ -26,13 +26,13 @@ pub(super) enum Shape {
     /// A group of settings.
     Section(Table),
     /// A list of these.
-    List(Box<Shape>),
+    List(Box<Self>),
     /// Names to these.
     Map {
         /// What the names look like.
-        key: Box<Shape>,
+        key: Box<Self>,
         /// What they name.
-        value: Box<Shape>,
+        value: Box<Self>,
     },
 }
 

@@ -11,9 +11,9 @@ pub(super) enum Yaml {
     /// Any text; quoted where needed.
     Text(String),
     /// A list.
-    List(Vec<Yaml>),
+    List(Vec<Self>),
     /// A map.
-    Map(Vec<(String, Yaml)>),
+    Map(Vec<(String, Self)>),
     /// Not given, and nothing takes its place.
     Absent,
     /// Not given: these words say what takes its place.

@@ -1,0 +1,126 @@
+//! What the admin listener tells: metrics, life, readiness, status.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use wellhead_dispatch::now;
+use wellhead_proxy::Proxy;
+use wellhead_server::{Admin, Health, Metrics, Server};
+
+use crate::assemble::Parts;
+use crate::metrics;
+
+/// A worker that did not beat for so long is stuck: something blocks its thread.
+const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// When each worker last showed that it runs.
+#[derive(Debug)]
+pub(crate) struct Heartbeats {
+    epoch: Instant,
+    beats_ms: Vec<AtomicU64>,
+}
+
+impl Heartbeats {
+    pub(crate) fn new(workers: usize, now: Instant) -> Self {
+        Self { epoch: now, beats_ms: (0..workers).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn ms(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn beat(&self, worker: usize, now: Instant) {
+        self.beats_ms[worker].store(self.ms(now), Ordering::Relaxed);
+    }
+
+    /// The workers that are stuck.
+    fn stuck(&self, now: Instant) -> Vec<usize> {
+        let late = |beat: &AtomicU64| {
+            let since = self.ms(now).saturating_sub(beat.load(Ordering::Relaxed));
+            u128::from(since) > STUCK_AFTER.as_millis()
+        };
+        let beats = self.beats_ms.iter().enumerate();
+        beats.filter(|(_, beat)| late(beat)).map(|(worker, _)| worker).collect()
+    }
+}
+
+/// Answers of the admin listener.
+#[derive(Debug)]
+pub(crate) struct AdminPages {
+    proxy: Arc<Proxy>,
+    registry: Registry,
+    beats: Arc<Heartbeats>,
+    draining: AtomicBool,
+}
+
+impl AdminPages {
+    pub(crate) fn new(parts: &Parts, server: Arc<Server>, beats: Arc<Heartbeats>) -> Self {
+        let mut registry = Registry::default();
+        wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
+        metrics::register(parts, server, &mut registry);
+        let draining = AtomicBool::new(false);
+        Self { proxy: Arc::clone(&parts.proxy), registry, beats, draining }
+    }
+
+    /// From now on not ready.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+}
+
+fn health(well: bool, body: &Value) -> Health {
+    Health { well, body: Bytes::from(body.to_string()) }
+}
+
+impl Admin for AdminPages {
+    fn metrics(&self) -> Metrics {
+        let mut text = String::new();
+        if prometheus_client::encoding::text::encode(&mut text, &self.registry).is_err() {
+            tracing::error!("metrics could not be written");
+        }
+        Metrics { content_type: OPEN_METRICS, body: text.into() }
+    }
+
+    fn live(&self) -> Health {
+        let stuck = self.beats.stuck(now());
+        health(stuck.is_empty(), &json!({ "live": stuck.is_empty(), "stuck_workers": stuck }))
+    }
+
+    fn ready(&self) -> Health {
+        if self.draining.load(Ordering::Relaxed) {
+            return health(false, &json!({ "ready": false, "reason": "draining" }));
+        }
+        match self.proxy.readiness() {
+            Ok(()) => health(true, &json!({ "ready": true })),
+            Err(chains) => {
+                let reason = "no upstream of these chains can take calls";
+                health(false, &json!({ "ready": false, "reason": reason, "chains": chains }))
+            }
+        }
+    }
+
+    fn status(&self) -> Bytes {
+        Bytes::from(self.proxy.status().to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_stops_beating_is_stuck() {
+        let began = now();
+        let beats = Heartbeats::new(2, began);
+        let later = began + Duration::from_secs(11);
+        beats.beat(1, later);
+        assert_eq!(beats.stuck(began + Duration::from_secs(9)), Vec::<usize>::new());
+        assert_eq!(beats.stuck(later), vec![0]);
+    }
+}

@@ -1,0 +1,317 @@
+//! Settings become parts: chains, upstreams, transports, control loops.
+//!
+//! What all workers share is made once ([`Parts`]); connections are made per
+//! worker, since each has its own pools ([`Parts::lanes`]).
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rand::Rng;
+use wellhead_chain::Heads;
+use wellhead_dispatch::{Bounds, Lane};
+use wellhead_jsonrpc::Limits;
+use wellhead_net::{
+    Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt,
+    Resolver, Shared, TlsClient, WsClient,
+};
+use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
+use wellhead_route::{Only, Roster, RouteRule};
+use wellhead_transport::Transport;
+use wellhead_transport::feed::FeedConnector;
+use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Upstream};
+use wellhead_watch::{Asked, Pace, Pulse, Watcher};
+
+use crate::config::{self, Settings};
+
+/// Why the parts could not be made. The config was checked before, so these are
+/// things that only show when they are tried.
+#[derive(Debug)]
+pub(crate) enum AssembleError {
+    /// A file could not be read.
+    File(PathBuf, io::Error),
+    /// An upstream cannot be reached in the way that its settings say.
+    Upstream { id: String, problem: String },
+}
+
+impl std::fmt::Display for AssembleError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File(path, error) => write!(f, "`{}` cannot be read: {error}", path.display()),
+            Self::Upstream { id, problem } => write!(f, "upstream `{id}`: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for AssembleError {}
+
+/// How one upstream is reached; every worker makes its own transport from it.
+#[derive(Debug)]
+struct Reach {
+    id: String,
+    endpoint: Endpoint,
+    feed: Option<Endpoint>,
+    settings: ClientSettings,
+    shared: Shared,
+}
+
+#[derive(Debug)]
+struct ChainParts {
+    served: Arc<ServedChain>,
+    pace: Pace,
+    reach: Vec<Reach>,
+}
+
+/// Everything that is made once.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) proxy: Arc<Proxy>,
+    chains: Vec<ChainParts>,
+}
+
+/// What is counted of the connections to one upstream.
+#[derive(Debug)]
+pub(crate) struct UpstreamConnections {
+    pub(crate) chain: Arc<str>,
+    pub(crate) upstream: String,
+    pub(crate) stats: Arc<ConnectionStats>,
+}
+
+impl Parts {
+    /// Makes the parts. Opens no connection.
+    pub(crate) fn new(settings: &Settings, now: Instant) -> Result<Self, AssembleError> {
+        let mut commons = Commons { resolver: Arc::new(Resolver::new()), tls: HashMap::new() };
+        let mut chains = Vec::new();
+        for (name, chain) in settings.chains.iter() {
+            chains.push(chain_parts(name.as_ref(), chain, settings, &mut commons, now)?);
+        }
+        let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();
+        let proxy = Arc::new(Proxy::new(served, proxy_settings(settings)));
+        Ok(Self { proxy, chains })
+    }
+
+    /// Lanes for one more thread, with connections of their own.
+    pub(crate) fn lanes(&self, rng: &mut impl Rng) -> Result<Lanes, AssembleError> {
+        let mut lanes = Vec::new();
+        for chain in &self.chains {
+            let mut transports: Vec<Arc<dyn Transport>> = Vec::new();
+            for reach in &chain.reach {
+                transports.push(Arc::new(reach.transport(rng)?));
+            }
+            lanes.push(Lane::new(transports, rng.random()));
+        }
+        Ok(Lanes::new(lanes))
+    }
+
+    /// The control loops, one an upstream, with connections of their own.
+    pub(crate) fn watchers(&self, rng: &mut impl Rng) -> Result<Vec<Watcher>, AssembleError> {
+        let mut watchers = Vec::new();
+        for chain in &self.chains {
+            for (upstream, reach) in chain.served.roster.upstreams().iter().zip(&chain.reach) {
+                watchers.push(Watcher::new(
+                    Arc::clone(upstream),
+                    Arc::new(reach.transport(rng)?),
+                    reach.feed()?,
+                    Arc::clone(&chain.served.heads),
+                    Arc::clone(&chain.served.pulse),
+                    chain.pace,
+                    Arc::clone(&chain.served.asked[upstream.slot().index()]),
+                ));
+            }
+        }
+        Ok(watchers)
+    }
+
+    /// The counters of the connections to each upstream.
+    pub(crate) fn connections(&self) -> Vec<UpstreamConnections> {
+        let of_chain = |chain: &ChainParts| {
+            let name = Arc::clone(&chain.served.name.name);
+            let of_upstream = |reach: &Reach| UpstreamConnections {
+                chain: Arc::clone(&name),
+                upstream: reach.id.clone(),
+                stats: Arc::clone(&reach.shared.stats),
+            };
+            chain.reach.iter().map(of_upstream).collect::<Vec<_>>()
+        };
+        self.chains.iter().flat_map(of_chain).collect()
+    }
+}
+
+impl Reach {
+    fn problem(&self, problem: impl ToString) -> AssembleError {
+        AssembleError::Upstream { id: self.id.clone(), problem: problem.to_string() }
+    }
+
+    fn transport(&self, rng: &mut impl Rng) -> Result<HttpTransport, AssembleError> {
+        let (settings, shared) = (self.settings.clone(), self.shared.clone());
+        HttpTransport::new(&self.endpoint, settings, shared, rng.random())
+            .map_err(|error| self.problem(error))
+    }
+
+    fn feed(&self) -> Result<Option<Arc<dyn FeedConnector>>, AssembleError> {
+        let Some(endpoint) = &self.feed else { return Ok(None) };
+        let settings = FeedSettings {
+            connect_timeout: self.settings.connect_timeout,
+            ..FeedSettings::default()
+        };
+        let resolver = Arc::clone(&self.shared.resolver);
+        let client = WsClient::new(endpoint, settings, resolver, &self.shared.tls)
+            .map_err(|error| self.problem(error))?;
+        Ok(Some(Arc::new(client)))
+    }
+}
+
+/// What all upstreams share.
+struct Commons {
+    resolver: Arc<Resolver>,
+    /// By the file of extra certificates, if any.
+    tls: HashMap<Option<PathBuf>, Arc<TlsClient>>,
+}
+
+impl Commons {
+    fn tls(&mut self, id: &str, ca_file: Option<&Path>) -> Result<Arc<TlsClient>, AssembleError> {
+        let key = ca_file.map(Path::to_owned);
+        if let Some(client) = self.tls.get(&key) {
+            return Ok(Arc::clone(client));
+        }
+        let pem = match ca_file {
+            Some(path) => Some(
+                std::fs::read(path).map_err(|error| AssembleError::File(path.into(), error))?,
+            ),
+            None => None,
+        };
+        let client = TlsClient::new(pem.as_deref()).map_err(|error| {
+            AssembleError::Upstream { id: id.to_owned(), problem: error.to_string() }
+        })?;
+        Ok(Arc::clone(self.tls.entry(key).or_insert(Arc::new(client))))
+    }
+}
+
+fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {
+    wellhead_proxy::Settings {
+        limits: Limits {
+            batch_items_max: settings.limits.batch_items,
+            depth_max: settings.limits.json_depth,
+        },
+        batch_parallel: settings.limits.batch_parallel,
+        total: settings.timeouts.total,
+        log_requests: settings.log.requests,
+    }
+}
+
+fn chain_parts(
+    name: &str,
+    chain: &config::Chain,
+    settings: &Settings,
+    commons: &mut Commons,
+    now: Instant,
+) -> Result<ChainParts, AssembleError> {
+    let breaker = BreakerBounds {
+        failures_max: settings.health.failures,
+        rest: settings.health.rest,
+        rest_max: settings.health.rest_max,
+    };
+    let mut upstreams = Vec::new();
+    let mut reach = Vec::new();
+    for (place, upstream) in chain.upstreams.iter().enumerate() {
+        // The config check keeps a chain within `UPSTREAMS_MAX`, which fits.
+        let slot = Slot(u8::try_from(place).unwrap_or(u8::MAX));
+        upstreams.push(Arc::new(Upstream::new(identity(upstream), slot, breaker, now)));
+        reach.push(reach_of(upstream, settings, commons)?);
+    }
+    let count = upstreams.len();
+    let roster = Roster::new(
+        upstreams,
+        rules(&chain.methods),
+        chain.routes.iter().map(|route| route_rule(chain, route)).collect(),
+    );
+    let name = ChainName {
+        name: name.into(),
+        aliases: chain.aliases.iter().map(|alias| alias.as_ref().to_owned()).collect(),
+    };
+    let served = ServedChain::new(
+        name,
+        roster,
+        Arc::new(Heads::new(count, chain.block_time, chain.lag_blocks_max)),
+        Arc::new(Pulse::new(chain.id, now)),
+        (0..count).map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
+        Bounds {
+            attempts_max: settings.attempts.max as usize,
+            attempt: settings.timeouts.attempt,
+        },
+    );
+    let pace =
+        Pace { poll_min: chain.poll.min, idle: chain.poll.idle, ..Pace::default() };
+    Ok(ChainParts { served: Arc::new(served), pace, reach })
+}
+
+fn identity(upstream: &config::Upstream) -> Identity {
+    let label = |(name, value): &(config::LabelName, config::Text)| {
+        (name.as_ref().to_owned(), value.0.clone())
+    };
+    Identity {
+        id: upstream.id.clone(),
+        tier: upstream.tier,
+        labels: upstream.labels.iter().map(label).collect(),
+        methods: rules(&upstream.methods),
+        provider: upstream.provider.as_ref().map(|provider| provider.0.clone()),
+        attempt: upstream.timeouts.attempt,
+        lag_blocks_max: upstream.lag_blocks_max,
+    }
+}
+
+fn rules(methods: &config::Methods) -> MethodRules {
+    MethodRules { allow: methods.allow.clone(), deny: methods.deny.clone() }
+}
+
+/// As ids: the config may ask for labels and ids together.
+fn route_rule(chain: &config::Chain, route: &config::Route) -> RouteRule {
+    let picked = chain.upstreams.iter().filter(|upstream| route.picks(upstream));
+    let ids = picked.map(|upstream| upstream.id.clone()).collect();
+    RouteRule { methods: route.methods.clone(), only: Only::Upstreams(ids) }
+}
+
+fn reach_of(
+    upstream: &config::Upstream,
+    settings: &Settings,
+    commons: &mut Commons,
+) -> Result<Reach, AssembleError> {
+    let id = upstream.id.as_str().to_owned();
+    let auth = match &upstream.auth {
+        None => Auth::Url,
+        Some(config::Auth { basic: Some(basic), .. }) => Auth::Basic {
+            user: wellhead_telemetry::Secret::new(basic.user.0.as_str()),
+            password: basic.password.clone(),
+        },
+        Some(config::Auth { bearer: Some(token), .. }) => Auth::Bearer(token.clone()),
+        Some(config::Auth { basic: None, bearer: None }) => Auth::Url,
+    };
+    let headers: Vec<_> = upstream
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_ref().to_owned(), value.clone()))
+        .collect();
+    let endpoint = Endpoint {
+        url: upstream.url.clone(),
+        headers: headers.clone(),
+        auth: auth.clone(),
+        version: upstream.http,
+    };
+    let feed = upstream.ws.clone().map(|url| Endpoint { url, ..endpoint.clone() });
+    let shared = Shared {
+        resolver: Arc::clone(&commons.resolver),
+        tls: commons.tls(&id, upstream.ca_file.as_deref())?,
+        learnt: Arc::new(Learnt::new()),
+        stats: Arc::default(),
+    };
+    let settings = ClientSettings {
+        connect_timeout: upstream.timeouts.connect.unwrap_or(settings.timeouts.connect),
+        connections_max: upstream.connections_max,
+        answer_bytes_max: settings.limits.answer_bytes.as_usize(),
+        compression: upstream.gzip,
+        ..ClientSettings::default()
+    };
+    Ok(Reach { id, endpoint, feed, settings, shared })
+}

@@ -1,0 +1,126 @@
+//! The subcommands: arguments in, exit code out.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use wellhead_telemetry::log;
+
+use crate::cli::{Cli, Command, Serve, completions};
+use crate::config::{self, Overrides, Report, Settings};
+use crate::{demo, serve};
+
+/// Exit code of a config or an argument that cannot work.
+const BAD_CONFIG: u8 = 1;
+/// Exit code of a system that did not give what was needed.
+const FAILED: u8 = 2;
+
+/// Parses the arguments and does what they ask.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Serve(arguments) => serve_command(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Check(arguments) => check_command(arguments.config.as_deref()),
+        Command::Schema => {
+            let schema = serde_json::to_string_pretty(&config::schema());
+            schema.map_err(|error| Failure::System(error.to_string())).map(|text| say(&text))
+        }
+        Command::Completions(arguments) => {
+            completions(arguments.shell, &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let (code, text) = match failure {
+                Failure::Config(text) => (BAD_CONFIG, text),
+                Failure::System(text) => (FAILED, text),
+            };
+            complain(&text);
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Why a command could not be done, in words for whoever typed it.
+pub(crate) enum Failure {
+    /// What was asked cannot work.
+    Config(String),
+    /// The machine did not play along.
+    System(String),
+}
+
+/// Standard output is for what was asked for. A reader that went away is no error.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}
+
+/// Standard error is for everything else.
+pub(crate) fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn rendered(report: &Report) -> String {
+    let mut text = report.render(std::io::stderr().is_terminal());
+    if report.errors() > 0 {
+        text.push('\n');
+        text.push_str(&report.summary());
+    }
+    text
+}
+
+fn settings(arguments: &Serve) -> Result<Settings, Failure> {
+    let overrides =
+        Overrides { listen: arguments.listen, admin: arguments.admin };
+    let (settings, warnings) = if arguments.urls.is_empty() {
+        let path = config::find(arguments.config.as_deref())
+            .map_err(|error| Failure::Config(error.to_string()))?;
+        let loaded = config::load(&path, &environment, overrides)
+            .map_err(|report| Failure::Config(rendered(&report)))?;
+        (loaded.settings, loaded.warnings)
+    } else {
+        Settings::from_urls(&arguments.urls, arguments.listen, arguments.admin)
+            .map_err(|report| Failure::Config(rendered(&report)))?
+    };
+    if !warnings.is_empty() {
+        complain(&rendered(&warnings));
+    }
+    Ok(settings)
+}
+
+fn serve_command(arguments: &Serve) -> Result<(), Failure> {
+    let settings = settings(arguments)?;
+    log::start(&settings.log.level.0, settings.log.format).map_err(Failure::Config)?;
+    let system = |error: serve::ServeError| Failure::System(error.to_string());
+    let running = serve::start(&settings).map_err(system)?;
+    let addresses = running.addresses;
+    for chain in running.proxy.chains() {
+        let upstreams = chain.roster.upstreams().len();
+        tracing::info!(chain = &*chain.name.name, upstreams, "serving chain");
+    }
+    tracing::info!(
+        listen = %addresses.listen,
+        admin = addresses.admin.map(|it| it.to_string()).as_deref().unwrap_or("off"),
+        version = env!("CARGO_PKG_VERSION"),
+        "wellhead is up"
+    );
+    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
+    runtime.block_on(running.control(std::future::pending())).map_err(system)
+}
+
+fn check_command(named: Option<&std::path::Path>) -> Result<(), Failure> {
+    let path = config::find(named).map_err(|error| Failure::Config(error.to_string()))?;
+    let loaded = config::load(&path, &environment, Overrides::default())
+        .map_err(|report| Failure::Config(rendered(&report)))?;
+    if !loaded.warnings.is_empty() {
+        complain(&rendered(&loaded.warnings));
+    }
+    say(&loaded.settings.render());
+    Ok(())
+}

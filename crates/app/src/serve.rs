@@ -1,0 +1,258 @@
+//! Threads, signals and the drain.
+//!
+//! Each worker thread is a single-threaded runtime with its own listener and its
+//! own connections to upstreams. The main thread is the control thread: control
+//! loops, the admin listener, signals. Stopping is in order: `/readyz` says no,
+//! load balancers get a moment to hear it, then listeners close and what is
+//! under way ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::SeedableRng;
+use tokio::signal::unix::{SignalKind, signal};
+use wellhead_proxy::Proxy;
+use wellhead_server::{Compression, Drained, Listener, Server, Shutdown};
+
+use crate::admin::{AdminPages, Heartbeats};
+use crate::assemble::{AssembleError, Parts};
+use crate::config::{Admin, Settings};
+use crate::handler::WorkerHandler;
+
+/// After SIGTERM `/readyz` says no for so long before the listeners close: a load
+/// balancer that still sends would otherwise meet closed doors.
+const UNREADY_FIRST: Duration = Duration::from_secs(1);
+/// Workers show that they are not stuck so often.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const WORKER_NAME: &str = "wellhead-worker";
+
+/// Why serving could not start.
+#[derive(Debug)]
+pub(crate) enum ServeError {
+    /// An address could not be bound.
+    Bind(&'static str, SocketAddr, io::Error),
+    /// The parts could not be made.
+    Assemble(AssembleError),
+    /// A thread, a runtime or a signal handler could not be made.
+    System(&'static str, io::Error),
+}
+
+impl std::fmt::Display for ServeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bind(what, address, error) => {
+                write!(f, "`{what}` cannot listen on {address}: {error}")?;
+                if error.kind() == io::ErrorKind::AddrInUse {
+                    write!(f, "; something else does: choose another with `--{what}`")?;
+                }
+                Ok(())
+            }
+            Self::Assemble(error) => error.fmt(f),
+            Self::System(what, error) => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+impl From<AssembleError> for ServeError {
+    fn from(error: AssembleError) -> Self {
+        Self::Assemble(error)
+    }
+}
+
+/// Where a running proxy listens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Addresses {
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+/// Listeners bound and workers serving.
+pub(crate) struct Running {
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) addresses: Addresses,
+    parts: Parts,
+    workers: Vec<JoinHandle<io::Result<Drained>>>,
+    shutdown: Shutdown,
+    admin: Option<(Listener, Arc<AdminPages>)>,
+    pages: Arc<AdminPages>,
+}
+
+/// Binds, starts the workers, and returns; [`Running::control`] does the rest.
+pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
+    let parts = Parts::new(settings, wellhead_dispatch::now())?;
+    let count = settings.workers.unwrap_or_else(default_workers);
+    let bind = |what, address, error| ServeError::Bind(what, address, error);
+    let listeners = Listener::bind_workers(settings.listen, count)
+        .map_err(|error| bind("listen", settings.listen, error))?;
+    let listen = listeners.first().map_or(settings.listen, Listener::address);
+    let admin_listener = match settings.admin {
+        Admin::Off => None,
+        Admin::At(address) => Some(
+            Listener::bind(address, false).map_err(|error| bind("admin", address, error))?,
+        ),
+    };
+    let server = Server::new(server_settings(settings));
+    let shutdown = Shutdown::new();
+    let beats = Arc::new(Heartbeats::new(listeners.len(), wellhead_dispatch::now()));
+    let pages =
+        Arc::new(AdminPages::new(&parts, Arc::clone(&server), Arc::clone(&beats)));
+    let mut rng = SmallRng::from_os_rng();
+    let mut workers = Vec::new();
+    for (number, listener) in listeners.into_iter().enumerate() {
+        let handler = Arc::new(WorkerHandler {
+            proxy: Arc::clone(&parts.proxy),
+            lanes: parts.lanes(&mut rng)?,
+        });
+        let (server, shutdown, beats) =
+            (Arc::clone(&server), shutdown.clone(), Arc::clone(&beats));
+        let thread = std::thread::Builder::new()
+            .name(format!("{WORKER_NAME}-{number}"))
+            .spawn(move || work(number, &server, listener, handler, &shutdown, &beats))
+            .map_err(|error| ServeError::System("a worker thread could not start", error))?;
+        workers.push(thread);
+    }
+    let admin_address = admin_listener.as_ref().map(Listener::address);
+    let addresses = Addresses { listen, admin: admin_address };
+    Ok(Running {
+        proxy: Arc::clone(&parts.proxy),
+        addresses,
+        parts,
+        workers,
+        shutdown,
+        admin: admin_listener.map(|listener| (listener, Arc::clone(&pages))),
+        pages,
+    })
+}
+
+fn default_workers() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn server_settings(settings: &Settings) -> wellhead_server::Settings {
+    let (limits, timeouts) = (&settings.limits, &settings.timeouts);
+    wellhead_server::Settings {
+        connections_max: limits.connections,
+        requests_max: limits.in_flight,
+        head_bytes_max: limits.header_bytes.as_usize(),
+        body_bytes_max: limits.body_bytes.as_usize(),
+        bodies_bytes_max: limits.bodies_bytes.as_usize(),
+        head_timeout: timeouts.header,
+        body_timeout: timeouts.body,
+        idle_timeout: timeouts.idle,
+        write_timeout: timeouts.write,
+        drain_timeout: timeouts.drain,
+        compression: Compression {
+            enabled: settings.compression.enabled,
+            bytes_min: settings.compression.min_bytes.as_usize(),
+            ..Compression::default()
+        },
+        cors_origins: settings
+            .cors
+            .origins
+            .iter()
+            .map(|origin| origin.as_ref().to_owned())
+            .collect(),
+        ..wellhead_server::Settings::default()
+    }
+}
+
+/// A single-threaded runtime: each worker and the control thread have one.
+pub(crate) fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+fn work(
+    number: usize,
+    server: &Arc<Server>,
+    listener: Listener,
+    handler: Arc<WorkerHandler>,
+    shutdown: &Shutdown,
+    beats: &Heartbeats,
+) -> io::Result<Drained> {
+    runtime()?.block_on(async {
+        let beat = async {
+            loop {
+                beats.beat(number, wellhead_dispatch::now());
+                tokio::time::sleep(HEARTBEAT).await;
+            }
+        };
+        tokio::select! {
+            drained = server.serve(listener, handler, shutdown) => drained,
+            () = beat => Ok(Drained::default()),
+        }
+    })
+}
+
+impl Running {
+    /// Runs the control loops and the admin listener until a signal comes or `until`
+    /// resolves, then drains. Runs on the main thread.
+    pub(crate) async fn control(self, until: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let system = |what| move |error| ServeError::System(what, error);
+        let mut terminate =
+            signal(SignalKind::terminate()).map_err(system("SIGTERM cannot be listened to"))?;
+        let mut interrupt =
+            signal(SignalKind::interrupt()).map_err(system("SIGINT cannot be listened to"))?;
+        let mut loops = tokio::task::JoinSet::new();
+        for watcher in self.parts.watchers(&mut SmallRng::from_os_rng())? {
+            loops.spawn(watcher.run());
+        }
+        let admin_shutdown = Shutdown::new();
+        let admin = self.admin.map(|(listener, pages)| {
+            let server = Server::new(wellhead_server::Settings::admin());
+            let shutdown = admin_shutdown.clone();
+            tokio::spawn(async move { server.serve_admin(listener, pages, &shutdown).await })
+        });
+        tokio::select! {
+            _ = terminate.recv() => {
+                tracing::info!(unready_ms = UNREADY_FIRST.as_millis() as u64, "told to stop: no longer ready");
+                self.pages.drain();
+                tokio::select! {
+                    () = tokio::time::sleep(UNREADY_FIRST) => {}
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+            _ = interrupt.recv() => tracing::info!("interrupted"),
+            () = until => {}
+        }
+        self.pages.drain();
+        self.shutdown.begin();
+        let workers = self.workers;
+        let joined = tokio::task::spawn_blocking(move || join(workers));
+        tokio::select! {
+            drained = joined => match drained {
+                Ok(drained) => {
+                    tracing::info!(finished = drained.finished, dropped = drained.dropped, "stopped");
+                }
+                Err(error) => tracing::error!(%error, "a worker could not be joined"),
+            },
+            _ = terminate.recv() => tracing::warn!("told to stop again: not waiting"),
+            _ = interrupt.recv() => tracing::warn!("interrupted again: not waiting"),
+        }
+        admin_shutdown.begin();
+        if let Some(admin) = admin {
+            // Its own drain is bounded by a second.
+            let _ = admin.await;
+        }
+        Ok(())
+    }
+}
+
+fn join(workers: Vec<JoinHandle<io::Result<Drained>>>) -> Drained {
+    let mut drained = Drained::default();
+    for worker in workers {
+        match worker.join() {
+            Ok(Ok(own)) => drained += own,
+            Ok(Err(error)) => tracing::error!(%error, "a worker failed"),
+            Err(_) => tracing::error!("a worker panicked"),
+        }
+    }
+    drained
+}
+
