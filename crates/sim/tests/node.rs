@@ -1,5 +1,7 @@
 //! Envelopes, batches, faults, limits and the in-process transport.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -225,7 +227,7 @@ async fn the_transport_fails_as_a_network_does() {
         assert_eq!((error.kind, error.sent), (kind, sent), "{fault:?}");
     }
     node.turn(|dials| {
-        dials.fault = Some(Fault::TooMany { retry_after: Some(Duration::from_secs(3)) })
+        dials.fault = Some(Fault::TooMany { retry_after: Some(Duration::from_secs(3)) });
     });
     let reply = transport.exchange(exchange()).await.unwrap();
     assert_eq!((reply.status, reply.retry_after), (429, Some(Duration::from_secs(3))));

@@ -1,5 +1,8 @@
 //! What a node answers, method by method, against the world's own truth.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+#![allow(clippy::needless_pass_by_value, reason = "`json!` at the call reads best by value")]
+
 use std::sync::Arc;
 
 use alloy_primitives::{Address, B256, Bytes, U256};
@@ -533,7 +536,7 @@ fn lag_hides_the_newest_blocks_and_their_transactions() {
         "header not found"
     );
     bench.node.turn(|dials| dials.lag_blocks = 0);
-    assert_eq!(bench.ask("eth_getTransactionReceipt", json!([tx]))["status"].is_string(), true);
+    assert!(bench.ask("eth_getTransactionReceipt", json!([tx]))["status"].is_string());
 }
 
 #[test]

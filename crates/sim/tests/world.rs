@@ -1,5 +1,7 @@
 //! The world verifies: hashes, roots, blooms, senders, fees, forks, history.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

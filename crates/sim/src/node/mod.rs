@@ -10,7 +10,7 @@ pub mod dial;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use alloy_primitives::keccak256;
+use alloy_primitives::{B256, keccak256};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
@@ -177,6 +177,19 @@ impl SimNode {
     /// The newest block it shows.
     pub fn head(&self) -> Arc<Block> {
         Arc::clone(self.world.chain().view(self.standpoint()).head())
+    }
+
+    /// From the block `since` to its head now: blocks left behind, newest first,
+    /// and blocks gained, oldest first.
+    pub fn moved_since(&self, since: &B256) -> (Vec<Arc<Block>>, Vec<Arc<Block>>) {
+        let chain = self.world.chain();
+        rpc::filter::moved(&chain.view(self.standpoint()), since)
+    }
+
+    /// Counts a call that a socket answers itself.
+    pub(crate) fn count(&self, method: &str) {
+        self.counters.request(1, false);
+        self.counters.call(method, None);
     }
 
     /// What it was asked so far.

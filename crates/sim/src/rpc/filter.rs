@@ -4,6 +4,7 @@
 //! oldest goes when there are too many.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use alloy_primitives::{B256, keccak256};
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use super::Asked;
 use super::error::RpcError;
 use super::logs::{self, Criteria};
+use crate::world::View;
 use crate::world::block::Block;
 
 /// Filters a node remembers.
@@ -90,12 +92,12 @@ pub fn changes(asked: &mut Asked<'_>, id: &str) -> Result<Value, RpcError> {
     let head = asked.view.head().hash;
     let answer = match &mut kind {
         Kind::Blocks { since } => {
-            let (_, fresh) = moved(asked, since);
+            let (_, fresh) = moved(&asked.view, since);
             *since = head;
             fresh.iter().map(|block| json!(block.hash)).collect()
         }
         Kind::Logs { since, criteria } => {
-            let (gone, fresh) = moved(asked, since);
+            let (gone, fresh) = moved(&asked.view, since);
             *since = head;
             let mut found = Vec::new();
             for block in &gone {
@@ -132,24 +134,25 @@ fn waiting(asked: &Asked<'_>) -> Vec<B256> {
     asked.world.all_waiting().iter().map(|tx| tx.hash).collect()
 }
 
-type Blocks = Vec<std::sync::Arc<Block>>;
+/// Blocks of one branch.
+pub(crate) type Blocks = Vec<Arc<Block>>;
 
 /// From the old head to the present one: blocks left behind, newest first, and
 /// blocks gained, oldest first.
-pub(crate) fn moved(asked: &Asked<'_>, since: &B256) -> (Blocks, Blocks) {
+pub(crate) fn moved(view: &View<'_>, since: &B256) -> (Blocks, Blocks) {
     let mut gone = Vec::new();
-    let chain = asked.view.chain();
+    let chain = view.chain();
     let mut common = chain.by_hash(since).cloned();
     while let Some(block) = &common
-        && !asked.view.is_ancestor(block)
+        && !view.is_ancestor(block)
     {
         let parent = chain.by_hash(&block.header.parent_hash).cloned();
-        gone.push(std::sync::Arc::clone(block));
+        gone.push(Arc::clone(block));
         common = parent;
     }
-    let head = asked.view.head().number();
+    let head = view.head().number();
     let first = common.map_or(head, |block| block.number() + 1);
     let first = first.max(head.saturating_sub(CHANGES_BLOCKS_MAX));
-    let fresh = (first..=head).filter_map(|number| asked.view.at(number)).collect();
+    let fresh = (first..=head).filter_map(|number| view.at(number)).collect();
     (gone, fresh)
 }
