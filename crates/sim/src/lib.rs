@@ -12,6 +12,7 @@
 //! test would share its mistakes.
 
 pub mod fake;
+pub mod fast;
 pub mod node;
 pub mod rpc;
 pub mod traffic;

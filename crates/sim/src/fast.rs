@@ -1,0 +1,429 @@
+//! A canned upstream for benchmarks: as cheap as we can make it, and honest.
+//!
+//! HTTP/1.1 is parsed by hand (keep-alive, pipelining, `content-length` only),
+//! HTTP/2 with prior knowledge goes to hyper. Answers depend on the method
+//! alone: about 100 bytes, a block of 300 KB, or a trace of 20 MB; heads advance
+//! with time so that a proxy believes them. No batch is too clever, no request
+//! is checked: for behaviour use [`crate::fake`].
+
+use std::fmt::Write as _;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use memchr::memmem;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+use crate::fake::body::Parts;
+
+/// Bytes of the large block.
+pub const BLOCK_BYTES: usize = 300_000;
+/// Bytes of the huge trace.
+pub const TRACE_BYTES: usize = 20_000_000;
+/// Largest request; a connection with a larger one is closed.
+const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Free room before each read.
+const READ_BYTES: usize = 16 * 1024;
+/// Answers gathered before they are written, when requests are pipelined.
+const GATHER_BYTES_MAX: usize = 64 * 1024;
+/// The first head, and the time between heads.
+const FIRST_HEAD: u64 = 21_000_000;
+const BLOCK_TIME: Duration = Duration::from_secs(12);
+/// Streams on one HTTP/2 connection.
+const H2_STREAMS_MAX: u32 = 1000;
+
+/// The answers, made once.
+#[derive(Debug)]
+pub struct Canned {
+    started: Instant,
+    started_unix: Duration,
+    chain_id: u64,
+    small: Bytes,
+    block: Bytes,
+    trace: Bytes,
+}
+
+impl Canned {
+    /// Makes the answers. `now_unix` dates the heads.
+    pub fn new(now_unix: Duration, chain_id: u64) -> Arc<Self> {
+        let small = format!("\"0x{:064x}\"", 0x1234_5678u64);
+        Arc::new(Self {
+            started: Instant::now(),
+            started_unix: now_unix,
+            chain_id,
+            small: small.into(),
+            block: large_block().into(),
+            trace: huge_trace().into(),
+        })
+    }
+
+    /// The result for a call with this body, in one or two parts.
+    fn result(&self, method: &[u8], call: &[u8]) -> Bytes {
+        match method {
+            b"eth_chainId" => Bytes::from(format!("\"{:#x}\"", self.chain_id)),
+            b"net_version" => Bytes::from(format!("\"{}\"", self.chain_id)),
+            b"web3_clientVersion" => {
+                Bytes::from_static(b"\"Geth/v1.16.5-canned/linux-amd64/go1.25.1\"")
+            }
+            b"eth_syncing" => Bytes::from_static(b"false"),
+            b"eth_blockNumber" => Bytes::from(format!("\"{:#x}\"", self.head())),
+            b"eth_getBlockByNumber" if memmem::find(call, b"true").is_none() => {
+                let behind =
+                    [(&b"\"safe\""[..], 32), (b"\"finalized\"", 64), (b"\"earliest\"", u64::MAX)];
+                let lag = behind.iter().find(|(tag, _)| memmem::find(call, tag).is_some());
+                Bytes::from(
+                    self.small_block(self.head().saturating_sub(lag.map_or(0, |(_, lag)| *lag))),
+                )
+            }
+            b"eth_getBlockByNumber"
+            | b"eth_getBlockByHash"
+            | b"eth_getLogs"
+            | b"eth_getBlockReceipts" => self.block.clone(),
+            _ if method.starts_with(b"debug_") || method.starts_with(b"trace_") => {
+                self.trace.clone()
+            }
+            _ => self.small.clone(),
+        }
+    }
+
+    fn head(&self) -> u64 {
+        let elapsed = self.started.elapsed().as_secs() / BLOCK_TIME.as_secs();
+        FIRST_HEAD + elapsed
+    }
+
+    fn small_block(&self, number: u64) -> String {
+        let age = FIRST_HEAD.saturating_sub(number) * BLOCK_TIME.as_secs();
+        let since = number.saturating_sub(FIRST_HEAD) * BLOCK_TIME.as_secs();
+        let timestamp = self.started_unix.as_secs().saturating_sub(age) + since;
+        let (hash, parent) = (block_hash(number), block_hash(number.saturating_sub(1)));
+        let zero = "0".repeat(64);
+        let bloom = "0".repeat(512);
+        format!(
+            "{{\"number\":\"{number:#x}\",\"hash\":\"{hash}\",\"parentHash\":\"{parent}\",\"timestamp\":\"{timestamp:#x}\",\
+             \"gasLimit\":\"0x2255100\",\"gasUsed\":\"0x112a880\",\"baseFeePerGas\":\"0x2540be400\",\"miner\":\"0x{0:.40}\",\
+             \"stateRoot\":\"0x{0}\",\"transactionsRoot\":\"0x{0}\",\"receiptsRoot\":\"0x{0}\",\"logsBloom\":\"0x{bloom}\",\
+             \"extraData\":\"0x\",\"transactions\":[],\"uncles\":[],\"withdrawals\":[]}}",
+            zero
+        )
+    }
+
+    /// The whole answer to a body: a call or a batch.
+    fn answer(&self, body: &[u8], out: &mut Vec<Bytes>) {
+        let body = body.trim_ascii();
+        if body.first() != Some(&b'[') {
+            return self.answer_call(body, out);
+        }
+        out.push(Bytes::from_static(b"["));
+        for (index, call) in objects(body).enumerate() {
+            if index > 0 {
+                out.push(Bytes::from_static(b","));
+            }
+            self.answer_call(call, out);
+        }
+        out.push(Bytes::from_static(b"]"));
+    }
+
+    fn answer_call(&self, call: &[u8], out: &mut Vec<Bytes>) {
+        let id = member(call, b"\"id\"").unwrap_or(b"null");
+        let method = member(call, b"\"method\"").unwrap_or_default();
+        let method = method.strip_prefix(b"\"").unwrap_or(method);
+        let method = method.strip_suffix(b"\"").unwrap_or(method);
+        let mut start = BytesMut::with_capacity(128);
+        start.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        start.extend_from_slice(id);
+        start.extend_from_slice(b",\"result\":");
+        let result = self.result(method, call);
+        if result.len() <= 1024 {
+            start.extend_from_slice(&result);
+            start.extend_from_slice(b"}");
+            out.push(start.freeze());
+        } else {
+            out.extend([start.freeze(), result, Bytes::from_static(b"}")]);
+        }
+    }
+}
+
+/// Serves whoever connects, for ever.
+pub async fn serve(listener: TcpListener, canned: Arc<Canned>) -> io::Result<()> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let canned = Arc::clone(&canned);
+        tokio::spawn(async move {
+            if let Err(error) = connection(stream, &canned).await {
+                tracing::debug!(%error, "connection to canned upstream broke");
+            }
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, canned: &Arc<Canned>) -> io::Result<()> {
+    let mut first = [0u8; 3];
+    // Waits for a byte without taking it; the preface of HTTP/2 starts as no method does.
+    let seen = stream.peek(&mut first).await?;
+    if first[..seen] == b"PRI"[..seen] && seen > 0 {
+        return http2(stream, Arc::clone(canned)).await;
+    }
+    http1(stream, canned).await
+}
+
+async fn http2(stream: TcpStream, canned: Arc<Canned>) -> io::Result<()> {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let canned = Arc::clone(&canned);
+        async move {
+            let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+            let mut parts = Vec::with_capacity(3);
+            canned.answer(&body, &mut parts);
+            let mut response = Response::new(Parts::whole(parts));
+            let kind = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            Ok::<_, io::Error>(response)
+        }
+    });
+    hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(H2_STREAMS_MAX)
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(4 << 20)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+        .map_err(io::Error::other)
+}
+
+async fn http1(mut stream: TcpStream, canned: &Canned) -> io::Result<()> {
+    let mut input = BytesMut::with_capacity(READ_BYTES);
+    let mut gathered = Vec::with_capacity(READ_BYTES);
+    let mut parts = Vec::with_capacity(3);
+    loop {
+        while let Some(request) = next_request(&input)? {
+            let body = &input[request.head..request.head + request.body];
+            parts.clear();
+            canned.answer(body, &mut parts);
+            input.advance(request.head + request.body);
+            let length: usize = parts.iter().map(Bytes::len).sum();
+            gathered.extend_from_slice(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ",
+            );
+            let mut digits = String::with_capacity(24);
+            let _ = write!(digits, "{length}\r\n\r\n");
+            gathered.extend_from_slice(digits.as_bytes());
+            for part in &parts {
+                if gathered.len() + part.len() > GATHER_BYTES_MAX {
+                    stream.write_all(&gathered).await?;
+                    gathered.clear();
+                }
+                if part.len() > GATHER_BYTES_MAX {
+                    stream.write_all(part).await?;
+                } else {
+                    gathered.extend_from_slice(part);
+                }
+            }
+            if request.close {
+                stream.write_all(&gathered).await?;
+                return stream.shutdown().await;
+            }
+        }
+        if !gathered.is_empty() {
+            stream.write_all(&gathered).await?;
+            gathered.clear();
+        }
+        input.reserve(READ_BYTES);
+        if stream.read_buf(&mut input).await? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Lengths of a request that has arrived whole.
+#[derive(Debug, PartialEq, Eq)]
+struct Heading {
+    head: usize,
+    body: usize,
+    close: bool,
+}
+
+fn next_request(input: &[u8]) -> io::Result<Option<Heading>> {
+    let Some(end) = memmem::find(input, b"\r\n\r\n") else {
+        return match input.len() > READ_BYTES {
+            true => Err(io::ErrorKind::InvalidData.into()),
+            false => Ok(None),
+        };
+    };
+    let head = end + 4;
+    let (mut body, mut close) = (0, false);
+    for line in input[..end].split(|byte| *byte == b'\n').skip(1) {
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let digits = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            body = digits.ok_or(io::ErrorKind::InvalidData)?;
+        } else if name.eq_ignore_ascii_case(b"connection") {
+            close = value.eq_ignore_ascii_case(b"close");
+        }
+    }
+    if body > REQUEST_BYTES_MAX {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok((input.len() >= head + body).then_some(Heading { head, body, close }))
+}
+
+/// The scalar after a quoted key, as written. The first such key counts: our
+/// benchmarks never hide one inside the parameters.
+fn member<'a>(call: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
+    let after = &call[memmem::find(call, key)? + key.len()..];
+    let value = after.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+    let end = match value.first()? {
+        b'"' => memchr::memchr(b'"', &value[1..])? + 2,
+        _ => value.iter().position(|byte| matches!(byte, b',' | b'}' | b' ' | b'\n' | b'\r'))?,
+    };
+    Some(&value[..end])
+}
+
+/// The top-level objects of an array.
+fn objects(array: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (mut depth, mut start, mut in_string) = (0usize, None, false);
+        while at < array.len() {
+            let byte = array[at];
+            match byte {
+                b'\\' if in_string => at += 1,
+                b'"' => in_string = !in_string,
+                b'{' if !in_string => {
+                    start.get_or_insert(at);
+                    depth += 1;
+                }
+                b'}' if !in_string => {
+                    depth = depth.saturating_sub(1);
+                    if depth == 0 {
+                        at += 1;
+                        return start.map(|start| &array[start..at]);
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        None
+    })
+}
+
+fn block_hash(number: u64) -> String {
+    format!("0x{:016x}{:048x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number)
+}
+
+/// Something shaped like a block with whole transactions.
+fn large_block() -> String {
+    let mut out = String::with_capacity(BLOCK_BYTES + 1024);
+    let _ = write!(
+        out,
+        "{{\"number\":\"{FIRST_HEAD:#x}\",\"hash\":\"{}\",\"transactions\":[",
+        block_hash(FIRST_HEAD)
+    );
+    let mut index = 0u64;
+    while out.len() < BLOCK_BYTES - 500 {
+        if index > 0 {
+            out.push(',');
+        }
+        let hash = block_hash(index);
+        let _ = write!(
+            out,
+            "{{\"hash\":\"{hash}\",\"transactionIndex\":\"{index:#x}\",\"from\":\"{0}\",\"to\":\"{0}\",\"nonce\":\"{index:#x}\",\
+             \"gas\":\"0x5208\",\"value\":\"0xde0b6b3a7640000\",\"input\":\"0xa9059cbb{1}{1}\",\"type\":\"0x2\"}}",
+            &hash[..42],
+            &hash[2..]
+        );
+        index += 1;
+    }
+    out.push_str("],\"pad\":\"");
+    let missing = BLOCK_BYTES.saturating_sub(out.len() + 2);
+    out.extend(std::iter::repeat_n('0', missing));
+    out.push_str("\"}");
+    out
+}
+
+/// Something shaped like a trace.
+fn huge_trace() -> String {
+    let mut out = String::with_capacity(TRACE_BYTES + 1024);
+    out.push_str("{\"gas\":21000,\"failed\":false,\"structLogs\":[");
+    let mut index = 0u64;
+    while out.len() < TRACE_BYTES - 500 {
+        if index > 0 {
+            out.push(',');
+        }
+        let _ = write!(
+            out,
+            "{{\"pc\":{index},\"op\":\"PUSH1\",\"gas\":{},\"gasCost\":3,\"depth\":1,\"stack\":[\"{index:#066x}\",\"{:#066x}\"]}}",
+            30_000_000 - index % 1000,
+            index * 7
+        );
+        index += 1;
+    }
+    out.push_str("],\"returnValue\":\"");
+    let missing = TRACE_BYTES.saturating_sub(out.len() + 2);
+    out.extend(std::iter::repeat_n('0', missing));
+    out.push_str("\"}");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_framed_by_their_length() {
+        let check = |input: &str, expected: Option<Heading>| {
+            assert_eq!(next_request(input.as_bytes()).unwrap(), expected, "{input}");
+        };
+        check("POST / HTTP/1.1\r\ncontent-le", None);
+        check("POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n{}", None);
+        check(
+            "POST / HTTP/1.1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}POST",
+            Some(Heading { head: 57, body: 2, close: true }),
+        );
+        assert!(next_request(b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn answers_are_json_of_their_size_with_the_id_given() {
+        let canned = Canned::new(Duration::from_secs(1_790_000_000), 1);
+        let answer = |body: &str| {
+            let mut parts = Vec::new();
+            canned.answer(body.as_bytes(), &mut parts);
+            let bytes = parts.concat();
+            (serde_json::from_slice::<serde_json::Value>(&bytes).unwrap(), bytes.len())
+        };
+        let check = |body: &str, id: &str, low: usize, high: usize| {
+            let (value, length) = answer(body);
+            assert_eq!(value["id"].to_string(), id);
+            assert!((low..=high).contains(&length), "{body}: {length}");
+        };
+        check(r#"{"id":7,"method":"eth_call","params":[{}]}"#, "7", 90, 120);
+        check(
+            r#"{"method": "eth_getBlockByNumber", "params": ["latest", true], "id": "a"}"#,
+            "\"a\"",
+            300_000,
+            300_100,
+        );
+        check(r#"{"id":null,"method":"debug_traceTransaction"}"#, "null", 20_000_000, 20_000_100);
+        let (head, _) =
+            answer(r#"{"id":1,"method":"eth_getBlockByNumber","params":["latest",false]}"#);
+        assert_eq!(head["result"]["number"], "0x1406f40");
+        assert_eq!(head["result"]["timestamp"], format!("{:#x}", 1_790_000_000));
+        let (older, _) =
+            answer(r#"{"id":1,"method":"eth_getBlockByNumber","params":["safe",false]}"#);
+        assert_eq!(older["result"]["number"], "0x1406f20");
+        let (batch, _) =
+            answer(r#"[{"id":1,"method":"eth_chainId"},{"id":2,"params":["}"],"method":"x"}]"#);
+        assert_eq!(batch[0]["result"], "0x1");
+        assert_eq!(batch[1]["id"], 2);
+    }
+}
