@@ -4,8 +4,8 @@
 //! [`node::SimNode`] is the view one upstream has of it, with dials for lag,
 //! latency and faults. The same node is reached in process through
 //! [`wire::SimTransport`] or over real sockets through [`fake::FakeUpstream`].
-//! [`traffic`] plays the clients, `fleet` puts a demo
-//! together, `fast` is the canned upstream for benchmarks.
+//! [`traffic`] plays the clients, [`fleet`] puts a demo
+//! together, [`fast`] is the canned upstream for benchmarks.
 //!
 //! Requests are parsed with `serde_json` on purpose and not with
 //! `wellhead-jsonrpc`: a simulator that shares the parser of the program under
@@ -13,6 +13,7 @@
 
 pub mod fake;
 pub mod fast;
+pub mod fleet;
 pub mod node;
 pub mod rpc;
 pub mod traffic;
