@@ -79,7 +79,11 @@ impl fmt::Display for NotFound {
         match &self.named {
             Some(path) => write!(f, "there is no config file at `{}`", path.display())?,
             None => {
-                write!(f, "there is no config file: neither `./{}` nor `{}`", PLACES[0], PLACES[1])?;
+                write!(
+                    f,
+                    "there is no config file: neither `./{}` nor `{}`",
+                    PLACES[0], PLACES[1]
+                )?;
             }
         }
         f.write_str(
@@ -176,7 +180,7 @@ fn parse_with(
 
 /// Words that excerpts may always show: keys and choices.
 fn known_words() -> Vec<&'static str> {
-    let keys = docs::homes().into_iter().map(|(key, _)| key);
+    let keys = docs::homes().iter().map(|(key, _)| *key);
     keys.chain(["true", "false", "auto", "off", "primary", "fallback", "public"]).collect()
 }
 
@@ -184,6 +188,7 @@ fn known_words() -> Vec<&'static str> {
 struct File<'a> {
     source: &'a str,
     root: tree::Node,
+    dropped: Vec<std::ops::Range<usize>>,
 }
 
 /// What excerpts must not show.
@@ -191,7 +196,8 @@ type Hidden = Vec<(std::ops::Range<usize>, mask::Hide)>;
 
 impl<'a> File<'a> {
     fn parse(source: &'a str, problems: &mut Vec<Problem>) -> Option<Self> {
-        let root = tree::parse(source, problems);
+        let mut dropped = Vec::new();
+        let root = tree::parse(source, problems, &mut dropped);
         if root.as_ref().is_none_or(|root| matches!(root.kind, tree::Kind::Null)) {
             if problems.is_empty() {
                 let hint = "write `chains:` with a chain and its upstreams; see `wellhead schema`";
@@ -200,7 +206,7 @@ impl<'a> File<'a> {
             }
             return None;
         }
-        root.map(|root| Self { source, root })
+        root.map(|root| Self { source, root, dropped })
     }
 
     /// As meant. The settings are only sound when no problem is an error.
@@ -216,7 +222,7 @@ impl<'a> File<'a> {
             path: Path::root(),
             problems,
             blanks: Vec::new(),
-            hidden: Vec::new(),
+            hidden: self.dropped.into_iter().map(|span| (span, mask::Hide::Whole)).collect(),
             known_keys: docs::homes(),
         };
         let settings = Settings::read(&self.root, &mut reader);

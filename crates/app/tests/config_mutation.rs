@@ -48,7 +48,11 @@ fn outcome(source: &str, whole: bool) {
             let rendered = report.render(false);
             assert!(report.errors() > 0, "{source}\n{rendered}");
             assert!(!secret(&rendered), "{source}\n{rendered}");
-            assert!(!secret(&format!("{:?}", report.problems())), "{source}\n{:?}", report.problems());
+            assert!(
+                !secret(&format!("{:?}", report.problems())),
+                "{source}\n{:?}",
+                report.problems()
+            );
         }
     }
 }
@@ -96,7 +100,9 @@ fn any_character_spoilt() {
     for (at, c) in CONFIG.char_indices() {
         // Not in a secret: a spoilt one is another word.
         let next = at + c.len_utf8();
-        for spoilt in ["", "\"", "'", "{", "}", "[", ",", ": ", "#", "&", "*", "!", "|", "$", "\n", "é"] {
+        for spoilt in
+            ["", "\"", "'", "{", "}", "[", ",", ": ", "#", "&", "*", "!", "|", "$", "\n", "é"]
+        {
             if c.is_ascii_uppercase() {
                 continue;
             }

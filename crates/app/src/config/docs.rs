@@ -4,6 +4,7 @@
 //! when it is stale, and `cargo xtask docs` writes it anew.
 
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 use super::read::Setting;
 use super::rule::{Absent, Row, Shape, Table};
@@ -71,13 +72,19 @@ pub fn page() -> String {
 }
 
 /// Every key and the section it belongs to, in words: for hints.
-pub fn homes() -> Vec<(&'static str, String)> {
-    let mut homes = Vec::new();
-    visit(&Settings::shape(), "", &mut |path, table| {
-        let home = if path.is_empty() { "the top level".to_owned() } else { format!("`{path}`") };
-        homes.extend(table.rows.iter().map(|row| (row.key, home.clone())));
+pub(super) fn homes() -> &'static [(&'static str, String)] {
+    static HOMES: LazyLock<Vec<(&'static str, String)>> = LazyLock::new(|| {
+        let mut homes = Vec::new();
+        visit(&Settings::shape(), "", &mut |path, table| {
+            let home = match path {
+                "" => "the top level".to_owned(),
+                path => format!("`{path}`"),
+            };
+            homes.extend(table.rows.iter().map(|row| (row.key, home.clone())));
+        });
+        homes
     });
-    homes
+    &HOMES
 }
 
 /// Every setting that is a value: its path.
@@ -160,8 +167,11 @@ fn kind(shape: &Shape) -> String {
         }
         Shape::Text { name, .. } => (*name).to_owned(),
         Shape::Section(_) => "map".to_owned(),
-        Shape::List(item) => format!("list of {}", kind(item)),
-        Shape::Map { key, value } => format!("map: {} to {}", kind(key), kind(value)),
+        Shape::List(item) => match &**item {
+            Shape::Section(_) => "list of maps".to_owned(),
+            item => format!("list of {}s", kind(item)),
+        },
+        Shape::Map { key, value } => format!("map of {} to {}", kind(key), kind(value)),
     }
 }
 
@@ -169,7 +179,7 @@ fn absent(row: &Row) -> String {
     match &row.absent {
         Absent::Required => "**required**".to_owned(),
         Absent::Default(Yaml::Map(_)) => String::new(),
-        Absent::Default(Yaml::List(items)) if items.is_empty() => "none".to_owned(),
+        Absent::Default(Yaml::List(items)) if items.is_empty() => "empty".to_owned(),
         Absent::Default(value) => format!("`{}`", value.inline()),
         Absent::Derived(words) => (*words).to_owned(),
     }

@@ -130,7 +130,8 @@ fn star_line(bytes: &mut [u8], source: &str, line: Range<usize>) {
     for (at, _) in text.match_indices("://") {
         let rest = &text[at..];
         // The brackets of an IPv6 address are its own.
-        let host = rest.starts_with("://[").then(|| rest.find(']')).flatten().map_or(0, |at| at + 1);
+        let host =
+            rest.starts_with("://[").then(|| rest.find(']')).flatten().map_or(0, |at| at + 1);
         let ends = [' ', '"', '\'', ',', '}', ']', '\r', '\n'];
         let end = rest[host..].find(ends).map_or(rest.len(), |end| host + end);
         // A reference ends with `}` too: what follows it still belongs to the URL.
@@ -304,7 +305,10 @@ mod tests {
             ("listen: \"127.0.0.1:80\n", "listen: \"127.0.0.1:80\n"),
             ("  my-chain:\n", "  my-chain:\n"),
             ("  - url https//me:x@h/k", "  - url ***************"),
-            ("{ url: http://h/${KEY}/x, tier: fallback ", "{ url: http://h/${KEY}**, tier: fallback "),
+            (
+                "{ url: http://h/${KEY}/x, tier: fallback ",
+                "{ url: http://h/${KEY}**, tier: fallback ",
+            ),
             ("{ password abc }", "{ password *** }"),
             ("password:abc", "************"),
             ("abc\", x: [y", "***\", *: [*"),

@@ -63,7 +63,7 @@ macro_rules! names {
             const EXPECTED: &'static str = $expected;
 
             fn shape() -> Shape {
-                Shape::Text { name: $expected, pattern: Some($pattern) }
+                Shape::Text { name: $expected.trim_start_matches("a ").trim_start_matches("an "), pattern: Some($pattern) }
             }
 
             fn parse(text: &str) -> Result<Self, Wrong> {

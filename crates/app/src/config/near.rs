@@ -50,6 +50,15 @@ const WORD_LEN_MAX: usize = 64;
 
 /// The allowed word that `word` was probably meant to be.
 pub(super) fn near<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    closest(word, allowed).map(|(_, candidate)| candidate)
+}
+
+/// The allowed word that `word` is but for a slip: one edit, its case, `-` and `_`.
+pub(super) fn slip<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    closest(word, allowed).filter(|(distance, _)| *distance <= 1).map(|(_, candidate)| candidate)
+}
+
+fn closest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<(usize, &'a str)> {
     if word.is_empty() || word.len() > WORD_LEN_MAX {
         return None;
     }
@@ -70,7 +79,6 @@ pub(super) fn near<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -
                 .then_some((distance, candidate))
         })
         .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
 }
 
 fn bare(word: &str) -> String {

@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::mask::{Hide, looks_like_key};
-use super::near::near;
+use super::near::{near, slip};
 use super::problem::{Path, Problem, Step};
 use super::rule::{Rule, RuleAbsent, Shape, paragraph};
 use super::tree::{Entry, Kind, Node};
@@ -220,6 +220,14 @@ impl<K: Name, V: Setting> Setting for Map<K, V> {
         };
         let mut map = Vec::with_capacity(entries.len());
         for entry in entries {
+            // `{ SECRET }` reads as a key without value, so the key is not shown either.
+            if V::HIDE.is_some() && matches!(entry.value.kind, Kind::Null) {
+                reader.hidden.push((entry.key_span.clone(), Hide::Whole));
+                let problem = Problem::error(&reader.path, "this has no value");
+                let hint = format!("write {}, then `: ` and its value", K::EXPECTED);
+                reader.problems.push(problem.at(Some(entry.key_span.clone())).hint(hint));
+                continue;
+            }
             let path = reader.path.key(&entry.key);
             let key = match K::parse(&entry.key) {
                 Ok(key) => key,
@@ -266,7 +274,7 @@ pub(super) struct Reader<'a> {
     /// What excerpts must not show.
     pub hidden: Vec<(Range<usize>, Hide)>,
     /// Every key of the whole config and where it belongs, for hints.
-    pub known_keys: Vec<(&'static str, String)>,
+    pub(super) known_keys: &'a [(&'static str, String)],
 }
 
 /// Keys whose values are secret, wherever they stand.
@@ -297,11 +305,14 @@ impl Reader<'_> {
                     if keys.contains(&entry.key.as_str()) {
                         continue;
                     }
-                    if !looks_like_key(&entry.key) {
+                    let (hint, near) = self.hint_for_key(&entry.key, keys);
+                    // `{ user: me, SECRET }` reads as a key without value.
+                    let secret = keys.iter().any(|key| SECRET_KEYS.contains(key));
+                    let lone = matches!(entry.value.kind, Kind::Null) && near.is_none();
+                    if !looks_like_key(&entry.key) || (lone && secret) {
                         self.odd_key(entry);
                         continue;
                     }
-                    let (hint, near) = self.hint_for_key(&entry.key, keys);
                     // What a word means that we do not even guess at may be secret.
                     let harmless = near.is_some_and(|key| !SECRET_KEYS.contains(&key));
                     self.hide(&entry.value, if harmless { Hide::Url } else { Hide::Whole });
@@ -430,6 +441,10 @@ impl Reader<'_> {
 
     /// The hint for an unknown key, and the key it was probably meant to be.
     fn hint_for_key(&self, key: &str, allowed: &[&'static str]) -> (String, Option<&'static str>) {
+        // `header` is nearer to `headers` than to the key of that name elsewhere.
+        if let Some(meant) = slip(key, allowed.iter().copied()) {
+            return (format!("did you mean `{meant}`?"), Some(meant));
+        }
         if let Some((known, home)) = self.known_keys.iter().find(|(known, _)| *known == key) {
             return (format!("`{key}` is a key of {home}"), Some(*known));
         }

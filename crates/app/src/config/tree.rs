@@ -155,7 +155,14 @@ impl Node {
 }
 
 /// Reads a text. `None` when nothing of it can be used; `problems` then says why.
-pub(super) fn parse(source: &str, problems: &mut Vec<Problem>) -> Option<Node> {
+///
+/// `dropped` are the bytes of values that are not in the tree, so that no reader
+/// will say whether they are secret.
+pub(super) fn parse(
+    source: &str,
+    problems: &mut Vec<Problem>,
+    dropped: &mut Vec<Range<usize>>,
+) -> Option<Node> {
     if source.len() > SOURCE_BYTES_MAX {
         let message = format!("the file is larger than {} KiB", SOURCE_BYTES_MAX >> 10);
         problems.push(Problem::error(&Path::root(), message));
@@ -175,6 +182,7 @@ pub(super) fn parse(source: &str, problems: &mut Vec<Problem>) -> Option<Node> {
         root: None,
         documents: 0,
         problems,
+        dropped,
     };
     for next in Parser::new_from_str_with_options(source, options) {
         match next {
@@ -213,6 +221,7 @@ struct Builder<'a> {
     root: Option<Node>,
     documents: usize,
     problems: &'a mut Vec<Problem>,
+    dropped: &'a mut Vec<Range<usize>>,
 }
 
 impl Builder<'_> {
@@ -308,6 +317,7 @@ impl Builder<'_> {
                 Some((name, name_plain)) => {
                     let Kind::Scalar { text, .. } = name.kind else {
                         let hint = "write one word before the `:`";
+                        self.dropped.extend([name.span.clone(), node.span]);
                         let message = format!("a key must be a plain word, found {}", name.noun());
                         self.report(name.span, &message, hint);
                         return true;
@@ -316,15 +326,16 @@ impl Builder<'_> {
                     let merging = name_plain && entry.key == "<<";
                     let first = entries.iter().find(|other| other.key == entry.key && !merging);
                     match first.map(|first| first.key_span.clone()) {
-                        Some(first) => self.problems.push(
-                            Problem::error(
-                                &Path::root(),
-                                format!("the key `{}` is given twice", entry.key),
-                            )
-                            .at(Some(entry.key_span))
-                            .other(Some(first), "first given here")
-                            .hint("keep one of them"),
-                        ),
+                        Some(first) => {
+                            self.dropped.push(entry.value.span);
+                            let message = format!("the key `{}` is given twice", entry.key);
+                            self.problems.push(
+                                Problem::error(&Path::root(), message)
+                                    .at(Some(entry.key_span))
+                                    .other(Some(first), "first given here")
+                                    .hint("keep one of them"),
+                            );
+                        }
                         None => entries.push(entry),
                     }
                 }
@@ -486,7 +497,7 @@ mod tests {
 
     fn read(source: &str) -> (Option<Node>, Vec<String>) {
         let mut problems = Vec::new();
-        let node = parse(source, &mut problems);
+        let node = parse(source, &mut problems, &mut Vec::new());
         (node, problems.into_iter().map(|problem| problem.message).collect())
     }
 
