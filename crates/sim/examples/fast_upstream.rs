@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::net::{TcpListener, TcpSocket};
@@ -29,13 +30,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Each worker is a runtime with a listener of its own: the kernel spreads the
     // connections, and no thread waits for another.
     let mut addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let canned = Canned::new(wall_clock(), chain_id);
     let mut threads = Vec::new();
     for _ in 0..workers.max(1) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (listener, canned) = runtime.block_on(async {
-            io::Result::Ok((listen(addr)?, Canned::new(wall_clock(), chain_id)))
-        })?;
+        let listener = runtime.block_on(async { listen(addr) })?;
         addr = listener.local_addr()?;
+        let canned = Arc::clone(&canned);
         threads.push(std::thread::spawn(move || runtime.block_on(serve(listener, canned))));
     }
     writeln!(io::stdout(), "http://{addr}")?;
