@@ -14,8 +14,8 @@ use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Lane};
 use wellhead_jsonrpc::Limits;
 use wellhead_net::{
-    Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt,
-    Resolver, Shared, TlsClient, WsClient,
+    Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt, Resolver,
+    Shared, TlsClient, WsClient,
 };
 use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
 use wellhead_route::{Only, Roster, RouteRule};
@@ -177,13 +177,14 @@ impl Commons {
             return Ok(Arc::clone(client));
         }
         let pem = match ca_file {
-            Some(path) => Some(
-                std::fs::read(path).map_err(|error| AssembleError::File(path.into(), error))?,
-            ),
+            Some(path) => {
+                Some(std::fs::read(path).map_err(|error| AssembleError::File(path.into(), error))?)
+            }
             None => None,
         };
-        let client = TlsClient::new(pem.as_deref()).map_err(|error| {
-            AssembleError::Upstream { id: id.to_owned(), problem: error.to_string() }
+        let client = TlsClient::new(pem.as_deref()).map_err(|error| AssembleError::Upstream {
+            id: id.to_owned(),
+            problem: error.to_string(),
         })?;
         Ok(Arc::clone(self.tls.entry(key).or_insert(Arc::new(client))))
     }
@@ -237,13 +238,9 @@ fn chain_parts(
         Arc::new(Heads::new(count, chain.block_time, chain.lag_blocks_max)),
         Arc::new(Pulse::new(chain.id, now)),
         (0..count).map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
-        Bounds {
-            attempts_max: settings.attempts.max as usize,
-            attempt: settings.timeouts.attempt,
-        },
+        Bounds { attempts_max: settings.attempts.max as usize, attempt: settings.timeouts.attempt },
     );
-    let pace =
-        Pace { poll_min: chain.poll.min, idle: chain.poll.idle, ..Pace::default() };
+    let pace = Pace { poll_min: chain.poll.min, idle: chain.poll.idle, ..Pace::default() };
     Ok(ChainParts { served: Arc::new(served), pace, reach })
 }
 

@@ -76,8 +76,7 @@ fn rendered(report: &Report) -> String {
 }
 
 fn settings(arguments: &Serve) -> Result<Settings, Failure> {
-    let overrides =
-        Overrides { listen: arguments.listen, admin: arguments.admin };
+    let overrides = Overrides { listen: arguments.listen, admin: arguments.admin };
     let (settings, warnings) = if arguments.urls.is_empty() {
         let path = config::find(arguments.config.as_deref())
             .map_err(|error| Failure::Config(error.to_string()))?;

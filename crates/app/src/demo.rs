@@ -1,8 +1,173 @@
-//! `wellhead demo`: a simulated chain behind the real proxy.
+//! `wellhead demo`: a simulated chain with unreliable upstreams behind the real
+//! proxy, a gentle stream of calls, and a table of what happens.
+//!
+//! Nothing in the proxy knows that this is a demo: the upstreams are real
+//! servers on real ports, the settings are read from YAML, and the calls come in
+//! over the listener.
 
-use crate::cli::Demo;
-use crate::command::Failure;
+mod client;
+mod table;
 
-pub(crate) fn run(_arguments: &Demo) -> Result<(), Failure> {
-    Err(Failure::System("the demo is being built".to_owned()))
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wellhead_proxy::Proxy;
+use wellhead_sim::fleet::{Fleet, FleetConfig};
+use wellhead_sim::world::WorldConfig;
+use wellhead_telemetry::{clock, log};
+
+use crate::cli;
+use crate::command::{Failure, say};
+use crate::config::{self, Overrides, Settings};
+use crate::serve;
+use client::Client;
+
+/// The live table is drawn so often.
+const REDRAW: Duration = Duration::from_millis(500);
+/// Without a terminal a line is printed so often.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// Runs until interrupted, or for as long as asked.
+pub(crate) fn run(arguments: &cli::Demo) -> Result<(), Failure> {
+    let live = !arguments.plain && std::io::stdout().is_terminal();
+    // A live table and log lines would write over each other.
+    let level = if live { "off" } else { "warn" };
+    log::start(level, log::Format::Auto).map_err(Failure::Config)?;
+    let (stop, stopped) = std::sync::mpsc::channel();
+    let fleet = start_fleet(arguments.seed, stopped)?;
+    let settings = settings(arguments, &fleet)?;
+    let running = serve::start(&settings).map_err(|error| Failure::System(error.to_string()))?;
+    introduce(&running.addresses);
+
+    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
+    let outcome = runtime.block_on(async {
+        let client = Client::new(running.addresses.listen, arguments.rate, arguments.seed)
+            .map_err(|error| Failure::System(error.to_string()))?;
+        let client = Arc::new(client);
+        let calls = tokio::spawn(Arc::clone(&client).call(fleet.known.clone()));
+        let show = show(Arc::clone(&running.proxy), Arc::clone(&client), fleet.sky.clone(), live);
+        let shown = tokio::spawn(show);
+        let until = async {
+            match arguments.duration() {
+                Some(duration) => tokio::time::sleep(duration).await,
+                None => std::future::pending().await,
+            }
+        };
+        let outcome = running.control(until).await;
+        calls.abort();
+        shown.abort();
+        say(&format!("\n{}", client.summary()));
+        outcome.map_err(|error| Failure::System(error.to_string()))
+    });
+    // The fleet's thread ends when this end of the channel is gone.
+    drop(stop);
+    outcome
+}
+
+/// What the demo uses of the simulated world, which runs on a thread of its own:
+/// its upstreams should not wait for the control loops.
+struct World {
+    urls: Vec<(String, String, String)>,
+    known: tokio::sync::watch::Receiver<wellhead_sim::world::Known>,
+    sky: tokio::sync::watch::Receiver<wellhead_sim::fleet::Sky>,
+}
+
+fn start_fleet(seed: u64, stopped: std::sync::mpsc::Receiver<()>) -> Result<World, Failure> {
+    let (ready, started) = std::sync::mpsc::sync_channel(1);
+    let work = move || {
+        let runtime = match serve::runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => return drop(ready.send(Err(error))),
+        };
+        runtime.block_on(async {
+            let fleet = match Fleet::start(fleet_config(seed)) {
+                Ok(fleet) => fleet,
+                Err(error) => return drop(ready.send(Err(error))),
+            };
+            let (tell, known) = tokio::sync::watch::channel(fleet.world().known());
+            let urls = fleet.upstreams().iter().map(|upstream| {
+                (upstream.node().id().to_owned(), upstream.url(), upstream.ws_url())
+            });
+            let world = World { urls: urls.collect(), known, sky: fleet.sky() };
+            if ready.send(Ok(world)).is_err() {
+                return;
+            }
+            while matches!(stopped.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty)) {
+                tokio::time::sleep(REDRAW).await;
+                tell.send_replace(fleet.world().known());
+            }
+        });
+    };
+    let spawned = std::thread::Builder::new().name("wellhead-sim".to_owned()).spawn(work);
+    spawned.map_err(|error| Failure::System(format!("the simulation could not start: {error}")))?;
+    match started.recv() {
+        Ok(Ok(world)) => Ok(world),
+        Ok(Err(error)) => Err(Failure::System(format!("the simulation could not start: {error}"))),
+        Err(_) => Err(Failure::System("the simulation ended before it began".to_owned())),
+    }
+}
+
+fn fleet_config(seed: u64) -> FleetConfig {
+    let usual = FleetConfig::default();
+    FleetConfig {
+        world: WorldConfig {
+            block_time: usual.world.block_time,
+            history_blocks: usual.world.history_blocks,
+            txs_per_block: usual.world.txs_per_block,
+            ..WorldConfig::seeded(seed)
+        },
+        now_unix: Duration::from_secs(clock::unix_seconds()),
+        ..usual
+    }
+}
+
+fn settings(arguments: &cli::Demo, world: &World) -> Result<Settings, Failure> {
+    let mut yaml = String::from("log: { requests: false }\nchains:\n  demo:\n    upstreams:\n");
+    for (place, (id, url, ws)) in world.urls.iter().enumerate() {
+        // The slowest is followed by polling, so that both ways are to be seen.
+        let feed =
+            if place + 1 == world.urls.len() { String::new() } else { format!(", ws: \"{ws}\"") };
+        yaml.push_str(&format!("      - {{ id: {id}, url: \"{url}\"{feed} }}\n"));
+    }
+    let overrides = Overrides { listen: Some(arguments.listen), admin: Some(arguments.admin) };
+    let loaded = config::parse("the demo's config", &yaml, &|_| None, overrides)
+        .map_err(|report| Failure::System(report.render(false)))?;
+    Ok(loaded.settings)
+}
+
+fn introduce(addresses: &serve::Addresses) {
+    let listen = addresses.listen;
+    let json = "-H 'content-type: application/json'";
+    say(&format!(
+        "wellhead demo: a simulated chain behind the real proxy, at http://{listen}/\n\n\
+         try, from another terminal:\n\
+         \x20 curl -s http://{listen}/ {json} -d '{{\"id\":1,\"method\":\"eth_blockNumber\"}}'\n\
+         \x20 curl -si http://{listen}/ {json} -H 'x-wellhead-trail: 1' -d '{{\"id\":2,\"method\":\"eth_getBlockByNumber\",\"params\":[\"latest\",false]}}'\n\
+         \x20 curl -s http://{listen}/ {json} -d '[{{\"id\":3,\"method\":\"eth_chainId\"}},{{\"id\":4,\"method\":\"eth_gasPrice\"}},5]'"
+    ));
+    match addresses.admin {
+        Some(admin) => say(&format!("dashboard: http://{admin}/\n")),
+        None => say(""),
+    }
+}
+
+/// Draws for ever.
+async fn show(
+    proxy: Arc<Proxy>,
+    client: Arc<Client>,
+    sky: tokio::sync::watch::Receiver<wellhead_sim::fleet::Sky>,
+    live: bool,
+) {
+    let mut screen = table::Screen::default();
+    loop {
+        tokio::time::sleep(if live { REDRAW } else { LINE_EVERY }).await;
+        let weather = sky.borrow().clone();
+        let status = proxy.status();
+        if live {
+            screen.draw(&table::table(&status, &client.figures(), &weather));
+        } else {
+            say(&table::line(&status, &client.figures(), &weather));
+        }
+    }
 }

@@ -87,12 +87,8 @@ impl Collector for Listeners {
             ],
         )?;
         let help = "Requests refused before they were read as JSON-RPC, by reason";
-        let mut family = encoder.encode_descriptor(
-            "wellhead_http_refused",
-            help,
-            None,
-            MetricType::Counter,
-        )?;
+        let mut family =
+            encoder.encode_descriptor("wellhead_http_refused", help, None, MetricType::Counter)?;
         for refusal in Refusal::all() {
             let labels = [("reason", refusal.word())];
             let count = ConstCounter::new(counts.refused(refusal));

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rand::rngs::SmallRng;
 use rand::SeedableRng;
+use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use wellhead_proxy::Proxy;
 use wellhead_server::{Compression, Drained, Listener, Server, Shutdown};
@@ -93,15 +93,14 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let listen = listeners.first().map_or(settings.listen, Listener::address);
     let admin_listener = match settings.admin {
         Admin::Off => None,
-        Admin::At(address) => Some(
-            Listener::bind(address, false).map_err(|error| bind("admin", address, error))?,
-        ),
+        Admin::At(address) => {
+            Some(Listener::bind(address, false).map_err(|error| bind("admin", address, error))?)
+        }
     };
     let server = Server::new(server_settings(settings));
     let shutdown = Shutdown::new();
     let beats = Arc::new(Heartbeats::new(listeners.len(), wellhead_dispatch::now()));
-    let pages =
-        Arc::new(AdminPages::new(&parts, Arc::clone(&server), Arc::clone(&beats)));
+    let pages = Arc::new(AdminPages::new(&parts, Arc::clone(&server), Arc::clone(&beats)));
     let mut rng = SmallRng::from_os_rng();
     let mut workers = Vec::new();
     for (number, listener) in listeners.into_iter().enumerate() {
@@ -109,8 +108,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
             proxy: Arc::clone(&parts.proxy),
             lanes: parts.lanes(&mut rng)?,
         });
-        let (server, shutdown, beats) =
-            (Arc::clone(&server), shutdown.clone(), Arc::clone(&beats));
+        let (server, shutdown, beats) = (Arc::clone(&server), shutdown.clone(), Arc::clone(&beats));
         let thread = std::thread::Builder::new()
             .name(format!("{WORKER_NAME}-{number}"))
             .spawn(move || work(number, &server, listener, handler, &shutdown, &beats))
@@ -255,4 +253,3 @@ fn join(workers: Vec<JoinHandle<io::Result<Drained>>>) -> Drained {
     }
     drained
 }
-
