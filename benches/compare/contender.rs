@@ -122,8 +122,7 @@ fn wellhead(upstream: &Node, http: &str) -> (u32, u16, Running) {
         "  main:\n    id: {CHAIN_ID}\n    upstreams:\n      - {{ id: a, url: \"{}\", http: \"{http}\" }}\n",
         upstream.url(),
     );
-    let wellhead =
-        Wellhead::spawn_under(&["taskset", "-c", PROXY_CORE], "log: { level: warn }", &chains);
+    let wellhead = Wellhead::spawn_under(&["taskset", "-c", PROXY_CORE], "", &chains);
     (wellhead.process.pid(), wellhead.port, Running::Wellhead { _wellhead: Box::new(wellhead) })
 }
 

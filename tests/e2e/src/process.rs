@@ -30,6 +30,9 @@ kill "$guard" 2>/dev/null
 exit "$code"
 "#;
 
+/// Lines of a log that are worth printing.
+const LOG_LINES: usize = 200;
+
 /// What can be sent to a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
@@ -102,10 +105,12 @@ impl Process {
         .await
     }
 
-    /// What it has printed so far, for the message of a failed test.
+    /// The end of what it has printed so far, for the message of a failed test.
     #[must_use]
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 }
 

@@ -11,6 +11,9 @@ use crate::{Rpc, until};
 /// Far more than it needs (tens of milliseconds), for a machine that is busy.
 const READY_MAX: Duration = Duration::from_secs(20);
 
+/// No line for each request: a load would bury what matters.
+const LOG: &str = "log: { level: info, requests: false }";
+
 /// One upstream of a config: an id and where it is.
 #[derive(Debug, Clone)]
 pub struct Upstream {
@@ -74,7 +77,7 @@ impl Wellhead {
         let folder = tempfile::tempdir().expect("there is room for a config");
         let (port, admin_port) = (free_port(), free_port());
         let config = format!(
-            "listen: 127.0.0.1:{port}\nadmin: 127.0.0.1:{admin_port}\n{more}\nchains:\n{chains}"
+            "{LOG}\nlisten: 127.0.0.1:{port}\nadmin: 127.0.0.1:{admin_port}\n{more}\nchains:\n{chains}"
         );
         let file = folder.path().join("wellhead.yaml");
         std::fs::write(&file, config).expect("the folder is ours");

@@ -102,7 +102,7 @@ async fn batch(node: &Node, wellhead: &Wellhead, facts: &Facts) {
     let batch = json!([
         { "jsonrpc": "2.0", "id": "a", "method": "eth_getBlockByNumber", "params": [facts.block, false] },
         { "jsonrpc": "2.0", "id": 2, "method": "eth_call", "params": [{ "to": facts.contract, "data": "0x01" }, facts.block] },
-        { "jsonrpc": "2.0", "id": 1e2, "method": "eth_getTransactionReceipt", "params": [facts.transaction] },
+        { "jsonrpc": "2.0", "id": 3, "method": "eth_getTransactionReceipt", "params": [facts.transaction] },
         { "jsonrpc": "2.0", "method": "eth_chainId", "params": [] },
         { "jsonrpc": "2.0", "id": 4, "method": "eth_noSuchMethod", "params": [] },
     ]);
@@ -120,12 +120,25 @@ async fn batch(node: &Node, wellhead: &Wellhead, facts: &Facts) {
     }
 }
 
+/// Ids come back byte for byte, whatever a number type would make of them.
+async fn ids(wellhead: &Wellhead) {
+    let ids = ["1e2", "1.0", "-0", "18446744073709551617", r#""\u0061\"b""#, r#""""#, "null"];
+    for id in ids {
+        let call = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_blockNumber"}}"#);
+        let reply = wellhead.rpc().post(call).await.unwrap();
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        assert!(text.contains(&format!(r#""id":{id},"#)), "{id}: {text}");
+        assert!(text.contains(r#""result":"0x"#), "{id}: {text}");
+    }
+}
+
 async fn conforms(node: &Node, chain_id: u64, calls: impl Fn(&Facts) -> Vec<Call>) {
     let facts = Facts::prepare(node, chain_id).await;
     let wellhead = Wellhead::start(chain_id, &[Upstream::new("node", &node.url())]).await;
     compare(node, &wellhead, &calls(&facts)).await;
     batch(node, &wellhead, &facts).await;
     filters(node, &wellhead).await;
+    ids(&wellhead).await;
 }
 
 mod with_geth {

@@ -21,34 +21,33 @@ fn table() -> PathBuf {
 }
 
 /// A body is text, or base64 where it is none, or a short piece many times.
-fn body(case: &Value) -> Bytes {
-    if let Some(text) = case["body"].as_str() {
+fn body(sent: &Value) -> Bytes {
+    if let Some(text) = sent["body"].as_str() {
         return Bytes::copy_from_slice(text.as_bytes());
     }
-    if let Some(encoded) = case["base64"].as_str() {
+    if let Some(encoded) = sent["base64"].as_str() {
         return STANDARD.decode(encoded).unwrap().into();
     }
-    let part = |name: &str| case["repeat"][name].as_str().unwrap_or_default().to_owned();
-    let times = usize::try_from(case["repeat"]["times"].as_u64().unwrap()).unwrap();
+    let part = |name: &str| sent["repeat"][name].as_str().unwrap_or_default().to_owned();
+    let times = usize::try_from(sent["repeat"]["times"].as_u64().unwrap()).unwrap();
     let middle = part("piece").repeat(times);
     Bytes::from(format!("{}{middle}{}", part("before"), part("after")))
 }
 
-/// What came back: JSON where it is JSON, else the text.
-async fn answer(wellhead: &Wellhead, case: &Value) -> Value {
-    let method = case["method"].as_str().unwrap_or("POST");
-    let path = case["path"].as_str().unwrap_or("/");
+/// What came back, byte for byte: a number type would round large ids.
+async fn answer(wellhead: &Wellhead, sent: &Value) -> Value {
+    let method = sent["method"].as_str().unwrap_or("POST");
+    let path = sent["path"].as_str().unwrap_or("/");
     let mut headers = vec![("content-type", "application/json")];
-    for (name, value) in case["headers"].as_object().into_iter().flatten() {
+    for (name, value) in sent["headers"].as_object().into_iter().flatten() {
         headers.retain(|(other, _)| other != name);
         if let Some(value) = value.as_str() {
             headers.push((name, value));
         }
     }
-    match wellhead.rpc().send(method, path, &headers, body(case)).await {
+    match wellhead.rpc().send(method, path, &headers, body(sent)).await {
         Ok(reply) => {
-            let text = String::from_utf8_lossy(&reply.body).into_owned();
-            let body = reply.json().unwrap_or(Value::String(text));
+            let body = String::from_utf8_lossy(&reply.body).into_owned();
             json!({ "status": reply.status, "body": body })
         }
         Err(why) => json!({ "failed": why }),
@@ -70,13 +69,13 @@ mod with_anvil {
         let bless = std::env::var_os("BLESS").is_some();
         let mut wrong = Vec::new();
         for case in &mut cases {
-            let seen = answer(&wellhead, case).await;
+            let seen = answer(&wellhead, &case["send"]).await;
             if bless {
-                case["answer"] = seen;
-            } else if case["answer"] != seen {
+                case["then"] = seen;
+            } else if case["then"] != seen {
                 wrong.push(format!(
                     "{}:\n  expected {}\n  seen     {seen}",
-                    case["name"], case["answer"]
+                    case["case"], case["then"]
                 ));
             }
         }
