@@ -11,7 +11,11 @@ struct Page {
     text: fn() -> String,
 }
 
-const PAGES: &[Page] = &[];
+const PAGES: &[Page] = &[
+    Page { path: "docs/config.md", text: wellhead_app::config::docs::page },
+    Page { path: "docs/methods.md", text: wellhead_eth::docs::methods_page },
+    Page { path: "docs/verdicts.md", text: wellhead_upstream::docs::verdicts_page },
+];
 
 /// Writes each page that differs.
 pub(crate) fn write(root: &Path) -> Result<Vec<String>, String> {
