@@ -50,10 +50,11 @@ pub(crate) async fn start_upstream(kind: UpstreamKind) -> Node {
             let program = std::env::var("FAST_UPSTREAM_BIN")
                 .expect("scripts/bench says where the fast upstream is");
             let port = free_port();
-            let (port_word, workers) = (port.to_string(), "1");
-            let words =
-                ["taskset", "-c", LOAD_CORE, &program, "--port", &port_word, "--workers", workers];
-            Node::start(words.map(str::to_owned).to_vec(), port, port).await
+            let command = format!(
+                "taskset -c {LOAD_CORE} {program} --port {port} --workers 1 --chain-id {CHAIN_ID}"
+            );
+            let words = command.split(' ').map(str::to_owned).collect();
+            Node::start(words, port, port).await
         }
     }
 }
@@ -109,7 +110,8 @@ impl Contender {
             Kind::WellheadHttp2 => wellhead(upstream, "2"),
         };
         let rpc = Rpc::new(port, "/");
-        while rpc.result("eth_chainId", json!([])).await.is_err() {
+        // A call that has to be forwarded: a proxy may know the chain id itself.
+        while rpc.result("eth_blockNumber", json!([])).await.is_err() {
             assert!(began.elapsed() < ANSWER_MAX, "{} does not answer", kind.name());
             sleep(Duration::from_millis(1)).await;
         }
@@ -172,6 +174,7 @@ http {{
       proxy_pass http://node;
       proxy_http_version 1.1;
       proxy_set_header Connection \"\";
+      proxy_set_header Host $http_host;
     }}
   }}
 }}

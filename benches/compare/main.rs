@@ -72,6 +72,10 @@ fn options(arguments: impl Iterator<Item = String>) -> Option<Options> {
 
 #[tokio::main]
 async fn main() {
+    if std::env::args().any(|argument| argument == "--help") {
+        println!("{USAGE}");
+        return;
+    }
     let Some(options) = options(std::env::args().skip(1)) else {
         println!("{USAGE}");
         std::process::exit(2);

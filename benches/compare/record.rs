@@ -137,8 +137,8 @@ fn said_by(program: &str, arguments: &[&str]) -> String {
 /// Minimum, median and maximum; of nothing, zeros.
 fn spread(mut numbers: Vec<f64>) -> [f64; 3] {
     numbers.sort_by(f64::total_cmp);
-    match (numbers.first(), numbers.get(numbers.len() / 2), numbers.last()) {
-        (Some(min), Some(median), Some(max)) => [*min, *median, *max],
-        _ => [0.0; 3],
-    }
+    let (Some(min), Some(max)) = (numbers.first(), numbers.last()) else { return [0.0; 3] };
+    let middle = numbers.len() / 2;
+    let median = f64::midpoint(numbers[middle], numbers[(numbers.len() - 1) / 2]);
+    [*min, median, *max]
 }
