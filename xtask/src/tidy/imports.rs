@@ -25,7 +25,7 @@ const SOCKET_LIBRARIES: [&str; 7] =
 /// One crate of the workspace and what it is built from.
 #[derive(Debug)]
 pub(super) struct Crate {
-    /// As in the table: the folder's name, not the package's.
+    /// As in the table: the package's name without its prefix.
     name: String,
     imports: BTreeSet<String>,
     libraries: BTreeSet<String>,
@@ -140,10 +140,7 @@ fn plain(word: &str) -> &str {
 }
 
 fn short(package: &str) -> &str {
-    match package {
-        "wellhead" => "bin",
-        other => other.strip_prefix("wellhead-").unwrap_or(other),
-    }
+    package.strip_prefix("wellhead-").unwrap_or(package)
 }
 
 fn list<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
@@ -189,8 +186,8 @@ mod tests {
         check(TWO_ROWS, "wellhead-eth:\nwellhead-net: wellhead-eth +hyper", &[]);
     }
     #[test]
-    fn the_binary_is_called_bin() {
-        check("| bin | 9 | — |", "wellhead:", &[]);
+    fn the_binary_keeps_its_name() {
+        check("| `wellhead` | 9 | — |", "wellhead:", &[]);
     }
     #[test]
     fn import_that_is_not_granted() {
