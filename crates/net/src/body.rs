@@ -104,7 +104,7 @@ async fn collect_inflated(
         }
     }
     // Answers to HEAD-like statuses may name an encoding and bring nothing.
-    if arrived == 0 { Ok(Bytes::new()) } else { inflate.finish() }
+    if arrived == 0 { Ok(Bytes::new()) } else { inflate.finish(max) }
 }
 
 /// An encoding being undone.
@@ -156,31 +156,32 @@ impl Inflate {
                 Err(_) => Err(undecodable("the answer is not valid gzip")),
             },
             Self::Deflate { held, decoder, out, ended } => {
-                let decoder = match decoder {
-                    Some(decoder) => decoder,
-                    None => {
-                        held.extend_from_slice(input);
-                        let [first, second, ..] = held[..] else { return Ok(()) };
-                        let word = u16::from_be_bytes([first, second]);
-                        let zlib = first & 0x0f == 8 && word.is_multiple_of(31);
-                        let decoder = decoder.insert(Box::new(Decompress::new(zlib)));
-                        let held = std::mem::take(held);
-                        return inflate_some(decoder, &held, out, ended, max);
-                    }
+                let Some(decoder) = decoder else {
+                    held.extend_from_slice(input);
+                    let [first, second, ..] = held[..] else { return Ok(()) };
+                    let word = u16::from_be_bytes([first, second]);
+                    let zlib = first & 0x0f == 8 && word.is_multiple_of(31);
+                    let decoder = decoder.insert(Box::new(Decompress::new(zlib)));
+                    let held = std::mem::take(held);
+                    return inflate_some(decoder, &held, out, ended, max);
                 };
                 inflate_some(decoder, input, out, ended, max)
             }
         }
     }
 
-    fn finish(self) -> Result<Bytes, TransportError> {
+    fn finish(self, max: usize) -> Result<Bytes, TransportError> {
         let cut = |what: &str| {
             TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, what.to_owned())
         };
         match self {
             Self::Gzip(mut decoder) => {
-                decoder.try_finish().map_err(|_| cut("the gzip data ends too early"))?;
-                Ok(Bytes::from(std::mem::take(&mut decoder.get_mut().out)))
+                match decoder.try_finish() {
+                    Ok(()) => Ok(Bytes::from(std::mem::take(&mut decoder.get_mut().out))),
+                    // The last of the output is only handed over here.
+                    Err(_) if decoder.get_ref().full => Err(too_large(max)),
+                    Err(_) => Err(cut("the gzip data ends too early")),
+                }
             }
             Self::Deflate { out, ended: true, .. } => Ok(Bytes::from(out)),
             Self::Deflate { .. } => Err(cut("the deflate data ends too early")),
@@ -199,16 +200,17 @@ fn inflate_some(
         if out.capacity() == out.len() {
             out.reserve(out.len().clamp(INFLATE_STEP, INFLATE_YIELD));
         }
-        let before = decoder.total_in();
+        let before = (decoder.total_in(), out.len());
         let status = decoder
             .decompress_vec(input, out, FlushDecompress::None)
             .map_err(|_| undecodable("the answer is not valid deflate"))?;
-        input = &input[(decoder.total_in() - before) as usize..];
+        input = &input[(decoder.total_in() - before.0) as usize..];
         if out.len() > max {
             return Err(too_large(max));
         }
         *ended = status == Status::StreamEnd;
-        if input.is_empty() && out.len() < out.capacity() {
+        let stands_still = (decoder.total_in(), out.len()) == before;
+        if (input.is_empty() && out.len() < out.capacity()) || stands_still {
             break;
         }
     }

@@ -166,6 +166,11 @@ impl Watched {
         watched
     }
 
+    /// Whether bytes of the peer are at hand already.
+    pub(crate) fn has_read(&self) -> bool {
+        !self.replay.is_empty()
+    }
+
     fn note_left(&mut self, data: &[u8]) {
         let sightings = &self.sightings;
         self.outgoing.feed(data, |frame| sightings.left(frame));

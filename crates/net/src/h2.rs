@@ -5,11 +5,12 @@
 //! and limits that retries and pooling need. How many connections there are, and
 //! which one an exchange takes, is for `pool`; what went by on the wire is in `frame`.
 
-use std::future::Future as _;
+use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use ::h2::client::{Builder, Connection, SendRequest};
 use ::h2::{Ping, PingPong, Reason, RecvStream};
@@ -83,7 +84,8 @@ impl H2Connection {
         retire_at: Instant,
     ) -> Result<Self, TransportError> {
         let before_settings = settings.h2_streams_before_settings.max(1);
-        let (sender, connection) = Builder::new()
+        let settings_came = io.has_read();
+        let (sender, mut connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -103,6 +105,15 @@ impl H2Connection {
             ended: AtomicBool::new(false),
             used: AtomicBool::new(true),
         });
+        if settings_came {
+            // Takes in what detection read, so that the first exchanges know the limits.
+            let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx))).await;
+            if first.is_ready() || vitals.sightings.goaway() {
+                let detail = "the peer left at once";
+                return Err(TransportError::new(TransportErrorKind::Connect, Sent::No, detail));
+            }
+            vitals.announced.store(connection.max_concurrent_send_streams(), Relaxed);
+        }
         let keep_alive = (settings.h2_ping_interval, settings.h2_ping_timeout);
         tokio::spawn(drive(connection, Arc::clone(&vitals), fate.clone(), observer, keep_alive));
         Ok(Self {
@@ -260,7 +271,8 @@ fn describe(error: &::h2::Error) -> String {
     }
 }
 
-type KeepAlive = (std::time::Duration, std::time::Duration);
+/// Time between pings, and how long to wait for the answer.
+type KeepAlive = (Duration, Duration);
 
 /// Runs the connection until it ends, telling `observer` what changed.
 async fn drive(
@@ -273,7 +285,7 @@ async fn drive(
     let mut pulse = Pulse { pings: connection.ping_pong(), asked: false, interval, patience };
     let mut timer = pin!(sleep(interval));
     let mut known = (false, false, 0);
-    std::future::poll_fn(|cx| {
+    poll_fn(|cx| {
         if Pin::new(&mut connection).poll(cx).is_ready() {
             if vitals.sightings.goaway() {
                 fate.set(CloseReason::Replaced);
@@ -307,8 +319,8 @@ async fn drive(
 struct Pulse {
     pings: Option<PingPong>,
     asked: bool,
-    interval: std::time::Duration,
-    patience: std::time::Duration,
+    interval: Duration,
+    patience: Duration,
 }
 
 impl Pulse {

@@ -248,6 +248,14 @@ impl Pool {
     }
 
     fn connected(self: &Arc<Self>, connection: Connected, took: Duration, now: Instant) {
+        if let Connected::H2(connection) = &connection
+            && connection.is_leaving()
+        {
+            // Counted as a failure, or a peer that always does this would be asked for ever.
+            let detail = "the peer left at once";
+            let error = TransportError::new(TransportErrorKind::Connect, Sent::No, detail);
+            return self.connect_failed(&error);
+        }
         let (connects, sweep, left) = {
             let mut state = self.state.lock();
             state.connecting -= 1;
@@ -261,9 +269,7 @@ impl Pool {
                     for old in state.h2.extract_if(.., |c| now >= c.retire_at) {
                         old.will_close(CloseReason::Replaced);
                     }
-                    if !connection.is_leaving() {
-                        state.h2.push(connection);
-                    }
+                    state.h2.push(connection);
                     self.serve_h2(&mut state, took)
                 }
             };
@@ -424,7 +430,7 @@ impl Pool {
                 return false;
             }
             let quiet = c.quiet_sweeps.fetch_add(1, Relaxed) + 1;
-            now >= c.retire_at || quiet >= SWEEPS_PER_IDLE as usize
+            now >= c.retire_at || quiet >= SWEEPS_PER_IDLE as usize || c.is_leaving()
         }) {
             let old = now >= unused.retire_at;
             unused.will_close(if old { CloseReason::Replaced } else { CloseReason::Idle });

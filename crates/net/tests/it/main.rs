@@ -1,0 +1,12 @@
+//! The clients against servers on real sockets of 127.0.0.1, which misbehave as
+//! told. No test sleeps to let something happen: servers and clients tell each
+//! other, or a condition is awaited.
+
+mod detect;
+mod h1;
+mod h2;
+mod names;
+mod stress;
+mod support;
+mod tls;
+mod ws;
