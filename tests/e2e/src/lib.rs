@@ -29,7 +29,7 @@ pub use load::load;
 pub use node::{Anvil, Geth, Node};
 pub use process::{Process, Signal, cache, free_port, tool};
 pub use rpc::{HttpReply, Rpc};
-pub use wellhead::{Upstream, Wellhead};
+pub use wellhead::{Upstream, Wellhead, binary};
 
 /// How long between two looks of [`until`].
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -140,8 +140,12 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// `WELLHEAD_BIN`, else the release build beside this test's own build.
-fn binary() -> PathBuf {
+/// The binary: `WELLHEAD_BIN`, else the release build beside this test's own build.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("WELLHEAD_BIN") {
         return path.into();
     }
