@@ -77,10 +77,7 @@ impl Breaker {
     pub(crate) fn succeeded(&self, began_ms: u64, now_ms: u64) -> bool {
         let rest_began = self.rest_began_ms.load(Ordering::Relaxed);
         if rest_began == 0 {
-            // Stored only when it changes: this is the request path.
-            if self.failures.load(Ordering::Relaxed) != 0 {
-                self.failures.store(0, Ordering::Relaxed);
-            }
+            self.answered();
             return false;
         }
         if began_ms < rest_began {
@@ -90,6 +87,15 @@ impl Breaker {
         self.recovered_ms.store(now_ms, Ordering::Relaxed);
         self.rest_began_ms.store(0, Ordering::Relaxed);
         true
+    }
+
+    /// Notes an exchange that shows no more than that the upstream works: failures
+    /// are no longer in a row, but a rest goes on until something goes well.
+    pub(crate) fn answered(&self) {
+        // Stored only when it changes: this is the request path.
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Notes a failure; `at_once` rests without counting. True when this starts a rest.
@@ -132,7 +138,7 @@ mod tests {
     use super::*;
 
     /// Plays steps such as `100f` (failure of a call sent at 100), `100!` (at once) and
-    /// `100s` (success), each ending when it began unless written `100-900f`.
+    /// `100s` (success) and `100n` (neutral, but it works), each ending when it began unless written `100-900f`.
     fn check(script: &str, at_ms: u64, expected: BreakerState) {
         let breaker = Breaker::new(BreakerBounds {
             failures_max: 3,
@@ -147,6 +153,7 @@ mod tests {
                 "f" => drop(breaker.failed(began, ended, false)),
                 "!" => drop(breaker.failed(began, ended, true)),
                 "s" => drop(breaker.succeeded(began, ended)),
+                "n" => breaker.answered(),
                 other => panic!("unknown act {other}"),
             }
         }
@@ -158,6 +165,12 @@ mod tests {
         check("10f 20f", 30, BreakerState::Closed);
         check("10f 20f 30f", 40, BreakerState::Open(1030));
         check("10f 20f 25s 30f", 40, BreakerState::Closed);
+    }
+
+    #[test]
+    fn a_refused_call_breaks_the_row_but_ends_no_rest() {
+        check("10f 20f 25n 30f", 40, BreakerState::Closed);
+        check("10! 1020n", 1030, BreakerState::HalfOpen);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
 use crate::breaker::{Breaker, BreakerBounds, BreakerState};
 use crate::identity::Identity;
 use crate::latency::PeakEwma;
-use crate::{HealthEffect, Verdict, VerdictClass};
+use crate::{HealthEffect, Payload, Verdict, VerdictClass};
 
 /// How many upstreams a chain may have: what fits an [`UpstreamSet`].
 pub const UPSTREAMS_MAX: usize = 128;
@@ -380,7 +380,14 @@ impl Upstream {
                 self.latency_overall.observe(took, now_ms);
                 self.well(began_ms, now_ms)
             }
-            HealthEffect::Neutral => Change::None,
+            HealthEffect::Neutral => {
+                // Who refuses a call for its content has read it: such failures as came
+                // before were not in a row. Ending a rest takes more, a good answer.
+                if shows_that_it_works(verdict) {
+                    self.breaker.answered();
+                }
+                Change::None
+            }
             HealthEffect::Throttled => {
                 self.count_failure(row.class, took, now_ms);
                 let rest = verdict.retry_after.unwrap_or(THROTTLE_REST).min(THROTTLE_REST_MAX);
@@ -397,6 +404,19 @@ impl Upstream {
                     0 => Change::WentOutOfService,
                     _ => Change::None,
                 }
+            }
+        }
+    }
+
+    /// Takes into account that whoever asked gave up after `took`, without a verdict:
+    /// an answer would have taken longer still. Never a failure, but an upstream
+    /// that hangs must not look quick because every client is less patient than we are.
+    pub fn given_up(&self, row: &MethodRow, took: Duration, now: Instant) {
+        let now_ms = self.ms(now);
+        for average in [&self.latency[row.class as usize], &self.latency_overall] {
+            // A lower bound says nothing when it is below what is expected anyway.
+            if average.read(now_ms).is_none_or(|expected| took.as_nanos() as f64 > expected) {
+                average.observe(took, now_ms);
             }
         }
     }
@@ -428,8 +448,38 @@ impl Upstream {
 
     fn count_failure(&self, class: CostClass, took: Duration, now_ms: u64) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        self.latency[class as usize].observe(took.max(FAILURE_LATENCY), now_ms);
+        let took = took.max(FAILURE_LATENCY);
+        self.latency[class as usize].observe(took, now_ms);
+        // Else one that only ever failed would cost nothing in every other class.
+        self.latency_overall.observe(took, now_ms);
     }
+}
+
+/// Whether a verdict that says nothing of health still shows that the upstream
+/// itself looked at the call. Words are needed: a gateway's page has none, and
+/// neither has what we refused ourselves.
+fn shows_that_it_works(verdict: &Verdict) -> bool {
+    let has_words = match verdict.payload {
+        Payload::Result(_) | Payload::Error(_) => true,
+        Payload::None { .. } => false,
+    };
+    let looked = match verdict.class {
+        VerdictClass::Answer
+        | VerdictClass::Null
+        | VerdictClass::Reverted
+        | VerdictClass::CallerFault
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::MissingData
+        | VerdictClass::RangeTooLarge => true,
+        VerdictClass::Throttled
+        | VerdictClass::Billing
+        | VerdictClass::Auth
+        | VerdictClass::Unsupported
+        | VerdictClass::Fault
+        | VerdictClass::Unknown => false,
+    };
+    has_words && looked
 }
 
 /// One call in flight; dropping it ends the count, however the call ended.
