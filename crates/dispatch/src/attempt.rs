@@ -1,12 +1,12 @@
 //! One attempt: send, judge, settle, log what changed.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_eth::MethodRow;
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
-use wellhead_upstream::{Change, Judge, Upstream, Verdict, VerdictClass};
+use wellhead_upstream::{Change, HealthEffect, Judge, Upstream, Verdict, VerdictClass};
 
 use crate::now;
 
@@ -18,24 +18,35 @@ pub(crate) struct Settled {
     pub(crate) sent: Sent,
 }
 
-/// Sends `body` to `upstream` and waits until `deadline` at the latest.
+/// How long one attempt may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// The attempt ends here.
+    pub(crate) deadline: Instant,
+    /// An upstream that had less time than this is not blamed for the silence: the
+    /// request was late already, by somebody else's doing.
+    pub(crate) blame_after: Duration,
+}
+
+/// Sends `body` to `upstream` and waits until the deadline at the latest.
 pub(crate) async fn attempt(
     row: &MethodRow,
     body: Bytes,
     upstream: &Arc<Upstream>,
     transport: &dyn Transport,
-    deadline: Instant,
+    patience: Patience,
 ) -> Settled {
+    let Patience { deadline, blame_after } = patience;
     let began = now();
+    let was_unwell = upstream.probe_due(began).is_some();
     // Dropped with the future when the client goes away: the count stays true.
     let in_flight = upstream.begin(began);
+    let mut unsettled = Unsettled { upstream, row, began, is_settled: false };
     let exchange = transport.exchange(Exchange { body, deadline });
-    let reply = match tokio::time::timeout_at(deadline.into(), exchange).await {
-        Ok(reply) => reply,
-        Err(_elapsed) => {
-            Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, String::new()))
-        }
-    };
+    let reply = tokio::time::timeout_at(deadline.into(), exchange).await.unwrap_or_else(|_| {
+        Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, String::new()))
+    });
+    let ended = now();
     let judge = Judge::standard();
     let (verdict, sent) = match &reply {
         Ok(reply) => {
@@ -45,15 +56,52 @@ pub(crate) async fn attempt(
         }
         Err(error) => (judge.transport(error), error.sent),
     };
-    let ended = now();
-    let change = upstream.settle(row, &verdict, began, ended);
+    let had = deadline.saturating_duration_since(began);
+    let change = if had < blame_after && ran_out_of_time(&reply) {
+        Change::None
+    } else {
+        unsettled.is_settled = true;
+        upstream.settle(row, &verdict, began, ended)
+    };
+    drop(unsettled);
     drop(in_flight);
-    if !verdict.class.is_answer() {
-        note(upstream, row, &verdict, change, ended);
-    } else if change == Change::Recovered {
-        tracing::info!(upstream = %upstream.identity().id, "upstream recovered");
-    }
+    note(upstream, row, &verdict, change, was_unwell, ended);
     Settled { verdict, began, ended, sent }
+}
+
+/// An exchange without a verdict on its upstream: nobody waited for it, or not long
+/// enough. Says on its way out how long it had lasted.
+struct Unsettled<'a> {
+    upstream: &'a Upstream,
+    row: &'a MethodRow,
+    began: Instant,
+    is_settled: bool,
+}
+
+impl Drop for Unsettled<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let now = now();
+            self.upstream.given_up(self.row, now.saturating_duration_since(self.began), now);
+        }
+    }
+}
+
+fn ran_out_of_time<T>(reply: &Result<T, TransportError>) -> bool {
+    match reply {
+        Ok(_) => false,
+        Err(error) => match error.kind {
+            TransportErrorKind::Timeout | TransportErrorKind::ConnectTimeout => true,
+            TransportErrorKind::Dns
+            | TransportErrorKind::Connect
+            | TransportErrorKind::Tls
+            | TransportErrorKind::Closed
+            | TransportErrorKind::Truncated
+            | TransportErrorKind::Protocol
+            | TransportErrorKind::TooLarge
+            | TransportErrorKind::PoolFull => false,
+        },
+    }
 }
 
 /// Whether a refusal means that the call was certainly not executed.
@@ -77,30 +125,40 @@ fn refused_unread(class: VerdictClass) -> Sent {
 }
 
 /// Words for the upstream's status and, when something changed, for the log.
-fn note(upstream: &Upstream, row: &MethodRow, verdict: &Verdict, change: Change, now: Instant) {
-    let blamed = match verdict.health {
-        wellhead_upstream::HealthEffect::Good | wellhead_upstream::HealthEffect::Neutral => false,
-        wellhead_upstream::HealthEffect::Throttled
-        | wellhead_upstream::HealthEffect::Failed
-        | wellhead_upstream::HealthEffect::FailedAtOnce
-        | wellhead_upstream::HealthEffect::OutOfService => true,
-    };
-    if !blamed {
-        return;
+fn note(
+    upstream: &Upstream,
+    row: &MethodRow,
+    verdict: &Verdict,
+    change: Change,
+    was_unwell: bool,
+    now: Instant,
+) {
+    let id = &upstream.identity().id;
+    if change == Change::Recovered {
+        tracing::info!(upstream = %id, "upstream recovered");
+    }
+    match verdict.health {
+        HealthEffect::Good | HealthEffect::Neutral => return,
+        HealthEffect::Throttled
+        | HealthEffect::Failed
+        | HealthEffect::FailedAtOnce
+        | HealthEffect::OutOfService => {}
     }
     let detail = verdict.detail();
     upstream.note_problem(format!("{}: {detail}", verdict.class.word()), now);
-    let id = &upstream.identity().id;
     let (method, rule) = (row.name, verdict.rule);
     match change {
+        // It rested before and goes on: that was said when it began.
+        Change::Rests if was_unwell => {
+            tracing::debug!(upstream = %id, method, rule, %detail, "upstream failed again and rests longer");
+        }
         Change::Rests => {
             tracing::warn!(upstream = %id, method, rule, %detail, "upstream failed and rests; calls go to others");
         }
         Change::WentOutOfService => {
             tracing::error!(upstream = %id, method, rule, %detail, "upstream refused our key or account; out of service until a probe succeeds");
         }
-        Change::Recovered => tracing::info!(upstream = %id, "upstream recovered"),
-        Change::None => {
+        Change::None | Change::Recovered => {
             tracing::debug!(upstream = %id, method, rule, %detail, "attempt failed");
         }
     }

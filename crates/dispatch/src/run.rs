@@ -8,9 +8,9 @@ use wellhead_eth::{CostClass, Effect, MethodRow};
 use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
 use wellhead_transport::Sent;
-use wellhead_upstream::{Payload, Slot, TryElsewhere, Verdict, VerdictClass};
+use wellhead_upstream::{Learnt, Payload, Slot, TryElsewhere, Verdict, VerdictClass};
 
-use crate::attempt::{Settled, attempt};
+use crate::attempt::{Patience, Settled, attempt};
 use crate::lane::Lane;
 use crate::now;
 use crate::trail::{Attempt, Trail};
@@ -25,10 +25,13 @@ const ROUND_PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Logs and traces may take so many times longer than a plain call.
 const HEAVY_FACTOR: u32 = 4;
 
+/// An upstream is blamed for silence when it had this share of its time (one half).
+const BLAME_SHARE: u32 = 2;
+
 /// How long and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Attempts per call, the first included. At least 1.
+    /// Attempts per call, the first included; zero counts as one.
     pub attempts_max: usize,
     /// One attempt of a plain call, connection set-up included. Logs and traces get
     /// four times as long.
@@ -42,15 +45,27 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    fn attempt_for(&self, class: CostClass) -> Duration {
-        match class {
-            CostClass::Logs | CostClass::Trace => self.attempt.saturating_mul(HEAVY_FACTOR),
+    /// How long to wait for an attempt that begins now. `own` is the upstream's own
+    /// setting, `latest` when the client must have an answer.
+    fn patience(
+        &self,
+        own: Option<Duration>,
+        class: CostClass,
+        now: Instant,
+        latest: Instant,
+    ) -> Patience {
+        let attempt = own.unwrap_or(self.attempt);
+        let time = match class {
+            CostClass::Logs | CostClass::Trace => attempt.saturating_mul(HEAVY_FACTOR),
             CostClass::Light
             | CostClass::State
             | CostClass::Block
             | CostClass::Call
-            | CostClass::Write => self.attempt,
-        }
+            | CostClass::Write => attempt,
+        };
+        // What overflows the clock is later than any deadline.
+        let deadline = now.checked_add(time).map_or(latest, |end| end.min(latest));
+        Patience { deadline, blame_after: attempt / BLAME_SHARE }
     }
 }
 
@@ -67,6 +82,9 @@ pub struct Job<'a> {
     pub received_at: Instant,
     /// When the client must have an answer.
     pub deadline: Instant,
+    /// A null is the truth, whoever says it: the call asks for a block that is not
+    /// there yet. Asking elsewhere would multiply the load of everybody who polls.
+    pub null_is_final: bool,
 }
 
 /// What an upstream said, to be passed on.
@@ -76,8 +94,17 @@ pub struct Served {
     pub slot: Slot,
     /// What it was judged to be: an answer, or a refusal that nobody else can heal.
     pub class: VerdictClass,
+    /// What its words give away.
+    pub learnt: Option<Learnt>,
     /// The raw result or the raw error object.
     pub payload: Payload,
+}
+
+impl Served {
+    fn new(slot: Slot, verdict: Verdict) -> Self {
+        let Verdict { class, learnt, payload, .. } = verdict;
+        Self { slot, class, learnt, payload }
+    }
 }
 
 /// Why there is nothing to pass on.
@@ -123,7 +150,6 @@ pub async fn run(
         best: None,
         retry_after: None,
         once_used: false,
-        out_of_time: false,
     };
     let result = match run.rounds(plan, roster, lane, bounds).await {
         Some(served) => Ok(served),
@@ -149,7 +175,6 @@ struct Run<'a> {
     retry_after: Option<Duration>,
     /// A verdict that allows one more try was given before.
     once_used: bool,
-    out_of_time: bool,
 }
 
 /// What to do after an attempt.
@@ -171,34 +196,32 @@ impl Run<'_> {
         bounds: &Bounds,
     ) -> Option<Served> {
         for round in 0..ROUNDS_MAX {
-            if round > 0 && !self.another_round(lane).await {
+            if round > 0 && !self.another_round(lane, bounds).await {
                 return None;
             }
             for (place, slot) in plan.candidates().iter().copied().enumerate() {
-                if self.trail.attempts.len() >= bounds.attempts_max {
+                if self.trail.attempts.len() >= bounds.attempts_max.max(1) {
                     return None;
                 }
                 if place >= plan.fit() && self.has_something_to_say() {
                     break;
                 }
-                let time = bounds.attempt_for(self.job.row.class);
-                let deadline = self.job.deadline.min(now() + time);
-                if deadline <= now() {
-                    self.out_of_time = true;
+                if round > 0 && !self.may_have_been_a_moment(slot) {
+                    continue;
+                }
+                let (row, now) = (self.job.row, now());
+                if now >= self.job.deadline {
                     return None;
                 }
                 let upstream = roster.upstream(slot);
+                let own = upstream.identity().attempt;
+                let patience = bounds.patience(own, row.class, now, self.job.deadline);
                 let body = self.body.clone();
-                let settled =
-                    attempt(self.job.row, body, upstream, lane.transport(slot), deadline).await;
+                let settled = attempt(row, body, upstream, lane.transport(slot), patience).await;
                 match self.after(slot, settled) {
                     Next::Serve => {
                         let (slot, verdict) = self.best.take()?;
-                        return Some(Served {
-                            slot,
-                            class: verdict.class,
-                            payload: verdict.payload,
-                        });
+                        return Some(Served::new(slot, verdict));
                     }
                     Next::Another => {}
                     Next::Stop => return None,
@@ -208,11 +231,36 @@ impl Run<'_> {
         None
     }
 
+    /// Whether asking this candidate a second time could help: a failure may be over
+    /// in a moment, a limit, a refused key or a missing method is not.
+    fn may_have_been_a_moment(&self, slot: Slot) -> bool {
+        let last = self.trail.attempts.iter().rev().find(|attempt| attempt.slot == slot);
+        last.is_none_or(|attempt| match attempt.class {
+            VerdictClass::Fault => true,
+            VerdictClass::Answer
+            | VerdictClass::Null
+            | VerdictClass::Reverted
+            | VerdictClass::CallerFault
+            | VerdictClass::TransactionKnown
+            | VerdictClass::TransactionRejected
+            | VerdictClass::MissingData
+            | VerdictClass::RangeTooLarge
+            | VerdictClass::Throttled
+            | VerdictClass::Billing
+            | VerdictClass::Auth
+            | VerdictClass::Unsupported
+            | VerdictClass::Unknown => false,
+        })
+    }
+
     /// Records the attempt and decides what comes next.
     fn after(&mut self, slot: Slot, settled: Settled) -> Next {
         let Settled { verdict, began, ended, sent } = settled;
         let class = verdict.class;
-        let elsewhere = verdict.elsewhere;
+        let elsewhere = match class {
+            VerdictClass::Null if self.job.null_is_final => TryElsewhere::No,
+            _ => verdict.elsewhere,
+        };
         self.trail.attempts.push(Attempt {
             slot,
             after: began.saturating_duration_since(self.job.received_at),
@@ -224,16 +272,18 @@ impl Run<'_> {
         if let Some(pause) = verdict.retry_after {
             self.retry_after = Some(self.retry_after.map_or(pause, |least| least.min(pause)));
         }
-        let better =
-            self.best.as_ref().is_none_or(|(_, best)| telling(class) > telling(best.class));
-        if better || class.is_answer() {
+        // Among equals the first is kept, unless the later one is final.
+        let is_final = elsewhere == TryElsewhere::No;
+        let better = self.best.as_ref().is_none_or(|(_, best)| {
+            let (new, old) = (telling(class), telling(best.class));
+            new > old || (new == old && is_final)
+        });
+        if better {
             self.best = Some((slot, verdict));
         }
         match elsewhere {
-            TryElsewhere::No => {
-                // Whatever was more telling before, this is final.
-                return if better || class.is_answer() { Next::Serve } else { Next::Stop };
-            }
+            // Stops when something more telling came before, which is then passed on.
+            TryElsewhere::No => return if better { Next::Serve } else { Next::Stop },
             TryElsewhere::Once if self.once_used => return Next::Stop,
             TryElsewhere::Once => self.once_used = true,
             TryElsewhere::Yes => {}
@@ -247,8 +297,12 @@ impl Run<'_> {
     }
 
     /// Pauses before going round again; false when that would not help.
-    async fn another_round(&self, lane: &Lane) -> bool {
-        if self.has_something_to_say() || self.trail.attempts.is_empty() {
+    async fn another_round(&self, lane: &Lane, bounds: &Bounds) -> bool {
+        let tried = &self.trail.attempts;
+        if self.has_something_to_say()
+            || tried.len() >= bounds.attempts_max
+            || !tried.iter().any(|attempt| self.may_have_been_a_moment(attempt.slot))
+        {
             return false;
         }
         let pause = lane.with_rng(|rng| rng.random_range(Duration::ZERO..ROUND_PAUSE_MAX));
@@ -264,10 +318,8 @@ impl Run<'_> {
             return Err(Failure::NobodyToAsk);
         }
         match self.best.take() {
-            Some((slot, verdict)) if passes_on(&verdict) => {
-                Ok(Served { slot, class: verdict.class, payload: verdict.payload })
-            }
-            Some(_) if self.out_of_time => Err(Failure::Deadline),
+            Some((slot, verdict)) if passes_on(&verdict) => Ok(Served::new(slot, verdict)),
+            Some(_) if now() >= self.job.deadline => Err(Failure::Deadline),
             Some((_, verdict)) => {
                 Err(Failure::Exhausted { class: verdict.class, retry_after: self.retry_after })
             }

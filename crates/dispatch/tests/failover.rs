@@ -1,0 +1,201 @@
+//! What each failure leads to: who is asked next, and what the client gets.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{check, check_with};
+
+#[tokio::test(start_paused = true)]
+async fn every_failure_of_the_upstream_goes_on_to_the_next() {
+    let words = [
+        ("dns", "fault"),
+        ("connect", "fault"),
+        ("tls", "fault"),
+        ("connect_timeout", "fault"),
+        ("timeout", "fault"),
+        ("closed", "fault"),
+        ("refused", "fault"),
+        ("truncated", "fault"),
+        ("protocol", "fault"),
+        ("pool_full", "fault"),
+        ("hang", "fault"),
+        ("500", "fault"),
+        ("502", "fault"),
+        ("503+9", "fault"),
+        ("html", "fault"),
+        ("cut_json", "fault"),
+        ("empty", "fault"),
+        ("wrong_id", "fault"),
+        ("429", "throttled"),
+        ("429+9", "throttled"),
+        ("limit", "throttled"),
+        ("401", "auth"),
+        ("missing", "missing_data"),
+        ("unsupported", "unsupported"),
+        ("null", "null"),
+        ("wide", "range_too_large"),
+        ("too_large", "range_too_large"),
+        ("strange", "unknown"),
+    ];
+    for (word, class) in words {
+        let scripts = format!("{word} | ok | ok");
+        check("eth_call", &scripts, &format!("a={class} b=answer -> b \"0x1\"")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_can_heal_is_passed_on_at_once() {
+    check("eth_call", "ok | ok", r#"a=answer -> a "0x1""#).await;
+    check("eth_call", "revert | ok", r#"a=reverted -> a {"code":3,"#).await;
+    check("eth_call", "caller | ok", r#"a=caller_fault -> a {"code":-32602,"#).await;
+    check("eth_sendRawTransaction", "nonce | ok", "a=transaction_rejected -> a {").await;
+    check("eth_sendRawTransaction", "known | ok", "a=transaction_known -> a {").await;
+    // The table says that a null receipt is the truth.
+    check("eth_getTransactionReceipt", "null | ok", "a=answer -> a null").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_is_one_more_and_no_more() {
+    check("eth_call", "null | null | ok", "a=null b=null -> a null").await;
+    check("eth_call", "wide | strange | ok", "a=range_too_large b=unknown -> a {\"code\":-32005")
+        .await;
+    check("eth_call", "strange | wide | ok", "a=unknown b=range_too_large -> b {\"code\":-32005")
+        .await;
+    // A failure in between is not the second opinion.
+    check("eth_call", "null | connect | ok", "a=null b=fault c=answer -> c \"0x1\"").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_null_that_must_be_true_is_believed_at_once() {
+    let ahead = |stage: &mut support::Stage| stage.null_is_final = true;
+    check_with("eth_getBlockByNumber", "null | ok", ahead, "a=null -> a null").await;
+    let ahead = |stage: &mut support::Stage| stage.null_is_final = true;
+    check_with("eth_getBlockByNumber", "connect | null | ok", ahead, "a=fault b=null -> b null")
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_most_telling_failure_is_passed_on() {
+    let cases = [
+        ("missing | missing", "a=missing_data b=missing_data -> a {"),
+        ("missing | connect", "a=missing_data b=fault -> a {\"code\":-32000,\"message\":\"missing"),
+        ("connect | missing", "a=fault b=missing_data -> b {\"code\":-32000,\"message\":\"missing"),
+        ("missing | caller", "a=missing_data b=caller_fault -> b {\"code\":-32602"),
+        ("null | caller", "a=null b=caller_fault -> a null"),
+        ("null | missing", "a=null b=missing_data -> a null"),
+        ("unsupported | unsupported", "a=unsupported b=unsupported -> a {\"code\":-32601"),
+        ("429 | unsupported", "a=throttled b=unsupported -> b {\"code\":-32601"),
+        (
+            "401 | 429+3",
+            "a=auth b=throttled -> Exhausted { class: Throttled, retry_after: Some(3s)",
+        ),
+        ("401 | 401", "a=auth b=auth -> Exhausted { class: Auth, retry_after: None }"),
+        (
+            "429+9 | 429+4",
+            "a=throttled b=throttled -> Exhausted { class: Throttled, retry_after: Some(4s)",
+        ),
+        (
+            "too_large | too_large",
+            "a=range_too_large b=range_too_large -> Exhausted { class: RangeTooLarge",
+        ),
+    ];
+    for (scripts, expected) in cases {
+        check("eth_call", scripts, expected).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_final_refusal_outranks_an_equal_that_was_not_final() {
+    let expected =
+        "a=transaction_rejected b=transaction_rejected -> b {\"code\":-32000,\"message\":\"nonce";
+    check("eth_sendRawTransaction", "underpriced | nonce | ok", expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_resorts_are_for_failures_and_not_for_missing_data() {
+    check("eth_call", "connect | resting ok", "a=fault b=answer -> b \"0x1\"").await;
+    check("eth_call", "429 | resting ok", "a=throttled b=answer").await;
+    check("eth_call", "unsupported | resting ok", "a=unsupported b=answer").await;
+    check("eth_call", "resting ok", "a=answer").await;
+    for (word, class) in
+        [("missing", "missing_data"), ("null", "null"), ("wide", "range_too_large")]
+    {
+        check("eth_call", &format!("{word} | resting ok"), &format!("a={class} -> a ")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_round_heals_a_moment() {
+    check("eth_call", "connect ok", "a=fault a=answer -> a \"0x1\"").await;
+    check("eth_call", "connect connect | closed ok", "a=fault b=fault a=fault b=answer").await;
+    check("eth_call", "connect connect connect", "a=fault a=fault -> Exhausted").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_round_spares_those_whom_a_moment_does_not_heal() {
+    // One asked for a pause, one has no such method, one refused our key.
+    check("eth_call", "429+5 ok", "a=throttled -> Exhausted").await;
+    check("eth_call", "unsupported ok", "a=unsupported -> a {\"code\":-32601").await;
+    check("eth_call", "401 ok", "a=auth -> Exhausted").await;
+    check("eth_call", "429 ok | connect ok", "a=throttled b=fault b=answer -> b \"0x1\"").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_are_bounded() {
+    for (attempts_max, tried) in [(0, 1), (1, 1), (2, 2), (3, 3), (9, 4)] {
+        let mut stage = support::Stage::new("500 500 500 | 500 500 500");
+        stage.bounds.attempts_max = attempts_max;
+        let began = wellhead_dispatch::now();
+        let outcome = stage.run("eth_call").await;
+        assert_eq!(outcome.trail.attempts.len(), tried, "attempts_max {attempts_max}");
+        if tried <= 2 {
+            let paused = wellhead_dispatch::now() - began;
+            assert_eq!(paused, Duration::ZERO, "no pause for a round that cannot come");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_is_repeated_only_when_it_certainly_never_ran() {
+    let stops = ["timeout", "closed", "truncated", "protocol", "502", "html", "cut_json", "hang"];
+    for word in stops {
+        for method in ["eth_sendTransaction", "evm_mine", "eth_newBlockFilter", "no_such_method"] {
+            check(method, &format!("{word} | ok"), "a=fault -> Exhausted { class: Fault").await;
+        }
+    }
+    let goes_on = ["connect", "dns", "tls", "refused", "pool_full", "429", "401", "limit"];
+    for word in goes_on {
+        for method in ["eth_sendTransaction", "no_such_method"] {
+            let told = format!("{word} | ok");
+            let mut stage = support::Stage::new(&told);
+            stage.bounds.attempts_max = 2;
+            let outcome = stage.run(method).await;
+            assert!(stage.tell(&outcome).ends_with("b=answer -> b \"0x1\""), "{method} {word}");
+        }
+    }
+    // The words of the upstream say no more than that it failed: it may have begun.
+    check("eth_sendTransaction", "internal | ok", "a=fault -> ").await;
+    check("eth_sendTransaction", "missing | ok", "a=missing_data -> a {").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raw_transaction_is_sent_again_and_known_is_a_success() {
+    for word in ["timeout", "closed", "502", "connect", "hang"] {
+        check("eth_sendRawTransaction", &format!("{word} | ok"), "a=fault b=answer").await;
+        check(
+            "eth_sendRawTransaction",
+            &format!("{word} | known"),
+            "a=fault b=transaction_known -> b {",
+        )
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_to_ask() {
+    let stage = support::Stage::new("ok");
+    stage.upstream(0).drain();
+    let outcome = stage.run("eth_call").await;
+    assert_eq!(stage.tell(&outcome), " -> NobodyToAsk");
+}

@@ -1,0 +1,250 @@
+//! Upstreams that play a script, and a run over them on a paused clock.
+//!
+//! A script is words, one an exchange: see [`Step::of`]. When it is over the upstream
+//! answers well. Who comes first is settled by latencies that are far apart.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use wellhead_chain::View;
+use wellhead_dispatch::{Bounds, Job, Lane, Outcome, now, run};
+use wellhead_eth::MethodTable;
+use wellhead_route::{Ask, Plan, Roster, plan};
+use wellhead_transport::{
+    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
+    WireReply,
+};
+use wellhead_upstream::{
+    BreakerBounds, Identity, MethodRules, Payload, Slot, Standing, Tier, Upstream, UpstreamId,
+    Verdict, VerdictClass,
+};
+
+/// What an upstream does with one exchange.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    Reply { status: u16, body: String, retry_after: Option<Duration> },
+    Fail(TransportErrorKind, Sent),
+    Hang,
+    Slow(Duration, Box<Self>),
+}
+
+fn reply(status: u16, body: &str) -> Step {
+    Step::Reply { status, body: body.to_owned(), retry_after: None }
+}
+
+fn error(code: i64, message: &str) -> Step {
+    let error = format!(r#"{{"code":{code},"message":"{message}"}}"#);
+    reply(200, &format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#))
+}
+
+impl Step {
+    /// The step of a word; `40ms~ok` is slow, `429+7` asks for seven seconds.
+    pub(crate) fn of(word: &str) -> Self {
+        use TransportErrorKind as Kind;
+        if let Some((time, step)) = word.split_once("ms~") {
+            let time = Duration::from_millis(time.parse().expect("milliseconds"));
+            return Self::Slow(time, Box::new(Self::of(step)));
+        }
+        if let Some((status, seconds)) = word.split_once('+') {
+            let seconds = Duration::from_secs(seconds.parse().expect("seconds"));
+            let status = status.parse().expect("a status");
+            let body = "slow down".to_owned();
+            return Self::Reply { status, body, retry_after: Some(seconds) };
+        }
+        match word {
+            "ok" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#),
+            "null" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":null}"#),
+            "revert" => error(3, "execution reverted"),
+            "caller" => error(-32602, "missing value for required argument 1"),
+            "missing" => {
+                error(-32000, "missing trie node 5ab8 (path ) state 0x5ab8 is not available")
+            }
+            "wide" => error(-32005, "query returned more than 10000 results"),
+            "limit" => error(-32005, "rate limit exceeded"),
+            "unsupported" => error(-32601, "the method eth_call does not exist/is not available"),
+            "known" => error(-32000, "already known"),
+            "nonce" => error(-32000, "nonce too low: address 0x9a31, tx: 1 state: 4"),
+            "underpriced" => error(-32000, "replacement transaction underpriced"),
+            "strange" => error(-31999, "something nobody ever heard of"),
+            "internal" => error(-32603, "internal error"),
+            "wrong_id" => reply(200, r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#),
+            "cut_json" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":"0"#),
+            "empty" => reply(200, ""),
+            "html" => reply(200, "<html><body>hello</body></html>"),
+            "dns" => Self::Fail(Kind::Dns, Sent::No),
+            "connect" => Self::Fail(Kind::Connect, Sent::No),
+            "tls" => Self::Fail(Kind::Tls, Sent::No),
+            "connect_timeout" => Self::Fail(Kind::ConnectTimeout, Sent::No),
+            "timeout" => Self::Fail(Kind::Timeout, Sent::Maybe),
+            "closed" => Self::Fail(Kind::Closed, Sent::Maybe),
+            "refused" => Self::Fail(Kind::Closed, Sent::No),
+            "truncated" => Self::Fail(Kind::Truncated, Sent::Maybe),
+            "protocol" => Self::Fail(Kind::Protocol, Sent::Maybe),
+            "too_large" => Self::Fail(Kind::TooLarge, Sent::Maybe),
+            "pool_full" => Self::Fail(Kind::PoolFull, Sent::No),
+            "hang" => Self::Hang,
+            status => reply(status.parse().expect("a known word or a status"), "no luck"),
+        }
+    }
+}
+
+/// Plays its script and remembers what it was sent.
+#[derive(Debug)]
+pub(crate) struct Scripted {
+    script: Mutex<VecDeque<Step>>,
+    pub(crate) seen: Mutex<Vec<(Instant, Bytes)>>,
+}
+
+impl Scripted {
+    pub(crate) fn new(script: &str) -> Self {
+        let script = script.split_whitespace().map(Step::of).collect();
+        Self { script: Mutex::new(script), seen: Mutex::default() }
+    }
+}
+
+impl Transport for Scripted {
+    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
+        self.seen.lock().push((now(), exchange.body));
+        let step = self.script.lock().pop_front().unwrap_or_else(|| Step::of("ok"));
+        Box::pin(act(step))
+    }
+}
+
+async fn act(mut step: Step) -> Result<WireReply, TransportError> {
+    while let Step::Slow(time, then) = step {
+        tokio::time::sleep(time).await;
+        step = *then;
+    }
+    match step {
+        Step::Reply { status, body, retry_after } => {
+            Ok(WireReply { status, retry_after, body: body.into(), timing: Timing::default() })
+        }
+        Step::Fail(kind, sent) => Err(TransportError::new(kind, sent, "injected")),
+        Step::Hang | Step::Slow(..) => std::future::pending().await,
+    }
+}
+
+/// Some upstreams, named `a`, `b`, ... in the order in which they are asked.
+pub(crate) struct Stage {
+    pub(crate) roster: Roster,
+    pub(crate) lane: Lane,
+    pub(crate) transports: Vec<Arc<Scripted>>,
+    pub(crate) bounds: Bounds,
+    pub(crate) total: Duration,
+    pub(crate) null_is_final: bool,
+}
+
+impl Stage {
+    /// One upstream for each script of `a-words | b-words`. A script that begins with
+    /// `resting` belongs to an upstream that only serves as a last resort.
+    pub(crate) fn new(scripts: &str) -> Self {
+        let row = MethodTable::standard().row("eth_call");
+        let (mut upstreams, mut transports) = (Vec::new(), Vec::new());
+        for (place, script) in scripts.split('|').enumerate() {
+            let slot = Slot(u8::try_from(place).expect("few upstreams"));
+            let identity = Identity {
+                id: UpstreamId::new(&char::from(b'a' + slot.0).to_string()),
+                tier: Tier::Primary,
+                labels: BTreeMap::new(),
+                methods: MethodRules::default(),
+                provider: None,
+                attempt: None,
+                lag_blocks_max: None,
+            };
+            let upstream = Upstream::new(identity, slot, BreakerBounds::default(), now());
+            upstream.set_standing(Standing::Verified);
+            let verdict =
+                |class| Verdict::new(class, "test", Payload::None { detail: String::new() });
+            // Far enough apart that the chance in a plan does not matter.
+            let took = Duration::from_millis(10 << (2 * place));
+            upstream.settle(row, &verdict(VerdictClass::Answer), now(), now() + took);
+            let script = script.trim();
+            let script = match script.strip_prefix("resting") {
+                Some(rest) => {
+                    (0..3).for_each(|_| {
+                        upstream.settle(row, &verdict(VerdictClass::Fault), now(), now());
+                    });
+                    rest
+                }
+                None => script,
+            };
+            upstreams.push(Arc::new(upstream));
+            transports.push(Arc::new(Scripted::new(script)));
+        }
+        let dynamic = |transport: &Arc<Scripted>| Arc::clone(transport) as Arc<dyn Transport>;
+        let lane = Lane::new(transports.iter().map(dynamic).collect(), 1);
+        let roster = Roster::new(upstreams, MethodRules::default(), Vec::new());
+        let total = Duration::from_secs(30);
+        Self { roster, lane, transports, bounds: Bounds::default(), total, null_is_final: false }
+    }
+
+    pub(crate) fn plan(&self, method: &str) -> Plan {
+        let row = MethodTable::standard().row(method);
+        let eligible = self.roster.eligible(row, method).expect("served");
+        let view = View::unknown(self.roster.upstreams().len(), None, None);
+        let ask = Ask { row, eligible, needed: None };
+        plan(&ask, &view, &self.roster, now(), &mut SmallRng::seed_from_u64(1))
+    }
+
+    pub(crate) async fn run(&self, method: &str) -> Outcome {
+        let job = Job {
+            row: MethodTable::standard().row(method),
+            method,
+            params: Some(br#"["0xab"]"#),
+            received_at: now(),
+            deadline: now() + self.total,
+            null_is_final: self.null_is_final,
+        };
+        run(&job, &self.plan(method), &self.roster, &self.lane, &self.bounds).await
+    }
+
+    pub(crate) fn upstream(&self, place: usize) -> &Arc<Upstream> {
+        &self.roster.upstreams()[place]
+    }
+
+    /// `a=fault b=answer -> b "0x1"`: who was asked, how it was judged, what became of it.
+    pub(crate) fn tell(&self, outcome: &Outcome) -> String {
+        let name = |slot: Slot| self.roster.upstream(slot).identity().id.to_string();
+        let tried = outcome.trail.attempts.iter();
+        let tried: Vec<String> =
+            tried.map(|it| format!("{}={}", name(it.slot), it.class.word())).collect();
+        let end = match &outcome.result {
+            Ok(served) => match &served.payload {
+                Payload::Result(raw) | Payload::Error(raw) => {
+                    format!("{} {}", name(served.slot), String::from_utf8_lossy(raw))
+                }
+                Payload::None { detail } => format!("{} none: {detail}", name(served.slot)),
+            },
+            Err(failure) => format!("{failure:?}"),
+        };
+        format!("{} -> {end}", tried.join(" "))
+    }
+}
+
+/// Runs `method` over `scripts` and compares how the telling begins.
+pub(crate) async fn check(method: &str, scripts: &str, expected: &str) {
+    check_with(method, scripts, |_| {}, expected).await;
+}
+
+/// The same on a stage that was changed first.
+pub(crate) async fn check_with(
+    method: &str,
+    scripts: &str,
+    change: impl FnOnce(&mut Stage),
+    expected: &str,
+) {
+    let mut stage = Stage::new(scripts);
+    change(&mut stage);
+    let told = stage.tell(&stage.run(method).await);
+    assert!(
+        told.starts_with(expected),
+        "{method} over {scripts}\n told: {told}\n want: {expected}"
+    );
+}
