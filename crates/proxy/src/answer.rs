@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_dispatch::{Failure, Trail};
+use wellhead_dispatch::{Attempt, Failure, Trail, now};
 use wellhead_jsonrpc::write;
 use wellhead_route::{NotServed, Roster};
-use wellhead_upstream::VerdictClass;
+use wellhead_upstream::{UpstreamSet, VerdictClass};
 
 use crate::chain::NoSuchChain;
 
@@ -56,8 +56,13 @@ pub(crate) const UNAVAILABLE: i64 = -32002;
 /// geth's code for an unknown filter.
 pub(crate) const SERVER_ERROR: i64 = -32000;
 
+/// geth's code for a batch whose replies are too large together.
+pub(crate) const BATCH_TOO_LARGE: i64 = -32003;
+
 /// How long a client is asked to wait when nobody could answer.
 const RETRY_SOON: Duration = Duration::from_secs(1);
+/// And at most, whatever an upstream asks of us: another may be well sooner.
+const RETRY_LATE_MAX: Duration = Duration::from_secs(300);
 
 impl Refusal {
     fn new(status: u16, code: i64, message: String) -> Self {
@@ -74,6 +79,7 @@ impl Refusal {
                 let named = named.unwrap_or_default();
                 format!("unknown chain `{named}`; known: `{known}`")
             }
+            NoSuchChain::NotYetKnown => return Self::chain_id_unknown(),
         };
         Self::new(404, INVALID_REQUEST, message)
     }
@@ -106,12 +112,23 @@ impl Refusal {
         Self { retry_after: Some(RETRY_SOON), ..Self::new(503, UNAVAILABLE, message) }
     }
 
+    pub(crate) fn batch_too_large(bytes_max: usize) -> Self {
+        let message =
+            format!("response too large: the replies of this batch are above {bytes_max} bytes");
+        Self::new(200, BATCH_TOO_LARGE, message)
+    }
+
     /// Nobody answered: says who was asked and what each said.
-    pub(crate) fn failed(failure: Failure, trail: &Trail, roster: &Roster) -> Self {
+    pub(crate) fn failed(
+        failure: Failure,
+        trail: &Trail,
+        roster: &Roster,
+        eligible: UpstreamSet,
+    ) -> Self {
         let data = Some(attempts_data(trail, roster));
         let (status, code, message, retry_after) = match failure {
             Failure::NobodyToAsk => {
-                let message = format!("no upstream can be asked: {}", conditions(roster));
+                let message = format!("no upstream can be asked: {}", conditions(roster, eligible));
                 (503, UNAVAILABLE, message, Some(RETRY_SOON))
             }
             Failure::Deadline => {
@@ -121,20 +138,25 @@ impl Refusal {
             Failure::Exhausted { class, retry_after } => match class {
                 VerdictClass::Throttled => {
                     let message = format!("the upstreams limit our calls; {}", tried(trail));
-                    let wait = retry_after.unwrap_or(RETRY_SOON);
+                    let wait = retry_after.unwrap_or(RETRY_SOON).min(RETRY_LATE_MAX);
                     (429, class.client_code(), message, Some(wait))
                 }
-                VerdictClass::Answer
-                | VerdictClass::Null
-                | VerdictClass::Reverted
+                // About the call, though nobody found words that can be passed on: the
+                // same call soon after would fare no better.
+                VerdictClass::Reverted
                 | VerdictClass::CallerFault
-                | VerdictClass::TransactionKnown
                 | VerdictClass::TransactionRejected
                 | VerdictClass::MissingData
                 | VerdictClass::RangeTooLarge
+                | VerdictClass::Unsupported => {
+                    let message = format!("{}; {}", class.about(), tried(trail));
+                    (200, class.client_code(), message, None)
+                }
+                VerdictClass::Answer
+                | VerdictClass::Null
+                | VerdictClass::TransactionKnown
                 | VerdictClass::Billing
                 | VerdictClass::Auth
-                | VerdictClass::Unsupported
                 | VerdictClass::Fault
                 | VerdictClass::Unknown => {
                     let message = format!("no upstream could answer; {}", tried(trail));
@@ -170,25 +192,48 @@ fn attempts_data(trail: &Trail, roster: &Roster) -> Vec<u8> {
         out.extend_from_slice(br#","verdict":"#);
         write::string(&mut out, attempt.class.word());
         out.extend_from_slice(br#","detail":"#);
-        write::string(&mut out, &attempt.detail);
+        write::string(&mut out, told_to_clients(attempt));
         out.extend_from_slice(format!(r#","ms":{}}}"#, attempt.took.as_millis()).as_bytes());
     }
     out.extend_from_slice(b"]}");
     out
 }
 
-/// Why each upstream cannot be asked: `geth-a: it is on chain 5, this is chain 1`.
-fn conditions(roster: &Roster) -> String {
+/// Providers name the project or the plan when they limit it, which is the
+/// operator's business: the log and the status page tell it.
+fn told_to_clients(attempt: &Attempt) -> &str {
+    match attempt.class {
+        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => {
+            attempt.class.about()
+        }
+        VerdictClass::Answer
+        | VerdictClass::Null
+        | VerdictClass::Reverted
+        | VerdictClass::CallerFault
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::MissingData
+        | VerdictClass::RangeTooLarge
+        | VerdictClass::Unsupported
+        | VerdictClass::Fault
+        | VerdictClass::Unknown => &attempt.detail,
+    }
+}
+
+/// Why each upstream cannot be asked: `geth-a is wrong_chain: it is on chain 5, this is chain 1`.
+fn conditions(roster: &Roster, eligible: UpstreamSet) -> String {
     let mut text = String::new();
-    for upstream in roster.upstreams() {
+    let asked = roster.upstreams().iter().filter(|upstream| eligible.contains(upstream.slot()));
+    for upstream in asked {
         if !text.is_empty() {
             text.push_str("; ");
         }
+        let (id, condition) = (&upstream.identity().id, upstream.condition(now()));
         let why = upstream
             .last_problem()
-            .map_or_else(|| "not asked yet".to_owned(), |problem| problem.text);
+            .map_or_else(|| "nothing is known of it".to_owned(), |problem| problem.text);
         // Writing to a String cannot fail.
-        let _ = write!(text, "{}: {why}", upstream.identity().id);
+        let _ = write!(text, "{id} is {}: {why}", condition.word());
     }
-    text
+    if text.is_empty() { "none may serve this call".to_owned() } else { text }
 }

@@ -1,16 +1,18 @@
 //! One call, by its effect: read, broadcast and write go upstream, sticky goes
 //! where its filter lives, local is answered here, subscribe is refused.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use wellhead_chain::View;
 use wellhead_dispatch::{Failure, Job, Lane, Outcome, Trail, now};
 use wellhead_eth::{
-    BlockNumber, BlockPoint, BlockRef, Effect, MethodRow, MethodTable, StickyRole,
+    BlockNumber, BlockPoint, BlockRef, ChainId, Effect, MethodRow, MethodTable, StickyRole,
     raw_transaction_hash,
 };
 use wellhead_jsonrpc::{Call, write};
-use wellhead_route::{Ask, Plan, plan};
-use wellhead_upstream::{Condition, Payload, Slot, UpstreamSet, VerdictClass};
+use wellhead_route::{Ask, NotServed, Plan, plan};
+use wellhead_upstream::{Condition, Learnt, Payload, Slot, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
 use crate::chain::ServedChain;
@@ -91,11 +93,20 @@ async fn say(
     received_at: Instant,
     deadline: Instant,
 ) -> Said {
-    let eligible = match chain.roster.eligible(row, call.method()) {
-        Ok(eligible) => eligible,
-        Err(why) => return Said::refused(Refusal::not_served(why, call.method())),
+    let eligible = match (row.effect, chain.roster.eligible(row, call.method())) {
+        (_, Ok(eligible)) => eligible,
+        // No upstream is asked, so none has to serve it; what is forbidden stays so.
+        (Effect::Local | Effect::Subscribe, Err(NotServed::NoUpstream)) => UpstreamSet::default(),
+        (_, Err(why)) => return Said::refused(Refusal::not_served(why, call.method())),
     };
-    let job = Job { row, method: call.method(), params: call.params(), received_at, deadline };
+    let job = Job {
+        row,
+        method: call.method(),
+        params: call.params(),
+        received_at,
+        deadline,
+        null_is_final: false,
+    };
     match row.effect {
         Effect::Local => local(chain, row, deadline).await,
         Effect::Subscribe => Said::refused(Refusal::needs_websocket(call.method())),
@@ -110,15 +121,8 @@ async fn local(chain: &ServedChain, row: &MethodRow, deadline: Instant) -> Said 
     if row.name == "web3_clientVersion" {
         return Said::local(CLIENT_VERSION.to_owned());
     }
-    let id = match chain.pulse.chain_id() {
-        Some(id) => id,
-        None => {
-            wait_for_verified(chain, deadline).await;
-            match chain.pulse.chain_id() {
-                Some(id) => id,
-                None => return Said::refused(Refusal::chain_id_unknown()),
-            }
-        }
+    let Some(id) = chain_id(chain, deadline).await else {
+        return Said::refused(Refusal::chain_id_unknown());
     };
     match row.name {
         "net_version" => Said::local(format!("\"{}\"", id.0)),
@@ -126,22 +130,30 @@ async fn local(chain: &ServedChain, row: &MethodRow, deadline: Instant) -> Said 
     }
 }
 
-async fn wait_for_verified(chain: &ServedChain, deadline: Instant) {
+/// The chain's id, waiting for the first upstream to tell it when it is not given.
+async fn chain_id(chain: &ServedChain, deadline: Instant) -> Option<ChainId> {
     let until = deadline.min(now() + START_WAIT);
-    // Running out of time is told by what is still unknown afterwards.
-    let _ = tokio::time::timeout_at(until.into(), chain.pulse.verified()).await;
+    loop {
+        // Made before the look, so that a verification in between is not missed.
+        let verified = chain.pulse.verified();
+        if let Some(id) = chain.pulse.chain_id() {
+            return Some(id);
+        }
+        tokio::time::timeout_at(until.into(), verified).await.ok()?;
+    }
 }
 
 /// The usual way: plan on one pinned view, run, teach.
 async fn upstream(chain: &ServedChain, lane: &Lane, job: &Job<'_>, eligible: UpstreamSet) -> Said {
     let block = job.row.block_ref(job.params);
     let ask = Ask { row: job.row, eligible, needed: needed(&block) };
-    let plan = make_plan(chain, lane, &ask, job.deadline).await;
+    let (plan, view) = make_plan(chain, lane, &ask, job.deadline).await;
+    let job = &Job { null_is_final: is_ahead(&block, &view), ..*job };
     let Outcome { result, trail } =
         wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
     let served = match result {
         Ok(served) => served,
-        Err(failure) => return failed(chain, failure, trail),
+        Err(failure) => return failed(chain, failure, trail, eligible),
     };
     let slot = served.slot;
     match (served.class, served.payload) {
@@ -150,24 +162,55 @@ async fn upstream(chain: &ServedChain, lane: &Lane, job: &Job<'_>, eligible: Ups
             (Some(hash), _) => Said::Result { result: hash.into(), slot: Some(slot), trail },
             (None, Payload::Error(error)) => Said::Error { error, slot, trail },
             (None, Payload::Result(result)) => Said::Result { result, slot: Some(slot), trail },
-            (None, Payload::None { .. }) => exhausted(chain, served.class, trail),
+            (None, Payload::None { .. }) => exhausted(chain, served.class, trail, eligible),
         },
+        (VerdictClass::TransactionRejected, Payload::Error(error))
+            if served.learnt == Some(Learnt::MaybeMined) =>
+        {
+            maybe_mined(chain, lane, job, Said::Error { error, slot, trail }).await
+        }
         (_, Payload::Result(result)) => {
-            teach::teach(&chain.heads, slot, job.row, &block, &result, now());
+            teach::teach(chain, slot, job.row, &block, &result, now());
             Said::Result { result, slot: Some(slot), trail }
         }
         (_, Payload::Error(error)) => Said::Error { error, slot, trail },
-        (class, Payload::None { .. }) => exhausted(chain, class, trail),
+        (class, Payload::None { .. }) => exhausted(chain, class, trail, eligible),
     }
 }
 
-fn failed(chain: &ServedChain, failure: Failure, trail: Trail) -> Said {
-    let refusal = Refusal::failed(failure, &trail, &chain.roster);
+/// A raw transaction was refused because its nonce is used, which is also what is
+/// said of one that was mined since: after a lost answer, or when the sender asks
+/// twice. Whether the chain has it decides; without an answer the refusal stands.
+async fn maybe_mined(chain: &ServedChain, lane: &Lane, job: &Job<'_>, said: Said) -> Said {
+    let Said::Error { error, slot, mut trail } = said else { return said };
+    let row = MethodTable::standard().row("eth_getTransactionByHash");
+    let (Some(hash), Ok(eligible)) = (known_hash(job), chain.roster.eligible(row, row.name)) else {
+        return Said::Error { error, slot, trail };
+    };
+    let params = format!("[{hash}]");
+    let look_up = Job { row, method: row.name, params: Some(params.as_bytes()), ..*job };
+    let ask = Ask { row, eligible, needed: None };
+    let (plan, _) = make_plan(chain, lane, &ask, job.deadline).await;
+    let found = wellhead_dispatch::run(&look_up, &plan, &chain.roster, lane, &chain.bounds).await;
+    trail.attempts.extend(found.trail.attempts);
+    match found.result.map(|served| served.class) {
+        Ok(VerdictClass::Answer) => Said::Result { result: hash.into(), slot: Some(slot), trail },
+        Ok(_) | Err(_) => Said::Error { error, slot, trail },
+    }
+}
+
+fn failed(chain: &ServedChain, failure: Failure, trail: Trail, eligible: UpstreamSet) -> Said {
+    let refusal = Refusal::failed(failure, &trail, &chain.roster, eligible);
     Said::Refused { refusal, outcome: CallOutcome::Failed, trail }
 }
 
-fn exhausted(chain: &ServedChain, class: VerdictClass, trail: Trail) -> Said {
-    failed(chain, Failure::Exhausted { class, retry_after: None }, trail)
+fn exhausted(
+    chain: &ServedChain,
+    class: VerdictClass,
+    trail: Trail,
+    eligible: UpstreamSet,
+) -> Said {
+    failed(chain, Failure::Exhausted { class, retry_after: None }, trail, eligible)
 }
 
 /// The hash of the raw transaction that the call carries, as raw JSON.
@@ -178,43 +221,58 @@ fn known_hash(job: &Job<'_>) -> Option<String> {
     raw_transaction_hash(job.params?).map(|hash| format!("\"{hash}\""))
 }
 
-/// Plans on one view. When nobody may be asked because nobody was verified yet,
-/// waits for the first: a call that comes with the start should not fail.
-async fn make_plan(chain: &ServedChain, lane: &Lane, ask: &Ask<'_>, deadline: Instant) -> Plan {
-    let draw = || {
-        let view = chain.heads.view();
-        lane.with_rng(|rng| plan(ask, &view, &chain.roster, now(), rng))
-    };
-    // Made before the first look, so that a verification in between is not missed.
-    let verified = chain.pulse.verified();
-    let first = draw();
-    if !first.candidates().is_empty() || !anybody_unverified(chain) {
-        return first;
-    }
+/// Plans on one view and returns both. When nobody may be asked because nobody was
+/// verified yet, waits for it: a call that comes with the start should not fail.
+async fn make_plan(
+    chain: &ServedChain,
+    lane: &Lane,
+    ask: &Ask<'_>,
+    deadline: Instant,
+) -> (Plan, Arc<View>) {
     let until = deadline.min(now() + START_WAIT);
-    match tokio::time::timeout_at(until.into(), verified).await {
-        Ok(()) => draw(),
-        Err(_elapsed) => first,
+    loop {
+        // Made before the look, so that a verification in between is not missed.
+        let verified = chain.pulse.verified();
+        let view = chain.heads.view();
+        let plan = lane.with_rng(|rng| plan(ask, &view, &chain.roster, now(), rng));
+        if !plan.candidates().is_empty() || !is_anybody_unverified(chain, ask.eligible) {
+            return (plan, view);
+        }
+        if tokio::time::timeout_at(until.into(), verified).await.is_err() {
+            return (plan, view);
+        }
     }
 }
 
-fn anybody_unverified(chain: &ServedChain) -> bool {
-    let now = now();
-    let unverified = |condition| condition == Condition::Unverified;
-    chain.roster.upstreams().iter().any(|upstream| unverified(upstream.condition(now)))
+/// Whether one of those who may be asked has yet to tell its chain.
+fn is_anybody_unverified(chain: &ServedChain, eligible: UpstreamSet) -> bool {
+    let mut eligible =
+        chain.roster.upstreams().iter().filter(|upstream| eligible.contains(upstream.slot()));
+    eligible.any(|upstream| upstream.condition(now()) == Condition::Unverified)
+}
+
+/// Whether the call asks for a block above the best head. Nobody can have it, so
+/// that null is the truth and need not be heard twice.
+fn is_ahead(block: &BlockRef, view: &View) -> bool {
+    match (block, view.best) {
+        (BlockRef::Number(number), Some(best)) => *number > best.number,
+        _ => false,
+    }
 }
 
 /// The block that an upstream must hold to answer truthfully, when the call says
-/// it by number. Tags are left to the upstream for now.
+/// it by number. Of a range both ends count: an upstream whose head is below
+/// `fromBlock` calls "from there to `latest`" an invalid range. Tags are left to
+/// the upstream for now.
 fn needed(block: &BlockRef) -> Option<BlockNumber> {
+    let number = |point: &BlockPoint| match point {
+        BlockPoint::Number(number) => Some(*number),
+        BlockPoint::Tag(_) => None,
+    };
     match block {
         BlockRef::Number(number) => Some(*number),
-        BlockRef::Range { to: BlockPoint::Number(number), .. } => Some(*number),
-        BlockRef::Range { .. }
-        | BlockRef::None
-        | BlockRef::Tag(_)
-        | BlockRef::Hash(_)
-        | BlockRef::Unreadable => None,
+        BlockRef::Range { from, to } => number(from).max(number(to)),
+        BlockRef::None | BlockRef::Tag(_) | BlockRef::Hash(_) | BlockRef::Unreadable => None,
     }
 }
 
@@ -227,7 +285,7 @@ async fn sticky_call(
 ) -> Said {
     match job.row.sticky {
         Some(StickyRole::Create) | None => {
-            name_the_filter(chain, upstream(chain, lane, &job, eligible).await)
+            name_the_filter(chain, upstream(chain, lane, &job, eligible).await, eligible)
         }
         Some(StickyRole::Use | StickyRole::Drop) => {
             let Some(params) = job.params else {
@@ -246,13 +304,13 @@ async fn sticky_call(
 }
 
 /// Puts the upstream's name into the id of a filter that it made.
-fn name_the_filter(chain: &ServedChain, said: Said) -> Said {
+fn name_the_filter(chain: &ServedChain, said: Said, eligible: UpstreamSet) -> Said {
     match said {
         Said::Result { result, slot: Some(slot), trail } => {
             let id = &chain.roster.upstream(slot).identity().id;
             match sticky::hand_out(id, &result) {
                 Some(named) => Said::Result { result: named.into(), slot: Some(slot), trail },
-                None => exhausted(chain, VerdictClass::Fault, trail),
+                None => exhausted(chain, VerdictClass::Fault, trail, eligible),
             }
         }
         other => other,

@@ -95,16 +95,24 @@ impl Directory {
         }
         let id = parse_id(named).ok_or(NoSuchChain::Unknown)?;
         let with_id = |chain: &Arc<ServedChain>| chain.pulse.chain_id() == Some(id);
-        chains.iter().position(with_id).map(ChainIndex).ok_or(NoSuchChain::Unknown)
+        if let Some(place) = chains.iter().position(with_id) {
+            return Ok(ChainIndex(place));
+        }
+        match chains.iter().all(|chain| chain.pulse.chain_id().is_some()) {
+            true => Err(NoSuchChain::Unknown),
+            false => Err(NoSuchChain::NotYetKnown),
+        }
     }
 }
 
+/// A chain id in digits, or in hex after `0x`.
 fn parse_id(text: &str) -> Option<ChainId> {
-    let number = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    number.ok().map(ChainId)
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
+    // The library's parser would take a sign too.
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok().map(ChainId)
 }
 
 /// Why a path leads to no chain.
@@ -114,4 +122,23 @@ pub(crate) enum NoSuchChain {
     NotNamed,
     /// The name is not known.
     Unknown,
+    /// It is a chain id, and some chain has not found out its own yet.
+    NotYetKnown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_digits_or_hex() {
+        let check = |text, id: Option<u64>| assert_eq!(parse_id(text), id.map(ChainId), "{text}");
+        check("1", Some(1));
+        check("0x1", Some(1));
+        check("0xaA36a7", Some(11_155_111));
+        check("11155111", Some(11_155_111));
+        for text in ["", "0x", "+1", "-1", "0x+1", "1 ", "a", "1_0", "18446744073709551616"] {
+            check(text, None);
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,6 +15,11 @@ use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
 use crate::call::{Report, answer};
 use crate::chain::{ChainIndex, Directory, ServedChain};
 use crate::metrics::{CallOutcome, RequestCounts};
+
+/// The replies of one batch may hold so many bytes together; calls that follow are
+/// refused unasked. More than the 25 MB of geth, and a bound on our memory: one
+/// batch may ask for the largest answer a thousand times.
+const BATCH_BYTES_MAX: usize = 32 << 20;
 
 /// What the settings say of requests.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +128,7 @@ impl Proxy {
             Err(why) => {
                 let known: Vec<&str> = self.chains.iter().map(|chain| &*chain.name.name).collect();
                 let refusal = Refusal::no_such_chain(why, named, &known);
-                return (refused(&refusal), Line::rejected());
+                return (refused(&refusal, body, self.settings.limits), Line::rejected());
             }
         };
         let packet = match parse(body, self.settings.limits) {
@@ -210,7 +216,8 @@ impl Trip<'_> {
     /// replies together in the order of the items.
     async fn batch(&self, items: Vec<Result<Call, Malformed>>, parallel: usize) -> (Answer, Line) {
         let calls = items.len();
-        let replies = stream::iter(items).map(|item| self.item(item)).buffered(parallel);
+        let held = AtomicUsize::new(0);
+        let replies = stream::iter(items).map(|item| self.item(item, &held)).buffered(parallel);
         let mut replies = std::pin::pin!(replies);
         let (mut out, mut attempts, mut failed) = (vec![b'['], 0_usize, 0_usize);
         let mut trail = String::new();
@@ -247,9 +254,15 @@ impl Trip<'_> {
         (answer, Line { method: "batch".into(), calls, failed })
     }
 
-    async fn item(&self, item: Result<Call, Malformed>) -> ItemReply {
+    /// `held` counts the bytes of the replies so far.
+    async fn item(&self, item: Result<Call, Malformed>, held: &AtomicUsize) -> ItemReply {
         let mut out = Vec::new();
         match item {
+            Ok(call) if held.load(Ordering::Relaxed) > BATCH_BYTES_MAX => {
+                Refusal::batch_too_large(BATCH_BYTES_MAX).write(&mut out, call.id());
+                let reply = (!call.is_notification()).then_some(out);
+                ItemReply { reply, report: None, failed: true }
+            }
             Err(malformed) => {
                 write_malformed(&mut out, &malformed);
                 ItemReply { reply: Some(out), report: None, failed: true }
@@ -257,6 +270,7 @@ impl Trip<'_> {
             Ok(call) => {
                 let report = self.call(&call, &mut out).await;
                 let failed = report.outcome != CallOutcome::Answered;
+                held.fetch_add(out.len(), Ordering::Relaxed);
                 let reply = (!call.is_notification()).then_some(out);
                 ItemReply { reply, report: Some(report), failed }
             }
@@ -281,9 +295,14 @@ fn write_malformed(out: &mut Vec<u8>, malformed: &Malformed) {
     );
 }
 
-fn refused(refusal: &Refusal) -> Answer {
+/// Refuses the whole body, under the caller's id where it has one.
+fn refused(refusal: &Refusal, body: &Bytes, limits: Limits) -> Answer {
     let mut out = Vec::new();
-    refusal.write(&mut out, None);
+    match parse(body, limits) {
+        Ok(Packet::Single(Ok(call))) => refusal.write(&mut out, call.id()),
+        Ok(Packet::Single(Err(malformed))) => refusal.write(&mut out, malformed.id.as_deref()),
+        Ok(Packet::Batch(_)) | Err(_) => refusal.write(&mut out, None),
+    }
     Answer {
         status: refusal.status,
         body: out.into(),

@@ -55,6 +55,7 @@ fn chain_status(chain: &ServedChain) -> Value {
         json!({
             "id": upstream.identity().id.as_str(),
             "tier": upstream.identity().tier.word(),
+            "provider": upstream.identity().provider,
             "labels": upstream.identity().labels,
             "condition": upstream.condition(now).word(),
             "head": view.head(slot).map(|head| head.number.0),

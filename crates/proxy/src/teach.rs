@@ -2,44 +2,112 @@
 
 use std::time::Instant;
 
-use wellhead_chain::{Heads, Observation, Source};
+use wellhead_chain::{Observation, Source};
 use wellhead_eth::{BlockNumber, BlockRef, BlockTag, MethodRow};
 use wellhead_jsonrpc::raw;
-use wellhead_upstream::Slot;
+use wellhead_upstream::{Slot, Standing};
+
+use crate::chain::ServedChain;
 
 /// Larger answers are not looked into: a block with all its transactions would
 /// cost more to read than the poll that it saves.
 const LOOK_INTO_MAX: usize = 64 * 1024;
 
-/// Tells `heads` what `result`, given by `slot`, shows.
+/// Tells the chain what `result`, given by the upstream in `slot`, shows.
 pub(crate) fn teach(
-    heads: &Heads,
+    chain: &ServedChain,
     slot: Slot,
     row: &MethodRow,
     block: &BlockRef,
     result: &[u8],
     now: Instant,
 ) {
-    let seen = match (row.name, block) {
-        ("eth_blockNumber", _) => raw::quantity(result).map(|number| Observation {
-            number: BlockNumber(number),
-            hash: None,
-            timestamp: None,
-        }),
-        ("eth_getBlockByNumber", BlockRef::Tag(BlockTag::Latest))
-            if result.len() <= LOOK_INTO_MAX =>
-        {
-            Observation::of_block(result)
+    let known = chain.heads.view().head(slot).map(|head| head.number);
+    let Some(seen) = shown(row, block, result, known) else { return };
+    // Refused while the call was under way: its blocks are another chain's.
+    if chain.roster.upstream(slot).standing() == Standing::Verified {
+        chain.heads.observe(slot, seen, Source::Answer, now);
+    }
+}
+
+/// The block that the answer shows to be there. Nothing when that is not above
+/// `known`, which saves looking into it, or when the answer itself does not say so:
+/// the number in the question is the client's word, and one that is far too high
+/// would make every other upstream lag.
+fn shown(
+    row: &MethodRow,
+    block: &BlockRef,
+    result: &[u8],
+    known: Option<BlockNumber>,
+) -> Option<Observation> {
+    if result.len() > LOOK_INTO_MAX {
+        return None;
+    }
+    let is_news = |number: BlockNumber| known.is_none_or(|known| number > known);
+    match (row.name, block) {
+        ("eth_blockNumber", _) => {
+            raw::quantity(result).map(BlockNumber).filter(|number| is_news(*number)).map(bare)
         }
-        // Whoever answers for a block by its number holds it.
-        ("eth_getBlockByNumber" | "eth_getBlockReceipts", BlockRef::Number(number))
-            if !raw::is_null(result) =>
-        {
-            Some(Observation { number: *number, hash: None, timestamp: None })
+        ("eth_getBlockByNumber", BlockRef::Tag(BlockTag::Latest)) => Observation::of_block(result),
+        ("eth_getBlockByNumber", BlockRef::Number(number)) if is_news(*number) => {
+            Observation::of_block(result).filter(|seen| seen.number == *number)
+        }
+        ("eth_getBlockReceipts", BlockRef::Number(number)) if is_news(*number) => {
+            let receipt = raw::item(result, 0)?;
+            let told = raw::field(receipt, "blockNumber").and_then(raw::quantity);
+            (told == Some(number.0)).then_some(bare(*number))
         }
         _ => None,
-    };
-    if let Some(seen) = seen {
-        heads.observe(slot, seen, Source::Answer, now);
+    }
+}
+
+fn bare(number: BlockNumber) -> Observation {
+    Observation { number, hash: None, timestamp: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_eth::MethodTable;
+
+    use super::*;
+
+    fn check(method: &str, params: &str, result: &str, known: Option<u64>, shows: Option<u64>) {
+        let row = MethodTable::standard().row(method);
+        let block = row.block_ref(Some(params.as_bytes()));
+        let seen = shown(row, &block, result.as_bytes(), known.map(BlockNumber));
+        let number = seen.map(|seen| seen.number.0);
+        assert_eq!(number, shows, "{method}{params} {result} above {known:?}");
+    }
+
+    #[test]
+    fn heads_are_learnt_from_what_upstreams_say() {
+        check("eth_blockNumber", "[]", "\"0x64\"", None, Some(100));
+        check("eth_blockNumber", "[]", "\"0x64\"", Some(99), Some(100));
+        check("eth_blockNumber", "[]", "\"0x64\"", Some(100), None);
+        let latest = r#"["latest",false]"#;
+        check("eth_getBlockByNumber", latest, r#"{"number":"0x64"}"#, Some(3), Some(100));
+        check("eth_getBlockByNumber", latest, "null", None, None);
+        let number = r#"["0x64",false]"#;
+        check("eth_getBlockByNumber", number, r#"{"number":"0x64"}"#, Some(3), Some(100));
+        check("eth_getBlockByNumber", number, r#"{"number":"0x64"}"#, Some(100), None);
+        check("eth_getBlockReceipts", number, r#"[{"blockNumber":"0x64"}]"#, None, Some(100));
+        check("eth_getBalance", r#"["0xab","0x64"]"#, "\"0x64\"", None, None);
+    }
+
+    #[test]
+    fn the_number_in_the_question_proves_nothing() {
+        let far = r#"["0xffffffffffff",false]"#;
+        for result in ["[]", "{}", "null", "true", r#"{"number":"0x64"}"#, r#"{"number":null}"#] {
+            check("eth_getBlockByNumber", far, result, None, None);
+        }
+        for result in ["[]", "{}", "null", "[{}]", "[null]", r#"[{"blockNumber":"0x64"}]"#] {
+            check("eth_getBlockReceipts", far, result, None, None);
+        }
+    }
+
+    #[test]
+    fn large_answers_are_not_looked_into() {
+        let block = format!(r#"{{"number":"0x64","extraData":"{}"}}"#, "x".repeat(LOOK_INTO_MAX));
+        check("eth_getBlockByNumber", r#"["latest",false]"#, &block, None, None);
     }
 }
