@@ -140,14 +140,14 @@ impl Parts {
 }
 
 impl Reach {
-    fn problem(&self, problem: impl ToString) -> AssembleError {
+    fn problem(&self, problem: &dyn std::fmt::Display) -> AssembleError {
         AssembleError::Upstream { id: self.id.clone(), problem: problem.to_string() }
     }
 
     fn transport(&self, rng: &mut impl Rng) -> Result<HttpTransport, AssembleError> {
         let (settings, shared) = (self.settings.clone(), self.shared.clone());
         HttpTransport::new(&self.endpoint, settings, shared, rng.random())
-            .map_err(|error| self.problem(error))
+            .map_err(|error| self.problem(&error))
     }
 
     fn feed(&self) -> Result<Option<Arc<dyn FeedConnector>>, AssembleError> {
@@ -158,7 +158,7 @@ impl Reach {
         };
         let resolver = Arc::clone(&self.shared.resolver);
         let client = WsClient::new(endpoint, settings, resolver, &self.shared.tls)
-            .map_err(|error| self.problem(error))?;
+            .map_err(|error| self.problem(&error))?;
         Ok(Some(Arc::new(client)))
     }
 }
@@ -290,12 +290,7 @@ fn reach_of(
         .iter()
         .map(|(name, value)| (name.as_ref().to_owned(), value.clone()))
         .collect();
-    let endpoint = Endpoint {
-        url: upstream.url.clone(),
-        headers: headers.clone(),
-        auth: auth.clone(),
-        version: upstream.http,
-    };
+    let endpoint = Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http };
     let feed = upstream.ws.clone().map(|url| Endpoint { url, ..endpoint.clone() });
     let shared = Shared {
         resolver: Arc::clone(&commons.resolver),

@@ -67,12 +67,7 @@ fn environment(name: &str) -> Option<String> {
 }
 
 fn rendered(report: &Report) -> String {
-    let mut text = report.render(std::io::stderr().is_terminal());
-    if report.errors() > 0 {
-        text.push('\n');
-        text.push_str(&report.summary());
-    }
-    text
+    report.render(std::io::stderr().is_terminal())
 }
 
 fn settings(arguments: &Serve) -> Result<Settings, Failure> {
@@ -110,7 +105,7 @@ fn serve_command(arguments: &Serve) -> Result<(), Failure> {
         "wellhead is up"
     );
     let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
-    runtime.block_on(running.control(std::future::pending())).map_err(system)
+    runtime.block_on(running.control(std::future::pending(), || ())).map_err(system)
 }
 
 fn check_command(named: Option<&std::path::Path>) -> Result<(), Failure> {

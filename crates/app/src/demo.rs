@@ -54,10 +54,13 @@ pub(crate) fn run(arguments: &cli::Demo) -> Result<(), Failure> {
                 None => std::future::pending().await,
             }
         };
-        let outcome = running.control(until).await;
-        calls.abort();
-        shown.abort();
-        say(&format!("\n{}", client.summary()));
+        // The client stops before the drain: what it would send then must fail.
+        let stopping = || {
+            calls.abort();
+            shown.abort();
+            say(&format!("\n{}", client.summary()));
+        };
+        let outcome = running.control(until, stopping).await;
         outcome.map_err(|error| Failure::System(error.to_string()))
     });
     // The fleet's thread ends when this end of the channel is gone.

@@ -23,9 +23,6 @@ use crate::assemble::{AssembleError, Parts};
 use crate::config::{Admin, Settings};
 use crate::handler::WorkerHandler;
 
-/// After SIGTERM `/readyz` says no for so long before the listeners close: a load
-/// balancer that still sends would otherwise meet closed doors.
-const UNREADY_FIRST: Duration = Duration::from_secs(1);
 /// Workers show that they are not stuck so often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const WORKER_NAME: &str = "wellhead-worker";
@@ -81,6 +78,7 @@ pub(crate) struct Running {
     shutdown: Shutdown,
     admin: Option<(Listener, Arc<AdminPages>)>,
     pages: Arc<AdminPages>,
+    unready: Duration,
 }
 
 /// Binds, starts the workers, and returns; [`Running::control`] does the rest.
@@ -125,6 +123,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         shutdown,
         admin: admin_listener.map(|listener| (listener, Arc::clone(&pages))),
         pages,
+        unready: settings.timeouts.unready,
     })
 }
 
@@ -189,8 +188,12 @@ fn work(
 
 impl Running {
     /// Runs the control loops and the admin listener until a signal comes or `until`
-    /// resolves, then drains. Runs on the main thread.
-    pub(crate) async fn control(self, until: impl Future<Output = ()>) -> Result<(), ServeError> {
+    /// resolves, then calls `stopping` and drains. Runs on the main thread.
+    pub(crate) async fn control(
+        self,
+        until: impl Future<Output = ()>,
+        stopping: impl FnOnce(),
+    ) -> Result<(), ServeError> {
         let system = |what| move |error| ServeError::System(what, error);
         let mut terminate =
             signal(SignalKind::terminate()).map_err(system("SIGTERM cannot be listened to"))?;
@@ -208,10 +211,10 @@ impl Running {
         });
         tokio::select! {
             _ = terminate.recv() => {
-                tracing::info!(unready_ms = UNREADY_FIRST.as_millis() as u64, "told to stop: no longer ready");
+                tracing::info!(unready_ms = self.unready.as_millis() as u64, "told to stop: no longer ready");
                 self.pages.drain();
                 tokio::select! {
-                    () = tokio::time::sleep(UNREADY_FIRST) => {}
+                    () = tokio::time::sleep(self.unready) => {}
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
@@ -219,6 +222,7 @@ impl Running {
             _ = interrupt.recv() => tracing::info!("interrupted"),
             () = until => {}
         }
+        stopping();
         self.pages.drain();
         self.shutdown.begin();
         let workers = self.workers;

@@ -222,6 +222,8 @@ mod tests {
                 tier: Tier::Primary,
                 labels: BTreeMap::new(),
                 methods: MethodRules::default(),
+                provider: None,
+                attempt: None,
                 lag_blocks_max: None,
             };
             let parts: Vec<&str> = parts.collect();

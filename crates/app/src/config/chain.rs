@@ -54,7 +54,7 @@ section! {
         min: Duration = default(ms(250)).within(ms(10), secs(300)),
         /// How often upstreams are asked while no client calls the chain, to spend fewer
         /// credits.
-        idle: Duration = default(secs(30)).within(ms(100), secs(3_600)),
+        idle: Duration = default(secs(60)).within(ms(100), secs(3_600)),
     }
 }
 

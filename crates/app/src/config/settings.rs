@@ -114,6 +114,9 @@ section! {
         idle: Duration = default(secs(75)).within(secs(1), secs(86_400)),
         /// How long a client may take to accept a piece of its answer.
         write: Duration = default(secs(30)).within(ms(100), secs(3_600)),
+        /// How long `/readyz` says no after SIGTERM before the listeners close, so that load
+        /// balancers hear it first. An interrupt from the keyboard does not wait.
+        unready: Duration = default(secs(2)).within(Duration::ZERO, secs(3_600)),
         /// How long requests under way may take when wellhead is told to stop. Less than the
         /// 30 s that Kubernetes gives.
         drain: Duration = default(secs(25)).within(Duration::ZERO, secs(3_600)),
