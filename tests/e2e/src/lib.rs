@@ -10,7 +10,7 @@
 //! leave them out, and say so, where the part cannot be had.
 //!
 //! Start with [`Wellhead`] and the nodes [`Geth`] and [`Anvil`], then [`Rpc`],
-//! [`FaultProxy`] and [`load`].
+//! [`FaultProxy`] and [`load()`].
 
 mod fault;
 pub mod load;
