@@ -106,7 +106,8 @@ impl Admin for AdminPages {
     }
 
     fn status(&self) -> Bytes {
-        Bytes::from(self.proxy.status().to_string())
+        // Plain data with string keys always serializes.
+        serde_json::to_vec(&self.proxy.status()).map_or_else(|_| Bytes::new(), Bytes::from)
     }
 }
 

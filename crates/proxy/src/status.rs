@@ -1,91 +1,193 @@
-//! The state of everything as JSON, for `/status`, the dashboard and `/readyz`.
+//! The state of everything, for `/status`, the dashboard and `/readyz`.
+//!
+//! Typed rather than a document, so that the fields keep the order in which a
+//! person reads them: what it is, how it is, how quick it is, what went wrong.
 
-use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
 use wellhead_dispatch::now;
 use wellhead_upstream::{Condition, Upstream};
 
 use crate::chain::ServedChain;
 use crate::journey::Proxy;
 
+/// Everything an operator may want to know, without secrets.
+#[derive(Debug, Clone, Serialize)]
+pub struct Status {
+    /// The version of wellhead.
+    pub version: &'static str,
+    /// All requests, whatever chain they name.
+    pub requests: RequestStatus,
+    /// Chain by chain.
+    pub chains: Vec<ChainStatus>,
+}
+
+/// How requests went. Quantiles are upper bounds: the end of a histogram's bucket.
+#[derive(Debug, Clone, Serialize)]
+pub struct RequestStatus {
+    /// Since the start.
+    pub total: u64,
+    /// Half took no longer, in milliseconds.
+    pub p50_ms_at_most: Option<f64>,
+    /// All but one in a hundred took no longer, in milliseconds.
+    pub p99_ms_at_most: Option<f64>,
+}
+
+/// One chain.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChainStatus {
+    /// Its name in the settings.
+    pub name: String,
+    /// Its id, once given or found out.
+    pub id: Option<u64>,
+    /// Other names.
+    pub aliases: Vec<String>,
+    /// The highest block that a verified upstream reported.
+    pub head: Option<u64>,
+    /// Given or measured.
+    pub block_time_ms: Option<u64>,
+    /// The lag up to which an upstream is used.
+    pub lag_bound_blocks: u64,
+    /// How calls ended.
+    pub calls: CallStatus,
+    /// In the order of the settings.
+    pub upstreams: Vec<UpstreamStatus>,
+}
+
+/// How calls ended for clients, since the start.
+#[derive(Debug, Clone, Serialize)]
+pub struct CallStatus {
+    /// With a result.
+    pub answered: u64,
+    /// With an error that an upstream wrote: a revert, bad params.
+    pub upstream_error: u64,
+    /// With an error of ours: nobody could answer.
+    pub failed: u64,
+    /// With an error of ours: not served here.
+    pub refused: u64,
+}
+
+/// One upstream.
+#[derive(Debug, Clone, Serialize)]
+pub struct UpstreamStatus {
+    /// Its name.
+    pub id: String,
+    /// Whether it can take calls.
+    pub condition: &'static str,
+    /// The newest block that it is known to hold.
+    pub head: Option<u64>,
+    /// Behind the best head.
+    pub lag_blocks: Option<u64>,
+    /// The same in time.
+    pub lag_ms: Option<u64>,
+    /// Too far behind to be used.
+    pub lagging: bool,
+    /// What the next call is expected to take, over all classes.
+    pub latency_ms: Option<f64>,
+    /// Half of its attempts took no longer.
+    pub p50_ms_at_most: Option<f64>,
+    /// All but one in a hundred took no longer.
+    pub p99_ms_at_most: Option<f64>,
+    /// Calls it is answering now.
+    pub in_flight: u32,
+    /// Attempts made for clients since the start.
+    pub attempts: u64,
+    /// Of these and of our own calls, those that failed.
+    pub failures: u64,
+    /// When it is asked: primary, fallback, public.
+    pub tier: &'static str,
+    /// The company that runs it.
+    pub provider: Option<String>,
+    /// Words that routes select by.
+    pub labels: Vec<String>,
+    /// What went wrong last.
+    pub last_problem: Option<String>,
+    /// When that was.
+    pub last_problem_ms_ago: Option<u64>,
+}
+
 impl Proxy {
     /// Whether each chain has an upstream that can take calls now; the names of
     /// those that have none otherwise.
     pub fn readiness(&self) -> Result<(), Vec<String>> {
-        let served = |chain: &ServedChain| {
-            let condition = |upstream: &Upstream| upstream.condition(now());
-            let mut conditions = chain.roster.upstreams().iter().map(|it| condition(it));
-            conditions.any(|condition| condition == Condition::Ready)
-        };
+        let now = now();
+        let is_ready = |upstream: &Upstream| upstream.condition(now) == Condition::Ready;
+        let is_served =
+            |chain: &ServedChain| chain.roster.upstreams().iter().any(|it| is_ready(it));
         let unserved: Vec<String> = self
             .chains()
             .iter()
-            .filter(|chain| !served(chain))
+            .filter(|chain| !is_served(chain))
             .map(|chain| chain.name.name.to_string())
             .collect();
         if unserved.is_empty() { Ok(()) } else { Err(unserved) }
     }
 
-    /// Everything an operator may want to know, without secrets.
-    pub fn status(&self) -> Value {
-        let millis = |share| self.requests().quantile(share).map(|took| took.as_secs_f64() * 1e3);
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "requests": {
-                "total": self.requests().total(),
-                "p50_ms_at_most": millis(0.5),
-                "p99_ms_at_most": millis(0.99),
+    /// The state of everything now.
+    pub fn status(&self) -> Status {
+        let quantile = |share| self.requests().quantile(share).map(millis);
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            requests: RequestStatus {
+                total: self.requests().total(),
+                p50_ms_at_most: quantile(0.5),
+                p99_ms_at_most: quantile(0.99),
             },
-            "chains": self.chains().iter().map(|chain| chain_status(chain)).collect::<Vec<_>>(),
-        })
+            chains: self.chains().iter().map(|chain| chain_status(chain, now())).collect(),
+        }
     }
 }
 
-fn chain_status(chain: &ServedChain) -> Value {
+fn millis(duration: Duration) -> f64 {
+    // Microseconds are fine enough, and spare the reader 5136.054769.
+    duration.as_micros() as f64 / 1e3
+}
+
+fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
     let view = chain.heads.view();
-    let now = now();
     let [answered, upstream_error, failed, refused] = chain.counts().totals();
-    let upstream = |upstream: &std::sync::Arc<Upstream>| {
-        let slot = upstream.slot();
-        let (attempts, failures) = upstream.totals();
-        let millis = |share| {
-            let took = chain.counts().attempt_quantile(slot.index(), share);
-            took.map(|took| took.as_secs_f64() * 1e3)
-        };
-        let problem = upstream.last_problem();
-        json!({
-            "id": upstream.identity().id.as_str(),
-            "tier": upstream.identity().tier.word(),
-            "provider": upstream.identity().provider,
-            "labels": upstream.identity().labels,
-            "condition": upstream.condition(now).word(),
-            "head": view.head(slot).map(|head| head.number.0),
-            "lag_blocks": view.lag_blocks(slot),
-            "lag_ms": view.lag_time(slot, now).map(|lag| lag.as_millis() as u64),
-            "lagging": view.is_lagging(slot, upstream.identity().lag_blocks_max),
-            "latency_ms": upstream.latency(now).map(|it| it.as_secs_f64() * 1e3),
-            "p50_ms_at_most": millis(0.5),
-            "p99_ms_at_most": millis(0.99),
-            "in_flight": upstream.in_flight(),
-            "attempts": attempts,
-            "failures": failures,
-            "last_problem": problem.as_ref().map(|problem| &problem.text),
-            "last_problem_ms_ago": problem.as_ref()
-                .map(|problem| now.saturating_duration_since(problem.at).as_millis() as u64),
-        })
-    };
-    json!({
-        "name": &*chain.name.name,
-        "aliases": chain.name.aliases,
-        "id": chain.pulse.chain_id().map(|id| id.0),
-        "head": view.best.map(|head| head.number.0),
-        "block_time_ms": view.block_time.map(|time| time.as_millis() as u64),
-        "lag_bound_blocks": view.lag_bound(),
-        "calls": {
-            "answered": answered,
-            "upstream_error": upstream_error,
-            "failed": failed,
-            "refused": refused,
-        },
-        "upstreams": chain.roster.upstreams().iter().map(upstream).collect::<Vec<_>>(),
-    })
+    let upstreams = chain.roster.upstreams().iter();
+    ChainStatus {
+        name: chain.name.name.to_string(),
+        id: chain.pulse.chain_id().map(|id| id.0),
+        aliases: chain.name.aliases.clone(),
+        head: view.best.map(|head| head.number.0),
+        block_time_ms: view.block_time.map(whole_millis),
+        lag_bound_blocks: view.lag_bound(),
+        calls: CallStatus { answered, upstream_error, failed, refused },
+        upstreams: upstreams.map(|upstream| upstream_status(chain, upstream, now)).collect(),
+    }
+}
+
+fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> UpstreamStatus {
+    let (slot, identity, view) = (upstream.slot(), upstream.identity(), chain.heads.view());
+    let (attempts, failures) = upstream.totals();
+    let quantile = |share| chain.counts().attempt_quantile(slot.index(), share).map(millis);
+    let problem = upstream.last_problem();
+    UpstreamStatus {
+        id: identity.id.to_string(),
+        condition: upstream.condition(now).word(),
+        head: view.head(slot).map(|head| head.number.0),
+        lag_blocks: view.lag_blocks(slot),
+        lag_ms: view.lag_time(slot, now).map(whole_millis),
+        lagging: view.is_lagging(slot, identity.lag_blocks_max),
+        latency_ms: upstream.latency(now).map(millis),
+        p50_ms_at_most: quantile(0.5),
+        p99_ms_at_most: quantile(0.99),
+        in_flight: upstream.in_flight(),
+        attempts,
+        failures,
+        tier: identity.tier.word(),
+        provider: identity.provider.clone(),
+        labels: identity.labels.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+        last_problem_ms_ago: problem
+            .as_ref()
+            .map(|problem| whole_millis(now.saturating_duration_since(problem.at))),
+        last_problem: problem.map(|problem| problem.text),
+    }
 }

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use serde_json::Value;
+use wellhead_proxy::{Status, UpstreamStatus};
 use wellhead_sim::fleet::Sky;
 
 use super::client::Figures;
@@ -55,28 +55,24 @@ impl Row {
         }
     }
 
-    fn of(upstream: &Value, attempts_total: u64, sky: &Sky) -> Self {
-        let id = upstream["id"].as_str().unwrap_or_default().to_owned();
-        let number = |key: &str| upstream[key].as_u64();
-        let attempts = number("attempts").unwrap_or_default();
-        let share = 100.0 * attempts as f64 / attempts_total.max(1) as f64;
-        let mut state = upstream["condition"].as_str().unwrap_or_default().to_owned();
-        if upstream["lagging"].as_bool() == Some(true) {
+    fn of(upstream: &UpstreamStatus, attempts_total: u64, sky: &Sky) -> Self {
+        let number = |it: Option<u64>| it.map_or_else(|| "-".to_owned(), |it| it.to_string());
+        let share = 100.0 * upstream.attempts as f64 / attempts_total.max(1) as f64;
+        let mut state = upstream.condition.to_owned();
+        if upstream.lagging {
             state.push_str(", lagging");
         }
-        if let Some(weather) = sky.get(id.as_str()) {
+        if let Some(weather) = sky.get(upstream.id.as_str()) {
             let _ = write!(state, "  ({weather})");
         }
         Self {
-            head: number("head").map_or_else(|| "-".to_owned(), |it| it.to_string()),
-            lag: number("lag_blocks").map_or_else(|| "-".to_owned(), |it| it.to_string()),
-            latency: upstream["latency_ms"]
-                .as_f64()
-                .map_or_else(|| "-".to_owned(), |it| format!("{it:.0} ms")),
+            id: upstream.id.clone(),
+            head: number(upstream.head),
+            lag: number(upstream.lag_blocks),
+            latency: upstream.latency_ms.map_or_else(|| "-".to_owned(), |it| format!("{it:.0} ms")),
             share: format!("{share:.0} %"),
-            failed: number("failures").unwrap_or_default().to_string(),
+            failed: upstream.failures.to_string(),
             state,
-            id,
         }
     }
 
@@ -89,16 +85,16 @@ impl Row {
     }
 }
 
-fn upstreams(status: &Value) -> &[Value] {
-    status["chains"][0]["upstreams"].as_array().map_or(&[], Vec::as_slice)
+fn upstreams(status: &Status) -> &[UpstreamStatus] {
+    status.chains.first().map_or(&[], |chain| &chain.upstreams)
 }
 
-fn attempts_total(upstreams: &[Value]) -> u64 {
-    upstreams.iter().filter_map(|upstream| upstream["attempts"].as_u64()).sum()
+fn attempts_total(upstreams: &[UpstreamStatus]) -> u64 {
+    upstreams.iter().map(|upstream| upstream.attempts).sum()
 }
 
 /// The live table.
-pub(crate) fn table(status: &Value, client: &Figures, sky: &Sky) -> String {
+pub(crate) fn table(status: &Status, client: &Figures, sky: &Sky) -> String {
     let mut out = String::new();
     Row::heading().write(&mut out);
     let upstreams = upstreams(status);
@@ -119,7 +115,7 @@ pub(crate) fn table(status: &Value, client: &Figures, sky: &Sky) -> String {
 }
 
 /// The same in one line.
-pub(crate) fn line(status: &Value, client: &Figures, sky: &Sky) -> String {
+pub(crate) fn line(status: &Status, client: &Figures, sky: &Sky) -> String {
     let upstreams = upstreams(status);
     let total = attempts_total(upstreams);
     let mut out = format!(
@@ -140,17 +136,57 @@ pub(crate) fn line(status: &Value, client: &Figures, sky: &Sky) -> String {
 mod tests {
     use std::time::Duration;
 
-    use serde_json::json;
+    use wellhead_proxy::{CallStatus, ChainStatus, RequestStatus};
 
     use super::*;
 
-    fn status() -> Value {
-        json!({ "chains": [{ "upstreams": [
-            { "id": "swift", "head": 120, "lag_blocks": 0, "latency_ms": 7.4, "attempts": 300,
-              "failures": 2, "condition": "ready", "lagging": false },
-            { "id": "shaky", "head": null, "lag_blocks": null, "latency_ms": null, "attempts": 100,
-              "failures": 9, "condition": "resting", "lagging": true },
-        ]}]})
+    fn upstream(id: &str, attempts: u64, failures: u64) -> UpstreamStatus {
+        UpstreamStatus {
+            id: id.to_owned(),
+            condition: "ready",
+            head: Some(120),
+            lag_blocks: Some(0),
+            lag_ms: Some(0),
+            lagging: false,
+            latency_ms: Some(7.4),
+            p50_ms_at_most: None,
+            p99_ms_at_most: None,
+            in_flight: 0,
+            attempts,
+            failures,
+            tier: "primary",
+            provider: None,
+            labels: Vec::new(),
+            last_problem: None,
+            last_problem_ms_ago: None,
+        }
+    }
+
+    fn status(upstreams: Vec<UpstreamStatus>) -> Status {
+        let chain = ChainStatus {
+            name: "demo".to_owned(),
+            id: Some(1337),
+            aliases: Vec::new(),
+            head: Some(120),
+            block_time_ms: Some(2000),
+            lag_bound_blocks: 10,
+            calls: CallStatus { answered: 400, upstream_error: 0, failed: 0, refused: 0 },
+            upstreams,
+        };
+        let requests = RequestStatus { total: 400, p50_ms_at_most: None, p99_ms_at_most: None };
+        Status { version: "0.0.0", requests, chains: vec![chain] }
+    }
+
+    fn two() -> Status {
+        let shaky = UpstreamStatus {
+            head: None,
+            lag_blocks: None,
+            latency_ms: None,
+            condition: "resting",
+            lagging: true,
+            ..upstream("shaky", 100, 9)
+        };
+        status(vec![upstream("swift", 300, 2), shaky])
     }
 
     fn figures() -> Figures {
@@ -166,7 +202,7 @@ mod tests {
     #[test]
     fn the_table_says_who_does_what() {
         let sky = Sky::from([("shaky", "down: connections are refused")]);
-        let table = table(&status(), &figures(), &sky);
+        let table = table(&two(), &figures(), &sky);
         let expected = "  upstream       head   lag   latency   share   failed  state
   swift           120     0      7 ms    75 %        2  ready
   shaky             -     -         -    25 %        9  resting, lagging  (down: connections are refused)
@@ -178,14 +214,14 @@ mod tests {
 
     #[test]
     fn the_line_says_the_same() {
-        let line = line(&status(), &figures(), &Sky::new());
+        let line = line(&two(), &figures(), &Sky::new());
         assert!(line.starts_with("calls 400 failed 0 p50 7.2 ms p99 40.0 ms | swift head 120"));
         assert!(!line.contains('\n'));
     }
 
     #[test]
     fn nothing_known_is_no_reason_to_fail() {
-        let table = table(&json!({}), &Figures::default(), &Sky::new());
+        let table = table(&status(Vec::new()), &Figures::default(), &Sky::new());
         assert!(table.contains("0 calls, 0 failed"), "{table}");
     }
 }
