@@ -25,11 +25,13 @@ pub enum Reason {
     Head,
     /// To see whether it is back.
     Probe,
+    /// To open its feed: the chain id and the subscription.
+    Feed,
 }
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 4] = [Self::Verify, Self::Syncing, Self::Head, Self::Probe];
+    pub const ALL: [Self; 5] = [Self::Verify, Self::Syncing, Self::Head, Self::Probe, Self::Feed];
 
     /// A stable word for metrics.
     pub fn word(self) -> &'static str {
@@ -38,6 +40,7 @@ impl Reason {
             Self::Syncing => "syncing",
             Self::Head => "head",
             Self::Probe => "probe",
+            Self::Feed => "feed",
         }
     }
 }
@@ -78,6 +81,8 @@ impl Asker {
         let mut body = Vec::with_capacity(96);
         write::call(&mut body, 1, method, Some(params.as_bytes()));
         let began = now();
+        let was_unwell = self.upstream.probe_due(began).is_some();
+        let in_flight = self.upstream.begin(began);
         let deadline = began + ASK_TIMEOUT;
         let exchange = self.transport.exchange(Exchange { body: Bytes::from(body), deadline });
         let reply = tokio::time::timeout_at(deadline.into(), exchange).await.unwrap_or_else(|_| {
@@ -89,22 +94,30 @@ impl Asker {
         };
         let ended = now();
         let change = self.upstream.settle(row, &verdict, began, ended);
-        self.log(change, &verdict);
+        drop(in_flight);
+        self.log(change, &verdict, was_unwell);
         match verdict.payload {
             Payload::Result(ref result) => Ok(result.clone()),
             Payload::Error(_) | Payload::None { .. } => {
                 let detail = format!("{method}: {}", verdict.detail());
-                self.upstream.note_problem(detail.clone(), ended);
+                // Many do not offer `eth_syncing`, which is no problem of theirs.
+                if reason != Reason::Syncing {
+                    self.upstream.note_problem(detail.clone(), ended);
+                }
                 Err(detail)
             }
         }
     }
 
-    fn log(&self, change: Change, verdict: &Verdict) {
+    fn log(&self, change: Change, verdict: &Verdict, was_unwell: bool) {
         let id = &self.upstream.identity().id;
         match change {
             Change::None => {}
             Change::Recovered => tracing::info!(upstream = %id, "upstream recovered"),
+            // It rested before and goes on: that was said when it began.
+            Change::Rests if was_unwell => {
+                tracing::debug!(upstream = %id, detail = %verdict.detail(), "upstream failed another probe and rests longer");
+            }
             Change::Rests => {
                 tracing::warn!(upstream = %id, detail = %verdict.detail(), "upstream failed a probe and rests");
             }

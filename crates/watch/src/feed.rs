@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_chain::{Heads, Observation, Source};
+use wellhead_chain::{Heads, Observation};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::{Outcome, raw, scan};
 use wellhead_transport::feed::{Feed, FeedConnector};
 use wellhead_upstream::Standing;
 
-use crate::ask::{Asker, now};
+use crate::ask::{Asked, Asker, Reason, now};
 use crate::pulse::Pulse;
+use crate::word;
 
 /// Connecting and subscribing take no longer.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,27 +46,17 @@ pub(crate) async fn listen(
     is_live: &AtomicBool,
 ) -> FeedEnd {
     let broke = |heads_seen, detail: &str| FeedEnd::Broke { heads_seen, detail: detail.to_owned() };
-    let opened = tokio::time::timeout(OPEN_TIMEOUT, open(connector)).await;
-    let (mut feed, chain_id) = match opened {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(detail)) => return broke(0, &detail),
-        Err(_elapsed) => return broke(0, "the feed did not open in time"),
+    let (mut feed, chain_id) = match open(connector, &asker.asked).await {
+        Ok(opened) => opened,
+        Err(detail) => return broke(0, &detail),
     };
-    let expected = pulse.agree_chain_id(chain_id);
-    if chain_id != expected {
-        let id = &asker.upstream.identity().id;
-        tracing::error!(
-            upstream = %id, reported = %chain_id, %expected,
-            "the upstream's feed is on another chain; the upstream will not be used until both agree"
-        );
-        asker.upstream.set_standing(Standing::WrongChain(chain_id));
-        heads.forget(asker.upstream.slot());
+    if !agrees(chain_id, asker, heads, pulse) {
         return FeedEnd::WrongChain;
     }
     let mut heads_seen = 0;
     loop {
         let block_time = heads.view().block_time.unwrap_or(SILENT_MIN);
-        let silence = (block_time * SILENT_BLOCKS).clamp(SILENT_MIN, SILENT_MAX);
+        let silence = block_time.saturating_mul(SILENT_BLOCKS).clamp(SILENT_MIN, SILENT_MAX);
         match tokio::time::timeout(silence, feed.next()).await {
             Err(_elapsed) => return broke(heads_seen, "the feed went silent"),
             Ok(None) => return broke(heads_seen, "the feed was closed"),
@@ -75,21 +66,66 @@ pub(crate) async fn listen(
                 if let Some(seen) = header.and_then(Observation::of_block) {
                     heads_seen += 1;
                     is_live.store(true, Ordering::Relaxed);
-                    heads.observe(asker.upstream.slot(), seen, Source::Word, now());
+                    word::take(heads, &asker.upstream, seen);
                 }
             }
         }
     }
 }
 
-/// Connects, asks for the chain id and subscribes.
-async fn open(connector: &dyn FeedConnector) -> Result<(Box<dyn Feed>, ChainId), String> {
+/// Opens a feed only to see whether it is on the right chain by now. One that cannot
+/// be opened does not speak against its upstream.
+pub(crate) async fn verify(
+    connector: &dyn FeedConnector,
+    asker: &Asker,
+    heads: &Heads,
+    pulse: &Pulse,
+) -> bool {
+    match open(connector, &asker.asked).await {
+        Ok((_feed, chain_id)) => agrees(chain_id, asker, heads, pulse),
+        Err(_detail) => true,
+    }
+}
+
+/// Whether the feed is on the chain; if not, takes its upstream out of use.
+fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads, pulse: &Pulse) -> bool {
+    let (upstream, expected) = (&asker.upstream, pulse.agree_chain_id(chain_id));
+    if chain_id == expected {
+        return true;
+    }
+    if upstream.set_standing(Standing::WrongChain(chain_id)) {
+        tracing::error!(
+            upstream = %upstream.identity().id, reported = %chain_id, %expected,
+            "the upstream's feed is on another chain; the upstream will not be used until both agree"
+        );
+    }
+    heads.forget(upstream.slot());
+    upstream
+        .note_problem(format!("its feed is on chain {chain_id}, this is chain {expected}"), now());
+    false
+}
+
+/// Connects, asks for the chain id and subscribes, in bounded time.
+async fn open(
+    connector: &dyn FeedConnector,
+    asked: &Asked,
+) -> Result<(Box<dyn Feed>, ChainId), String> {
+    tokio::time::timeout(OPEN_TIMEOUT, connect(connector, asked))
+        .await
+        .unwrap_or_else(|_elapsed| Err("the feed did not open in time".to_owned()))
+}
+
+async fn connect(
+    connector: &dyn FeedConnector,
+    asked: &Asked,
+) -> Result<(Box<dyn Feed>, ChainId), String> {
     let mut feed = connector.connect().await.map_err(|error| error.to_string())?;
     let calls = [
         r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#,
         r#"{"jsonrpc":"2.0","id":2,"method":"eth_subscribe","params":["newHeads"]}"#,
     ];
     for call in calls {
+        asked.count(Reason::Feed);
         feed.send(Bytes::from_static(call.as_bytes())).await.map_err(|error| error.to_string())?;
     }
     let (mut chain_id, mut subscribed) = (None, false);
@@ -103,8 +139,10 @@ async fn open(connector: &dyn FeedConnector) -> Result<(Box<dyn Feed>, ChainId),
         let id = envelope.id.map(|id| id.of(&message));
         match (id, envelope.outcome) {
             (Some(b"1"), Outcome::Result(result)) => {
-                chain_id = raw::quantity(result.of(&message)).map(ChainId);
+                let told = raw::quantity(result.of(&message));
+                chain_id = Some(ChainId(told.ok_or("the feed's chain id is not a number")?));
             }
+            (Some(b"1"), Outcome::Error(_)) => return Err("eth_chainId was refused".to_owned()),
             (Some(b"2"), Outcome::Result(_)) => subscribed = true,
             (Some(b"2"), Outcome::Error(_)) => return Err("newHeads was refused".to_owned()),
             _ => {}

@@ -13,6 +13,7 @@ mod ask;
 mod feed;
 mod follow;
 mod pulse;
+mod word;
 
 pub use ask::{Asked, Reason};
 pub use follow::{Pace, Watcher};

@@ -76,9 +76,10 @@ impl Pulse {
         }
     }
 
-    /// Resolves when a client asks after a quiet time.
-    pub async fn woken(&self) {
-        self.woken.notified().await;
+    /// Resolves when a client asks after a quiet time, also when it asked between
+    /// this call and the first poll: made before looking, nothing is missed.
+    pub fn woken(&self) -> impl Future<Output = ()> + '_ {
+        self.woken.notified()
     }
 
     /// Tells waiting requests that an upstream was verified.
@@ -86,8 +87,55 @@ impl Pulse {
         self.verified.notify_waiters();
     }
 
-    /// Resolves when an upstream is verified after the call.
+    /// Resolves when an upstream is verified after this call, polled or not: made
+    /// before looking, nothing is missed.
     pub fn verified(&self) -> impl Future<Output = ()> + '_ {
         self.verified.notified()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn news_between_the_call_and_the_wait_are_not_missed() {
+        let now = tokio::time::Instant::now().into_std();
+        let pulse = Pulse::new(None, now);
+        let (woken, verified) = (pulse.woken(), pulse.verified());
+        pulse.note_call(now);
+        pulse.tell_verified();
+        let both = async { tokio::join!(woken, verified) };
+        assert!(tokio::time::timeout(Duration::from_secs(1), both).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_chain_is_busy_for_half_a_minute_after_a_call() {
+        let start = tokio::time::Instant::now().into_std();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let pulse = Pulse::new(None, start);
+        assert!(!pulse.is_busy(start), "nobody asked yet");
+        pulse.note_call(at(5));
+        assert!(pulse.is_busy(at(5)) && pulse.is_busy(at(35)) && !pulse.is_busy(at(36)));
+        // Only who comes after a quiet time wakes.
+        let check = async |seconds, wakes: bool| {
+            let woken = pulse.woken();
+            pulse.note_call(at(seconds));
+            let woke = tokio::time::timeout(Duration::from_millis(1), woken).await.is_ok();
+            assert_eq!(woke, wakes, "a call at {seconds} s");
+        };
+        check(20, false).await;
+        check(49, false).await;
+        check(80, true).await;
+    }
+
+    #[test]
+    fn the_first_chain_id_holds() {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let pulse = Pulse::new(None, Instant::now());
+        assert_eq!(pulse.chain_id(), None);
+        assert_eq!(pulse.agree_chain_id(ChainId(5)), ChainId(5));
+        assert_eq!(pulse.agree_chain_id(ChainId(1)), ChainId(5));
+        assert_eq!(pulse.chain_id(), Some(ChainId(5)));
     }
 }

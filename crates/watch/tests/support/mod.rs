@@ -1,0 +1,295 @@
+//! A node and a feed without sockets, and a loop that follows them on a paused clock.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+pub(crate) mod log;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use wellhead_chain::Heads;
+use wellhead_eth::ChainId;
+use wellhead_jsonrpc::raw;
+use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
+use wellhead_transport::{
+    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
+    WireReply,
+};
+use wellhead_upstream::{
+    BreakerBounds, Condition, Identity, MethodRules, Slot, Tier, Upstream, UpstreamId,
+};
+use wellhead_watch::{Asked, Pace, Pulse, Reason, Watcher};
+
+pub(crate) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+pub(crate) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// How the node is.
+#[derive(Debug, Clone)]
+pub(crate) enum Mood {
+    Well,
+    Refuses,
+    Hangs,
+    /// This HTTP status, and no JSON.
+    Status(u16),
+    /// Every call but the first kind gets this status.
+    Only(&'static str, u16),
+}
+
+/// A node whose chain moves with the clock.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) chain_id: Mutex<u64>,
+    pub(crate) mood: Mutex<Mood>,
+    /// Raw JSON.
+    pub(crate) syncing: Mutex<&'static str>,
+    /// The head at the start of the clock, and the time between blocks.
+    pub(crate) chain: Mutex<(u64, Duration)>,
+    began: Instant,
+    /// Every call: when, and which method.
+    pub(crate) calls: Mutex<Vec<(Instant, String)>>,
+}
+
+impl Node {
+    pub(crate) fn new(chain_id: u64, block_time: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            chain_id: Mutex::new(chain_id),
+            mood: Mutex::new(Mood::Well),
+            syncing: Mutex::new("false"),
+            chain: Mutex::new((1000, block_time)),
+            began: now(),
+            calls: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn head(&self) -> u64 {
+        let (first, block_time) = *self.chain.lock();
+        let blocks = (now() - self.began).as_millis() / block_time.as_millis();
+        first + u64::try_from(blocks).expect("few blocks")
+    }
+
+    pub(crate) fn feel(&self, mood: Mood) {
+        *self.mood.lock() = mood;
+    }
+
+    /// The calls of one method since `since`, as times after it.
+    pub(crate) fn calls_of(&self, method: &str, since: Instant) -> Vec<Duration> {
+        let calls = self.calls.lock();
+        let of = calls.iter().filter(|(at, name)| name == method && *at >= since);
+        of.map(|(at, _)| *at - since).collect()
+    }
+
+    fn result(&self, method: &str) -> String {
+        match method {
+            "eth_chainId" => format!("\"0x{:x}\"", *self.chain_id.lock()),
+            "eth_syncing" => (*self.syncing.lock()).to_owned(),
+            "eth_getBlockByNumber" => format!(r#"{{"number":"0x{:x}"}}"#, self.head()),
+            other => panic!("nobody should ask for {other}"),
+        }
+    }
+}
+
+impl Transport for Node {
+    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
+        let method = raw::field(&exchange.body, "method").and_then(raw::string).expect("a call");
+        let method = method.into_owned();
+        self.calls.lock().push((now(), method.clone()));
+        let mut mood = self.mood.lock().clone();
+        if let Mood::Only(well, status) = mood {
+            mood = if method == well { Mood::Well } else { Mood::Status(status) };
+        }
+        let fine = |status, body: String| {
+            Ok(WireReply {
+                status,
+                retry_after: None,
+                body: body.into(),
+                timing: Timing::default(),
+            })
+        };
+        let reply = match mood {
+            Mood::Well | Mood::Only(..) => {
+                let result = self.result(&method);
+                fine(200, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#))
+            }
+            Mood::Refuses => {
+                Err(TransportError::new(TransportErrorKind::Connect, Sent::No, "injected"))
+            }
+            Mood::Hangs => return Box::pin(std::future::pending()),
+            Mood::Status(status) => fine(status, "no luck".to_owned()),
+        };
+        Box::pin(async move { reply })
+    }
+}
+
+/// One connection's messages; the feed closes when the sender is dropped.
+#[derive(Debug)]
+pub(crate) struct Line(mpsc::UnboundedReceiver<Bytes>);
+
+impl Feed for Line {
+    fn send(&mut self, _text: Bytes) -> BoxFuture<'_, Result<(), TransportError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
+        Box::pin(async { self.0.recv().await.map(Ok) })
+    }
+}
+
+/// Opens the lines that were prepared, then refuses.
+#[derive(Debug, Default)]
+pub(crate) struct Connector {
+    lines: Mutex<VecDeque<Line>>,
+    pub(crate) opened: Mutex<Vec<Instant>>,
+}
+
+impl FeedConnector for Connector {
+    fn connect(&self) -> BoxFuture<'_, Result<Box<dyn Feed>, TransportError>> {
+        self.opened.lock().push(now());
+        let line = self.lines.lock().pop_front();
+        Box::pin(async move {
+            match line {
+                Some(line) => Ok(Box::new(line) as Box<dyn Feed>),
+                None => Err(TransportError::new(TransportErrorKind::Connect, Sent::No, "injected")),
+            }
+        })
+    }
+}
+
+/// The other end of a line.
+#[derive(Debug)]
+pub(crate) struct Speaker(mpsc::UnboundedSender<Bytes>);
+
+impl Speaker {
+    pub(crate) fn say(&self, text: &str) {
+        self.0.send(Bytes::from(text.to_owned())).expect("somebody listens");
+    }
+
+    pub(crate) fn head(&self, number: u64) {
+        self.say(&format!(
+            r#"{{"jsonrpc":"2.0","method":"eth_subscription","params":{{"subscription":"0x1","result":{{"number":"0x{number:x}"}}}}}}"#
+        ));
+    }
+}
+
+impl Connector {
+    /// Prepares a line that begins with these messages.
+    pub(crate) fn prepare(&self, messages: &[&str]) -> Speaker {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.lines.lock().push_back(Line(receiver));
+        let speaker = Speaker(sender);
+        messages.iter().for_each(|message| speaker.say(message));
+        speaker
+    }
+
+    /// One that is on `chain` and takes the subscription.
+    pub(crate) fn prepare_good(&self, chain: u64) -> Speaker {
+        self.prepare(&[
+            &format!(r#"{{"jsonrpc":"2.0","id":1,"result":"0x{chain:x}"}}"#),
+            r#"{"jsonrpc":"2.0","id":2,"result":"0x1"}"#,
+        ])
+    }
+}
+
+/// A chain with some upstreams, each followed by its loop.
+pub(crate) struct Stage {
+    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) heads: Arc<Heads>,
+    pub(crate) upstreams: Vec<Arc<Upstream>>,
+    pub(crate) asked: Vec<Arc<Asked>>,
+    loops: tokio::task::JoinSet<()>,
+}
+
+impl Stage {
+    pub(crate) fn new(chain_id: Option<u64>, upstreams: usize) -> Self {
+        Self {
+            pulse: Arc::new(Pulse::new(chain_id.map(ChainId), now())),
+            heads: Arc::new(Heads::new(upstreams, None, None)),
+            upstreams: Vec::new(),
+            asked: Vec::new(),
+            loops: tokio::task::JoinSet::new(),
+        }
+    }
+
+    pub(crate) fn follow(&mut self, node: &Arc<Node>, feed: Option<&Arc<Connector>>) {
+        self.follow_at(node, feed, Pace::default());
+    }
+
+    pub(crate) fn follow_at(
+        &mut self,
+        node: &Arc<Node>,
+        feed: Option<&Arc<Connector>>,
+        pace: Pace,
+    ) {
+        let place = u8::try_from(self.upstreams.len()).expect("few upstreams");
+        let identity = Identity {
+            id: UpstreamId::new(&char::from(b'a' + place).to_string()),
+            tier: Tier::Primary,
+            labels: BTreeMap::new(),
+            methods: MethodRules::default(),
+            provider: None,
+            attempt: None,
+            lag_blocks_max: None,
+        };
+        let upstream = Upstream::new(identity, Slot(place), BreakerBounds::default(), now());
+        let (upstream, asked) = (Arc::new(upstream), Arc::new(Asked::default()));
+        let watcher = Watcher::new(
+            Arc::clone(&upstream),
+            Arc::clone(node) as Arc<dyn Transport>,
+            feed.map(|feed| Arc::clone(feed) as Arc<dyn FeedConnector>),
+            Arc::clone(&self.heads),
+            Arc::clone(&self.pulse),
+            pace,
+            Arc::clone(&asked),
+        );
+        self.upstreams.push(upstream);
+        self.asked.push(asked);
+        self.loops.spawn(watcher.run());
+    }
+
+    pub(crate) fn condition(&self, place: usize) -> Condition {
+        self.upstreams[place].condition(now())
+    }
+
+    pub(crate) fn head(&self, place: usize) -> Option<u64> {
+        let slot = self.upstreams[place].slot();
+        self.heads.view().head(slot).map(|head| head.number.0)
+    }
+
+    /// Calls so far, as `verify=1 syncing=1 head=1`; reasons without a call are left out.
+    pub(crate) fn asked(&self, place: usize) -> String {
+        let counts = Reason::ALL.map(|reason| (reason.word(), self.asked[place].get(reason)));
+        let some = counts.iter().filter(|(_, count)| *count > 0);
+        some.map(|(word, count)| format!("{word}={count}")).collect::<Vec<_>>().join(" ")
+    }
+
+    pub(crate) fn asked_in_all(&self, place: usize) -> u64 {
+        Reason::ALL.iter().map(|reason| self.asked[place].get(*reason)).sum()
+    }
+
+    /// Lets time pass while a client asks every `every`.
+    pub(crate) async fn busy_for(&self, time: Duration, every: Duration) {
+        let end = now() + time;
+        while now() < end {
+            self.pulse.note_call(now());
+            tokio::time::sleep(every.min(end - now())).await;
+        }
+    }
+}
+
+/// Lets the loops run until they have nothing left to do in this moment.
+pub(crate) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}

@@ -1,0 +1,144 @@
+//! Which chain an upstream is on: asked first, believed, asked again.
+
+mod support;
+
+use std::time::Duration;
+use support::log::Lines;
+use support::{Mood, Node, Stage, now, pass, seconds, settle};
+use wellhead_eth::ChainId;
+use wellhead_upstream::Condition;
+
+const BLOCK: Duration = Duration::from_secs(12);
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_on_the_chain_is_used() {
+    let node = Node::new(1, BLOCK);
+    let mut stage = Stage::new(Some(1), 1);
+    let pulse = std::sync::Arc::clone(&stage.pulse);
+    let news = pulse.verified();
+    stage.follow(&node, None);
+    settle().await;
+    assert_eq!(stage.condition(0), Condition::Ready);
+    assert_eq!(stage.head(0), Some(1000));
+    assert_eq!(stage.asked(0), "verify=1 syncing=1 head=1");
+    assert!(tokio::time::timeout(Duration::ZERO, news).await.is_ok(), "who waits is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_on_another_chain_is_refused_said_once_and_asked_again() {
+    let lines = Lines::collect();
+    let (right, wrong) = (Node::new(1, BLOCK), Node::new(5, BLOCK));
+    wrong.chain.lock().0 = 9_000_000;
+    let mut stage = Stage::new(Some(1), 2);
+    stage.follow(&right, None);
+    stage.follow(&wrong, None);
+    settle().await;
+    assert_eq!(stage.condition(1), Condition::WrongChain);
+    assert_eq!(stage.head(1), None);
+    assert_eq!(stage.heads.view().best.map(|head| head.number.0), Some(1000));
+    let problem = stage.upstreams[1].last_problem().expect("told to the operator");
+    assert_eq!(problem.text, "it is on chain 5, this is chain 1");
+    pass(seconds(190)).await;
+    assert_eq!(stage.asked(1), "verify=4", "once a minute, and nothing but the chain id");
+    assert_eq!(lines.with("ERROR upstream is on another chain"), 1, "{lines:?}");
+    *wrong.chain_id.lock() = 1;
+    pass(seconds(60)).await;
+    assert_eq!(stage.condition(1), Condition::Ready, "somebody mended its URL");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_to_answer_decides_where_no_id_is_given() {
+    let (first, second) = (Node::new(137, BLOCK), Node::new(1, BLOCK));
+    let mut stage = Stage::new(None, 2);
+    stage.follow(&first, None);
+    settle().await;
+    assert_eq!(stage.pulse.chain_id(), Some(ChainId(137)));
+    stage.follow(&second, None);
+    settle().await;
+    assert_eq!((stage.condition(0), stage.condition(1)), (Condition::Ready, Condition::WrongChain));
+    assert_eq!(stage.pulse.chain_id(), Some(ChainId(137)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_answer_is_asked_with_growing_pauses() {
+    let lines = Lines::collect();
+    let node = Node::new(1, BLOCK);
+    node.feel(Mood::Refuses);
+    let mut stage = Stage::new(Some(1), 1);
+    let began = now();
+    stage.follow(&node, None);
+    pass(seconds(121)).await;
+    assert_eq!(stage.condition(0), Condition::Unverified);
+    let asked: Vec<u128> =
+        node.calls_of("eth_chainId", began).iter().map(Duration::as_millis).collect();
+    assert_eq!(asked, [0, 250, 750, 1750, 3750, 7750, 15_750, 31_750, 61_750, 91_750]);
+    assert_eq!(lines.with("WARN upstream failed a probe and rests"), 1, "{lines:?}");
+    assert_eq!(lines.with("WARN upstream does not tell its chain id"), 1, "{lines:?}");
+    node.feel(Mood::Well);
+    pass(seconds(30)).await;
+    assert_eq!(stage.condition(0), Condition::Ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_clients_wait_it_is_asked_every_second() {
+    let node = Node::new(1, BLOCK);
+    node.feel(Mood::Refuses);
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    pass(seconds(200)).await;
+    let began = now();
+    stage.pulse.note_call(began);
+    settle().await;
+    assert_eq!(node.calls_of("eth_chainId", began), [Duration::ZERO], "a client's call wakes");
+    stage.busy_for(seconds(20), seconds(1)).await;
+    let asked = node.calls_of("eth_chainId", began);
+    assert!((20..=22).contains(&asked.len()), "{asked:?}");
+    assert!(asked.windows(2).all(|two| two[1] - two[0] <= seconds(1)), "{asked:?}");
+    // Nobody waits for one that is on another chain.
+    node.feel(Mood::Well);
+    *node.chain_id.lock() = 5;
+    stage.busy_for(seconds(2), seconds(1)).await;
+    let began = now();
+    stage.busy_for(seconds(50), seconds(1)).await;
+    assert!(node.calls_of("eth_chainId", began).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_progress_object_without_missing_blocks_is_not_syncing() {
+    let node = Node::new(1, BLOCK);
+    *node.syncing.lock() = r#"{"currentBlock":"0x0","highestBlock":"0x0","startingBlock":"0x0"}"#;
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    settle().await;
+    assert_eq!(stage.condition(0), Condition::Ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_syncs_is_left_out_until_it_says_that_it_is_done() {
+    let node = Node::new(1, BLOCK);
+    *node.syncing.lock() = r#"{"currentBlock":"0x64","highestBlock":"0x3e8"}"#;
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    stage.busy_for(seconds(90), seconds(5)).await;
+    assert_eq!(stage.condition(0), Condition::Syncing);
+    assert_eq!(stage.asked[0].get(wellhead_watch::Reason::Syncing), 2, "once a minute");
+    // A moment's failure says nothing.
+    node.feel(Mood::Only("eth_getBlockByNumber", 500));
+    stage.busy_for(seconds(60), seconds(5)).await;
+    assert_eq!(stage.condition(0), Condition::Syncing);
+    node.feel(Mood::Well);
+    *node.syncing.lock() = "false";
+    stage.busy_for(seconds(61), seconds(5)).await;
+    assert_eq!(stage.condition(0), Condition::Ready);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_without_eth_syncing_is_in_sync_and_has_no_problem() {
+    let node = Node::new(1, BLOCK);
+    *node.syncing.lock() = "\"what\"";
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    settle().await;
+    assert_eq!(stage.condition(0), Condition::Ready);
+    assert!(stage.upstreams[0].last_problem().is_none());
+}
