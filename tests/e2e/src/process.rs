@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::until;
@@ -129,11 +130,27 @@ impl fmt::Debug for Process {
     }
 }
 
-/// A port of the loopback that nothing listens on at this moment.
+/// Ports to give away: below those that systems take for outgoing connections,
+/// one of which could otherwise take a free port before the program does.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A port of the loopback that nothing listens on at this moment, and that this
+/// process has not given away before.
+///
+/// # Panics
+/// When all of them are taken.
 #[must_use]
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback has a port");
-    listener.local_addr().expect("a bound listener has an address").port()
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let count = u32::from(PORTS.end - PORTS.start);
+    // Test processes that run at once start far from one another.
+    let first = std::process::id().wrapping_mul(1009) % count;
+    (0..count)
+        .map(|_| (first + GIVEN.fetch_add(1, Ordering::Relaxed)) % count)
+        .filter_map(|offset| u16::try_from(offset).ok())
+        .map(|offset| PORTS.start + offset)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("thousands of programs do not listen here")
 }
 
 /// Where a program is: in the cache that `scripts/setup` fills, else on the path.
