@@ -55,28 +55,45 @@ pub(crate) async fn collect(
         return Err(too_large(max));
     }
     if let Some(inflate) = Inflate::from_head(head, max)? {
-        return collect_inflated(chunks, inflate, max).await;
+        return collect_inflated(chunks, inflate, length, max).await;
     }
-    let Some(first) = next(chunks).await.transpose()? else { return Ok(Bytes::new()) };
-    let Some(second) = next(chunks).await.transpose()? else { return within(first, max) };
+    let Some(first) = next(chunks).await.transpose()? else {
+        return whole(Bytes::new(), length, max);
+    };
+    let Some(second) = next(chunks).await.transpose()? else { return whole(first, length, max) };
     let trusted = length.map_or(0, |length| (length as usize).min(TRUSTED_LENGTH_MAX));
-    let mut whole = BytesMut::with_capacity(trusted.max(first.len() + second.len()));
-    whole.extend_from_slice(&first);
+    let mut joined = BytesMut::with_capacity(trusted.max(first.len() + second.len()));
+    joined.extend_from_slice(&first);
     let mut piece = second;
     loop {
-        if whole.len() + piece.len() > max {
+        if joined.len() + piece.len() > max {
             return Err(too_large(max));
         }
-        whole.extend_from_slice(&piece);
+        joined.extend_from_slice(&piece);
         match next(chunks).await.transpose()? {
             Some(more) => piece = more,
-            None => return Ok(whole.freeze()),
+            None => return whole(joined.freeze(), length, max),
         }
     }
 }
 
-fn within(body: Bytes, max: usize) -> Result<Bytes, TransportError> {
-    if body.len() > max { Err(too_large(max)) } else { Ok(body) }
+fn whole(body: Bytes, length: Option<u64>, max: usize) -> Result<Bytes, TransportError> {
+    if body.len() > max {
+        return Err(too_large(max));
+    }
+    expect_length(body.len(), length)?;
+    Ok(body)
+}
+
+/// The libraries check lengths too, but let some early ends pass.
+fn expect_length(arrived: usize, announced: Option<u64>) -> Result<(), TransportError> {
+    match announced {
+        Some(length) if length > arrived as u64 => {
+            let detail = format!("{arrived} of {length} bytes arrived");
+            Err(TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, detail))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn content_length(head: &HeaderMap) -> Option<u64> {
@@ -86,6 +103,7 @@ fn content_length(head: &HeaderMap) -> Option<u64> {
 async fn collect_inflated(
     chunks: &mut impl Chunks,
     mut inflate: Inflate,
+    length: Option<u64>,
     max: usize,
 ) -> Result<Bytes, TransportError> {
     let mut arrived = 0;
@@ -103,6 +121,7 @@ async fn collect_inflated(
             }
         }
     }
+    expect_length(arrived, length)?;
     // Answers to HEAD-like statuses may name an encoding and bring nothing.
     if arrived == 0 { Ok(Bytes::new()) } else { inflate.finish(max) }
 }
@@ -307,7 +326,11 @@ mod tests {
         assert_eq!(collected(&[], &[("content-length", "5")], 4).await, large);
         // A length that lies must not take memory: it would abort the process.
         let lie = [("content-length", "1000000000000")];
-        assert_eq!(collected(&[b"ab", b"cd"], &lie, usize::MAX).await, whole("abcd"));
+        let cut = Err(TransportErrorKind::Truncated);
+        assert_eq!(collected(&[b"ab", b"cd"], &lie, usize::MAX).await, cut);
+        assert_eq!(collected(&[b"abc"], &[("content-length", "4")], 4).await, cut);
+        assert_eq!(collected(&[], &[("content-length", "4")], 4).await, cut);
+        assert_eq!(collected(&[b"abcd"], &[("content-length", "4")], 4).await, whole("abcd"));
     }
 
     #[tokio::test]

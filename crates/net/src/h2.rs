@@ -35,8 +35,8 @@ const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 /// Larger than the usual 16 KiB: large answers arrive in fewer frames.
 const FRAME_MAX: u32 = 64 << 10;
-/// Response headers; real ones are below 4 KiB.
-const HEADER_LIST_MAX: u32 = 16 << 10;
+/// Response headers; real ones are below 8 KiB.
+const HEADER_LIST_MAX: u32 = 64 << 10;
 
 /// What the connection's task and its users tell each other.
 #[derive(Debug)]
@@ -250,7 +250,11 @@ impl Chunks for H2Body<'_> {
                 let _ = self.incoming.flow_control().release_capacity(data.len());
                 Some(Ok(data))
             }
-            // What a server resets with NO_ERROR after a whole answer is not a failure (RFC 9113, 8.1).
+            // How a server leaves that has answered whole and will not read the rest of
+            // the request (RFC 9113, section 8.1). Lengths are checked by the reader.
+            Some(Err(error)) if error.is_remote() && error.reason() == Some(Reason::NO_ERROR) => {
+                None
+            }
             Some(Err(error)) => {
                 let mut sent = Sent::Maybe;
                 Some(Err(self.connection.failure(&error, self.id, &mut sent, true)))

@@ -272,3 +272,27 @@ fn reply(
     };
     WireReply { status: answer.status, retry_after: answer.retry_after, body: answer.body, timing }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wellhead_telemetry::SecretUrl;
+
+    #[test]
+    fn an_exchange_stays_small() {
+        let endpoint = Endpoint::new(SecretUrl::parse("http://localhost/").expect("a URL"));
+        let shared = Shared {
+            resolver: Arc::default(),
+            tls: Arc::new(TlsClient::new(None).expect("a TLS client")),
+            learnt: Arc::default(),
+            stats: Arc::default(),
+        };
+        let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, 1);
+        let transport = transport.expect("a good endpoint");
+        let now = Instant::now().into_std();
+        let exchange = Exchange { body: Bytes::new(), deadline: now };
+        // Allocated and initialised per attempt: what is held across awaits costs time.
+        let size = size_of_val(&transport.run(exchange));
+        assert!(size <= 2200, "{size} bytes");
+    }
+}

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
@@ -29,6 +30,9 @@ use crate::stats::{CloseReason, ConnectionStats, Protocol};
 /// complete. A peer that answered early and never reads the rest of the request
 /// would otherwise keep it for ever (hyper issue 4176).
 const SETTLE_MAX: Duration = Duration::from_secs(2);
+/// After a failed attempt, nothing is opened for this long just to have more.
+/// Without it each exchange on an old connection would knock at a closed door.
+const GROW_PAUSE: Duration = Duration::from_secs(1);
 /// Sweeps within one idle period.
 const SWEEPS_PER_IDLE: u32 = 8;
 /// Share of an HTTP/2 connection's streams in flight from which another one is opened.
@@ -57,6 +61,8 @@ struct State {
     waiters: VecDeque<Waiter>,
     next_waiter: u64,
     sweeping: bool,
+    /// Set after a failed attempt.
+    no_growth_before: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -203,7 +209,8 @@ impl Pool {
     }
 
     fn wants_more_h2(&self, state: &State, best: Option<&Arc<H2Connection>>, now: Instant) -> bool {
-        if state.connecting > 0 || state.h2.iter().any(|c| c.is_warming()) {
+        let paused = state.no_growth_before.is_some_and(|until| now < until);
+        if paused || state.connecting > 0 || state.h2.iter().any(|c| c.is_warming()) {
             return false;
         }
         let few = state.h2.len() < self.settings.h2_connections_min;
@@ -240,7 +247,7 @@ impl Pool {
         for _ in 0..how_many {
             let attempt =
                 Attempt { pool: Arc::clone(self), started: Instant::now(), finished: false };
-            tokio::spawn(async move {
+            spawn(async move {
                 let result = attempt.pool.connector.connect(&*attempt.pool).await;
                 attempt.finish(result);
             });
@@ -254,7 +261,7 @@ impl Pool {
             // Counted as a failure, or a peer that always does this would be asked for ever.
             let detail = "the peer left at once";
             let error = TransportError::new(TransportErrorKind::Connect, Sent::No, detail);
-            return self.connect_failed(&error);
+            return self.connect_failed(&error, now);
         }
         let (connects, sweep, left) = {
             let mut state = self.state.lock();
@@ -284,9 +291,10 @@ impl Pool {
         }
     }
 
-    fn connect_failed(&self, error: &TransportError) {
+    fn connect_failed(&self, error: &TransportError, now: Instant) {
         let mut state = self.state.lock();
         state.connecting -= 1;
+        state.no_growth_before = Some(now + GROW_PAUSE);
         // While something is alive or on its way, only one exchange pays for one
         // failure. Otherwise nobody can hope, and whoever waits should go elsewhere.
         let hope = state.connecting > 0 || state.h1_open > 0 || !state.h2.is_empty();
@@ -364,7 +372,7 @@ impl Pool {
         }
         if !connection.is_ready() {
             let pool = Arc::clone(self);
-            tokio::spawn(async move {
+            spawn(async move {
                 match timeout(SETTLE_MAX, connection.becomes_ready()).await {
                     Ok(true) => pool.give_back_ready(connection, Instant::now()),
                     Ok(false) => connection.close(CloseReason::Replaced),
@@ -402,7 +410,7 @@ impl Pool {
     fn start_sweeping(&self) {
         let me = Weak::clone(&self.me);
         let period = (self.settings.idle / SWEEPS_PER_IDLE).max(Duration::from_millis(1));
-        tokio::spawn(async move {
+        spawn(async move {
             loop {
                 sleep(period).await;
                 let Some(pool) = me.upgrade() else { break };
@@ -452,6 +460,14 @@ impl Drop for Pool {
     }
 }
 
+/// Runs `task` aside; drops it when the runtime is gone, as happens when a worker
+/// ends with connections open.
+fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(task);
+    }
+}
+
 /// The connection with room that has the fewest exchanges in flight.
 fn least_loaded<'a>(
     connections: &'a [Arc<H2Connection>],
@@ -498,7 +514,7 @@ impl Attempt {
         let now = Instant::now();
         match result {
             Ok(connection) => self.pool.connected(connection, now - self.started, now),
-            Err(error) => self.pool.connect_failed(&error),
+            Err(error) => self.pool.connect_failed(&error, now),
         }
     }
 }
@@ -508,7 +524,7 @@ impl Drop for Attempt {
         if !self.finished {
             let detail = "the worker is stopping";
             let error = TransportError::new(TransportErrorKind::Connect, Sent::No, detail);
-            self.pool.connect_failed(&error);
+            self.pool.connect_failed(&error, self.started);
         }
     }
 }

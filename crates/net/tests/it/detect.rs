@@ -30,8 +30,8 @@ async fn h1_only(mut stream: TcpStream, manner: Manner) {
     let refusal = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
     match manner {
         Manner::Refuses => {
-            let mut rest = [0; 33];
-            stream.read_exact(&mut rest).await.expect("the preface and SETTINGS");
+            let mut rest = [0; 24];
+            stream.read_exact(&mut rest).await.expect("the preface");
             write(&mut stream, refusal).await;
         }
         Manner::RefusesAndStays => {
@@ -39,8 +39,8 @@ async fn h1_only(mut stream: TcpStream, manner: Manner) {
             closed(&mut stream).await;
         }
         Manner::Closes => {
-            let mut rest = [0; 33];
-            stream.read_exact(&mut rest).await.expect("the preface and SETTINGS");
+            let mut rest = [0; 24];
+            stream.read_exact(&mut rest).await.expect("the preface");
         }
         // Unread bytes make it a reset.
         Manner::Resets => {}

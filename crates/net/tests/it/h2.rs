@@ -281,6 +281,35 @@ async fn what_may_have_been_processed_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn a_whole_answer_before_the_request_was_read_counts() {
+    const HEAD: &[u8] = b"\0\0\x01\x01\x04\0\0\0\x01\x88";
+    const DATA: &[u8] = b"\0\0\x02\0\x01\0\0\0\x01ok";
+    let early = [HEAD, DATA, &reset(Reason::NO_ERROR)].concat();
+    assert_eq!(after_first(early).await, (Ok("ok".to_owned()), 0));
+}
+
+#[tokio::test]
+async fn an_old_connection_serves_on_while_no_new_one_can_be_had() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let url = format!("http://{address}/");
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        drop(listener);
+        let _nobody = DeadPort::at(address);
+        echo_h2(stream).await;
+    });
+    let upstream = Upstream::new(&url, wellhead_net::HttpVersion::Auto)
+        .set(|s| s.age_max = Duration::from_nanos(1));
+    let transport = upstream.transport();
+    for _ in 0..100 {
+        assert_eq!(answer(&transport, "question").await, "question");
+    }
+    let failed = transport.stats().connect_failed();
+    assert!((1..100).contains(&failed), "{failed} attempts");
+}
+
+#[tokio::test]
 async fn a_refusal_without_another_connection_is_told_as_not_sent() {
     let server = Server::start(|stream, _| async move {
         let refuse = |mut call: Call| async move { call.reply.send_reset(Reason::REFUSED_STREAM) };
@@ -416,7 +445,7 @@ async fn large_bodies_pass_both_ways_through_flow_control() {
     let (one, two) = tokio::join!(answer(&transport, &question), answer(&transport, "small"));
     assert!(one == question);
     assert_eq!(two, "small");
-    assert_eq!(server.accepted(), 1);
+    assert_eq!((server.accepted(), transport.stats().opened(Protocol::H2)), (1, 1));
 }
 
 #[tokio::test]

@@ -28,13 +28,6 @@ fn upstream_at(addresses: Vec<SocketAddr>) -> Upstream {
     upstream
 }
 
-async fn a_dead_address() -> SocketAddr {
-    let server = Server::start(|stream, _| echo(stream)).await;
-    let address = server.address;
-    server.stop().await;
-    address
-}
-
 /// Answers once per connection, so that each exchange needs a new one.
 async fn once() -> Server {
     Server::start(|mut stream, _| async move {
@@ -58,7 +51,8 @@ async fn connections_take_turns_among_the_addresses() {
 #[tokio::test]
 async fn dead_addresses_are_passed_over() {
     let alive = once().await;
-    let dead = a_dead_address().await;
+    let dead_port = DeadPort::new();
+    let dead = dead_port.address;
     let transport = upstream_at(vec![dead, alive.address, dead]).transport();
     for _ in 0..6 {
         ask(&transport, "").await.expect("an answer");

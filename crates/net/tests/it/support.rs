@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, Learnt, Resolver,
     Shared, TlsClient,
@@ -69,6 +69,25 @@ impl Server {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}/", self.address)
+    }
+}
+
+/// A port of ours where nobody listens. Held, so that no other test is given it.
+pub(crate) struct DeadPort {
+    pub(crate) address: SocketAddr,
+    _socket: TcpSocket,
+}
+
+impl DeadPort {
+    pub(crate) fn new() -> Self {
+        Self::at("127.0.0.1:0".parse().expect("an address"))
+    }
+
+    pub(crate) fn at(address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_reuseaddr(true).expect("set");
+        socket.bind(address).expect("a port");
+        Self { address: socket.local_addr().expect("bound"), _socket: socket }
     }
 }
 

@@ -227,11 +227,10 @@ async fn connecting_is_bounded_and_refusals_are_told() {
     let server = Server::start(|mut stream, _| async move { closed(&mut stream).await }).await;
     let silent = plain(&server, settings.clone());
     assert_eq!(silent.open().await.expect_err("silent").kind, Kind::ConnectTimeout);
-    server.stop().await;
     let settings = FeedSettings { connect_timeout: PATIENCE, ..settings };
-    let nobody = Server::start(|_, _| async {}).await;
-    let client = plain(&nobody, settings);
-    nobody.stop().await;
+    let nobody = DeadPort::new();
+    let tls = TlsClient::new(None).expect("a TLS client");
+    let client = client(&format!("ws://{}/ws/SECRET", nobody.address), settings, &tls);
     assert_eq!(client.open().await.expect_err("refused").kind, Kind::Connect);
     assert!(!format!("{client:?}").contains("SECRET"));
 }
