@@ -56,6 +56,10 @@ pub(super) fn check(path: &str, text: &str) -> Vec<String> {
         }
     }
     let mut in_tests = is_test_file(path);
+    // A file of helpers sleeps under the clock of the tests that call it.
+    let has_tests = masked.code.contains("#[cfg(test)]")
+        || masked.code.contains("test]")
+        || masked.code.contains("::test(");
     let paused = masked.code.contains("start_paused") || masked.code.contains("time::pause");
     for (line, code) in numbered(&masked.code) {
         // A `mod tests` is the last thing of its file.
@@ -70,7 +74,7 @@ pub(super) fn check(path: &str, text: &str) -> Vec<String> {
             line >= 2
                 && text.lines().nth(line - 2).is_some_and(|above| above.trim().starts_with("//"))
         };
-        if in_tests && !paused && names_path(code, "sleep(") && !explained(line) {
+        if in_tests && has_tests && !paused && names_path(code, "sleep(") && !explained(line) {
             say(
                 "`sleep` in a test: wait for what should happen, pause the clock, or say above why",
             );
@@ -200,6 +204,20 @@ mod tests {
                 "crates/eth/src/tag.rs:3: `sleep` in a test: wait for what should happen, pause the clock, or say above why",
             ],
         );
+    }
+    #[test]
+    fn sleep_in_a_file_of_tests() {
+        check_at(
+            "crates/eth/tests/x.rs",
+            "#[tokio::test]\nasync fn f() { sleep(d) }",
+            &[
+                "crates/eth/tests/x.rs:3: `sleep` in a test: wait for what should happen, pause the clock, or say above why",
+            ],
+        );
+    }
+    #[test]
+    fn sleep_in_a_helper() {
+        check_at("crates/eth/tests/support/mod.rs", "async fn f() { sleep(d) }", &[]);
     }
     #[test]
     fn sleep_with_a_reason() {
