@@ -213,15 +213,26 @@ impl Trip<'_> {
     }
 
     /// Answers the items side by side, a bounded number at a time, and puts the
-    /// replies together in the order of the items.
+    /// replies together in the order of the items. One slow call holds up no other.
     async fn batch(&self, items: Vec<Result<Call, Malformed>>, parallel: usize) -> (Answer, Line) {
         let calls = items.len();
         let held = AtomicUsize::new(0);
-        let replies = stream::iter(items).map(|item| self.item(item, &held)).buffered(parallel);
-        let mut replies = std::pin::pin!(replies);
+        let mut replies: Vec<Option<ItemReply>> = (0..calls).map(|_| None).collect();
+        {
+            let answered = stream::iter(items.into_iter().enumerate())
+                .map(|(place, item)| {
+                    let item = self.item(item, &held);
+                    async move { (place, item.await) }
+                })
+                .buffer_unordered(parallel);
+            let mut answered = std::pin::pin!(answered);
+            while let Some((place, reply)) = answered.next().await {
+                replies[place] = Some(reply);
+            }
+        }
         let (mut out, mut attempts, mut failed) = (vec![b'['], 0_usize, 0_usize);
         let mut trail = String::new();
-        while let Some(item) = replies.next().await {
+        for item in replies.into_iter().flatten() {
             if let Some(reply) = item.reply {
                 if out.len() > 1 {
                     out.push(b',');

@@ -91,9 +91,9 @@ pub struct UpstreamStatus {
     pub p99_ms_at_most: Option<f64>,
     /// Calls it is answering now.
     pub in_flight: u32,
-    /// Attempts made for clients since the start.
+    /// Attempts since the start, our own calls included.
     pub attempts: u64,
-    /// Of these and of our own calls, those that failed.
+    /// Those of them that failed.
     pub failures: u64,
     /// When it is asked: primary, fallback, public.
     pub tier: &'static str,

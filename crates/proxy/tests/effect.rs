@@ -1,0 +1,270 @@
+//! Reads, writes, filters and subscriptions, and what a client is told when they fail.
+
+mod support;
+
+use support::{Plan, Say, Stage, error, result, rules, text};
+use wellhead_dispatch::now;
+use wellhead_eth::ChainId;
+use wellhead_upstream::Standing;
+
+/// The example of EIP-155, signed: its hash is known from elsewhere.
+const RAW: &str = r#"["0xf86c098504a817c800825208943535353535353535353535353535353535353535880de0b6b3a76400008025a028ef61340bd939bc2195fe537567866003e1a15d3c71ff63e1590620aa636276a067cbe9d8997f761aecb703304b3800ccf555c9f3dc64214b297fb1966a3b6d83"]"#;
+const HASH: &str = r#""0x33469b22e9f636356c4160a87eb19df52b7412e8eac32a4a55ffe88ea8350788""#;
+const SEND: &str = "eth_sendRawTransaction";
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_lives_where_it_was_made() {
+    let stage = Stage::upstreams(2);
+    // The first choice fails, so that the filter is made by the second.
+    stage.peer(0).next("eth_newBlockFilter", Say::Refuse);
+    stage.peer(1).next("eth_newBlockFilter", result("\"0xabc1\""));
+    let id = stage.call("eth_newBlockFilter", "[]").await;
+    assert!(id.starts_with("\"0x") && id.ends_with("abc1\"") && id.len() == 16, "{id}");
+    stage.peer(1).next("eth_getFilterChanges", result("[1,2]"));
+    assert_eq!(stage.call("eth_getFilterChanges", &format!("[{id}]")).await, "[1,2]");
+    assert_eq!(stage.call("eth_getFilterLogs", &format!("[{id}]")).await, "\"b\"");
+    stage.peer(1).next("eth_uninstallFilter", result("true"));
+    assert_eq!(stage.call("eth_uninstallFilter", &format!("[{id}]")).await, "true");
+    assert_eq!(stage.peer(0).seen(), [r#"{"eth_newBlockFilter","params":[]}"#]);
+    assert_eq!(
+        stage.peer(1).seen()[1..],
+        [
+            r#"{"eth_getFilterChanges","params":["0xabc1"]}"#,
+            r#"{"eth_getFilterLogs","params":["0xabc1"]}"#,
+            r#"{"eth_uninstallFilter","params":["0xabc1"]}"#,
+        ]
+    );
+    // What is new was perhaps taken away: it is not asked for again.
+    stage.peer(1).next("eth_getFilterChanges", Say::Status(502, String::new()));
+    let lost = stage.call("eth_getFilterChanges", &format!("[{id}]")).await;
+    assert!(lost.contains("\"code\":-32002"), "{lost}");
+    assert_eq!(stage.peer(1).seen().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_filter_is_told_in_the_words_that_clients_know() {
+    let stage = Stage::upstreams(2);
+    for id in
+        ["[\"0x1\"]", "[\"0x00000000abc1\"]", "[\"abc\"]", "[1]", "[]", "{}", "[\"0x\\u00e9\"]"]
+    {
+        let told = stage.call("eth_getFilterChanges", id).await;
+        assert_eq!(told, r#"{"code":-32000,"message":"filter not found"}"#, "{id}");
+    }
+    let told = stage.call("eth_getFilterChanges", "null").await;
+    assert_eq!(told, r#"{"code":-32602,"message":"missing value for required argument 0"}"#);
+    assert!(stage.peer(0).seen().is_empty() && stage.peer(1).seen().is_empty());
+    // Its own upstream forgot it: those words are passed on.
+    stage.peer(0).next("eth_newFilter", result("\"0x7\""));
+    let id = stage.call("eth_newFilter", "[{}]").await;
+    stage.peer(0).next("eth_getFilterChanges", error(-32000, "filter not found"));
+    let told = stage.call("eth_getFilterChanges", &format!("[{id}]")).await;
+    assert_eq!(told, r#"{"code":-32000,"message":"filter not found"}"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_id_that_cannot_be_named_is_not_handed_out() {
+    let stage = Stage::upstreams(1);
+    stage.peer(0).next("eth_newFilter", result("17"));
+    let told = stage.call("eth_newFilter", "[{}]").await;
+    assert!(told.contains("\"code\":-32002"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriptions_need_a_connection_that_stays() {
+    let stage = Stage::upstreams(1);
+    for method in ["eth_subscribe", "eth_unsubscribe"] {
+        let told = stage.call(method, "[\"newHeads\"]").await;
+        assert!(told.starts_with(r#"{"code":-32601,"#) && told.contains("stays open"), "{told}");
+    }
+    assert!(stage.peer(0).seen().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn already_known_is_a_success_with_the_hash() {
+    let stage = Stage::upstreams(1);
+    stage.peer(0).next(SEND, error(-32000, "already known"));
+    assert_eq!(stage.call(SEND, RAW).await, HASH);
+    // Of what is no transaction no hash can be told.
+    stage.peer(0).next(SEND, error(-32000, "already known"));
+    assert_eq!(stage.call(SEND, "[1]").await, r#"{"code":-32000,"message":"already known"}"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_goes_on_to_who_can_be_reached() {
+    let stage = Stage::upstreams(2);
+    stage.peer(0).next(SEND, Say::Refuse);
+    stage.peer(1).next(SEND, result(HASH));
+    assert_eq!(stage.call(SEND, RAW).await, HASH);
+    // Also when the first may have taken it, and the second knows it by then.
+    stage.peer(0).next(SEND, Say::Hang);
+    stage.peer(1).next(SEND, error(-32000, "already known"));
+    stage.upstream(0).settle(
+        wellhead_eth::MethodTable::standard().row("eth_call"),
+        &good(),
+        now(),
+        now(),
+    );
+    assert_eq!(stage.call(SEND, RAW).await, HASH);
+}
+
+fn good() -> wellhead_upstream::Verdict {
+    let none = wellhead_upstream::Payload::None { detail: String::new() };
+    wellhead_upstream::Verdict::new(wellhead_upstream::VerdictClass::Answer, "test", none)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_used_nonce_may_be_this_very_transactions() {
+    const REFUSED: &str = r#"{"code":-32000,"message":"nonce too low"}"#;
+    const LOOK: &str = "eth_getTransactionByHash";
+    for (found, told) in [
+        (result(r#"{"hash":"0x33"}"#), HASH),
+        (result("null"), REFUSED),
+        (error(-32000, "too busy"), REFUSED),
+    ] {
+        let stage = Stage::upstreams(2);
+        stage.peer(0).next(SEND, error(-32000, "nonce too low"));
+        for place in 0..2 {
+            stage.peer(place).next(LOOK, found.clone());
+        }
+        assert_eq!(stage.call(SEND, RAW).await, told, "{found:?}");
+        let looked = format!(r#"{{"{LOOK}","params":[{HASH}]}}"#);
+        assert_eq!(stage.peer(0).seen().last(), Some(&looked));
+    }
+    // Another refusal, or of a transaction that we cannot name, is final.
+    let stage = Stage::upstreams(1);
+    for (params, words) in
+        [(RAW, "insufficient funds for gas * price + value"), ("[1]", "nonce too low")]
+    {
+        stage.peer(0).next(SEND, error(-32000, words));
+        assert!(stage.call(SEND, params).await.contains(words));
+    }
+    assert_eq!(stage.peer(0).seen().len(), 2, "nothing was looked up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn null_above_the_head_is_believed_and_below_it_is_not() {
+    let stage = Stage::upstreams(3);
+    for place in 0..2 {
+        stage.show_head(place, 100);
+    }
+    let ask = |number: u64| format!(r#"["0x{number:x}",false]"#);
+    let method = "eth_getBlockByNumber";
+    // The third, whose head is not known, may be asked at once.
+    (0..3).for_each(|place| stage.peer(place).next(method, result("null")));
+    assert_eq!(stage.call(method, &ask(101)).await, "null");
+    let asked = || (0..3).map(|place| stage.peer(place).seen().len()).sum::<usize>();
+    assert_eq!(asked(), 1, "one is enough");
+    let stage = Stage::upstreams(2);
+    stage.show_head(0, 100);
+    stage.show_head(1, 100);
+    stage.peer(0).next(method, result("null"));
+    stage.peer(1).next(method, result(r#"{"number":"0x64"}"#));
+    assert_eq!(stage.call(method, &ask(100)).await, r#"{"number":"0x64"}"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_teach_the_head() {
+    let stage = Stage::upstreams(1);
+    stage.peer(0).next("eth_blockNumber", result("\"0x64\""));
+    stage.call("eth_blockNumber", "[]").await;
+    assert_eq!(stage.head(0), Some(100));
+    stage.peer(0).next("eth_getBlockByNumber", result(r#"{"number":"0x65"}"#));
+    stage.call("eth_getBlockByNumber", r#"["latest",false]"#).await;
+    assert_eq!(stage.head(0), Some(101));
+    // A client's number is not a head, whatever the upstream makes of it.
+    stage.peer(0).next("eth_getBlockReceipts", result("[]"));
+    stage.call("eth_getBlockReceipts", r#"["0xfffffffffff"]"#).await;
+    assert_eq!(stage.head(0), Some(101));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_was_refused_meanwhile_teaches_nothing() {
+    let stage = Stage::upstreams(1);
+    let slow = Say::Slowly(std::time::Duration::from_secs(1), Box::new(result("\"0x64\"")));
+    stage.peer(0).next("eth_blockNumber", slow);
+    tokio::join!(stage.call("eth_blockNumber", "[]"), async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        stage.upstream(0).set_standing(Standing::WrongChain(ChainId(5)));
+    });
+    assert_eq!(stage.head(0), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn methods_are_refused_as_the_settings_say() {
+    let stage = Stage::new(vec![Plan {
+        methods: rules("", "debug_*"),
+        own_methods: vec![rules("eth_*", "")],
+        ..Plan::default()
+    }]);
+    let told = stage.call("debug_traceCall", "[]").await;
+    assert_eq!(
+        told,
+        r#"{"code":-32601,"message":"the method `debug_traceCall` is not allowed here"}"#
+    );
+    let told = stage.call("trace_block", "[]").await;
+    assert_eq!(
+        told,
+        r#"{"code":-32601,"message":"no upstream of this chain serves `trace_block`"}"#
+    );
+    assert!(stage.peer(0).seen().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_told_by_one_table() {
+    let page = |status| Say::Status(status, "<html>nothing here</html>".to_owned());
+    for (say, status, code, retry) in [
+        (Say::Refuse, 503, -32002, Some(1)),
+        (page(502), 503, -32002, Some(1)),
+        (page(429), 429, -32005, Some(1)),
+        (page(401), 503, -32002, Some(1)),
+        (page(413), 200, -32012, None),
+        (error(-32000, "missing trie node 5ab8 (path )"), 200, -32000, None),
+        (error(3, "execution reverted"), 200, 3, None),
+    ] {
+        let stage = Stage::upstreams(1);
+        for _ in 0..4 {
+            stage.peer(0).next("eth_call", say.clone());
+        }
+        let answer = stage.send(None, r#"{"id":9,"method":"eth_call","params":[{}]}"#).await;
+        let told = text(&answer);
+        let begins = format!(r#"{{"jsonrpc":"2.0","id":9,"error":{{"code":{code},"#);
+        assert!(told.starts_with(&begins), "{say:?}: {told}");
+        let wait = answer.retry_after.map(|wait| wait.as_secs());
+        assert_eq!((answer.status, wait), (status, retry), "{say:?}: {told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_says_who_was_asked_and_why_it_failed() {
+    let stage = Stage::upstreams(2);
+    for _ in 0..2 {
+        stage.peer(0).next("eth_call", Say::Refuse);
+        stage.peer(1).next("eth_call", Say::Status(502, "oops".into()));
+    }
+    let told = stage.call("eth_call", "[{}]").await;
+    let begins = r#"{"code":-32002,"message":"no upstream could answer; made 4 attempts","data":{"attempts":[{"upstream":"a","verdict":"fault","detail":"could not connect: injected","ms":0},{"upstream":"b","verdict":"fault","detail":""#;
+    assert!(told.starts_with(begins), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_secret_of_an_upstream_reaches_a_client() {
+    let words = [
+        Say::Status(401, r#"{"error":"key s3cret is not valid"}"#.into()),
+        Say::Status(403, "<html>s3cret</html>".into()),
+        Say::Status(402, "account s3cret is over its plan".into()),
+        Say::Status(429, "project s3cret is over its limit".into()),
+        Say::Status(502, "<html>upstream http://host/v2/s3cret failed</html>".into()),
+        error(-32005, "project s3cret: daily request count exceeded, request rate limited"),
+        error(-32005, "s3cret has exceeded its rate limit"),
+        error(-32000, "invalid api key s3cret"),
+    ];
+    for say in words {
+        let stage = Stage::upstreams(1);
+        for _ in 0..4 {
+            stage.peer(0).next("eth_call", say.clone());
+        }
+        let answer = stage.send(None, r#"{"id":1,"method":"eth_call","params":[{}]}"#).await;
+        assert!(!text(&answer).contains("s3cret"), "{say:?}: {}", text(&answer));
+        assert!(!answer.trail.expect("asked for").contains("s3cret"), "{say:?}");
+    }
+}

@@ -1,0 +1,290 @@
+//! From bodies to answers: ids, batches, chains, and calls that come too early.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Plan, Say, Stage, elapsed, error, result, rules, text};
+use wellhead_dispatch::now;
+use wellhead_upstream::Standing;
+
+#[tokio::test(start_paused = true)]
+async fn ids_come_back_byte_for_byte() {
+    let stage = Stage::upstreams(1);
+    for id in [
+        "1",
+        "-0",
+        "1.0",
+        "1e2",
+        "null",
+        "\"\"",
+        "\"a\\u0041\\n\"",
+        "\"ключ\"",
+        "123456789012345678901234567890",
+        "0.1000000000000000055511151231257827",
+    ] {
+        let body = format!(r#"{{"id" : {id} ,"method":"eth_gasPrice"}}"#);
+        let expected = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"a"}}"#);
+        assert_eq!(stage.ask(&body).await, expected);
+    }
+    assert!(stage.peer(0).seen().iter().all(|body| body.starts_with(r#"{"eth_gasPrice""#)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_passed_on_as_written() {
+    let stage = Stage::upstreams(1);
+    let odd = r#"{ "b":1.00, "a" : [ 12345678901234567890 , "\u00e9" ] }"#;
+    stage.peer(0).next("eth_getProof", result(odd));
+    let answer = stage.send(None, r#"{"id":1,"method":"eth_getProof","params":[]}"#).await;
+    assert_eq!(text(&answer), format!(r#"{{"jsonrpc":"2.0","id":1,"result":{odd}}}"#));
+    assert_eq!((answer.status, answer.attempts), (200, 1));
+    assert_eq!(answer.upstream.as_deref(), Some("a"));
+    assert_eq!(answer.trail.as_deref(), Some("a=answer/result:0ms"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notification_is_run_and_not_answered() {
+    let stage = Stage::upstreams(1);
+    for body in [
+        r#"{"jsonrpc":"2.0","method":"eth_gasPrice"}"#,
+        r#"[{"jsonrpc":"2.0","method":"eth_gasPrice"},{"method":"eth_gasPrice"}]"#,
+    ] {
+        let answer = stage.send(None, body).await;
+        assert_eq!((answer.status, text(&answer).as_str()), (204, ""), "{body}");
+    }
+    assert_eq!(stage.peer(0).seen().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_keeps_its_order_and_each_item_stands_alone() {
+    let stage = Stage::upstreams(1);
+    let slow = |ms, say| Say::Slowly(Duration::from_millis(ms), Box::new(say));
+    stage.peer(0).next("eth_gasPrice", slow(90, result("1")));
+    stage.peer(0).next("eth_blobBaseFee", slow(10, error(3, "execution reverted")));
+    stage.peer(0).next("eth_feeHistory", slow(50, result("3")));
+    let began = now();
+    let answer = stage
+        .send(
+            None,
+            r#"[ {"id":"x","method":"eth_gasPrice"}, 7, {"id":1.0,"method":"eth_blobBaseFee"},
+                 {"method":"eth_baseFee"}, {"id":5}, {"id":null,"method":"eth_feeHistory"},
+                 {"id":2,"method":"eth_chainId"}, {"id":1,"id":2,"method":"eth_chainId"} ]"#,
+        )
+        .await;
+    let text = text(&answer);
+    let mut items: Vec<&str> = text.split("},{\"jsonrpc\"").collect();
+    let last = items.pop().expect("several");
+    assert_eq!(answer.status, 200);
+    assert_eq!(items[0], r#"[{"jsonrpc":"2.0","id":"x","result":1"#.trim_end_matches('}'));
+    assert!(items[1].starts_with(r#":"2.0","id":null,"error":{"code":-32600,"#), "{}", items[1]);
+    assert_eq!(items[2], r#":"2.0","id":1.0,"error":{"code":3,"message":"execution reverted"}"#);
+    assert!(items[3].starts_with(r#":"2.0","id":5,"error":{"code":-32600,"#), "{}", items[3]);
+    assert_eq!(items[4], r#":"2.0","id":null,"result":3"#);
+    assert_eq!(items[5], r#":"2.0","id":2,"result":"0x1""#);
+    assert!(last.starts_with(r#":"2.0","id":"#) && last.contains("-32600"), "{last}");
+    assert_eq!(items.len(), 6);
+    assert_eq!(elapsed(began), Duration::from_millis(90), "side by side");
+    assert_eq!(answer.attempts, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_asks_a_bounded_number_of_calls_at_once() {
+    let stage = Stage::upstreams(1);
+    let call = r#"{"id":1,"method":"eth_gasPrice"}"#;
+    for _ in 0..40 {
+        let slow = Say::Slowly(Duration::from_millis(10), Box::new(result("1")));
+        stage.peer(0).next("eth_gasPrice", slow);
+    }
+    stage.ask(&format!("[{}]", [call; 40].join(","))).await;
+    assert_eq!(stage.peer(0).now_in_flight.lock().1, 4);
+    assert_eq!(stage.upstream(0).in_flight(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_replies_of_a_batch_are_bounded_in_bytes() {
+    let stage = Stage::upstreams(1);
+    let large = format!("\"{}\"", "x".repeat(9 << 20));
+    for _ in 0..4 {
+        stage.peer(0).next("eth_getCode", result(&large));
+    }
+    let calls: Vec<String> =
+        (0..9).map(|id| format!(r#"{{"id":{id},"method":"eth_getCode","params":[]}}"#)).collect();
+    let answer = stage.send(None, &format!("[{}]", calls.join(","))).await;
+    let tail = String::from_utf8_lossy(&answer.body[answer.body.len() - 160..]).into_owned();
+    assert!(
+        tail.contains(r#""id":8,"error":{"code":-32003,"message":"response too large"#),
+        "{tail}"
+    );
+    assert_eq!(stage.peer(0).seen().len(), 4, "the others were not asked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_call_is_told_so() {
+    let stage = Stage::upstreams(1);
+    for (body, code, id) in [
+        ("", -32700, "null"),
+        ("{", -32700, "null"),
+        ("[]", -32600, "null"),
+        ("7", -32600, "null"),
+        (r#"{"id":7}"#, -32600, "7"),
+        (r#"{"id":"a","method":1}"#, -32600, "\"a\""),
+        (r#"{"id":{},"method":"eth_gasPrice"}"#, -32600, "null"),
+        (r#"{"id":1,"jsonrpc":"1.0","method":"eth_gasPrice"}"#, -32600, "1"),
+    ] {
+        let answer = stage.send(None, body).await;
+        let expected = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"#);
+        assert!(text(&answer).starts_with(&expected), "{body}: {}", text(&answer));
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!(stage.peer(0).seen().len(), 0);
+}
+
+const CHAIN_ID: &str = r#"{"id":1,"method":"eth_chainId"}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_is_found_by_name_alias_and_id() {
+    let gnosis = || Plan { name: "gnosis", aliases: &["xdai"], id: Some(100), ..Plan::default() };
+    let both = Stage::new(vec![Plan::default(), gnosis()]);
+    for (path, id) in [
+        ("ethereum", "0x1"),
+        ("eth", "0x1"),
+        ("1", "0x1"),
+        ("0x1", "0x1"),
+        ("gnosis", "0x64"),
+        ("xdai", "0x64"),
+        ("100", "0x64"),
+        ("0x64", "0x64"),
+    ] {
+        let answer = both.send(Some(path), CHAIN_ID).await;
+        assert_eq!(
+            text(&answer),
+            format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{id}"}}"#),
+            "{path}"
+        );
+    }
+    for path in ["polygon", "2", "0x2", "+1", "Ethereum", ""] {
+        let answer = both.send(Some(path), r#"{"id":"mine","method":"eth_chainId"}"#).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert_eq!(
+            text(&answer),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":"mine","error":{{"code":-32600,"message":"unknown chain `{path}`; known: `ethereum`, `gnosis`"}}}}"#
+            )
+        );
+    }
+    let answer = both.send(None, CHAIN_ID).await;
+    assert_eq!(answer.status, 404);
+    assert!(text(&answer).contains("several chains are served here"), "{}", text(&answer));
+    let one = Stage::upstreams(1);
+    assert_eq!(one.send(None, CHAIN_ID).await.status, 200);
+    assert_eq!(one.send(Some("polygon"), "no json").await.status, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_that_a_chain_may_yet_find_out_is_not_unknown() {
+    let stage = Stage::new(vec![Plan { id: None, verified: false, ..Plan::default() }]);
+    let answer = stage.send(Some("137"), CHAIN_ID).await;
+    assert_eq!((answer.status, answer.retry_after), (503, Some(Duration::from_secs(1))));
+    assert_eq!(stage.send(Some("polygon"), CHAIN_ID).await.status, 404);
+    stage.verify(0, 137);
+    assert_eq!(stage.send(Some("137"), CHAIN_ID).await.status, 200);
+    assert_eq!(stage.send(Some("1"), CHAIN_ID).await.status, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn local_methods_need_no_upstream() {
+    let stage = Stage::new(vec![Plan {
+        id: Some(137),
+        verified: false,
+        own_methods: vec![rules("eth_call", "")],
+        ..Plan::default()
+    }]);
+    assert_eq!(stage.call("eth_chainId", "[]").await, r#""0x89""#);
+    assert_eq!(stage.call("net_version", "[]").await, r#""137""#);
+    let version = stage.call("web3_clientVersion", "[]").await;
+    assert!(version.starts_with("\"wellhead/v"), "{version}");
+    assert_eq!(stage.peer(0).seen().len(), 0);
+    let locals: Vec<&str> = wellhead_eth::MethodTable::standard()
+        .rows()
+        .iter()
+        .filter(|row| row.effect == wellhead_eth::Effect::Local)
+        .map(|row| row.name)
+        .collect();
+    assert_eq!(locals, ["eth_chainId", "net_version", "web3_clientVersion"], "one answer each");
+    let strict = Stage::new(vec![Plan { methods: rules("", "net_*"), ..Plan::default() }]);
+    let refused = strict.call("net_version", "[]").await;
+    assert!(refused.contains("the method `net_version` is not allowed here"), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_id_that_nobody_told_is_waited_for_and_then_refused() {
+    let stage = Stage::new(vec![Plan { id: None, verified: false, ..Plan::default() }]);
+    let began = now();
+    let answer = stage.send(None, CHAIN_ID).await;
+    assert_eq!((answer.status, elapsed(began)), (503, Duration::from_secs(5)));
+    assert!(text(&answer).contains("no upstream has told its chain id yet"));
+    let began = now();
+    let (answer, ()) = tokio::join!(stage.send(None, CHAIN_ID), async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        stage.verify(0, 10);
+    });
+    assert_eq!(text(&answer), r#"{"jsonrpc":"2.0","id":1,"result":"0xa"}"#);
+    assert_eq!(elapsed(began), Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_comes_with_the_start_waits_for_who_may_serve_it() {
+    let stage = Stage::new(vec![Plan {
+        upstreams: 2,
+        verified: false,
+        own_methods: vec![rules("", "eth_gasPrice")],
+        ..Plan::default()
+    }]);
+    let began = now();
+    let (answer, ()) = tokio::join!(stage.call("eth_gasPrice", "[]"), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // That one may not be asked: the wait goes on.
+        stage.verify(0, 1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stage.verify(1, 1);
+    });
+    assert_eq!((answer.as_str(), elapsed(began)), ("\"b\"", Duration::from_secs(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_those_who_cannot_serve_the_call() {
+    let stage = Stage::new(vec![Plan {
+        upstreams: 2,
+        verified: false,
+        own_methods: vec![rules("", ""), rules("", "eth_gasPrice")],
+        ..Plan::default()
+    }]);
+    stage.upstream(0).set_standing(Standing::WrongChain(wellhead_eth::ChainId(5)));
+    stage.upstream(0).note_problem("it is on chain 5, this is chain 1".into(), now());
+    let began = now();
+    let body = r#"{"id":1,"method":"eth_gasPrice"}"#;
+    let answer = stage.send(None, body).await;
+    assert_eq!((answer.status, elapsed(began)), (503, Duration::ZERO));
+    assert_eq!(
+        text(&answer),
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no upstream can be asked: a is wrong_chain: it is on chain 5, this is chain 1","data":{"attempts":[]}}}"#
+    );
+    // And for those who could, five seconds.
+    let stage = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
+    let began = now();
+    let answer = stage.send(None, body).await;
+    assert_eq!((answer.status, elapsed(began)), (503, Duration::from_secs(5)));
+    assert!(text(&answer).contains("a is unverified: nothing is known of it"), "{}", text(&answer));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_total_holds() {
+    let stage = Stage::upstreams(3);
+    for place in 0..3 {
+        (0..4).for_each(|_| stage.peer(place).next("eth_getLogs", Say::Hang));
+    }
+    let began = now();
+    let answer = stage.send(None, r#"{"id":1,"method":"eth_getLogs","params":[{}]}"#).await;
+    assert_eq!((answer.status, elapsed(began)), (503, Duration::from_secs(30)));
+    assert!(text(&answer).contains("no answer in time; made 2 attempts"), "{}", text(&answer));
+}

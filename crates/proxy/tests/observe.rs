@@ -1,0 +1,207 @@
+//! What operators see: status, readiness, metrics.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+use support::{Plan, Say, Stage, error};
+use wellhead_dispatch::now;
+use wellhead_eth::MethodTable;
+use wellhead_upstream::{Payload, Verdict, VerdictClass};
+
+/// Some traffic of every kind over two chains.
+async fn busy_stage() -> Stage {
+    let stage = Stage::new(vec![
+        Plan { upstreams: 2, ..Plan::default() },
+        Plan { name: "gnosis", aliases: &[], id: None, verified: false, ..Plan::default() },
+    ]);
+    stage.show_head(0, 100);
+    stage.show_head(1, 90);
+    stage.peer(0).next("eth_call", Say::Status(502, "bad \"gateway\"\n".into()));
+    stage.peer(0).next("eth_call", error(3, "execution reverted"));
+    for method in ["eth_call", "eth_call", "eth_chainId", "made_up", "eth_subscribe"] {
+        let body = format!(r#"{{"id":1,"method":"{method}","params":[{{}}]}}"#);
+        stage.send(Some("ethereum"), &body).await;
+    }
+    stage.send(Some("gnosis"), r#"{"id":1,"method":"eth_gasPrice"}"#).await;
+    stage.send(Some("nowhere"), "{}").await;
+    stage
+}
+
+fn fail(stage: &Stage, place: usize, class: VerdictClass) {
+    let row = MethodTable::standard().row("eth_call");
+    let none = Payload::None { detail: String::new() };
+    for _ in 0..3 {
+        stage.upstream(place).settle(row, &Verdict::new(class, "test", none.clone()), now(), now());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_is_ready_while_one_upstream_is() {
+    let stage = Stage::upstreams(2);
+    assert_eq!(stage.proxy.readiness(), Ok(()));
+    fail(&stage, 0, VerdictClass::Fault);
+    assert_eq!(stage.proxy.readiness(), Ok(()));
+    fail(&stage, 1, VerdictClass::Auth);
+    assert_eq!(stage.proxy.readiness(), Err(vec!["ethereum".to_owned()]));
+    let unverified = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
+    assert_eq!(unverified.proxy.readiness(), Err(vec!["ethereum".to_owned()]));
+    unverified.verify(0, 1);
+    assert_eq!(unverified.proxy.readiness(), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_tells_the_state_of_everything() {
+    let stage = busy_stage().await;
+    let status = serde_json::to_value(stage.proxy.status()).expect("as JSON");
+    assert_eq!(status["requests"]["total"], 7);
+    let chain = &status["chains"][0];
+    assert_eq!(chain["name"], "ethereum");
+    assert_eq!((&chain["id"], &chain["head"]), (&1.into(), &100.into()));
+    // One answered elsewhere, one local, one unknown; one reverted; one refused.
+    assert_eq!(
+        chain["calls"],
+        serde_json::json!({ "answered": 3, "upstream_error": 1, "failed": 0, "refused": 1 })
+    );
+    let [a, b] = [&chain["upstreams"][0], &chain["upstreams"][1]];
+    assert_eq!(
+        (&a["id"], &a["condition"], &a["head"]),
+        (&"a".into(), &"ready".into(), &100.into())
+    );
+    assert_eq!((&b["lag_blocks"], &b["lagging"]), (&10.into(), &true.into()));
+    assert_eq!(a["failures"], 1);
+    assert!(a["last_problem"].as_str().expect("a problem").starts_with("fault: "), "{a}");
+    let gnosis = &status["chains"][1];
+    assert_eq!(
+        (&gnosis["id"], &gnosis["head"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null)
+    );
+    assert_eq!(gnosis["upstreams"][0]["condition"], "unverified");
+}
+
+/// Families of a text in the exposition format: type, and samples by name and labels.
+#[derive(Default)]
+struct Family {
+    kind: String,
+    has_help: bool,
+    samples: BTreeMap<String, f64>,
+}
+
+fn parse(text: &str) -> BTreeMap<String, Family> {
+    let mut families: BTreeMap<String, Family> = BTreeMap::new();
+    let mut present = String::new();
+    let body = text.strip_suffix("# EOF\n").expect("ends as the format asks");
+    for line in body.lines() {
+        if let Some(rest) = line.strip_prefix("# ") {
+            let mut words = rest.splitn(3, ' ');
+            let (what, name) = (words.next().expect("a word"), words.next().expect("a name"));
+            let rest = words.next().unwrap_or_default();
+            present = name.to_owned();
+            let family = families.entry(present.clone()).or_default();
+            assert!(family.samples.is_empty(), "{name} is described after its samples");
+            match what {
+                "HELP" => {
+                    assert!(!family.has_help && !rest.is_empty(), "{line}");
+                    family.has_help = true;
+                }
+                "TYPE" => {
+                    assert!(family.kind.is_empty(), "{name} has two types");
+                    family.kind = rest.to_owned();
+                }
+                "UNIT" => assert!(name.ends_with(rest), "{line}"),
+                other => panic!("{other}"),
+            }
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').expect("a sample");
+        let name = series.split('{').next().expect("a name");
+        assert!(name.starts_with(&present), "{line} stands under {present}");
+        let suffix = &name[present.len()..];
+        let family = families.get_mut(&present).expect("described before");
+        let allowed: &[&str] = match family.kind.as_str() {
+            "counter" => &["_total"],
+            "gauge" => &[""],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            other => panic!("{present} is a {other}"),
+        };
+        assert!(allowed.contains(&suffix), "{line} in a {}", family.kind);
+        assert!(series.matches('"').count() % 2 == 0, "{line}");
+        let value = value.parse().expect("a number");
+        assert!(family.samples.insert(series.to_owned(), value).is_none(), "{series} twice");
+    }
+    families
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_are_well_formed() {
+    let stage = busy_stage().await;
+    let mut registry = Registry::default();
+    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+    let families = parse(&text);
+    for (name, family) in &families {
+        assert!(family.has_help && !family.kind.is_empty(), "{name} lacks HELP or TYPE");
+        assert!(name.starts_with("wellhead_"), "{name}");
+    }
+    let names: BTreeSet<&str> = families.keys().map(String::as_str).collect();
+    for name in [
+        "wellhead_calls",
+        "wellhead_call_duration_seconds",
+        "wellhead_attempts",
+        "wellhead_attempt_duration_seconds",
+        "wellhead_upstream_head_block",
+        "wellhead_upstream_lag_blocks",
+        "wellhead_upstream_in_flight",
+        "wellhead_upstream_condition",
+        "wellhead_own_calls",
+    ] {
+        assert!(names.contains(name), "{name} of {names:?}");
+    }
+    let value = |family: &str, series: &str| {
+        let samples = &families[family].samples;
+        *samples.get(series).unwrap_or_else(|| panic!("{series} of {:?}", samples.keys()))
+    };
+    let calls = |method: &str, outcome: &str| {
+        value(
+            "wellhead_calls",
+            &format!(
+                r#"wellhead_calls_total{{chain="ethereum",method="{method}",outcome="{outcome}"}}"#
+            ),
+        )
+    };
+    assert_eq!(calls("eth_call", "answered"), 1.0);
+    assert_eq!(calls("eth_call", "upstream_error"), 1.0);
+    assert_eq!(calls("eth_subscribe", "refused"), 1.0);
+    assert_eq!(calls("*", "answered"), 1.0, "a client's own word is no label");
+    assert!(!text.contains("made_up"));
+    let attempts = r#"wellhead_attempts_total{chain="ethereum",upstream="a",verdict="fault"}"#;
+    assert_eq!(value("wellhead_attempts", attempts), 1.0);
+    let head = r#"wellhead_upstream_head_block{chain="ethereum",upstream="a"}"#;
+    assert_eq!(value("wellhead_upstream_head_block", head), 100.0);
+    let condition =
+        r#"wellhead_upstream_condition{chain="gnosis",upstream="a",condition="unverified"}"#;
+    assert_eq!(value("wellhead_upstream_condition", condition), 1.0);
+    // Buckets only grow, and the last is the count.
+    for (name, family) in families.iter().filter(|(_, family)| family.kind == "histogram") {
+        let count: f64 =
+            family.samples.iter().filter(|(it, _)| it.contains("_count")).map(|it| it.1).sum();
+        let infinite: f64 =
+            family.samples.iter().filter(|(it, _)| it.contains("le=\"+Inf\"")).map(|it| it.1).sum();
+        assert_eq!(count, infinite, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_of_a_proxy_that_nobody_used_are_well_formed() {
+    let stage = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
+    let mut registry = Registry::default();
+    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+    for (name, family) in parse(&text) {
+        assert!(family.has_help && !family.kind.is_empty(), "{name} lacks HELP or TYPE");
+    }
+}

@@ -1,0 +1,281 @@
+//! A proxy over upstreams that say what they are told to, on a paused clock.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use wellhead_chain::{Heads, Observation, Source};
+use wellhead_dispatch::{Bounds, Lane, now};
+use wellhead_eth::{BlockNumber, ChainId, MethodTable};
+use wellhead_jsonrpc::{Limits, raw};
+use wellhead_proxy::{Answer, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings};
+use wellhead_route::Roster;
+use wellhead_transport::{
+    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
+    WireReply,
+};
+use wellhead_upstream::{
+    BreakerBounds, Identity, MethodRules, Payload, Slot, Standing, Tier, Upstream, UpstreamId,
+    Verdict, VerdictClass,
+};
+use wellhead_watch::Pulse;
+
+/// What an upstream says to one call.
+#[derive(Debug, Clone)]
+pub(crate) enum Say {
+    /// This raw JSON as the result.
+    Result(String),
+    /// This raw JSON as the error.
+    Error(String),
+    Status(u16, String),
+    Refuse,
+    Hang,
+    Slowly(Duration, Box<Self>),
+}
+
+pub(crate) fn result(raw: &str) -> Say {
+    Say::Result(raw.to_owned())
+}
+
+pub(crate) fn error(code: i64, message: &str) -> Say {
+    Say::Error(format!(r#"{{"code":{code},"message":"{message}"}}"#))
+}
+
+/// An upstream. Says `"<name>"` to whatever it was not told about.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    name: String,
+    says: Mutex<HashMap<String, VecDeque<Say>>>,
+    /// Bodies as they came.
+    pub(crate) seen: Mutex<Vec<String>>,
+    pub(crate) now_in_flight: Mutex<(usize, usize)>,
+}
+
+impl Peer {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            says: Mutex::default(),
+            seen: Mutex::default(),
+            now_in_flight: Mutex::default(),
+        }
+    }
+
+    /// The next call of `method` gets `say`.
+    pub(crate) fn next(&self, method: &str, say: Say) {
+        self.says.lock().entry(method.to_owned()).or_default().push_back(say);
+    }
+
+    /// The calls so far, without what is the same in each.
+    pub(crate) fn seen(&self) -> Vec<String> {
+        let short = |body: &String| body.replace(r#"{"jsonrpc":"2.0","id":1,"method":"#, "{");
+        self.seen.lock().iter().map(short).collect()
+    }
+
+    fn said(&self, body: &[u8]) -> Say {
+        let method = raw::field(body, "method").and_then(raw::string).expect("a call");
+        let told = self.says.lock().get_mut(&*method).and_then(VecDeque::pop_front);
+        told.unwrap_or_else(|| Say::Result(format!("\"{}\"", self.name)))
+    }
+}
+
+impl Transport for Peer {
+    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
+        self.seen.lock().push(String::from_utf8_lossy(&exchange.body).into_owned());
+        let mut say = self.said(&exchange.body);
+        Box::pin(async move {
+            {
+                let mut count = self.now_in_flight.lock();
+                count.0 += 1;
+                count.1 = count.1.max(count.0);
+            }
+            while let Say::Slowly(time, then) = say {
+                tokio::time::sleep(time).await;
+                say = *then;
+            }
+            self.now_in_flight.lock().0 -= 1;
+            let (status, body) = match say {
+                Say::Result(raw) => (200, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{raw}}}"#)),
+                Say::Error(raw) => (200, format!(r#"{{"jsonrpc":"2.0","id":1,"error":{raw}}}"#)),
+                Say::Status(status, body) => (status, body),
+                Say::Refuse => {
+                    let kind = TransportErrorKind::Connect;
+                    return Err(TransportError::new(kind, Sent::No, "injected"));
+                }
+                Say::Hang | Say::Slowly(..) => return std::future::pending().await,
+            };
+            let timing = Timing::default();
+            Ok(WireReply { status, retry_after: None, body: body.into(), timing })
+        })
+    }
+}
+
+/// How a chain is made.
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    pub(crate) aliases: &'static [&'static str],
+    pub(crate) id: Option<u64>,
+    pub(crate) upstreams: usize,
+    pub(crate) verified: bool,
+    pub(crate) methods: MethodRules,
+    /// By upstream; those missing have none.
+    pub(crate) own_methods: Vec<MethodRules>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            name: "ethereum",
+            aliases: &["eth"],
+            id: Some(1),
+            upstreams: 1,
+            verified: true,
+            methods: MethodRules::default(),
+            own_methods: Vec::new(),
+        }
+    }
+}
+
+pub(crate) struct Stage {
+    pub(crate) proxy: Arc<Proxy>,
+    pub(crate) peers: Vec<Vec<Arc<Peer>>>,
+    lanes: Lanes,
+}
+
+impl Stage {
+    pub(crate) fn upstreams(count: usize) -> Self {
+        Self::new(vec![Plan { upstreams: count, ..Plan::default() }])
+    }
+
+    pub(crate) fn new(plans: Vec<Plan>) -> Self {
+        let (mut chains, mut lanes, mut peers) = (Vec::new(), Vec::new(), Vec::new());
+        for plan in plans {
+            let (chain, own) = chain(plan);
+            let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
+            lanes.push(Lane::new(own.iter().map(dynamic).collect(), 1));
+            chains.push(Arc::new(chain));
+            peers.push(own);
+        }
+        let settings = Settings {
+            limits: Limits::default(),
+            batch_parallel: 4,
+            total: Duration::from_secs(30),
+            log_requests: true,
+        };
+        let proxy = Arc::new(Proxy::new(chains, settings));
+        Self { proxy, peers, lanes: Lanes::new(lanes) }
+    }
+
+    pub(crate) fn chain(&self) -> &ServedChain {
+        &self.proxy.chains()[0]
+    }
+
+    pub(crate) fn peer(&self, place: usize) -> &Peer {
+        &self.peers[0][place]
+    }
+
+    pub(crate) fn upstream(&self, place: usize) -> &Arc<Upstream> {
+        &self.chain().roster.upstreams()[place]
+    }
+
+    /// What a control loop does when an upstream told its chain.
+    pub(crate) fn verify(&self, place: usize, chain: u64) {
+        let pulse = &self.chain().pulse;
+        pulse.agree_chain_id(ChainId(chain));
+        self.upstream(place).set_standing(Standing::Verified);
+        pulse.tell_verified();
+    }
+
+    pub(crate) fn show_head(&self, place: u8, number: u64) {
+        let seen = Observation { number: BlockNumber(number), hash: None, timestamp: None };
+        self.chain().heads.observe(Slot(place), seen, Source::Word, now());
+    }
+
+    pub(crate) fn head(&self, place: u8) -> Option<u64> {
+        self.chain().heads.view().head(Slot(place)).map(|head| head.number.0)
+    }
+
+    pub(crate) async fn send(&self, path: Option<&str>, body: &str) -> Answer {
+        let ctx = Ctx { received_at: now(), peer: ([127, 0, 0, 1], 1).into(), want_trail: true };
+        self.proxy.handle(&self.lanes, ctx, path, Bytes::from(body.to_owned())).await
+    }
+
+    /// The body that answers `body`.
+    pub(crate) async fn ask(&self, body: &str) -> String {
+        text(&self.send(None, body).await)
+    }
+
+    /// Calls with id 1 and strips the envelope: `"0x1"`, or the error object.
+    pub(crate) async fn call(&self, method: &str, params: &str) -> String {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let answer = self.ask(&body).await;
+        let field = |key| raw::field(answer.as_bytes(), key);
+        let value = field("result").or_else(|| field("error")).expect("an outcome");
+        String::from_utf8_lossy(value).into_owned()
+    }
+}
+
+pub(crate) fn text(answer: &Answer) -> String {
+    String::from_utf8_lossy(&answer.body).into_owned()
+}
+
+pub(crate) fn elapsed(since: Instant) -> Duration {
+    now() - since
+}
+
+fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
+    let row = MethodTable::standard().row("eth_call");
+    let (mut upstreams, mut peers) = (Vec::new(), Vec::new());
+    for place in 0..plan.upstreams {
+        let slot = Slot(u8::try_from(place).expect("few upstreams"));
+        let name = char::from(b'a' + slot.0).to_string();
+        let identity = Identity {
+            id: UpstreamId::new(&name),
+            tier: Tier::Primary,
+            labels: BTreeMap::new(),
+            methods: plan.own_methods.get(place).cloned().unwrap_or_default(),
+            provider: None,
+            attempt: None,
+            lag_blocks_max: None,
+        };
+        let upstream = Upstream::new(identity, slot, BreakerBounds::default(), now());
+        // Far enough apart that the chance in a plan does not matter.
+        let took = Duration::from_millis(10 << (2 * place));
+        let none = Payload::None { detail: String::new() };
+        upstream.settle(
+            row,
+            &Verdict::new(VerdictClass::Answer, "test", none),
+            now(),
+            now() + took,
+        );
+        if plan.verified {
+            upstream.set_standing(Standing::Verified);
+        }
+        upstreams.push(Arc::new(upstream));
+        peers.push(Arc::new(Peer::new(&name)));
+    }
+    let name = ChainName {
+        name: plan.name.into(),
+        aliases: plan.aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+    };
+    let chain = ServedChain::new(
+        name,
+        Roster::new(upstreams, plan.methods, Vec::new()),
+        Arc::new(Heads::new(plan.upstreams, None, None)),
+        Arc::new(Pulse::new(plan.id.map(ChainId), now())),
+        (0..plan.upstreams).map(|_| Arc::default()).collect(),
+        Bounds::default(),
+    );
+    (chain, peers)
+}
+
+pub(crate) fn rules(allow: &str, deny: &str) -> MethodRules {
+    let globs = |text: &str| {
+        text.split_whitespace().map(|glob| glob.parse().expect("a good glob")).collect()
+    };
+    MethodRules { allow: globs(allow), deny: globs(deny) }
+}
