@@ -169,6 +169,7 @@ async fn a_long_answer_is_not_idleness() {
     let mut wire = site.connect().await;
     wire.post("/wait", "", b"{}").await;
     site.until_arrived(1).await;
+    // Proves that nothing happens: five times the timeout passes, and the answer still comes.
     tokio::time::sleep(SOON * 5).await;
     site.handler.gate.add_permits(1);
     assert_eq!(wire.reply().await.body, b"{}");
