@@ -25,7 +25,8 @@ const HELD_AT_WARN: &str = "h2=warn,hyper=warn,rustls=warn,tokio_tungstenite=war
 /// `level` is a `tracing` filter such as `info` or `wellhead_watch=debug`.
 /// Returns the parser's words when it is not one.
 pub fn start(level: &str, format: Format) -> Result<(), String> {
-    let filter = EnvFilter::try_new(format!("{level},{HELD_AT_WARN}")).map_err(|error| error.to_string())?;
+    let filter =
+        EnvFilter::try_new(format!("{level},{HELD_AT_WARN}")).map_err(|error| error.to_string())?;
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let json = match format {
