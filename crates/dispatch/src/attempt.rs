@@ -42,7 +42,7 @@ pub(crate) async fn attempt(
     // Dropped with the future when the client goes away: the count stays true.
     let in_flight = upstream.begin(began);
     let mut unsettled = Unsettled { upstream, row, began, is_settled: false };
-    let exchange = transport.exchange(Exchange { body, deadline });
+    let exchange = transport.exchange(Exchange { body, deadline, whole_max: usize::MAX });
     let reply = tokio::time::timeout_at(deadline.into(), exchange).await.unwrap_or_else(|_| {
         Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, String::new()))
     });

@@ -270,7 +270,7 @@ fn reply(
         total: done - started,
         reused,
     };
-    WireReply { status: answer.status, retry_after: answer.retry_after, body: answer.body, timing }
+    WireReply::whole(answer.status, answer.body, timing).with_retry_after(answer.retry_after)
 }
 
 #[cfg(test)]
@@ -290,7 +290,7 @@ mod tests {
         let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, 1);
         let transport = transport.expect("a good endpoint");
         let now = Instant::now().into_std();
-        let exchange = Exchange { body: Bytes::new(), deadline: now };
+        let exchange = Exchange { body: Bytes::new(), deadline: now, whole_max: usize::MAX };
         // Allocated and initialised per attempt: what is held across awaits costs time.
         let size = size_of_val(&transport.run(exchange));
         assert!(size <= 2200, "{size} bytes");

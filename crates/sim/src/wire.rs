@@ -56,7 +56,9 @@ impl Transport for SimTransport {
                     let total = started.elapsed();
                     let timing =
                         Timing { first_byte: total, total, reused: true, ..Timing::default() };
-                    Ok(WireReply { status: reply.status, retry_after, body: reply.body, timing })
+                    Ok(WireReply::whole(reply.status, reply.body, timing)
+                        .with_retry_after(retry_after)
+                        .shortened(exchange.whole_max))
                 }
             }
         })

@@ -64,7 +64,7 @@ impl Transport for FaultyTransport {
                 Box::pin(async move { Err(TransportError::new(kind, sent, "injected")) })
             }
             Fault::Answer(status, body) => Box::pin(async move {
-                Ok(WireReply { status, retry_after: None, body, timing: Timing::default() })
+                Ok(WireReply::whole(status, body, Timing::default()).shortened(exchange.whole_max))
             }),
         }
     }

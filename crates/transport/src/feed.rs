@@ -5,15 +5,11 @@
 //! reader: a feed neither looks inside a message nor connects again by itself.
 
 use std::fmt::Debug;
-use std::future::Future;
-use std::pin::Pin;
 
 use bytes::Bytes;
 
+pub use crate::BoxFuture;
 use crate::TransportError;
-
-/// A boxed future that may borrow from its maker.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A way to open feeds to one upstream.
 pub trait FeedConnector: Send + Sync + Debug {

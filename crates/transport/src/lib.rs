@@ -8,6 +8,7 @@
 mod error;
 pub mod fault;
 pub mod feed;
+mod rest;
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -17,6 +18,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use error::{Sent, TransportError, TransportErrorKind};
+pub use rest::{Pieces, Rest};
+
+/// A boxed future that may borrow from its maker.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One request body on its way to one upstream.
 #[derive(Debug, Clone)]
@@ -27,22 +32,54 @@ pub struct Exchange {
     /// set-up and to refuse work that cannot be done in time; the caller still
     /// enforces it by dropping the future.
     pub deadline: Instant,
+    /// Bytes of an answer that are kept in memory: one up to this size arrives
+    /// whole in [`WireReply::body`], of a longer one the remainder is read as the
+    /// caller asks for it ([`WireReply::rest`]). `usize::MAX` asks for everything,
+    /// bounded by the transport's own setting.
+    pub whole_max: usize,
 }
 
-/// What came back: a complete HTTP response, whatever its status.
+/// What came back: an HTTP response, whatever its status.
 ///
-/// A body that ended early is never a `WireReply` but a
-/// [`TransportErrorKind::Truncated`].
-#[derive(Debug, Clone)]
+/// Complete unless it has a `rest`. A body that ended early is never a
+/// `WireReply` but a [`TransportErrorKind::Truncated`], here or from the rest.
+#[derive(Debug)]
 pub struct WireReply {
     /// HTTP status; 200 for transports without one.
     pub status: u16,
     /// `Retry-After` as a duration (dates are turned into one on arrival).
     pub retry_after: Option<Duration>,
-    /// The body, content encodings already undone.
+    /// The body, content encodings already undone. With a `rest` only its
+    /// beginning: at least [`Exchange::whole_max`] bytes.
     pub body: Bytes,
+    /// What follows `body`, when the answer is longer than [`Exchange::whole_max`].
+    pub rest: Option<Box<dyn Rest>>,
     /// How long each phase took.
     pub timing: Timing,
+}
+
+impl WireReply {
+    /// A complete reply without `Retry-After`.
+    pub fn whole(status: u16, body: impl Into<Bytes>, timing: Timing) -> Self {
+        Self { status, retry_after: None, body: body.into(), rest: None, timing }
+    }
+
+    /// The same reply with `retry_after`.
+    #[must_use]
+    pub fn with_retry_after(self, retry_after: Option<Duration>) -> Self {
+        Self { retry_after, ..self }
+    }
+
+    /// The same reply as a caller gets it who asked for `whole_max`: what lies
+    /// beyond becomes its rest. For transports that have the answer in memory.
+    #[must_use]
+    pub fn shortened(mut self, whole_max: usize) -> Self {
+        if self.rest.is_none() && self.body.len() > whole_max {
+            let beyond = self.body.split_off(whole_max);
+            self.rest = Some(Box::new(Pieces::of(beyond)));
+        }
+        self
+    }
 }
 
 /// The phases of an exchange. Zero where a phase did not happen.
@@ -54,7 +91,8 @@ pub struct Timing {
     pub connect: Duration,
     /// From the request written to the first byte of the answer.
     pub first_byte: Duration,
-    /// From the call of [`Transport::exchange`] to the last byte of the answer.
+    /// From the call of [`Transport::exchange`] to the last byte of the answer,
+    /// or of the part of it that is not left to [`WireReply::rest`].
     pub total: Duration,
     /// Whether an open connection was used again.
     pub reused: bool,
@@ -68,10 +106,12 @@ pub type ExchangeFuture<'a> =
 /// A way to reach one upstream.
 ///
 /// Promises: the future resolves once; dropping it abandons the exchange and
-/// never lets its late answer reach anyone else; a returned reply is complete.
+/// never lets its late answer reach anyone else; a returned reply is complete
+/// or says that it is not, and its rest is read no faster than it is asked for.
 /// Does not promise: that an abandoned request was not executed, any order
 /// between exchanges, or a retry of any kind (see [`Sent`]).
 pub trait Transport: Send + Sync + Debug {
-    /// Sends `exchange` and waits for the whole answer.
+    /// Sends `exchange` and waits for the whole answer, or for as much of it as
+    /// `whole_max` says.
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_>;
 }

@@ -22,12 +22,11 @@ fn every_recorded_error_is_judged_by_its_own_rule() {
             }
             let verdict = judge.reply(
                 row,
-                &WireReply {
-                    status: recorded.status,
-                    retry_after: None,
-                    body: Bytes::copy_from_slice(recorded.body.as_bytes()),
-                    timing: Timing::default(),
-                },
+                &WireReply::whole(
+                    recorded.status,
+                    Bytes::copy_from_slice(recorded.body.as_bytes()),
+                    Timing::default(),
+                ),
             );
             let expected = (rule.name(), rule.class(), rule.elsewhere(), rule.health());
             if (verdict.rule, verdict.class, verdict.elsewhere, verdict.health) != expected {

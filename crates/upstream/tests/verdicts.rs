@@ -15,12 +15,7 @@ use wellhead_upstream::{
 };
 
 fn reply(status: u16, body: &[u8]) -> WireReply {
-    WireReply {
-        status,
-        retry_after: None,
-        body: Bytes::copy_from_slice(body),
-        timing: Timing::default(),
-    }
+    WireReply::whole(status, Bytes::copy_from_slice(body), Timing::default())
 }
 
 fn judge(status: u16, method: &str, body: &str) -> Verdict {

@@ -84,7 +84,11 @@ impl Asker {
         let was_unwell = self.upstream.probe_due(began).is_some();
         let in_flight = self.upstream.begin(began);
         let deadline = began + ASK_TIMEOUT;
-        let exchange = self.transport.exchange(Exchange { body: Bytes::from(body), deadline });
+        let exchange = self.transport.exchange(Exchange {
+            body: Bytes::from(body),
+            deadline,
+            whole_max: usize::MAX,
+        });
         let reply = tokio::time::timeout_at(deadline.into(), exchange).await.unwrap_or_else(|_| {
             Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
         });

@@ -112,7 +112,8 @@ impl Client {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let began = wellhead_dispatch::now();
         let deadline = began + PATIENCE;
-        let reply = self.transport.exchange(Exchange { body, deadline }).await;
+        let reply =
+            self.transport.exchange(Exchange { body, deadline, whole_max: usize::MAX }).await;
         let took = wellhead_dispatch::now().saturating_duration_since(began);
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);

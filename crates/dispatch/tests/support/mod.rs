@@ -124,7 +124,7 @@ async fn act(mut step: Step) -> Result<WireReply, TransportError> {
     }
     match step {
         Step::Reply { status, body, retry_after } => {
-            Ok(WireReply { status, retry_after, body: body.into(), timing: Timing::default() })
+            Ok(WireReply::whole(status, body, Timing::default()).with_retry_after(retry_after))
         }
         Step::Fail(kind, sent) => Err(TransportError::new(kind, sent, "injected")),
         Step::Hang | Step::Slow(..) => std::future::pending().await,

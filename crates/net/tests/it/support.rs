@@ -150,7 +150,7 @@ pub(crate) async fn ask_within(
 ) -> Result<WireReply, TransportError> {
     let deadline = (tokio::time::Instant::now() + within).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
-    transport.exchange(Exchange { body, deadline }).await
+    transport.exchange(Exchange { body, deadline, whole_max: usize::MAX }).await
 }
 
 /// The body of a good answer.

@@ -109,7 +109,7 @@ impl Transport for Peer {
                 Say::Hang | Say::Slowly(..) => return std::future::pending().await,
             };
             let timing = Timing::default();
-            Ok(WireReply { status, retry_after: None, body: body.into(), timing })
+            Ok(WireReply::whole(status, body, timing))
         })
     }
 }

@@ -107,14 +107,7 @@ impl Transport for Node {
         if let Mood::Only(well, status) = mood {
             mood = if method == well { Mood::Well } else { Mood::Status(status) };
         }
-        let fine = |status, body: String| {
-            Ok(WireReply {
-                status,
-                retry_after: None,
-                body: body.into(),
-                timing: Timing::default(),
-            })
-        };
+        let fine = |status, body: String| Ok(WireReply::whole(status, body, Timing::default()));
         let reply = match mood {
             Mood::Well | Mood::Only(..) => {
                 let result = self.result(&method);
