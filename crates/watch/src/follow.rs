@@ -24,7 +24,7 @@ pub struct Pace {
     /// Polls come no slower while clients ask, however slow the chain; where
     /// `poll_min` is longer, that holds.
     pub poll_max: Duration,
-    /// The poll while nobody asks.
+    /// The poll while nobody asks; never faster than `poll_min`.
     pub idle: Duration,
 }
 
@@ -288,7 +288,7 @@ impl Watcher {
 
     fn interval(&self) -> Duration {
         if !self.pulse.is_busy(now()) {
-            return self.pace.idle;
+            return self.pace.idle.max(self.pace.poll_min);
         }
         let block_time = self.heads.view().block_time.unwrap_or(POLL_UNKNOWN);
         // A little slower than the blocks come: in step with them a poll would always

@@ -90,6 +90,18 @@ async fn polls_follow_the_pace_of_the_chain_while_clients_ask() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_idle_pace_below_the_bound_is_bounded_too() {
+    let node = Node::new(1, BLOCK);
+    let mut stage = Stage::new(Some(1), 1);
+    let pace = Pace { idle: Duration::from_millis(100), poll_min: seconds(5), ..Pace::default() };
+    stage.follow_at(&node, None, pace);
+    pass(seconds(1)).await;
+    let began = now();
+    pass(seconds(600)).await;
+    assert_eq!(node.calls_of("eth_getBlockByNumber", began).len(), 120);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_after_a_quiet_time_wakes_the_poll() {
     let node = Node::new(1, BLOCK);
     let mut stage = Stage::new(Some(1), 1);
