@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use wellhead_eth::MethodRow;
-use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
-use wellhead_upstream::{Change, HealthEffect, Judge, Upstream, Verdict, VerdictClass};
+use wellhead_transport::{
+    BoxFuture, Exchange, ExchangeFuture, Rest, Sent, Transport, TransportError, TransportErrorKind,
+};
+use wellhead_upstream::{Change, HealthEffect, InFlight, Judge, Upstream, Verdict, VerdictClass};
 
 use crate::now;
 
@@ -16,6 +18,8 @@ pub(crate) struct Settled {
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
     pub(crate) sent: Sent,
+    /// What follows the beginning of a large result.
+    pub(crate) rest: Option<Box<dyn Rest>>,
 }
 
 /// How long one attempt may take.
@@ -28,6 +32,15 @@ pub(crate) struct Patience {
     pub(crate) blame_after: Duration,
 }
 
+/// How much of an answer is held before it is passed on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// A longer answer may be passed on as it arrives.
+    pub(crate) whole_max: usize,
+    /// One that has to be read whole may be this long.
+    pub(crate) answer_max: usize,
+}
+
 /// Sends `body` to `upstream` and waits until the deadline at the latest.
 pub(crate) async fn attempt(
     row: &MethodRow,
@@ -35,72 +48,185 @@ pub(crate) async fn attempt(
     upstream: &Arc<Upstream>,
     transport: &dyn Transport,
     patience: Patience,
+    room: Room,
 ) -> Settled {
-    let Patience { deadline, blame_after } = patience;
     let began = now();
     let was_unwell = upstream.probe_due(began).is_some();
-    // Dropped with the future when the client goes away: the count stays true.
-    let in_flight = upstream.begin(began);
-    let mut unsettled = Unsettled { upstream, row, began, is_settled: false };
-    let exchange = transport.exchange(Exchange { body, deadline, whole_max: usize::MAX });
-    let reply = tokio::time::timeout_at(deadline.into(), exchange).await.unwrap_or_else(|_| {
-        Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, String::new()))
-    });
+    let guarded = Guarded::begin(upstream, row, began, patience);
+    let whole_max = room.whole_max;
+    let exchange = transport.exchange(Exchange { body, deadline: patience.deadline, whole_max });
+    let judged = guarded.in_time(judged(row, exchange, room.answer_max)).await;
     let ended = now();
-    let judge = Judge::standard();
-    let (verdict, sent) = match &reply {
-        Ok(reply) => {
-            let verdict = judge.reply(row, reply);
+    let (verdict, sent, rest) = match judged {
+        Ok((verdict, rest)) => {
             let sent = refused_unread(verdict.class);
-            (verdict, sent)
+            (verdict, sent, rest)
         }
-        Err(error) => (judge.transport(error), error.sent),
+        Err(error) => {
+            let verdict = Judge::standard().transport(&error);
+            if !guarded.is_to_blame(&error) {
+                guarded.give_up();
+                note(upstream, row, &verdict, Change::None, was_unwell, ended);
+                return Settled { verdict, began, ended, sent: error.sent, rest: None };
+            }
+            (verdict, error.sent, None)
+        }
     };
-    let had = deadline.saturating_duration_since(began);
-    let change = if had < blame_after && ran_out_of_time(&reply) {
-        Change::None
-    } else {
-        unsettled.is_settled = true;
-        upstream.settle(row, &verdict, began, ended)
-    };
-    drop(unsettled);
-    drop(in_flight);
+    let (change, in_flight) = guarded.settle(&verdict, ended);
     note(upstream, row, &verdict, change, was_unwell, ended);
-    Settled { verdict, began, ended, sent }
+    let piece_timeout = patience.deadline.saturating_duration_since(began);
+    let rest = rest.map(|rest| -> Box<dyn Rest> {
+        Box::new(Flowing { rest, piece_timeout, last: 0, in_flight })
+    });
+    Settled { verdict, began, ended, sent, rest }
 }
 
-/// An exchange without a verdict on its upstream: nobody waited for it, or not long
-/// enough. Says on its way out how long it had lasted.
-struct Unsettled<'a> {
-    upstream: &'a Upstream,
+/// Waits for the exchange and judges it. A large answer is judged by its beginning
+/// where that says enough: our id first, then a result. Otherwise it is read whole.
+async fn judged(
+    row: &MethodRow,
+    exchange: ExchangeFuture<'_>,
+    answer_max: usize,
+) -> Result<(Verdict, Option<Box<dyn Rest>>), TransportError> {
+    let mut reply = exchange.await?;
+    let judge = Judge::standard();
+    let Some(rest) = reply.rest.take() else { return Ok((judge.reply(row, &reply), None)) };
+    if let Some(verdict) = judge.beginning(&reply) {
+        return Ok((verdict, Some(rest)));
+    }
+    reply.body = whole(std::mem::take(&mut reply.body), rest, answer_max).await?;
+    Ok((judge.reply(row, &reply), None))
+}
+
+/// Reads what is left, within the bound on answers that are held.
+async fn whole(
+    first: Bytes,
+    mut rest: Box<dyn Rest>,
+    answer_max: usize,
+) -> Result<Bytes, TransportError> {
+    let mut body = BytesMut::from(first);
+    while let Some(piece) = rest.next().await {
+        let piece = piece?;
+        if body.len() + piece.len() > answer_max {
+            let kind = TransportErrorKind::TooLarge;
+            return Err(TransportError::new(kind, Sent::Maybe, format!("over {answer_max} bytes")));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body.freeze())
+}
+
+/// The rest of a large answer on its way to the client. The call counts as in flight
+/// until it is read or dropped; a piece that does not come in time, or an end without
+/// the brace that closes the reply, is an error, so that what is cut never looks whole.
+#[derive(Debug)]
+struct Flowing {
+    rest: Box<dyn Rest>,
+    piece_timeout: Duration,
+    last: u8,
+    #[allow(dead_code, reason = "held for its drop")]
+    in_flight: InFlight,
+}
+
+impl Flowing {
+    async fn piece(&mut self) -> Option<Result<Bytes, TransportError>> {
+        let error = |kind, what: &str| Some(Err(TransportError::new(kind, Sent::Maybe, what)));
+        match tokio::time::timeout(self.piece_timeout, self.rest.next()).await {
+            Err(_elapsed) => error(TransportErrorKind::Timeout, "inside a large answer"),
+            Ok(Some(Ok(piece))) => {
+                self.last = piece.trim_ascii_end().last().copied().unwrap_or(self.last);
+                Some(Ok(piece))
+            }
+            Ok(Some(Err(error))) => Some(Err(error)),
+            Ok(None) if self.last == b'}' => None,
+            Ok(None) => error(TransportErrorKind::Truncated, "the reply does not end"),
+        }
+    }
+}
+
+impl Rest for Flowing {
+    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
+        Box::pin(self.piece())
+    }
+}
+
+/// An exchange under way: counted as in flight, and never without a word on how long
+/// it lasted, even when nobody waits for its end.
+pub(crate) struct Guarded<'a> {
+    upstream: &'a Arc<Upstream>,
     row: &'a MethodRow,
     began: Instant,
-    is_settled: bool,
+    patience: Patience,
+    /// Dropped with the future when the client goes away: the count stays true.
+    /// `None` once a verdict was settled.
+    in_flight: Option<InFlight>,
 }
 
-impl Drop for Unsettled<'_> {
+impl<'a> Guarded<'a> {
+    pub(crate) fn begin(
+        upstream: &'a Arc<Upstream>,
+        row: &'a MethodRow,
+        began: Instant,
+        patience: Patience,
+    ) -> Self {
+        Self { upstream, row, began, patience, in_flight: Some(upstream.begin(began)) }
+    }
+
+    /// Waits for `work` until the deadline.
+    pub(crate) async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        let late = || TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, String::new());
+        tokio::time::timeout_at(self.patience.deadline.into(), work)
+            .await
+            .unwrap_or_else(|_elapsed| Err(late()))
+    }
+
+    /// Whether the failure is the upstream's: one that ran out of time which was short
+    /// from the start is not.
+    pub(crate) fn is_to_blame(&self, error: &TransportError) -> bool {
+        let had = self.patience.deadline.saturating_duration_since(self.began);
+        had >= self.patience.blame_after || !ran_out_of_time(error)
+    }
+
+    /// Takes the verdict into account; the count goes on in what is returned.
+    pub(crate) fn settle(mut self, verdict: &Verdict, ended: Instant) -> (Change, InFlight) {
+        let change = self.upstream.settle(self.row, verdict, self.began, ended);
+        (change, self.ended())
+    }
+
+    /// Ends without a verdict.
+    pub(crate) fn give_up(self) {
+        drop(self);
+    }
+
+    /// Ends because somebody else settled the verdicts.
+    pub(crate) fn ended(&mut self) -> InFlight {
+        self.in_flight.take().expect("taken only here, and each caller ends the exchange")
+    }
+}
+
+impl Drop for Guarded<'_> {
     fn drop(&mut self) {
-        if !self.is_settled {
+        if self.in_flight.is_some() {
             let now = now();
             self.upstream.given_up(self.row, now.saturating_duration_since(self.began), now);
         }
     }
 }
 
-fn ran_out_of_time<T>(reply: &Result<T, TransportError>) -> bool {
-    match reply {
-        Ok(_) => false,
-        Err(error) => match error.kind {
-            TransportErrorKind::Timeout | TransportErrorKind::ConnectTimeout => true,
-            TransportErrorKind::Dns
-            | TransportErrorKind::Connect
-            | TransportErrorKind::Tls
-            | TransportErrorKind::Closed
-            | TransportErrorKind::Truncated
-            | TransportErrorKind::Protocol
-            | TransportErrorKind::TooLarge
-            | TransportErrorKind::PoolFull => false,
-        },
+fn ran_out_of_time(error: &TransportError) -> bool {
+    match error.kind {
+        TransportErrorKind::Timeout | TransportErrorKind::ConnectTimeout => true,
+        TransportErrorKind::Dns
+        | TransportErrorKind::Connect
+        | TransportErrorKind::Tls
+        | TransportErrorKind::Closed
+        | TransportErrorKind::Truncated
+        | TransportErrorKind::Protocol
+        | TransportErrorKind::TooLarge
+        | TransportErrorKind::PoolFull => false,
     }
 }
 
@@ -125,7 +251,7 @@ fn refused_unread(class: VerdictClass) -> Sent {
 }
 
 /// Words for the upstream's status and, when something changed, for the log.
-fn note(
+pub(crate) fn note(
     upstream: &Upstream,
     row: &MethodRow,
     verdict: &Verdict,

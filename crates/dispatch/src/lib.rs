@@ -6,13 +6,18 @@
 //! repeated only when it certainly never ran. What was tried is returned as a
 //! [`Trail`]; nothing is written back into an earlier stage.
 //!
+//! [`run_batch`] sends several reads in one exchange; a large result may flow to the
+//! client as it arrives ([`Served::rest`]).
+//!
 //! Not here yet: hedging, quorum, sending a write to several upstreams.
 
 mod attempt;
+mod batch;
 mod lane;
 mod run;
 mod trail;
 
+pub use batch::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
 pub use lane::Lane;
 pub use run::{Bounds, Failure, Job, Outcome, Served, run};
 pub use trail::{Attempt, Trail};

@@ -7,10 +7,10 @@ use rand::Rng;
 use wellhead_eth::{CostClass, Effect, MethodRow};
 use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
-use wellhead_transport::Sent;
+use wellhead_transport::{Rest, Sent};
 use wellhead_upstream::{Learnt, Payload, Slot, TryElsewhere, Verdict, VerdictClass};
 
-use crate::attempt::{Patience, Settled, attempt};
+use crate::attempt::{Patience, Room, Settled, attempt};
 use crate::lane::Lane;
 use crate::now;
 use crate::trail::{Attempt, Trail};
@@ -36,18 +36,27 @@ pub struct Bounds {
     /// One attempt of a plain call, connection set-up included. Logs and traces get
     /// four times as long.
     pub attempt: Duration,
+    /// A longer answer is passed on as it arrives, when the job allows it.
+    pub whole_bytes_max: usize,
+    /// No longer answer is ever held.
+    pub answer_bytes_max: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { attempts_max: 4, attempt: Duration::from_secs(5) }
+        Self {
+            attempts_max: 4,
+            attempt: Duration::from_secs(5),
+            whole_bytes_max: 1 << 20,
+            answer_bytes_max: 128 << 20,
+        }
     }
 }
 
 impl Bounds {
     /// How long to wait for an attempt that begins now. `own` is the upstream's own
     /// setting, `latest` when the client must have an answer.
-    fn patience(
+    pub(crate) fn patience(
         &self,
         own: Option<Duration>,
         class: CostClass,
@@ -67,6 +76,12 @@ impl Bounds {
         let deadline = now.checked_add(time).map_or(latest, |end| end.min(latest));
         Patience { deadline, blame_after: attempt / BLAME_SHARE }
     }
+
+    fn room(&self, may_flow: bool) -> Room {
+        let answer_max = self.answer_bytes_max;
+        let whole_max = if may_flow { self.whole_bytes_max.min(answer_max) } else { usize::MAX };
+        Room { whole_max, answer_max }
+    }
 }
 
 /// One call to be answered.
@@ -85,10 +100,12 @@ pub struct Job<'a> {
     /// A null is the truth, whoever says it: the call asks for a block that is not
     /// there yet. Asking elsewhere would multiply the load of everybody who polls.
     pub null_is_final: bool,
+    /// The caller takes a large result as it arrives; see [`Served::rest`].
+    pub may_flow: bool,
 }
 
 /// What an upstream said, to be passed on.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Served {
     /// Who said it.
     pub slot: Slot,
@@ -98,12 +115,15 @@ pub struct Served {
     pub learnt: Option<Learnt>,
     /// The raw result or the raw error object.
     pub payload: Payload,
+    /// When present, `payload` is a result of which only the beginning has arrived;
+    /// what follows is the remainder of the result and the end of the envelope.
+    pub rest: Option<Box<dyn Rest>>,
 }
 
 impl Served {
-    fn new(slot: Slot, verdict: Verdict) -> Self {
+    fn new(slot: Slot, verdict: Verdict, rest: Option<Box<dyn Rest>>) -> Self {
         let Verdict { class, learnt, payload, .. } = verdict;
-        Self { slot, class, learnt, payload }
+        Self { slot, class, learnt, payload, rest }
     }
 }
 
@@ -124,7 +144,7 @@ pub enum Failure {
 }
 
 /// The end of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Outcome {
     /// What to pass on, or why there is nothing.
     pub result: Result<Served, Failure>,
@@ -148,6 +168,7 @@ pub async fn run(
         body: wire_body(job),
         trail: Trail::default(),
         best: None,
+        rest: None,
         retry_after: None,
         once_used: false,
     };
@@ -172,6 +193,8 @@ struct Run<'a> {
     trail: Trail,
     /// The most telling failure so far, to fall back on.
     best: Option<(Slot, Verdict)>,
+    /// What follows the beginning of the best, when it is a large answer.
+    rest: Option<Box<dyn Rest>>,
     retry_after: Option<Duration>,
     /// A verdict that allows one more try was given before.
     once_used: bool,
@@ -217,11 +240,13 @@ impl Run<'_> {
                 let own = upstream.identity().attempt;
                 let patience = bounds.patience(own, row.class, now, self.job.deadline);
                 let body = self.body.clone();
-                let settled = attempt(row, body, upstream, lane.transport(slot), patience).await;
+                let room = bounds.room(self.job.may_flow);
+                let settled =
+                    attempt(row, body, upstream, lane.transport(slot), patience, room).await;
                 match self.after(slot, settled) {
                     Next::Serve => {
                         let (slot, verdict) = self.best.take()?;
-                        return Some(Served::new(slot, verdict));
+                        return Some(Served::new(slot, verdict, self.rest.take()));
                     }
                     Next::Another => {}
                     Next::Stop => return None,
@@ -255,7 +280,7 @@ impl Run<'_> {
 
     /// Records the attempt and decides what comes next.
     fn after(&mut self, slot: Slot, settled: Settled) -> Next {
-        let Settled { verdict, began, ended, sent } = settled;
+        let Settled { verdict, began, ended, sent, rest } = settled;
         let class = verdict.class;
         let elsewhere = match class {
             VerdictClass::Null if self.job.null_is_final => TryElsewhere::No,
@@ -280,6 +305,7 @@ impl Run<'_> {
         });
         if better {
             self.best = Some((slot, verdict));
+            self.rest = rest;
         }
         match elsewhere {
             // Stops when something more telling came before, which is then passed on.
@@ -297,7 +323,7 @@ impl Run<'_> {
     }
 
     /// Pauses before going round again; false when that would not help.
-    async fn another_round(&self, lane: &Lane, bounds: &Bounds) -> bool {
+    async fn another_round(&mut self, lane: &Lane, bounds: &Bounds) -> bool {
         let tried = &self.trail.attempts;
         if self.has_something_to_say()
             || tried.len() >= bounds.attempts_max
@@ -318,7 +344,7 @@ impl Run<'_> {
             return Err(Failure::NobodyToAsk);
         }
         match self.best.take() {
-            Some((slot, verdict)) if passes_on(&verdict) => Ok(Served::new(slot, verdict)),
+            Some((slot, verdict)) if passes_on(&verdict) => Ok(Served::new(slot, verdict, None)),
             Some(_) if now() >= self.job.deadline => Err(Failure::Deadline),
             Some((_, verdict)) => {
                 Err(Failure::Exhausted { class: verdict.class, retry_after: self.retry_after })

@@ -28,6 +28,8 @@ const THROTTLE_REST_MAX: Duration = Duration::from_secs(300);
 const OUT_OF_SERVICE_REST: Duration = Duration::from_secs(60);
 /// How long a method that an upstream does not know is kept from it.
 const METHOD_BAN: Duration = Duration::from_secs(300);
+/// How long an upstream that answered a batch with something else is sent none.
+const BATCH_BAN: Duration = Duration::from_secs(600);
 /// What a failure counts as in the latency average, so that a fast refuser
 /// does not look like the fastest upstream.
 const FAILURE_LATENCY: Duration = Duration::from_secs(1);
@@ -183,6 +185,8 @@ pub struct Upstream {
     in_flight: AtomicU32,
     /// Until when each method of the table is kept away, by row.
     banned_until_ms: Box<[AtomicU64]>,
+    /// Until when no batch is sent to it.
+    no_batches_until_ms: AtomicU64,
     attempts: AtomicU64,
     failures: AtomicU64,
     last_problem: Mutex<Option<Problem>>,
@@ -213,6 +217,7 @@ impl Upstream {
             latency_overall: PeakEwma::default(),
             in_flight: AtomicU32::new(0),
             banned_until_ms: (0..rows).map(|_| AtomicU64::new(0)).collect(),
+            no_batches_until_ms: AtomicU64::new(0),
             attempts: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             last_problem: Mutex::new(None),
@@ -314,6 +319,20 @@ impl Upstream {
             0 => false,
             until => until > self.ms(now),
         }
+    }
+
+    /// Whether it may be sent several calls in one body.
+    pub fn takes_batches(&self, now: Instant) -> bool {
+        match self.no_batches_until_ms.load(Ordering::Relaxed) {
+            0 => true,
+            until => until <= self.ms(now),
+        }
+    }
+
+    /// Notes that it answered a batch with something else.
+    pub fn refuses_batches(&self, now: Instant) {
+        let until = self.ms(now).saturating_add(BATCH_BAN.as_millis() as u64);
+        self.no_batches_until_ms.store(until, Ordering::Relaxed);
     }
 
     /// What one more call of `class` would cost: the expected nanoseconds times the

@@ -201,6 +201,7 @@ impl Stage {
             received_at: now(),
             deadline: now() + self.total,
             null_is_final: self.null_is_final,
+            may_flow: false,
         };
         run(&job, &self.plan(method), &self.roster, &self.lane, &self.bounds).await
     }

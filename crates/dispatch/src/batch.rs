@@ -1,0 +1,222 @@
+//! Several reads to one upstream in one exchange.
+//!
+//! One body up, one body down, each item judged alone. Only reads that may be
+//! asked again come here: an item that this upstream cannot answer is for the
+//! caller to run by itself, and with the whole exchange all of them may be.
+//!
+//! An upstream that answers a batch with something else, a single error say, is
+//! not ill: it does not take batches, and is sent none for a while.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use wellhead_eth::{CostClass, MethodRow};
+use wellhead_jsonrpc::{Envelope, scan_batch, write};
+use wellhead_route::Roster;
+use wellhead_transport::{Exchange, WireReply};
+use wellhead_upstream::{
+    Change, HealthEffect, Judge, Payload, Slot, Upstream, Verdict, VerdictClass,
+};
+
+use crate::attempt::{Guarded, note};
+use crate::lane::Lane;
+use crate::now;
+use crate::run::Bounds;
+
+/// Items in one exchange; providers that bound batches at all allow about this many,
+/// and a slow item holds up no more than these.
+pub const BATCH_ITEMS_MAX: usize = 100;
+
+/// The answer to one exchange may be this long; when it is longer its items are asked
+/// for one by one, so that the caller can stop when it holds enough.
+pub const BATCH_BYTES_MAX: usize = 32 << 20;
+
+/// One call of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchItem<'a> {
+    /// The row of its method.
+    pub row: &'a MethodRow,
+    /// The method as the client wrote it.
+    pub method: &'a str,
+    /// Its params as raw JSON.
+    pub params: Option<&'a [u8]>,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub struct BatchOutcome {
+    /// One verdict an item, in the order of the items.
+    pub verdicts: Vec<Verdict>,
+    /// When the exchange began.
+    pub began: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Sends `items`, at most [`BATCH_ITEMS_MAX`] and at least one, to `slot`.
+///
+/// Resolves at `deadline` at the latest. Cancel-safe, as a single attempt is.
+pub async fn run_batch(
+    items: &[BatchItem<'_>],
+    slot: Slot,
+    roster: &Roster,
+    lane: &Lane,
+    bounds: &Bounds,
+    deadline: Instant,
+) -> BatchOutcome {
+    let upstream = roster.upstream(slot);
+    let row = heaviest(items);
+    let began = now();
+    let was_unwell = upstream.probe_due(began).is_some();
+    let patience = bounds.patience(upstream.identity().attempt, row.class, began, deadline);
+    let mut guarded = Guarded::begin(upstream, row, began, patience);
+    let exchange = Exchange {
+        body: wire_body(items),
+        deadline: patience.deadline,
+        whole_max: BATCH_BYTES_MAX,
+    };
+    let reply = guarded.in_time(lane.transport(slot).exchange(exchange)).await;
+    let ended = now();
+    let judge = Judge::standard();
+    let verdicts = match reply {
+        Err(error) => {
+            let verdict = judge.transport(&error);
+            let mut change = Change::None;
+            if guarded.is_to_blame(&error) {
+                change = guarded.settle(&verdict, ended).0;
+            } else {
+                guarded.give_up();
+            }
+            note(upstream, row, &verdict, change, was_unwell, ended);
+            vec![verdict; items.len()]
+        }
+        Ok(reply) if reply.rest.is_some() => {
+            guarded.give_up();
+            let detail = format!("the answers are longer than {BATCH_BYTES_MAX} bytes together");
+            let payload = Payload::None { detail };
+            vec![Verdict::new(VerdictClass::Fault, "batch-too-large", payload); items.len()]
+        }
+        Ok(reply) => match scan_batch(&reply.body, items.len()) {
+            Ok(envelopes) => {
+                let verdicts = judge_items(items, &reply, &envelopes);
+                drop(guarded.ended());
+                settle_items(upstream, items, &verdicts, began, was_unwell, ended);
+                verdicts
+            }
+            Err(_) => {
+                let verdict = judge.reply(row, &reply);
+                let mut change = Change::None;
+                if is_about_our_rate(verdict.class) {
+                    change = guarded.settle(&verdict, ended).0;
+                } else {
+                    guarded.give_up();
+                    upstream.refuses_batches(ended);
+                    let (id, detail) = (&upstream.identity().id, verdict.detail());
+                    tracing::info!(upstream = %id, %detail, "upstream does not take batches; calls go to it one by one");
+                }
+                note(upstream, row, &verdict, change, was_unwell, ended);
+                let detail = "the batch was not answered with a batch".to_owned();
+                let payload = Payload::None { detail };
+                vec![Verdict::new(VerdictClass::Fault, "batch-refused", payload); items.len()]
+            }
+        },
+    };
+    BatchOutcome { verdicts, began, took: ended.saturating_duration_since(began) }
+}
+
+/// The item by which the exchange is timed.
+fn heaviest<'a>(items: &[BatchItem<'a>]) -> &'a MethodRow {
+    let weight = |class: CostClass| match class {
+        CostClass::Light => 0,
+        CostClass::State => 1,
+        CostClass::Block => 2,
+        CostClass::Call => 3,
+        CostClass::Write => 4,
+        CostClass::Logs => 5,
+        CostClass::Trace => 6,
+    };
+    let heaviest = items.iter().map(|item| item.row).max_by_key(|row| weight(row.class));
+    heaviest.expect("a batch has at least one item")
+}
+
+/// Each item carries its place as its id.
+fn wire_body(items: &[BatchItem<'_>]) -> Bytes {
+    let size = |item: &BatchItem<'_>| 64 + item.method.len() + item.params.map_or(2, <[u8]>::len);
+    let mut body = Vec::with_capacity(2 + items.iter().map(size).sum::<usize>());
+    body.push(b'[');
+    for (place, item) in items.iter().enumerate() {
+        if place > 0 {
+            body.push(b',');
+        }
+        write::call(&mut body, place as u64, item.method, item.params);
+    }
+    body.push(b']');
+    Bytes::from(body)
+}
+
+/// Finds each item's reply by its id; replies may come in any order.
+fn judge_items(items: &[BatchItem<'_>], reply: &WireReply, envelopes: &[Envelope]) -> Vec<Verdict> {
+    let judge = Judge::standard();
+    let mut found: Vec<Option<Verdict>> = (0..items.len()).map(|_| None).collect();
+    for envelope in envelopes {
+        let Some(place) = envelope.id.and_then(|id| place(id.of(&reply.body))) else { continue };
+        // Of two replies under one id neither can be trusted more: the first stays.
+        if let (Some(empty @ None), Some(item)) = (found.get_mut(place), items.get(place)) {
+            *empty = Some(judge.item(item.row, reply, envelope));
+        }
+    }
+    let missing = || {
+        let detail = "the batch came back without this item".to_owned();
+        let verdict =
+            Verdict::new(VerdictClass::Fault, "batch-item-missing", Payload::None { detail });
+        Verdict { health: HealthEffect::Neutral, ..verdict }
+    };
+    found.into_iter().map(|verdict| verdict.unwrap_or_else(missing)).collect()
+}
+
+fn place(id: &[u8]) -> Option<usize> {
+    let is_plain = !id.is_empty() && id.len() <= 4 && id.iter().all(u8::is_ascii_digit);
+    is_plain.then(|| id.iter().fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
+}
+
+fn is_about_our_rate(class: VerdictClass) -> bool {
+    match class {
+        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => true,
+        VerdictClass::Answer
+        | VerdictClass::Null
+        | VerdictClass::Reverted
+        | VerdictClass::CallerFault
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::MissingData
+        | VerdictClass::RangeTooLarge
+        | VerdictClass::Unsupported
+        | VerdictClass::Fault
+        | VerdictClass::Unknown => false,
+    }
+}
+
+/// One exchange is one sign of health of each kind, however many items show it; only
+/// what is learnt of a method is learnt for each.
+fn settle_items(
+    upstream: &Upstream,
+    items: &[BatchItem<'_>],
+    verdicts: &[Verdict],
+    began: Instant,
+    was_unwell: bool,
+    now: Instant,
+) {
+    let mut seen: Vec<HealthEffect> = Vec::new();
+    for (item, verdict) in items.iter().zip(verdicts) {
+        if verdict.class != VerdictClass::Unsupported {
+            if seen.contains(&verdict.health) {
+                continue;
+            }
+            seen.push(verdict.health);
+        }
+        let change = upstream.settle(item.row, verdict, began, now);
+        if change != Change::None || verdict.health != HealthEffect::Good {
+            note(upstream, item.row, verdict, change, was_unwell, now);
+        }
+    }
+}
