@@ -50,7 +50,7 @@ pub(crate) async fn write(
     let server = &link.server;
     let mut status =
         StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut body = answer.body;
+    let (mut body, rest) = (answer.body, answer.rest);
     let mut headers = HeaderMap::with_capacity(8);
     if body.is_empty() {
         if status == StatusCode::OK {
@@ -58,7 +58,9 @@ pub(crate) async fn write(
         }
     } else {
         headers.insert(CONTENT_TYPE, JSON.clone());
+        // What flows goes as it is: compressing it would hold it back.
         if server.settings.compression.enabled
+            && rest.is_none()
             && body.len() >= server.settings.compression.bytes_min
         {
             headers.append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
@@ -89,7 +91,7 @@ pub(crate) async fn write(
     if let Some(trail) = answer.trail {
         headers.insert(TRAIL.clone(), trail_value(trail));
     }
-    respond(status, headers, body, link, ticket)
+    respond(status, headers, body, link, ticket).map(|frames| frames.followed_by(rest))
 }
 
 /// Writes a refusal.

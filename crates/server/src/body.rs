@@ -1,12 +1,15 @@
 //! The body of an answer: bytes in one piece or several, sent without copying.
 
-use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream::unfold;
 use http_body::{Body, Frame, SizeHint};
+use wellhead_transport::{Rest, TransportError};
 
 use crate::count::Protocol;
 use crate::stream::{PIECE_BYTES, StreamPace};
@@ -66,15 +69,26 @@ impl From<Vec<Bytes>> for AnswerBody {
     }
 }
 
+/// What follows a body's first pieces, piece by piece as the client takes them.
+type Flow = Pin<Box<dyn Stream<Item = Result<Bytes, TransportError>> + Send>>;
+
 /// The body as hyper takes it. Holds the request's ticket until it has.
-#[derive(Debug)]
 pub(crate) struct Frames {
     body: AnswerBody,
     next: usize,
     left: usize,
+    /// `None` when the pieces are all there is. An error in it ends the connection
+    /// (HTTP/2: the stream) without the mark of a good end.
+    flow: Option<Flow>,
     piece_bytes_max: usize,
     pace: Option<Arc<StreamPace>>,
     _ticket: Ticket,
+}
+
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frames").field("left", &self.left).finish_non_exhaustive()
+    }
 }
 
 impl Frames {
@@ -85,18 +99,29 @@ impl Frames {
             Protocol::Http2 => (PIECE_BYTES, StreamPace::here()),
         };
         let left = body.len();
-        Self { body, next: 0, left, piece_bytes_max, pace, _ticket: ticket }
+        Self { body, next: 0, left, flow: None, piece_bytes_max, pace, _ticket: ticket }
+    }
+
+    /// Continues with `rest` after the pieces.
+    pub(crate) fn followed_by(mut self, rest: Option<Box<dyn Rest>>) -> Self {
+        self.flow = rest.map(|rest| -> Flow {
+            Box::pin(unfold(rest, |mut rest| async move {
+                let piece = rest.next().await?;
+                Some((piece, rest))
+            }))
+        });
+        self
     }
 }
 
 impl Body for Frames {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = TransportError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let this = &mut *self;
         while let Some(piece) = this.body.piece_mut(this.next) {
             let data = if piece.len() > this.piece_bytes_max {
@@ -114,15 +139,29 @@ impl Body for Frames {
             }
             return Poll::Ready(Some(Ok(Frame::data(data))));
         }
-        Poll::Ready(None)
+        let Some(flow) = &mut this.flow else { return Poll::Ready(None) };
+        let piece = ready!(flow.as_mut().poll_next(cx));
+        if let Some(pace) = &this.pace {
+            pace.note_piece();
+        }
+        match piece {
+            Some(piece) => Poll::Ready(Some(piece.map(Frame::data))),
+            None => {
+                this.flow = None;
+                Poll::Ready(None)
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0
+        self.left == 0 && self.flow.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left as u64)
+        match &self.flow {
+            None => SizeHint::with_exact(self.left as u64),
+            Some(_) => SizeHint::default(),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the listeners ask of whoever answers: one request in, one answer out.
 //!
 //! No HTTP types cross this border, so that the journey (`proxy`) can be tested
-//! without a socket. Streaming answers are not part of it yet.
+//! without a socket. A large answer may flow: see [`Answer::rest`].
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use wellhead_transport::Rest;
 
 use crate::{AnswerBody, Path};
 
@@ -38,12 +39,15 @@ pub struct Request {
 }
 
 /// What goes back to the client.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Answer {
     /// HTTP status; 0 and other impossible values become 500. 200 with an empty body becomes 204.
     pub status: u16,
     /// JSON, in one piece or several; empty when there is nothing to say.
     pub body: AnswerBody,
+    /// What follows `body`, taken as fast as the client takes it. An error in it
+    /// cuts the answer in a way that HTTP shows to the client.
+    pub rest: Option<Box<dyn Rest>>,
     /// Goes out as `x-wellhead-upstream`. Left out if it is not a legal header value.
     pub upstream: Option<Arc<str>>,
     /// Goes out as `x-wellhead-attempts`, unless 0.
