@@ -238,7 +238,12 @@ fn chain_parts(
         Arc::new(Heads::new(count, chain.block_time, chain.lag_blocks_max)),
         Arc::new(Pulse::new(chain.id, now)),
         (0..count).map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
-        Bounds { attempts_max: settings.attempts.max as usize, attempt: settings.timeouts.attempt },
+        Bounds {
+            attempts_max: settings.attempts.max as usize,
+            attempt: settings.timeouts.attempt,
+            whole_bytes_max: settings.limits.answer_buffer.as_usize(),
+            answer_bytes_max: settings.limits.answer_bytes.as_usize(),
+        },
     );
     let pace = Pace { poll_min: chain.poll.min, idle: chain.poll.idle, ..Pace::default() };
     Ok(ChainParts { served: Arc::new(served), pace, reach })

@@ -19,7 +19,8 @@ impl Handler for WorkerHandler {
         let answer = self.proxy.handle(&self.lanes, ctx, path.chain(), body).await;
         Answer {
             status: answer.status,
-            body: AnswerBody::One(answer.body),
+            body: AnswerBody::Many(answer.body),
+            rest: answer.rest,
             upstream: answer.upstream,
             attempts: answer.attempts,
             cache: None,

@@ -11,17 +11,21 @@ use bytes::Bytes;
 use wellhead_dispatch::{Attempt, Failure, Trail, now};
 use wellhead_jsonrpc::write;
 use wellhead_route::{NotServed, Roster};
+use wellhead_transport::Rest;
 use wellhead_upstream::{UpstreamSet, VerdictClass};
 
 use crate::chain::NoSuchChain;
 
 /// What goes back to the listener.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Answer {
     /// HTTP status; 204 when there is nothing to say.
     pub status: u16,
-    /// The body; empty for 204.
-    pub body: Bytes,
+    /// The body, or its beginning when there is a `rest`; empty for 204.
+    pub body: Vec<Bytes>,
+    /// What follows, as it arrives. An error in it means that the answer is cut:
+    /// the listener must not let it pass for whole.
+    pub rest: Option<Box<dyn Rest>>,
     /// Who answered, when it was one call.
     pub upstream: Option<Arc<str>>,
     /// Attempts, over all calls of a batch.

@@ -4,19 +4,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use wellhead_chain::View;
 use wellhead_dispatch::{Failure, Job, Lane, Outcome, Trail, now};
 use wellhead_eth::{
     BlockNumber, BlockPoint, BlockRef, ChainId, Effect, MethodRow, MethodTable, StickyRole,
     raw_transaction_hash,
 };
-use wellhead_jsonrpc::{Call, write};
+use wellhead_jsonrpc::Call;
 use wellhead_route::{Ask, NotServed, Plan, plan};
+use wellhead_transport::Rest;
 use wellhead_upstream::{Condition, Learnt, Payload, Slot, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
 use crate::chain::ServedChain;
 use crate::metrics::CallOutcome;
+use crate::reply::Reply;
 use crate::{sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
@@ -25,10 +28,11 @@ const START_WAIT: Duration = Duration::from_secs(5);
 /// What this proxy calls itself.
 const CLIENT_VERSION: &str = concat!("\"wellhead/v", env!("CARGO_PKG_VERSION"), "\"");
 
-/// What a call became: its reply was appended, and this is what to note of it.
+/// What a call became, and what to note of it.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) row: &'static MethodRow,
+    pub(crate) reply: Reply,
     pub(crate) outcome: CallOutcome,
     pub(crate) slot: Option<Slot>,
     pub(crate) trail: Trail,
@@ -37,47 +41,61 @@ pub(crate) struct Report {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// Answers `call`, appending the reply to `out` under the client's own id.
-pub(crate) async fn answer(
-    chain: &ServedChain,
-    lane: &Lane,
-    call: &Call,
-    received_at: Instant,
-    deadline: Instant,
-    out: &mut Vec<u8>,
-) -> Report {
+/// When a call arrived, when it must be answered, and whether a large result may
+/// reach the client while it still arrives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) received_at: Instant,
+    pub(crate) deadline: Instant,
+    pub(crate) may_flow: bool,
+}
+
+/// Answers `call`.
+pub(crate) async fn answer(chain: &ServedChain, lane: &Lane, call: &Call, terms: Terms) -> Report {
     let row = MethodTable::standard().row(call.method());
-    let said = say(chain, lane, call, row, received_at, deadline).await;
-    let report =
-        |outcome, slot, trail| Report { row, outcome, slot, trail, status: 200, retry_after: None };
+    let said = say(chain, lane, call, row, terms).await;
+    let report = |reply, outcome, slot, trail| Report {
+        row,
+        reply,
+        outcome,
+        slot,
+        trail,
+        status: 200,
+        retry_after: None,
+    };
     match said {
-        Said::Result { result, slot, trail } => {
-            out.reserve(result.len() + 64);
-            write::result(out, call.id(), &result);
-            report(CallOutcome::Answered, slot, trail)
+        Said::Result { result, rest: None, slot, trail } => {
+            report(Reply::Result(result), CallOutcome::Answered, slot, trail)
+        }
+        Said::Result { result, rest: Some(rest), slot, trail } => {
+            report(Reply::Flowing(result, rest), CallOutcome::Answered, slot, trail)
         }
         Said::Error { error, slot, trail } => {
-            write::error_raw(out, call.id(), &error);
-            report(CallOutcome::UpstreamError, Some(slot), trail)
+            report(Reply::Error(error), CallOutcome::UpstreamError, Some(slot), trail)
         }
         Said::Refused { refusal, outcome, trail } => {
-            refusal.write(out, call.id());
             let (status, retry_after) = (refusal.status, refusal.retry_after);
-            Report { status, retry_after, ..report(outcome, None, trail) }
+            let reply = Reply::Refused(refusal);
+            Report { status, retry_after, ..report(reply, outcome, None, trail) }
         }
     }
 }
 
 /// What there is to say.
 enum Said {
-    Result { result: bytes::Bytes, slot: Option<Slot>, trail: Trail },
-    Error { error: bytes::Bytes, slot: Slot, trail: Trail },
+    Result { result: Bytes, rest: Option<Box<dyn Rest>>, slot: Option<Slot>, trail: Trail },
+    Error { error: Bytes, slot: Slot, trail: Trail },
     Refused { refusal: Refusal, outcome: CallOutcome, trail: Trail },
 }
 
 impl Said {
     fn local(result: String) -> Self {
-        Self::Result { result: result.into(), slot: None, trail: Trail::default() }
+        Self::Result { result: result.into(), rest: None, slot: None, trail: Trail::default() }
+    }
+
+    /// A result that is all there.
+    fn result(result: Bytes, slot: Slot, trail: Trail) -> Self {
+        Self::Result { result, rest: None, slot: Some(slot), trail }
     }
 
     fn refused(refusal: Refusal) -> Self {
@@ -90,9 +108,9 @@ async fn say(
     lane: &Lane,
     call: &Call,
     row: &'static MethodRow,
-    received_at: Instant,
-    deadline: Instant,
+    terms: Terms,
 ) -> Said {
+    let Terms { received_at, deadline, may_flow } = terms;
     let eligible = match (row.effect, chain.roster.eligible(row, call.method())) {
         (_, Ok(eligible)) => eligible,
         // No upstream is asked, so none has to serve it; what is forbidden stays so.
@@ -106,6 +124,8 @@ async fn say(
         received_at,
         deadline,
         null_is_final: false,
+        // A filter's id is rewritten, and a write's answer is small.
+        may_flow: may_flow && row.effect == Effect::Read,
     };
     match row.effect {
         Effect::Local => local(chain, row, deadline).await,
@@ -159,9 +179,9 @@ async fn upstream(chain: &ServedChain, lane: &Lane, job: &Job<'_>, eligible: Ups
     match (served.class, served.payload) {
         // It is in the pool, which is what the sender wanted: the hash is the answer.
         (VerdictClass::TransactionKnown, payload) => match (known_hash(job), payload) {
-            (Some(hash), _) => Said::Result { result: hash.into(), slot: Some(slot), trail },
+            (Some(hash), _) => Said::result(hash.into(), slot, trail),
             (None, Payload::Error(error)) => Said::Error { error, slot, trail },
-            (None, Payload::Result(result)) => Said::Result { result, slot: Some(slot), trail },
+            (None, Payload::Result(result)) => Said::result(result, slot, trail),
             (None, Payload::None { .. }) => exhausted(chain, served.class, trail, eligible),
         },
         (VerdictClass::TransactionRejected, Payload::Error(error))
@@ -171,7 +191,7 @@ async fn upstream(chain: &ServedChain, lane: &Lane, job: &Job<'_>, eligible: Ups
         }
         (_, Payload::Result(result)) => {
             teach::teach(chain, slot, job.row, &block, &result, now());
-            Said::Result { result, slot: Some(slot), trail }
+            Said::Result { result, rest: served.rest, slot: Some(slot), trail }
         }
         (_, Payload::Error(error)) => Said::Error { error, slot, trail },
         (class, Payload::None { .. }) => exhausted(chain, class, trail, eligible),
@@ -194,7 +214,7 @@ async fn maybe_mined(chain: &ServedChain, lane: &Lane, job: &Job<'_>, said: Said
     let found = wellhead_dispatch::run(&look_up, &plan, &chain.roster, lane, &chain.bounds).await;
     trail.attempts.extend(found.trail.attempts);
     match found.result.map(|served| served.class) {
-        Ok(VerdictClass::Answer) => Said::Result { result: hash.into(), slot: Some(slot), trail },
+        Ok(VerdictClass::Answer) => Said::result(hash.into(), slot, trail),
         Ok(_) | Err(_) => Said::Error { error, slot, trail },
     }
 }
@@ -251,9 +271,20 @@ fn is_anybody_unverified(chain: &ServedChain, eligible: UpstreamSet) -> bool {
     eligible.any(|upstream| upstream.condition(now()) == Condition::Unverified)
 }
 
+/// Whom a read in a batch may be sent to, and the block that it needs.
+pub(crate) fn batch_ask(
+    chain: &ServedChain,
+    call: &Call,
+    row: &'static MethodRow,
+) -> Option<(Ask<'static>, BlockRef)> {
+    let eligible = chain.roster.eligible(row, call.method()).ok()?;
+    let block = row.block_ref(call.params());
+    Some((Ask { row, eligible, needed: needed(&block) }, block))
+}
+
 /// Whether the call asks for a block above the best head. Nobody can have it, so
 /// that null is the truth and need not be heard twice.
-fn is_ahead(block: &BlockRef, view: &View) -> bool {
+pub(crate) fn is_ahead(block: &BlockRef, view: &View) -> bool {
     match (block, view.best) {
         (BlockRef::Number(number), Some(best)) => *number > best.number,
         _ => false,
@@ -306,10 +337,10 @@ async fn sticky_call(
 /// Puts the upstream's name into the id of a filter that it made.
 fn name_the_filter(chain: &ServedChain, said: Said, eligible: UpstreamSet) -> Said {
     match said {
-        Said::Result { result, slot: Some(slot), trail } => {
+        Said::Result { result, slot: Some(slot), trail, .. } => {
             let id = &chain.roster.upstream(slot).identity().id;
             match sticky::hand_out(id, &result) {
-                Some(named) => Said::Result { result: named.into(), slot: Some(slot), trail },
+                Some(named) => Said::result(named.into(), slot, trail),
                 None => exhausted(chain, VerdictClass::Fault, trail, eligible),
             }
         }

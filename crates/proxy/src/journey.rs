@@ -2,24 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream;
 use wellhead_dispatch::{Lane, now};
 use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, parse, write};
 
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
-use crate::call::{Report, answer};
+use crate::batch;
+use crate::call::{Report, Terms, answer};
 use crate::chain::{ChainIndex, Directory, ServedChain};
 use crate::metrics::{CallOutcome, RequestCounts};
-
-/// The replies of one batch may hold so many bytes together; calls that follow are
-/// refused unasked. More than the 25 MB of geth, and a bound on our memory: one
-/// batch may ask for the largest answer a thousand times.
-const BATCH_BYTES_MAX: usize = 32 << 20;
 
 /// What the settings say of requests.
 #[derive(Debug, Clone, Copy)]
@@ -108,7 +101,8 @@ impl Proxy {
                 upstream = answer.upstream.as_deref().unwrap_or("-"),
                 attempts = answer.attempts,
                 bytes_in = received,
-                bytes_out = answer.body.len(),
+                bytes_out = answer.body.iter().map(Bytes::len).sum::<usize>(),
+                flowing = answer.rest.is_some(),
                 ms = took.as_secs_f64() * 1e3,
                 "request"
             );
@@ -143,9 +137,14 @@ impl Proxy {
             Packet::Single(Err(malformed)) => {
                 let mut out = Vec::new();
                 write_malformed(&mut out, &malformed);
-                (Answer { status: 200, body: out.into(), ..Answer::default() }, Line::rejected())
+                (
+                    Answer { status: 200, body: vec![out.into()], ..Answer::default() },
+                    Line::rejected(),
+                )
             }
-            Packet::Batch(items) => trip.batch(items, self.settings.batch_parallel.max(1)).await,
+            Packet::Batch(items) => {
+                batch::answer(&trip, &items, self.settings.batch_parallel.max(1)).await
+            }
         }
     }
 
@@ -155,10 +154,10 @@ impl Proxy {
 }
 
 /// What the closing line says of the calls.
-struct Line {
-    method: std::borrow::Cow<'static, str>,
-    calls: usize,
-    failed: usize,
+pub(crate) struct Line {
+    pub(crate) method: std::borrow::Cow<'static, str>,
+    pub(crate) calls: usize,
+    pub(crate) failed: usize,
 }
 
 impl Line {
@@ -168,30 +167,33 @@ impl Line {
 }
 
 /// One request on its way to one chain.
-struct Trip<'a> {
-    chain: &'a ServedChain,
-    lane: &'a Lane,
-    ctx: Ctx,
+pub(crate) struct Trip<'a> {
+    pub(crate) chain: &'a ServedChain,
+    pub(crate) lane: &'a Lane,
+    pub(crate) ctx: Ctx,
     total: Duration,
 }
 
 impl Trip<'_> {
-    fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         self.ctx.received_at + self.total
     }
 
-    async fn call(&self, call: &Call, out: &mut Vec<u8>) -> Report {
+    /// Answers one call and counts it.
+    pub(crate) async fn call(&self, call: &Call, may_flow: bool) -> Report {
         let began = now();
-        let (received_at, deadline) = (self.ctx.received_at, self.deadline());
-        let report = answer(self.chain, self.lane, call, received_at, deadline, out).await;
+        let terms =
+            Terms { received_at: self.ctx.received_at, deadline: self.deadline(), may_flow };
+        let report = answer(self.chain, self.lane, call, terms).await;
         let took = now().saturating_duration_since(began);
-        self.chain.counts().observe(report.row, report.outcome, took, &report.trail);
+        self.chain.counts().observe(report.row, report.outcome, took, &report.trail.attempts);
         report
     }
 
     async fn single(&self, call: &Call) -> (Answer, Line) {
-        let mut out = Vec::new();
-        let report = self.call(call, &mut out).await;
+        let silent = call.is_notification();
+        // What nobody reads need not flow.
+        let report = self.call(call, !silent).await;
         let method = match report.row.is_unknown() {
             // A client's own word, cut so that it cannot flood the log.
             true => call.method().chars().take(64).collect::<String>().into(),
@@ -200,10 +202,12 @@ impl Trip<'_> {
         let failed = usize::from(report.outcome != CallOutcome::Answered);
         let roster = &self.chain.roster;
         let name = |slot| roster.upstream(slot).identity().id.shared();
-        let silent = call.is_notification();
+        let (body, rest) =
+            if silent { (Vec::new(), None) } else { report.reply.into_pieces(call.id()) };
         let answer = Answer {
             status: if silent { 204 } else { report.status },
-            body: if silent { Bytes::new() } else { out.into() },
+            body,
+            rest,
             upstream: report.slot.map(name),
             attempts: u32::try_from(report.trail.attempts.len()).unwrap_or(u32::MAX),
             retry_after: report.retry_after,
@@ -211,92 +215,9 @@ impl Trip<'_> {
         };
         (answer, Line { method, calls: 1, failed })
     }
-
-    /// Answers the items side by side, a bounded number at a time, and puts the
-    /// replies together in the order of the items. One slow call holds up no other.
-    async fn batch(&self, items: Vec<Result<Call, Malformed>>, parallel: usize) -> (Answer, Line) {
-        let calls = items.len();
-        let held = AtomicUsize::new(0);
-        let mut replies: Vec<Option<ItemReply>> = (0..calls).map(|_| None).collect();
-        {
-            let answered = stream::iter(items.into_iter().enumerate())
-                .map(|(place, item)| {
-                    let item = self.item(item, &held);
-                    async move { (place, item.await) }
-                })
-                .buffer_unordered(parallel);
-            let mut answered = std::pin::pin!(answered);
-            while let Some((place, reply)) = answered.next().await {
-                replies[place] = Some(reply);
-            }
-        }
-        let (mut out, mut attempts, mut failed) = (vec![b'['], 0_usize, 0_usize);
-        let mut trail = String::new();
-        for item in replies.into_iter().flatten() {
-            if let Some(reply) = item.reply {
-                if out.len() > 1 {
-                    out.push(b',');
-                }
-                out.extend_from_slice(&reply);
-            }
-            failed += usize::from(item.failed);
-            if let Some(report) = item.report {
-                attempts += report.trail.attempts.len();
-                if self.ctx.want_trail {
-                    trail.push_str(&report.trail.line(&self.chain.roster));
-                    trail.push_str("; ");
-                }
-            }
-        }
-        let (status, body) = if out.len() == 1 {
-            // Nothing but notifications.
-            (204, Bytes::new())
-        } else {
-            out.push(b']');
-            (200, out.into())
-        };
-        let answer = Answer {
-            status,
-            body,
-            attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
-            trail: self.ctx.want_trail.then_some(trail),
-            ..Answer::default()
-        };
-        (answer, Line { method: "batch".into(), calls, failed })
-    }
-
-    /// `held` counts the bytes of the replies so far.
-    async fn item(&self, item: Result<Call, Malformed>, held: &AtomicUsize) -> ItemReply {
-        let mut out = Vec::new();
-        match item {
-            Ok(call) if held.load(Ordering::Relaxed) > BATCH_BYTES_MAX => {
-                Refusal::batch_too_large(BATCH_BYTES_MAX).write(&mut out, call.id());
-                let reply = (!call.is_notification()).then_some(out);
-                ItemReply { reply, report: None, failed: true }
-            }
-            Err(malformed) => {
-                write_malformed(&mut out, &malformed);
-                ItemReply { reply: Some(out), report: None, failed: true }
-            }
-            Ok(call) => {
-                let report = self.call(&call, &mut out).await;
-                let failed = report.outcome != CallOutcome::Answered;
-                held.fetch_add(out.len(), Ordering::Relaxed);
-                let reply = (!call.is_notification()).then_some(out);
-                ItemReply { reply, report: Some(report), failed }
-            }
-        }
-    }
 }
 
-struct ItemReply {
-    /// `None` for a notification.
-    reply: Option<Vec<u8>>,
-    report: Option<Report>,
-    failed: bool,
-}
-
-fn write_malformed(out: &mut Vec<u8>, malformed: &Malformed) {
+pub(crate) fn write_malformed(out: &mut Vec<u8>, malformed: &Malformed) {
     write::error(
         out,
         malformed.id.as_deref(),
@@ -316,7 +237,7 @@ fn refused(refusal: &Refusal, body: &Bytes, limits: Limits) -> Answer {
     }
     Answer {
         status: refusal.status,
-        body: out.into(),
+        body: vec![out.into()],
         retry_after: refusal.retry_after,
         ..Answer::default()
     }
@@ -327,5 +248,5 @@ fn unreadable(error: &ParseError) -> Answer {
     debug_assert!(code == PARSE_ERROR || code == INVALID_REQUEST);
     let mut out = Vec::new();
     write::error(&mut out, None, code, &error.to_string(), None);
-    Answer { status: 200, body: out.into(), ..Answer::default() }
+    Answer { status: 200, body: vec![out.into()], ..Answer::default() }
 }

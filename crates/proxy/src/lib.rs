@@ -6,16 +6,20 @@
 //!
 //! - [`journey`](Proxy::handle): bodies, batches, one access line a request
 //! - `call`: one call, by its effect
+//! - `batch`: reads of a batch that go upstream together
+//! - `reply`: a result or an error as bytes
 //! - `answer`: the one table of failures, codes and HTTP statuses
 //! - `sticky`: filter ids that name their upstream
 //! - `teach`: what an answer tells about its upstream's head
 //! - `metrics`, `status`: what operators see
 
 mod answer;
+mod batch;
 mod call;
 mod chain;
 mod journey;
 mod metrics;
+mod reply;
 mod status;
 mod sticky;
 mod teach;

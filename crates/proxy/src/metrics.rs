@@ -15,7 +15,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use wellhead_dispatch::{Trail, now};
+use wellhead_dispatch::{Attempt, now};
 use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_telemetry::Histogram;
 use wellhead_upstream::VerdictClass;
@@ -82,15 +82,18 @@ impl Counts {
         row: &MethodRow,
         outcome: CallOutcome,
         took: Duration,
-        trail: &Trail,
+        attempts: &[Attempt],
     ) {
         self.calls[row.index.get()][outcome as usize].fetch_add(1, Ordering::Relaxed);
         self.took[row.class as usize].observe(took);
-        for attempt in &trail.attempts {
-            let slot = attempt.slot.index();
-            self.attempts[slot][attempt.class as usize].fetch_add(1, Ordering::Relaxed);
-            self.attempt_took[slot].observe(attempt.took);
-        }
+        attempts.iter().for_each(|attempt| self.attempted(attempt));
+    }
+
+    /// Counts an attempt of a call that is not yet answered.
+    pub(crate) fn attempted(&self, attempt: &Attempt) {
+        let slot = attempt.slot.index();
+        self.attempts[slot][attempt.class as usize].fetch_add(1, Ordering::Relaxed);
+        self.attempt_took[slot].observe(attempt.took);
     }
 
     /// Calls by outcome since the start: answered, with an upstream's error, failed, refused.

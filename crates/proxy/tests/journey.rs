@@ -52,7 +52,7 @@ async fn a_notification_is_run_and_not_answered() {
         let answer = stage.send(None, body).await;
         assert_eq!((answer.status, text(&answer).as_str()), (204, ""), "{body}");
     }
-    assert_eq!(stage.peer(0).seen().len(), 3);
+    assert_eq!(stage.peer(0).seen().len(), 2, "the two of the batch together");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,16 +84,17 @@ async fn a_batch_keeps_its_order_and_each_item_stands_alone() {
     assert!(last.starts_with(r#":"2.0","id":"#) && last.contains("-32600"), "{last}");
     assert_eq!(items.len(), 6);
     assert_eq!(elapsed(began), Duration::from_millis(90), "side by side");
-    assert_eq!(answer.attempts, 4);
+    assert_eq!(answer.attempts, 1, "all four in one exchange");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_asks_a_bounded_number_of_calls_at_once() {
     let stage = Stage::upstreams(1);
-    let call = r#"{"id":1,"method":"eth_gasPrice"}"#;
+    // Logs go alone: one slow search would hold up all that shared its exchange.
+    let call = r#"{"id":1,"method":"eth_getLogs","params":[{}]}"#;
     for _ in 0..40 {
-        let slow = Say::Slowly(Duration::from_millis(10), Box::new(result("1")));
-        stage.peer(0).next("eth_gasPrice", slow);
+        let slow = Say::Slowly(Duration::from_millis(10), Box::new(result("[]")));
+        stage.peer(0).next("eth_getLogs", slow);
     }
     stage.ask(&format!("[{}]", [call; 40].join(","))).await;
     assert_eq!(stage.peer(0).now_in_flight.lock().1, 4);
@@ -101,21 +102,87 @@ async fn a_batch_asks_a_bounded_number_of_calls_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_upstream_without_batches_is_asked_one_by_one_and_remembered() {
+    let stage = Stage::upstreams(1);
+    let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no batches"}}"#;
+    stage.peer(0).next("eth_gasPrice", Say::Status(200, refusal.to_owned()));
+    let batch = r#"[{"id":1,"method":"eth_gasPrice"},{"id":2,"method":"eth_gasPrice"}]"#;
+    let expected =
+        r#"[{"jsonrpc":"2.0","id":1,"result":"a"},{"jsonrpc":"2.0","id":2,"result":"a"}]"#;
+    assert_eq!(stage.ask(batch).await, expected);
+    assert_eq!(stage.peer(0).seen().len(), 1 + 2);
+    assert_eq!(stage.ask(batch).await, expected);
+    assert_eq!(stage.peer(0).seen().len(), 1 + 2 + 2, "no batch was sent again");
+    tokio::time::sleep(Duration::from_secs(601)).await;
+    assert_eq!(stage.ask(batch).await, expected);
+    assert_eq!(stage.peer(0).seen().len(), 1 + 2 + 2 + 1, "after a while it is tried again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_bad_item_does_not_spoil_its_batch() {
+    let stage = Stage::upstreams(1);
+    stage.peer(0).next("eth_gasPrice", error(-32000, "header not found"));
+    stage.peer(0).next("eth_gasPrice", result("2"));
+    // The first is asked again alone, and then answered.
+    stage.peer(0).next("eth_gasPrice", result("1"));
+    let batch = r#"[{"id":1,"method":"eth_gasPrice"},{"id":2,"method":"eth_gasPrice"}]"#;
+    let expected = r#"[{"jsonrpc":"2.0","id":1,"result":1},{"jsonrpc":"2.0","id":2,"result":2}]"#;
+    assert_eq!(stage.ask(batch).await, expected);
+    assert_eq!(stage.peer(0).seen().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_flows_and_its_end_is_checked() {
+    let stage = Stage::upstreams(1);
+    let large = format!("\"{}\"", "x".repeat(3 << 20));
+    stage.peer(0).next("eth_getCode", result(&large));
+    let answer = stage.send(None, r#"{"id":"a","method":"eth_getCode","params":[]}"#).await;
+    let mut rest = answer.rest.expect("it flows");
+    let mut body = answer.body.concat();
+    assert!(body.len() < 2 << 20, "held: {}", body.len());
+    assert_eq!(stage.upstream(0).in_flight(), 1, "until it is read");
+    while let Some(piece) = rest.next().await {
+        body.extend_from_slice(&piece.expect("whole"));
+    }
+    drop(rest);
+    assert_eq!(stage.upstream(0).in_flight(), 0);
+    let expected = format!(r#"{{"jsonrpc":"2.0","id":"a","result":{large}}}"#);
+    assert_eq!(body.len(), expected.len());
+    assert!(body == expected.as_bytes(), "the same bytes under the client's id");
+
+    // HTTP says that all is there, but the envelope does not end.
+    let cut = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{large}"#);
+    stage.peer(0).next("eth_getCode", Say::Status(200, cut));
+    let answer = stage.send(None, r#"{"id":1,"method":"eth_getCode","params":[]}"#).await;
+    let mut rest = answer.rest.expect("it flows");
+    let mut last = None;
+    while let Some(piece) = rest.next().await {
+        let is_error = piece.is_err();
+        last = Some(piece);
+        if is_error {
+            break;
+        }
+    }
+    assert!(matches!(last, Some(Err(_))), "a cut answer must not look whole");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_replies_of_a_batch_are_bounded_in_bytes() {
     let stage = Stage::upstreams(1);
     let large = format!("\"{}\"", "x".repeat(9 << 20));
-    for _ in 0..4 {
+    for _ in 0..9 + 4 {
         stage.peer(0).next("eth_getCode", result(&large));
     }
     let calls: Vec<String> =
         (0..9).map(|id| format!(r#"{{"id":{id},"method":"eth_getCode","params":[]}}"#)).collect();
     let answer = stage.send(None, &format!("[{}]", calls.join(","))).await;
-    let tail = String::from_utf8_lossy(&answer.body[answer.body.len() - 160..]).into_owned();
+    let body = answer.body.concat();
+    let tail = String::from_utf8_lossy(&body[body.len() - 160..]).into_owned();
     assert!(
         tail.contains(r#""id":8,"error":{"code":-32003,"message":"response too large"#),
         "{tail}"
     );
-    assert_eq!(stage.peer(0).seen().len(), 4, "the others were not asked for");
+    assert_eq!(stage.peer(0).seen().len(), 1 + 4, "together, then alone; the others not at all");
 }
 
 #[tokio::test(start_paused = true)]

@@ -86,7 +86,12 @@ section! {
         batch_parallel: usize = default(32).within(1, 1_000),
         /// How deeply the JSON of a request may be nested.
         json_depth: usize = default(128).within(4, 512),
-        /// Largest answer of an upstream, after decompression. A larger one is an error.
+        /// A larger answer to a single read is passed on as it arrives, so that this and not
+        /// the answer's size is what a request holds in memory.
+        answer_buffer: ByteSize = default(ByteSize::mib(1))
+            .within(ByteSize::kib(64), ByteSize::gib(1)),
+        /// Largest answer that is ever held, after decompression: in a batch, or when its
+        /// beginning does not say enough. A larger one is an error.
         answer_bytes: ByteSize = default(ByteSize::mib(128))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
         /// Client connections open at once. One more is answered with 503 and closed.

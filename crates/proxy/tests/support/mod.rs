@@ -76,40 +76,59 @@ impl Peer {
         self.seen.lock().iter().map(short).collect()
     }
 
-    fn said(&self, body: &[u8]) -> Say {
-        let method = raw::field(body, "method").and_then(raw::string).expect("a call");
+    fn said(&self, call: &[u8]) -> Say {
+        let method = raw::field(call, "method").and_then(raw::string).expect("a call");
         let told = self.says.lock().get_mut(&*method).and_then(VecDeque::pop_front);
         told.unwrap_or_else(|| Say::Result(format!("\"{}\"", self.name)))
     }
 }
 
+/// What `say` says after the time that it takes; `Err` when it answers the exchange as
+/// a whole.
+async fn spoken(call: &[u8], mut say: Say) -> Result<String, Say> {
+    while let Say::Slowly(time, then) = say {
+        tokio::time::sleep(time).await;
+        say = *then;
+    }
+    let id = String::from_utf8_lossy(raw::field(call, "id").expect("an id")).into_owned();
+    match say {
+        Say::Result(raw) => Ok(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{raw}}}"#)),
+        Say::Error(raw) => Ok(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{raw}}}"#)),
+        other => Err(other),
+    }
+}
+
 impl Transport for Peer {
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        self.seen.lock().push(String::from_utf8_lossy(&exchange.body).into_owned());
-        let mut say = self.said(&exchange.body);
+        let Exchange { body, whole_max, .. } = exchange;
+        self.seen.lock().push(String::from_utf8_lossy(&body).into_owned());
+        let is_batch = body.starts_with(b"[");
+        let calls: Vec<Bytes> = if is_batch {
+            raw::items(&body).map(Bytes::copy_from_slice).collect()
+        } else {
+            vec![body]
+        };
+        let says: Vec<Say> = calls.iter().map(|call| self.said(call)).collect();
         Box::pin(async move {
             {
                 let mut count = self.now_in_flight.lock();
                 count.0 += 1;
                 count.1 = count.1.max(count.0);
             }
-            while let Say::Slowly(time, then) = say {
-                tokio::time::sleep(time).await;
-                say = *then;
-            }
+            let replies = calls.iter().zip(says).map(|(call, say)| spoken(call, say));
+            let replies = futures_util::future::try_join_all(replies).await;
             self.now_in_flight.lock().0 -= 1;
-            let (status, body) = match say {
-                Say::Result(raw) => (200, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{raw}}}"#)),
-                Say::Error(raw) => (200, format!(r#"{{"jsonrpc":"2.0","id":1,"error":{raw}}}"#)),
-                Say::Status(status, body) => (status, body),
-                Say::Refuse => {
+            let (status, body) = match replies {
+                Ok(replies) if is_batch => (200, format!("[{}]", replies.join(","))),
+                Ok(replies) => (200, replies.concat()),
+                Err(Say::Status(status, body)) => (status, body),
+                Err(Say::Refuse) => {
                     let kind = TransportErrorKind::Connect;
                     return Err(TransportError::new(kind, Sent::No, "injected"));
                 }
-                Say::Hang | Say::Slowly(..) => return std::future::pending().await,
+                Err(_) => return std::future::pending().await,
             };
-            let timing = Timing::default();
-            Ok(WireReply::whole(status, body, timing))
+            Ok(WireReply::whole(status, body, Timing::default()).shortened(whole_max))
         })
     }
 }
@@ -220,7 +239,7 @@ impl Stage {
 }
 
 pub(crate) fn text(answer: &Answer) -> String {
-    String::from_utf8_lossy(&answer.body).into_owned()
+    String::from_utf8_lossy(&answer.body.concat()).into_owned()
 }
 
 pub(crate) fn elapsed(since: Instant) -> Duration {

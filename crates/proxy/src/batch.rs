@@ -1,0 +1,309 @@
+//! A batch: each item answered alone, reads for one upstream sent to it together.
+//!
+//! What can go together: reads that may be asked again and that are quick by their
+//! class. They are planned as single calls are; whoever leads the plan of the first
+//! gets all those that it is fit for, in one exchange of bounded size. An item that
+//! this upstream cannot answer, or all of them when the exchange fails, then goes
+//! its own way, so that no item ever does worse than alone.
+//!
+//! The replies of one batch hold at most [`BATCH_BYTES_MAX`] bytes together, and what is
+//! in flight; calls that follow are refused unasked. More than geth's 25 MB, and a
+//! bound on our memory: one batch may ask for the largest answer a thousand times.
+//!
+//! Traces, logs, writes and filters go alone from the start: one slow item would
+//! hold up all that share its exchange.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use wellhead_dispatch::{Attempt, BATCH_BYTES_MAX, BATCH_ITEMS_MAX, BatchItem, now, run_batch};
+use wellhead_eth::{BlockRef, CostClass, Effect, MethodRow, MethodTable};
+use wellhead_jsonrpc::{Call, Malformed};
+use wellhead_route::{Ask, Fitness, assess, plan};
+use wellhead_upstream::{Payload, Slot, TryElsewhere, Verdict, VerdictClass};
+
+use crate::answer::{Answer, Refusal};
+use crate::call::{batch_ask, is_ahead};
+use crate::journey::{Line, Trip, write_malformed};
+use crate::metrics::CallOutcome;
+use crate::reply::Reply;
+use crate::teach;
+
+/// An item of the client's batch.
+type Item = Result<Call, Malformed>;
+
+/// What goes upstream as one.
+enum Work<'a> {
+    One(usize),
+    Together(Slot, Vec<Member<'a>>),
+}
+
+/// A read that goes together with others.
+struct Member<'a> {
+    place: usize,
+    call: &'a Call,
+    row: &'static MethodRow,
+    block: BlockRef,
+}
+
+/// What became of one item.
+struct Settled {
+    place: usize,
+    /// `None` for a malformed item, which is worded where the batch is written.
+    reply: Option<Reply>,
+    is_failed: bool,
+    attempts: usize,
+    trail: String,
+}
+
+/// Answers the items side by side, a bounded number of exchanges at a time, and puts
+/// the replies together in the order of the items. One slow call holds up no other.
+pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> (Answer, Line) {
+    let held = AtomicUsize::new(0);
+    let mut replies: Vec<Option<Reply>> = (0..items.len()).map(|_| None).collect();
+    let (mut attempts, mut failed, mut trail) = (0, 0, String::new());
+    let mut waiting = divide(trip, items).into_iter();
+    let mut running = FuturesUnordered::new();
+    loop {
+        while running.len() < parallel
+            && let Some(work) = waiting.next()
+        {
+            running.push(perform(trip, items, work, parallel, &held));
+        }
+        let Some(settled) = running.next().await else { break };
+        for item in settled {
+            replies[item.place] = item.reply;
+            failed += usize::from(item.is_failed);
+            attempts += item.attempts;
+            if trip.ctx.want_trail && !item.trail.is_empty() {
+                trail.push_str(&item.trail);
+                trail.push_str("; ");
+            }
+        }
+    }
+    drop(running);
+    let out = write(items, &replies, held.into_inner());
+    let answer = Answer {
+        status: if out.is_empty() { 204 } else { 200 },
+        body: if out.is_empty() { Vec::new() } else { vec![out.into()] },
+        attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
+        trail: trip.ctx.want_trail.then_some(trail),
+        ..Answer::default()
+    };
+    (answer, Line { method: "batch".into(), calls: items.len(), failed })
+}
+
+/// All replies in order; empty when there were only notifications.
+fn write(items: &[Item], replies: &[Option<Reply>], bytes: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes + 64 * items.len());
+    for (item, reply) in items.iter().zip(replies) {
+        let begin = out.len();
+        out.push(if begin == 0 { b'[' } else { b',' });
+        match (item, reply) {
+            (Err(malformed), _) => write_malformed(&mut out, malformed),
+            (Ok(call), Some(reply)) if !call.is_notification() => reply.write(call.id(), &mut out),
+            (Ok(_), Some(_) | None) => out.truncate(begin),
+        }
+    }
+    if !out.is_empty() {
+        out.push(b']');
+    }
+    out
+}
+
+/// Sorts the items into exchanges.
+fn divide<'a>(trip: &Trip<'_>, items: &'a [Item]) -> Vec<Work<'a>> {
+    let chain = trip.chain;
+    let (view, now) = (chain.heads.view(), now());
+    let mut work = Vec::new();
+    let mut lead: Option<(Slot, Vec<Member<'a>>)> = None;
+    for (place, item) in items.iter().enumerate() {
+        let Ok(call) = item else {
+            work.push(Work::One(place));
+            continue;
+        };
+        let row = MethodTable::standard().row(call.method());
+        let Some((ask, block)) = may_share(row).then(|| batch_ask(chain, call, row)).flatten()
+        else {
+            work.push(Work::One(place));
+            continue;
+        };
+        let member = Member { place, call, row, block };
+        let is_fit = |slot: Slot, ask: &Ask<'_>| {
+            let upstream = chain.roster.upstream(slot);
+            upstream.takes_batches(now) && assess(ask, upstream, &view, now) == Fitness::Fit
+        };
+        match &mut lead {
+            Some((slot, members)) if is_fit(*slot, &ask) => {
+                members.push(member);
+                if members.len() == BATCH_ITEMS_MAX {
+                    work.extend(lead.take().map(|(slot, members)| Work::Together(slot, members)));
+                }
+            }
+            Some(_) => work.push(Work::One(place)),
+            None => {
+                let plan = trip.lane.with_rng(|rng| plan(&ask, &view, &chain.roster, now, rng));
+                match plan.candidates().first() {
+                    Some(slot) if is_fit(*slot, &ask) => lead = Some((*slot, vec![member])),
+                    Some(_) | None => work.push(Work::One(place)),
+                }
+            }
+        }
+    }
+    work.extend(lead.map(|(slot, members)| match members.as_slice() {
+        // Alone it needs no brackets around it.
+        [only] => Work::One(only.place),
+        _ => Work::Together(slot, members),
+    }));
+    work
+}
+
+/// Whether calls of this kind may share an exchange.
+fn may_share(row: &MethodRow) -> bool {
+    let is_quick = match row.class {
+        CostClass::Light | CostClass::State | CostClass::Block | CostClass::Call => true,
+        CostClass::Logs | CostClass::Trace | CostClass::Write => false,
+    };
+    row.effect == Effect::Read && row.idempotent && is_quick
+}
+
+async fn perform(
+    trip: &Trip<'_>,
+    items: &[Item],
+    work: Work<'_>,
+    parallel: usize,
+    held: &AtomicUsize,
+) -> Vec<Settled> {
+    match work {
+        Work::One(place) => match &items[place] {
+            Ok(call) => vec![alone(trip, place, call, held).await],
+            Err(_) => {
+                vec![Settled {
+                    place,
+                    reply: None,
+                    is_failed: true,
+                    attempts: 0,
+                    trail: String::new(),
+                }]
+            }
+        },
+        Work::Together(slot, members) => together(trip, slot, members, parallel, held).await,
+    }
+}
+
+/// `held` counts the bytes of the replies so far.
+async fn alone(trip: &Trip<'_>, place: usize, call: &Call, held: &AtomicUsize) -> Settled {
+    if held.load(Ordering::Relaxed) > BATCH_BYTES_MAX {
+        return too_large(place);
+    }
+    let report = trip.call(call, false).await;
+    hold(&report.reply, held);
+    Settled {
+        place,
+        is_failed: report.outcome != CallOutcome::Answered,
+        attempts: report.trail.attempts.len(),
+        trail: if trip.ctx.want_trail {
+            report.trail.line(&trip.chain.roster)
+        } else {
+            String::new()
+        },
+        reply: Some(report.reply),
+    }
+}
+
+fn too_large(place: usize) -> Settled {
+    let reply = Some(Reply::Refused(Refusal::batch_too_large(BATCH_BYTES_MAX)));
+    Settled { place, reply, is_failed: true, attempts: 0, trail: String::new() }
+}
+
+fn hold(reply: &Reply, held: &AtomicUsize) {
+    let bytes = match reply {
+        Reply::Result(bytes) | Reply::Error(bytes) | Reply::Flowing(bytes, _) => bytes.len(),
+        Reply::Refused(_) => 0,
+    };
+    held.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// One exchange for all members; those that it does not settle go alone.
+async fn together(
+    trip: &Trip<'_>,
+    slot: Slot,
+    members: Vec<Member<'_>>,
+    parallel: usize,
+    held: &AtomicUsize,
+) -> Vec<Settled> {
+    if held.load(Ordering::Relaxed) > BATCH_BYTES_MAX {
+        return members.iter().map(|member| too_large(member.place)).collect();
+    }
+    let chain = trip.chain;
+    let calls: Vec<BatchItem<'_>> = members
+        .iter()
+        .map(|it| BatchItem { row: it.row, method: it.call.method(), params: it.call.params() })
+        .collect();
+    let outcome =
+        run_batch(&calls, slot, &chain.roster, trip.lane, &chain.bounds, trip.deadline()).await;
+    let ended = outcome.began + outcome.took;
+    let view = chain.heads.view();
+    let mut settled = Vec::with_capacity(members.len());
+    let mut unsettled = Vec::new();
+    for (member, verdict) in members.iter().zip(outcome.verdicts) {
+        let attempt = Attempt {
+            slot,
+            after: outcome.began.saturating_duration_since(trip.ctx.received_at),
+            took: outcome.took,
+            class: verdict.class,
+            rule: verdict.rule,
+            detail: String::new(),
+        };
+        let is_final = is_final(&verdict) || (is_null(&verdict) && is_ahead(&member.block, &view));
+        let (reply, outcome) = match (is_final, verdict.payload) {
+            (true, Payload::Result(result)) => {
+                teach::teach(chain, slot, member.row, &member.block, &result, ended);
+                (Reply::Result(result), CallOutcome::Answered)
+            }
+            (true, Payload::Error(error)) => (Reply::Error(error), CallOutcome::UpstreamError),
+            (true, Payload::None { .. }) | (false, _) => {
+                chain.counts().attempted(&attempt);
+                unsettled.push(member);
+                continue;
+            }
+        };
+        hold(&reply, held);
+        let is_failed = outcome != CallOutcome::Answered;
+        let took = ended.saturating_duration_since(trip.ctx.received_at);
+        chain.counts().observe(member.row, outcome, took, std::slice::from_ref(&attempt));
+        // The exchange counts once, with the first item that it settled.
+        let attempts = usize::from(settled.is_empty());
+        let place = member.place;
+        let reply = Some(reply);
+        settled.push(Settled { place, reply, is_failed, attempts, trail: String::new() });
+    }
+    if trip.ctx.want_trail
+        && let Some(first) = settled.first_mut()
+    {
+        let id = &chain.roster.upstream(slot).identity().id;
+        let ms = outcome.took.as_millis();
+        first.trail = format!("{id}=batch of {}:{ms}ms", members.len());
+    }
+    let mut waiting = unsettled.into_iter();
+    let mut running = FuturesUnordered::new();
+    loop {
+        while running.len() < parallel
+            && let Some(member) = waiting.next()
+        {
+            running.push(alone(trip, member.place, member.call, held));
+        }
+        let Some(item) = running.next().await else { return settled };
+        settled.push(item);
+    }
+}
+
+/// Whether nobody else has to be asked.
+fn is_final(verdict: &Verdict) -> bool {
+    verdict.elsewhere == TryElsewhere::No
+}
+
+fn is_null(verdict: &Verdict) -> bool {
+    verdict.class == VerdictClass::Null
+}

@@ -1,0 +1,94 @@
+//! What a call is answered with, and how that becomes bytes under the client's id.
+
+use bytes::Bytes;
+use wellhead_jsonrpc::write;
+use wellhead_transport::Rest;
+
+use crate::answer::Refusal;
+
+/// Larger results are not copied behind their envelope's head but follow it as a
+/// piece of their own: a copy of 16 KiB costs less than handling a second piece.
+const COPY_MAX: usize = 16 * 1024;
+
+/// What there is to say to a client.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// A raw result.
+    Result(Bytes),
+    /// The beginning of a large result; what follows ends the envelope as well.
+    Flowing(Bytes, Box<dyn Rest>),
+    /// A raw error object that an upstream wrote.
+    Error(Bytes),
+    /// In our own words.
+    Refused(Refusal),
+}
+
+impl Reply {
+    /// Appends the whole reply. A flowing one has no place in a batch and is not
+    /// asked for there.
+    pub(crate) fn write(&self, id: Option<&[u8]>, out: &mut Vec<u8>) {
+        match self {
+            Self::Result(result) | Self::Flowing(result, _) => {
+                out.reserve(result.len() + 64);
+                write::result(out, id, result);
+            }
+            Self::Error(error) => write::error_raw(out, id, error),
+            Self::Refused(refusal) => refusal.write(out, id),
+        }
+    }
+
+    /// The reply in pieces that follow each other, and what follows them.
+    pub(crate) fn into_pieces(self, id: Option<&[u8]>) -> (Vec<Bytes>, Option<Box<dyn Rest>>) {
+        match self {
+            Self::Result(result) if result.len() > COPY_MAX => {
+                (vec![head(id), result, Bytes::from_static(b"}")], None)
+            }
+            Self::Flowing(first, rest) => (vec![head(id), first], Some(rest)),
+            Self::Result(_) | Self::Error(_) | Self::Refused(_) => {
+                let mut out = Vec::new();
+                self.write(id, &mut out);
+                (vec![Bytes::from(out)], None)
+            }
+        }
+    }
+}
+
+/// `{"jsonrpc":"2.0","id":1,"result":`
+fn head(id: Option<&[u8]>) -> Bytes {
+    let mut out = Vec::new();
+    write::result(&mut out, id, b"");
+    // The brace that closes the envelope comes after the result.
+    out.pop();
+    Bytes::from(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(reply: Reply, expected: &str) {
+        let (pieces, rest) = reply.into_pieces(Some(b"7"));
+        assert_eq!(String::from_utf8_lossy(&pieces.concat()), expected);
+        assert!(rest.is_none());
+    }
+
+    #[test]
+    fn small_and_large_results_read_the_same() {
+        check(
+            Reply::Result(Bytes::from_static(b"\"0x1\"")),
+            r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#,
+        );
+        let large = format!("\"{}\"", "0".repeat(COPY_MAX));
+        let expected = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{large}}}"#);
+        check(Reply::Result(Bytes::from(large)), &expected);
+    }
+
+    #[test]
+    fn an_error_goes_out_as_it_came() {
+        let error = Bytes::from_static(br#"{"code": 3,"data":"0x08c379a0"}"#);
+        check(
+            Reply::Error(error),
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code": 3,"data":"0x08c379a0"}}"#,
+        );
+    }
+}
