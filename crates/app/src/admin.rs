@@ -8,7 +8,7 @@ use bytes::Bytes;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use wellhead_dispatch::now;
-use wellhead_proxy::Proxy;
+use wellhead_proxy::{Proxy, Readiness};
 use wellhead_server::{Admin, Health, Metrics, Server};
 
 use crate::assemble::Parts;
@@ -96,13 +96,13 @@ impl Admin for AdminPages {
         if self.draining.load(Ordering::Relaxed) {
             return health(false, &json!({ "ready": false, "reason": "draining" }));
         }
-        match self.proxy.readiness() {
-            Ok(()) => health(true, &json!({ "ready": true })),
-            Err(chains) => {
-                let reason = "no upstream of these chains can take calls";
-                health(false, &json!({ "ready": false, "reason": reason, "chains": chains }))
-            }
+        let Readiness { is_ready, unserved } = self.proxy.readiness();
+        let mut body = json!({ "ready": is_ready });
+        if !unserved.is_empty() {
+            body["unserved_chains"] = json!(unserved);
+            body["reason"] = json!("no upstream of these chains can take calls");
         }
+        health(is_ready, &body)
     }
 
     fn status(&self) -> Bytes {

@@ -28,4 +28,4 @@ pub use answer::Answer;
 pub use chain::{ChainName, ServedChain};
 pub use journey::{Ctx, Lanes, Proxy, Settings};
 pub use metrics::register;
-pub use status::{CallStatus, ChainStatus, RequestStatus, Status, UpstreamStatus};
+pub use status::{CallStatus, ChainStatus, Readiness, RequestStatus, Status, UpstreamStatus};

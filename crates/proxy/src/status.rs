@@ -107,21 +107,40 @@ pub struct UpstreamStatus {
     pub last_problem_ms_ago: Option<u64>,
 }
 
+/// Whether calls should be sent here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readiness {
+    /// At least one chain can be served.
+    pub is_ready: bool,
+    /// The chains that cannot.
+    pub unserved: Vec<String>,
+}
+
 impl Proxy {
-    /// Whether each chain has an upstream that can take calls now; the names of
-    /// those that have none otherwise.
-    pub fn readiness(&self) -> Result<(), Vec<String>> {
+    /// Whether calls should be sent here: at least one chain has an upstream that may
+    /// answer now, if only after a pause or from a little behind. One dead chain of
+    /// several must not take the others out of the load balancer; it is listed.
+    pub fn readiness(&self) -> Readiness {
         let now = now();
-        let is_ready = |upstream: &Upstream| upstream.condition(now) == Condition::Ready;
+        let may_answer = |upstream: &Upstream| match upstream.condition(now) {
+            Condition::Ready | Condition::Throttled | Condition::HalfOpen | Condition::Syncing => {
+                true
+            }
+            Condition::Resting
+            | Condition::OutOfService
+            | Condition::Draining
+            | Condition::Unverified
+            | Condition::WrongChain => false,
+        };
         let is_served =
-            |chain: &ServedChain| chain.roster.upstreams().iter().any(|it| is_ready(it));
+            |chain: &ServedChain| chain.roster.upstreams().iter().any(|it| may_answer(it));
         let unserved: Vec<String> = self
             .chains()
             .iter()
             .filter(|chain| !is_served(chain))
             .map(|chain| chain.name.name.to_string())
             .collect();
-        if unserved.is_empty() { Ok(()) } else { Err(unserved) }
+        Readiness { is_ready: unserved.len() < self.chains().len(), unserved }
     }
 
     /// The state of everything now.

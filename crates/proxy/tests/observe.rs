@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 use support::{Plan, Say, Stage, error};
 use wellhead_dispatch::now;
 use wellhead_eth::MethodTable;
+use wellhead_proxy::Readiness;
 use wellhead_upstream::{Payload, Verdict, VerdictClass};
 
 /// Some traffic of every kind over two chains.
@@ -38,18 +39,38 @@ fn fail(stage: &Stage, place: usize, class: VerdictClass) {
     }
 }
 
+/// Compares "ready; the chains that are not served".
+fn check_readiness(stage: &Stage, expected: &str) {
+    let Readiness { is_ready, unserved } = stage.proxy.readiness();
+    let shown =
+        format!("{} {}", if is_ready { "ready;" } else { "not ready;" }, unserved.join(" "));
+    assert_eq!(shown.trim_end(), expected);
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_chain_is_ready_while_one_upstream_is() {
+async fn a_chain_is_served_while_one_upstream_may_answer() {
     let stage = Stage::upstreams(2);
-    assert_eq!(stage.proxy.readiness(), Ok(()));
+    check_readiness(&stage, "ready;");
     fail(&stage, 0, VerdictClass::Fault);
-    assert_eq!(stage.proxy.readiness(), Ok(()));
+    check_readiness(&stage, "ready;");
     fail(&stage, 1, VerdictClass::Auth);
-    assert_eq!(stage.proxy.readiness(), Err(vec!["ethereum".to_owned()]));
+    check_readiness(&stage, "not ready; ethereum");
+    let throttled = Stage::upstreams(1);
+    fail(&throttled, 0, VerdictClass::Throttled);
+    check_readiness(&throttled, "ready;");
     let unverified = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
-    assert_eq!(unverified.proxy.readiness(), Err(vec!["ethereum".to_owned()]));
+    check_readiness(&unverified, "not ready; ethereum");
     unverified.verify(0, 1);
-    assert_eq!(unverified.proxy.readiness(), Ok(()));
+    check_readiness(&unverified, "ready;");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_dead_chain_does_not_take_the_others_out() {
+    let stage = Stage::new(vec![
+        Plan::default(),
+        Plan { name: "gnosis", aliases: &[], id: Some(100), verified: false, ..Plan::default() },
+    ]);
+    check_readiness(&stage, "ready; gnosis");
 }
 
 #[tokio::test(start_paused = true)]
