@@ -89,7 +89,14 @@ impl Squeezer {
 }
 
 /// Undoes gzip, to at most `bytes_max`: a few kilobytes can unfold to gigabytes.
-pub(crate) async fn inflate(body: Bytes, bytes_max: usize) -> Result<Bytes, Refusal> {
+///
+/// `hold` is told what there is so far, slice by slice: a thousand such bodies side by
+/// side would otherwise be counted only when all of them were there.
+pub(crate) async fn inflate(
+    body: Bytes,
+    bytes_max: usize,
+    mut hold: impl FnMut(usize) -> Result<(), Refusal>,
+) -> Result<Bytes, Refusal> {
     let mut decoder = MultiGzDecoder::new(&body[..]);
     let mut inflated = Vec::new();
     loop {
@@ -103,6 +110,7 @@ pub(crate) async fn inflate(body: Bytes, bytes_max: usize) -> Result<Bytes, Refu
         if inflated.len() > bytes_max {
             return Err(Refusal::BodyTooLarge);
         }
+        hold(inflated.len())?;
         tokio::task::yield_now().await;
     }
 }
@@ -119,7 +127,7 @@ mod tests {
     }
 
     async fn check(sent: Vec<u8>, bytes_max: usize, expected: Result<&[u8], Refusal>) {
-        let inflated = inflate(Bytes::from(sent), bytes_max).await;
+        let inflated = inflate(Bytes::from(sent), bytes_max, |_| Ok(())).await;
         assert_eq!(inflated.as_deref(), expected.as_ref().map(|bytes| *bytes));
     }
 
@@ -135,6 +143,19 @@ mod tests {
         check(Vec::new(), 100, Err(Refusal::BodyBroken)).await;
         check(gzip(&large)[..50].to_vec(), 1_000_000, Err(Refusal::BodyBroken)).await;
         check([gzip(b"{}"), b"more".to_vec()].concat(), 100, Err(Refusal::BodyBroken)).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_inflated_counts_while_it_grows() {
+        let mut told = Vec::new();
+        let hold = |bytes| {
+            told.push(bytes);
+            if bytes > 2 * SLICE_BYTES { Err(Refusal::BodiesFull) } else { Ok(()) }
+        };
+        let bomb = Bytes::from(gzip(&vec![b'a'; 100 * SLICE_BYTES]));
+        let inflated = inflate(bomb, usize::MAX - 1, hold).await;
+        assert_eq!(inflated, Err(Refusal::BodiesFull));
+        assert_eq!(told, [SLICE_BYTES, 2 * SLICE_BYTES, 3 * SLICE_BYTES]);
     }
 
     fn restore(coding: Coding, squeezed: &[u8]) -> Vec<u8> {

@@ -58,10 +58,7 @@ pub(crate) async fn read_body(
     if !asked.gzip {
         return Ok(bytes);
     }
-    let sent = bytes.len();
-    let inflated = Box::pin(inflate(bytes, server.settings.body_bytes_max)).await?;
-    ticket.hold(sent.max(inflated.len()))?;
-    Ok(inflated)
+    Box::pin(inflate(bytes, server.settings.body_bytes_max, |bytes| ticket.hold(bytes))).await
 }
 
 async fn collect(

@@ -40,6 +40,8 @@ impl<H: Handler> Rpc<H> {
             return Err(Refusal::RequestsFull);
         }
         let asked = read_head(&parts, &link.server.settings)?;
+        // Headers are counted nowhere, so they are not kept for as long as the answer takes.
+        drop(parts);
         let body = read_body(body, &asked, &link.server, ticket).await?;
         let request = Request {
             received_at: received_at.into_std(),
