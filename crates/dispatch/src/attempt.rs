@@ -41,16 +41,17 @@ pub(crate) struct Room {
     pub(crate) answer_max: usize,
 }
 
-/// Sends `body` to `upstream` and waits until the deadline at the latest.
+/// Sends `body` to `upstream` at `began`, which is now, and waits until the deadline
+/// at the latest.
 pub(crate) async fn attempt(
     row: &MethodRow,
     body: Bytes,
     upstream: &Arc<Upstream>,
     transport: &dyn Transport,
+    began: Instant,
     patience: Patience,
     room: Room,
 ) -> Settled {
-    let began = now();
     let was_unwell = upstream.probe_due(began).is_some();
     let guarded = Guarded::begin(upstream, row, began, patience);
     let whole_max = room.whole_max;

@@ -242,7 +242,7 @@ impl Run<'_> {
                 let body = self.body.clone();
                 let room = bounds.room(self.job.may_flow);
                 let settled =
-                    attempt(row, body, upstream, lane.transport(slot), patience, room).await;
+                    attempt(row, body, upstream, lane.transport(slot), now, patience, room).await;
                 match self.after(slot, settled) {
                     Next::Serve => {
                         let (slot, verdict) = self.best.take()?;

@@ -31,6 +31,11 @@ pub struct Trail {
 }
 
 impl Trail {
+    /// From the arrival of the request to the end of the last attempt.
+    pub fn lasted(&self) -> Duration {
+        self.attempts.last().map_or(Duration::ZERO, |last| last.after + last.took)
+    }
+
     /// One line: `geth-a=fault/connect:3ms reth-b=answer/result:12ms`.
     pub fn line(&self, roster: &Roster) -> String {
         let mut line = String::new();

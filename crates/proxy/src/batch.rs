@@ -91,7 +91,7 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
         trail: trip.ctx.want_trail.then_some(trail),
         ..Answer::default()
     };
-    (answer, Line { method: "batch".into(), calls: items.len(), failed })
+    (answer, Line { method: "batch".into(), calls: items.len(), failed, ended: now() })
 }
 
 /// All replies in order; empty when there were only notifications.
@@ -197,7 +197,7 @@ async fn alone(trip: &Trip<'_>, place: usize, call: &Call, held: &AtomicUsize) -
     if held.load(Ordering::Relaxed) > BATCH_BYTES_MAX {
         return too_large(place);
     }
-    let report = trip.call(call, false).await;
+    let (report, _) = trip.call(call, now(), false).await;
     hold(&report.reply, held);
     Settled {
         place,

@@ -46,6 +46,8 @@ pub(crate) struct Report {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) received_at: Instant,
+    /// When its turn came: with the request, or later in a batch.
+    pub(crate) began: Instant,
     pub(crate) deadline: Instant,
     pub(crate) may_flow: bool,
 }
@@ -110,7 +112,7 @@ async fn say(
     row: &'static MethodRow,
     terms: Terms,
 ) -> Said {
-    let Terms { received_at, deadline, may_flow } = terms;
+    let Terms { received_at, began, deadline, may_flow } = terms;
     let eligible = match (row.effect, chain.roster.eligible(row, call.method())) {
         (_, Ok(eligible)) => eligible,
         // No upstream is asked, so none has to serve it; what is forbidden stays so.
@@ -130,10 +132,12 @@ async fn say(
     match row.effect {
         Effect::Local => local(chain, row, deadline).await,
         Effect::Subscribe => Said::refused(Refusal::needs_websocket(call.method())),
+        // Boxed, as the state of an attempt is ten times that of everything before it
+        // and would be moved about with each request, also with those answered here.
         Effect::Read | Effect::Write | Effect::Broadcast => {
-            upstream(chain, lane, &job, eligible).await
+            Box::pin(upstream(chain, lane, &job, eligible, began)).await
         }
-        Effect::Sticky => sticky_call(chain, lane, job, eligible).await,
+        Effect::Sticky => Box::pin(sticky_call(chain, lane, job, eligible, began)).await,
     }
 }
 
@@ -164,10 +168,16 @@ async fn chain_id(chain: &ServedChain, deadline: Instant) -> Option<ChainId> {
 }
 
 /// The usual way: plan on one pinned view, run, teach.
-async fn upstream(chain: &ServedChain, lane: &Lane, job: &Job<'_>, eligible: UpstreamSet) -> Said {
+async fn upstream(
+    chain: &ServedChain,
+    lane: &Lane,
+    job: &Job<'_>,
+    eligible: UpstreamSet,
+    began: Instant,
+) -> Said {
     let block = job.row.block_ref(job.params);
     let ask = Ask { row: job.row, eligible, needed: needed(&block) };
-    let (plan, view) = make_plan(chain, lane, &ask, job.deadline).await;
+    let (plan, view) = make_plan(chain, lane, &ask, job.deadline, began).await;
     let job = &Job { null_is_final: is_ahead(&block, &view), ..*job };
     let Outcome { result, trail } =
         wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
@@ -190,7 +200,7 @@ async fn upstream(chain: &ServedChain, lane: &Lane, job: &Job<'_>, eligible: Ups
             maybe_mined(chain, lane, job, Said::Error { error, slot, trail }).await
         }
         (_, Payload::Result(result)) => {
-            teach::teach(chain, slot, job.row, &block, &result, now());
+            teach::teach(chain, slot, job.row, &block, &result, job.received_at + trail.lasted());
             Said::Result { result, rest: served.rest, slot: Some(slot), trail }
         }
         (_, Payload::Error(error)) => Said::Error { error, slot, trail },
@@ -210,7 +220,7 @@ async fn maybe_mined(chain: &ServedChain, lane: &Lane, job: &Job<'_>, said: Said
     let params = format!("[{hash}]");
     let look_up = Job { row, method: row.name, params: Some(params.as_bytes()), ..*job };
     let ask = Ask { row, eligible, needed: None };
-    let (plan, _) = make_plan(chain, lane, &ask, job.deadline).await;
+    let (plan, _) = make_plan(chain, lane, &ask, job.deadline, now()).await;
     let found = wellhead_dispatch::run(&look_up, &plan, &chain.roster, lane, &chain.bounds).await;
     trail.attempts.extend(found.trail.attempts);
     match found.result.map(|served| served.class) {
@@ -248,19 +258,21 @@ async fn make_plan(
     lane: &Lane,
     ask: &Ask<'_>,
     deadline: Instant,
+    mut now: Instant,
 ) -> (Plan, Arc<View>) {
-    let until = deadline.min(now() + START_WAIT);
+    let until = deadline.min(now + START_WAIT);
     loop {
         // Made before the look, so that a verification in between is not missed.
         let verified = chain.pulse.verified();
         let view = chain.heads.view();
-        let plan = lane.with_rng(|rng| plan(ask, &view, &chain.roster, now(), rng));
+        let plan = lane.with_rng(|rng| plan(ask, &view, &chain.roster, now, rng));
         if !plan.candidates().is_empty() || !is_anybody_unverified(chain, ask.eligible) {
             return (plan, view);
         }
         if tokio::time::timeout_at(until.into(), verified).await.is_err() {
             return (plan, view);
         }
+        now = wellhead_dispatch::now();
     }
 }
 
@@ -313,10 +325,11 @@ async fn sticky_call(
     lane: &Lane,
     job: Job<'_>,
     eligible: UpstreamSet,
+    began: Instant,
 ) -> Said {
     match job.row.sticky {
         Some(StickyRole::Create) | None => {
-            name_the_filter(chain, upstream(chain, lane, &job, eligible).await, eligible)
+            name_the_filter(chain, upstream(chain, lane, &job, eligible, began).await, eligible)
         }
         Some(StickyRole::Use | StickyRole::Drop) => {
             let Some(params) = job.params else {
@@ -329,7 +342,7 @@ async fn sticky_call(
             };
             let only = [slot].into_iter().collect::<UpstreamSet>().and(eligible);
             let job = Job { params: Some(&params), ..job };
-            upstream(chain, lane, &job, only).await
+            upstream(chain, lane, &job, only, began).await
         }
     }
 }

@@ -87,7 +87,7 @@ impl Proxy {
     ) -> Answer {
         let received = body.len();
         let (answer, line) = self.journey(lanes, ctx, chain, &body).await;
-        let took = now().saturating_duration_since(ctx.received_at);
+        let took = line.ended.saturating_duration_since(ctx.received_at);
         self.requests.observe(answer.status, took);
         if self.settings.log_requests {
             tracing::info!(
@@ -130,7 +130,7 @@ impl Proxy {
             Err(error) => return (unreadable(&error), Line::rejected()),
         };
         let chain = &self.chains[index.0];
-        chain.pulse.note_call(now());
+        chain.pulse.note_call(ctx.received_at);
         let trip = Trip { chain, lane: self.lane(lanes, index), ctx, total: self.settings.total };
         match packet {
             Packet::Single(Ok(call)) => trip.single(&call).await,
@@ -143,7 +143,8 @@ impl Proxy {
                 )
             }
             Packet::Batch(items) => {
-                batch::answer(&trip, &items, self.settings.batch_parallel.max(1)).await
+                let parallel = self.settings.batch_parallel.max(1);
+                Box::pin(batch::answer(&trip, &items, parallel)).await
             }
         }
     }
@@ -158,11 +159,12 @@ pub(crate) struct Line {
     pub(crate) method: std::borrow::Cow<'static, str>,
     pub(crate) calls: usize,
     pub(crate) failed: usize,
+    pub(crate) ended: Instant,
 }
 
 impl Line {
     fn rejected() -> Self {
-        Self { method: "-".into(), calls: 0, failed: 1 }
+        Self { method: "-".into(), calls: 0, failed: 1, ended: now() }
     }
 }
 
@@ -180,20 +182,26 @@ impl Trip<'_> {
     }
 
     /// Answers one call and counts it.
-    pub(crate) async fn call(&self, call: &Call, may_flow: bool) -> Report {
-        let began = now();
-        let terms =
-            Terms { received_at: self.ctx.received_at, deadline: self.deadline(), may_flow };
+    /// Its turn came at `began`. Also says when it ended.
+    pub(crate) async fn call(
+        &self,
+        call: &Call,
+        began: Instant,
+        may_flow: bool,
+    ) -> (Report, Instant) {
+        let received_at = self.ctx.received_at;
+        let terms = Terms { received_at, began, deadline: self.deadline(), may_flow };
         let report = answer(self.chain, self.lane, call, terms).await;
-        let took = now().saturating_duration_since(began);
+        let ended = now();
+        let took = ended.saturating_duration_since(began);
         self.chain.counts().observe(report.row, report.outcome, took, &report.trail.attempts);
-        report
+        (report, ended)
     }
 
     async fn single(&self, call: &Call) -> (Answer, Line) {
         let silent = call.is_notification();
         // What nobody reads need not flow.
-        let report = self.call(call, !silent).await;
+        let (report, ended) = self.call(call, self.ctx.received_at, !silent).await;
         let method = match report.row.is_unknown() {
             // A client's own word, cut so that it cannot flood the log.
             true => call.method().chars().take(64).collect::<String>().into(),
@@ -213,7 +221,7 @@ impl Trip<'_> {
             retry_after: report.retry_after,
             trail: self.ctx.want_trail.then(|| report.trail.line(roster)),
         };
-        (answer, Line { method, calls: 1, failed })
+        (answer, Line { method, calls: 1, failed, ended })
     }
 }
 
