@@ -1,0 +1,46 @@
+//! How often our own part of a call asks the allocator. A bound that is too low for
+//! a change is raised here, in the change that says what it buys.
+
+#[path = "support/canned.rs"]
+mod canned;
+
+use allocation_counter::measure;
+use bytes::Bytes;
+use canned::{Bench, balance_call, balance_reply, batch, batch_reply};
+
+/// Answers `body` a few times, so that what is made once is made, and counts the last.
+fn check(bench: &Bench, body: &Bytes, allocations_max: u64) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        for _ in 0..4 {
+            assert_eq!(bench.answer(body).await.status, 200);
+        }
+    });
+    // One block_on costs none; the answer is dropped inside.
+    let counted = measure(|| {
+        runtime.block_on(async { drop(bench.answer(body).await) });
+    });
+    let count = counted.count_total;
+    println!("{count} allocations, {} bytes", counted.bytes_total);
+    assert!(count <= allocations_max, "{count} allocations, {allocations_max} were enough");
+}
+
+#[test]
+fn a_call_that_goes_upstream() {
+    let body = Bytes::from(balance_call(7));
+    // The state of the attempt, the body upstream and its handle, the exchange, the
+    // trail, the reply and its handle, the pieces.
+    check(&Bench::answering(balance_reply()), &body, 9);
+}
+
+#[test]
+fn a_call_that_is_answered_here() {
+    let body = Bytes::from(r#"{"jsonrpc":"2.0","id":7,"method":"eth_chainId"}"#);
+    check(&Bench::answering(balance_reply()), &body, 5);
+}
+
+#[test]
+fn a_batch_of_a_hundred() {
+    check(&Bench::answering(batch_reply(100)), &batch(100), 44);
+}

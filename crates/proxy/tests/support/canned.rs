@@ -1,0 +1,114 @@
+//! A proxy over an upstream that answers at once with the same bytes: what is left to
+//! measure is our own part, from the body of a call to the bytes of its answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use wellhead_chain::{Heads, Observation, Source};
+use wellhead_dispatch::{Bounds, Lane, now};
+use wellhead_eth::{BlockNumber, ChainId};
+use wellhead_jsonrpc::Limits;
+use wellhead_proxy::{Answer, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings};
+use wellhead_route::Roster;
+use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
+use wellhead_upstream::{
+    BreakerBounds, Identity, MethodRules, Slot, Standing, Tier, Upstream, UpstreamId,
+};
+use wellhead_watch::Pulse;
+
+/// How many upstreams the plan has to order.
+const UPSTREAMS: u8 = 3;
+
+/// Answers with `self.0`, whatever it is asked.
+#[derive(Debug)]
+struct Canned(Bytes);
+
+impl Transport for Canned {
+    fn exchange(&self, _: Exchange) -> ExchangeFuture<'_> {
+        Box::pin(async { Ok(WireReply::whole(200, self.0.clone(), Timing::default())) })
+    }
+}
+
+/// A proxy of one chain, ready to answer.
+pub(crate) struct Bench {
+    proxy: Proxy,
+    lanes: Lanes,
+}
+
+impl Bench {
+    /// Upstreams that all answer `reply`.
+    pub(crate) fn answering(reply: String) -> Self {
+        let reply = Bytes::from(reply);
+        // As those of a connection: already shared, so that a clone only counts up.
+        let canned: Arc<dyn Transport> = Arc::new(Canned(reply.clone()));
+        let upstream = |slot: u8| {
+            let identity = Identity {
+                id: UpstreamId::new(&format!("upstream-{slot}")),
+                tier: Tier::Primary,
+                labels: BTreeMap::new(),
+                methods: MethodRules::default(),
+                provider: None,
+                attempt: None,
+                lag_blocks_max: None,
+            };
+            let upstream = Upstream::new(identity, Slot(slot), BreakerBounds::default(), now());
+            upstream.set_standing(Standing::Verified);
+            Arc::new(upstream)
+        };
+        let upstreams: Vec<_> = (0..UPSTREAMS).map(upstream).collect();
+        let heads = Heads::new(upstreams.len(), None, None);
+        for slot in 0..UPSTREAMS {
+            let seen = Observation { number: BlockNumber(100), hash: None, timestamp: None };
+            heads.observe(Slot(slot), seen, Source::Word, now());
+        }
+        let lane = Lane::new(upstreams.iter().map(|_| Arc::clone(&canned)).collect(), 1);
+        let chain = ServedChain::new(
+            ChainName { name: "ethereum".into(), aliases: Vec::new() },
+            Roster::new(upstreams, MethodRules::default(), Vec::new()),
+            Arc::new(heads),
+            Arc::new(Pulse::new(Some(ChainId(1)), now())),
+            (0..UPSTREAMS).map(|_| Arc::default()).collect(),
+            Bounds::default(),
+        );
+        let settings = Settings {
+            limits: Limits::default(),
+            batch_parallel: 32,
+            total: Duration::from_secs(30),
+            log_requests: false,
+        };
+        let proxy = Proxy::new(vec![Arc::new(chain)], settings);
+        Self { proxy, lanes: Lanes::new(vec![lane]) }
+    }
+
+    /// Answers `body`.
+    pub(crate) async fn answer(&self, body: &Bytes) -> Answer {
+        let ctx = Ctx { received_at: now(), peer: ([127, 0, 0, 1], 1).into(), want_trail: false };
+        self.proxy.handle(&self.lanes, ctx, None, body.clone()).await
+    }
+}
+
+/// A call as clients make them, under `id`.
+pub(crate) fn balance_call(id: usize) -> String {
+    let params = r#"["0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266","latest"]"#;
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_getBalance","params":{params}}}"#)
+}
+
+/// A batch of `calls` balances.
+pub(crate) fn batch(calls: usize) -> Bytes {
+    let calls: Vec<String> = (0..calls).map(balance_call).collect();
+    Bytes::from(format!("[{}]", calls.join(",")))
+}
+
+/// What an upstream answers to a single call.
+pub(crate) fn balance_reply() -> String {
+    r#"{"jsonrpc":"2.0","id":1,"result":"0x21e19e0c9bab2400000"}"#.to_owned()
+}
+
+/// What an upstream answers to a batch of `calls`.
+pub(crate) fn batch_reply(calls: usize) -> String {
+    let reply =
+        |id: usize| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"0x21e19e0c9bab2400000"}}"#);
+    format!("[{}]", (0..calls).map(reply).collect::<Vec<_>>().join(","))
+}
