@@ -1,25 +1,22 @@
-//! From response frames to one complete, bounded body with its encoding undone.
+//! From what arrives on a connection to a body: whole, or in part with a rest.
 //!
-//! The common case, one frame without an encoding, is handed through without a
+//! The common case, one piece without an encoding, is handed through without a
 //! copy. Also reads `Retry-After`, the one header that callers decide by.
 
 use std::future::poll_fn;
-use std::io::{self, Write};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ::http::HeaderMap;
-use ::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, DATE, RETRY_AFTER};
-use bytes::{Bytes, BytesMut};
-use flate2::write::MultiGzDecoder;
-use flate2::{Decompress, FlushDecompress, Status};
+use bytes::{Buf as _, Bytes, BytesMut};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+
+use crate::inflate::{Encoding, INFLATE_STEP, Inflate, too_large};
 
 /// Memory taken on the word of a `content-length` alone; beyond it the buffer
 /// grows with what really arrives.
-const TRUSTED_LENGTH_MAX: usize = 8 << 20;
-/// Compressed bytes undone at a time: at deflate's best ratio of 1032, 4 MiB of output.
-const INFLATE_STEP: usize = 4 << 10;
+pub(crate) const TRUSTED_LENGTH_MAX: usize = 8 << 20;
+/// Bytes that are worth a read of their own.
+pub(crate) const PIECE: usize = 64 << 10;
 /// Other tasks get a turn after this much inflated output.
 const INFLATE_YIELD: usize = 1 << 20;
 /// Longest `Retry-After` believed; a larger one is a broken server.
@@ -27,247 +24,209 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A body that arrives piece by piece.
 pub(crate) trait Chunks {
-    /// The next piece of data; `None` after the last byte of a complete body.
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, TransportError>>>;
+    /// The next piece of data, never empty; `None` after the last byte of a
+    /// complete body. Waits for `at_least` bytes where it can join them without
+    /// a copy, and for one otherwise.
+    fn poll_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        at_least: usize,
+    ) -> Poll<Option<Result<Bytes, TransportError>>>;
+
+    /// Whether the last piece was the last. May say no and then bring nothing more.
+    fn is_end(&self) -> bool;
 }
 
-async fn next(chunks: &mut impl Chunks) -> Option<Result<Bytes, TransportError>> {
-    poll_fn(|cx| chunks.poll_chunk(cx)).await
+/// What the head says about the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BodyHead {
+    /// Bytes on the wire, where announced.
+    pub(crate) length: Option<u64>,
+    pub(crate) encoding: Encoding,
 }
 
-fn too_large(max: usize) -> TransportError {
-    let detail = format!("more than {max} bytes");
-    TransportError::new(TransportErrorKind::TooLarge, Sent::Maybe, detail)
+/// How much of an answer is kept in memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// An answer up to this size is wanted whole.
+    pub(crate) whole_max: usize,
+    /// A whole answer is never larger than this.
+    pub(crate) answer_bytes_max: usize,
 }
 
-fn undecodable(detail: impl Into<String>) -> TransportError {
-    TransportError::new(TransportErrorKind::Protocol, Sent::Maybe, detail)
+/// The first part of a body.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) body: Bytes,
+    /// What reads on, when `body` is not all of it.
+    pub(crate) more: Option<Decoding>,
 }
 
-/// Reads the whole body, at most `max` bytes of it, before and after decoding.
-pub(crate) async fn collect(
+/// Reads a body whole, or as much of it as `limits` say.
+pub(crate) async fn receive(
     chunks: &mut impl Chunks,
-    head: &HeaderMap,
-    max: usize,
-) -> Result<Bytes, TransportError> {
-    let length = content_length(head);
-    if length.is_some_and(|length| length > max as u64) {
-        return Err(too_large(max));
+    head: BodyHead,
+    limits: Limits,
+) -> Result<Received, TransportError> {
+    let bound = limits.whole_max.min(limits.answer_bytes_max);
+    // Whoever wants everything is told that it is too much; others read on.
+    let reads_on = limits.whole_max < limits.answer_bytes_max;
+    if !reads_on && head.length.is_some_and(|length| length > bound as u64) {
+        return Err(too_large(bound));
     }
-    if let Some(inflate) = Inflate::from_head(head, max)? {
-        return collect_inflated(chunks, inflate, length, max).await;
-    }
-    let Some(first) = next(chunks).await.transpose()? else {
-        return whole(Bytes::new(), length, max);
-    };
-    let Some(second) = next(chunks).await.transpose()? else { return whole(first, length, max) };
-    let trusted = length.map_or(0, |length| (length as usize).min(TRUSTED_LENGTH_MAX));
-    let mut joined = BytesMut::with_capacity(trusted.max(first.len() + second.len()));
-    joined.extend_from_slice(&first);
-    let mut piece = second;
+    let mut decoding = Decoding::new(head, if reads_on { usize::MAX } else { bound })?;
+    // One more than the bound tells whether there is more.
+    let enough = bound.saturating_add(1);
+    let mut body = Bytes::new();
+    let mut joined = BytesMut::new();
     loop {
-        if joined.len() + piece.len() > max {
-            return Err(too_large(max));
+        let have = body.len().max(joined.len());
+        if have > bound {
+            if !reads_on {
+                return Err(too_large(bound));
+            }
+            let body = if joined.is_empty() { body } else { joined.freeze() };
+            return Ok(Received { body, more: Some(decoding) });
+        }
+        let Some(piece) = decoding.next(chunks, enough - have).await.transpose()? else { break };
+        if have == 0 {
+            body = piece;
+            if decoding.is_end(chunks) {
+                break;
+            }
+            continue;
+        }
+        if joined.is_empty() {
+            let announced = head.length.map_or(0, |length| (length as usize).min(enough));
+            let room = announced.min(TRUSTED_LENGTH_MAX).max(have + piece.len());
+            joined.reserve(room);
+            joined.extend_from_slice(&body);
         }
         joined.extend_from_slice(&piece);
-        match next(chunks).await.transpose()? {
-            Some(more) => piece = more,
-            None => return whole(joined.freeze(), length, max),
-        }
     }
-}
-
-fn whole(body: Bytes, length: Option<u64>, max: usize) -> Result<Bytes, TransportError> {
-    if body.len() > max {
-        return Err(too_large(max));
+    if body.len().max(joined.len()) > bound && !reads_on {
+        return Err(too_large(bound));
     }
-    expect_length(body.len(), length)?;
-    Ok(body)
+    let body = if joined.is_empty() { body } else { joined.freeze() };
+    Ok(Received { body, more: None })
 }
 
-/// The libraries check lengths too, but let some early ends pass.
-fn expect_length(arrived: usize, announced: Option<u64>) -> Result<(), TransportError> {
-    match announced {
-        Some(length) if length > arrived as u64 => {
-            let detail = format!("{arrived} of {length} bytes arrived");
-            Err(TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, detail))
-        }
-        Some(_) | None => Ok(()),
-    }
-}
-
-fn content_length(head: &HeaderMap) -> Option<u64> {
-    head.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
-}
-
-async fn collect_inflated(
-    chunks: &mut impl Chunks,
-    mut inflate: Inflate,
+/// Reads on in a body, undoing its encoding and checking its length.
+#[derive(Debug)]
+pub(crate) struct Decoding {
+    inflate: Option<Inflate>,
+    /// Arrived and not yet inflated.
+    packed: Bytes,
+    /// Bytes on the wire so far, and those announced.
+    arrived: u64,
     length: Option<u64>,
+    /// What may come out of an encoding; `usize::MAX` where nothing is kept.
     max: usize,
-) -> Result<Bytes, TransportError> {
-    let mut arrived = 0;
-    let mut yielded_at = 0;
-    while let Some(chunk) = next(chunks).await.transpose()? {
-        arrived += chunk.len();
-        if arrived > max {
-            return Err(too_large(max));
+}
+
+impl Decoding {
+    fn new(head: BodyHead, max: usize) -> Result<Self, TransportError> {
+        let BodyHead { length, encoding } = head;
+        let inflate = Inflate::new(encoding, max)?;
+        Ok(Self { inflate, packed: Bytes::new(), arrived: 0, length, max })
+    }
+
+    fn is_end(&self, chunks: &impl Chunks) -> bool {
+        self.inflate.is_none() && chunks.is_end() && self.expect_length().is_ok()
+    }
+
+    /// The next piece, of `at_least` bytes where that costs no copy. May be
+    /// dropped and called again without losing a byte.
+    pub(crate) async fn next(
+        &mut self,
+        chunks: &mut impl Chunks,
+        at_least: usize,
+    ) -> Option<Result<Bytes, TransportError>> {
+        if self.inflate.is_some() {
+            return self.next_inflated(chunks, at_least).await.transpose();
         }
-        for step in chunk.chunks(INFLATE_STEP) {
-            inflate.push(step, max)?;
-            if inflate.out_len() - yielded_at >= INFLATE_YIELD {
-                yielded_at = inflate.out_len();
+        match poll_fn(|cx| chunks.poll_chunk(cx, at_least)).await {
+            Some(Ok(piece)) => {
+                self.arrived += piece.len() as u64;
+                Some(Ok(piece))
+            }
+            Some(Err(error)) => Some(Err(error)),
+            None => self.expect_length().err().map(Err),
+        }
+    }
+
+    async fn next_inflated(
+        &mut self,
+        chunks: &mut impl Chunks,
+        at_least: usize,
+    ) -> Result<Option<Bytes>, TransportError> {
+        let mut yielded_at = 0;
+        while let Some(inflate) = &mut self.inflate {
+            if self.packed.is_empty() {
+                match poll_fn(|cx| chunks.poll_chunk(cx, 1)).await.transpose()? {
+                    Some(piece) => {
+                        self.arrived += piece.len() as u64;
+                        self.packed = piece;
+                        if self.arrived > self.max as u64 {
+                            return Err(too_large(self.max));
+                        }
+                    }
+                    None => {
+                        self.expect_length()?;
+                        let inflate = self.inflate.take();
+                        // Answers to HEAD-like statuses may name an encoding and bring nothing.
+                        return match inflate {
+                            Some(inflate) if self.arrived > 0 => {
+                                let last = inflate.finish(self.max)?;
+                                Ok((!last.is_empty()).then_some(last))
+                            }
+                            Some(_) | None => Ok(None),
+                        };
+                    }
+                }
+            }
+            let step = self.packed.len().min(INFLATE_STEP);
+            inflate.push(&self.packed[..step], self.max)?;
+            self.packed.advance(step);
+            let out = inflate.out_len();
+            if out >= at_least {
+                return Ok(Some(inflate.take()));
+            }
+            if out - yielded_at >= INFLATE_YIELD {
+                yielded_at = out;
                 tokio::task::yield_now().await;
             }
         }
-    }
-    expect_length(arrived, length)?;
-    // Answers to HEAD-like statuses may name an encoding and bring nothing.
-    if arrived == 0 { Ok(Bytes::new()) } else { inflate.finish(max) }
-}
-
-/// An encoding being undone.
-enum Inflate {
-    Gzip(Box<MultiGzDecoder<Bounded>>),
-    /// `deflate` is zlib by the book and raw deflate by some servers; the first two bytes tell.
-    Deflate {
-        held: Vec<u8>,
-        decoder: Option<Box<Decompress>>,
-        out: Vec<u8>,
-        ended: bool,
-    },
-}
-
-impl Inflate {
-    fn from_head(head: &HeaderMap, max: usize) -> Result<Option<Self>, TransportError> {
-        let Some(encoding) = head.get(CONTENT_ENCODING) else { return Ok(None) };
-        let encoding = encoding.as_bytes().trim_ascii();
-        if encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity") {
-            Ok(None)
-        } else if encoding.eq_ignore_ascii_case(b"gzip") || encoding.eq_ignore_ascii_case(b"x-gzip")
-        {
-            let sink = Bounded { out: Vec::new(), max, full: false };
-            Ok(Some(Self::Gzip(Box::new(MultiGzDecoder::new(sink)))))
-        } else if encoding.eq_ignore_ascii_case(b"deflate") {
-            Ok(Some(Self::Deflate {
-                held: Vec::new(),
-                decoder: None,
-                out: Vec::new(),
-                ended: false,
-            }))
-        } else {
-            Err(undecodable("the answer has a content encoding that was not asked for"))
-        }
+        Ok(None)
     }
 
-    fn out_len(&self) -> usize {
-        match self {
-            Self::Gzip(decoder) => decoder.get_ref().out.len(),
-            Self::Deflate { out, .. } => out.len(),
-        }
-    }
-
-    fn push(&mut self, input: &[u8], max: usize) -> Result<(), TransportError> {
-        match self {
-            Self::Gzip(decoder) => match decoder.write_all(input) {
-                Ok(()) => Ok(()),
-                Err(_) if decoder.get_ref().full => Err(too_large(max)),
-                Err(_) => Err(undecodable("the answer is not valid gzip")),
-            },
-            Self::Deflate { held, decoder, out, ended } => {
-                let Some(decoder) = decoder else {
-                    held.extend_from_slice(input);
-                    let [first, second, ..] = held[..] else { return Ok(()) };
-                    let word = u16::from_be_bytes([first, second]);
-                    let zlib = first & 0x0f == 8 && word.is_multiple_of(31);
-                    let decoder = decoder.insert(Box::new(Decompress::new(zlib)));
-                    let held = std::mem::take(held);
-                    return inflate_some(decoder, &held, out, ended, max);
-                };
-                inflate_some(decoder, input, out, ended, max)
+    /// The libraries check lengths too, but let some early ends pass.
+    fn expect_length(&self) -> Result<(), TransportError> {
+        match self.length {
+            Some(length) if length > self.arrived => {
+                let detail = format!("{} of {length} bytes arrived", self.arrived);
+                Err(TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, detail))
             }
+            Some(_) | None => Ok(()),
         }
-    }
-
-    fn finish(self, max: usize) -> Result<Bytes, TransportError> {
-        let cut = |what: &str| {
-            TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, what.to_owned())
-        };
-        match self {
-            Self::Gzip(mut decoder) => {
-                match decoder.try_finish() {
-                    Ok(()) => Ok(Bytes::from(std::mem::take(&mut decoder.get_mut().out))),
-                    // The last of the output is only handed over here.
-                    Err(_) if decoder.get_ref().full => Err(too_large(max)),
-                    Err(_) => Err(cut("the gzip data ends too early")),
-                }
-            }
-            Self::Deflate { out, ended: true, .. } => Ok(Bytes::from(out)),
-            Self::Deflate { .. } => Err(cut("the deflate data ends too early")),
-        }
-    }
-}
-
-fn inflate_some(
-    decoder: &mut Decompress,
-    mut input: &[u8],
-    out: &mut Vec<u8>,
-    ended: &mut bool,
-    max: usize,
-) -> Result<(), TransportError> {
-    while !*ended {
-        if out.capacity() == out.len() {
-            out.reserve(out.len().clamp(INFLATE_STEP, INFLATE_YIELD));
-        }
-        let before = (decoder.total_in(), out.len());
-        let status = decoder
-            .decompress_vec(input, out, FlushDecompress::None)
-            .map_err(|_| undecodable("the answer is not valid deflate"))?;
-        input = &input[(decoder.total_in() - before.0) as usize..];
-        if out.len() > max {
-            return Err(too_large(max));
-        }
-        *ended = status == Status::StreamEnd;
-        let stands_still = (decoder.total_in(), out.len()) == before;
-        if (input.is_empty() && out.len() < out.capacity()) || stands_still {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Takes what a decoder puts out, up to a bound.
-struct Bounded {
-    out: Vec<u8>,
-    max: usize,
-    full: bool,
-}
-
-impl Write for Bounded {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.out.len() + data.len() > self.max {
-            self.full = true;
-            return Err(io::Error::other("too large"));
-        }
-        self.out.extend_from_slice(data);
-        Ok(data.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
 /// `Retry-After` as a duration. A date counts from the `Date` of the same
 /// answer, whose clock it was written by, or else from `now_unix`.
-pub(crate) fn retry_after(head: &HeaderMap, now_unix: impl FnOnce() -> u64) -> Option<Duration> {
-    let value = head.get(RETRY_AFTER)?.to_str().ok()?.trim();
+pub(crate) fn retry_after(
+    value: Option<&[u8]>,
+    date: Option<&[u8]>,
+    now_unix: impl FnOnce() -> u64,
+) -> Option<Duration> {
+    let value = std::str::from_utf8(value?).ok()?.trim();
     if value.starts_with(|c: char| c.is_ascii_digit()) {
         let seconds: f64 = value.parse().ok()?;
         return Some(Duration::try_from_secs_f64(seconds).map_or(RETRY_AFTER_MAX, bounded));
     }
     let then = httpdate::parse_http_date(value).ok()?;
-    let sent = head.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+    let sent = date.and_then(|date| std::str::from_utf8(date).ok());
+    let sent = sent.and_then(|date| httpdate::parse_http_date(date.trim()).ok());
     let now: SystemTime = sent.unwrap_or_else(|| UNIX_EPOCH + Duration::from_secs(now_unix()));
     Some(then.duration_since(now).map_or(Duration::ZERO, bounded))
 }
@@ -281,8 +240,8 @@ mod tests {
     use super::*;
     use flate2::Compression;
     use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
-    use http::HeaderValue;
     use std::collections::VecDeque;
+    use std::io::Write;
 
     struct Pieces(VecDeque<Bytes>);
 
@@ -290,28 +249,94 @@ mod tests {
         fn poll_chunk(
             &mut self,
             _: &mut Context<'_>,
+            _: usize,
         ) -> Poll<Option<Result<Bytes, TransportError>>> {
             Poll::Ready(self.0.pop_front().map(Ok))
         }
+
+        fn is_end(&self) -> bool {
+            self.0.is_empty()
+        }
     }
 
-    fn head(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs
-            .iter()
-            .map(|(name, value)| {
-                let value = HeaderValue::from_str(value).expect("a value");
-                (http::HeaderName::from_static(name), value)
-            })
-            .collect()
+    type Pairs<'a> = &'a [(&'static str, &'a str)];
+
+    fn value<'a>(pairs: Pairs<'a>, name: &str) -> Option<&'a [u8]> {
+        pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| value.as_bytes())
     }
 
+    fn head(pairs: Pairs<'_>) -> BodyHead {
+        let length = value(pairs, "content-length");
+        let length = length.map(|v| std::str::from_utf8(v).expect("text").parse().expect("digits"));
+        BodyHead { length, encoding: Encoding::of(value(pairs, "content-encoding")) }
+    }
+
+    fn pieces(of: &[&[u8]]) -> Pieces {
+        Pieces(of.iter().map(|p| Bytes::copy_from_slice(p)).collect())
+    }
+
+    /// The whole body, or why there is none.
     async fn collected(
-        pieces: &[&[u8]],
-        pairs: &[(&'static str, &str)],
+        of: &[&[u8]],
+        pairs: Pairs<'_>,
         max: usize,
     ) -> Result<Bytes, TransportErrorKind> {
-        let mut pieces = Pieces(pieces.iter().map(|p| Bytes::copy_from_slice(p)).collect());
-        collect(&mut pieces, &head(pairs), max).await.map_err(|e| e.kind)
+        let limits = Limits { whole_max: usize::MAX, answer_bytes_max: max };
+        let received = receive(&mut pieces(of), head(pairs), limits).await.map_err(|e| e.kind)?;
+        assert!(received.more.is_none());
+        Ok(received.body)
+    }
+
+    /// The first part of a body and the pieces that follow it.
+    async fn streamed(
+        of: &[&[u8]],
+        pairs: Pairs<'_>,
+        whole_max: usize,
+    ) -> Result<(Bytes, Vec<Bytes>), TransportErrorKind> {
+        let limits = Limits { whole_max, answer_bytes_max: usize::MAX };
+        let mut pieces = pieces(of);
+        let received = receive(&mut pieces, head(pairs), limits).await.map_err(|e| e.kind)?;
+        let mut rest = Vec::new();
+        if let Some(mut more) = received.more {
+            while let Some(piece) = more.next(&mut pieces, 1).await {
+                rest.push(piece.map_err(|e| e.kind)?);
+            }
+        }
+        Ok((received.body, rest))
+    }
+
+    #[tokio::test]
+    async fn what_exceeds_the_part_wanted_whole_follows_piece_by_piece() {
+        let parts = |first: &'static str, rest: &[&'static str]| {
+            Ok((Bytes::from(first), rest.iter().map(|p| Bytes::from(*p)).collect::<Vec<_>>()))
+        };
+        assert_eq!(streamed(&[b"abcd"], &[], 4).await, parts("abcd", &[]));
+        assert_eq!(streamed(&[b"ab", b"cd"], &[], 4).await, parts("abcd", &[]));
+        assert_eq!(streamed(&[b"abcde"], &[], 4).await, parts("abcde", &[]));
+        assert_eq!(streamed(&[b"ab", b"cde", b"f"], &[], 4).await, parts("abcde", &["f"]));
+        assert_eq!(streamed(&[b"a", b"b"], &[], 0).await, parts("a", &["b"]));
+        let length = [("content-length", "6")];
+        assert_eq!(streamed(&[b"abc", b"de", b"f"], &length, 4).await, parts("abcde", &["f"]));
+        let cut = Err(TransportErrorKind::Truncated);
+        assert_eq!(streamed(&[b"abc", b"de"], &length, 4).await, cut);
+        assert_eq!(streamed(&[b"abc", b"de"], &length, 9).await, cut);
+    }
+
+    #[tokio::test]
+    async fn packed_answers_are_undone_while_they_are_read() {
+        let plain: Vec<u8> = (0..500_000u32).flat_map(|n| (n % 700).to_be_bytes()).collect();
+        for (format, name) in ENCODINGS {
+            let packed = packed(format, &plain);
+            let encoding = [("content-encoding", name)];
+            let (first, rest) = streamed(&[&packed], &encoding, 1000).await.expect("whole");
+            assert!(first.len() >= 1000 && !rest.is_empty(), "{format}");
+            let largest = rest.iter().map(Bytes::len).max();
+            assert!(largest < Some(INFLATE_STEP * 1100), "{largest:?}");
+            assert!([&[first], &rest[..]].concat().concat() == plain, "{format}");
+            let cut = &packed[..packed.len() - 3];
+            let error = streamed(&[cut], &encoding, 1000).await;
+            assert_eq!(error, Err(TransportErrorKind::Truncated), "{format}");
+        }
     }
 
     #[tokio::test]
@@ -337,8 +362,9 @@ mod tests {
     async fn one_piece_is_not_copied() {
         let piece = Bytes::from(vec![b'x'; 1000]);
         let mut pieces = Pieces([piece.clone()].into());
-        let body = collect(&mut pieces, &HeaderMap::new(), 1000).await.expect("complete");
-        assert_eq!(body.as_ptr(), piece.as_ptr());
+        let limits = Limits { whole_max: 1000, answer_bytes_max: 1000 };
+        let received = receive(&mut pieces, head(&[]), limits).await.expect("complete");
+        assert_eq!(received.body.as_ptr(), piece.as_ptr());
     }
 
     fn packed(encoding: &str, data: &[u8]) -> Vec<u8> {
@@ -403,9 +429,10 @@ mod tests {
         assert_eq!(empty, Ok(Bytes::new()));
     }
 
-    fn waits(pairs: &[(&'static str, &str)]) -> Option<f64> {
+    fn waits(pairs: Pairs<'_>) -> Option<f64> {
+        let (wait, date) = (value(pairs, "retry-after"), value(pairs, "date"));
         // 2015-10-21 07:28:00 UTC.
-        retry_after(&head(pairs), || 1_445_412_480).map(|wait| wait.as_secs_f64())
+        retry_after(wait, date, || 1_445_412_480).map(|wait| wait.as_secs_f64())
     }
 
     #[test]

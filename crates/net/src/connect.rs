@@ -14,8 +14,8 @@ use crate::detect::{Detected, Evidence, Learnt, detect};
 use crate::dial::{Dialer, Step, Stream};
 use crate::endpoint::{HttpVersion, Prepared};
 use crate::frame::{Sightings, Watched};
-use crate::h1::{Fate, H1Connection};
-use crate::h2::{H2Connection, Observer};
+use crate::h1::H1Connection;
+use crate::h2::{Fate, H2Connection, Observer};
 use crate::settings::ClientSettings;
 use crate::stats::{ConnectionStats, Protocol};
 
@@ -32,19 +32,20 @@ pub(crate) struct Connector {
 
 /// A connection just opened.
 #[derive(Debug)]
-pub(crate) enum Connected {
-    H1(H1Connection),
+pub(crate) enum Connected<M> {
+    /// With what is held until it has ended.
+    H1(Box<H1Connection>, M),
     H2(Arc<H2Connection>),
 }
 
-/// Makes the objects that a connection's task holds until the connection has ended.
+/// Makes the objects that are held until a connection has ended.
 pub(crate) trait Registry: Send + Sync {
-    /// Held by an HTTP/1.1 connection.
+    /// Held with an HTTP/1.1 connection.
     type H1Member: Send + 'static;
     /// Held by an HTTP/2 connection.
     type H2Member: Observer;
     /// Counts an HTTP/1.1 connection as open.
-    fn admit_h1(&self, fate: Fate) -> Self::H1Member;
+    fn admit_h1(&self) -> Self::H1Member;
     /// Counts an HTTP/2 connection as open.
     fn admit_h2(&self, fate: Fate) -> Self::H2Member;
 }
@@ -72,10 +73,10 @@ impl Connector {
     }
 
     /// Opens one connection within the connect timeout.
-    pub(crate) async fn connect(
+    pub(crate) async fn connect<R: Registry>(
         &self,
-        registry: &impl Registry,
-    ) -> Result<Connected, TransportError> {
+        registry: &R,
+    ) -> Result<Connected<R::H1Member>, TransportError> {
         let mut step = Step::LookUp;
         let deadline = Instant::now() + self.settings.connect_timeout;
         let opened = timeout_at(deadline, self.open(registry, deadline, &mut step));
@@ -91,12 +92,12 @@ impl Connector {
         result
     }
 
-    async fn open(
+    async fn open<R: Registry>(
         &self,
-        registry: &impl Registry,
+        registry: &R,
         deadline: Instant,
         step: &mut Step,
-    ) -> Result<Connected, TransportError> {
+    ) -> Result<Connected<R::H1Member>, TransportError> {
         let stream = self.dialer.dial(deadline, step).await?;
         *step = Step::Http;
         if self.dialer.is_secure() {
@@ -109,7 +110,7 @@ impl Connector {
             if self.version == HttpVersion::H1 {
                 self.learnt.learn(Protocol::H1, evidence, now);
             }
-            return self.open_h1(registry, stream).await;
+            return Ok(self.open_h1(registry, stream));
         }
         let sightings = Arc::new(Sightings::new());
         match detect(stream, self.settings.detect_timeout).await {
@@ -122,16 +123,16 @@ impl Connector {
             Detected::H1(evidence) => {
                 self.learnt.learn(Protocol::H1, evidence, Instant::now());
                 let stream = self.dialer.dial(deadline, step).await?;
-                self.open_h1(registry, stream).await
+                Ok(self.open_h1(registry, stream))
             }
         }
     }
 
-    async fn open_by_alpn(
+    async fn open_by_alpn<R: Registry>(
         &self,
-        registry: &impl Registry,
+        registry: &R,
         stream: Stream,
-    ) -> Result<Connected, TransportError> {
+    ) -> Result<Connected<R::H1Member>, TransportError> {
         let now = Instant::now();
         if stream.chose_h2() {
             self.learnt.learn(Protocol::H2, Evidence::Agreed, now);
@@ -143,27 +144,21 @@ impl Connector {
             return Err(speaks_no_h2());
         }
         self.learnt.learn(Protocol::H1, Evidence::Agreed, now);
-        self.open_h1(registry, stream).await
+        Ok(self.open_h1(registry, stream))
     }
 
-    async fn open_h1(
-        &self,
-        registry: &impl Registry,
-        stream: Stream,
-    ) -> Result<Connected, TransportError> {
-        let fate = Fate::new();
-        let member = registry.admit_h1(fate.clone());
+    fn open_h1<R: Registry>(&self, registry: &R, stream: Stream) -> Connected<R::H1Member> {
         let now = Instant::now();
-        let retire_at = self.retire_at(now);
-        H1Connection::open(stream, fate, member, now, retire_at).await.map(Connected::H1)
+        let connection = H1Connection::new(stream, now, self.retire_at(now));
+        Connected::H1(Box::new(connection), registry.admit_h1())
     }
 
-    async fn open_h2(
+    async fn open_h2<R: Registry>(
         &self,
-        registry: &impl Registry,
+        registry: &R,
         io: Watched,
         sightings: Arc<Sightings>,
-    ) -> Result<Connected, TransportError> {
+    ) -> Result<Connected<R::H1Member>, TransportError> {
         let fate = Fate::new();
         let member = registry.admit_h2(fate.clone());
         let retire_at = self.retire_at(Instant::now());

@@ -102,10 +102,9 @@ pub(crate) struct Prepared {
     pub(crate) port: u16,
     pub(crate) server_name: ServerName<'static>,
     pub(crate) version: HttpVersion,
-    /// Path and query only.
-    pub(crate) h1_uri: Uri,
-    /// With `host`.
-    pub(crate) h1_headers: HeaderMap,
+    /// The head of an HTTP/1.1 request as it is written, up to the value of
+    /// `content-length`, which comes last.
+    pub(crate) h1_head: Zeroizing<Vec<u8>>,
     /// Whole URI, whose parts become the pseudo headers.
     pub(crate) h2_uri: Uri,
     /// Without `host`.
@@ -197,17 +196,31 @@ impl Prepared {
         let mut h1_headers = headers.clone();
         h1_headers.insert(HOST, HeaderValue::from_str(&written).map_err(|_| EndpointError::Host)?);
         Ok(Self {
+            h1_head: h1_head(&h1_uri, &h1_headers),
             secure,
             host,
             port,
             server_name,
             version: endpoint.version,
-            h1_uri,
-            h1_headers,
             h2_uri,
             h2_headers: headers,
         })
     }
+}
+
+fn h1_head(uri: &Uri, headers: &HeaderMap) -> Zeroizing<Vec<u8>> {
+    let mut head = Zeroizing::new(Vec::with_capacity(512));
+    head.extend_from_slice(b"POST ");
+    head.extend_from_slice(uri.to_string().as_bytes());
+    head.extend_from_slice(b" HTTP/1.1\r\n");
+    for (name, value) in headers {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"content-length: ");
+    head
 }
 
 fn authorization(endpoint: &Endpoint) -> Result<Option<HeaderValue>, EndpointError> {
@@ -278,12 +291,21 @@ mod tests {
         Endpoint::new(SecretUrl::parse(url).expect("a good URL"))
     }
 
+    /// The value of `name` as an HTTP/1.1 request carries it.
+    fn written(prepared: &Prepared, name: &str) -> Option<String> {
+        let head = std::str::from_utf8(&prepared.h1_head).expect("text");
+        assert!(head.ends_with("\r\ncontent-length: "));
+        let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(n, _)| *n == name).map(|(_, value)| value.to_owned())
+    }
+
     fn check(url: &str, place: &str, host: &str, path: &str) {
         let prepared = Prepared::new(&endpoint(url), CALLS).expect("usable");
         let tls = if prepared.secure { "tls" } else { "tcp" };
         assert_eq!(format!("{tls} {} {}", prepared.host, prepared.port), place, "{url}");
-        assert_eq!(prepared.h1_headers[HOST], host, "{url}");
-        assert_eq!(prepared.h1_uri.to_string(), path, "{url}");
+        assert_eq!(written(&prepared, "host").as_deref(), Some(host), "{url}");
+        let line = format!("POST {path} HTTP/1.1\r\n");
+        assert!(prepared.h1_head.starts_with(line.as_bytes()), "{url}");
         let authority = prepared.h2_uri.authority().expect("an authority");
         assert_eq!(authority.as_str(), host, "{url}");
         assert!(!prepared.h2_headers.contains_key(HOST));
@@ -303,9 +325,11 @@ mod tests {
         let mut endpoint = endpoint(url);
         endpoint.auth = auth;
         let prepared = Prepared::new(&endpoint, CALLS).expect("usable");
-        let value = prepared.h1_headers.get(AUTHORIZATION)?;
+        let value = prepared.h2_headers.get(AUTHORIZATION)?;
         assert!(value.is_sensitive());
-        Some(value.to_str().expect("text").to_owned())
+        let value = value.to_str().expect("text").to_owned();
+        assert_eq!(written(&prepared, "authorization").as_ref(), Some(&value));
+        Some(value)
     }
 
     #[test]
@@ -325,7 +349,7 @@ mod tests {
     fn compression_is_offered_over_tls_or_when_asked() {
         let offered = |url, compression| {
             let prepared = Prepared::new(&endpoint(url), Purpose::Calls { compression });
-            prepared.expect("usable").h1_headers.contains_key(ACCEPT_ENCODING)
+            written(&prepared.expect("usable"), "accept-encoding").is_some()
         };
         assert!(offered("https://a/", None));
         assert!(!offered("http://a/", None));
@@ -355,7 +379,7 @@ mod tests {
         endpoint.headers.push(("Host".to_owned(), Secret::new("eth.example")));
         let prepared = Prepared::new(&endpoint, CALLS).expect("usable");
         assert_eq!(prepared.host, "10.0.0.1");
-        assert_eq!(prepared.h1_headers[HOST], "eth.example");
+        assert_eq!(written(&prepared, "host").as_deref(), Some("eth.example"));
         assert_eq!(prepared.h2_uri.authority().expect("present").as_str(), "eth.example");
     }
 

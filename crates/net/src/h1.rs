@@ -1,62 +1,57 @@
-//! One HTTP/1.1 connection: one exchange at a time.
+//! One HTTP/1.1 connection: one exchange at a time, polled by its caller.
 //!
-//! The seam behind which the codec can be replaced: `pool` and `http` know only
-//! [`H1Connection`]. Today hyper speaks, in a task of its own per connection.
-//! When a connection may be used again, and how long it lives, is for `pool`.
+//! No task and no channel per connection: the exchange writes its request with
+//! one system call and reads a small answer with one. What the bytes of an
+//! answer mean is in `codec`; when a connection may be used again, and how long
+//! it lives, is for `pool`.
 
-use std::error::Error as _;
-use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
-use ::http::{Method, Request};
-use bytes::Bytes;
-use http_body::Body as _;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::task::AbortHandle;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 use tokio::time::Instant;
 use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::body::{Chunks, collect, retry_after};
+use crate::body::{BodyHead, PIECE, TRUSTED_LENGTH_MAX, retry_after};
+use crate::codec::{self, Chunked, Framing, HEAD_BYTES_MAX, Malformed, Next};
 use crate::dial::Stream;
 use crate::endpoint::Prepared;
-use crate::http::Answer;
+use crate::http::AnswerHead;
+use crate::inflate::Encoding;
 use crate::stats::CloseReason;
 
-/// Longest chain of causes quoted in an error.
-const CAUSES_MAX: usize = 4;
+/// Room for one read: most answers and their heads fit.
+const READ_BYTES: usize = 8 << 10;
+/// Data announced from which on it is read to where it stays, without a copy;
+/// below, one more system call would cost more than the copy.
+const DIRECT_BYTES_MIN: u64 = 32 << 10;
+/// A request body up to this size is copied behind its head, to be written as one.
+const JOINED_BODY_MAX: usize = 16 << 10;
+/// Buffers larger than this are not kept for the next exchange.
+const KEPT_BUFFER_MAX: usize = 24 << 10;
+/// Answers of status 1xx before the real one.
+const INTERIM_MAX: usize = 8;
+/// After lying idle for longer, the socket itself is asked whether it is still
+/// open: what the runtime knows of it may be older than the peer's farewell.
+/// Below, that system call would cost more than it finds.
+const TRUSTED_IDLE_MAX: Duration = Duration::from_millis(500);
 
-/// Why a connection is about to end; shared between its handle and its task.
-#[derive(Debug, Clone)]
-pub(crate) struct Fate(Arc<AtomicU8>);
-
-impl Fate {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicU8::new(CloseReason::Peer as u8)))
-    }
-
-    pub(crate) fn set(&self, reason: CloseReason) {
-        self.0.store(reason as u8, Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> CloseReason {
-        CloseReason::from_index(self.0.load(Relaxed))
-    }
-}
-
-/// The handle of one connection. Dropping it lets the connection end in good
-/// order; [`H1Connection::abort`] ends it now.
+/// One open connection.
 #[derive(Debug)]
 pub(crate) struct H1Connection {
-    sender: http1::SendRequest<Full<Bytes>>,
-    driver: AbortHandle,
-    fate: Fate,
+    stream: Stream,
+    /// Arrived and, from `taken` on, not yet understood.
+    read: Vec<u8>,
+    taken: usize,
+    /// The request under way, or its head when the body is large.
+    write: Vec<u8>,
+    exchange: Exchange,
     /// Not used again from then on.
     pub(crate) retire_at: Instant,
     /// When it was last given back.
@@ -65,141 +60,482 @@ pub(crate) struct H1Connection {
     pub(crate) reused: bool,
 }
 
+/// Where the exchange under way stands.
+#[derive(Debug)]
+struct Exchange {
+    /// Bytes written, of `length` in all.
+    written: usize,
+    length: usize,
+    /// Whether TLS still holds some of what was written.
+    unflushed: bool,
+    /// Why the rest of the request cannot be written.
+    write_error: Option<io::Error>,
+    /// Whether the answer came before the request was written.
+    early: bool,
+    /// The request's body, where it is still needed behind an early answer.
+    unsent: Option<Bytes>,
+    interims: usize,
+    body: Body,
+    /// What arrived of the piece that is being joined.
+    joined: BytesMut,
+    keeps_open: bool,
+}
+
+/// What is still to come of an answer's body.
+#[derive(Debug)]
+enum Body {
+    Length(u64),
+    Chunked(Chunked),
+    UntilClose,
+    Ended,
+}
+
+impl Exchange {
+    fn none() -> Self {
+        Self {
+            written: 0,
+            length: 0,
+            unflushed: false,
+            write_error: None,
+            early: false,
+            unsent: None,
+            interims: 0,
+            body: Body::Ended,
+            joined: BytesMut::new(),
+            keeps_open: true,
+        }
+    }
+}
+
 impl H1Connection {
-    /// Starts the connection's task, which holds `member` until the connection has ended.
-    pub(crate) async fn open(
-        stream: Stream,
-        fate: Fate,
-        member: impl Send + 'static,
-        opened: Instant,
-        retire_at: Instant,
-    ) -> Result<Self, TransportError> {
-        let (sender, connection) = http1::Builder::new()
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|e| failure(TransportErrorKind::Connect, Sent::No, &e))?;
-        let driver = tokio::spawn(async move {
-            let _member = member;
-            // The exchange under way, if any, is told of the error by hyper.
-            let _ = connection.await;
-        });
-        Ok(Self {
-            sender,
-            driver: driver.abort_handle(),
-            fate,
+    pub(crate) fn new(stream: Stream, opened: Instant, retire_at: Instant) -> Self {
+        Self {
+            stream,
+            read: Vec::new(),
+            taken: 0,
+            write: Vec::new(),
+            exchange: Exchange::none(),
             retire_at,
             idle_since: opened,
             reused: false,
-        })
+        }
     }
 
-    /// Whether the next exchange may start now.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.sender.is_ready()
+    /// Why no further exchange may start after a complete one; `None` if one may.
+    pub(crate) fn unfit(&self) -> Option<CloseReason> {
+        let Exchange { early, body, keeps_open, .. } = &self.exchange;
+        if *early {
+            // The peer may never read what is left of the request, and would take
+            // the next one for its end.
+            Some(CloseReason::Stuck)
+        } else if !matches!(body, Body::Ended) {
+            Some(CloseReason::Abandoned)
+        } else if !keeps_open {
+            Some(CloseReason::Replaced)
+        } else if self.taken < self.read.len() {
+            // Nobody asked for what follows the answer.
+            Some(CloseReason::BadAnswer)
+        } else {
+            None
+        }
     }
 
-    /// Waits until the next exchange may start; `false` when there will be none.
-    pub(crate) async fn becomes_ready(&mut self) -> bool {
-        self.sender.ready().await.is_ok()
+    /// Whether the peer has closed an idle connection, or said what nobody asked
+    /// for. Otherwise `cx` is woken when it does.
+    pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut byte = [MaybeUninit::uninit()];
+        let mut byte = ReadBuf::uninit(&mut byte);
+        Pin::new(&mut self.stream).poll_read(cx, &mut byte).map(|_| ())
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
+    /// Asks the socket itself, past what the runtime knows.
+    fn is_ended_by_socket(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        match socket2::SockRef::from(self.stream.tcp()).peek(&mut byte) {
+            // Data that waits unread is no answer to anything.
+            Ok(_) => true,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
     }
 
-    /// Lets the connection end in good order.
-    pub(crate) fn close(self, reason: CloseReason) {
-        self.fate.set(reason);
+    /// Ends the connection; under TLS the peer is told, if that takes no waiting.
+    pub(crate) fn close(mut self) {
+        match &self.stream {
+            Stream::Plain(_) => {}
+            Stream::Tls(_) => {
+                let mut cx = Context::from_waker(Waker::noop());
+                let _ = Pin::new(&mut self.stream).poll_shutdown(&mut cx);
+            }
+        }
     }
 
-    /// Ends the connection now, whatever is under way on it.
-    pub(crate) fn abort(self, reason: CloseReason) {
-        self.fate.set(reason);
-        self.driver.abort();
-    }
-
-    /// Sends `body` and reads the whole answer.
+    /// Sends `body` and reads the head of the answer; [`Self::poll_chunk`] brings
+    /// its body.
     ///
-    /// Sets `sent` as soon as the request may be on its way. After an error the
-    /// connection must not be used again.
+    /// Sets `sent` as soon as the request may be on its way. After an error, or
+    /// when the future is dropped, the connection must not be used again.
     pub(crate) async fn exchange(
         &mut self,
         prepared: &Prepared,
-        body: Bytes,
-        answer_bytes_max: usize,
+        body: &Bytes,
+        now: Instant,
         sent: &mut Sent,
-    ) -> Result<Answer, TransportError> {
-        let mut request = Request::new(Full::new(body));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = prepared.h1_uri.clone();
-        *request.headers_mut() = prepared.h1_headers.clone();
-        let answering = self.sender.try_send_request(request);
-        *sent = Sent::Maybe;
-        let response = match answering.await {
-            Ok(response) => response,
-            Err(mut refused) => {
-                // Given back whole: nothing of it was written.
-                let unsent = refused.take_message().is_some();
-                *sent = if unsent { Sent::No } else { Sent::Maybe };
-                return Err(before_answer(refused.error(), *sent));
+    ) -> Result<AnswerHead, TransportError> {
+        if self.reused {
+            let asleep = now.saturating_duration_since(self.idle_since) > TRUSTED_IDLE_MAX;
+            let ended = poll_fn(|cx| Poll::Ready(self.poll_ended(cx).is_ready())).await;
+            if ended || (asleep && self.is_ended_by_socket()) {
+                let detail = "the peer closed the idle connection";
+                return Err(TransportError::new(TransportErrorKind::Closed, Sent::No, detail));
             }
-        };
-        let head_at = Instant::now();
-        let (head, incoming) = response.into_parts();
-        let retry_after = retry_after(&head.headers, clock::unix_seconds);
-        let body = collect(&mut H1Body(incoming), &head.headers, answer_bytes_max).await?;
-        Ok(Answer { status: head.status.as_u16(), retry_after, body, head_at })
+        }
+        self.begin(prepared, body);
+        poll_fn(|cx| self.poll_head(cx, body, sent)).await
     }
-}
 
-struct H1Body(Incoming);
+    fn begin(&mut self, prepared: &Prepared, body: &Bytes) {
+        self.write.clear();
+        self.write.extend_from_slice(&prepared.h1_head);
+        put_decimal(&mut self.write, body.len());
+        self.write.extend_from_slice(b"\r\n\r\n");
+        let length = self.write.len() + body.len();
+        if body.len() <= JOINED_BODY_MAX {
+            self.write.extend_from_slice(body);
+        }
+        self.read.clear();
+        self.taken = 0;
+        // Until a head says otherwise, the connection is in the middle of something.
+        self.exchange = Exchange { length, body: Body::UntilClose, ..Exchange::none() };
+    }
 
-impl Chunks for H1Body {
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, TransportError>>> {
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &Bytes,
+        sent: &mut Sent,
+    ) -> Poll<Result<AnswerHead, TransportError>> {
+        self.poll_write(cx, body, sent)?;
         loop {
-            match ready!(Pin::new(&mut self.0).poll_frame(cx)) {
-                None => return Poll::Ready(None),
-                Some(Err(error)) => return Poll::Ready(Some(Err(inside_answer(&error)))),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => return Poll::Ready(Some(Ok(data))),
-                    // Trailers say nothing to us.
-                    Err(_) => continue,
-                },
+            let arrived = ready!(self.poll_fill(cx, READ_BYTES));
+            let (fresh, ended) = match arrived {
+                Ok(0) => (0, Some(None)),
+                Ok(fresh) => (fresh, None),
+                Err(error) => (0, Some(Some(error))),
+            };
+            // A head ends with a line: without a new one it is as incomplete as before.
+            let unread = self.read.len() - fresh;
+            if ended.is_none()
+                && !self.read[unread..].contains(&b'\n')
+                && unread + fresh < HEAD_BYTES_MAX
+            {
+                continue;
+            }
+            loop {
+                match self.read_head() {
+                    Ok(Some(head)) if head.status >= 200 => {
+                        self.note_early(body);
+                        return Poll::Ready(Ok(head));
+                    }
+                    Ok(Some(head))
+                        if head.status == 101 || self.exchange.interims == INTERIM_MAX =>
+                    {
+                        let malformed = Malformed("an interim answer that nobody asked for");
+                        return Poll::Ready(Err(protocol(malformed)));
+                    }
+                    Ok(Some(_)) => self.exchange.interims += 1,
+                    Ok(None) => break,
+                    Err(malformed) => return Poll::Ready(Err(protocol(malformed))),
+                }
+            }
+            if let Some(error) = ended {
+                return Poll::Ready(Err(self.ended_early(error, *sent)));
             }
         }
     }
-}
 
-fn before_answer(error: &hyper::Error, sent: Sent) -> TransportError {
-    let kind =
-        if error.is_parse() { TransportErrorKind::Protocol } else { TransportErrorKind::Closed };
-    failure(kind, sent, error)
-}
-
-fn inside_answer(error: &hyper::Error) -> TransportError {
-    let io_kind = error.source().and_then(|cause| {
-        // A body error wraps hyper's own, which wraps what the socket or the decoder said.
-        let inner = cause.source().unwrap_or(cause);
-        inner.downcast_ref::<io::Error>().or(cause.downcast_ref::<io::Error>()).map(io::Error::kind)
-    });
-    let kind = match io_kind {
-        Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
-            TransportErrorKind::Protocol
+    /// The answer begins: is the request out?
+    fn note_early(&mut self, body: &Bytes) {
+        let exchange = &mut self.exchange;
+        let unwritten = exchange.written < exchange.length || exchange.unflushed;
+        exchange.early = unwritten || exchange.write_error.is_some();
+        if exchange.early && exchange.write_error.is_none() {
+            exchange.unsent = Some(body.clone());
         }
-        _ => TransportErrorKind::Truncated,
-    };
-    failure(kind, Sent::Maybe, error)
+    }
+
+    /// Writes what the socket takes of the request.
+    ///
+    /// An error is not the end: the peer may have answered before it stopped
+    /// reading. Only when nothing at all was taken is it certain that nothing ran.
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &Bytes,
+        sent: &mut Sent,
+    ) -> Result<(), TransportError> {
+        let joined = self.write.len() == self.exchange.length;
+        while self.exchange.written < self.exchange.length && self.exchange.write_error.is_none() {
+            let written = self.exchange.written;
+            let stream = Pin::new(&mut self.stream);
+            let result = if joined {
+                stream.poll_write(cx, &self.write[written..])
+            } else if let Some(in_body) = written.checked_sub(self.write.len()) {
+                stream.poll_write(cx, &body[in_body..])
+            } else {
+                let head = IoSlice::new(&self.write[written..]);
+                stream.poll_write_vectored(cx, &[head, IoSlice::new(body)])
+            };
+            let error = match result {
+                Poll::Ready(Ok(0)) => io::Error::from(io::ErrorKind::WriteZero),
+                Poll::Ready(Ok(count)) => {
+                    *sent = Sent::Maybe;
+                    self.exchange.written += count;
+                    continue;
+                }
+                Poll::Ready(Err(error)) => error,
+                Poll::Pending => break,
+            };
+            if written == 0 && matches!(self.stream, Stream::Plain(_)) {
+                let kind = TransportErrorKind::Closed;
+                return Err(TransportError::new(kind, *sent, error.to_string()));
+            }
+            // TLS may have written part of it before it failed.
+            *sent = Sent::Maybe;
+            self.exchange.write_error = Some(error);
+        }
+        if matches!(self.stream, Stream::Tls(_)) && self.exchange.write_error.is_none() {
+            // Takes what TLS holds back while the socket is full.
+            *sent = Sent::Maybe;
+            let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+            self.exchange.unflushed = flushed.is_pending();
+            if let Poll::Ready(Err(error)) = flushed {
+                self.exchange.write_error = Some(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads more into the buffer; `Ok(0)` is the end of the connection.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<io::Result<usize>> {
+        if self.taken == self.read.len() {
+            self.read.clear();
+            self.taken = 0;
+        }
+        self.read.reserve(room);
+        pin!(self.stream.read_buf(&mut self.read)).poll(cx)
+    }
+
+    /// Takes one head from the buffer, if it is complete.
+    fn read_head(&mut self) -> Result<Option<AnswerHead>, Malformed> {
+        let Some(head) = codec::head(&self.read[self.taken..])? else { return Ok(None) };
+        let answer = AnswerHead {
+            status: head.status,
+            retry_after: retry_after(head.retry_after, head.date, clock::unix_seconds),
+            body: BodyHead {
+                length: match head.framing {
+                    Framing::Length(length) => Some(length),
+                    Framing::Chunked | Framing::UntilClose => None,
+                },
+                encoding: Encoding::of(head.content_encoding),
+            },
+            at: Instant::now(),
+        };
+        self.exchange.keeps_open = head.keeps_open;
+        self.exchange.body = match head.framing {
+            Framing::Length(0) => Body::Ended,
+            Framing::Length(length) => Body::Length(length),
+            Framing::Chunked => Body::Chunked(Chunked::new()),
+            Framing::UntilClose => Body::UntilClose,
+        };
+        self.taken += head.len;
+        Ok(Some(answer))
+    }
+
+    fn ended_early(&mut self, error: Option<io::Error>, sent: Sent) -> TransportError {
+        let error = error.or_else(|| self.exchange.write_error.take());
+        let detail = error.map_or_else(String::new, |error| error.to_string());
+        let nothing = self.read.is_empty();
+        let kind = if nothing { TransportErrorKind::Closed } else { TransportErrorKind::Truncated };
+        TransportError::new(kind, sent, detail)
+    }
+
+    /// Whether the answer under way is complete.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self.exchange.body, Body::Ended)
+    }
+
+    /// The next piece of the answer's body, of `at_least` bytes unless it ends
+    /// before. What is being joined is kept when the caller stops polling.
+    pub(crate) fn poll_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        at_least: usize,
+    ) -> Poll<Option<Result<Bytes, TransportError>>> {
+        if let Some(body) = self.exchange.unsent.take() {
+            // A peer may answer while it reads, and wait for the end to finish.
+            let _ = self.poll_write(cx, &body, &mut Sent::Maybe);
+            let whole = self.exchange.written == self.exchange.length && !self.exchange.unflushed;
+            if !whole && self.exchange.write_error.is_none() {
+                self.exchange.unsent = Some(body);
+            }
+        }
+        loop {
+            let unread = &self.read[self.taken..];
+            let next = match &mut self.exchange.body {
+                Body::Ended => Next::End,
+                Body::Length(left) => Next::Data(*left),
+                Body::UntilClose => Next::Data(u64::MAX),
+                Body::Chunked(chunked) => match chunked.advance(unread) {
+                    Ok((used, next)) => {
+                        self.taken += used;
+                        next
+                    }
+                    Err(malformed) => return Poll::Ready(Some(Err(protocol(malformed)))),
+                },
+            };
+            let unread = self.read.len() - self.taken;
+            let fresh = match next {
+                Next::End => {
+                    self.exchange.body = Body::Ended;
+                    let last = std::mem::take(&mut self.exchange.joined);
+                    return Poll::Ready((!last.is_empty()).then(|| Ok(last.freeze())));
+                }
+                Next::Data(left) if unread > 0 => {
+                    let some = unread.min(usize::try_from(left).unwrap_or(usize::MAX));
+                    if let Some(piece) = self.take_unread(some, left, at_least) {
+                        return Poll::Ready(Some(Ok(piece)));
+                    }
+                    continue;
+                }
+                Next::Data(left) if self.reads_directly(left) => {
+                    ready!(self.poll_join(cx, left, at_least))
+                }
+                Next::Data(_) | Next::More => ready!(self.poll_fill(cx, PIECE)),
+            };
+            match fresh {
+                Ok(0) if matches!(self.exchange.body, Body::UntilClose) => {
+                    self.exchange.body = Body::Ended;
+                }
+                Ok(0) => return Poll::Ready(Some(Err(cut(None)))),
+                Ok(_) => {
+                    if self.exchange.joined.len() >= at_least {
+                        let piece = std::mem::take(&mut self.exchange.joined);
+                        return Poll::Ready(Some(Ok(piece.freeze())));
+                    }
+                }
+                Err(error) => return Poll::Ready(Some(Err(cut(Some(&error))))),
+            }
+        }
+    }
+
+    /// Chunks smaller than a read are taken from one that brings several.
+    fn reads_directly(&self, left: u64) -> bool {
+        match self.exchange.body {
+            Body::Length(_) | Body::UntilClose => true,
+            Body::Chunked(_) => left >= DIRECT_BYTES_MIN,
+            Body::Ended => false,
+        }
+    }
+
+    /// Takes `some` bytes of data from the buffer; returns a piece when it is large
+    /// enough or the last.
+    fn take_unread(&mut self, some: usize, left: u64, at_least: usize) -> Option<Bytes> {
+        let data = self.taken..self.taken + some;
+        self.taken += some;
+        let is_last = matches!(self.exchange.body, Body::Length(_)) && some as u64 == left;
+        let piece = if self.exchange.joined.is_empty() && (is_last || some >= at_least) {
+            Some(Bytes::copy_from_slice(&self.read[data]))
+        } else {
+            self.make_room(left, at_least, some);
+            self.exchange.joined.extend_from_slice(&self.read[data]);
+            let enough = is_last || self.exchange.joined.len() >= at_least;
+            enough.then(|| std::mem::take(&mut self.exchange.joined).freeze())
+        };
+        self.passed(some);
+        piece
+    }
+
+    /// Reads data to where it stays.
+    fn poll_join(
+        &mut self,
+        cx: &mut Context<'_>,
+        left: u64,
+        at_least: usize,
+    ) -> Poll<io::Result<usize>> {
+        let step = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
+        if self.exchange.joined.capacity() == self.exchange.joined.len() {
+            self.make_room(left, at_least, step);
+        }
+        let joined = &mut self.exchange.joined;
+        let room = (joined.capacity() - joined.len()) as u64;
+        let limit = room.min(left) as usize;
+        let fresh = ready!(pin!(self.stream.read_buf(&mut joined.limit(limit))).poll(cx))?;
+        self.passed(fresh);
+        Poll::Ready(Ok(fresh))
+    }
+
+    /// Room for `some` bytes more, and at best for all that is announced or asked for.
+    fn make_room(&mut self, left: u64, at_least: usize, some: usize) {
+        let joined = &mut self.exchange.joined;
+        if joined.capacity() - joined.len() >= some {
+            return;
+        }
+        let announced = match self.exchange.body {
+            Body::Length(_) => usize::try_from(left).unwrap_or(usize::MAX),
+            // Nobody knows how much will come: grows with what did.
+            Body::Chunked(_) | Body::UntilClose | Body::Ended => joined.len().max(some),
+        };
+        let wanted = at_least.saturating_sub(joined.len()).max(PIECE);
+        joined.reserve(announced.min(wanted).clamp(some, TRUSTED_LENGTH_MAX.max(some)));
+    }
+
+    fn passed(&mut self, count: usize) {
+        match &mut self.exchange.body {
+            Body::Length(left) => {
+                *left -= count as u64;
+                if *left == 0 {
+                    self.exchange.body = Body::Ended;
+                }
+            }
+            Body::Chunked(chunked) => chunked.passed(count as u64),
+            Body::UntilClose | Body::Ended => {}
+        }
+    }
+
+    /// Frees what the next exchange will not need.
+    pub(crate) fn rest_until_next(&mut self, now: Instant) {
+        self.idle_since = now;
+        self.reused = true;
+        if self.read.capacity() > KEPT_BUFFER_MAX {
+            self.read = Vec::new();
+            self.taken = 0;
+        }
+        if self.write.capacity() > KEPT_BUFFER_MAX {
+            self.write = Vec::new();
+        }
+    }
 }
 
-/// hyper's own words and the causes beneath: none of them quotes what was sent.
-fn failure(kind: TransportErrorKind, sent: Sent, error: &hyper::Error) -> TransportError {
-    let mut detail = error.to_string();
-    let mut cause = error.source();
-    for _ in 0..CAUSES_MAX {
-        let Some(inner) = cause else { break };
-        detail.push_str(": ");
-        detail.push_str(&inner.to_string());
-        cause = inner.source();
+fn protocol(Malformed(why): Malformed) -> TransportError {
+    TransportError::new(TransportErrorKind::Protocol, Sent::Maybe, why)
+}
+
+fn cut(error: Option<&io::Error>) -> TransportError {
+    let detail = error.map_or_else(String::new, ToString::to_string);
+    TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, detail)
+}
+
+/// Decimal digits, without the formatting machinery.
+fn put_decimal(out: &mut Vec<u8>, mut number: usize) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
     }
-    TransportError::new(kind, sent, detail)
+    out.extend_from_slice(&digits[at..]);
 }

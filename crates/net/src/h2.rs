@@ -8,24 +8,24 @@
 use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ::h2::client::{Builder, Connection, SendRequest};
 use ::h2::{Ping, PingPong, Reason, RecvStream};
-use ::http::header::CONTENT_LENGTH;
+use ::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, DATE, RETRY_AFTER};
 use ::http::{HeaderValue, Method, Request, Version};
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep};
 use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::body::{Chunks, collect, retry_after};
+use crate::body::{BodyHead, retry_after};
 use crate::endpoint::Prepared;
 use crate::frame::{Sightings, Watched};
-use crate::h1::Fate;
-use crate::http::Answer;
+use crate::http::AnswerHead;
+use crate::inflate::Encoding;
 use crate::settings::ClientSettings;
 use crate::stats::CloseReason;
 
@@ -37,6 +37,24 @@ const CONNECTION_WINDOW: u32 = 8 << 20;
 const FRAME_MAX: u32 = 64 << 10;
 /// Response headers; real ones are below 8 KiB.
 const HEADER_LIST_MAX: u32 = 64 << 10;
+
+/// Why a connection is about to end; shared between its handle and its task.
+#[derive(Debug, Clone)]
+pub(crate) struct Fate(Arc<AtomicU8>);
+
+impl Fate {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(AtomicU8::new(CloseReason::Peer as u8)))
+    }
+
+    pub(crate) fn set(&self, reason: CloseReason) {
+        self.0.store(reason as u8, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> CloseReason {
+        CloseReason::from_index(self.0.load(Relaxed))
+    }
+}
 
 /// What the connection's task and its users tell each other.
 #[derive(Debug)]
@@ -169,16 +187,16 @@ impl H2Connection {
         self.fate.set(reason);
     }
 
-    /// Sends `body` and reads the whole answer. Dropping the future resets the stream.
+    /// Sends `body` and reads the head of the answer. Dropping the future, or the
+    /// stream that it brings, resets the stream.
     ///
     /// Sets `sent` as soon as the request may be on its way.
     pub(crate) async fn exchange(
         &self,
         prepared: &Prepared,
         body: Bytes,
-        answer_bytes_max: usize,
         sent: &mut Sent,
-    ) -> Result<Answer, TransportError> {
+    ) -> Result<(AnswerHead, H2Stream), TransportError> {
         let mut request = Request::new(());
         *request.method_mut() = Method::POST;
         *request.version_mut() = Version::HTTP_2;
@@ -200,12 +218,19 @@ impl H2Connection {
             Ok(response) => response,
             Err(error) => return Err(self.failure(&error, id, sent, false)),
         };
-        let head_at = Instant::now();
         let (head, incoming) = response.into_parts();
-        let retry_after = retry_after(&head.headers, clock::unix_seconds);
-        let mut incoming = H2Body { incoming, connection: self, id };
-        let body = collect(&mut incoming, &head.headers, answer_bytes_max).await?;
-        Ok(Answer { status: head.status.as_u16(), retry_after, body, head_at })
+        let value = |name| head.headers.get(name).map(HeaderValue::as_bytes);
+        let length = value(CONTENT_LENGTH).and_then(|v| std::str::from_utf8(v).ok());
+        let answer = AnswerHead {
+            status: head.status.as_u16(),
+            retry_after: retry_after(value(RETRY_AFTER), value(DATE), clock::unix_seconds),
+            body: BodyHead {
+                length: length.and_then(|v| v.trim().parse().ok()),
+                encoding: Encoding::of(value(CONTENT_ENCODING)),
+            },
+            at: Instant::now(),
+        };
+        Ok((answer, H2Stream { incoming, id }))
     }
 
     fn failure(
@@ -235,31 +260,49 @@ impl H2Connection {
     }
 }
 
-struct H2Body<'a> {
+/// An answer's body on its way. Dropped before its end it resets the stream.
+#[derive(Debug)]
+pub(crate) struct H2Stream {
     incoming: RecvStream,
-    connection: &'a H2Connection,
     id: u32,
 }
 
-impl Chunks for H2Body<'_> {
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, TransportError>>> {
-        Poll::Ready(match ready!(self.incoming.poll_data(cx)) {
-            None => None,
-            Some(Ok(data)) => {
-                // Fails only when the stream has ended meanwhile, which the next poll tells.
-                let _ = self.incoming.flow_control().release_capacity(data.len());
-                Some(Ok(data))
-            }
-            // How a server leaves that has answered whole and will not read the rest of
-            // the request (RFC 9113, section 8.1). Lengths are checked by the reader.
-            Some(Err(error)) if error.is_remote() && error.reason() == Some(Reason::NO_ERROR) => {
-                None
-            }
-            Some(Err(error)) => {
-                let mut sent = Sent::Maybe;
-                Some(Err(self.connection.failure(&error, self.id, &mut sent, true)))
-            }
-        })
+impl H2Stream {
+    pub(crate) fn is_end(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    /// The next frame's data, on `connection`, which it came by. The peer may
+    /// send as much again: it is asked for no faster than it is read.
+    pub(crate) fn poll_chunk(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &H2Connection,
+    ) -> Poll<Option<Result<Bytes, TransportError>>> {
+        loop {
+            return Poll::Ready(match ready!(self.incoming.poll_data(cx)) {
+                None => None,
+                Some(Ok(data)) => {
+                    // Fails only when the stream has ended meanwhile, which the next poll tells.
+                    let _ = self.incoming.flow_control().release_capacity(data.len());
+                    if data.is_empty() {
+                        continue;
+                    }
+                    Some(Ok(data))
+                }
+                // How a server leaves that has answered whole and will not read the rest of
+                // the request (RFC 9113, section 8.1). Lengths are checked by the reader.
+                Some(Err(error))
+                    if error.is_remote() && error.reason() == Some(Reason::NO_ERROR) =>
+                {
+                    None
+                }
+                Some(Err(error)) => {
+                    let mut sent = Sent::Maybe;
+                    Some(Err(connection.failure(&error, self.id, &mut sent, true)))
+                }
+            });
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The transport over HTTP: one exchange, from a body to a reply.
 //!
-//! Takes a connection from `pool`, sends, reads the whole answer within the
-//! deadline and tells how long each phase took. Repeats an exchange at most
+//! Takes a connection from `pool`, sends, reads the answer and tells how long
+//! each phase took. Repeats an exchange at most
 //! once, and only when its first connection certainly did not process it; any
 //! other retry is for the caller, who knows what the call does.
 
@@ -10,20 +10,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use wellhead_transport::{
-    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
+    Exchange, ExchangeFuture, Rest, Sent, Timing, Transport, TransportError, TransportErrorKind,
     WireReply,
 };
 
+use crate::body::{BodyHead, Limits, Received, receive};
 use crate::connect::Connector;
 use crate::detect::Learnt;
 use crate::dial::{Dialer, Resolver, TlsClient};
 use crate::endpoint::{Endpoint, EndpointError, Prepared, Purpose};
 use crate::h2::H2Connection;
+use crate::incoming::{Incoming, Remainder, close_reason};
 use crate::pool::{Choice, Grant, Lease, Pool};
 use crate::settings::ClientSettings;
-use crate::stats::{CloseReason, ConnectionStats, Protocol};
+use crate::stats::{ConnectionStats, Protocol};
 
 /// What the workers' transports of one upstream have in common.
 #[derive(Debug, Clone)]
@@ -41,7 +43,8 @@ pub struct Shared {
 /// HTTP/1.1 and HTTP/2 to one upstream, for one worker thread.
 ///
 /// Must be used within a tokio runtime, where it runs its connections as tasks.
-/// Enforces the deadline of an exchange itself. A clone shares the pool.
+/// The deadline of an exchange bounds its wait for a connection; from then on
+/// the caller bounds it, by dropping the future. A clone shares the pool.
 #[derive(Clone)]
 pub struct HttpTransport {
     prepared: Arc<Prepared>,
@@ -51,14 +54,14 @@ pub struct HttpTransport {
     answer_bytes_max: usize,
 }
 
-/// A complete answer.
+/// What the head of an answer says.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct AnswerHead {
     pub(crate) status: u16,
     pub(crate) retry_after: Option<Duration>,
-    pub(crate) body: Bytes,
-    /// When its head had arrived.
-    pub(crate) head_at: Instant,
+    pub(crate) body: BodyHead,
+    /// When it had arrived.
+    pub(crate) at: Instant,
 }
 
 impl HttpTransport {
@@ -99,28 +102,18 @@ impl HttpTransport {
         self.learnt.protocol()
     }
 
-    async fn run(&self, exchange: Exchange) -> Result<WireReply, TransportError> {
-        let started = Instant::now();
-        let deadline = Instant::from_std(exchange.deadline);
-        if deadline <= started {
-            return Err(late(Sent::No, "the deadline had passed before the start"));
-        }
-        let mut progress = Progress { sent: Sent::No, phase: Phase::Waiting };
-        match timeout_at(deadline, self.attempts(exchange.body, started, &mut progress)).await {
-            Ok(result) => result,
-            Err(_) => Err(late(progress.sent, progress.phase.phrase())),
-        }
-    }
-
     /// One attempt, and a second one if the first was certainly not processed.
-    async fn attempts(
-        &self,
-        body: Bytes,
-        started: Instant,
-        progress: &mut Progress,
-    ) -> Result<WireReply, TransportError> {
-        let grant = self.pool.acquire(Choice::Any, started).await?;
-        let (error, retry) = match self.attempt(grant, body.clone(), started, progress).await {
+    async fn run(&self, exchange: Exchange) -> Result<WireReply, TransportError> {
+        let Exchange { body, deadline, whole_max } = exchange;
+        let started = Instant::now();
+        let deadline = Instant::from_std(deadline);
+        if deadline <= started {
+            let detail = "the deadline had passed before the start";
+            return Err(TransportError::new(TransportErrorKind::Timeout, Sent::No, detail));
+        }
+        let limits = Limits { whole_max, answer_bytes_max: self.answer_bytes_max };
+        let grant = self.pool.acquire(Choice::Any, started, deadline).await?;
+        let (error, retry) = match self.attempt(grant, &body, started, limits).await {
             Ok(reply) => return Ok(reply),
             Err(failed) => failed,
         };
@@ -130,37 +123,24 @@ impl HttpTransport {
             Retry::NotOn(refused) => Choice::NotThis(refused),
         };
         self.stats.note_resent();
-        progress.phase = Phase::Waiting;
-        let grant = self.pool.acquire(choice, Instant::now()).await?;
-        self.attempt(grant, body, started, progress).await.map_err(|(error, _)| error)
+        let grant = self.pool.acquire(choice, Instant::now(), deadline).await?;
+        self.attempt(grant, &body, started, limits).await.map_err(|(error, _)| error)
     }
 
     async fn attempt(
         &self,
-        Grant { lease, connect }: Grant,
-        body: Bytes,
+        Grant { lease, connect, at: sent_at }: Grant,
+        body: &Bytes,
         started: Instant,
-        progress: &mut Progress,
+        limits: Limits,
     ) -> Result<WireReply, (TransportError, Retry)> {
-        // Without a wait nothing happened since the start: one clock reading saved.
-        let sent_at = if progress.phase == Phase::Waiting { Instant::now() } else { started };
-        progress.phase = Phase::Answering;
-        let (answer, reused) = match lease {
+        let mut sent = Sent::No;
+        let (mut incoming, head, reused) = match lease {
             Lease::H1(mut lease) => {
                 let connection = lease.connection();
                 let reused = connection.reused;
-                let exchange = connection.exchange(
-                    &self.prepared,
-                    body,
-                    self.answer_bytes_max,
-                    &mut progress.sent,
-                );
-                match exchange.await {
-                    Ok(answer) => {
-                        let done = Instant::now();
-                        lease.finish(done);
-                        return Ok(reply(answer, started, sent_at, connect, reused, done));
-                    }
+                match connection.exchange(&self.prepared, body, sent_at, &mut sent).await {
+                    Ok(head) => (Incoming::H1(lease), head, reused),
                     Err(error) => {
                         lease.discard(close_reason(error.kind));
                         let stale = reused && error.sent == Sent::No;
@@ -170,14 +150,8 @@ impl HttpTransport {
             }
             Lease::H2(lease) => {
                 let connection = lease.connection();
-                let exchange = connection.exchange(
-                    &self.prepared,
-                    body,
-                    self.answer_bytes_max,
-                    &mut progress.sent,
-                );
-                match exchange.await {
-                    Ok(answer) => (answer, connect.is_zero()),
+                match connection.exchange(&self.prepared, body.clone(), &mut sent).await {
+                    Ok((head, stream)) => (Incoming::H2(stream, lease), head, connect.is_zero()),
                     Err(error) if error.sent == Sent::No => {
                         return Err((error, Retry::NotOn(Arc::clone(connection))));
                     }
@@ -185,7 +159,32 @@ impl HttpTransport {
                 }
             }
         };
-        Ok(reply(answer, started, sent_at, connect, reused, Instant::now()))
+        let Received { body, more } = match receive(&mut incoming, head.body, limits).await {
+            Ok(received) => received,
+            Err(error) => {
+                incoming.fail(error.kind);
+                return Err((error, Retry::No));
+            }
+        };
+        let done = Instant::now();
+        let rest: Option<Box<dyn Rest>> = match more {
+            Some(decoding) => Some(Box::new(Remainder::new(incoming, decoding))),
+            None => {
+                incoming.finish(done);
+                None
+            }
+        };
+        let waited = sent_at - started;
+        // A connection opened for someone else may be older than the wait.
+        let connect = connect.min(waited);
+        let timing = Timing {
+            queued: waited - connect,
+            connect,
+            first_byte: head.at - sent_at,
+            total: done - started,
+            reused,
+        };
+        Ok(WireReply { status: head.status, retry_after: head.retry_after, body, rest, timing })
     }
 }
 
@@ -204,73 +203,12 @@ impl fmt::Debug for HttpTransport {
     }
 }
 
-/// How far an exchange came, for the one who ends it at the deadline.
-#[derive(Debug)]
-struct Progress {
-    sent: Sent,
-    phase: Phase,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Waiting,
-    Answering,
-}
-
-impl Phase {
-    fn phrase(self) -> &'static str {
-        match self {
-            Self::Waiting => "while waiting for a connection",
-            Self::Answering => "while waiting for the answer",
-        }
-    }
-}
-
 /// Whether a failed attempt is worth repeating here.
 #[derive(Debug)]
 enum Retry {
     No,
     NotIdle,
     NotOn(Arc<H2Connection>),
-}
-
-fn late(sent: Sent, detail: &str) -> TransportError {
-    TransportError::new(TransportErrorKind::Timeout, sent, detail)
-}
-
-fn close_reason(kind: TransportErrorKind) -> CloseReason {
-    match kind {
-        TransportErrorKind::Protocol | TransportErrorKind::TooLarge => CloseReason::BadAnswer,
-        TransportErrorKind::Dns
-        | TransportErrorKind::Connect
-        | TransportErrorKind::Tls
-        | TransportErrorKind::ConnectTimeout
-        | TransportErrorKind::Timeout
-        | TransportErrorKind::Closed
-        | TransportErrorKind::Truncated
-        | TransportErrorKind::PoolFull => CloseReason::Peer,
-    }
-}
-
-fn reply(
-    answer: Answer,
-    started: Instant,
-    sent_at: Instant,
-    connect: Duration,
-    reused: bool,
-    done: Instant,
-) -> WireReply {
-    let waited = sent_at - started;
-    // A connection opened for someone else may be older than the wait.
-    let connect = connect.min(waited);
-    let timing = Timing {
-        queued: waited - connect,
-        connect,
-        first_byte: answer.head_at - sent_at,
-        total: done - started,
-        reused,
-    };
-    WireReply::whole(answer.status, answer.body, timing).with_retry_after(answer.retry_after)
 }
 
 #[cfg(test)]

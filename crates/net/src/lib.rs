@@ -4,10 +4,12 @@
 //! `transport::feed::FeedConnector`. They move bytes and keep connections; what
 //! the bytes mean, whom to ask and how often is decided elsewhere (`upstream`,
 //! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
-//! connection it takes, `connect` how one comes to be, `h1` and `h2` what
-//! happens on it, `body` how the answer becomes bytes.
+//! connection it takes, `connect` how one comes to be, `h1` (with `codec`) and
+//! `h2` what happens on it, `body` how the answer becomes bytes, `incoming` how
+//! a long one is read on demand.
 
 mod body;
+mod codec;
 mod connect;
 mod detect;
 mod dial;
@@ -16,6 +18,8 @@ mod frame;
 mod h1;
 mod h2;
 mod http;
+mod incoming;
+mod inflate;
 mod pool;
 mod settings;
 mod stats;

@@ -2,7 +2,8 @@
 //!
 //! HTTP/1.1 connections are taken by one exchange at a time, the last one given
 //! back first, so that those not needed fall idle and close. HTTP/2 connections
-//! are shared, the least loaded first. An exchange that finds no room waits in
+//! are shared, the least loaded first. One task per pool sweeps what is unused,
+//! and is woken when the peer of an idle connection closes it. An exchange that finds no room waits in
 //! one queue and takes whatever comes first, a connection given back or a new
 //! one; new ones are opened by tasks of their own, bounded in number, so that
 //! an abandoned exchange does not throw away a handshake half done.
@@ -10,26 +11,26 @@
 //! Nothing here knows what is sent: see `http` for the exchange and its one retry.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::task::unconstrained;
+use tokio::time::{Instant, sleep, timeout_at};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::connect::{Connected, Connector, Registry};
-use crate::h1::{Fate, H1Connection};
-use crate::h2::{H2Connection, Observer};
+use crate::h1::H1Connection;
+use crate::h2::{Fate, H2Connection, Observer};
 use crate::settings::ClientSettings;
 use crate::stats::{CloseReason, ConnectionStats, Protocol};
 
-/// How long a connection may take to become ready again after its answer was
-/// complete. A peer that answered early and never reads the rest of the request
-/// would otherwise keep it for ever (hyper issue 4176).
-const SETTLE_MAX: Duration = Duration::from_secs(2);
 /// After a failed attempt, nothing is opened for this long just to have more.
 /// Without it each exchange on an old connection would knock at a closed door.
 const GROW_PAUSE: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct State {
     /// Last in, first out.
-    idle: Vec<H1Connection>,
+    idle: Vec<Pooled>,
     /// Alive, in use or not.
     h1_open: usize,
     h2: Vec<Arc<H2Connection>>,
@@ -61,6 +62,8 @@ struct State {
     waiters: VecDeque<Waiter>,
     next_waiter: u64,
     sweeping: bool,
+    /// Wakes the sweeper when the peer of an idle connection closes it.
+    watcher: Option<Waker>,
     /// Set after a failed attempt.
     no_growth_before: Option<Instant>,
 }
@@ -84,6 +87,32 @@ pub(crate) struct Grant {
     pub(crate) lease: Lease,
     /// How long opening the connection took; zero when it was open already.
     pub(crate) connect: Duration,
+    /// When it was granted.
+    pub(crate) at: Instant,
+}
+
+/// An HTTP/1.1 connection and its place among those that are open.
+#[derive(Debug)]
+struct Pooled {
+    connection: Box<H1Connection>,
+    member: H1Member,
+}
+
+impl Pooled {
+    /// Ends an idle connection under the pool's lock.
+    fn end_idle(self, open: &mut usize, reason: CloseReason) {
+        self.member.count_out(reason);
+        *open -= 1;
+        self.connection.close();
+    }
+
+    /// Ends a connection in use; must be called without the pool's lock.
+    fn end(self, reason: CloseReason) {
+        let Self { connection, mut member } = self;
+        member.reason = reason;
+        connection.close();
+        drop(member);
+    }
 }
 
 /// Which connections an exchange will take.
@@ -115,12 +144,12 @@ impl Pool {
 
     /// A connection for one exchange; waits for one if it must.
     ///
-    /// Unbounded in time: the caller drops the future at its deadline, which
-    /// takes it out of the queue.
+    /// Until `deadline` at the latest; dropping the future leaves the queue as well.
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         choice: Choice<'_>,
         now: Instant,
+        deadline: Instant,
     ) -> Result<Grant, TransportError> {
         let (mut waiting, connects) = {
             let mut state = self.state.lock();
@@ -129,7 +158,7 @@ impl Pool {
                 let connects = if grow { self.plan_connects(&mut state, true, now) } else { 0 };
                 drop(state);
                 self.start_connects(connects);
-                return Ok(Grant { lease, connect: Duration::ZERO });
+                return Ok(Grant { lease, connect: Duration::ZERO, at: now });
             }
             if state.waiters.len() >= self.settings.queue_max {
                 let detail = format!("{} exchanges wait already", state.waiters.len());
@@ -145,9 +174,18 @@ impl Pool {
             (Waiting { pool: self, id, granted }, connects)
         };
         self.start_connects(connects);
-        (&mut waiting.granted).await.unwrap_or_else(|_| {
-            Err(TransportError::new(TransportErrorKind::Closed, Sent::No, "the pool was dropped"))
-        })
+        let granted = match timeout_at(deadline, &mut waiting.granted).await {
+            Ok(Ok(granted)) => granted?,
+            Ok(Err(_)) => {
+                let detail = "the pool was dropped";
+                return Err(TransportError::new(TransportErrorKind::Closed, Sent::No, detail));
+            }
+            Err(_) => {
+                let detail = "while waiting for a connection";
+                return Err(TransportError::new(TransportErrorKind::Timeout, Sent::No, detail));
+            }
+        };
+        Ok(Grant { at: Instant::now(), ..granted })
     }
 
     /// The best connection that has room, and whether another one should be opened.
@@ -185,27 +223,43 @@ impl Pool {
         match choice {
             Choice::Any | Choice::NotThis(_) => {}
             Choice::NotIdle => {
-                state.idle.retain(|connection| !connection.is_closed());
+                self.end_closed(state);
                 // At the bound, room for a new connection comes from the longest unused one.
                 if state.h1_open >= self.settings.connections_max && !state.idle.is_empty() {
-                    state.idle.remove(0).close(CloseReason::Replaced);
+                    let oldest = state.idle.remove(0);
+                    oldest.end_idle(&mut state.h1_open, CloseReason::Replaced);
                 }
                 return None;
             }
         }
-        while let Some(connection) = state.idle.pop() {
-            if connection.is_closed() {
-                continue;
-            }
-            if now >= connection.retire_at {
-                connection.close(CloseReason::Replaced);
-            } else if now.saturating_duration_since(connection.idle_since) >= self.settings.idle {
-                connection.close(CloseReason::Idle);
-            } else {
-                return Some(Lease::H1(H1Lease::new(self, connection)));
+        while let Some(pooled) = state.idle.pop() {
+            match self.expiry(&pooled.connection, now) {
+                Some(reason) => pooled.end_idle(&mut state.h1_open, reason),
+                None => return Some(Lease::H1(H1Lease::new(self, pooled))),
             }
         }
         None
+    }
+
+    /// Why an idle connection is not to be used any more, if so.
+    fn expiry(&self, connection: &H1Connection, now: Instant) -> Option<CloseReason> {
+        if now >= connection.retire_at {
+            Some(CloseReason::Replaced)
+        } else if now.saturating_duration_since(connection.idle_since) >= self.settings.idle {
+            Some(CloseReason::Idle)
+        } else {
+            None
+        }
+    }
+
+    /// Ends the idle connections whose peers have closed them; the sweeper is
+    /// woken when another one does.
+    fn end_closed(&self, state: &mut State) {
+        let State { idle, h1_open, watcher, .. } = state;
+        let mut cx = Context::from_waker(watcher.as_ref().unwrap_or(Waker::noop()));
+        for closed in idle.extract_if(.., |p| p.connection.poll_ended(&mut cx).is_ready()) {
+            closed.end_idle(h1_open, CloseReason::Peer);
+        }
     }
 
     fn wants_more_h2(&self, state: &State, best: Option<&Arc<H2Connection>>, now: Instant) -> bool {
@@ -254,7 +308,7 @@ impl Pool {
         }
     }
 
-    fn connected(self: &Arc<Self>, connection: Connected, took: Duration, now: Instant) {
+    fn connected(self: &Arc<Self>, connection: Connected<H1Member>, took: Duration, now: Instant) {
         if let Connected::H2(connection) = &connection
             && connection.is_leaving()
         {
@@ -267,9 +321,9 @@ impl Pool {
             let mut state = self.state.lock();
             state.connecting -= 1;
             let left = match connection {
-                Connected::H1(connection) => {
-                    let lease = Lease::H1(H1Lease::new(self, connection));
-                    self.offer(&mut state, Grant { lease, connect: took })
+                Connected::H1(connection, member) => {
+                    let lease = Lease::H1(H1Lease::new(self, Pooled { connection, member }));
+                    self.offer(&mut state, Grant { lease, connect: took, at: now })
                 }
                 Connected::H2(connection) => {
                     // Room for this one was made for those that are too old.
@@ -277,7 +331,7 @@ impl Pool {
                         old.will_close(CloseReason::Replaced);
                     }
                     state.h2.push(connection);
-                    self.serve_h2(&mut state, took)
+                    self.serve_h2(&mut state, took, now)
                 }
             };
             let connects = self.plan_connects(&mut state, false, now);
@@ -330,11 +384,16 @@ impl Pool {
 
     /// Lets as many of the queue in as there is room; what is returned must be
     /// dropped without the lock.
-    fn serve_h2(self: &Arc<Self>, state: &mut State, connect: Duration) -> Option<Grant> {
+    fn serve_h2(
+        self: &Arc<Self>,
+        state: &mut State,
+        connect: Duration,
+        now: Instant,
+    ) -> Option<Grant> {
         while !state.waiters.is_empty() {
             let best = least_loaded(&state.h2, None)?;
             let lease = Lease::H2(H2Lease::new(self, best));
-            if let Some(unwanted) = self.offer(state, Grant { lease, connect }) {
+            if let Some(unwanted) = self.offer(state, Grant { lease, connect, at: now }) {
                 return Some(unwanted);
             }
         }
@@ -347,7 +406,7 @@ impl Pool {
         let (left, connects) = {
             let mut state = self.state.lock();
             state.h2.retain(|connection| !connection.is_leaving());
-            let left = self.serve_h2(&mut state, Duration::ZERO);
+            let left = self.serve_h2(&mut state, Duration::ZERO, now);
             (left, self.plan_connects(&mut state, false, now))
         };
         drop(left);
@@ -364,42 +423,28 @@ impl Pool {
         self.start_connects(connects);
     }
 
-    /// Takes a connection back after a complete exchange.
-    fn give_back(self: &Arc<Self>, mut connection: H1Connection, now: Instant) {
-        if connection.is_closed() {
-            connection.close(CloseReason::Replaced);
+    /// Takes a connection back that is fit for another exchange.
+    fn give_back(self: &Arc<Self>, mut pooled: Pooled, now: Instant) {
+        if now >= pooled.connection.retire_at {
+            pooled.end(CloseReason::Replaced);
             return;
         }
-        if !connection.is_ready() {
-            let pool = Arc::clone(self);
-            spawn(async move {
-                match timeout(SETTLE_MAX, connection.becomes_ready()).await {
-                    Ok(true) => pool.give_back_ready(connection, Instant::now()),
-                    Ok(false) => connection.close(CloseReason::Replaced),
-                    Err(_) => connection.abort(CloseReason::Stuck),
-                }
-            });
-            return;
-        }
-        self.give_back_ready(connection, now);
-    }
-
-    fn give_back_ready(self: &Arc<Self>, mut connection: H1Connection, now: Instant) {
-        if now >= connection.retire_at {
-            connection.close(CloseReason::Replaced);
-            return;
-        }
-        connection.idle_since = now;
         let mut state = self.state.lock();
         if state.waiters.is_empty() {
-            state.idle.push(connection);
+            let waker = state.watcher.as_ref().unwrap_or(Waker::noop());
+            if pooled.connection.poll_ended(&mut Context::from_waker(waker)).is_ready() {
+                // Nobody waits: nothing is to be opened in its place.
+                pooled.end_idle(&mut state.h1_open, CloseReason::Peer);
+            } else {
+                state.idle.push(pooled);
+            }
             return;
         }
-        let lease = Lease::H1(H1Lease::new(self, connection));
+        let lease = Lease::H1(H1Lease::new(self, pooled));
         if let Some(Grant { lease: Lease::H1(mut lease), .. }) =
-            self.offer(&mut state, Grant { lease, connect: Duration::ZERO })
+            self.offer(&mut state, Grant { lease, connect: Duration::ZERO, at: now })
         {
-            state.idle.extend(lease.connection.take());
+            state.idle.extend(lease.pooled.take());
         }
     }
 
@@ -410,27 +455,46 @@ impl Pool {
     fn start_sweeping(&self) {
         let me = Weak::clone(&self.me);
         let period = (self.settings.idle / SWEEPS_PER_IDLE).max(Duration::from_millis(1));
-        spawn(async move {
-            loop {
-                sleep(period).await;
-                let Some(pool) = me.upgrade() else { break };
-                if !pool.sweep(Instant::now()) {
-                    break;
+        // Unconstrained: with a budget, the connections looked at last would never
+        // be watched where there are many.
+        spawn(unconstrained(async move {
+            let mut timer = pin!(sleep(period));
+            poll_fn(|cx| {
+                let Some(pool) = me.upgrade() else { return Poll::Ready(()) };
+                if timer.as_mut().poll(cx).is_ready() {
+                    let now = Instant::now();
+                    if !pool.sweep(now) {
+                        return Poll::Ready(());
+                    }
+                    timer.as_mut().reset(now + period);
+                    // Registers for the next period.
+                    if timer.as_mut().poll(cx).is_ready() {
+                        cx.waker().wake_by_ref();
+                    }
                 }
-            }
-        });
+                pool.watch(cx.waker());
+                Poll::Pending
+            })
+            .await;
+        }));
+    }
+
+    /// Ends idle connections whose peers have left; `waker` is woken when one does.
+    fn watch(&self, waker: &Waker) {
+        let mut state = self.state.lock();
+        if !state.watcher.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            state.watcher = Some(waker.clone());
+        }
+        self.end_closed(&mut state);
     }
 
     /// Closes what is unused for too long or too old; `false` when nothing is left to watch.
     fn sweep(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
-        for unused in state.idle.extract_if(.., |c| {
-            c.is_closed()
-                || now >= c.retire_at
-                || now.saturating_duration_since(c.idle_since) >= self.settings.idle
-        }) {
-            let old = now >= unused.retire_at;
-            unused.close(if old { CloseReason::Replaced } else { CloseReason::Idle });
+        let State { idle, h1_open, .. } = &mut *state;
+        for unused in idle.extract_if(.., |p| self.expiry(&p.connection, now).is_some()) {
+            let reason = self.expiry(&unused.connection, now).unwrap_or(CloseReason::Idle);
+            unused.end_idle(h1_open, reason);
         }
         for unused in state.h2.extract_if(.., |c| {
             if c.was_used() {
@@ -451,8 +515,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        for connection in state.idle.drain(..) {
-            connection.close(CloseReason::Shutdown);
+        for pooled in state.idle.drain(..) {
+            pooled.end_idle(&mut state.h1_open, CloseReason::Shutdown);
         }
         for connection in state.h2.drain(..) {
             connection.will_close(CloseReason::Shutdown);
@@ -509,7 +573,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn finish(mut self, result: Result<Connected, TransportError>) {
+    fn finish(mut self, result: Result<Connected<H1Member>, TransportError>) {
         self.finished = true;
         let now = Instant::now();
         match result {
@@ -529,16 +593,29 @@ impl Drop for Attempt {
     }
 }
 
-/// Counts one HTTP/1.1 connection while its task lives.
+/// Counts one HTTP/1.1 connection while it is open.
+#[derive(Debug)]
 pub(crate) struct H1Member {
     pool: Weak<Pool>,
     stats: Arc<ConnectionStats>,
-    fate: Fate,
+    reason: CloseReason,
+    counted_out: bool,
+}
+
+impl H1Member {
+    /// Notes the end where the pool's lock is held; the pool's own count is its holder's.
+    fn count_out(mut self, reason: CloseReason) {
+        self.counted_out = true;
+        self.stats.note_closed(Protocol::H1, reason);
+    }
 }
 
 impl Drop for H1Member {
     fn drop(&mut self) {
-        self.stats.note_closed(Protocol::H1, self.fate.get());
+        if self.counted_out {
+            return;
+        }
+        self.stats.note_closed(Protocol::H1, self.reason);
         if let Some(pool) = self.pool.upgrade() {
             pool.h1_ended();
         }
@@ -571,10 +648,11 @@ impl Registry for Pool {
     type H1Member = H1Member;
     type H2Member = H2Member;
 
-    fn admit_h1(&self, fate: Fate) -> H1Member {
+    fn admit_h1(&self) -> H1Member {
         self.stats.note_opened(Protocol::H1);
         self.state.lock().h1_open += 1;
-        H1Member { pool: Weak::clone(&self.me), stats: Arc::clone(&self.stats), fate }
+        let (pool, stats) = (Weak::clone(&self.me), Arc::clone(&self.stats));
+        H1Member { pool, stats, reason: CloseReason::Peer, counted_out: false }
     }
 
     fn admit_h2(&self, fate: Fate) -> H2Member {
@@ -590,44 +668,53 @@ impl Registry for Pool {
 #[derive(Debug)]
 pub(crate) struct H1Lease {
     pool: Arc<Pool>,
-    connection: Option<H1Connection>,
+    pooled: Option<Pooled>,
     used: bool,
 }
 
 impl H1Lease {
-    fn new(pool: &Arc<Pool>, connection: H1Connection) -> Self {
-        Self { pool: Arc::clone(pool), connection: Some(connection), used: false }
+    fn new(pool: &Arc<Pool>, pooled: Pooled) -> Self {
+        Self { pool: Arc::clone(pool), pooled: Some(pooled), used: false }
     }
 
     /// The connection, for use.
     pub(crate) fn connection(&mut self) -> &mut H1Connection {
         self.used = true;
-        self.connection.as_mut().expect("taken only by those who consume the lease")
+        &mut self.pooled.as_mut().expect("taken only by those who consume the lease").connection
     }
 
-    /// Gives the connection back after a complete exchange.
+    /// Whether the answer under way is complete.
+    pub(crate) fn is_end(&self) -> bool {
+        self.pooled.as_ref().is_some_and(|pooled| pooled.connection.is_end())
+    }
+
+    /// Gives the connection back after a complete exchange, if it is fit for another.
     pub(crate) fn finish(mut self, now: Instant) {
-        if let Some(mut connection) = self.connection.take() {
-            connection.reused = true;
-            self.pool.give_back(connection, now);
+        let Some(mut pooled) = self.pooled.take() else { return };
+        match pooled.connection.unfit() {
+            Some(reason) => pooled.end(reason),
+            None => {
+                pooled.connection.rest_until_next(now);
+                self.pool.give_back(pooled, now);
+            }
         }
     }
 
     /// Ends the connection.
     pub(crate) fn discard(mut self, reason: CloseReason) {
-        if let Some(connection) = self.connection.take() {
-            connection.abort(reason);
+        if let Some(pooled) = self.pooled.take() {
+            pooled.end(reason);
         }
     }
 }
 
 impl Drop for H1Lease {
     fn drop(&mut self) {
-        let Some(connection) = self.connection.take() else { return };
+        let Some(pooled) = self.pooled.take() else { return };
         if self.used {
-            connection.abort(CloseReason::Abandoned);
+            pooled.end(CloseReason::Abandoned);
         } else {
-            self.pool.give_back(connection, Instant::now());
+            self.pool.give_back(pooled, Instant::now());
         }
     }
 }

@@ -21,7 +21,7 @@ use wellhead_net::{
 use wellhead_sim::traffic::{Mix, Traffic};
 use wellhead_sim::world::Known;
 use wellhead_telemetry::SecretUrl;
-use wellhead_transport::{Exchange, Transport};
+use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 
 /// The client gives up after so long; longer than the proxy's own deadline.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -112,8 +112,12 @@ impl Client {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let began = wellhead_dispatch::now();
         let deadline = began + PATIENCE;
-        let reply =
-            self.transport.exchange(Exchange { body, deadline, whole_max: usize::MAX }).await;
+        let exchange = Exchange { body, deadline, whole_max: usize::MAX };
+        let reply = tokio::time::timeout_at(deadline.into(), self.transport.exchange(exchange))
+            .await
+            .unwrap_or_else(|_| {
+                Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
+            });
         let took = wellhead_dispatch::now().saturating_duration_since(began);
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);

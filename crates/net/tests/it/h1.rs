@@ -178,7 +178,8 @@ async fn broken(answer: &'static str) -> (Kind, Sent) {
 async fn broken_answers_are_told_apart() {
     let maybe = |kind| (kind, Sent::Maybe);
     assert_eq!(broken("").await, maybe(Kind::Closed));
-    assert_eq!(broken("HTTP/1.1 200").await, maybe(Kind::Closed));
+    assert_eq!(broken("HTTP/1.1 200").await, maybe(Kind::Truncated));
+    assert_eq!(broken("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n").await, maybe(Kind::Truncated));
     assert_eq!(broken("SSH-2.0-OpenSSH_9.6\r\n\r\n").await, maybe(Kind::Protocol));
     assert_eq!(
         broken("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc").await,

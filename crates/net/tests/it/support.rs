@@ -150,7 +150,11 @@ pub(crate) async fn ask_within(
 ) -> Result<WireReply, TransportError> {
     let deadline = (tokio::time::Instant::now() + within).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
-    transport.exchange(Exchange { body, deadline, whole_max: usize::MAX }).await
+    let exchange = transport.exchange(Exchange { body, deadline, whole_max: usize::MAX });
+    // As every caller does: the transport bounds the wait for a connection only.
+    tokio::time::timeout_at(deadline.into(), exchange)
+        .await
+        .unwrap_or_else(|_| Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, "")))
 }
 
 /// The body of a good answer.
