@@ -8,10 +8,14 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::task::Poll;
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -207,25 +211,46 @@ where
             return ended.map_or_else(|error| ending(&error), |()| Ended::ByItself);
         }
     }
+    let bell = Bell::new();
+    let waker = Waker::from(Arc::clone(&bell));
     loop {
-        tokio::select! {
-            biased;
+        // What was handled is polled again, and what was not yet polled is.
+        bell.ring();
+        let event = poll_fn(|cx| {
+            bell.wakes(cx);
+            let rung = bell.was_rung();
+            let rare = &mut Context::from_waker(&waker);
             // Before the connection, so that an answer made after the drain
             // began says that it is the last.
-            () = begun.as_mut(), if !draining => {
+            if rung && !draining && begun.as_mut().poll(rare).is_ready() {
+                return Poll::Ready(Event::DrainBegun);
+            }
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(Event::Ended(ended));
+            }
+            if rung && cut.as_mut().poll(rare).is_ready() {
+                return Poll::Ready(Event::Cut);
+            }
+            if rung && timer.as_mut().poll(rare).is_ready() {
+                return Poll::Ready(Event::TimeToLook);
+            }
+            Poll::Pending
+        });
+        match event.await {
+            Event::DrainBegun => {
                 draining = true;
                 link.note_draining();
                 connection.as_mut().graceful_shutdown();
             }
-            ended = connection.as_mut() => {
+            Event::Ended(ended) => {
                 return match ended {
                     _ if idle => Ended::TooSlow(TooSlow::Idle),
                     Ok(()) => Ended::ByItself,
                     Err(error) => ending(&error),
                 };
             }
-            () = cut.as_mut() => return Ended::Cut,
-            () = timer.as_mut() => {
+            Event::Cut => return Ended::Cut,
+            Event::TimeToLook => {
                 let now = Instant::now();
                 match link.look(now) {
                     Ok(next) => timer.as_mut().reset(next),
@@ -240,6 +265,50 @@ where
                 }
             }
         }
+    }
+}
+
+/// What a connection's task has to react to.
+enum Event {
+    Ended(Result<(), hyper::Error>),
+    DrainBegun,
+    Cut,
+    TimeToLook,
+}
+
+/// Tells the wake-ups of what is rare (the drain, the timer) from those of the
+/// connection: a request wakes its task twice, and polling all three each time
+/// would cost more than handing the request to the handler does.
+#[derive(Debug)]
+struct Bell {
+    rung: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Bell {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { rung: AtomicBool::new(true), task: AtomicWaker::new() })
+    }
+
+    fn ring(&self) {
+        self.rung.store(true, Relaxed);
+    }
+
+    /// From now on the bell wakes the task of `cx`.
+    fn wakes(&self, cx: &Context<'_>) {
+        self.task.register(cx.waker());
+    }
+
+    fn was_rung(&self) -> bool {
+        // Acquires what the ringer wrote before it rang.
+        self.rung.load(Relaxed) && self.rung.swap(false, Acquire)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.store(true, Release);
+        self.task.wake();
     }
 }
 
