@@ -293,3 +293,201 @@ impl Chunked {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(lines: &str) -> Result<(u16, Framing, bool), &'static str> {
+        let text = format!("{}\r\n\r\nrest", lines.replace('|', "\r\n"));
+        match head(text.as_bytes()) {
+            Ok(Some(head)) => {
+                assert_eq!(&text.as_bytes()[head.len..], b"rest");
+                for cut in 0..head.len {
+                    assert_eq!(self::head(&text.as_bytes()[..cut]), Ok(None), "{lines} at {cut}");
+                }
+                Ok((head.status, head.framing, head.keeps_open))
+            }
+            Ok(None) => Err("more is needed"),
+            Err(Malformed(why)) => Err(why),
+        }
+    }
+
+    #[test]
+    fn heads_say_where_the_answer_ends() {
+        use Framing::{Chunked, Length, UntilClose};
+        for (lines, read) in [
+            ("HTTP/1.1 200 OK|content-length: 7", (200, Length(7), true)),
+            ("HTTP/1.1 200|Content-Length:7  ", (200, Length(7), true)),
+            ("HTTP/1.1 200 OK|CONTENT-LENGTH: 0", (200, Length(0), true)),
+            ("HTTP/1.1 503 |content-length: 18446744073709551615", (503, Length(u64::MAX), true)),
+            ("HTTP/1.1 200 OK|transfer-encoding: Chunked", (200, Chunked, true)),
+            ("HTTP/1.1 200 OK|x: y", (200, UntilClose, false)),
+            ("HTTP/1.1 200 OK", (200, UntilClose, false)),
+            ("HTTP/1.0 200 OK|content-length: 1", (200, Length(1), false)),
+            ("HTTP/1.0 200 OK|content-length: 1|connection: Keep-Alive", (200, Length(1), true)),
+            ("HTTP/1.1 200 OK|content-length: 1|connection: x, Close", (200, Length(1), false)),
+            ("HTTP/1.1 200 OK|connection: close, keep-alive", (200, UntilClose, false)),
+            (
+                "HTTP/1.1 200 OK|content-length: 1|connection: keep-alive|connection: close",
+                (200, Length(1), false),
+            ),
+            ("HTTP/1.1 204 No|content-length: 5", (204, Length(0), true)),
+            ("HTTP/1.1 304 Not|transfer-encoding: chunked", (304, Length(0), true)),
+            ("HTTP/1.1 100 Continue", (100, Length(0), true)),
+        ] {
+            assert_eq!(framed(lines), Ok(read), "{lines}");
+        }
+    }
+
+    #[test]
+    fn heads_that_could_be_read_in_two_ways_are_refused() {
+        for (lines, why) in [
+            ("SSH-2.0-OpenSSH_9.6", "the peer does not speak HTTP/1"),
+            ("HTTP/2.0 200 OK", "the peer does not speak HTTP/1"),
+            ("HTTP/1.1 20x OK", "the status line is not valid"),
+            ("HTTP/1.1 099 OK", "the status is not one of HTTP's"),
+            ("HTTP/1.1 200 OK|content-length: 1|content-length: 1", "more than one content-length"),
+            ("HTTP/1.1 200 OK|content-length: 1, 1", "the content-length is not a number"),
+            ("HTTP/1.1 200 OK|content-length: +1", "the content-length is not a number"),
+            ("HTTP/1.1 200 OK|content-length: -1", "the content-length is not a number"),
+            ("HTTP/1.1 200 OK|content-length: 0x1", "the content-length is not a number"),
+            ("HTTP/1.1 200 OK|content-length:", "the content-length is empty"),
+            (
+                "HTTP/1.1 200 OK|content-length: 18446744073709551616",
+                "the content-length is out of range",
+            ),
+            (
+                "HTTP/1.1 200 OK|content-length: 1|transfer-encoding: chunked",
+                "both a length and chunks",
+            ),
+            (
+                "HTTP/1.1 204 OK|content-length: 1|transfer-encoding: chunked",
+                "both a length and chunks",
+            ),
+            ("HTTP/1.0 200 OK|transfer-encoding: chunked", "chunks in HTTP/1.0"),
+            (
+                "HTTP/1.1 200 OK|transfer-encoding: gzip, chunked",
+                "a transfer-encoding that was not asked for",
+            ),
+            (
+                "HTTP/1.1 200 OK|transfer-encoding: chunked|transfer-encoding: chunked",
+                "a transfer-encoding that was not asked for",
+            ),
+            (
+                "HTTP/1.1 200 OK|transfer-encoding: identity",
+                "a transfer-encoding that was not asked for",
+            ),
+            ("HTTP/1.1 200 OK|content-length : 1", "a header's name is not valid"),
+            ("HTTP/1.1 200 OK| folded: 1", "a header's name is not valid"),
+            ("HTTP/1.1 200 OK|a: \0", "a header's value is not valid"),
+            (
+                "HTTP/1.1 200 OK|content-encoding: gzip|content-encoding: gzip",
+                "more than one content-encoding",
+            ),
+        ] {
+            assert_eq!(framed(lines), Err(why), "{lines}");
+        }
+    }
+
+    #[test]
+    fn heads_are_bounded() {
+        let many = |count: usize| framed(&format!("HTTP/1.1 204 OK{}", "|a: b".repeat(count)));
+        assert!(many(HEADERS_MAX).is_ok());
+        assert_eq!(many(HEADERS_MAX + 1), Err("too many headers"));
+        let endless = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(HEAD_BYTES_MAX));
+        assert_eq!(head(endless.as_bytes()), Err(Malformed("the head is too long")));
+        let long = format!("HTTP/1.1 204 OK\r\na: {}\r\n\r\n", "x".repeat(HEAD_BYTES_MAX));
+        assert_eq!(head(long.as_bytes()), Err(Malformed("the head is too long")));
+    }
+
+    #[test]
+    fn what_callers_decide_by_is_found() {
+        let text =
+            b"HTTP/1.1 429 Slow\r\nDate: d\r\nRETRY-AFTER: 7\r\ncontent-encoding: gzip\r\n\r\n";
+        let head = head(text).expect("valid").expect("complete");
+        assert_eq!(head.date, Some(&b"d"[..]));
+        assert_eq!(head.retry_after, Some(&b"7"[..]));
+        assert_eq!(head.content_encoding, Some(&b"gzip"[..]));
+    }
+
+    /// The data of a chunked body that arrives in pieces of `size`, and what is
+    /// left behind its end; `None` in place of the end when more is needed.
+    fn unchunked(text: &str, size: usize) -> Result<(String, Option<usize>), &'static str> {
+        let (mut chunked, mut data, mut at) = (Chunked::new(), Vec::new(), 0);
+        for piece in text.as_bytes().chunks(size) {
+            let mut rest = piece;
+            loop {
+                let (used, next) = chunked.advance(rest).map_err(|Malformed(why)| why)?;
+                (rest, at) = (&rest[used..], at + used);
+                match next {
+                    Next::Data(0) => panic!("data of no length"),
+                    Next::Data(left) => {
+                        let some = (left as usize).min(rest.len());
+                        data.extend_from_slice(&rest[..some]);
+                        (rest, at) = (&rest[some..], at + some);
+                        chunked.passed(some as u64);
+                        if rest.is_empty() && some as u64 != left {
+                            break;
+                        }
+                    }
+                    Next::End => {
+                        let data = String::from_utf8(data).expect("text");
+                        return Ok((data, Some(text.len() - at)));
+                    }
+                    Next::More => {
+                        assert!(rest.is_empty());
+                        break;
+                    }
+                }
+            }
+        }
+        Ok((String::from_utf8(data).expect("text"), None))
+    }
+
+    fn check_chunks(text: &str, expected: Result<(&str, Option<usize>), &'static str>) {
+        let expected = expected.map(|(data, left)| (data.to_owned(), left));
+        for size in 1..=text.len() {
+            assert_eq!(unchunked(text, size), expected, "{text:?} by {size}");
+        }
+    }
+
+    #[test]
+    fn chunks_are_joined_however_they_are_cut() {
+        check_chunks("0\r\n\r\n", Ok(("", Some(0))));
+        check_chunks("3\r\nabc\r\n0\r\n\r\nrest", Ok(("abc", Some(4))));
+        check_chunks(
+            "3\r\nabc\r\n00b\r\n0123456789a\r\n0\r\n\r\n",
+            Ok(("abc0123456789a", Some(0))),
+        );
+        check_chunks("A;x=\"y\"\r\n0123456789\r\n000;z\r\n\r\n", Ok(("0123456789", Some(0))));
+        check_chunks("1 \r\na\r\n0\r\nTrailer: x\r\nOther: y\r\n\r\n", Ok(("a", Some(0))));
+        check_chunks("3\r\nab", Ok(("ab", None)));
+        check_chunks("3\r\nabc\r\n", Ok(("abc", None)));
+        check_chunks("3\r\nabc\r\n0\r\n", Ok(("abc", None)));
+        check_chunks("3\r\nabc\r\n0\r\nx: y\r\n", Ok(("abc", None)));
+    }
+
+    #[test]
+    fn chunks_that_could_be_read_in_two_ways_are_refused() {
+        const LINE: Result<(&str, Option<usize>), &str> =
+            Err("the line before a chunk is not valid");
+        check_chunks("xyz\r\n", LINE);
+        check_chunks("\r\n", LINE);
+        check_chunks(";x\r\n", LINE);
+        check_chunks("-1\r\n", LINE);
+        check_chunks("0x1\r\n", LINE);
+        check_chunks("1\na\n", LINE);
+        check_chunks("1\r\ra", LINE);
+        check_chunks("1;\u{1}\r\n", LINE);
+        check_chunks("11111111111111111\r\n", Err("the size of a chunk is out of range"));
+        check_chunks("1\r\nab\r\n", Err("a chunk is longer than announced"));
+        check_chunks("1\r\na\rb", Err("a chunk is longer than announced"));
+        check_chunks("0\r\n\rx", Err("the trailers are not valid"));
+        check_chunks("0\r\nx: y\n\r\n", Err("the trailers are not valid"));
+        let line = format!("1;{}\r\n", "x".repeat(CHUNK_LINE_MAX));
+        check_chunks(&line, Err("the line before a chunk is too long"));
+        let trailers = format!("0\r\n{}", "x: y\r\n".repeat(TRAILER_BYTES_MAX / 6 + 1));
+        assert_eq!(unchunked(&trailers, 1000), Err("the trailers are too long"));
+    }
+}

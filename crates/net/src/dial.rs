@@ -228,6 +228,9 @@ impl fmt::Debug for TlsClient {
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    /// Without a socket: tests decide what arrives together.
+    #[cfg(test)]
+    Memory(tokio::io::DuplexStream),
 }
 
 impl Stream {
@@ -235,6 +238,8 @@ impl Stream {
     pub(crate) fn chose_h2(&self) -> bool {
         match self {
             Self::Plain(_) => false,
+            #[cfg(test)]
+            Self::Memory(_) => false,
             Self::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
         }
     }
@@ -242,10 +247,12 @@ impl Stream {
 
 impl Stream {
     /// The socket beneath.
-    pub(crate) fn tcp(&self) -> &TcpStream {
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(tcp) => tcp,
-            Self::Tls(tls) => tls.get_ref().0,
+            Self::Plain(tcp) => Some(tcp),
+            Self::Tls(tls) => Some(tls.get_ref().0),
+            #[cfg(test)]
+            Self::Memory(_) => None,
         }
     }
 }
@@ -259,6 +266,8 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
             Self::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+            #[cfg(test)]
+            Self::Memory(memory) => Pin::new(memory).poll_read(cx, buf),
         }
     }
 }
@@ -272,6 +281,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Self::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+            #[cfg(test)]
+            Self::Memory(memory) => Pin::new(memory).poll_write(cx, buf),
         }
     }
 
@@ -283,6 +294,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+            #[cfg(test)]
+            Self::Memory(memory) => Pin::new(memory).poll_write_vectored(cx, bufs),
         }
     }
 
@@ -290,6 +303,8 @@ impl AsyncWrite for Stream {
         match self {
             Self::Plain(tcp) => tcp.is_write_vectored(),
             Self::Tls(tls) => tls.is_write_vectored(),
+            #[cfg(test)]
+            Self::Memory(memory) => memory.is_write_vectored(),
         }
     }
 
@@ -297,6 +312,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
             Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            #[cfg(test)]
+            Self::Memory(memory) => Pin::new(memory).poll_flush(cx),
         }
     }
 
@@ -304,6 +321,8 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            #[cfg(test)]
+            Self::Memory(memory) => Pin::new(memory).poll_shutdown(cx),
         }
     }
 }

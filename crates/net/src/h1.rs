@@ -151,7 +151,8 @@ impl H1Connection {
     /// Asks the socket itself, past what the runtime knows.
     fn is_ended_by_socket(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
-        match socket2::SockRef::from(self.stream.tcp()).peek(&mut byte) {
+        let Some(tcp) = self.stream.tcp() else { return false };
+        match socket2::SockRef::from(tcp).peek(&mut byte) {
             // Data that waits unread is no answer to anything.
             Ok(_) => true,
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
@@ -162,6 +163,8 @@ impl H1Connection {
     pub(crate) fn close(mut self) {
         match &self.stream {
             Stream::Plain(_) => {}
+            #[cfg(test)]
+            Stream::Memory(_) => {}
             Stream::Tls(_) => {
                 let mut cx = Context::from_waker(Waker::noop());
                 let _ = Pin::new(&mut self.stream).poll_shutdown(&mut cx);
@@ -340,6 +343,10 @@ impl H1Connection {
             },
             at: Instant::now(),
         };
+        self.taken += head.len;
+        if head.status < 200 {
+            return Ok(Some(answer));
+        }
         self.exchange.keeps_open = head.keeps_open;
         self.exchange.body = match head.framing {
             Framing::Length(0) => Body::Ended,
@@ -347,7 +354,6 @@ impl H1Connection {
             Framing::Chunked => Body::Chunked(Chunked::new()),
             Framing::UntilClose => Body::UntilClose,
         };
-        self.taken += head.len;
         Ok(Some(answer))
     }
 
@@ -539,3 +545,6 @@ fn put_decimal(out: &mut Vec<u8>, mut number: usize) {
     }
     out.extend_from_slice(&digits[at..]);
 }
+
+#[cfg(test)]
+mod tests;

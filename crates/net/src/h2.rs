@@ -29,10 +29,12 @@ use crate::inflate::Encoding;
 use crate::settings::ClientSettings;
 use crate::stats::CloseReason;
 
-/// Bytes of one answer that may be on their way unread: enough for 160 Mbit/s at 100 ms.
-const STREAM_WINDOW: u32 = 2 << 20;
-/// Bytes of all answers together.
-const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Bytes of one answer that may be on their way or wait unread: enough for
+/// 40 Mbit/s at 100 ms, and what a client that reads slowly costs in memory.
+const STREAM_WINDOW: u32 = 512 << 10;
+/// Bytes of all answers together: answers that nobody reads must leave room for
+/// the others, or one slow client would hold up all that share the connection.
+const CONNECTION_WINDOW: u32 = 64 << 20;
 /// Larger than the usual 16 KiB: large answers arrive in fewer frames.
 const FRAME_MAX: u32 = 64 << 10;
 /// Response headers; real ones are below 8 KiB.

@@ -6,6 +6,7 @@ mod detect;
 mod h1;
 mod h2;
 mod names;
+mod rest;
 mod stress;
 mod support;
 mod tls;

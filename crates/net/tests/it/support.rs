@@ -157,6 +157,17 @@ pub(crate) async fn ask_within(
         .unwrap_or_else(|_| Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, "")))
 }
 
+/// Sends `question`; keeps up to `whole_max` bytes of the answer.
+pub(crate) async fn ask_for_part(
+    transport: &HttpTransport,
+    question: &str,
+    whole_max: usize,
+) -> WireReply {
+    let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
+    let body = Bytes::copy_from_slice(question.as_bytes());
+    transport.exchange(Exchange { body, deadline, whole_max }).await.expect("an answer")
+}
+
 /// The body of a good answer.
 pub(crate) async fn answer(transport: &HttpTransport, question: &str) -> String {
     let reply = ask(transport, question).await.expect("an answer");
