@@ -11,6 +11,8 @@ use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
 
+use crate::word::Falls;
+
 /// A call of our own waits no longer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -67,6 +69,7 @@ pub(crate) struct Asker {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) asked: Arc<Asked>,
+    pub(crate) falls: Arc<Falls>,
 }
 
 /// Now, by tokio's clock, which tests pause.

@@ -66,7 +66,7 @@ pub(crate) async fn listen(
                 if let Some(seen) = header.and_then(Observation::of_block) {
                     heads_seen += 1;
                     is_live.store(true, Ordering::Relaxed);
-                    word::take(heads, &asker.upstream, seen);
+                    word::take(heads, &asker.upstream, &asker.falls, seen);
                 }
             }
         }

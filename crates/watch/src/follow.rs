@@ -115,7 +115,7 @@ impl Watcher {
         asked: Arc<Asked>,
     ) -> Self {
         Self {
-            asker: Asker { upstream, transport, asked },
+            asker: Asker { upstream, transport, asked, falls: Arc::default() },
             heads,
             pulse,
             feed,
@@ -323,7 +323,7 @@ impl Watcher {
         match self.asker.head(Reason::Head).await {
             Ok(seen) => {
                 *self.polled.lock() = Some(seen.number);
-                word::take(&self.heads, self.upstream(), seen);
+                word::take(&self.heads, self.upstream(), &self.asker.falls, seen);
             }
             Err(detail) => {
                 let id = &self.upstream().identity().id;
