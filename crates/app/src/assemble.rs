@@ -21,7 +21,7 @@ use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
 use wellhead_route::{Only, Roster, RouteRule};
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
-use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Upstream};
+use wellhead_upstream::{BreakerBounds, Identity, Mask, MethodRules, Slot, Upstream};
 use wellhead_watch::{Asked, Pace, Pulse, Watcher};
 
 use crate::config::{self, Settings};
@@ -219,7 +219,10 @@ fn chain_parts(
     for (place, upstream) in chain.upstreams.iter().enumerate() {
         // The config check keeps a chain within `UPSTREAMS_MAX`, which fits.
         let slot = Slot(u8::try_from(place).unwrap_or(u8::MAX));
-        upstreams.push(Arc::new(Upstream::new(identity(upstream), slot, breaker, now)));
+        upstreams.push(Arc::new(
+            Upstream::new(identity(upstream), slot, breaker, now)
+                .hiding(Mask::new(secrets_of(upstream))),
+        ));
         reach.push(reach_of(upstream, settings, commons)?);
     }
     let count = upstreams.len();
@@ -262,6 +265,36 @@ fn identity(upstream: &config::Upstream) -> Identity {
         attempt: upstream.timeouts.attempt,
         lag_blocks_max: upstream.lag_blocks_max,
     }
+}
+
+/// A part of a URL shorter than this is a word and not a key.
+const URL_KEY_BYTES_MIN: usize = 12;
+/// From this length on it is a key even without a digit.
+const URL_KEY_BYTES_SURE: usize = 24;
+
+/// What an upstream must not be quoted with: tokens, passwords, values of headers, and
+/// those parts of its URLs that look like keys (they hold no user and password: the
+/// config refuses such URLs). `/eth-mainnet/` does not, and would
+/// only make its errors hard to read.
+fn secrets_of(upstream: &config::Upstream) -> Vec<String> {
+    let mut secrets: Vec<String> =
+        upstream.headers.iter().map(|(_, value)| value.expose().to_owned()).collect();
+    if let Some(auth) = &upstream.auth {
+        secrets.extend(auth.basic.iter().map(|basic| basic.password.expose().to_owned()));
+        secrets.extend(auth.bearer.iter().map(|token| token.expose().to_owned()));
+    }
+    for url in [Some(&upstream.url), upstream.ws.as_ref()].into_iter().flatten() {
+        let url = url.expose();
+        let in_path = url.path().split('/').map(str::to_owned);
+        let in_query = url.query_pairs().map(|(_, value)| value.into_owned());
+        secrets.extend(in_path.chain(in_query).filter(|part| looks_like_a_key(part)));
+    }
+    secrets
+}
+
+fn looks_like_a_key(part: &str) -> bool {
+    part.len() >= URL_KEY_BYTES_SURE
+        || (part.len() >= URL_KEY_BYTES_MIN && part.bytes().any(|byte| byte.is_ascii_digit()))
 }
 
 fn rules(methods: &config::Methods) -> MethodRules {
@@ -311,4 +344,51 @@ fn reach_of(
         ..ClientSettings::default()
     };
     Ok(Reach { id, endpoint, feed, settings, shared })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_found_wherever_the_settings_hold_them() {
+        let source = r#"
+chains:
+  ethereum:
+    id: 1
+    upstreams:
+      - id: a
+        url: "https://eth.example/v2/abcdef0123456789?apikey=0123456789abcdef"
+        ws: "wss://eth.example/ethereum-mainnet/ws/fedcba9876543210"
+        headers: { x-key: "headervalue" }
+      - { id: b, url: "http://b", auth: { bearer: "bearertoken" } }
+      - { id: c, url: "http://c", auth: { basic: { user: someone, password: basicpassword } } }
+"#;
+        let loaded = config::parse("test", source, &|_| None, config::Overrides::default());
+        let settings = loaded.expect("a good config").settings;
+        let (_, chain) = settings.chains.iter().next().expect("one chain");
+        let secrets: Vec<_> = chain.upstreams.iter().map(secrets_of).collect();
+        let expected = [
+            "headervalue abcdef0123456789 0123456789abcdef fedcba9876543210",
+            "bearertoken",
+            "basicpassword",
+        ];
+        assert_eq!(secrets.iter().map(|secrets| secrets.join(" ")).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn words_in_urls_are_no_keys() {
+        for (part, is_key) in [
+            ("", false),
+            ("v2", false),
+            ("mainnet2", false),
+            ("ethereum-mainnet", false),
+            ("abcdefghijkl", false),
+            ("abcdefghijk1", true),
+            ("abcdefghijklmnopqrstuvwx", true),
+            ("8f14e45fceea167a5a36dedd4bea2543", true),
+        ] {
+            assert_eq!(looks_like_a_key(part), is_key, "{part}");
+        }
+    }
 }

@@ -60,6 +60,7 @@ pub(crate) async fn attempt(
     let ended = now();
     let (verdict, sent, rest) = match judged {
         Ok((verdict, rest)) => {
+            let verdict = upstream.masked(verdict);
             let sent = refused_unread(verdict.class);
             (verdict, sent, rest)
         }

@@ -99,12 +99,14 @@ pub async fn run_batch(
         Ok(reply) => match scan_batch(&reply.body, items.len()) {
             Ok(envelopes) => {
                 let verdicts = judge_items(items, &reply, &envelopes);
+                let verdicts =
+                    verdicts.into_iter().map(|it| upstream.masked(it)).collect::<Vec<_>>();
                 drop(guarded.ended());
                 settle_items(upstream, items, &verdicts, began, was_unwell, ended);
                 verdicts
             }
             Err(_) => {
-                let verdict = judge.reply(row, &reply);
+                let verdict = upstream.masked(judge.reply(row, &reply));
                 let mut change = Change::None;
                 if is_about_our_rate(verdict.class) {
                     change = guarded.settle(&verdict, ended).0;

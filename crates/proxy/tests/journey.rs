@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{Plan, Say, Stage, elapsed, error, result, rules, text};
+use support::{Plan, SECRET, Say, Stage, elapsed, error, result, rules, text};
 use wellhead_dispatch::now;
 use wellhead_upstream::Standing;
 
@@ -40,6 +40,34 @@ async fn a_result_is_passed_on_as_written() {
     assert_eq!((answer.status, answer.attempts), (200, 1));
     assert_eq!(answer.upstream.as_deref(), Some("a"));
     assert_eq!(answer.trail.as_deref(), Some("a=answer/result:0ms"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_quotes_its_own_key_is_not_quoted() {
+    let stage = Stage::upstreams(1);
+    let words = format!("POST /v2/{SECRET} failed");
+    let masked = r#""message":"POST /v2/*** failed""#;
+    stage.peer(0).next("eth_gasPrice", error(-31999, &words));
+    let told = stage.call("eth_gasPrice", "[]").await;
+    assert_eq!(told, format!(r#"{{"code":-31999,{masked}}}"#));
+    // A fault is tried twice, and told by the status page too.
+    let error_500 = format!(r#"{{"id":1,"error":{{"code":-32603,"message":"{words}"}}}}"#);
+    for _ in 0..2 {
+        stage.peer(0).next("eth_feeHistory", Say::Status(500, error_500.clone()));
+    }
+    let told = stage.call("eth_feeHistory", "[]").await;
+    assert_eq!(told, format!(r#"{{"code":-32603,{masked}}}"#));
+    let problem = stage.upstream(0).last_problem().expect("a fault").text;
+    assert!(problem.contains("/v2/***") && !problem.contains(SECRET), "{problem}");
+    // Reverted: settled in the batch.
+    for method in ["eth_call", "eth_estimateGas"] {
+        stage.peer(0).next(method, error(3, &format!("execution reverted: {words}")));
+    }
+    let masked = r#""message":"execution reverted: POST /v2/*** failed""#;
+    let batch = r#"[{"id":1,"method":"eth_call","params":[{}]},{"id":2,"method":"eth_estimateGas","params":[{}]}]"#;
+    let told = stage.ask(batch).await;
+    assert_eq!(told.matches(masked).count(), 2, "{told}");
+    assert_eq!(stage.peer(0).seen().iter().filter(|body| body.starts_with('[')).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ pub mod docs;
 mod identity;
 mod judge;
 mod latency;
+mod mask;
 mod rule;
 mod upstream;
 mod verdict;
@@ -16,6 +17,7 @@ mod verdict;
 pub use breaker::BreakerBounds;
 pub use identity::{Identity, MethodRules, Tier, UpstreamId};
 pub use judge::{CALL_ID, Judge};
+pub use mask::Mask;
 pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
 pub use upstream::{
     Change, Condition, InFlight, Problem, Slot, Standing, UPSTREAMS_MAX, Upstream, UpstreamSet,

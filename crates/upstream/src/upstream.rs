@@ -15,6 +15,7 @@ use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
 use crate::breaker::{Breaker, BreakerBounds, BreakerState};
 use crate::identity::Identity;
 use crate::latency::PeakEwma;
+use crate::mask::Mask;
 use crate::{HealthEffect, Payload, Verdict, VerdictClass};
 
 /// How many upstreams a chain may have: what fits an [`UpstreamSet`].
@@ -169,6 +170,7 @@ pub struct Problem {
 /// One upstream: its identity and what was learnt of it.
 pub struct Upstream {
     identity: Identity,
+    mask: Mask,
     slot: Slot,
     epoch: Instant,
     /// 0 unverified, 1 verified, 2 wrong chain (then `reported_chain` holds it).
@@ -204,6 +206,7 @@ impl Upstream {
         let rows = MethodTable::standard().rows().len();
         Self {
             identity,
+            mask: Mask::default(),
             slot,
             epoch: now,
             standing: AtomicU8::new(0),
@@ -222,6 +225,20 @@ impl Upstream {
             failures: AtomicU64::new(0),
             last_problem: Mutex::new(None),
         }
+    }
+
+    /// With secrets that must not be told when it quotes them.
+    #[must_use]
+    pub fn hiding(mut self, mask: Mask) -> Self {
+        self.mask = mask;
+        self
+    }
+
+    /// `verdict` on what it said, without its secrets. To be called on each verdict before
+    /// anybody reads it.
+    pub fn masked(&self, mut verdict: Verdict) -> Verdict {
+        self.mask.apply(&mut verdict);
+        verdict
     }
 
     /// What the settings say of it.

@@ -96,7 +96,7 @@ impl Asker {
             Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
         });
         let verdict = match &reply {
-            Ok(reply) => Judge::standard().reply(row, reply),
+            Ok(reply) => self.upstream.masked(Judge::standard().reply(row, reply)),
             Err(error) => Judge::standard().transport(error),
         };
         let ended = now();

@@ -19,10 +19,13 @@ use wellhead_transport::{
     WireReply,
 };
 use wellhead_upstream::{
-    BreakerBounds, Identity, MethodRules, Payload, Slot, Standing, Tier, Upstream, UpstreamId,
-    Verdict, VerdictClass,
+    BreakerBounds, Identity, Mask, MethodRules, Payload, Slot, Standing, Tier, Upstream,
+    UpstreamId, Verdict, VerdictClass,
 };
 use wellhead_watch::Pulse;
+
+/// Part of the URL of each upstream.
+pub(crate) const SECRET: &str = "KEY-12345";
 
 /// What an upstream says to one call.
 #[derive(Debug, Clone)]
@@ -261,7 +264,8 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
             attempt: None,
             lag_blocks_max: None,
         };
-        let upstream = Upstream::new(identity, slot, BreakerBounds::default(), now());
+        let upstream = Upstream::new(identity, slot, BreakerBounds::default(), now())
+            .hiding(Mask::new([SECRET]));
         // Far enough apart that the chance in a plan does not matter.
         let took = Duration::from_millis(10 << (2 * place));
         let none = Payload::None { detail: String::new() };
