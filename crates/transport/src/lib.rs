@@ -99,7 +99,7 @@ pub struct Timing {
 }
 
 /// The future of one exchange. Boxed, so that `dispatch` can hold different
-/// transports behind one type: one allocation per attempt, measured at 30 ns.
+/// transports behind one type: one allocation per attempt.
 pub type ExchangeFuture<'a> =
     Pin<Box<dyn Future<Output = Result<WireReply, TransportError>> + Send + 'a>>;
 
