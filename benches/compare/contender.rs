@@ -1,20 +1,21 @@
 //! The proxies that are compared, each before the same upstream.
 //!
-//! Their configs are as close to one another as they can be: one worker,
-//! keep-alive on both sides, no log. How they are measured is in `measure`.
+//! How they are set up is in `config`, how they are measured in `turn`.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
-use wellhead_e2e::{Geth, Node, Process, Rpc, Wellhead, free_port, tool};
+use wellhead_e2e::{Geth, Node, Process, Rpc, binary, free_port, tool};
+
+use crate::config::{Place, Setup, haproxy, nginx, wellhead};
 
 /// The core of the contender. Everything else is on the other one.
 const PROXY_CORE: &str = "1";
 pub(crate) const LOAD_CORE: &str = "0";
-const CHAIN_ID: u64 = Geth::CHAIN_ID;
+pub(crate) const CHAIN_ID: u64 = Geth::CHAIN_ID;
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// What stands behind the contenders.
@@ -69,6 +70,8 @@ pub(crate) enum Kind {
     Wellhead,
     /// Calls multiplexed over HTTP/2 to the upstream.
     WellheadHttp2,
+    /// The upstream itself, where latency is compared. No contender.
+    Direct,
 }
 
 impl Kind {
@@ -82,6 +85,7 @@ impl Kind {
             Self::HaProxy => "haproxy",
             Self::Wellhead => "wellhead",
             Self::WellheadHttp2 => "wellhead, http2",
+            Self::Direct => "direct",
         }
     }
 }
@@ -90,115 +94,71 @@ impl Kind {
 pub(crate) struct Contender {
     pub(crate) pid: u32,
     pub(crate) port: u16,
+    /// Where clients may speak HTTP/2 without being asked.
+    pub(crate) http2_port: u16,
     pub(crate) first_answer_after: Duration,
-    _running: Running,
-}
-
-enum Running {
-    Configured { _process: Process, _folder: TempDir },
-    Wellhead { _wellhead: Box<Wellhead> },
+    _process: Option<Process>,
+    _folder: TempDir,
 }
 
 impl Contender {
     /// Starts it, and waits until it forwards an answer.
-    pub(crate) async fn start(kind: Kind, upstream: &Node) -> Self {
+    pub(crate) async fn start(kind: Kind, upstream: &Node, setup: Setup) -> Self {
         let began = Instant::now();
-        let (pid, port, running) = match kind {
-            Kind::Nginx => configured("nginx", "nginx.conf", nginx, upstream.port),
-            Kind::HaProxy => configured("haproxy", "haproxy.cfg", haproxy, upstream.port),
-            Kind::Wellhead => wellhead(upstream, "1.1"),
-            Kind::WellheadHttp2 => wellhead(upstream, "2"),
+        let folder = tempfile::tempdir().expect("there is room for a config");
+        let port = free_port();
+        let http2_port = if kind == Kind::Nginx { free_port() } else { port };
+        let place =
+            Place { folder: folder.path(), port, http2_port, upstream: upstream.port, setup };
+        let file = folder.path().join("config.yaml");
+        let path = file.display().to_string();
+        let errors = folder.path().join("error").display().to_string();
+        let (text, command) = match kind {
+            Kind::Nginx => (nginx(&place), vec![tool("nginx"), "-e".into(), errors, "-c".into()]),
+            Kind::HaProxy => (haproxy(&place), vec![tool("haproxy"), "-db".into(), "-f".into()]),
+            Kind::Wellhead => (wellhead(&place, "1.1"), serve()),
+            Kind::WellheadHttp2 => (wellhead(&place, "2"), serve()),
+            Kind::Direct => {
+                let pid = upstream.process.pid();
+                let (port, none) = (upstream.port, Duration::ZERO);
+                return Self {
+                    pid,
+                    port,
+                    http2_port: port,
+                    first_answer_after: none,
+                    _process: None,
+                    _folder: folder,
+                };
+            }
         };
+        std::fs::write(&file, text).expect("the folder is ours");
+        let mut words: Vec<String> = ["taskset", "-c", PROXY_CORE].map(str::to_owned).to_vec();
+        words.extend(command);
+        words.push(path);
+        // A log that is asked for costs its writing, not a disk.
+        let log = match setup.log {
+            true => PathBuf::from("/dev/null"),
+            false => folder.path().join("log"),
+        };
+        let process = Process::start(&words, log);
         let rpc = Rpc::new(port, "/");
         // A call that has to be forwarded: a proxy may know the chain id itself.
         while rpc.result("eth_blockNumber", json!([])).await.is_err() {
-            assert!(began.elapsed() < ANSWER_MAX, "{} does not answer", kind.name());
+            let name = kind.name();
+            assert!(began.elapsed() < ANSWER_MAX, "{name} does not answer:\n{}", process.log());
             sleep(Duration::from_millis(1)).await;
         }
-        Self { pid, port, first_answer_after: began.elapsed(), _running: running }
+        Self {
+            pid: process.pid(),
+            port,
+            http2_port,
+            first_answer_after: began.elapsed(),
+            _process: Some(process),
+            _folder: folder,
+        }
     }
 }
 
-fn wellhead(upstream: &Node, http: &str) -> (u32, u16, Running) {
-    let chains = format!(
-        "  main:\n    id: {CHAIN_ID}\n    upstreams:\n      - {{ id: a, url: \"{}\", http: \"{http}\" }}\n",
-        upstream.url(),
-    );
-    let wellhead = Wellhead::spawn_under(&["taskset", "-c", PROXY_CORE], "", &chains);
-    (wellhead.process.pid(), wellhead.port, Running::Wellhead { _wellhead: Box::new(wellhead) })
-}
-
-type Config = fn(folder: &Path, port: u16, upstream: u16) -> (String, Vec<String>);
-
-fn configured(program: &str, file: &str, config: Config, upstream: u16) -> (u32, u16, Running) {
-    let folder = tempfile::tempdir().expect("there is room for a config");
-    let port = free_port();
-    let (text, arguments) = config(folder.path(), port, upstream);
-    let path = folder.path().join(file);
-    std::fs::write(&path, text).expect("the folder is ours");
-    let mut command: Vec<String> = ["taskset", "-c", PROXY_CORE].map(str::to_owned).to_vec();
-    command.push(tool(program));
-    command.extend(arguments);
-    command.push(path.display().to_string());
-    let process = Process::start(&command, folder.path().join("log"));
-    (process.pid(), port, Running::Configured { _process: process, _folder: folder })
-}
-
-/// One process without a master, so that ending it leaves no worker behind; a
-/// single worker does the same work either way.
-fn nginx(folder: &Path, port: u16, upstream: u16) -> (String, Vec<String>) {
-    let folder = folder.display();
-    let text = format!(
-        "daemon off;
-master_process off;
-worker_processes 1;
-pid {folder}/pid;
-error_log {folder}/error;
-events {{ worker_connections 4096; }}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
-  keepalive_requests 100000000;
-  upstream node {{
-    server 127.0.0.1:{upstream};
-    keepalive 256;
-    keepalive_requests 100000000;
-  }}
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{
-      proxy_pass http://node;
-      proxy_http_version 1.1;
-      proxy_set_header Connection \"\";
-      proxy_set_header Host $http_host;
-    }}
-  }}
-}}
-"
-    );
-    (text, vec!["-e".to_owned(), format!("{folder}/error"), "-c".to_owned()])
-}
-
-fn haproxy(_folder: &Path, port: u16, upstream: u16) -> (String, Vec<String>) {
-    let text = format!(
-        "global
-  nbthread 1
-defaults
-  mode http
-  timeout connect 5s
-  timeout client 60s
-  timeout server 60s
-  http-reuse always
-frontend calls
-  bind 127.0.0.1:{port}
-  default_backend nodes
-backend nodes
-  server node 127.0.0.1:{upstream}
-"
-    );
-    (text, vec!["-db".to_owned(), "-f".to_owned()])
+fn serve() -> Vec<String> {
+    vec![binary().display().to_string(), "serve".into(), "-c".into()]
 }

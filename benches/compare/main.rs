@@ -3,117 +3,76 @@
 //! Each contender stands alone on one core, as a plain pass-through; the load
 //! and the upstream share the other core. They take turns in several rounds,
 //! because a machine's speed drifts by more than what is compared: only ratios
-//! within a round mean something. What counts is CPU time of the contender per
-//! request, from `/proc`, not what the load sees.
+//! within a round mean something. What counts is mostly CPU time of the contender
+//! per request, from `/proc`, not what the load sees.
 //!
 //! The comparison is unfair to wellhead, and meant to be: nginx and HAProxy do
 //! not look into a call, while wellhead parses it, chooses an upstream for it
 //! and judges the reply. It is the bar all the same.
 //!
-//! See `contender` for what is started, `measure` for how it is measured,
-//! `record` for what is kept.
+//! See `case` for what is compared, `contender` for what is started, `turn` for
+//! how it is measured, `record` for what is kept.
 
 #![allow(clippy::print_stdout, reason = "a tool of the command line")]
 
+mod case;
+mod client;
+mod closed;
+mod config;
 mod contender;
-mod measure;
+mod figure;
+mod held;
+mod open;
+mod options;
+mod process;
 mod record;
+mod sample;
+mod summary;
+mod trace;
+mod turn;
 
 use std::time::Duration;
 
-use contender::{Contender, Kind, UpstreamKind, start_upstream};
-use measure::Sample;
+use case::{Case, Load};
+use client::Request;
+use config::Setup;
+use contender::{Contender, Kind, start_upstream};
+use options::{Options, usage};
 use record::Record;
 use wellhead_e2e::Node;
 
-const USAGE: &str = "\
-usage: make bench, or scripts/bench [--rounds N] [--seconds N] [--upstream fast|geth]
-  --rounds N      how often each contender gets its turn (5)
-  --seconds N     how long a turn is (10)
-  --upstream U    fast: an upstream that costs next to nothing (the default);
-                  geth: a real node, which then takes most of the other core";
-
-/// Turns are bounded, however they are asked for.
-const ROUNDS_MAX: u32 = 50;
-const SECONDS_MAX: u32 = 120;
 const STARTS: usize = 7;
 
-struct Options {
-    rounds: u32,
-    seconds: u32,
-    upstream: UpstreamKind,
-}
-
-fn options(arguments: impl Iterator<Item = String>) -> Option<Options> {
-    let mut options = Options { rounds: 5, seconds: 10, upstream: UpstreamKind::Fast };
-    // `cargo bench` adds its own `--bench`.
-    let mut arguments = arguments.filter(|argument| argument != "--bench");
-    while let Some(name) = arguments.next() {
-        let value = arguments.next()?;
-        match name.as_str() {
-            "--rounds" => {
-                options.rounds = value.parse().ok().filter(|n| (1..=ROUNDS_MAX).contains(n))?;
-            }
-            "--seconds" => {
-                options.seconds = value.parse().ok().filter(|n| (1..=SECONDS_MAX).contains(n))?;
-            }
-            "--upstream" => {
-                options.upstream = match value.as_str() {
-                    "fast" => UpstreamKind::Fast,
-                    "geth" => UpstreamKind::Geth,
-                    _ => return None,
-                };
-            }
-            _ => return None,
-        }
-    }
-    Some(options)
-}
-
-#[tokio::main]
+// One thread, the first: loads run on it and on threads that it starts.
+#[tokio::main(flavor = "current_thread")]
 async fn main() {
     if std::env::args().any(|argument| argument == "--help") {
-        println!("{USAGE}");
+        print!("{}", usage());
         return;
     }
-    let Some(options) = options(std::env::args().skip(1)) else {
-        println!("{USAGE}");
+    let Some(options) = Options::parse(std::env::args().skip(1)) else {
+        print!("{}", usage());
         std::process::exit(2);
     };
-    let turn = Duration::from_secs(options.seconds.into());
     let upstream = start_upstream(options.upstream).await;
-    let mut record = Record::new(options.upstream.name(), turn);
-    println!(
-        "{} rounds of {} s, 64 connections, upstream `{}`; CPU of the proxy per request",
-        options.rounds,
-        options.seconds,
-        options.upstream.name(),
-    );
-    for round in 1..=options.rounds {
-        let mut baseline = None;
-        for kind in Kind::ALL {
-            let sample = take_turn(kind, &upstream, turn).await;
-            let nginx = *baseline.get_or_insert(sample.cpu_micros_per_request());
-            println!(
-                "round {round}  {:<16} {:6.2} µs  {:5.2} x nginx   {:>7.0} requests/s   p50 {} µs  p99 {} µs   {} MB{}",
-                kind.name(),
-                sample.cpu_micros_per_request(),
-                sample.cpu_micros_per_request() / nginx,
-                sample.requests_per_second(),
-                sample.latency_p50_micros,
-                sample.latency_p99_micros,
-                sample.resident_kib / 1024,
-                if sample.errors == 0 {
-                    String::new()
-                } else {
-                    format!("   {} ERRORS", sample.errors)
-                },
-            );
-            record.add(round, kind, &sample);
+    let mut record = Record::new(options.upstream.name(), options.turn);
+    let mut requests = Vec::new();
+    for case in &options.cases {
+        let body = case.body(&upstream).await;
+        let request = Request::new(body, upstream.port).expect("the upstream answers");
+        requests.push((*case, request));
+    }
+    let (rounds, turn) = (options.rounds, options.turn);
+    let name = options.upstream.name();
+    println!("{rounds} rounds, turns of {} s, upstream `{name}`", turn.as_secs());
+    for round in 1..=rounds {
+        for (case, request) in &requests {
+            println!("round {round}, {}: {}", case.name(), case.about());
+            take_turns(*case, request, round, &upstream, turn, &mut record).await;
         }
     }
     record.starts = first_answers(&upstream).await;
-    record.summarise();
+    summary::print(&record, &options.cases);
     match record.keep() {
         Ok(path) => println!("kept as {path}"),
         Err(why) => println!("not kept: {why}"),
@@ -123,18 +82,30 @@ async fn main() {
     }
 }
 
-/// A fresh process each turn: what one turn leaves behind must not help the next.
-async fn take_turn(kind: Kind, upstream: &Node, turn: Duration) -> Sample {
-    let contender = Contender::start(kind, upstream).await;
-    measure::warm_up(contender.port);
-    measure::measure(contender.pid, contender.port, turn)
+/// Each contender in turn. Where latency is compared, the bare upstream goes first.
+async fn take_turns(
+    case: Case,
+    request: &Request,
+    round: u32,
+    upstream: &Node,
+    turn: Duration,
+    record: &mut Record,
+) {
+    let direct: &[Kind] =
+        if matches!(case.load(), Load::Open { .. }) { &[Kind::Direct] } else { &[] };
+    for kind in direct.iter().chain(case.kinds()) {
+        let sample = turn::take_turn(case, *kind, upstream, request, turn).await;
+        record.add(round, case, *kind, sample);
+        summary::print_turn(record, round, case, *kind);
+    }
 }
 
 /// From start to the first good answer, several times.
 async fn first_answers(upstream: &Node) -> Vec<Duration> {
     let mut starts = Vec::new();
     for _ in 0..STARTS {
-        starts.push(Contender::start(Kind::Wellhead, upstream).await.first_answer_after);
+        let started = Contender::start(Kind::Wellhead, upstream, Setup::default()).await;
+        starts.push(started.first_answer_after);
     }
     starts
 }

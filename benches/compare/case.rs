@@ -1,0 +1,185 @@
+//! What is compared: each case by name, with its load, its call and its figures.
+//!
+//! A case only says what is to be done; `turn` does it, `contender` sets up for it.
+
+use serde_json::{Value, json};
+use wellhead_e2e::Node;
+
+use crate::contender::Kind;
+use crate::figure::Figure;
+
+/// Calls in the batch.
+const BATCH_ITEMS: usize = 100;
+
+/// One line of the comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Case {
+    Small,
+    Small4,
+    Small512,
+    Log,
+    Local,
+    Http2Clients,
+    Batch,
+    Block,
+    Huge,
+    Idle,
+    Open500,
+    Open2000,
+    Syscalls,
+}
+
+/// What the other side does meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Load {
+    /// wrk: as many requests as are answered, one at a time on each connection.
+    Closed { connections: u32 },
+    /// h2load: the same over HTTP/2, several at a time on each connection.
+    Http2 { connections: u32, streams: u32 },
+    /// Each connection takes so many answers and looks that they are whole.
+    Pull { connections: u32, answers: u32 },
+    /// Connections that made one call and stay.
+    Idle { connections: u32 },
+    /// So many requests a second, whether or not the last is answered.
+    Open { per_second: u32 },
+    /// As `Closed`, while every system call is counted.
+    Traced { connections: u32 },
+}
+
+impl Case {
+    /// In the order in which they run.
+    pub(crate) const ALL: [Self; 13] = [
+        Self::Small,
+        Self::Small4,
+        Self::Small512,
+        Self::Log,
+        Self::Local,
+        Self::Http2Clients,
+        Self::Batch,
+        Self::Block,
+        Self::Huge,
+        Self::Idle,
+        Self::Open500,
+        Self::Open2000,
+        Self::Syscalls,
+    ];
+
+    /// What a plain `make bench` runs: the rest needs more patience.
+    pub(crate) const USUAL: [Self; 6] =
+        [Self::Small, Self::Local, Self::Batch, Self::Block, Self::Huge, Self::Open2000];
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|case| case.name() == name)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Small4 => "small-4",
+            Self::Small512 => "small-512",
+            Self::Log => "log",
+            Self::Local => "local",
+            Self::Http2Clients => "h2-clients",
+            Self::Batch => "batch",
+            Self::Block => "block",
+            Self::Huge => "huge",
+            Self::Idle => "idle",
+            Self::Open500 => "open-500",
+            Self::Open2000 => "open-2000",
+            Self::Syscalls => "syscalls",
+        }
+    }
+
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Small => "one eth_call at a time on each of 64 connections",
+            Self::Small4 => "one eth_call at a time on each of 4 connections",
+            Self::Small512 => "one eth_call at a time on each of 512 connections",
+            Self::Log => "as small, with a line of log for each request, to /dev/null",
+            Self::Local => "eth_chainId, 64 connections: wellhead answers it, the others ask",
+            Self::Http2Clients => "one eth_call, clients speak HTTP/2: 8 connections x 8 streams",
+            Self::Batch => "100 eth_getBalance in a body, 16 connections",
+            Self::Block => "a block of 300 KB, 64 connections",
+            Self::Huge => "a trace of 20 MB, 50 at a time, read whole",
+            Self::Idle => "10,000 connections that made one call and stay open",
+            Self::Open500 => "500 eth_call a second: latency beyond that of the bare upstream",
+            Self::Open2000 => "2,000 eth_call a second: latency beyond that of the bare upstream",
+            Self::Syscalls => "as small, counting system calls",
+        }
+    }
+
+    pub(crate) fn load(self) -> Load {
+        match self {
+            Self::Small | Self::Log | Self::Local | Self::Block => Load::Closed { connections: 64 },
+            Self::Small4 => Load::Closed { connections: 4 },
+            Self::Small512 => Load::Closed { connections: 512 },
+            Self::Http2Clients => Load::Http2 { connections: 8, streams: 8 },
+            Self::Batch => Load::Closed { connections: 16 },
+            Self::Huge => Load::Pull { connections: 50, answers: 2 },
+            Self::Idle => Load::Idle { connections: 10_000 },
+            Self::Open500 => Load::Open { per_second: 500 },
+            Self::Open2000 => Load::Open { per_second: 2000 },
+            Self::Syscalls => Load::Traced { connections: 64 },
+        }
+    }
+
+    /// Who takes part, nginx first.
+    pub(crate) fn kinds(self) -> &'static [Kind] {
+        match self {
+            // What goes upstream does not differ where nothing does.
+            Self::Local | Self::Idle => &Kind::ALL[..3],
+            _ => &Kind::ALL,
+        }
+    }
+
+    /// What is told of it; the first is what counts most.
+    pub(crate) fn figures(self) -> &'static [Figure] {
+        match self.load() {
+            Load::Closed { .. } | Load::Http2 { .. } => &[Figure::Cost],
+            Load::Pull { .. } => &[Figure::Cost, Figure::Growth],
+            Load::Idle { .. } => &[Figure::Resident],
+            Load::Open { .. } => {
+                &[Figure::AddedP50, Figure::AddedP99, Figure::AddedP999, Figure::Cost]
+            }
+            Load::Traced { .. } => &[Figure::Calls],
+        }
+    }
+
+    /// The body that every request of the case has.
+    pub(crate) async fn body(self, upstream: &Node) -> String {
+        match self {
+            Self::Local => call(1, "eth_chainId", &json!([])).to_string(),
+            Self::Batch => {
+                let address = |index: usize| format!("0x{:040x}", 0xf39f_d6e5_1aad + index);
+                let calls = (1..=BATCH_ITEMS)
+                    .map(|index| call(index, "eth_getBalance", &json!([address(index), "latest"])));
+                Value::Array(calls.collect()).to_string()
+            }
+            Self::Block => {
+                let newest = upstream.rpc().result("eth_getBlockByNumber", json!(["latest", true]));
+                let hash = newest.await.expect("the upstream has a block")["hash"].take();
+                call(1, "eth_getBlockByHash", &json!([hash, true])).to_string()
+            }
+            Self::Huge => call(1, "debug_traceBlockByNumber", &json!(["latest"])).to_string(),
+            Self::Small
+            | Self::Small4
+            | Self::Small512
+            | Self::Log
+            | Self::Http2Clients
+            | Self::Idle
+            | Self::Open500
+            | Self::Open2000
+            | Self::Syscalls => {
+                let balance_of = "0x70a08231000000000000000000000000\
+                                  f39fd6e51aad88f6f4ce6ab8827279cfffb92266";
+                let to = "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48";
+                call(1, "eth_call", &json!([{ "to": to, "data": balance_of }, "latest"]))
+                    .to_string()
+            }
+        }
+    }
+}
+
+fn call(id: usize, method: &str, params: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}

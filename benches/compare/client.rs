@@ -1,0 +1,131 @@
+//! A small blocking HTTP/1.1 client that counts its answers' bytes.
+//!
+//! For what wrk cannot do. It keeps nothing of a body but its length.
+
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+/// No answer keeps a turn waiting longer.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+/// A head with a longer line is no answer of ours.
+const LINE_BYTES_MAX: u64 = 8 * 1024;
+const HEADER_LINES_MAX: usize = 100;
+
+/// A request as it goes over the wire.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) body: String,
+    /// What the bare upstream's answer measures: an answer that is shorter has
+    /// lost something, and one of an error is.
+    pub(crate) answer_bytes: u64,
+}
+
+impl Request {
+    /// Asks the upstream once, to know the answer.
+    pub(crate) fn new(body: String, upstream: u16) -> io::Result<Self> {
+        let mut request = Self { body, answer_bytes: 0 };
+        request.answer_bytes = Client::connect(upstream, 64 * 1024)?.exchange(&request)?;
+        Ok(request)
+    }
+
+    fn head(&self) -> String {
+        format!(
+            "POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
+            self.body.len(),
+        )
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: BufReader<TcpStream>,
+    out: Vec<u8>,
+}
+
+impl Client {
+    /// Connects to a port of the loopback.
+    pub(crate) fn connect(port: u16, buffer_bytes: usize) -> io::Result<Self> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_MAX))?;
+        stream.set_write_timeout(Some(ANSWER_MAX))?;
+        Ok(Self { stream: BufReader::with_capacity(buffer_bytes, stream), out: Vec::new() })
+    }
+
+    /// Asks, and fails when the answer is not of the length that it should be.
+    pub(crate) fn call(&mut self, request: &Request) -> io::Result<()> {
+        let bytes = self.exchange(request)?;
+        if bytes == request.answer_bytes {
+            return Ok(());
+        }
+        let expected = request.answer_bytes;
+        Err(io::Error::other(format!("{bytes} bytes of an answer of {expected}")))
+    }
+
+    /// Asks, and gives the length of the answer's body.
+    fn exchange(&mut self, request: &Request) -> io::Result<u64> {
+        if self.out.is_empty() {
+            self.out = [request.head().as_bytes(), request.body.as_bytes()].concat();
+        }
+        self.stream.get_mut().write_all(&self.out)?;
+        let status = self.line()?;
+        if status.split(' ').nth(1) != Some("200") {
+            return Err(io::Error::other(format!("answered `{}`", status.trim_end())));
+        }
+        let mut length = None;
+        for _ in 0..HEADER_LINES_MAX {
+            let line = self.line()?.to_ascii_lowercase();
+            match line.trim_end().split_once(':') {
+                Some(("content-length", value)) => length = value.trim().parse::<u64>().ok(),
+                Some(_) => {}
+                None => {
+                    return match length {
+                        Some(length) => self.skip(length),
+                        None => self.chunks(),
+                    };
+                }
+            }
+        }
+        Err(io::Error::other("a head without end"))
+    }
+
+    /// A body in chunks, as it is the only other way that keeps a connection.
+    fn chunks(&mut self) -> io::Result<u64> {
+        let mut total = 0;
+        loop {
+            let line = self.line()?;
+            let bytes = u64::from_str_radix(line.trim_end(), 16).map_err(io::Error::other)?;
+            total += self.skip(bytes)?;
+            let after = self.line()?;
+            if after.trim_end() != "" {
+                return Err(io::Error::other("a chunk is longer than it says"));
+            }
+            if bytes == 0 {
+                return Ok(total);
+            }
+        }
+    }
+
+    fn skip(&mut self, bytes: u64) -> io::Result<u64> {
+        let mut missing = bytes;
+        while missing > 0 {
+            let got = self.stream.fill_buf()?.len();
+            if got == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let taken = got.min(usize::try_from(missing).unwrap_or(usize::MAX));
+            self.stream.consume(taken);
+            missing -= taken as u64;
+        }
+        Ok(bytes)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.stream.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)?;
+        if line.ends_with('\n') { Ok(line) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}

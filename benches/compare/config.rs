@@ -1,0 +1,133 @@
+//! The configs of the proxies: as close to one another as they can be.
+//!
+//! One worker, keep-alive on both sides, no log unless it is asked for, and
+//! otherwise what each of them does by itself.
+
+use std::path::Path;
+
+use wellhead_e2e::free_port;
+
+use crate::contender::CHAIN_ID;
+
+/// Connections that are allowed where thousands are wanted.
+const CONNECTIONS_MANY: u32 = 12_000;
+
+/// What differs from case to case.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Setup {
+    /// A line for each request.
+    pub(crate) log: bool,
+    pub(crate) many_connections: bool,
+}
+
+/// Where a config is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) folder: &'a Path,
+    pub(crate) port: u16,
+    /// Where clients may speak HTTP/2 at once; nginx wants a port of its own for it.
+    pub(crate) http2_port: u16,
+    pub(crate) upstream: u16,
+    pub(crate) setup: Setup,
+}
+
+/// One process without a master, so that ending it leaves no worker behind; a
+/// single worker does the same work either way. Its buffers take a whole block,
+/// for it would else write it to disk.
+pub(crate) fn nginx(place: &Place<'_>) -> String {
+    let Place { port, http2_port, upstream, setup, .. } = place;
+    let folder = place.folder.display();
+    let log = if setup.log { "/dev/null" } else { "off" };
+    let connections = if setup.many_connections { CONNECTIONS_MANY } else { 4096 };
+    format!(
+        "daemon off;
+master_process off;
+worker_processes 1;
+pid {folder}/pid;
+error_log {folder}/error;
+events {{ worker_connections {connections}; }}
+http {{
+  access_log {log};
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  keepalive_requests 100000000;
+  client_body_buffer_size 64k;
+  proxy_buffers 32 64k;
+  proxy_buffer_size 64k;
+  proxy_busy_buffers_size 256k;
+  proxy_max_temp_file_size 0;
+  upstream node {{
+    server 127.0.0.1:{upstream};
+    keepalive 512;
+    keepalive_requests 100000000;
+  }}
+  server {{
+    listen 127.0.0.1:{port};
+    listen 127.0.0.1:{http2_port} http2;
+    location / {{
+      proxy_pass http://node;
+      proxy_http_version 1.1;
+      proxy_set_header Connection \"\";
+      proxy_set_header Host $http_host;
+    }}
+  }}
+}}
+"
+    )
+}
+
+pub(crate) fn haproxy(place: &Place<'_>) -> String {
+    let Place { port, upstream, setup, .. } = place;
+    let log = if setup.log { "  log global\n  option httplog\n" } else { "" };
+    // It would not start with more than half of the files that it may open.
+    let connections = match setup.many_connections {
+        true => format!("  maxconn {CONNECTIONS_MANY}\n  no strict-limits\n"),
+        false => String::new(),
+    };
+    let frontend_connections = match setup.many_connections {
+        true => format!("  maxconn {CONNECTIONS_MANY}\n"),
+        false => String::new(),
+    };
+    format!(
+        "global
+  nbthread 1
+  log stdout format raw local0
+{connections}defaults
+  mode http
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+  http-reuse always
+{log}{frontend_connections}frontend calls
+  bind 127.0.0.1:{port}
+  default_backend nodes
+backend nodes
+  server node 127.0.0.1:{upstream}
+"
+    )
+}
+
+/// `http` is what it speaks to the upstream.
+pub(crate) fn wellhead(place: &Place<'_>, http: &str) -> String {
+    let Place { port, upstream, setup, .. } = place;
+    let requests = setup.log;
+    let limits = match setup.many_connections {
+        true => format!("limits: {{ connections: {CONNECTIONS_MANY} }}\n"),
+        false => String::new(),
+    };
+    format!(
+        "listen: 127.0.0.1:{port}
+admin: 127.0.0.1:{admin}
+log: {{ level: info, requests: {requests} }}
+{limits}chains:
+  main:
+    id: {CHAIN_ID}
+    upstreams:
+      - {{ id: a, url: \"http://127.0.0.1:{upstream}\", http: \"{http}\" }}
+",
+        admin = free_port(),
+    )
+}

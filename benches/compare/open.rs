@@ -1,0 +1,98 @@
+//! An open load: requests leave when they are due, not when others are answered.
+//!
+//! Connections take turns, each with a thread that sleeps until its next request
+//! is due. A late answer makes its connection's next request late, and that
+//! counts too: latency runs from when a request was due.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::client::{Client, Request};
+use crate::closed::Seen;
+use crate::sample::Latency;
+
+const CONNECTIONS: u32 = 64;
+const BUFFER_BYTES: usize = 16 * 1024;
+/// Unmeasured, at the same rate.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// From the last connection's opening to the first request.
+const BREATH: Duration = Duration::from_millis(20);
+const STACK_BYTES: usize = 256 * 1024;
+
+/// So many requests a second, for this long.
+pub(crate) fn open(port: u16, request: &Request, per_second: u32, turn: Duration) -> Seen {
+    let slack = Slack::none();
+    let (waits, errors) = (Mutex::new(Vec::new()), AtomicU64::new(0));
+    let ready = Barrier::new(CONNECTIONS as usize);
+    let start = Mutex::new(None);
+    let every = Duration::from_secs(1) / per_second;
+    let requests = per_second
+        * u32::try_from((WARM_UP + turn).as_millis()).unwrap_or(u32::MAX / per_second)
+        / 1000;
+    let one = |index: u32| {
+        let mut client = Client::connect(port, BUFFER_BYTES);
+        ready.wait();
+        let start = *start
+            .lock()
+            .expect("no holder of this lock panics")
+            .get_or_insert_with(|| Instant::now() + BREATH);
+        let mut own = Vec::new();
+        for number in (index..requests).step_by(CONNECTIONS as usize) {
+            let due = start + every * number;
+            sleep_until(due);
+            let answered = match &mut client {
+                Ok(client) => client.call(request).is_ok(),
+                Err(_) => false,
+            };
+            if !answered {
+                errors.fetch_add(1, Ordering::Relaxed);
+                client = Client::connect(port, BUFFER_BYTES);
+            } else if due >= start + WARM_UP {
+                own.push(u64::try_from(due.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            }
+        }
+        waits.lock().expect("no holder of this lock panics").extend(own);
+    };
+    std::thread::scope(|scope| {
+        let one = &one;
+        for index in 0..CONNECTIONS {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+            thread.spawn_scoped(scope, move || one(index)).expect("there is room for threads");
+        }
+    });
+    drop(slack);
+    let waits = waits.into_inner().expect("no holder of this lock panics");
+    Seen {
+        requests: requests.into(),
+        errors: errors.into_inner(),
+        seconds: (WARM_UP + turn).as_secs_f64(),
+        latency: Some(Latency::of(waits)),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this thread has nothing else to do")]
+fn sleep_until(due: Instant) {
+    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+}
+
+/// The kernel may wake a thread 50 µs late, to save power; what we measure is
+/// not much more. Threads take the slack of the one that starts them. Where it
+/// cannot be set, the direct calls are as late as the others.
+struct Slack;
+
+impl Slack {
+    fn none() -> Self {
+        let _best_effort = std::fs::write("/proc/self/timerslack_ns", "1");
+        Self
+    }
+}
+
+impl Drop for Slack {
+    fn drop(&mut self) {
+        // Zero stands for the default. Contenders must not start without it.
+        let _best_effort = std::fs::write("/proc/self/timerslack_ns", "0");
+    }
+}

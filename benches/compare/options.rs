@@ -1,0 +1,84 @@
+//! What is asked for on the command line.
+
+use std::time::Duration;
+
+use crate::case::Case;
+use crate::contender::UpstreamKind;
+
+/// Turns are bounded, however they are asked for.
+const ROUNDS_MAX: u32 = 50;
+const SECONDS_MAX: u32 = 120;
+
+/// The options, checked.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) cases: Vec<Case>,
+    pub(crate) rounds: u32,
+    pub(crate) turn: Duration,
+    pub(crate) upstream: UpstreamKind,
+}
+
+impl Options {
+    /// `None` when something is not understood.
+    pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Option<Self> {
+        let (mut cases, mut rounds, mut seconds) = (None, None, None);
+        let (mut full, mut upstream) = (false, UpstreamKind::Fast);
+        // `cargo bench` adds its own `--bench`.
+        let mut arguments = arguments.filter(|argument| argument != "--bench");
+        while let Some(name) = arguments.next() {
+            if name == "--full" {
+                full = true;
+                continue;
+            }
+            let value = arguments.next()?;
+            match name.as_str() {
+                "--case" => {
+                    let named: Option<Vec<Case>> = value.split(',').map(Case::named).collect();
+                    cases = Some(named?);
+                }
+                "--rounds" => rounds = Some(number(&value, ROUNDS_MAX)?),
+                "--seconds" => seconds = Some(number(&value, SECONDS_MAX)?),
+                "--upstream" => {
+                    upstream = match value.as_str() {
+                        "fast" => UpstreamKind::Fast,
+                        "geth" => UpstreamKind::Geth,
+                        _ => return None,
+                    };
+                }
+                _ => return None,
+            }
+        }
+        let usual = if full { Case::ALL.to_vec() } else { Case::USUAL.to_vec() };
+        let seconds = seconds.unwrap_or(if full { 10 } else { 4 });
+        Some(Self {
+            cases: cases.unwrap_or(usual),
+            rounds: rounds.unwrap_or(if full { 5 } else { 3 }),
+            turn: Duration::from_secs(seconds.into()),
+            upstream,
+        })
+    }
+}
+
+fn number(text: &str, max: u32) -> Option<u32> {
+    text.parse().ok().filter(|number| (1..=max).contains(number))
+}
+
+/// What `--help` prints.
+pub(crate) fn usage() -> String {
+    let mut text = "\
+usage: make bench, or scripts/bench [OPTION]...
+  --case A[,B]    these cases only (see below)
+  --full          all cases, in 5 rounds of 10 s turns
+  --rounds N      how often each contender gets its turn (3)
+  --seconds N     how long a turn is (4)
+  --upstream U    fast: an upstream that costs next to nothing (the default);
+                  geth: a real node, which then takes most of the other core
+cases, those marked * without being asked for:
+"
+    .to_owned();
+    for case in Case::ALL {
+        let mark = if Case::USUAL.contains(&case) { '*' } else { ' ' };
+        text.push_str(&format!("{mark} {:<12} {}\n", case.name(), case.about()));
+    }
+    text
+}
