@@ -5,6 +5,8 @@
 //! asserts nothing: on a busy machine only the best means anything. The goal is 3 µs
 //! for a call that goes upstream; allocations are counted by `tests/allocations.rs`.
 
+#![allow(clippy::print_stdout, reason = "a bench prints what it found")]
+
 #[path = "../tests/support/canned.rs"]
 mod canned;
 

@@ -40,9 +40,7 @@ pub(crate) struct Bench {
 impl Bench {
     /// Upstreams that all answer `reply`.
     pub(crate) fn answering(reply: String) -> Self {
-        let reply = Bytes::from(reply);
-        // As those of a connection: already shared, so that a clone only counts up.
-        let canned: Arc<dyn Transport> = Arc::new(Canned(reply.clone()));
+        let canned: Arc<dyn Transport> = Arc::new(Canned(Bytes::from(reply)));
         let upstream = |slot: u8| {
             let identity = Identity {
                 id: UpstreamId::new(&format!("upstream-{slot}")),
