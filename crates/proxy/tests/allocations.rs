@@ -1,6 +1,8 @@
 //! How often our own part of a call asks the allocator. A bound that is too low for
 //! a change is raised here, in the change that says what it buys.
 
+#![allow(clippy::print_stdout, reason = "the count is told as well as checked")]
+
 #[path = "support/canned.rs"]
 mod canned;
 
