@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wellhead_eth::MethodRow;
 use wellhead_transport::{
-    BoxFuture, Exchange, ExchangeFuture, Rest, Sent, Transport, TransportError, TransportErrorKind,
+    Exchange, ExchangeFuture, Rest, Sent, Transport, TransportError, TransportErrorKind,
 };
 use wellhead_upstream::{Change, HealthEffect, InFlight, Judge, Upstream, Verdict, VerdictClass};
 
+use crate::flow::Flowing;
 use crate::now;
 
 /// What an attempt brought, and whether the call may have been executed.
@@ -78,7 +79,7 @@ pub(crate) async fn attempt(
     note(upstream, row, &verdict, change, was_unwell, ended);
     let piece_timeout = patience.deadline.saturating_duration_since(began);
     let rest = rest.map(|rest| -> Box<dyn Rest> {
-        Box::new(Flowing { rest, piece_timeout, last: 0, in_flight })
+        Box::new(Flowing::new(rest, piece_timeout, Some(in_flight), ended))
     });
     Settled { verdict, began, ended, sent, rest }
 }
@@ -116,40 +117,6 @@ async fn whole(
         body.extend_from_slice(&piece);
     }
     Ok(body.freeze())
-}
-
-/// The rest of a large answer on its way to the client. The call counts as in flight
-/// until it is read or dropped; a piece that does not come in time, or an end without
-/// the brace that closes the reply, is an error, so that what is cut never looks whole.
-#[derive(Debug)]
-struct Flowing {
-    rest: Box<dyn Rest>,
-    piece_timeout: Duration,
-    last: u8,
-    #[allow(dead_code, reason = "held for its drop")]
-    in_flight: InFlight,
-}
-
-impl Flowing {
-    async fn piece(&mut self) -> Option<Result<Bytes, TransportError>> {
-        let error = |kind, what: &str| Some(Err(TransportError::new(kind, Sent::Maybe, what)));
-        match tokio::time::timeout(self.piece_timeout, self.rest.next()).await {
-            Err(_elapsed) => error(TransportErrorKind::Timeout, "inside a large answer"),
-            Ok(Some(Ok(piece))) => {
-                self.last = piece.trim_ascii_end().last().copied().unwrap_or(self.last);
-                Some(Ok(piece))
-            }
-            Ok(Some(Err(error))) => Some(Err(error)),
-            Ok(None) if self.last == b'}' => None,
-            Ok(None) => error(TransportErrorKind::Truncated, "the reply does not end"),
-        }
-    }
-}
-
-impl Rest for Flowing {
-    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
-        Box::pin(self.piece())
-    }
 }
 
 /// An exchange under way: counted as in flight, and never without a word on how long

@@ -13,6 +13,7 @@
 
 mod attempt;
 mod batch;
+mod flow;
 mod lane;
 mod run;
 mod trail;

@@ -1,0 +1,132 @@
+//! The rest of a large answer on its way to the client.
+//!
+//! It is not held, so what bounds it is not memory: it keeps a connection to its upstream
+//! for as long as the client takes, and those are few. Who judged its beginning is
+//! `attempt`; who writes it to the client is the listener.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use wellhead_transport::{BoxFuture, Rest, Sent, TransportError, TransportErrorKind};
+use wellhead_upstream::InFlight;
+
+use crate::now;
+
+/// No answer is longer. As much as `limits.answer_bytes` can be set to: an upstream that
+/// never ends its answer would otherwise be listened to for ever.
+const BYTES_MAX: u64 = 4 << 30;
+/// An answer may take so long at any pace.
+const GRACE: Duration = Duration::from_secs(30);
+/// After that it must have come, and been taken, so quickly on average: half a megabit.
+/// A few hundred clients that read a byte now and then would otherwise hold all
+/// connections to an upstream, and nobody else could be served from it.
+const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+
+/// The call counts as in flight until it is read or dropped. A piece that does not come
+/// in time, or an end without the brace that closes the reply, is an error, so that what
+/// is cut never looks whole.
+#[derive(Debug)]
+pub(crate) struct Flowing {
+    rest: Box<dyn Rest>,
+    piece_timeout: Duration,
+    began: Instant,
+    bytes: u64,
+    last: u8,
+    #[allow(dead_code, reason = "held for its drop")]
+    in_flight: Option<InFlight>,
+}
+
+impl Flowing {
+    /// What follows a beginning that was judged at `began`, which is now.
+    pub(crate) fn new(
+        rest: Box<dyn Rest>,
+        piece_timeout: Duration,
+        in_flight: Option<InFlight>,
+        began: Instant,
+    ) -> Self {
+        Self { rest, piece_timeout, began, bytes: 0, last: 0, in_flight }
+    }
+
+    async fn piece(&mut self) -> Option<Result<Bytes, TransportError>> {
+        let error = |kind, what: &str| Some(Err(TransportError::new(kind, Sent::Maybe, what)));
+        if now() > self.due() {
+            return error(TransportErrorKind::Timeout, "a large answer was taken too slowly");
+        }
+        match tokio::time::timeout(self.piece_timeout, self.rest.next()).await {
+            Err(_elapsed) => error(TransportErrorKind::Timeout, "inside a large answer"),
+            Ok(Some(Ok(piece))) => {
+                self.bytes += piece.len() as u64;
+                if self.bytes > BYTES_MAX {
+                    return error(TransportErrorKind::TooLarge, "the answer does not end");
+                }
+                self.last = piece.trim_ascii_end().last().copied().unwrap_or(self.last);
+                Some(Ok(piece))
+            }
+            Ok(Some(Err(error))) => Some(Err(error)),
+            Ok(None) if self.last == b'}' => None,
+            Ok(None) => error(TransportErrorKind::Truncated, "the reply does not end"),
+        }
+    }
+
+    /// When the next piece has to be asked for at the latest.
+    fn due(&self) -> Instant {
+        self.began + GRACE + Duration::from_secs(self.bytes / BYTES_PER_SECOND_MIN)
+    }
+}
+
+impl Rest for Flowing {
+    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
+        Box::pin(self.piece())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECE: usize = 64 << 10;
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Says the same piece for ever.
+    #[derive(Debug)]
+    struct Endless(Bytes);
+
+    impl Rest for Endless {
+        fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
+            let piece = self.0.clone();
+            Box::pin(async move { Some(Ok(piece)) })
+        }
+    }
+
+    /// Takes pieces of an answer that does not end, one each `pace`, until it fails.
+    async fn check(piece_bytes: usize, pace: Duration, expected: TransportErrorKind, pieces: u64) {
+        let endless = Box::new(Endless(Bytes::from(vec![b'0'; piece_bytes])));
+        let mut flowing = Flowing::new(endless, SECOND, None, now());
+        let mut taken = 0;
+        let error = loop {
+            match flowing.next().await.expect("no end") {
+                Ok(_) => taken += 1,
+                Err(error) => break error,
+            }
+            if !pace.is_zero() {
+                tokio::time::sleep(pace).await;
+            }
+        };
+        assert_eq!((error.kind, taken), (expected, pieces), "{pace:?}: {error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_taken_quickly_ends_only_at_the_bound_on_bytes() {
+        let pieces = BYTES_MAX / (16 << 20);
+        check(16 << 20, Duration::ZERO, TransportErrorKind::TooLarge, pieces).await;
+        // At exactly the least pace the grace is never used up.
+        check(16 << 20, SECOND * 256, TransportErrorKind::TooLarge, pieces).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_taken_slowly_has_its_grace_and_no_more() {
+        // Each piece earns one second and takes two.
+        check(PIECE, SECOND * 2, TransportErrorKind::Timeout, 31).await;
+        check(1, SECOND * 10, TransportErrorKind::Timeout, 4).await;
+    }
+}
