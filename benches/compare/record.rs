@@ -59,9 +59,10 @@ impl Record {
         self.sample(round, case, kind).map(|sample| figure.of(sample, direct))
     }
 
-    /// The figure over nginx's of the same round.
+    /// The figure over nginx's of the same round; none where nginx added nothing,
+    /// as when the bare upstream was the one to be disturbed.
     pub(crate) fn ratio(&self, round: u32, case: Case, kind: Kind, figure: Figure) -> Option<f64> {
-        let nginx = self.value(round, case, Kind::Nginx, figure)?;
+        let nginx = self.value(round, case, Kind::Nginx, figure).filter(|value| *value > 0.0)?;
         self.value(round, case, kind, figure).map(|value| value / nginx)
     }
 
