@@ -107,7 +107,8 @@ fn machine() -> Value {
     let memory = meminfo.split_whitespace().nth(1).unwrap_or_default();
     json!({
         "cpu": model,
-        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        // All of them: this process itself is kept to one.
+        "cores": cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
         "memory_kib": memory,
         "system": said_by("uname", &["-sm"]),
         "nginx": said_by("nginx", &["-v"]),
