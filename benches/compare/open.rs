@@ -75,7 +75,14 @@ pub(crate) fn open(port: u16, request: &Request, per_second: u32, turn: Duration
 
 #[expect(clippy::disallowed_methods, reason = "this thread has nothing else to do")]
 fn sleep_until(due: Instant) {
-    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        // May wake early, and then parks again.
+        std::thread::park_timeout(left);
+    }
 }
 
 /// The kernel may wake a thread 50 µs late, to save power; what we measure is
