@@ -54,6 +54,18 @@ pub(crate) struct Limits {
     pub(crate) answer_bytes_max: usize,
 }
 
+impl Limits {
+    /// Bytes to be held at most.
+    fn bound(self) -> usize {
+        self.whole_max.min(self.answer_bytes_max)
+    }
+
+    /// Bytes to be read together: one more than are held tells whether there are more.
+    pub(crate) fn wanted(self) -> usize {
+        self.bound().saturating_add(1)
+    }
+}
+
 /// The first part of a body.
 #[derive(Debug)]
 pub(crate) struct Received {
@@ -68,15 +80,13 @@ pub(crate) async fn receive(
     head: BodyHead,
     limits: Limits,
 ) -> Result<Received, TransportError> {
-    let bound = limits.whole_max.min(limits.answer_bytes_max);
+    let (bound, enough) = (limits.bound(), limits.wanted());
     // Whoever wants everything is told that it is too much; others read on.
     let reads_on = limits.whole_max < limits.answer_bytes_max;
     if !reads_on && head.length.is_some_and(|length| length > bound as u64) {
         return Err(too_large(bound));
     }
     let mut decoding = Decoding::new(head, if reads_on { usize::MAX } else { bound })?;
-    // One more than the bound tells whether there is more.
-    let enough = bound.saturating_add(1);
     let mut body = Bytes::new();
     let mut joined = BytesMut::new();
     loop {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
@@ -13,7 +14,6 @@ use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 use crate::detect::{Detected, Evidence, Learnt, detect};
 use crate::dial::{Dialer, Step, Stream};
 use crate::endpoint::{HttpVersion, Prepared};
-use crate::frame::{Sightings, Watched};
 use crate::h1::H1Connection;
 use crate::h2::{Fate, H2Connection, Observer};
 use crate::settings::ClientSettings;
@@ -101,7 +101,7 @@ impl Connector {
         let stream = self.dialer.dial(deadline, step).await?;
         *step = Step::Http;
         if self.dialer.is_secure() {
-            return self.open_by_alpn(registry, stream).await;
+            return self.open_by_alpn(registry, stream);
         }
         let now = Instant::now();
         if self.expected(now) == Some(Protocol::H1) {
@@ -112,12 +112,10 @@ impl Connector {
             }
             return Ok(self.open_h1(registry, stream));
         }
-        let sightings = Arc::new(Sightings::new());
         match detect(stream, self.settings.detect_timeout).await {
             Detected::H2 { stream, read } => {
                 self.learnt.learn(Protocol::H2, Evidence::Agreed, Instant::now());
-                let io = Watched::resumed(stream, read, Arc::clone(&sightings));
-                self.open_h2(registry, io, sightings).await
+                self.open_h2(registry, stream, Some(read))
             }
             Detected::H1(_) if self.version == HttpVersion::H2 => Err(speaks_no_h2()),
             Detected::H1(evidence) => {
@@ -128,7 +126,7 @@ impl Connector {
         }
     }
 
-    async fn open_by_alpn<R: Registry>(
+    fn open_by_alpn<R: Registry>(
         &self,
         registry: &R,
         stream: Stream,
@@ -136,9 +134,7 @@ impl Connector {
         let now = Instant::now();
         if stream.chose_h2() {
             self.learnt.learn(Protocol::H2, Evidence::Agreed, now);
-            let sightings = Arc::new(Sightings::new());
-            let io = Watched::new(stream, Arc::clone(&sightings));
-            return self.open_h2(registry, io, sightings).await;
+            return self.open_h2(registry, stream, None);
         }
         if self.version == HttpVersion::H2 {
             return Err(speaks_no_h2());
@@ -153,17 +149,16 @@ impl Connector {
         Connected::H1(Box::new(connection), registry.admit_h1())
     }
 
-    async fn open_h2<R: Registry>(
+    fn open_h2<R: Registry>(
         &self,
         registry: &R,
-        io: Watched,
-        sightings: Arc<Sightings>,
+        stream: Stream,
+        read: Option<Bytes>,
     ) -> Result<Connected<R::H1Member>, TransportError> {
         let fate = Fate::new();
         let member = registry.admit_h2(fate.clone());
         let retire_at = self.retire_at(Instant::now());
-        let opened =
-            H2Connection::open(io, sightings, fate, member, &self.settings, retire_at).await?;
+        let opened = H2Connection::open(stream, read, fate, member, &self.settings, retire_at)?;
         Ok(Connected::H2(Arc::new(opened)))
     }
 

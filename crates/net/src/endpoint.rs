@@ -17,6 +17,8 @@ use rustls_pki_types::ServerName;
 use wellhead_telemetry::{Secret, SecretUrl};
 use zeroize::Zeroizing;
 
+use crate::hpack::Blocks;
+
 const AGENT: &str = concat!("wellhead/", env!("CARGO_PKG_VERSION"));
 
 /// One upstream's address, as configured.
@@ -105,10 +107,12 @@ pub(crate) struct Prepared {
     /// The head of an HTTP/1.1 request as it is written, up to the value of
     /// `content-length`, which comes last.
     pub(crate) h1_head: Zeroizing<Vec<u8>>,
-    /// Whole URI, whose parts become the pseudo headers.
-    pub(crate) h2_uri: Uri,
+    /// The headers of an HTTP/2 request but for `content-length`, packed.
+    pub(crate) h2_head: Blocks,
+    /// The whole URI.
+    pub(crate) uri: Uri,
     /// Without `host`.
-    pub(crate) h2_headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
 }
 
 impl fmt::Debug for Prepared {
@@ -187,12 +191,16 @@ impl Prepared {
             Purpose::Feed => "ws",
         };
         let h1_uri = Uri::try_from(path.as_str()).map_err(|_| EndpointError::Path)?;
-        let h2_uri = Uri::builder()
+        // Checks the authority as well, which HTTP/1.1 only carries as a header.
+        let uri = Uri::builder()
             .scheme(scheme)
             .authority(written.as_str())
             .path_and_query(path.as_str())
             .build()
             .map_err(|_| EndpointError::Host)?;
+        let fields = headers.iter();
+        let fields = fields.map(|(name, v)| (name.as_str(), v.as_bytes(), v.is_sensitive()));
+        let h2_head = Blocks::new(secure, &written, path.as_str(), fields);
         let mut h1_headers = headers.clone();
         h1_headers.insert(HOST, HeaderValue::from_str(&written).map_err(|_| EndpointError::Host)?);
         Ok(Self {
@@ -202,8 +210,9 @@ impl Prepared {
             port,
             server_name,
             version: endpoint.version,
-            h2_uri,
-            h2_headers: headers,
+            h2_head,
+            uri,
+            headers,
         })
     }
 }
@@ -306,9 +315,9 @@ mod tests {
         assert_eq!(written(&prepared, "host").as_deref(), Some(host), "{url}");
         let line = format!("POST {path} HTTP/1.1\r\n");
         assert!(prepared.h1_head.starts_with(line.as_bytes()), "{url}");
-        let authority = prepared.h2_uri.authority().expect("an authority");
+        let authority = prepared.uri.authority().expect("an authority");
         assert_eq!(authority.as_str(), host, "{url}");
-        assert!(!prepared.h2_headers.contains_key(HOST));
+        assert!(!prepared.headers.contains_key(HOST));
     }
 
     #[test]
@@ -325,7 +334,7 @@ mod tests {
         let mut endpoint = endpoint(url);
         endpoint.auth = auth;
         let prepared = Prepared::new(&endpoint, CALLS).expect("usable");
-        let value = prepared.h2_headers.get(AUTHORIZATION)?;
+        let value = prepared.headers.get(AUTHORIZATION)?;
         assert!(value.is_sensitive());
         let value = value.to_str().expect("text").to_owned();
         assert_eq!(written(&prepared, "authorization").as_ref(), Some(&value));
@@ -380,7 +389,7 @@ mod tests {
         let prepared = Prepared::new(&endpoint, CALLS).expect("usable");
         assert_eq!(prepared.host, "10.0.0.1");
         assert_eq!(written(&prepared, "host").as_deref(), Some("eth.example"));
-        assert_eq!(prepared.h2_uri.authority().expect("present").as_str(), "eth.example");
+        assert_eq!(prepared.uri.authority().expect("present").as_str(), "eth.example");
     }
 
     #[test]

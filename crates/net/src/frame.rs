@@ -1,322 +1,195 @@
-//! Looks over HTTP/2's shoulder: which frames went by on a connection.
+//! The frames of HTTP/2 (RFC 9113, section 4) as bytes, and what their numbers mean.
 //!
-//! The h2 library does not say which streams the peer's GOAWAY spared, nor
-//! whether a request had left before the connection broke. Both decide whether
-//! a call that must not run twice may be sent again, so the frame headers are
-//! read on their way through the socket. Nothing is changed or delayed.
+//! Nothing is decided here: see `mux`.
 
-use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
+use std::fmt;
 
-use bytes::{Buf as _, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+/// Payload of one frame that every peer takes; ours is never announced to be larger.
+pub(crate) const FRAME_BYTES_MAX: usize = 16 << 10;
 
-use crate::detect::PREFACE;
-use crate::dial::Stream;
-
-const HEADERS: u8 = 1;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
-const ACK: u8 = 1;
-const HEADER_LEN: usize = 9;
-/// The last stream id opens the payload of GOAWAY.
-const GOAWAY_LEN: usize = HEADER_LEN + 4;
-
-/// What was seen on one connection.
-#[derive(Debug)]
-pub(crate) struct Sightings {
-    settings: AtomicBool,
-    /// Streams above it were not and will not be processed.
-    last_processed: AtomicU32,
-    /// The newest stream whose HEADERS left, wholly or in part.
-    last_sent: AtomicU32,
-}
-
-impl Sightings {
-    pub(crate) fn new() -> Self {
-        Self {
-            settings: AtomicBool::new(false),
-            last_processed: AtomicU32::new(u32::MAX),
-            last_sent: AtomicU32::new(0),
-        }
-    }
-
-    /// Whether the peer's SETTINGS arrived.
-    pub(crate) fn settings(&self) -> bool {
-        self.settings.load(Relaxed)
-    }
-
-    /// Whether the peer said GOAWAY.
-    pub(crate) fn goaway(&self) -> bool {
-        self.last_processed.load(Relaxed) != u32::MAX
-    }
-
-    /// Whether the peer certainly did not process `stream`.
-    pub(crate) fn unprocessed(&self, stream: u32) -> bool {
-        stream > self.last_processed.load(Relaxed) || stream > self.last_sent.load(Relaxed)
-    }
-
-    fn arrived(&self, frame: Frame) {
-        match frame {
-            Frame { kind: SETTINGS, flags, .. } if flags & ACK == 0 => {
-                self.settings.store(true, Relaxed);
-            }
-            // A server may say GOAWAY twice, the second time with a lower id.
-            Frame { kind: GOAWAY, last_stream, .. } => {
-                self.last_processed.fetch_min(last_stream, Relaxed);
-            }
-            _ => {}
-        }
-    }
-
-    fn left(&self, frame: Frame) {
-        if frame.kind == HEADERS {
-            self.last_sent.fetch_max(frame.stream, Relaxed);
-        }
-    }
-}
-
+/// Nine bytes before every payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Frame {
-    kind: u8,
-    flags: u8,
-    stream: u32,
-    /// Of GOAWAY only; zero otherwise.
-    last_stream: u32,
+pub(crate) struct Head {
+    pub(crate) len: usize,
+    pub(crate) kind: Kind,
+    pub(crate) flags: Flags,
+    pub(crate) stream: u32,
 }
 
-/// Finds frame headers in a byte stream that arrives in arbitrary pieces.
-#[derive(Debug)]
-struct Scanner {
-    /// Bytes of no interest ahead: preface or payload.
-    skip: usize,
-    head: [u8; GOAWAY_LEN],
-    have: usize,
-}
+impl Head {
+    pub(crate) const LEN: usize = 9;
 
-impl Scanner {
-    fn new(skip: usize) -> Self {
-        Self { skip, head: [0; GOAWAY_LEN], have: 0 }
+    /// The head at the start of `bytes`, if it is all there.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        let [l0, l1, l2, kind, flags, s0, s1, s2, s3, ..] = *bytes else { return None };
+        Some(Self {
+            len: u32::from_be_bytes([0, l0, l1, l2]) as usize,
+            kind: Kind(kind),
+            flags: Flags(flags),
+            stream: u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]),
+        })
     }
 
-    fn feed(&mut self, mut data: &[u8], mut seen: impl FnMut(Frame)) {
-        while !data.is_empty() {
-            let skipped = self.skip.min(data.len());
-            self.skip -= skipped;
-            data = &data[skipped..];
-            let want = if self.have >= HEADER_LEN { GOAWAY_LEN } else { HEADER_LEN };
-            let taken = (want - self.have).min(data.len());
-            self.head[self.have..self.have + taken].copy_from_slice(&data[..taken]);
-            self.have += taken;
-            data = &data[taken..];
-            if self.have < HEADER_LEN {
-                continue;
-            }
-            let [l0, l1, l2, kind, flags, s0, s1, s2, s3, g0, g1, g2, g3] = self.head;
-            let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
-            let last_stream = if kind == GOAWAY && length >= 4 {
-                if self.have < GOAWAY_LEN {
-                    continue;
-                }
-                u32::from_be_bytes([g0 & 0x7f, g1, g2, g3])
-            } else {
-                0
-            };
-            self.skip = length + HEADER_LEN - self.have;
-            self.have = 0;
-            let stream = u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]);
-            seen(Frame { kind, flags, stream, last_stream });
-        }
+    fn put(self, out: &mut Vec<u8>) {
+        let [_, l0, l1, l2] = (self.len as u32).to_be_bytes();
+        let [s0, s1, s2, s3] = self.stream.to_be_bytes();
+        out.extend_from_slice(&[l0, l1, l2, self.kind.0, self.flags.0, s0, s1, s2, s3]);
     }
 }
 
-/// A stream under HTTP/2 whose frames are noted in [`Sightings`].
-#[derive(Debug)]
-pub(crate) struct Watched {
-    stream: Stream,
-    /// Read during detection, to be read again by the library.
-    replay: Bytes,
-    /// Bytes of the preface that detection has already written.
-    preface_left: usize,
-    sightings: Arc<Sightings>,
-    incoming: Scanner,
-    outgoing: Scanner,
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind(pub(crate) u8);
+
+impl Kind {
+    pub(crate) const DATA: Self = Self(0);
+    pub(crate) const HEADERS: Self = Self(1);
+    pub(crate) const RST_STREAM: Self = Self(3);
+    pub(crate) const SETTINGS: Self = Self(4);
+    pub(crate) const PUSH_PROMISE: Self = Self(5);
+    pub(crate) const PING: Self = Self(6);
+    pub(crate) const GOAWAY: Self = Self(7);
+    pub(crate) const WINDOW_UPDATE: Self = Self(8);
+    pub(crate) const CONTINUATION: Self = Self(9);
 }
 
-impl Watched {
-    pub(crate) fn new(stream: Stream, sightings: Arc<Sightings>) -> Self {
-        Self {
-            stream,
-            replay: Bytes::new(),
-            preface_left: 0,
-            sightings,
-            incoming: Scanner::new(0),
-            outgoing: Scanner::new(PREFACE.len()),
-        }
-    }
+/// What is special about a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flags(pub(crate) u8);
 
-    /// Continues after a detection that wrote the preface and read `read`.
-    pub(crate) fn resumed(stream: Stream, read: Bytes, sightings: Arc<Sightings>) -> Self {
-        let mut watched = Self::new(stream, sightings);
-        watched.replay = read;
-        watched.preface_left = PREFACE.len();
-        watched
-    }
+impl Flags {
+    pub(crate) const END_STREAM: Self = Self(0x1);
+    pub(crate) const ACK: Self = Self(0x1);
+    pub(crate) const END_HEADERS: Self = Self(0x4);
+    pub(crate) const PADDED: Self = Self(0x8);
+    pub(crate) const PRIORITY: Self = Self(0x20);
 
-    /// Whether bytes of the peer are at hand already.
-    pub(crate) fn has_read(&self) -> bool {
-        !self.replay.is_empty()
-    }
-
-    fn note_left(&mut self, data: &[u8]) {
-        let sightings = &self.sightings;
-        self.outgoing.feed(data, |frame| sightings.left(frame));
+    pub(crate) fn has(self, flag: Self) -> bool {
+        self.0 & flag.0 != 0
     }
 }
 
-impl AsyncRead for Watched {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        if this.replay.is_empty() {
-            ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        } else {
-            let some = this.replay.len().min(buf.remaining());
-            buf.put_slice(&this.replay[..some]);
-            this.replay.advance(some);
-        }
-        let sightings = &this.sightings;
-        this.incoming.feed(&buf.filled()[before..], |frame| sightings.arrived(frame));
-        Poll::Ready(Ok(()))
-    }
+pub(crate) const HEADER_TABLE_SIZE: u16 = 1;
+pub(crate) const ENABLE_PUSH: u16 = 2;
+pub(crate) const MAX_CONCURRENT_STREAMS: u16 = 3;
+pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
+pub(crate) const MAX_FRAME_SIZE: u16 = 5;
+pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
+
+/// Why a stream or a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reason(pub(crate) u32);
+
+impl Reason {
+    pub(crate) const NO_ERROR: Self = Self(0);
+    pub(crate) const PROTOCOL_ERROR: Self = Self(1);
+    pub(crate) const FLOW_CONTROL_ERROR: Self = Self(3);
+    pub(crate) const FRAME_SIZE_ERROR: Self = Self(6);
+    pub(crate) const REFUSED_STREAM: Self = Self(7);
+    pub(crate) const CANCEL: Self = Self(8);
+    pub(crate) const COMPRESSION_ERROR: Self = Self(9);
+    pub(crate) const ENHANCE_YOUR_CALM: Self = Self(11);
 }
 
-impl AsyncWrite for Watched {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.preface_left > 0 && !buf.is_empty() {
-            let swallowed = this.preface_left.min(buf.len());
-            this.preface_left -= swallowed;
-            this.note_left(&buf[..swallowed]);
-            return Poll::Ready(Ok(swallowed));
-        }
-        let written = ready!(Pin::new(&mut this.stream).poll_write(cx, buf))?;
-        this.note_left(&buf[..written]);
-        Poll::Ready(Ok(written))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if self.preface_left > 0 {
-            let first = bufs.iter().find(|buf| !buf.is_empty());
-            return self.poll_write(cx, first.map_or(&[], |buf| buf));
-        }
-        let this = self.get_mut();
-        let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, bufs))?;
-        let mut left = written;
-        for buf in bufs {
-            let some = left.min(buf.len());
-            this.note_left(&buf[..some]);
-            left -= some;
-            if left == 0 {
-                break;
-            }
-        }
-        Poll::Ready(Ok(written))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-        let mut out = (payload.len() as u32).to_be_bytes()[1..].to_vec();
-        out.extend([kind, flags]);
-        out.extend(stream.to_be_bytes());
-        out.extend(payload);
-        out
-    }
-
-    #[test]
-    fn frames_are_found_however_they_are_cut() {
-        let mut goaway = 5u32.to_be_bytes().to_vec();
-        goaway.extend(*b"\0\0\0\0debug");
-        let wire = [
-            b"PREFACE".to_vec(),
-            frame(SETTINGS, 0, 0, b"123456"),
-            frame(SETTINGS, ACK, 0, b""),
-            frame(HEADERS, 4, 3, &[7; 300]),
-            frame(GOAWAY, 0, 0, &goaway),
-            frame(0, 1, 1, b"data"),
-            frame(GOAWAY, 0, 0, b""),
-            frame(HEADERS, 4, 5, b"x"),
-        ]
-        .concat();
-        let seen = |kind, flags, stream, last_stream| Frame { kind, flags, stream, last_stream };
-        let expected = [
-            seen(SETTINGS, 0, 0, 0),
-            seen(SETTINGS, ACK, 0, 0),
-            seen(HEADERS, 4, 3, 0),
-            seen(GOAWAY, 0, 0, 5),
-            seen(0, 1, 1, 0),
-            seen(GOAWAY, 0, 0, 0),
-            seen(HEADERS, 4, 5, 0),
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const WORDS: [&str; 14] = [
+            "NO_ERROR",
+            "PROTOCOL_ERROR",
+            "INTERNAL_ERROR",
+            "FLOW_CONTROL_ERROR",
+            "SETTINGS_TIMEOUT",
+            "STREAM_CLOSED",
+            "FRAME_SIZE_ERROR",
+            "REFUSED_STREAM",
+            "CANCEL",
+            "COMPRESSION_ERROR",
+            "CONNECT_ERROR",
+            "ENHANCE_YOUR_CALM",
+            "INADEQUATE_SECURITY",
+            "HTTP_1_1_REQUIRED",
         ];
-        for size in 1..=wire.len() {
-            let mut scanner = Scanner::new(7);
-            let mut found = Vec::new();
-            for piece in wire.chunks(size) {
-                scanner.feed(piece, |frame| found.push(frame));
-            }
-            assert_eq!(found, expected, "in pieces of {size}");
+        match WORDS.get(self.0 as usize) {
+            Some(word) => f.write_str(word),
+            None => write!(f, "reason {}", self.0),
         }
     }
+}
 
-    #[test]
-    fn what_is_certain_about_a_stream() {
-        let sightings = Sightings::new();
-        assert!(sightings.unprocessed(1), "not sent yet");
-        sightings.left(Frame { kind: HEADERS, flags: 0, stream: 5, last_stream: 0 });
-        assert!(!sightings.unprocessed(5));
-        assert!(sightings.unprocessed(7));
-        assert!(!sightings.goaway());
-        sightings.arrived(Frame { kind: GOAWAY, flags: 0, stream: 0, last_stream: 0x7fff_ffff });
-        assert!(sightings.goaway());
-        assert!(!sightings.unprocessed(5));
-        sightings.arrived(Frame { kind: GOAWAY, flags: 0, stream: 0, last_stream: 3 });
-        assert!(sightings.unprocessed(5));
-        assert!(!sightings.unprocessed(3));
-        assert!(!sightings.settings());
-        sightings.arrived(Frame { kind: SETTINGS, flags: ACK, stream: 0, last_stream: 0 });
-        assert!(!sightings.settings());
-        sightings.arrived(Frame { kind: SETTINGS, flags: 0, stream: 0, last_stream: 0 });
-        assert!(sightings.settings());
+pub(crate) fn put_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
+    let len = settings.len() * 6;
+    Head { len, kind: Kind::SETTINGS, flags: Flags(0), stream: 0 }.put(out);
+    for (id, value) in settings {
+        out.extend_from_slice(&id.to_be_bytes());
+        out.extend_from_slice(&value.to_be_bytes());
     }
+}
+
+pub(crate) fn put_settings_ack(out: &mut Vec<u8>) {
+    Head { len: 0, kind: Kind::SETTINGS, flags: Flags::ACK, stream: 0 }.put(out);
+}
+
+/// The settings in a payload whose size is a multiple of theirs.
+pub(crate) fn settings(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> {
+    payload.chunks_exact(6).map(|setting| {
+        let id = u16::from_be_bytes([setting[0], setting[1]]);
+        (id, u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]))
+    })
+}
+
+pub(crate) fn put_window_update(out: &mut Vec<u8>, stream: u32, more: u32) {
+    Head { len: 4, kind: Kind::WINDOW_UPDATE, flags: Flags(0), stream }.put(out);
+    out.extend_from_slice(&more.to_be_bytes());
+}
+
+/// Headers, whose block `put` appends; cut into frames where it is too long for one.
+pub(crate) fn put_headers(
+    out: &mut Vec<u8>,
+    stream: u32,
+    ends: bool,
+    put: impl FnOnce(&mut Vec<u8>),
+) {
+    let ends = if ends { Flags::END_STREAM.0 } else { 0 };
+    let flags = Flags(Flags::END_HEADERS.0 | ends);
+    let at = out.len();
+    Head { len: 0, kind: Kind::HEADERS, flags, stream }.put(out);
+    put(out);
+    let len = out.len() - at - Head::LEN;
+    if len <= FRAME_BYTES_MAX {
+        out[at..at + 3].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
+        return;
+    }
+    let block = out.split_off(at + Head::LEN);
+    out.truncate(at);
+    let parts = block.len().div_ceil(FRAME_BYTES_MAX);
+    for (nth, part) in block.chunks(FRAME_BYTES_MAX).enumerate() {
+        let (kind, first) = if nth == 0 { (Kind::HEADERS, ends) } else { (Kind::CONTINUATION, 0) };
+        let last = if nth + 1 == parts { Flags::END_HEADERS.0 } else { 0 };
+        Head { len: part.len(), kind, flags: Flags(first | last), stream }.put(out);
+        out.extend_from_slice(part);
+    }
+}
+
+pub(crate) fn put_data(out: &mut Vec<u8>, stream: u32, data: &[u8], ends: bool) {
+    let flags = if ends { Flags::END_STREAM } else { Flags(0) };
+    Head { len: data.len(), kind: Kind::DATA, flags, stream }.put(out);
+    out.extend_from_slice(data);
+}
+
+pub(crate) fn put_reset(out: &mut Vec<u8>, stream: u32, reason: Reason) {
+    Head { len: 4, kind: Kind::RST_STREAM, flags: Flags(0), stream }.put(out);
+    out.extend_from_slice(&reason.0.to_be_bytes());
+}
+
+/// Of a client: the last stream is the server's, of which there is none.
+pub(crate) fn put_goaway(out: &mut Vec<u8>, reason: Reason) {
+    Head { len: 8, kind: Kind::GOAWAY, flags: Flags(0), stream: 0 }.put(out);
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&reason.0.to_be_bytes());
+}
+
+pub(crate) fn put_ping(out: &mut Vec<u8>, ack: bool, payload: &[u8; 8]) {
+    let flags = if ack { Flags::ACK } else { Flags(0) };
+    Head { len: 8, kind: Kind::PING, flags, stream: 0 }.put(out);
+    out.extend_from_slice(payload);
 }

@@ -532,7 +532,7 @@ fn cut(error: Option<&io::Error>) -> TransportError {
 }
 
 /// Decimal digits, without the formatting machinery.
-fn put_decimal(out: &mut Vec<u8>, mut number: usize) {
+pub(crate) fn put_decimal(out: &mut Vec<u8>, mut number: usize) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {

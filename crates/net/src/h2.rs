@@ -1,44 +1,41 @@
-//! One HTTP/2 connection: many exchanges at a time.
+//! One HTTP/2 connection: many exchanges at a time, written and read together.
 //!
-//! Speaks through the `h2` library itself rather than through hyper: hyper
-//! spawns a task and a channel message per request, and hides the reset reasons
-//! and limits that retries and pooling need. How many connections there are, and
-//! which one an exchange takes, is for `pool`; what went by on the wire is in `frame`.
+//! One task per connection moves bytes between the socket and `mux`, where the
+//! exchanges leave their requests and find their answers: a burst of requests
+//! leaves with one system call, and what arrived together is read with one. How
+//! many connections there are, and which one an exchange takes, is for `pool`.
 
 use std::future::{Future as _, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use ::h2::client::{Builder, Connection, SendRequest};
-use ::h2::{Ping, PingPong, Reason, RecvStream};
-use ::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, DATE, RETRY_AFTER};
-use ::http::{HeaderValue, Method, Request, Version};
 use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::time::{Instant, Sleep, sleep};
 use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::body::{BodyHead, retry_after};
+use crate::dial::Stream;
 use crate::endpoint::Prepared;
-use crate::frame::{Sightings, Watched};
+use crate::frame::{Reason, put_goaway};
 use crate::http::AnswerHead;
 use crate::inflate::Encoding;
+use crate::mux::{Broken, Mux};
 use crate::settings::ClientSettings;
 use crate::stats::CloseReason;
 
-/// Bytes of one answer that may be on their way or wait unread: enough for
-/// 40 Mbit/s at 100 ms, and what a client that reads slowly costs in memory.
-const STREAM_WINDOW: u32 = 512 << 10;
-/// Bytes of all answers together: answers that nobody reads must leave room for
-/// the others, or one slow client would hold up all that share the connection.
-const CONNECTION_WINDOW: u32 = 64 << 20;
-/// Larger than the usual 16 KiB: large answers arrive in fewer frames.
-const FRAME_MAX: u32 = 64 << 10;
-/// Response headers; real ones are below 8 KiB.
-const HEADER_LIST_MAX: u32 = 64 << 10;
+/// Room for one read: the answers of a burst.
+const READ_BYTES: usize = 64 << 10;
+/// Reads and writes before other tasks get a turn.
+const TURNS_MAX: usize = 32;
+/// A buffer that grew beyond this for a large request is not kept.
+const KEPT_BUFFER_MAX: usize = 512 << 10;
 
 /// Why a connection is about to end; shared between its handle and its task.
 #[derive(Debug, Clone)]
@@ -58,26 +55,37 @@ impl Fate {
     }
 }
 
-/// What the connection's task and its users tell each other.
+/// What the connection's task and its users share.
 #[derive(Debug)]
-struct Vitals {
-    sightings: Arc<Sightings>,
+struct Common {
+    mux: Mutex<Mux>,
     in_flight: AtomicUsize,
-    /// What the peer allows, as far as known.
+    /// What the peer allows; `usize::MAX` where it announced no limit.
     announced: AtomicUsize,
     /// Lowered when the peer refuses streams below what it announced.
     tolerated: AtomicUsize,
-    ended: AtomicBool,
+    /// The peer's SETTINGS arrived.
+    settled: AtomicBool,
+    leaving: AtomicBool,
     /// Set by each use, cleared by the sweep.
     used: AtomicBool,
 }
 
+impl Common {
+    /// Takes over what the pool decides by; `true` when some of it changed.
+    fn note(&self, mux: &Mux) -> bool {
+        let (settled, leaving) = (mux.has_settings(), mux.is_leaving());
+        let changed = self.settled.swap(settled, Relaxed) != settled;
+        let left = self.leaving.swap(leaving, Relaxed) != leaving;
+        self.announced.swap(mux.streams_max(), Relaxed) != mux.streams_max() || changed || left
+    }
+}
+
 /// The handle of one connection. When the last handle is dropped the connection
-/// ends, after the streams in flight.
+/// ends; whoever has a stream on it has a handle.
 #[derive(Debug)]
 pub(crate) struct H2Connection {
-    sender: SendRequest<Bytes>,
-    vitals: Arc<Vitals>,
+    common: Arc<Common>,
     fate: Fate,
     streams_max: usize,
     streams_before_settings: usize,
@@ -94,54 +102,46 @@ pub(crate) trait Observer: Send + Sync + 'static {
 }
 
 impl H2Connection {
-    /// Opens HTTP/2 on `io`. The task holds `observer` until the connection has ended.
-    pub(crate) async fn open(
-        io: Watched,
-        sightings: Arc<Sightings>,
+    /// Opens HTTP/2 on `stream`. The task holds `observer` until the connection has ended.
+    ///
+    /// `read` is what a detection, which wrote the preface, read after it.
+    pub(crate) fn open(
+        stream: Stream,
+        read: Option<Bytes>,
         fate: Fate,
         observer: impl Observer,
         settings: &ClientSettings,
         retire_at: Instant,
     ) -> Result<Self, TransportError> {
-        let before_settings = settings.h2_streams_before_settings.max(1);
-        let settings_came = io.has_read();
-        let (sender, mut connection) = Builder::new()
-            .enable_push(false)
-            .initial_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_frame_size(FRAME_MAX)
-            .max_header_list_size(HEADER_LIST_MAX)
-            .initial_max_send_streams(before_settings)
-            .handshake(io)
-            .await
-            .map_err(|e| {
-                TransportError::new(TransportErrorKind::Connect, Sent::No, describe(&e))
-            })?;
-        let vitals = Arc::new(Vitals {
-            sightings,
-            in_flight: AtomicUsize::new(0),
-            announced: AtomicUsize::new(before_settings),
-            tolerated: AtomicUsize::new(usize::MAX),
-            ended: AtomicBool::new(false),
-            used: AtomicBool::new(true),
-        });
-        if settings_came {
-            // Takes in what detection read, so that the first exchanges know the limits.
-            let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut connection).poll(cx))).await;
-            if first.is_ready() || vitals.sightings.goaway() {
+        let mut mux = Mux::new(read.is_some());
+        let mut io = Io::new(stream);
+        if let Some(read) = read {
+            // Taken in at once, so that the first exchanges know the limits.
+            io.read.extend_from_slice(&read);
+            let taken = io.receive(&mut mux, Instant::now());
+            if taken.is_err() || mux.is_leaving() {
                 let detail = "the peer left at once";
                 return Err(TransportError::new(TransportErrorKind::Connect, Sent::No, detail));
             }
-            vitals.announced.store(connection.max_concurrent_send_streams(), Relaxed);
         }
+        let common = Arc::new(Common {
+            in_flight: AtomicUsize::new(0),
+            announced: AtomicUsize::new(usize::MAX),
+            tolerated: AtomicUsize::new(usize::MAX),
+            settled: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+            used: AtomicBool::new(true),
+            mux: Mutex::new(mux),
+        });
+        common.note(&common.mux.lock());
         let keep_alive = (settings.h2_ping_interval, settings.h2_ping_timeout);
-        tokio::spawn(drive(connection, Arc::clone(&vitals), fate.clone(), observer, keep_alive));
+        let task = drive(io, Arc::clone(&common), fate.clone(), observer, keep_alive);
+        tokio::spawn(task);
         Ok(Self {
-            sender,
-            vitals,
+            common,
             fate,
             streams_max: settings.h2_streams_max.max(1),
-            streams_before_settings: before_settings,
+            streams_before_settings: settings.h2_streams_before_settings.max(1),
             retire_at,
             quiet_sweeps: AtomicUsize::new(0),
         })
@@ -149,16 +149,16 @@ impl H2Connection {
 
     /// Whether the peer's limits are still unknown.
     pub(crate) fn is_warming(&self) -> bool {
-        !self.vitals.sightings.settings()
+        !self.common.settled.load(Relaxed)
     }
 
     /// Whether no new exchange may start on it.
     pub(crate) fn is_leaving(&self) -> bool {
-        self.vitals.ended.load(Relaxed) || self.vitals.sightings.goaway()
+        self.common.leaving.load(Relaxed)
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.vitals.in_flight.load(Relaxed)
+        self.common.in_flight.load(Relaxed)
     }
 
     /// Exchanges that may be in flight.
@@ -166,207 +166,294 @@ impl H2Connection {
         let known = if self.is_warming() {
             self.streams_before_settings
         } else {
-            self.vitals.announced.load(Relaxed)
+            self.common.announced.load(Relaxed)
         };
-        known.min(self.streams_max).min(self.vitals.tolerated.load(Relaxed))
+        known.min(self.streams_max).min(self.common.tolerated.load(Relaxed))
     }
 
     pub(crate) fn enter(&self) {
-        self.vitals.in_flight.fetch_add(1, Relaxed);
-        self.vitals.used.store(true, Relaxed);
+        self.common.in_flight.fetch_add(1, Relaxed);
+        self.common.used.store(true, Relaxed);
     }
 
     pub(crate) fn leave(&self) {
-        self.vitals.in_flight.fetch_sub(1, Relaxed);
+        self.common.in_flight.fetch_sub(1, Relaxed);
     }
 
     /// Whether it was used since this was last asked.
     pub(crate) fn was_used(&self) -> bool {
-        self.vitals.used.swap(false, Relaxed) || self.in_flight() > 0
+        self.common.used.swap(false, Relaxed) || self.in_flight() > 0
     }
 
     pub(crate) fn will_close(&self, reason: CloseReason) {
         self.fate.set(reason);
     }
 
-    /// Sends `body` and reads the head of the answer. Dropping the future, or the
-    /// stream that it brings, resets the stream.
-    ///
-    /// Sets `sent` as soon as the request may be on its way.
+    /// Sends `body` and reads the head of the answer, of which `wanted` bytes will
+    /// be read together. Dropping the future, or the stream that it brings, resets
+    /// the stream.
     pub(crate) async fn exchange(
         &self,
         prepared: &Prepared,
         body: Bytes,
-        sent: &mut Sent,
+        wanted: usize,
     ) -> Result<(AnswerHead, H2Stream), TransportError> {
-        let mut request = Request::new(());
-        *request.method_mut() = Method::POST;
-        *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() = prepared.h2_uri.clone();
-        let mut headers = prepared.h2_headers.clone();
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        *request.headers_mut() = headers;
-
-        let unsent = |e: &::h2::Error| {
-            TransportError::new(TransportErrorKind::Closed, Sent::No, describe(e))
-        };
-        let (response, mut stream) =
-            self.sender.clone().send_request(request, false).map_err(|e| unsent(&e))?;
-        let id = response.stream_id().as_u32();
-        *sent = Sent::Maybe;
-        // Queued whole and written as the peer's window opens: the body is in memory anyway.
-        stream.send_data(body, true).map_err(|e| self.failure(&e, id, sent, false))?;
-        let response = match response.await {
-            Ok(response) => response,
-            Err(error) => return Err(self.failure(&error, id, sent, false)),
-        };
-        let (head, incoming) = response.into_parts();
-        let value = |name| head.headers.get(name).map(HeaderValue::as_bytes);
-        let length = value(CONTENT_LENGTH).and_then(|v| std::str::from_utf8(v).ok());
+        let id = self.common.mux.lock().request(&prepared.h2_head, body, wanted)?;
+        let stream = H2Stream { common: Arc::clone(&self.common), id, ended: false };
+        let answered = poll_fn(|cx| self.common.mux.lock().poll_head(cx, id)).await;
+        let (fields, at) = answered.inspect_err(|error| self.note_refusal(error))?;
+        let wait = fields.retry_after.as_deref();
         let answer = AnswerHead {
-            status: head.status.as_u16(),
-            retry_after: retry_after(value(RETRY_AFTER), value(DATE), clock::unix_seconds),
+            // Only answers with a status come this far.
+            status: fields.status.unwrap_or_default(),
+            retry_after: retry_after(wait, fields.date.as_deref(), clock::unix_seconds),
             body: BodyHead {
-                length: length.and_then(|v| v.trim().parse().ok()),
-                encoding: Encoding::of(value(CONTENT_ENCODING)),
+                length: fields.length,
+                encoding: fields.encoding.unwrap_or(Encoding::Identity),
             },
-            at: Instant::now(),
+            at,
         };
-        Ok((answer, H2Stream { incoming, id }))
+        Ok((answer, stream))
     }
 
-    fn failure(
-        &self,
-        error: &::h2::Error,
-        stream: u32,
-        sent: &mut Sent,
-        inside: bool,
-    ) -> TransportError {
-        let refused =
-            error.is_reset() && error.is_remote() && error.reason() == Some(Reason::REFUSED_STREAM);
-        if refused {
-            // The peer's true limit is below what was in flight, this one included.
+    /// The peer's true limit is below what was in flight, this one included.
+    fn note_refusal(&self, error: &TransportError) {
+        if error.sent == Sent::No && !self.is_leaving() {
             let below = self.in_flight().saturating_sub(1).max(1);
-            self.vitals.tolerated.fetch_min(below, Relaxed);
+            self.common.tolerated.fetch_min(below, Relaxed);
         }
-        if refused || self.vitals.sightings.unprocessed(stream) {
-            *sent = Sent::No;
-        }
-        let kind = match inside {
-            // Includes a body that does not fit its content-length, which the library resets.
-            true => TransportErrorKind::Truncated,
-            false if error.is_library() => TransportErrorKind::Protocol,
-            false => TransportErrorKind::Closed,
-        };
-        TransportError::new(kind, *sent, describe(error))
+    }
+}
+
+impl Drop for H2Connection {
+    fn drop(&mut self) {
+        self.common.mux.lock().close();
     }
 }
 
 /// An answer's body on its way. Dropped before its end it resets the stream.
 #[derive(Debug)]
 pub(crate) struct H2Stream {
-    incoming: RecvStream,
+    common: Arc<Common>,
     id: u32,
+    ended: bool,
 }
 
 impl H2Stream {
     pub(crate) fn is_end(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.ended
     }
 
-    /// The next frame's data, on `connection`, which it came by. The peer may
-    /// send as much again: it is asked for no faster than it is read.
+    /// The next data. The peer may send as much again: it is asked for no faster
+    /// than it is read.
     pub(crate) fn poll_chunk(
         &mut self,
         cx: &mut Context<'_>,
-        connection: &H2Connection,
+        at_least: usize,
     ) -> Poll<Option<Result<Bytes, TransportError>>> {
-        loop {
-            return Poll::Ready(match ready!(self.incoming.poll_data(cx)) {
-                None => None,
-                Some(Ok(data)) => {
-                    // Fails only when the stream has ended meanwhile, which the next poll tells.
-                    let _ = self.incoming.flow_control().release_capacity(data.len());
-                    if data.is_empty() {
-                        continue;
-                    }
-                    Some(Ok(data))
-                }
-                // How a server leaves that has answered whole and will not read the rest of
-                // the request (RFC 9113, section 8.1). Lengths are checked by the reader.
-                Some(Err(error))
-                    if error.is_remote() && error.reason() == Some(Reason::NO_ERROR) =>
-                {
-                    None
-                }
-                Some(Err(error)) => {
-                    let mut sent = Sent::Maybe;
-                    Some(Err(connection.failure(&error, self.id, &mut sent, true)))
-                }
-            });
+        if self.ended {
+            return Poll::Ready(None);
         }
+        let polled = self.common.mux.lock().poll_data(cx, self.id, at_least);
+        Poll::Ready(match ready!(polled) {
+            Some(Ok((data, is_last))) => {
+                self.ended = is_last;
+                Some(Ok(data))
+            }
+            Some(Err(error)) => Some(Err(error)),
+            None => {
+                self.ended = true;
+                None
+            }
+        })
     }
 }
 
-/// Names the reason only: GOAWAY's debug data may quote a path.
-fn describe(error: &::h2::Error) -> String {
-    let who = if error.is_remote() { "by the peer" } else { "by us" };
-    match (error.reason(), error.get_io()) {
-        (Some(reason), _) if error.is_go_away() => format!("connection ended {who}: {reason:?}"),
-        (Some(reason), _) if error.is_reset() => format!("stream reset {who}: {reason:?}"),
-        (Some(reason), _) => format!("{reason:?}"),
-        (None, Some(io)) => io.to_string(),
-        (None, None) => "HTTP/2 misuse".to_owned(),
+impl Drop for H2Stream {
+    fn drop(&mut self) {
+        self.common.mux.lock().release(self.id);
     }
 }
 
 /// Time between pings, and how long to wait for the answer.
 type KeepAlive = (Duration, Duration);
 
+/// The socket and what is on its way through it.
+#[derive(Debug)]
+struct Io {
+    stream: Stream,
+    /// Arrived; starts with the beginning of something.
+    read: Vec<u8>,
+    /// To be written, from `at` on.
+    write: Vec<u8>,
+    at: usize,
+    /// Bytes that the socket took since the start.
+    written: u64,
+    /// Why nothing more can be written. What the peer said before is still read.
+    write_error: Option<io::Error>,
+}
+
+/// Why the task ends.
+enum Ending {
+    /// Nothing is under way and nothing will come.
+    Done,
+    /// The peer closed the connection, or it broke.
+    Lost(Option<io::Error>),
+    /// The peer broke HTTP/2.
+    Broken(Broken),
+}
+
+impl Io {
+    fn new(stream: Stream) -> Self {
+        Self { stream, read: Vec::new(), write: Vec::new(), at: 0, written: 0, write_error: None }
+    }
+
+    /// Writes all there is, or as much as the socket takes.
+    fn poll_write(&mut self, cx: &mut Context<'_>, common: &Common) -> Poll<io::Result<()>> {
+        loop {
+            if self.at == self.write.len() {
+                self.at = 0;
+                self.write.clear();
+                if self.write.capacity() > KEPT_BUFFER_MAX {
+                    self.write = Vec::new();
+                }
+                common.mux.lock().take_out(&mut self.write);
+                if self.write.is_empty() {
+                    return Pin::new(&mut self.stream).poll_flush(cx);
+                }
+            }
+            let written = Pin::new(&mut self.stream).poll_write(cx, &self.write[self.at..]);
+            match ready!(written)? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                some => {
+                    self.at += some;
+                    self.written += some as u64;
+                }
+            }
+        }
+    }
+
+    /// Hands what arrived to `mux`; keeps the beginning of what is not complete.
+    fn receive(&mut self, mux: &mut Mux, now: Instant) -> Result<(), Broken> {
+        let taken = mux.receive(&self.read, now)?;
+        if taken == self.read.len() {
+            self.read.clear();
+        } else {
+            self.read.drain(..taken);
+        }
+        Ok(())
+    }
+
+    /// Moves bytes both ways until neither moves any more.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        common: &Common,
+        observer: &impl Observer,
+    ) -> Poll<Ending> {
+        for _ in 0..TURNS_MAX {
+            if self.write_error.is_none()
+                && let Poll::Ready(Err(error)) = self.poll_write(cx, common)
+            {
+                self.write_error = Some(error);
+            }
+            self.read.reserve(READ_BYTES);
+            match pin!(self.stream.read_buf(&mut self.read)).poll(cx) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Ending::Lost(None)),
+                Poll::Ready(Ok(_)) => {
+                    let mut mux = common.mux.lock();
+                    let received = self.receive(&mut mux, Instant::now());
+                    let changed = common.note(&mux);
+                    drop(mux);
+                    if changed {
+                        observer.changed();
+                    }
+                    if let Err(broken) = received {
+                        return Poll::Ready(Ending::Broken(broken));
+                    }
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Ending::Lost(Some(error))),
+                Poll::Pending if self.write_error.is_some() => {
+                    return Poll::Ready(Ending::Lost(self.write_error.take()));
+                }
+                Poll::Pending => {
+                    let mut mux = common.mux.lock();
+                    if mux.is_done() && self.at == self.write.len() {
+                        return Poll::Ready(Ending::Done);
+                    }
+                    // While the socket is full, its waker is the one that matters.
+                    if mux.sleep(cx.waker()) || self.at < self.write.len() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Tells the peer why, if that takes no waiting.
+    fn part(&mut self, cx: &mut Context<'_>, reason: Reason) {
+        self.write.drain(..self.at);
+        self.at = 0;
+        put_goaway(&mut self.write, reason);
+        let _ = Pin::new(&mut self.stream).poll_write(cx, &self.write);
+    }
+}
+
 /// Runs the connection until it ends, telling `observer` what changed.
 async fn drive(
-    mut connection: Connection<Watched, Bytes>,
-    vitals: Arc<Vitals>,
+    mut io: Io,
+    common: Arc<Common>,
     fate: Fate,
     observer: impl Observer,
     (interval, patience): KeepAlive,
 ) {
-    let mut pulse = Pulse { pings: connection.ping_pong(), asked: false, interval, patience };
+    let mut pulse = Pulse { asked: false, interval, patience };
     let mut timer = pin!(sleep(interval));
-    let mut known = (false, false, 0);
     poll_fn(|cx| {
-        if Pin::new(&mut connection).poll(cx).is_ready() {
-            if vitals.sightings.goaway() {
-                fate.set(CloseReason::Replaced);
+        let ending = match io.poll(cx, &common, &observer) {
+            Poll::Ready(ending) => ending,
+            Poll::Pending => {
+                if pulse.poll_dead(cx, timer.as_mut(), &common) {
+                    fate.set(CloseReason::Stuck);
+                    Ending::Lost(Some(io::Error::other("no answer to a ping")))
+                } else {
+                    return Poll::Pending;
+                }
             }
-            return Poll::Ready(());
+        };
+        let (kind, detail) = match ending {
+            Ending::Done => (TransportErrorKind::Closed, String::new()),
+            Ending::Lost(error) => {
+                let detail = error.map_or_else(String::new, |error| error.to_string());
+                (TransportErrorKind::Closed, detail)
+            }
+            Ending::Broken(Broken(reason, why)) => {
+                fate.set(CloseReason::BadAnswer);
+                io.part(cx, reason);
+                (TransportErrorKind::Protocol, why.to_owned())
+            }
+        };
+        let mut mux = common.mux.lock();
+        if mux.was_told_to_leave() {
+            fate.set(CloseReason::Replaced);
         }
-        let now = (
-            vitals.sightings.settings(),
-            vitals.sightings.goaway(),
-            connection.max_concurrent_send_streams(),
-        );
-        if now != known {
-            known = now;
-            vitals.announced.store(now.2, Relaxed);
-            observer.changed();
-        }
-        if pulse.poll_dead(cx, timer.as_mut(), vitals.in_flight.load(Relaxed) > 0) {
-            fate.set(CloseReason::Stuck);
-            return Poll::Ready(());
-        }
-        Poll::Pending
+        // Fails the streams in flight before the pool hears of the end.
+        mux.end(kind, &detail, io.written);
+        common.note(&mux);
+        drop(mux);
+        // Under TLS this says farewell; what it would have to wait for is left.
+        let _ = Pin::new(&mut io.stream).poll_shutdown(cx);
+        Poll::Ready(())
     })
     .await;
-    vitals.ended.store(true, Relaxed);
-    // Fails the streams in flight before the pool hears of the end.
-    drop(connection);
+    drop(io);
     drop(observer);
 }
 
 /// Asks a peer with open streams from time to time whether it is still there.
 struct Pulse {
-    pings: Option<PingPong>,
     asked: bool,
     interval: Duration,
     patience: Duration,
@@ -377,25 +464,28 @@ impl Pulse {
         &mut self,
         cx: &mut Context<'_>,
         mut timer: Pin<&mut Sleep>,
-        streams_open: bool,
+        common: &Common,
     ) -> bool {
-        let Some(pings) = &mut self.pings else { return false };
-        if self.asked && pings.poll_pong(cx).is_ready() {
+        if self.asked && common.mux.lock().pong {
             self.asked = false;
             timer.as_mut().reset(Instant::now() + self.interval);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            if self.asked {
+            let mut mux = common.mux.lock();
+            // Nobody would miss it; a peer that does not read must not keep it.
+            if self.asked || mux.is_closing() {
                 return true;
             }
-            let wait = if streams_open && pings.send_ping(Ping::opaque()).is_ok() {
+            let wait = if mux.has_streams() {
                 self.asked = true;
-                // Registers for the answer.
-                let _ = pings.poll_pong(cx);
+                mux.ping();
+                // The next turn writes it.
+                cx.waker().wake_by_ref();
                 self.patience
             } else {
                 self.interval
             };
+            drop(mux);
             timer.as_mut().reset(Instant::now() + wait);
         }
         false

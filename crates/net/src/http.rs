@@ -150,8 +150,11 @@ impl HttpTransport {
             }
             Lease::H2(lease) => {
                 let connection = lease.connection();
-                match connection.exchange(&self.prepared, body.clone(), &mut sent).await {
-                    Ok((head, stream)) => (Incoming::H2(stream, lease), head, connect.is_zero()),
+                let wanted = limits.wanted();
+                match connection.exchange(&self.prepared, body.clone(), wanted).await {
+                    Ok((head, stream)) => {
+                        (Incoming::H2 { stream, _lease: lease }, head, connect.is_zero())
+                    }
                     Err(error) if error.sent == Sent::No => {
                         return Err((error, Retry::NotOn(Arc::clone(connection))));
                     }

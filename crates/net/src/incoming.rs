@@ -19,7 +19,10 @@ use crate::stats::CloseReason;
 pub(crate) enum Incoming {
     H1(H1Lease),
     /// The stream first: it is to end before its place is given to the next.
-    H2(H2Stream, H2Lease),
+    H2 {
+        stream: H2Stream,
+        _lease: H2Lease,
+    },
 }
 
 impl Incoming {
@@ -27,7 +30,7 @@ impl Incoming {
     pub(crate) fn finish(self, now: Instant) {
         match self {
             Self::H1(lease) => lease.finish(now),
-            Self::H2(..) => {}
+            Self::H2 { .. } => {}
         }
     }
 
@@ -35,7 +38,7 @@ impl Incoming {
     pub(crate) fn fail(self, kind: TransportErrorKind) {
         match self {
             Self::H1(lease) => lease.discard(close_reason(kind)),
-            Self::H2(..) => {}
+            Self::H2 { .. } => {}
         }
     }
 }
@@ -48,14 +51,14 @@ impl Chunks for Incoming {
     ) -> Poll<Option<Result<Bytes, TransportError>>> {
         match self {
             Self::H1(lease) => lease.connection().poll_chunk(cx, at_least),
-            Self::H2(stream, lease) => stream.poll_chunk(cx, lease.connection()),
+            Self::H2 { stream, .. } => stream.poll_chunk(cx, at_least),
         }
     }
 
     fn is_end(&self) -> bool {
         match self {
             Self::H1(lease) => lease.is_end(),
-            Self::H2(stream, _) => stream.is_end(),
+            Self::H2 { stream, .. } => stream.is_end(),
         }
     }
 }

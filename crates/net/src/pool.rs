@@ -2,7 +2,7 @@
 //!
 //! HTTP/1.1 connections are taken by one exchange at a time, the last one given
 //! back first, so that those not needed fall idle and close. HTTP/2 connections
-//! are shared, the least loaded first. One task per pool sweeps what is unused,
+//! are shared, one filled before the next. One task per pool sweeps what is unused,
 //! and is woken when the peer of an idle connection closes it. An exchange that finds no room waits in
 //! one queue and takes whatever comes first, a connection given back or a new
 //! one; new ones are opened by tasks of their own, bounded in number, so that
@@ -200,7 +200,7 @@ impl Pool {
                 Choice::NotThis(refused) => Some(refused),
                 Choice::Any | Choice::NotIdle => None,
             };
-            let best = least_loaded(&state.h2, avoid);
+            let best = best(&state.h2, avoid);
             let grow = self.wants_more_h2(state, best, now);
             if let Some(best) = best {
                 let lease = H2Lease::new(self, best);
@@ -269,7 +269,7 @@ impl Pool {
         }
         let few = state.h2.len() < self.settings.h2_connections_min;
         let old = best.is_some_and(|c| now >= c.retire_at);
-        let busy = best.is_none_or(|c| (c.in_flight() + 1) * 100 > c.cap() * BUSY_PERCENT);
+        let busy = best.is_none_or(|c| is_busy(c));
         few || old || (busy && state.h2.len() < self.settings.h2_connections_max)
     }
 
@@ -391,7 +391,7 @@ impl Pool {
         now: Instant,
     ) -> Option<Grant> {
         while !state.waiters.is_empty() {
-            let best = least_loaded(&state.h2, None)?;
+            let best = best(&state.h2, None)?;
             let lease = Lease::H2(H2Lease::new(self, best));
             if let Some(unwanted) = self.offer(state, Grant { lease, connect, at: now }) {
                 return Some(unwanted);
@@ -532,16 +532,26 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     }
 }
 
-/// The connection with room that has the fewest exchanges in flight.
-fn least_loaded<'a>(
+/// Whether one more exchange would leave little room for others.
+fn is_busy(connection: &H2Connection) -> bool {
+    (connection.in_flight() + 1) * 100 > connection.cap() * BUSY_PERCENT
+}
+
+/// The fullest connection that is not busy, or else the emptiest one with room.
+///
+/// What shares a connection is written and read together: few that are well
+/// filled cost less than many, and those not needed fall idle and close.
+fn best<'a>(
     connections: &'a [Arc<H2Connection>],
     avoid: Option<&Arc<H2Connection>>,
 ) -> Option<&'a Arc<H2Connection>> {
-    connections
-        .iter()
-        .filter(|c| avoid.is_none_or(|avoid| !Arc::ptr_eq(avoid, c)))
-        .filter(|c| !c.is_leaving() && c.in_flight() < c.cap())
-        .min_by_key(|c| c.in_flight())
+    let usable = || {
+        let others =
+            connections.iter().filter(|c| avoid.is_none_or(|avoid| !Arc::ptr_eq(avoid, c)));
+        others.filter(|c| !c.is_leaving() && c.in_flight() < c.cap())
+    };
+    let filling = usable().filter(|c| !is_busy(c)).max_by_key(|c| c.in_flight());
+    filling.or_else(|| usable().min_by_key(|c| c.in_flight()))
 }
 
 /// A place in the queue, left when dropped.

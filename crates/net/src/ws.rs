@@ -94,11 +94,11 @@ impl WsClient {
         *step = Step::Http;
         let mut request = self
             .prepared
-            .h2_uri
+            .uri
             .clone()
             .into_client_request()
             .map_err(|e| failure(&e, TransportErrorKind::Protocol, Sent::No))?;
-        request.headers_mut().extend(self.prepared.h2_headers.clone());
+        request.headers_mut().extend(self.prepared.headers.clone());
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
             .write_buffer_size(0)

@@ -1,0 +1,500 @@
+//! HTTP/2 as a client speaks it: frames in, frames out, streams in between; no
+//! socket, no task, no clock.
+//!
+//! Exchanges append their requests to one buffer, which the connection's task
+//! (`h2`) writes as one; what it reads is taken apart here and waits with its
+//! stream. A stream's window opens only as its answer is taken, so that an
+//! answer nobody reads costs that window and no more; the connection's window
+//! opens at once, so that it never holds up the others.
+//!
+//! What went wrong is told to each stream together with whether its request can
+//! have been processed: RFC 9113 says so for GOAWAY and REFUSED_STREAM, and what
+//! was never written cannot have been.
+
+mod receive;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::Instant;
+use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+
+use crate::body::TRUSTED_LENGTH_MAX;
+use crate::detect::PREFACE;
+use crate::frame::{self, FRAME_BYTES_MAX, Reason};
+use crate::hpack::{Blocks, Decoder, Fields, Undecodable, put_content_length, put_empty_table};
+
+/// Bytes of one answer that may be on their way or wait unread: enough for
+/// 40 Mbit/s at 100 ms, and what a client that reads slowly costs in memory.
+const STREAM_WINDOW: u32 = 512 << 10;
+/// Bytes of all answers that may be on their way; bounded by the streams' windows.
+const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Windows before anything is agreed.
+const WINDOW: u32 = 65_535;
+/// Largest window that there can be.
+const WINDOW_MAX: i64 = (1 << 31) - 1;
+/// Headers of one answer, packed; real ones are below 8 KiB.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// Bytes taken from large requests at a time, so that small ones get between.
+const SEND_AHEAD: usize = 256 << 10;
+/// Beyond this the peer does not read what is sent: abandoned requests and answers
+/// to its pings pile up.
+const OUT_BYTES_MAX: usize = 4 << 20;
+/// Streams of one connection; ids are not used again.
+const LAST_STREAM: u32 = (1 << 31) - 3;
+
+/// One connection's state, shared by its task and its exchanges.
+#[derive(Debug)]
+pub(crate) struct Mux {
+    /// To be written; taken by the task as a whole.
+    out: Vec<u8>,
+    /// Bytes appended to `out` since the start.
+    appended: u64,
+    streams: HashMap<u32, Stream, foldhash::fast::FixedState>,
+    next_id: u32,
+    /// Streams with a request that did not fit the windows.
+    unsent: VecDeque<u32>,
+    send_window: i64,
+    peer: Peer,
+    table: Table,
+    decoder: Decoder,
+    /// A frame of data of which more is to come.
+    data: Option<DataUnderWay>,
+    /// Headers of which more is to come.
+    headers: Option<HeadersUnderWay>,
+    /// Received and not yet given back to the connection's window.
+    uncredited: u32,
+    idle_frames: usize,
+    /// Set while the task sleeps.
+    task: Option<Waker>,
+    /// Why nothing more will come.
+    ended: Option<TransportError>,
+    pub(crate) pong: bool,
+    /// The peer's last word: streams above are not processed.
+    goaway: Option<u32>,
+    closing: bool,
+}
+
+/// What the peer announced.
+#[derive(Debug, Clone, Copy)]
+struct Peer {
+    settings: bool,
+    streams_max: usize,
+    stream_window: i64,
+}
+
+/// What the peer's table holds of our headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Table {
+    Empty,
+    Filled,
+    /// To be declared empty before the next request.
+    Shrinking,
+    Unused,
+}
+
+#[derive(Debug)]
+struct DataUnderWay {
+    stream: u32,
+    left: usize,
+    padding: usize,
+    ends: bool,
+}
+
+#[derive(Debug)]
+struct HeadersUnderWay {
+    stream: u32,
+    ends: bool,
+    block: Vec<u8>,
+    parts: usize,
+}
+
+/// One exchange.
+#[derive(Debug)]
+struct Stream {
+    waker: Option<Waker>,
+    /// Where its request starts in what was appended.
+    begins_at: u64,
+    /// What of the request's body did not fit the windows yet.
+    request: Bytes,
+    send_window: i64,
+    head: Option<(Fields, Instant)>,
+    answered: bool,
+    /// What the head announced.
+    length: Option<u64>,
+    data: BytesMut,
+    /// Bytes of data that its reader waits for.
+    wanted: usize,
+    received: u64,
+    receive_window: i64,
+    uncredited: u32,
+    end: Option<Result<(), TransportError>>,
+}
+
+/// The connection cannot go on: our reason for the peer, and for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Broken(pub(crate) Reason, pub(crate) &'static str);
+
+impl From<Undecodable> for Broken {
+    fn from(Undecodable(why): Undecodable) -> Self {
+        Self(Reason::COMPRESSION_ERROR, why)
+    }
+}
+
+impl Mux {
+    /// A connection whose preface may have been written by someone else.
+    pub(crate) fn new(preface_written: bool) -> Self {
+        let mut out = Vec::with_capacity(1024);
+        if !preface_written {
+            out.extend_from_slice(PREFACE);
+        }
+        let settings = [
+            (frame::ENABLE_PUSH, 0),
+            (frame::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+            (frame::MAX_HEADER_LIST_SIZE, HEADER_BYTES_MAX as u32),
+        ];
+        frame::put_settings(&mut out, &settings);
+        frame::put_window_update(&mut out, 0, CONNECTION_WINDOW - WINDOW);
+        Self {
+            appended: out.len() as u64,
+            out,
+            streams: HashMap::default(),
+            next_id: 1,
+            unsent: VecDeque::new(),
+            send_window: i64::from(WINDOW),
+            peer: Peer {
+                settings: false,
+                streams_max: usize::MAX,
+                stream_window: i64::from(WINDOW),
+            },
+            table: Table::Empty,
+            decoder: Decoder::new(),
+            data: None,
+            headers: None,
+            uncredited: 0,
+            idle_frames: 0,
+            task: None,
+            ended: None,
+            pong: false,
+            goaway: None,
+            closing: false,
+        }
+    }
+
+    /// Whether the peer's SETTINGS arrived.
+    pub(crate) fn has_settings(&self) -> bool {
+        self.peer.settings
+    }
+
+    /// Streams that the peer allows.
+    pub(crate) fn streams_max(&self) -> usize {
+        self.peer.streams_max
+    }
+
+    /// Whether no new stream may be opened.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.goaway.is_some() || self.ended.is_some() || self.next_id > LAST_STREAM
+    }
+
+    /// Whether nothing is under way and nothing will be.
+    pub(crate) fn is_done(&self) -> bool {
+        (self.is_leaving() || self.closing) && self.streams.is_empty() && self.out.is_empty()
+    }
+
+    /// Opens a stream for a request; its reader will first want `wanted` bytes.
+    pub(crate) fn request(
+        &mut self,
+        blocks: &Blocks,
+        body: Bytes,
+        wanted: usize,
+    ) -> Result<u32, TransportError> {
+        if let Some(error) = &self.ended {
+            return Err(TransportError { sent: Sent::No, ..error.clone() });
+        }
+        if self.is_leaving() {
+            let detail = "the connection takes no more streams";
+            return Err(TransportError::new(TransportErrorKind::Closed, Sent::No, detail));
+        }
+        if self.out.len() >= OUT_BYTES_MAX {
+            let detail = "the peer does not read what is sent";
+            return Err(TransportError::new(TransportErrorKind::PoolFull, Sent::No, detail));
+        }
+        let id = self.next_id;
+        self.next_id += 2;
+        let begins_at = self.appended;
+        let before = self.out.len();
+        let ends = body.is_empty();
+        frame::put_headers(&mut self.out, id, ends, |out| {
+            let block = match self.table {
+                Table::Empty => &blocks.first,
+                Table::Filled => &blocks.later,
+                Table::Shrinking => {
+                    put_empty_table(out);
+                    &blocks.plain
+                }
+                Table::Unused => &blocks.plain,
+            };
+            out.extend_from_slice(block);
+            put_content_length(out, body.len());
+        });
+        self.table = match self.table {
+            Table::Empty | Table::Filled => Table::Filled,
+            Table::Shrinking | Table::Unused => Table::Unused,
+        };
+        self.appended += (self.out.len() - before) as u64;
+        let mut stream = Stream {
+            waker: None,
+            begins_at,
+            request: body,
+            send_window: self.peer.stream_window,
+            head: None,
+            answered: false,
+            length: None,
+            data: BytesMut::new(),
+            wanted,
+            received: 0,
+            receive_window: i64::from(STREAM_WINDOW),
+            uncredited: 0,
+            end: None,
+        };
+        if !self.send(id, &mut stream) {
+            self.unsent.push_back(id);
+        }
+        self.streams.insert(id, stream);
+        self.wake_task();
+        Ok(id)
+    }
+
+    /// Appends what fits the windows; `true` when all did.
+    fn send(&mut self, id: u32, stream: &mut Stream) -> bool {
+        while !stream.request.is_empty() {
+            let window = self.send_window.min(stream.send_window).max(0) as usize;
+            let some = stream.request.len().min(window).min(FRAME_BYTES_MAX);
+            if some == 0 || self.out.len() >= SEND_AHEAD {
+                return false;
+            }
+            let piece = stream.request.split_to(some);
+            let before = self.out.len();
+            frame::put_data(&mut self.out, id, &piece, stream.request.is_empty());
+            self.appended += (self.out.len() - before) as u64;
+            self.send_window -= some as i64;
+            stream.send_window -= some as i64;
+        }
+        true
+    }
+
+    /// Appends more of the large requests, in turn.
+    fn send_more(&mut self) {
+        for _ in 0..self.unsent.len() {
+            if self.send_window <= 0 || self.out.len() >= SEND_AHEAD {
+                return;
+            }
+            let Some(id) = self.unsent.pop_front() else { return };
+            let Some(mut stream) = self.streams.remove(&id) else { continue };
+            let sent = self.send(id, &mut stream);
+            self.streams.insert(id, stream);
+            if !sent {
+                self.unsent.push_back(id);
+            }
+        }
+    }
+
+    /// What is to be written now, in exchange for an empty buffer.
+    pub(crate) fn take_out(&mut self, empty: &mut Vec<u8>) {
+        self.send_more();
+        std::mem::swap(&mut self.out, empty);
+    }
+
+    /// The task sleeps; `waker` is woken when there is something to write.
+    /// Returns whether it may: not while something waits to be written.
+    pub(crate) fn sleep(&mut self, waker: &Waker) -> bool {
+        self.send_more();
+        if !self.out.is_empty() {
+            return false;
+        }
+        self.task = Some(waker.clone());
+        true
+    }
+
+    fn wake_task(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.wake();
+        }
+    }
+
+    /// The head of the answer on stream `id`, once.
+    pub(crate) fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: u32,
+    ) -> Poll<Result<(Fields, Instant), TransportError>> {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return Poll::Ready(Err(unknown_stream()));
+        };
+        if let Some(head) = stream.head.take() {
+            return Poll::Ready(Ok(head));
+        }
+        if let Some(Err(error)) = &stream.end {
+            return Poll::Ready(Err(error.clone()));
+        }
+        stream.wait(cx);
+        Poll::Pending
+    }
+
+    /// The next data on stream `id`, and whether it was the last; `None` at the
+    /// end. Waits for `at_least` bytes or the end.
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: u32,
+        at_least: usize,
+    ) -> Poll<Option<Result<(Bytes, bool), TransportError>>> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Poll::Ready(None) };
+        if stream.data.len() >= at_least.max(1) || (stream.end.is_some() && !stream.data.is_empty())
+        {
+            let data = std::mem::take(&mut stream.data).freeze();
+            let is_last = matches!(stream.end, Some(Ok(())));
+            stream.wanted = 0;
+            self.credit(id);
+            return Poll::Ready(Some(Ok((data, is_last))));
+        }
+        match &stream.end {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(Err(error)) => Poll::Ready(Some(Err(error.clone()))),
+            None => {
+                stream.wanted = at_least.max(1);
+                stream.wait(cx);
+                // The peer may go on: what waits is less than the reader wants.
+                self.credit(id);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Opens the window of stream `id` by what was received, if that is worth a frame.
+    fn credit(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.end.is_none() && stream.uncredited >= STREAM_WINDOW / 2 {
+            let before = self.out.len();
+            frame::put_window_update(&mut self.out, id, stream.uncredited);
+            self.appended += (self.out.len() - before) as u64;
+            stream.receive_window += i64::from(stream.uncredited);
+            stream.uncredited = 0;
+            self.wake_task();
+        }
+    }
+
+    /// The reader of stream `id` is done with it; the peer is told unless it is too.
+    pub(crate) fn release(&mut self, id: u32) {
+        let Some(stream) = self.streams.remove(&id) else { return };
+        // An early answer leaves a request that nobody wants any more.
+        let unfinished = stream.end.is_none() || !stream.request.is_empty();
+        if !stream.request.is_empty() {
+            self.unsent.retain(|waiting| *waiting != id);
+        }
+        if unfinished && self.ended.is_none() && !matches!(stream.end, Some(Err(_))) {
+            self.reset(id, Reason::CANCEL);
+        }
+        if self.is_leaving() || self.closing {
+            self.wake_task();
+        }
+    }
+
+    fn reset(&mut self, id: u32, reason: Reason) {
+        let before = self.out.len();
+        frame::put_reset(&mut self.out, id, reason);
+        self.appended += (self.out.len() - before) as u64;
+        self.wake_task();
+    }
+
+    /// No further exchange will come.
+    pub(crate) fn close(&mut self) {
+        if !self.closing && self.ended.is_none() {
+            self.closing = true;
+            self.append(|out| frame::put_goaway(out, Reason::NO_ERROR));
+        }
+        self.wake_task();
+    }
+
+    /// Asks the peer whether it is there; `pong` says that it is.
+    pub(crate) fn ping(&mut self) {
+        self.pong = false;
+        self.append(|out| frame::put_ping(out, false, &[0; 8]));
+    }
+
+    fn append(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.out.len();
+        put(&mut self.out);
+        self.appended += (self.out.len() - before) as u64;
+    }
+
+    /// Whether the peer said GOAWAY.
+    pub(crate) fn was_told_to_leave(&self) -> bool {
+        self.goaway.is_some()
+    }
+
+    /// Whether nobody will ask for anything any more.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Whether requests are under way.
+    pub(crate) fn has_streams(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
+    /// The connection has ended after `written` bytes: all streams fail.
+    pub(crate) fn end(&mut self, kind: TransportErrorKind, detail: &str, written: u64) {
+        let error = TransportError::new(kind, Sent::Maybe, detail);
+        let last = self.goaway.unwrap_or(u32::MAX);
+        for (id, stream) in &mut self.streams {
+            let unprocessed = *id > last || stream.begins_at >= written;
+            stream.fail(kind, unprocessed, detail);
+        }
+        self.ended = Some(error);
+    }
+}
+
+impl Stream {
+    fn wait(&mut self, cx: &mut Context<'_>) {
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Ends without an answer, or inside it.
+    fn fail(&mut self, kind: TransportErrorKind, unprocessed: bool, detail: &str) {
+        if self.end.is_none() {
+            let sent = if unprocessed { Sent::No } else { Sent::Maybe };
+            let kind = if self.answered { TransportErrorKind::Truncated } else { kind };
+            self.end = Some(Err(TransportError::new(kind, sent, detail)));
+        }
+        self.wake();
+    }
+
+    /// Room for `some` bytes more, and at best for all that is announced and wanted.
+    fn make_room(&mut self, some: usize) {
+        if self.data.capacity() - self.data.len() >= some {
+            return;
+        }
+        let announced = self.length.map_or(some, |length| {
+            usize::try_from(length.saturating_sub(self.received)).unwrap_or(usize::MAX)
+        });
+        let wanted = self.wanted.saturating_sub(self.data.len());
+        self.data.reserve(announced.min(wanted).clamp(some, TRUSTED_LENGTH_MAX.max(some)));
+    }
+}
+
+fn unknown_stream() -> TransportError {
+    TransportError::new(TransportErrorKind::Closed, Sent::Maybe, "the stream has ended")
+}
