@@ -35,6 +35,9 @@ const DIRECT_BYTES_MIN: u64 = 32 << 10;
 const JOINED_BODY_MAX: usize = 16 << 10;
 /// Buffers larger than this are not kept for the next exchange.
 const KEPT_BUFFER_MAX: usize = 24 << 10;
+/// Chunks and reads between two looks at the other tasks. tokio counts reads alone, and
+/// 8 MiB of one-byte chunks would keep the worker from all its clients meanwhile.
+const STEPS_MAX: usize = 512;
 /// Answers of status 1xx before the real one.
 const INTERIM_MAX: usize = 8;
 /// After lying idle for longer, the socket itself is asked whether it is still
@@ -385,7 +388,7 @@ impl H1Connection {
                 self.exchange.unsent = Some(body);
             }
         }
-        loop {
+        for _ in 0..STEPS_MAX {
             let unread = &self.read[self.taken..];
             let next = match &mut self.exchange.body {
                 Body::Ended => Next::End,
@@ -432,6 +435,8 @@ impl H1Connection {
                 Err(error) => return Poll::Ready(Some(Err(cut(Some(&error))))),
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Chunks smaller than a read are taken from one that brings several.

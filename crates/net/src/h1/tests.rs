@@ -273,3 +273,25 @@ fn decimals_are_written() {
         assert_eq!(out, number.to_string().as_bytes());
     }
 }
+
+#[tokio::test]
+async fn small_chunks_leave_time_for_others() {
+    const CHUNKS: usize = 50_000;
+    let (mut connection, mut peer) = connection(1 << 20);
+    let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    let answer = format!("{head}{}0\r\n\r\n", "1\r\na\r\n".repeat(CHUNKS));
+    peer.write_all(answer.as_bytes()).await.expect("room");
+    let (prepared, body, mut sent) = (prepared(), Bytes::from_static(b"question"), Sent::No);
+    let head = connection.exchange(&prepared, &body, Instant::now(), &mut sent).await;
+    let head = head.expect("a head");
+    let limits = Limits { whole_max: usize::MAX, answer_bytes_max: 1 << 20 };
+    let mut receiving = pin!(receive(&mut connection, head.body, limits));
+    let mut turns = 0;
+    let received = std::future::poll_fn(|cx| {
+        turns += 1;
+        receiving.as_mut().poll(cx)
+    });
+    assert_eq!(received.await.expect("whole").body.len(), CHUNKS);
+    // All of it was there from the start; still others had their turns.
+    assert!(turns > CHUNKS / STEPS_MAX, "{turns} turns");
+}
