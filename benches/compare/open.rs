@@ -73,7 +73,6 @@ pub(crate) fn open(port: u16, request: &Request, per_second: u32, turn: Duration
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this thread has nothing else to do")]
 fn sleep_until(due: Instant) {
     loop {
         let left = due.saturating_duration_since(Instant::now());
