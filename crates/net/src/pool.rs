@@ -10,6 +10,8 @@
 //!
 //! Nothing here knows what is sent: see `http` for the exchange and its one retry.
 
+mod lease;
+
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -25,11 +27,14 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, timeout_at};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::connect::{Connected, Connector, Registry};
+use crate::connect::{Connected, Connector};
 use crate::h1::H1Connection;
-use crate::h2::{Fate, H2Connection, Observer};
+use crate::h2::H2Connection;
 use crate::settings::ClientSettings;
 use crate::stats::{CloseReason, ConnectionStats, Protocol};
+
+pub(crate) use lease::{H1Lease, H2Lease};
+use lease::{H1Member, Pooled};
 
 /// After a failed attempt, nothing is opened for this long just to have more.
 /// Without it each exchange on an old connection would knock at a closed door.
@@ -89,30 +94,6 @@ pub(crate) struct Grant {
     pub(crate) connect: Duration,
     /// When it was granted.
     pub(crate) at: Instant,
-}
-
-/// An HTTP/1.1 connection and its place among those that are open.
-#[derive(Debug)]
-struct Pooled {
-    connection: Box<H1Connection>,
-    member: H1Member,
-}
-
-impl Pooled {
-    /// Ends an idle connection under the pool's lock.
-    fn end_idle(self, open: &mut usize, reason: CloseReason) {
-        self.member.count_out(reason);
-        *open -= 1;
-        self.connection.close();
-    }
-
-    /// Ends a connection in use; must be called without the pool's lock.
-    fn end(self, reason: CloseReason) {
-        let Self { connection, mut member } = self;
-        member.reason = reason;
-        connection.close();
-        drop(member);
-    }
 }
 
 /// Which connections an exchange will take.
@@ -599,159 +580,6 @@ impl Drop for Attempt {
             let detail = "the worker is stopping";
             let error = TransportError::new(TransportErrorKind::Connect, Sent::No, detail);
             self.pool.connect_failed(&error, self.started);
-        }
-    }
-}
-
-/// Counts one HTTP/1.1 connection while it is open.
-#[derive(Debug)]
-pub(crate) struct H1Member {
-    pool: Weak<Pool>,
-    stats: Arc<ConnectionStats>,
-    reason: CloseReason,
-    counted_out: bool,
-}
-
-impl H1Member {
-    /// Notes the end where the pool's lock is held; the pool's own count is its holder's.
-    fn count_out(mut self, reason: CloseReason) {
-        self.counted_out = true;
-        self.stats.note_closed(Protocol::H1, reason);
-    }
-}
-
-impl Drop for H1Member {
-    fn drop(&mut self) {
-        if self.counted_out {
-            return;
-        }
-        self.stats.note_closed(Protocol::H1, self.reason);
-        if let Some(pool) = self.pool.upgrade() {
-            pool.h1_ended();
-        }
-    }
-}
-
-/// Counts one HTTP/2 connection while its task lives.
-pub(crate) struct H2Member {
-    pool: Weak<Pool>,
-    stats: Arc<ConnectionStats>,
-    fate: Fate,
-}
-
-impl Observer for H2Member {
-    fn changed(&self) {
-        if let Some(pool) = self.pool.upgrade() {
-            pool.h2_changed();
-        }
-    }
-}
-
-impl Drop for H2Member {
-    fn drop(&mut self) {
-        self.stats.note_closed(Protocol::H2, self.fate.get());
-        self.changed();
-    }
-}
-
-impl Registry for Pool {
-    type H1Member = H1Member;
-    type H2Member = H2Member;
-
-    fn admit_h1(&self) -> H1Member {
-        self.stats.note_opened(Protocol::H1);
-        self.state.lock().h1_open += 1;
-        let (pool, stats) = (Weak::clone(&self.me), Arc::clone(&self.stats));
-        H1Member { pool, stats, reason: CloseReason::Peer, counted_out: false }
-    }
-
-    fn admit_h2(&self, fate: Fate) -> H2Member {
-        self.stats.note_opened(Protocol::H2);
-        H2Member { pool: Weak::clone(&self.me), stats: Arc::clone(&self.stats), fate }
-    }
-}
-
-/// An HTTP/1.1 connection for one exchange.
-///
-/// Dropped before it was used, it goes back; dropped during use, it is ended,
-/// so that a late answer can reach nobody.
-#[derive(Debug)]
-pub(crate) struct H1Lease {
-    pool: Arc<Pool>,
-    pooled: Option<Pooled>,
-    used: bool,
-}
-
-impl H1Lease {
-    fn new(pool: &Arc<Pool>, pooled: Pooled) -> Self {
-        Self { pool: Arc::clone(pool), pooled: Some(pooled), used: false }
-    }
-
-    /// The connection, for use.
-    pub(crate) fn connection(&mut self) -> &mut H1Connection {
-        self.used = true;
-        &mut self.pooled.as_mut().expect("taken only by those who consume the lease").connection
-    }
-
-    /// Whether the answer under way is complete.
-    pub(crate) fn is_end(&self) -> bool {
-        self.pooled.as_ref().is_some_and(|pooled| pooled.connection.is_end())
-    }
-
-    /// Gives the connection back after a complete exchange, if it is fit for another.
-    pub(crate) fn finish(mut self, now: Instant) {
-        let Some(mut pooled) = self.pooled.take() else { return };
-        match pooled.connection.unfit() {
-            Some(reason) => pooled.end(reason),
-            None => {
-                pooled.connection.rest_until_next(now);
-                self.pool.give_back(pooled, now);
-            }
-        }
-    }
-
-    /// Ends the connection.
-    pub(crate) fn discard(mut self, reason: CloseReason) {
-        if let Some(pooled) = self.pooled.take() {
-            pooled.end(reason);
-        }
-    }
-}
-
-impl Drop for H1Lease {
-    fn drop(&mut self) {
-        let Some(pooled) = self.pooled.take() else { return };
-        if self.used {
-            pooled.end(CloseReason::Abandoned);
-        } else {
-            self.pool.give_back(pooled, Instant::now());
-        }
-    }
-}
-
-/// A place on an HTTP/2 connection for one exchange, given back when dropped.
-#[derive(Debug)]
-pub(crate) struct H2Lease {
-    pool: Arc<Pool>,
-    connection: Arc<H2Connection>,
-}
-
-impl H2Lease {
-    fn new(pool: &Arc<Pool>, connection: &Arc<H2Connection>) -> Self {
-        connection.enter();
-        Self { pool: Arc::clone(pool), connection: Arc::clone(connection) }
-    }
-
-    pub(crate) fn connection(&self) -> &Arc<H2Connection> {
-        &self.connection
-    }
-}
-
-impl Drop for H2Lease {
-    fn drop(&mut self) {
-        self.connection.leave();
-        if self.pool.waiting.load(Relaxed) > 0 {
-            self.pool.h2_changed();
         }
     }
 }

@@ -39,7 +39,9 @@ pub struct ClientSettings {
     pub h2_ping_interval: Duration,
     /// A ping without an answer for this long ends the connection.
     pub h2_ping_timeout: Duration,
-    /// Largest answer that is buffered, after content encodings are undone.
+    /// Largest answer that is buffered whole, after content encodings are undone.
+    /// One that is read on demand (`Exchange::whole_max`) is held nowhere and may
+    /// be longer.
     pub answer_bytes_max: usize,
     /// Whether to offer gzip and deflate; `None` offers them over TLS only,
     /// where bytes usually cost more than time.

@@ -10,6 +10,8 @@ use h2::Reason;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::Response;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
@@ -434,6 +436,54 @@ async fn bodies_cut_short_are_told_apart_from_whole_ones() {
     ));
     let narrow = upstream.set(|s| s.answer_bytes_max = 9).transport();
     assert_eq!(fails(&narrow, "large").await, (Kind::TooLarge, Sent::Maybe));
+}
+
+/// The library packs its headers and refers to earlier ones: ours must keep the
+/// same table over many answers, whatever they say and whichever are not read.
+#[tokio::test]
+async fn headers_are_understood_however_they_vary() {
+    let server = Server::start(|stream, _| async move {
+        stream.set_nodelay(true).expect("set");
+        let handle = |mut call: Call| async move {
+            let body = call.body().await.expect("whole");
+            let mut rng = SmallRng::seed_from_u64(body.len() as u64 * 1000 + u64::from(body[0]));
+            let mut head = Response::builder().status(200 + body.len() as u16);
+            head = head.header("retry-after", body.len().to_string());
+            for _ in 0..rng.random_range(0..6) {
+                let name = format!("x-{}", rng.random_range(0..20u8));
+                let value: String = (0..rng.random_range(0..300))
+                    .map(|_| char::from(rng.random_range(b' '..=b'~')))
+                    .collect();
+                head = head.header(name, value.trim());
+            }
+            head = head.header("content-length", body.len());
+            let mut stream = call.reply.send_response(head.body(()).expect("a head"), false)?;
+            stream.send_data(body, true)
+        };
+        let handle = move |call| async move {
+            // Fails for those that were abandoned.
+            let _: Result<(), h2::Error> = handle(call).await;
+        };
+        serve_h2(stream, handle, |_| {}, None).await;
+    })
+    .await;
+    let transport = Upstream::auto(&server).transport();
+    for nth in 0..500 {
+        let question = char::from(b'a' + (nth % 26) as u8).to_string().repeat(1 + nth % 299);
+        let abandoned = ask_aside(&transport, &question);
+        tokio::task::yield_now().await;
+        if nth % 3 == 0 {
+            abandoned.abort();
+        }
+        let reply = ask(&transport, &question).await.expect("an answer");
+        assert_eq!(
+            (usize::from(reply.status), reply.body.len()),
+            (200 + question.len(), question.len())
+        );
+        assert_eq!(reply.retry_after, Some(Duration::from_secs(question.len() as u64)));
+        assert!(reply.body == question);
+    }
+    assert_eq!(server.accepted(), 1);
 }
 
 #[tokio::test]
