@@ -3,12 +3,9 @@
 
 #![no_main]
 
-#[path = "../../crates/net/src/codec.rs"]
-#[allow(dead_code, reason = "the targets use some of it")]
-mod codec;
-
-use codec::{Chunked, Framing, Malformed, Next, head};
 use libfuzzer_sys::fuzz_target;
+use wellhead_http1::answer::{Framing, head};
+use wellhead_http1::{Chunked, Malformed, Next};
 
 fuzz_target!(|answer: &[u8]| {
     let whole = head(answer);

@@ -2,7 +2,7 @@
 //!
 //! No task and no channel per connection: the exchange writes its request with
 //! one system call and reads a small answer with one. What the bytes of an
-//! answer mean is in `codec`; when a connection may be used again, and how long
+//! answer mean is in `http1`; when a connection may be used again, and how long
 //! it lives, is for `pool`.
 
 use std::future::poll_fn;
@@ -15,11 +15,12 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 use tokio::time::Instant;
+use wellhead_http1::answer::{self, Framing, HEAD_BYTES_MAX};
+use wellhead_http1::{Chunked, Malformed, Next};
 use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::body::{BodyHead, PIECE, TRUSTED_LENGTH_MAX, retry_after};
-use crate::codec::{self, Chunked, Framing, HEAD_BYTES_MAX, Malformed, Next};
 use crate::dial::Stream;
 use crate::endpoint::Prepared;
 use crate::http::AnswerHead;
@@ -333,7 +334,7 @@ impl H1Connection {
 
     /// Takes one head from the buffer, if it is complete.
     fn read_head(&mut self) -> Result<Option<AnswerHead>, Malformed> {
-        let Some(head) = codec::head(&self.read[self.taken..])? else { return Ok(None) };
+        let Some(head) = answer::head(&self.read[self.taken..])? else { return Ok(None) };
         let answer = AnswerHead {
             status: head.status,
             retry_after: retry_after(head.retry_after, head.date, clock::unix_seconds),

@@ -4,12 +4,11 @@
 //! `transport::feed::FeedConnector`. They move bytes and keep connections; what
 //! the bytes mean, whom to ask and how often is decided elsewhere (`upstream`,
 //! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
-//! connection it takes, `connect` how one comes to be, `h1` (with `codec`) and
+//! connection it takes, `connect` how one comes to be, `h1` (over the crate `http1`) and
 //! `h2` what happens on it, `body` how the answer becomes bytes, `incoming` how
 //! a long one is read on demand.
 
 mod body;
-mod codec;
 mod connect;
 mod detect;
 mod dial;

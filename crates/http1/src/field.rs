@@ -1,0 +1,40 @@
+//! What heads of both directions have in common.
+
+use crate::Malformed;
+
+pub(crate) fn is(name: &str, lower: &str) -> bool {
+    name.eq_ignore_ascii_case(lower)
+}
+
+pub(crate) fn once<T>(place: &mut Option<T>, value: T, twice: Malformed) -> Result<(), Malformed> {
+    place.replace(value).map_or(Ok(()), |_| Err(twice))
+}
+
+/// A `Content-Length`: digits, nothing else.
+pub(crate) fn length(value: &[u8]) -> Result<u64, Malformed> {
+    let digits = value.trim_ascii();
+    if digits.is_empty() {
+        return Err(Malformed("the content-length is empty"));
+    }
+    digits.iter().try_fold(0u64, |sum, digit| {
+        let digit = match digit {
+            b'0'..=b'9' => u64::from(digit - b'0'),
+            _ => return Err(Malformed("the content-length is not a number")),
+        };
+        let sum = sum.checked_mul(10).and_then(|sum| sum.checked_add(digit));
+        sum.ok_or(Malformed("the content-length is out of range"))
+    })
+}
+
+/// What is wrong with a head, without quoting it.
+pub(crate) fn words(error: httparse::Error) -> &'static str {
+    match error {
+        httparse::Error::HeaderName => "a header's name is not valid",
+        httparse::Error::HeaderValue => "a header's value is not valid",
+        httparse::Error::NewLine => "a line of the head does not end well",
+        httparse::Error::Status => "the status line is not valid",
+        httparse::Error::Token => "the head is not valid",
+        httparse::Error::TooManyHeaders => "too many headers",
+        httparse::Error::Version => "the peer does not speak HTTP/1",
+    }
+}

@@ -1,0 +1,272 @@
+//! The head of a request, and where its body ends.
+//!
+//! What someone in front of us could have understood differently is refused: the
+//! bytes behind it would otherwise be a request that nobody else has seen.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use httparse::{Header, ParserConfig, Request, Status};
+
+use crate::Malformed;
+use crate::field::{is, length, once, words};
+
+/// Header lines of one head.
+const HEADERS_MAX: usize = 100;
+
+/// Room for the headers of one head, kept by the caller so that a [`Head`] can point into it.
+pub struct Room<'b>([MaybeUninit<Header<'b>>; HEADERS_MAX]);
+
+impl Room<'_> {
+    /// Room that nothing was written to.
+    pub fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; HEADERS_MAX])
+    }
+}
+
+impl Default for Room<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Room<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").finish_non_exhaustive()
+    }
+}
+
+/// Why there is no head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BadHead {
+    /// It is not HTTP/1, or could be understood in two ways.
+    Malformed(Malformed),
+    /// It is longer than allowed, or has more lines.
+    TooLong,
+}
+
+/// One complete head.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'h, 'b> {
+    /// Bytes up to and with the empty line.
+    pub len: usize,
+    /// As it came: methods are case-sensitive.
+    pub method: &'b str,
+    /// The request target as it came.
+    pub target: &'b str,
+    /// HTTP/1.1, not 1.0.
+    pub newest: bool,
+    /// Whether the client wants to go on with the connection afterwards.
+    pub keeps_open: bool,
+    /// Where the body ends.
+    pub framing: Framing,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+    /// All headers, as they came.
+    pub headers: &'h [Header<'b>],
+}
+
+/// Where the body of a request ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// After so many bytes; zero when nothing was said.
+    Length(u64),
+    /// After the last chunk.
+    Chunked,
+}
+
+/// Reads the head at the start of `bytes`, of at most `bytes_max`; `None` when more is needed.
+pub fn head<'h, 'b>(
+    bytes: &'b [u8],
+    bytes_max: usize,
+    room: &'h mut Room<'b>,
+) -> Result<Option<Head<'h, 'b>>, BadHead> {
+    let mut request = Request::new(&mut []);
+    let config = ParserConfig::default();
+    let parsed = config.parse_request_with_uninit_headers(&mut request, bytes, &mut room.0);
+    let len = match parsed {
+        Ok(Status::Complete(len)) if len <= bytes_max => len,
+        Ok(Status::Partial) if bytes.len() <= bytes_max => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(BadHead::TooLong),
+        Err(error) => return Err(BadHead::Malformed(Malformed(words(error)))),
+    };
+    let headers: &'h [Header<'b>] = request.headers;
+    let newest = request.version == Some(1);
+    let mut read = Head {
+        len,
+        method: request.method.unwrap_or_default(),
+        target: request.path.unwrap_or_default(),
+        newest,
+        keeps_open: newest,
+        framing: Framing::Length(0),
+        expects_continue: false,
+        headers,
+    };
+    frame(&mut read).map_err(BadHead::Malformed)?;
+    Ok(Some(read))
+}
+
+/// Finds out where the body ends and what becomes of the connection.
+fn frame(read: &mut Head<'_, '_>) -> Result<(), Malformed> {
+    let (mut announced, mut chunked, mut says_close) = (None, false, false);
+    for header in read.headers {
+        let (name, value) = (header.name, header.value);
+        match name.len() {
+            6 if is(name, "expect") => {
+                read.expects_continue = value.trim_ascii().eq_ignore_ascii_case(b"100-continue");
+            }
+            10 if is(name, "connection") => {
+                for word in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+                    says_close |= word.eq_ignore_ascii_case(b"close");
+                    read.keeps_open |= word.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            14 if is(name, "content-length") => {
+                let twice = Malformed("more than one content-length");
+                once(&mut announced, length(value)?, twice)?;
+            }
+            17 if is(name, "transfer-encoding") => {
+                if chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                    return Err(Malformed("a transfer-encoding other than chunked"));
+                }
+                chunked = true;
+            }
+            _ => {}
+        }
+    }
+    read.keeps_open &= !says_close;
+    // An HTTP/1.0 client does not wait, so it is not told.
+    read.expects_continue &= read.newest;
+    read.framing = match (chunked, announced) {
+        (true, Some(_)) => return Err(Malformed("both a length and chunks")),
+        (true, None) if !read.newest => return Err(Malformed("chunks in HTTP/1.0")),
+        (true, None) => Framing::Chunked,
+        (false, announced) => Framing::Length(announced.unwrap_or(0)),
+    };
+    Ok(())
+}
+
+/// The value of the first header called `name`, in lower case.
+pub fn field<'b>(headers: &[Header<'b>], name: &str) -> Option<&'b [u8]> {
+    fields(headers, name).next()
+}
+
+/// The values of all headers called `name`, in lower case.
+pub fn fields<'h, 'b>(
+    headers: &'h [Header<'b>],
+    name: &'h str,
+) -> impl Iterator<Item = &'b [u8]> + use<'h, 'b> {
+    headers.iter().filter(|header| is(header.name, name)).map(|header| header.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES_MAX: usize = 1024;
+
+    type Read = (&'static str, &'static str, Framing, bool, bool);
+
+    fn read(lines: &str) -> Result<(String, String, Framing, bool, bool), BadHead> {
+        let text = format!("{}\r\n\r\nrest", lines.replace('|', "\r\n"));
+        let bytes = text.as_bytes();
+        let mut room = Room::new();
+        let head = head(bytes, BYTES_MAX, &mut room)?.expect("it is complete");
+        assert_eq!(&bytes[head.len..], b"rest");
+        for cut in 0..head.len {
+            let mut room = Room::new();
+            let early = super::head(&bytes[..cut], BYTES_MAX, &mut room);
+            assert!(matches!(early, Ok(None)), "{lines} at {cut}: {early:?}");
+        }
+        let Head { method, target, framing, keeps_open, expects_continue, .. } = head;
+        Ok((method.to_owned(), target.to_owned(), framing, keeps_open, expects_continue))
+    }
+
+    #[test]
+    fn heads_say_where_the_body_ends() {
+        use Framing::{Chunked, Length};
+        let cases: [(&str, Read); 10] = [
+            ("POST / HTTP/1.1|content-length: 7", ("POST", "/", Length(7), true, false)),
+            ("GET /a?b HTTP/1.1|host: x", ("GET", "/a?b", Length(0), true, false)),
+            ("POST / HTTP/1.1|Content-Length:7  ", ("POST", "/", Length(7), true, false)),
+            ("POST / HTTP/1.1|transfer-encoding: Chunked", ("POST", "/", Chunked, true, false)),
+            ("POST / HTTP/1.1|connection: x, Close", ("POST", "/", Length(0), false, false)),
+            (
+                "POST / HTTP/1.1|connection: close, keep-alive",
+                ("POST", "/", Length(0), false, false),
+            ),
+            ("POST / HTTP/1.0|content-length: 1", ("POST", "/", Length(1), false, false)),
+            ("POST / HTTP/1.0|connection: Keep-Alive", ("POST", "/", Length(0), true, false)),
+            ("POST / HTTP/1.1|expect: 100-Continue", ("POST", "/", Length(0), true, true)),
+            ("POST / HTTP/1.0|expect: 100-continue", ("POST", "/", Length(0), false, false)),
+        ];
+        for (lines, (method, target, framing, keeps_open, expects)) in cases {
+            let expected = (method.to_owned(), target.to_owned(), framing, keeps_open, expects);
+            assert_eq!(read(lines), Ok(expected), "{lines}");
+        }
+    }
+
+    #[test]
+    fn heads_that_could_be_read_in_two_ways_are_refused() {
+        for (lines, why) in [
+            ("hello", "the head is not valid"),
+            ("POST / HTTP/3.0", "the peer does not speak HTTP/1"),
+            ("POST / HTTP/1.1|content-length: 1|content-length: 1", "more than one content-length"),
+            ("POST / HTTP/1.1|content-length: 0, 5", "the content-length is not a number"),
+            ("POST / HTTP/1.1|content-length: +1", "the content-length is not a number"),
+            ("POST / HTTP/1.1|content-length: 0x1", "the content-length is not a number"),
+            ("POST / HTTP/1.1|content-length:", "the content-length is empty"),
+            (
+                "POST / HTTP/1.1|content-length: 18446744073709551616",
+                "the content-length is out of range",
+            ),
+            (
+                "POST / HTTP/1.1|content-length: 1|transfer-encoding: chunked",
+                "both a length and chunks",
+            ),
+            (
+                "POST / HTTP/1.1|transfer-encoding: chunked|content-length: 1",
+                "both a length and chunks",
+            ),
+            ("POST / HTTP/1.0|transfer-encoding: chunked", "chunks in HTTP/1.0"),
+            (
+                "POST / HTTP/1.1|transfer-encoding: gzip, chunked",
+                "a transfer-encoding other than chunked",
+            ),
+            (
+                "POST / HTTP/1.1|transfer-encoding: chunked|transfer-encoding: chunked",
+                "a transfer-encoding other than chunked",
+            ),
+            ("POST / HTTP/1.1|content-length : 1", "a header's name is not valid"),
+            ("POST / HTTP/1.1|a: b| folded: 1", "a header's name is not valid"),
+            ("POST / HTTP/1.1|a: \0", "a header's value is not valid"),
+        ] {
+            assert_eq!(read(lines), Err(BadHead::Malformed(Malformed(why))), "{lines}");
+        }
+    }
+
+    #[test]
+    fn heads_are_bounded() {
+        let many = |count: usize| read(&format!("POST / HTTP/1.1{}", "|a: b".repeat(count)));
+        assert!(many(HEADERS_MAX).is_ok());
+        assert_eq!(many(HEADERS_MAX + 1), Err(BadHead::Malformed(Malformed("too many headers"))));
+        let of = |bytes: &[u8]| head(bytes, 64, &mut Room::new()).map(|head| head.is_some());
+        let start = b"POST / HTTP/1.1\r\na: ";
+        let exact = [start, &[b'x'; 64 - 20 - 4][..], b"\r\n\r\n"].concat();
+        assert_eq!((exact.len(), of(&exact)), (64, Ok(true)));
+        assert_eq!(of(&[&exact[..], b"body"].concat()), Ok(true));
+        let longer = [start, &[b'x'; 64 - 20 - 3][..], b"\r\n\r\n"].concat();
+        assert_eq!(of(&longer), Err(BadHead::TooLong));
+        assert_eq!(of(&[start, &[b'x'; 64][..]].concat()), Err(BadHead::TooLong));
+    }
+
+    #[test]
+    fn headers_are_found_by_name() {
+        let text = b"POST / HTTP/1.1\r\nA: 1\r\nb: 2\r\na: 3\r\n\r\n";
+        let mut room = Room::new();
+        let head = head(text, BYTES_MAX, &mut room).expect("valid").expect("complete");
+        assert_eq!(field(head.headers, "a"), Some(&b"1"[..]));
+        assert_eq!(fields(head.headers, "a").collect::<Vec<_>>(), [b"1", b"3"]);
+        assert_eq!(field(head.headers, "c"), None);
+    }
+}
