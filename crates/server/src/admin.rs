@@ -7,21 +7,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
-    HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+    HeaderName, HeaderValue, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{Method, Response, StatusCode};
-use hyper::body::Incoming;
+use tokio::time::Instant;
 
-use crate::AnswerBody;
-use crate::answer::{JSON, respond};
-use crate::body::Frames;
+use crate::answer::{self, JSON, respond};
 use crate::compress::compress;
 use crate::connection::Endpoint;
-use crate::encoding;
-use crate::link::Link;
+use crate::encoding::{self, Coding};
+use crate::head::Head;
 use crate::ticket::Ticket;
+use crate::{AnswerBody, Refusal};
 
 /// What the admin listener tells. Called on the listener's thread for each
 /// request: quick, and never blocking.
@@ -74,19 +73,23 @@ const POLICY: HeaderValue = HeaderValue::from_static(
      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-struct Reply {
+/// What a route answers, and how the client wants it.
+#[derive(Debug)]
+pub(crate) struct Page {
     status: StatusCode,
     content_type: HeaderValue,
     body: Bytes,
+    coding: Option<Coding>,
 }
 
-impl Reply {
+impl Page {
     fn ok(content_type: &'static str, body: Bytes) -> Self {
-        Self { status: StatusCode::OK, content_type: HeaderValue::from_static(content_type), body }
+        let content_type = HeaderValue::from_static(content_type);
+        Self { status: StatusCode::OK, content_type, body, coding: None }
     }
 
     fn json(status: StatusCode, body: Bytes) -> Self {
-        Self { status, content_type: JSON.clone(), body }
+        Self { status, content_type: JSON.clone(), body, coding: None }
     }
 
     fn health(health: Health) -> Self {
@@ -100,60 +103,76 @@ impl<A: Admin> Pages<A> {
         Self { admin }
     }
 
-    fn reply(&self, method: &Method, path: &str) -> Reply {
+    fn page(&self, method: &str, path: &str) -> Page {
         let read = |body: &'static str| Bytes::from_static(body.as_bytes());
         // The route first: a wrong method on no page is still no page.
         if !ROUTES.contains(&path) {
             let hint = r#"{"error":"no such page: try /, /status, /metrics, /livez or /readyz"}"#;
-            return Reply::json(StatusCode::NOT_FOUND, read(hint));
+            return Page::json(StatusCode::NOT_FOUND, read(hint));
         }
-        if method != Method::GET && method != Method::HEAD {
+        if method != "GET" && method != "HEAD" {
             let hint = r#"{"error":"this page can only be read: use GET"}"#;
-            return Reply::json(StatusCode::METHOD_NOT_ALLOWED, read(hint));
+            return Page::json(StatusCode::METHOD_NOT_ALLOWED, read(hint));
         }
         match path {
-            "/page.css" => Reply::ok("text/css; charset=utf-8", read(STYLE)),
-            "/page.js" => Reply::ok("text/javascript; charset=utf-8", read(SCRIPT)),
-            "/status" => Reply::json(StatusCode::OK, self.admin.status()),
-            "/livez" => Reply::health(self.admin.live()),
-            "/readyz" => Reply::health(self.admin.ready()),
+            "/page.css" => Page::ok("text/css; charset=utf-8", read(STYLE)),
+            "/page.js" => Page::ok("text/javascript; charset=utf-8", read(SCRIPT)),
+            "/status" => Page::json(StatusCode::OK, self.admin.status()),
+            "/livez" => Page::health(self.admin.live()),
+            "/readyz" => Page::health(self.admin.ready()),
             "/metrics" => {
                 let metrics = self.admin.metrics();
-                Reply::ok(metrics.content_type, metrics.body)
+                Page::ok(metrics.content_type, metrics.body)
             }
-            _ => Reply::ok("text/html; charset=utf-8", read(PAGE)),
+            _ => Page::ok("text/html; charset=utf-8", read(PAGE)),
         }
     }
 }
 
 impl<A: Admin> Endpoint for Pages<A> {
-    async fn answer(&self, link: &Arc<Link>, request: http::Request<Incoming>) -> Response<Frames> {
-        let (ticket, _) = Ticket::open(link);
-        let reply = self.reply(request.method(), request.uri().path());
-        let mut headers = HeaderMap::with_capacity(10);
-        headers.insert(CONTENT_TYPE, reply.content_type);
-        headers.insert(CACHE_CONTROL, const { HeaderValue::from_static("no-store") });
-        headers.insert(X_CONTENT_TYPE_OPTIONS, const { HeaderValue::from_static("nosniff") });
-        headers.insert(REFERRER_POLICY, const { HeaderValue::from_static("no-referrer") });
-        headers.insert(CONTENT_SECURITY_POLICY, POLICY);
-        headers.insert(
+    type Asked = Page;
+
+    fn ask(&self, _ticket: &Ticket, head: &Head<'_>) -> Page {
+        let (path, _) = head.target.parts();
+        Page { coding: encoding::choose(head.headers), ..self.page(head.method, path) }
+    }
+
+    fn wants_body(_page: &Page) -> bool {
+        false
+    }
+
+    async fn answer(
+        &self,
+        page: Page,
+        _body: Result<Bytes, Refusal>,
+        _received_at: Instant,
+        ticket: Ticket,
+    ) -> answer::Reply {
+        let mut fields = Vec::with_capacity(10);
+        fields.push((CONTENT_TYPE, page.content_type));
+        fields.push((CACHE_CONTROL, const { HeaderValue::from_static("no-store") }));
+        fields.push((X_CONTENT_TYPE_OPTIONS, const { HeaderValue::from_static("nosniff") }));
+        fields.push((REFERRER_POLICY, const { HeaderValue::from_static("no-referrer") }));
+        fields.push((CONTENT_SECURITY_POLICY, POLICY));
+        fields.push((
             const { HeaderName::from_static("cross-origin-resource-policy") },
             const { HeaderValue::from_static("same-origin") },
-        );
-        if reply.status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, const { HeaderValue::from_static("GET, HEAD") });
+        ));
+        if page.status == StatusCode::METHOD_NOT_ALLOWED {
+            fields.push((ALLOW, const { HeaderValue::from_static("GET, HEAD") }));
         }
-        let mut body = AnswerBody::One(reply.body);
-        let compression = &link.server.settings.compression;
+        let mut body = AnswerBody::One(page.body);
+        let server = &ticket.link().server;
+        let compression = &server.settings.compression;
         if compression.enabled && body.len() >= compression.bytes_min {
-            headers.insert(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
-            if let Some(coding) = encoding::choose(request.headers())
-                && let Some(squeezed) = Box::pin(compress(&link.server, &body, coding)).await
+            fields.push((VARY, HeaderValue::from_name(ACCEPT_ENCODING)));
+            if let Some(coding) = page.coding
+                && let Some(squeezed) = Box::pin(compress(server, &body, coding)).await
             {
-                headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+                fields.push((CONTENT_ENCODING, HeaderValue::from_static(coding.name())));
                 body = squeezed.into();
             }
         }
-        respond(reply.status, headers, body, link, ticket)
+        respond(page.status, fields, body, ticket)
     }
 }

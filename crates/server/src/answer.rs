@@ -1,8 +1,8 @@
-//! Writing an answer: status, headers, compression; nothing from outside
-//! reaches a header unchecked.
+//! What an answer says: status, headers, compression; nothing from outside
+//! reaches a header unchecked. `h1` and hyper put it on the wire.
 //!
-//! Header values that repeat are made once: a call costs no allocation here
-//! but hyper's own map.
+//! Header values that repeat are made once: a call costs no allocation here but
+//! the list of its headers.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,18 +10,46 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName,
-    HeaderValue, RETRY_AFTER, VARY,
+    ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+    VARY,
 };
 use http::{Response, StatusCode};
+use wellhead_transport::Rest;
 
 use crate::body::Frames;
 use crate::compress::compress;
-use crate::count::Protocol;
 use crate::encoding::Coding;
-use crate::link::Link;
 use crate::ticket::Ticket;
 use crate::{Answer, AnswerBody, Refusal};
+
+/// The headers of an answer, but for those that frame it. Names do not repeat, but `vary`.
+pub(crate) type Fields = Vec<(HeaderName, HeaderValue)>;
+
+/// One answer, complete but for what flows, and the place that its request takes.
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Fields,
+    pub(crate) body: AnswerBody,
+    pub(crate) rest: Option<Box<dyn Rest>>,
+    /// An HTTP/1.1 connection ends with it. HTTP/2 has no such mark, and needs none.
+    pub(crate) closes: bool,
+    pub(crate) ticket: Ticket,
+}
+
+impl Reply {
+    /// The answer as hyper takes it, for HTTP/2.
+    pub(crate) fn into_response(self) -> Response<Frames> {
+        let Self { status, fields, body, rest, closes: _, ticket } = self;
+        let mut response = Response::new(Frames::new(body, ticket).followed_by(rest));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.reserve(fields.len());
+        for (name, value) in fields {
+            headers.append(name, value);
+        }
+        response
+    }
+}
 
 static UPSTREAM: HeaderName = HeaderName::from_static("x-wellhead-upstream");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-wellhead-attempts");
@@ -29,7 +57,6 @@ static CACHE: HeaderName = HeaderName::from_static("x-wellhead-cache");
 static TRAIL: HeaderName = HeaderName::from_static("x-wellhead-trail");
 
 pub(crate) static JSON: HeaderValue = HeaderValue::from_static("application/json");
-static CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// Clients bound the headers they take, often to 8 or 16 KiB altogether.
 const TRAIL_BYTES_MAX: usize = 4096;
@@ -40,34 +67,29 @@ const UPSTREAM_VALUES_MAX: usize = 128;
 /// What a client is told to wait when a bound of ours was reached.
 const RETRY_AFTER_OVERLOAD: HeaderValue = HeaderValue::from_static("1");
 
-/// Writes what the handler answered.
-pub(crate) async fn write(
-    answer: Answer,
-    coding: Option<Coding>,
-    link: &Link,
-    ticket: Ticket,
-) -> Response<Frames> {
-    let server = &link.server;
+/// Words what the handler answered.
+pub(crate) async fn word(answer: Answer, coding: Option<Coding>, ticket: Ticket) -> Reply {
+    let server = &ticket.link().server;
     let mut status =
         StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (mut body, rest) = (answer.body, answer.rest);
-    let mut headers = HeaderMap::with_capacity(8);
+    let mut fields = Fields::with_capacity(8);
     if body.is_empty() {
         if status == StatusCode::OK {
             status = StatusCode::NO_CONTENT;
         }
     } else {
-        headers.insert(CONTENT_TYPE, JSON.clone());
+        fields.push((CONTENT_TYPE, JSON.clone()));
         // What flows goes as it is: compressing it would hold it back.
         if server.settings.compression.enabled
             && rest.is_none()
             && body.len() >= server.settings.compression.bytes_min
         {
-            headers.append(VARY, HeaderValue::from_name(ACCEPT_ENCODING));
+            fields.push((VARY, HeaderValue::from_name(ACCEPT_ENCODING)));
             if let Some(coding) = coding
                 && let Some(squeezed) = Box::pin(compress(server, &body, coding)).await
             {
-                headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+                fields.push((CONTENT_ENCODING, HeaderValue::from_static(coding.name())));
                 body = AnswerBody::One(squeezed);
             }
         }
@@ -75,77 +97,66 @@ pub(crate) async fn write(
     if let Some(upstream) = answer.upstream
         && let Some(value) = upstream_value(upstream)
     {
-        headers.insert(UPSTREAM.clone(), value);
+        fields.push((UPSTREAM.clone(), value));
     }
     if answer.attempts > 0 {
-        headers.insert(ATTEMPTS.clone(), number(answer.attempts));
+        fields.push((ATTEMPTS.clone(), number(answer.attempts)));
     }
     if let Some(cache) = answer.cache
         && let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from_static(cache.as_bytes()))
     {
-        headers.insert(CACHE.clone(), value);
+        fields.push((CACHE.clone(), value));
     }
     if let Some(retry_after) = answer.retry_after {
-        headers.insert(RETRY_AFTER, seconds(retry_after));
+        fields.push((RETRY_AFTER, seconds(retry_after)));
     }
     if let Some(trail) = answer.trail {
-        headers.insert(TRAIL.clone(), trail_value(trail));
+        fields.push((TRAIL.clone(), trail_value(trail)));
     }
-    respond(status, headers, body, link, ticket).map(|frames| frames.followed_by(rest))
+    Reply { rest, ..respond(status, fields, body, ticket) }
 }
 
-/// Writes a refusal.
-pub(crate) fn refuse(refusal: Refusal, link: &Link, ticket: Ticket) -> Response<Frames> {
-    let server = &link.server;
+/// Words a refusal.
+pub(crate) fn refuse(refusal: Refusal, ticket: Ticket) -> Reply {
+    let server = &ticket.link().server;
     server.counters.refuse(refusal);
-    let mut headers = HeaderMap::with_capacity(6);
-    headers.insert(CONTENT_TYPE, JSON.clone());
+    let mut fields = Fields::with_capacity(6);
+    fields.push((CONTENT_TYPE, JSON.clone()));
     match refusal {
         Refusal::MethodNotAllowed => {
             let allow = if server.cors.is_off() { "POST" } else { "POST, OPTIONS" };
-            headers.insert(ALLOW, HeaderValue::from_static(allow));
+            fields.push((ALLOW, HeaderValue::from_static(allow)));
         }
         Refusal::UnsupportedEncoding => {
-            headers.insert(ACCEPT_ENCODING, const { HeaderValue::from_static("gzip") });
+            fields.push((ACCEPT_ENCODING, const { HeaderValue::from_static("gzip") }));
         }
         Refusal::ConnectionsFull | Refusal::RequestsFull | Refusal::BodiesFull => {
-            headers.insert(RETRY_AFTER, RETRY_AFTER_OVERLOAD);
+            fields.push((RETRY_AFTER, RETRY_AFTER_OVERLOAD));
         }
-        Refusal::NotFound
+        Refusal::NotHttp
+        | Refusal::HeadTooLong
+        | Refusal::NotFound
         | Refusal::NotJson
         | Refusal::BodyTooLarge
         | Refusal::BodySlow
         | Refusal::BodyBroken
         | Refusal::HandlerFailed => {}
     }
-    if refusal.ends_connection() {
-        close(&mut headers, link);
-    }
-    respond(refusal.status(), headers, server.refusals.of(refusal).into(), link, ticket)
+    let body = server.refusals.of(refusal).into();
+    let mut reply = respond(refusal.status(), fields, body, ticket);
+    reply.closes |= refusal.ends_connection();
+    reply
 }
 
-/// Puts an answer together that is complete but for its body.
+/// Puts an answer together that is known as a whole.
 pub(crate) fn respond(
     status: StatusCode,
-    mut headers: HeaderMap,
+    fields: Fields,
     body: AnswerBody,
-    link: &Link,
     ticket: Ticket,
-) -> Response<Frames> {
-    if link.is_draining() {
-        close(&mut headers, link);
-    }
-    let mut response = Response::new(Frames::new(body, link.protocol, ticket));
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    response
-}
-
-/// Ends the connection with this answer. HTTP/2 has no such header, and needs none.
-pub(crate) fn close(headers: &mut HeaderMap, link: &Link) {
-    if link.protocol == Protocol::Http1 {
-        headers.insert(CONNECTION, CLOSE.clone());
-    }
+) -> Reply {
+    let closes = ticket.link().is_draining();
+    Reply { status, fields, body, rest: None, closes, ticket }
 }
 
 /// The header value for an upstream's id: made once for each worker and upstream.

@@ -11,7 +11,6 @@ use futures_util::stream::unfold;
 use http_body::{Body, Frame, SizeHint};
 use wellhead_transport::{Rest, TransportError};
 
-use crate::count::Protocol;
 use crate::stream::{PIECE_BYTES, StreamPace};
 use crate::ticket::Ticket;
 
@@ -72,7 +71,7 @@ impl From<Vec<Bytes>> for AnswerBody {
 /// What follows a body's first pieces, piece by piece as the client takes them.
 type Flow = Pin<Box<dyn Stream<Item = Result<Bytes, TransportError>> + Send>>;
 
-/// The body as hyper takes it. Holds the request's ticket until it has.
+/// The body of an HTTP/2 stream as hyper takes it. Holds the request's ticket until it has.
 pub(crate) struct Frames {
     body: AnswerBody,
     next: usize,
@@ -80,7 +79,6 @@ pub(crate) struct Frames {
     /// `None` when the pieces are all there is. An error in it ends the connection
     /// (HTTP/2: the stream) without the mark of a good end.
     flow: Option<Flow>,
-    piece_bytes_max: usize,
     pace: Option<Arc<StreamPace>>,
     _ticket: Ticket,
 }
@@ -92,14 +90,10 @@ impl fmt::Debug for Frames {
 }
 
 impl Frames {
-    pub(crate) fn new(body: AnswerBody, protocol: Protocol, ticket: Ticket) -> Self {
-        let (piece_bytes_max, pace) = match protocol {
-            // As it is: hyper writes all pieces with one system call.
-            Protocol::Http1 => (usize::MAX, None),
-            Protocol::Http2 => (PIECE_BYTES, StreamPace::here()),
-        };
+    pub(crate) fn new(body: AnswerBody, ticket: Ticket) -> Self {
         let left = body.len();
-        Self { body, next: 0, left, flow: None, piece_bytes_max, pace, _ticket: ticket }
+        let pace = StreamPace::here();
+        Self { body, next: 0, left, flow: None, pace, _ticket: ticket }
     }
 
     /// Continues with `rest` after the pieces.
@@ -124,8 +118,8 @@ impl Body for Frames {
     ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let this = &mut *self;
         while let Some(piece) = this.body.piece_mut(this.next) {
-            let data = if piece.len() > this.piece_bytes_max {
-                piece.split_to(this.piece_bytes_max)
+            let data = if piece.len() > PIECE_BYTES {
+                piece.split_to(PIECE_BYTES)
             } else {
                 this.next += 1;
                 std::mem::take(piece)

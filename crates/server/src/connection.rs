@@ -1,12 +1,12 @@
-//! One connection: which protocol it speaks, hyper's part, and when it ends.
+//! One connection: which protocol it speaks, and when it ends.
 //!
-//! hyper frames and parses; the clock (`link`), the drain and the counts are
-//! looked after here. What a request means is the endpoint's business.
+//! HTTP/1.1 is served by `h1`, HTTP/2 by hyper; the clock (`link`), the drain and
+//! the counts are looked after here. What a request means is the endpoint's business.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicUsize,
@@ -15,24 +15,29 @@ use std::sync::atomic::{
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
-use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::answer::Reply;
 use crate::body::Frames;
 use crate::count::{Counters, Protocol};
 use crate::drain::Drain;
+use crate::h1;
+use crate::head::{Head, Headers, Target};
 use crate::link::{Link, TooSlow};
+use crate::request::collect;
 use crate::socket::{Opening, Socket};
 use crate::stream::Streams;
-use crate::{Server, Settings};
+use crate::ticket::Ticket;
+use crate::{Refusal, Server};
 
 /// A client in the accept queue when draining begins gets this long to begin
 /// its request.
@@ -43,10 +48,6 @@ const CLOSE_TIME: Duration = Duration::from_secs(5);
 
 /// A client that is turned away gets this long to read why.
 const TURN_AWAY_TIME: Duration = Duration::from_millis(500);
-
-/// hyper's read buffer: large enough for the longest head, small enough that
-/// ten thousand connections with a body on its way are bearable.
-const BUFFER_BYTES: usize = 64 * 1024;
 
 /// hyper buffers this much of an answer for one HTTP/2 stream.
 const STREAM_SEND_BYTES: usize = 128 * 1024;
@@ -59,42 +60,43 @@ const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// streams that we reset; more ends the connection (the "rapid reset" attack).
 const RESETS_MAX: usize = 64;
 
-/// What a listener serves.
+/// What a listener serves. In two steps, because the bytes of a head are not kept
+/// for as long as its answer takes.
 pub(crate) trait Endpoint: Send + Sync + 'static {
+    /// What a head asks for.
+    type Asked: Send + 'static;
+
+    /// Judges a head.
+    fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Self::Asked;
+
+    /// Whether the body has to be read before there is an answer.
+    fn wants_body(asked: &Self::Asked) -> bool;
+
+    /// Answers. The body is empty when it is not wanted, and a refusal when it could
+    /// not be read.
     fn answer(
         &self,
-        link: &Arc<Link>,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Frames>> + Send;
+        asked: Self::Asked,
+        body: Result<Bytes, Refusal>,
+        received_at: Instant,
+        ticket: Ticket,
+    ) -> impl Future<Output = Reply> + Send;
 }
 
 /// What the connections of one worker share.
 #[derive(Debug)]
 pub(crate) struct Worker<E> {
-    server: Arc<Server>,
-    endpoint: E,
+    pub(crate) server: Arc<Server>,
+    pub(crate) endpoint: E,
     pub(crate) drain: Drain,
-    http1: http1::Builder,
     http2: http2::Builder<Streams>,
 }
 
 impl<E> Worker<E> {
     pub(crate) fn new(server: Arc<Server>, endpoint: E, drain: Drain) -> Self {
-        let http1 = http1_builder(&server.settings);
         let http2 = http2_builder(&server);
-        Self { server, endpoint, drain, http1, http2 }
+        Self { server, endpoint, drain, http2 }
     }
-}
-
-fn http1_builder(settings: &Settings) -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder
-        .max_header_size(settings.head_bytes_max)
-        .max_buf_size(BUFFER_BYTES.max(settings.head_bytes_max))
-        // `link` watches the head; hyper's timer is armed anew for each request.
-        .header_read_timeout(None)
-        .timer(TokioTimer::new());
-    builder
 }
 
 fn http2_builder(server: &Arc<Server>) -> http2::Builder<Streams> {
@@ -128,27 +130,58 @@ pub(crate) async fn run<E: Endpoint>(
     let protocol = opening.protocol;
     let _open = seat.speak(protocol);
     let link = Arc::new(Link::new(Arc::clone(&worker.server), peer, protocol, Instant::now()));
-    let socket = Socket::new(stream, opening, Arc::clone(&link));
+    let ended = match protocol {
+        Protocol::Http1 => {
+            let connection = h1::serve(stream, opening.bytes(), &link, &worker);
+            drive(connection, |_| {}, &link, &worker.drain).await
+        }
+        // Boxed: ten thousand idle HTTP/1.1 connections must not carry its room about.
+        Protocol::Http2 => Box::pin(speak_http2(stream, opening, &link, &worker)).await,
+    };
+    ended.count(&worker.server.counters);
+}
+
+async fn speak_http2<E: Endpoint>(
+    stream: TcpStream,
+    opening: Opening,
+    link: &Arc<Link>,
+    worker: &Arc<Worker<E>>,
+) -> Ended {
+    let socket = Socket::new(stream, opening, Arc::clone(link));
     let service = service_fn({
-        let worker = Arc::clone(&worker);
-        let link = Arc::clone(&link);
+        let worker = Arc::clone(worker);
+        let link = Arc::clone(link);
         move |request| {
             let worker = Arc::clone(&worker);
             let link = Arc::clone(&link);
-            async move { Ok::<_, Infallible>(worker.endpoint.answer(&link, request).await) }
+            async move { Ok::<_, Infallible>(answer_stream(&worker, &link, request).await) }
         }
     });
-    let ended = match protocol {
-        Protocol::Http1 => {
-            let connection = worker.http1.serve_connection(socket, service);
-            drive(connection, &link, &worker.drain).await
-        }
-        Protocol::Http2 => {
-            let connection = worker.http2.serve_connection(socket, service);
-            drive(connection, &link, &worker.drain).await
-        }
+    let connection = worker.http2.serve_connection(socket, service);
+    drive(connection, http2::Connection::graceful_shutdown, link, &worker.drain).await
+}
+
+async fn answer_stream<E: Endpoint>(
+    worker: &Worker<E>,
+    link: &Arc<Link>,
+    request: Request<Incoming>,
+) -> Response<Frames> {
+    let (mut ticket, received_at) = Ticket::open(link);
+    let (parts, body) = request.into_parts();
+    let head = Head {
+        method: parts.method.as_str(),
+        target: Target::Uri(&parts.uri),
+        headers: Headers::Map(&parts.headers),
     };
-    ended.count(&worker.server.counters);
+    let asked = worker.endpoint.ask(&ticket, &head);
+    // Headers are counted nowhere, so they are not kept for as long as the answer takes.
+    drop(parts);
+    let body = if E::wants_body(&asked) {
+        collect(body, &worker.server.settings, &mut ticket).await
+    } else {
+        Ok(Bytes::new())
+    };
+    worker.endpoint.answer(asked, body, received_at, ticket).await.into_response()
 }
 
 /// Reads the first bytes; `None` when there is nothing to serve.
@@ -171,7 +204,7 @@ async fn open<E>(stream: &mut TcpStream, worker: &Worker<E>) -> Option<Opening> 
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+pub(crate) enum Ended {
     ByItself,
     BadHttp,
     TooSlow(TooSlow),
@@ -192,9 +225,24 @@ impl Ended {
     }
 }
 
-async fn drive<C>(connection: C, link: &Link, drain: &Drain) -> Ended
+impl From<Result<(), hyper::Error>> for Ended {
+    fn from(ended: Result<(), hyper::Error>) -> Self {
+        match ended {
+            Ok(()) => Self::ByItself,
+            Err(error) if error.is_parse() || error.is_parse_too_large() => Self::BadHttp,
+            Err(error) => {
+                // Clients come and go; h2 names its errors in the connection's own words.
+                tracing::debug!(%error, "connection ended");
+                Self::ByItself
+            }
+        }
+    }
+}
+
+/// Runs a connection to its end, which is told to come by `close` and by the link.
+async fn drive<C>(connection: C, close: impl Fn(Pin<&mut C>), link: &Link, drain: &Drain) -> Ended
 where
-    C: GracefulConnection<Error = hyper::Error>,
+    C: Future<Output: Into<Ended>>,
 {
     let mut connection = pin!(connection);
     let mut begun = pin!(drain.begun.cancelled());
@@ -208,7 +256,7 @@ where
         // that it has read nothing of, so it reads before it hears of the drain.
         link.note_draining();
         if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx))).await {
-            return ended.map_or_else(|error| ending(&error), |()| Ended::ByItself);
+            return ended.into();
         }
     }
     let bell = Bell::new();
@@ -240,15 +288,10 @@ where
             Event::DrainBegun => {
                 draining = true;
                 link.note_draining();
-                connection.as_mut().graceful_shutdown();
+                close(connection.as_mut());
             }
-            Event::Ended(ended) => {
-                return match ended {
-                    _ if idle => Ended::TooSlow(TooSlow::Idle),
-                    Ok(()) => Ended::ByItself,
-                    Err(error) => ending(&error),
-                };
-            }
+            Event::Ended(_) if idle => return Ended::TooSlow(TooSlow::Idle),
+            Event::Ended(ended) => return ended.into(),
             Event::Cut => return Ended::Cut,
             Event::TimeToLook => {
                 let now = Instant::now();
@@ -258,7 +301,8 @@ where
                         // Not dropped: a request may be on its way, and HTTP/2
                         // can still answer it.
                         idle = true;
-                        connection.as_mut().graceful_shutdown();
+                        link.note_draining();
+                        close(connection.as_mut());
                         timer.as_mut().reset(now + CLOSE_TIME);
                     }
                     Err(too_slow) => return Ended::TooSlow(too_slow),
@@ -269,8 +313,8 @@ where
 }
 
 /// What a connection's task has to react to.
-enum Event {
-    Ended(Result<(), hyper::Error>),
+enum Event<O> {
+    Ended(O),
     DrainBegun,
     Cut,
     TimeToLook,
@@ -309,16 +353,6 @@ impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         self.rung.store(true, Release);
         self.task.wake();
-    }
-}
-
-fn ending(error: &hyper::Error) -> Ended {
-    if error.is_parse() || error.is_parse_too_large() || error.is_parse_status() {
-        Ended::BadHttp
-    } else {
-        // Clients come and go; h2 names its errors in the connection's own words.
-        tracing::debug!(%error, "connection ended");
-        Ended::ByItself
     }
 }
 

@@ -5,9 +5,11 @@
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    HeaderMap, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HeaderValue, VARY,
 };
+
+use crate::answer::Fields;
+use crate::head::Headers;
 
 /// A preflight may ask for this many bytes of header names.
 const ASKED_BYTES_MAX: usize = 1024;
@@ -39,67 +41,68 @@ impl Cors {
     }
 
     /// What to say to a request with these headers; `None` when nothing.
-    pub(crate) fn allowed(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+    pub(crate) fn allowed(&self, headers: Headers<'_>) -> Option<HeaderValue> {
         match self {
             Self::Off => None,
-            Self::Any => {
-                headers.contains_key(ORIGIN).then_some(const { HeaderValue::from_static("*") })
-            }
+            Self::Any => headers.has("origin").then_some(const { HeaderValue::from_static("*") }),
             Self::Listed(origins) => {
-                headers.get(ORIGIN).filter(|origin| origins.contains(origin)).cloned()
+                let origin = headers.get("origin")?;
+                origins.iter().find(|known| known.as_bytes() == origin).cloned()
             }
         }
     }
 
     /// Adds to an answer what lets the page read it.
-    pub(crate) fn write(&self, allowed: Option<&HeaderValue>, headers: &mut HeaderMap) {
+    pub(crate) fn write(&self, allowed: Option<&HeaderValue>, fields: &mut Fields) {
         if matches!(self, Self::Listed(_)) {
             // Also without an origin: a cache must not serve that answer to a page.
-            headers.append(VARY, const { HeaderValue::from_static("origin") });
+            fields.push((VARY, const { HeaderValue::from_static("origin") }));
         }
         let Some(origin) = allowed else { return };
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-        headers.insert(
+        fields.push((ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone()));
+        fields.push((
             ACCESS_CONTROL_EXPOSE_HEADERS,
             const {
                 HeaderValue::from_static(
                     "retry-after, x-wellhead-upstream, x-wellhead-attempts, x-wellhead-cache, x-wellhead-trail",
                 )
             },
-        );
+        ));
     }
 
-    /// Adds to the answer of an OPTIONS request what the page may send.
-    pub(crate) fn write_preflight(&self, asked: &HeaderMap, headers: &mut HeaderMap) {
-        headers.insert(
+    /// What the answer of an OPTIONS request says the page may send.
+    pub(crate) fn preflight(&self, asked: Headers<'_>) -> Fields {
+        let mut fields = vec![(
             ACCESS_CONTROL_ALLOW_METHODS,
             const { HeaderValue::from_static("POST, OPTIONS") },
-        );
+        )];
         // Libraries send headers of their own; none of them gives any right here.
-        if let Some(names) = asked.get(ACCESS_CONTROL_REQUEST_HEADERS)
+        if let Some(names) = asked.get("access-control-request-headers")
             && names.len() <= ASKED_BYTES_MAX
+            && let Ok(names) = HeaderValue::from_bytes(names)
         {
-            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
-            headers
-                .append(VARY, const { HeaderValue::from_static("access-control-request-headers") });
+            fields.push((ACCESS_CONTROL_ALLOW_HEADERS, names));
+            let vary = const { HeaderValue::from_static("access-control-request-headers") };
+            fields.push((VARY, vary));
         }
         // The longest that any browser honours.
-        headers.insert(ACCESS_CONTROL_MAX_AGE, const { HeaderValue::from_static("86400") });
+        fields.push((ACCESS_CONTROL_MAX_AGE, const { HeaderValue::from_static("86400") }));
+        fields
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::tests::with_head;
 
     fn check(origins: &[&str], origin: Option<&'static str>, expected: Option<&str>) {
         let origins: Vec<String> = origins.iter().map(|&o| o.to_owned()).collect();
-        let mut headers = HeaderMap::new();
-        if let Some(origin) = origin {
-            headers.insert(ORIGIN, HeaderValue::from_static(origin));
-        }
-        let allowed = Cors::new(&origins).allowed(&headers);
-        assert_eq!(allowed.as_ref().map(|v| v.to_str().unwrap()), expected, "{origins:?}");
+        let line = origin.map_or_else(String::new, |origin| format!("| origin: {origin}"));
+        with_head(&format!("POST / {line}"), |head| {
+            let allowed = Cors::new(&origins).allowed(head.headers);
+            assert_eq!(allowed.as_ref().map(|v| v.to_str().unwrap()), expected, "{origins:?}");
+        });
     }
 
     #[test]

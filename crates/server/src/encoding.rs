@@ -2,7 +2,7 @@
 //!
 //! Only the choice; the work is in `compress`.
 
-use http::header::{ACCEPT_ENCODING, HeaderMap};
+use crate::head::Headers;
 
 /// A coding that answers can be sent in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,10 +23,10 @@ impl Coding {
 /// The coding the client likes best, zstd before gzip when it likes both the
 /// same; `None` for identity, also when the client refuses that: an answer it
 /// may not like is more use than a 406.
-pub(crate) fn choose(headers: &HeaderMap) -> Option<Coding> {
+pub(crate) fn choose(headers: Headers<'_>) -> Option<Coding> {
     let (mut zstd, mut gzip, mut identity, mut other) = (None, None, None, None);
-    for value in headers.get_all(ACCEPT_ENCODING) {
-        for item in value.to_str().ok()?.split(',') {
+    for value in headers.all("accept-encoding") {
+        for item in std::str::from_utf8(value).ok()?.split(',') {
             let mut pieces = item.split(';');
             let name = pieces.next().unwrap_or_default().trim();
             let weight = pieces.find_map(weight_of).unwrap_or(1000);
@@ -76,14 +76,13 @@ fn weight_of(parameter: &str) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
+    use crate::head::tests::with_head;
 
     fn check(lines: &[&str], expected: Option<Coding>) {
-        let mut headers = HeaderMap::new();
-        for line in lines {
-            headers.append(ACCEPT_ENCODING, HeaderValue::from_str(line).unwrap());
-        }
-        assert_eq!(choose(&headers), expected, "{lines:?}");
+        let lines: String = lines.iter().map(|line| format!("| accept-encoding: {line}")).collect();
+        with_head(&format!("POST / {lines}"), |head| {
+            assert_eq!(choose(head.headers), expected, "{lines}");
+        });
     }
 
     #[test]

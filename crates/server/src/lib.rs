@@ -6,13 +6,10 @@
 //! headers, the compression and the bounds that HTTP asks for. What a JSON-RPC
 //! body means is not this crate's business: bodies are bytes.
 //!
-//! The way of one request: `listen` accepts, `connection` tells HTTP/1.1 from
-//! HTTP/2 and watches the clock, `rpc` asks `request` to read, the handler to
-//! answer and `answer` to write. Whatever is refused on the way is one row of
-//! `refusal`. `admin` serves metrics, health and the status page beside it.
-//!
-//! A request that is not HTTP at all (400) or whose head is too long (431) is
-//! answered by hyper with an empty body; every other refusal is JSON-RPC shaped.
+//! The way of one request: `listen` accepts, `connection` tells HTTP/1.1 (`h1`) from
+//! HTTP/2 (hyper) and watches the clock, `rpc` asks `request` what the head wants,
+//! the handler to answer and `answer` to word it. Whatever is refused on the way is
+//! one row of `refusal`. `admin` serves metrics, health and the status page beside it.
 
 mod admin;
 mod answer;
@@ -23,7 +20,9 @@ mod cors;
 mod count;
 mod drain;
 mod encoding;
+mod h1;
 mod handler;
+mod head;
 mod link;
 mod listen;
 mod path;

@@ -2,7 +2,7 @@
 //!
 //! The socket, the requests and the connection's task write moments here; the
 //! task looks at them now and then with one timer for the whole life of the
-//! connection. hyper's own head timer would be armed again for every request.
+//! connection, instead of arming one for each request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,14 +33,13 @@ pub(crate) struct Link {
     pub(crate) protocol: Protocol,
     opened: Instant,
     pace: Pace,
-    linger: AtomicBool,
     draining: AtomicBool,
 }
 
 /// The moments, apart from the connection so that the rule can be tested.
 #[derive(Debug)]
 struct Pace {
-    /// Requests from the complete head to the last byte given to hyper.
+    /// Requests from the complete head to the last byte of the answer.
     requests: AtomicU32,
     /// The latest read from the socket.
     read_at: AtomicU64,
@@ -85,8 +84,7 @@ impl Link {
             stalled_bytes: AtomicU64::new(0),
             lingering_since: AtomicU64::new(NEVER),
         };
-        let (linger, draining) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { server, peer, protocol, opened: now, pace, linger, draining }
+        Self { server, peer, protocol, opened: now, pace, draining: AtomicBool::new(false) }
     }
 
     fn micros(&self, now: Instant) -> u64 {
@@ -135,7 +133,7 @@ impl Link {
     pub(crate) fn note_flushed(&self) {
         if self.pace.stalled_since.load(Relaxed) != NEVER {
             self.pace.stalled_since.store(NEVER, Relaxed);
-            // Idleness begins when the last byte is out, not when hyper got it.
+            // Idleness begins when the last byte is out, not when it was handed on.
             self.pace.idle_since.store(self.clock(), Relaxed);
         }
     }
@@ -149,19 +147,9 @@ impl Link {
         self.draining.load(Relaxed)
     }
 
-    /// A refusal leaves unread bytes behind: read on a little when closing.
-    pub(crate) fn ask_to_linger(&self) {
-        self.linger.store(true, Relaxed);
-    }
-
-    /// Whether to read on before closing. Part of a head counts, because hyper
-    /// has just refused it.
-    pub(crate) fn begin_linger(&self) -> bool {
-        let wanted = self.linger.load(Relaxed) || self.pace.head_since.load(Relaxed) != NEVER;
-        if wanted && self.pace.lingering_since.load(Relaxed) == NEVER {
-            self.pace.lingering_since.store(self.clock(), Relaxed);
-        }
-        wanted
+    /// The last answer is out, and what the client still sends is read and forgotten.
+    pub(crate) fn note_lingering(&self) {
+        self.pace.lingering_since.store(self.clock(), Relaxed);
     }
 
     /// A head is complete. Says when it was: the read that completed it, but for
@@ -175,7 +163,7 @@ impl Link {
         }
     }
 
-    /// An answer was handed to hyper, or nobody waits for it any more.
+    /// An answer is out (HTTP/2: was handed to hyper), or nobody waits for it any more.
     pub(crate) fn end_request(&self) {
         self.pace.idle_since.store(self.clock(), Relaxed);
         self.pace.requests.fetch_sub(1, Relaxed);

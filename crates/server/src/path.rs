@@ -4,7 +4,6 @@
 //! not one of ours: keys in the path come with `access`.
 
 use http::Uri;
-use http::uri::PathAndQuery;
 
 /// A chain's name or id is at most this long, decoded.
 const CHAIN_BYTES_MAX: usize = 64;
@@ -12,27 +11,20 @@ const CHAIN_BYTES_MAX: usize = 64;
 /// The chain that a path names, if any, and the flags of its query.
 #[derive(Debug, Clone)]
 pub struct Path {
-    whole: PathAndQuery,
-    chain: Chain,
-}
-
-#[derive(Debug, Clone)]
-enum Chain {
-    None,
-    /// A range of the path: the common case copies nothing.
-    At {
-        start: usize,
-        end: usize,
-    },
-    /// It was percent-encoded.
-    Decoded(Box<str>),
+    chain: Option<Box<str>>,
+    query: Option<Box<str>>,
 }
 
 impl Path {
     /// Reads a request target; `None` when it cannot name anything we serve.
     pub fn of(uri: &Uri) -> Option<Self> {
-        let whole = uri.path_and_query()?.clone();
-        let path = whole.path();
+        // A target such as `host:1` has none.
+        uri.path_and_query()?;
+        Self::read(uri.path(), uri.query())
+    }
+
+    /// Reads the parts of a request target.
+    pub(crate) fn read(path: &str, query: Option<&str>) -> Option<Self> {
         let inner = path.strip_prefix('/')?;
         let inner = inner.strip_suffix('/').unwrap_or(inner);
         let chain = if inner.is_empty() {
@@ -40,29 +32,25 @@ impl Path {
             if path.len() > 1 {
                 return None;
             }
-            Chain::None
+            None
         } else if inner.contains('%') {
-            Chain::Decoded(decode(inner).filter(|chain| is_plain(chain))?)
+            Some(decode(inner).filter(|chain| is_plain(chain))?)
         } else if is_plain(inner) {
-            Chain::At { start: 1, end: 1 + inner.len() }
+            Some(inner.into())
         } else {
             return None;
         };
-        Some(Self { whole, chain })
+        Some(Self { chain, query: query.map(Into::into) })
     }
 
     /// The chain's name or id as the client wrote it, decoded.
     pub fn chain(&self) -> Option<&str> {
-        match &self.chain {
-            Chain::None => None,
-            Chain::At { start, end } => self.whole.path().get(*start..*end),
-            Chain::Decoded(chain) => Some(chain),
-        }
+        self.chain.as_deref()
     }
 
     /// Whether the query has `name`, alone or as `name=1` or `name=true`.
     pub fn flag(&self, name: &str) -> bool {
-        let Some(query) = self.whole.query() else { return false };
+        let Some(query) = &self.query else { return false };
         query.split('&').any(|pair| match pair.split_once('=') {
             Some((key, value)) => key == name && (value == "1" || value == "true"),
             None => pair == name,

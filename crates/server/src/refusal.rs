@@ -11,6 +11,10 @@ use crate::Settings;
 /// Why a request or a connection was turned away before any handler saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
+    /// The bytes are not HTTP/1, or could be understood in two ways.
+    NotHttp,
+    /// The head is longer than `head_bytes_max`, or has more than 100 lines.
+    HeadTooLong,
     /// The path has more than one segment, or one that cannot name a chain.
     NotFound,
     /// Anything but POST (and OPTIONS, when CORS is on).
@@ -56,6 +60,20 @@ const fn row(
 }
 
 const ROWS: [Row; Refusal::COUNT] = [
+    row(
+        Refusal::NotHttp,
+        StatusCode::BAD_REQUEST,
+        -32600,
+        "not_http",
+        "this is not an HTTP request, or one that could be understood in two ways",
+    ),
+    row(
+        Refusal::HeadTooLong,
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        -32600,
+        "head_too_long",
+        "the head of the request is longer than {head_bytes_max} bytes or has more than 100 headers",
+    ),
     row(
         Refusal::NotFound,
         StatusCode::NOT_FOUND,
@@ -137,7 +155,7 @@ const ROWS: [Row; Refusal::COUNT] = [
 
 impl Refusal {
     /// How many there are.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 13;
 
     /// All of them, in the order of [`crate::Counts::refused`].
     pub fn all() -> impl Iterator<Item = Self> {
@@ -168,7 +186,9 @@ impl Refusal {
     /// that an HTTP/1.1 connection has to end with the answer.
     pub(crate) fn ends_connection(self) -> bool {
         match self {
-            Self::BodyTooLarge
+            Self::NotHttp
+            | Self::HeadTooLong
+            | Self::BodyTooLarge
             | Self::BodySlow
             | Self::BodyBroken
             | Self::BodiesFull
@@ -201,6 +221,7 @@ impl Bodies {
             let row = &ROWS[index];
             let message = row
                 .message
+                .replace("{head_bytes_max}", &settings.head_bytes_max.to_string())
                 .replace("{body_bytes_max}", &settings.body_bytes_max.to_string())
                 .replace("{body_timeout}", &format!("{:?}", settings.body_timeout));
             // No message holds a character that JSON would escape; a test says so.

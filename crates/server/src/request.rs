@@ -8,21 +8,19 @@ use std::pin::Pin;
 use std::task::{Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, ORIGIN};
-use http::request::Parts;
-use http::{HeaderValue, Method};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use tokio::time::Sleep;
 
 use crate::compress::inflate;
 use crate::encoding::{self, Coding};
+use crate::head::{Head, Headers};
 use crate::ticket::Ticket;
-use crate::{Path, Refusal, Server, Settings};
+use crate::{Path, Refusal, Settings};
 
 /// Room made for a body before its bytes are there. A client announces its
 /// length for free; memory goes only to what it has sent.
-const ROOM_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const ROOM_BYTES_MAX: usize = 64 * 1024;
 
 /// What the head of a good request asks for.
 #[derive(Debug)]
@@ -34,34 +32,34 @@ pub(crate) struct Asked {
 }
 
 /// Judges a head, the length of the body apart.
-pub(crate) fn read_head(parts: &Parts, settings: &Settings) -> Result<Asked, Refusal> {
-    let path = Path::of(&parts.uri).ok_or(Refusal::NotFound)?;
-    if parts.method != Method::POST {
+pub(crate) fn read_head(head: &Head<'_>, settings: &Settings) -> Result<Asked, Refusal> {
+    let path = head.target.path().ok_or(Refusal::NotFound)?;
+    if head.method != "POST" {
         return Err(Refusal::MethodNotAllowed);
     }
-    let headers = &parts.headers;
+    let headers = head.headers;
     check_content_type(headers)?;
     let gzip = is_gzip(headers)?;
-    let want_trail = headers.get("x-wellhead-trail").is_some_and(|value| value == "1");
+    let want_trail = headers.get("x-wellhead-trail").is_some_and(|value| value == b"1");
     let coding = if settings.compression.enabled { encoding::choose(headers) } else { None };
     Ok(Asked { path, want_trail, coding, gzip })
 }
 
-/// Reads the whole body, undoes its encoding.
-pub(crate) async fn read_body(
-    body: Incoming,
+/// Undoes the encoding of a body, within the same bounds.
+pub(crate) async fn decode(
+    body: Bytes,
     asked: &Asked,
-    server: &Server,
+    settings: &Settings,
     ticket: &mut Ticket,
 ) -> Result<Bytes, Refusal> {
-    let bytes = collect(body, &server.settings, ticket).await?;
     if !asked.gzip {
-        return Ok(bytes);
+        return Ok(body);
     }
-    Box::pin(inflate(bytes, server.settings.body_bytes_max, |bytes| ticket.hold(bytes))).await
+    Box::pin(inflate(body, settings.body_bytes_max, |bytes| ticket.hold(bytes))).await
 }
 
-async fn collect(
+/// Reads the whole body of an HTTP/2 request.
+pub(crate) async fn collect(
     mut body: Incoming,
     settings: &Settings,
     ticket: &mut Ticket,
@@ -122,16 +120,16 @@ async fn next_frame(
 
 /// JSON or not said. But a browser must say it: only a content type that is
 /// not one of a plain form makes it ask (by a preflight) whether it may call.
-fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(value) = headers.get(CONTENT_TYPE) else {
-        return if headers.contains_key(ORIGIN) { Err(Refusal::NotJson) } else { Ok(()) };
+fn check_content_type(headers: Headers<'_>) -> Result<(), Refusal> {
+    let Some(value) = headers.get("content-type") else {
+        return if headers.has("origin") { Err(Refusal::NotJson) } else { Ok(()) };
     };
     // As nearly every client writes it.
-    if value == "application/json" || is_json(value) { Ok(()) } else { Err(Refusal::NotJson) }
+    if value == b"application/json" || is_json(value) { Ok(()) } else { Err(Refusal::NotJson) }
 }
 
-fn is_json(value: &HeaderValue) -> bool {
-    let Ok(text) = value.to_str() else { return false };
+fn is_json(value: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(value) else { return false };
     let mut pieces = text.split(';').map(str::trim);
     let essence = pieces.next().unwrap_or_default();
     let json = ["application/json", "application/json-rpc", "application/jsonrequest"]
@@ -146,10 +144,10 @@ fn is_json(value: &HeaderValue) -> bool {
     })
 }
 
-fn is_gzip(headers: &HeaderMap) -> Result<bool, Refusal> {
+fn is_gzip(headers: Headers<'_>) -> Result<bool, Refusal> {
     let mut gzip = false;
-    for value in headers.get_all(CONTENT_ENCODING) {
-        let Ok(text) = value.to_str() else { return Err(Refusal::UnsupportedEncoding) };
+    for value in headers.all("content-encoding") {
+        let Ok(text) = std::str::from_utf8(value) else { return Err(Refusal::UnsupportedEncoding) };
         match text.trim() {
             name if name.is_empty() || name.eq_ignore_ascii_case("identity") => {}
             name if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") => {
@@ -168,19 +166,13 @@ fn is_gzip(headers: &HeaderMap) -> Result<bool, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::head::tests::with_head;
 
-    /// `head` is `METHOD target | name: value | ...`.
-    fn check(head: &str, expected: Result<bool, Refusal>) {
-        let mut lines = head.split('|').map(str::trim);
-        let (method, target) = lines.next().unwrap().split_once(' ').unwrap();
-        let mut request = http::Request::builder().method(method).uri(target);
-        for line in lines {
-            let (name, value) = line.split_once(':').unwrap();
-            request = request.header(name, value.trim());
-        }
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        let asked = read_head(&parts, &Settings::default());
-        assert_eq!(asked.map(|asked| asked.gzip), expected, "{head}");
+    fn check(text: &str, expected: Result<bool, Refusal>) {
+        with_head(text, |head| {
+            let asked = read_head(&head, &Settings::default());
+            assert_eq!(asked.map(|asked| asked.gzip), expected, "{text}");
+        });
     }
 
     #[test]

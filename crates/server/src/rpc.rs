@@ -1,21 +1,20 @@
-//! The public endpoint: one HTTP request in, one handler call, one response out.
+//! The public endpoint: one HTTP request in, one handler call, one answer out.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, Method, Response, StatusCode};
-use http_body::Body;
-use hyper::body::Incoming;
+use http::{HeaderValue, StatusCode};
+use tokio::time::Instant;
 
-use crate::body::Frames;
+use crate::answer::{self, Fields, Reply};
 use crate::connection::Endpoint;
-use crate::count::Protocol;
 use crate::encoding::Coding;
-use crate::link::Link;
-use crate::request::{read_body, read_head};
+use crate::head::Head;
+use crate::request::{self, decode, read_head};
 use crate::ticket::Ticket;
-use crate::{Answer, AnswerBody, Handler, Refusal, Request, answer};
+use crate::{Answer, AnswerBody, Handler, Refusal, Request};
 
 /// Answers JSON-RPC over POST.
 #[derive(Debug)]
@@ -23,43 +22,52 @@ pub(crate) struct Rpc<H> {
     handler: Arc<H>,
 }
 
+/// What a head asks for, and whether a web page may read the answer.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    allowed: Option<HeaderValue>,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Call(request::Asked),
+    /// A browser asks what a page may send.
+    Preflight(Fields),
+    Refused(Refusal),
+}
+
 impl<H: Handler> Rpc<H> {
     pub(crate) fn new(handler: Arc<H>) -> Self {
         Self { handler }
     }
 
-    async fn journey(
+    async fn call(
         &self,
-        parts: http::request::Parts,
-        body: Incoming,
-        link: &Link,
-        received_at: tokio::time::Instant,
+        asked: request::Asked,
+        body: Result<Bytes, Refusal>,
+        received_at: Instant,
         ticket: &mut Ticket,
     ) -> Result<(Answer, Option<Coding>), Refusal> {
-        if !ticket.has_room() {
-            return Err(Refusal::RequestsFull);
-        }
-        let asked = read_head(&parts, &link.server.settings)?;
-        // Headers are counted nowhere, so they are not kept for as long as the answer takes.
-        drop(parts);
-        let body = read_body(body, &asked, &link.server, ticket).await?;
+        let server = Arc::clone(&ticket.link().server);
+        let body = decode(body?, &asked, &server.settings, ticket).await?;
+        let peer = ticket.link().peer;
         let request = Request {
             received_at: received_at.into_std(),
-            peer: link.peer,
+            peer,
             path: asked.path,
             want_trail: asked.want_trail,
             body,
         };
         // A panic would take along every other request of an HTTP/2 connection.
-        let want_trail = asked.want_trail;
         let mut answer = AssertUnwindSafe(async { self.handler.handle(request).await })
             .catch_unwind()
             .await
             .map_err(|_| {
-                tracing::error!(peer = %link.peer, "the handler panicked; answered 500");
+                tracing::error!(%peer, "the handler panicked; answered 500");
                 Refusal::HandlerFailed
             })?;
-        if !want_trail {
+        if !asked.want_trail {
             answer.trail = None;
         }
         Ok((answer, asked.coding))
@@ -67,39 +75,54 @@ impl<H: Handler> Rpc<H> {
 }
 
 impl<H: Handler> Endpoint for Rpc<H> {
-    async fn answer(&self, link: &Arc<Link>, request: http::Request<Incoming>) -> Response<Frames> {
-        let (mut ticket, received_at) = Ticket::open(link);
-        let cors = &link.server.cors;
-        let allowed = cors.allowed(request.headers());
-        if request.method() == Method::OPTIONS && !cors.is_off() {
-            let mut headers = HeaderMap::new();
-            cors.write(allowed.as_ref(), &mut headers);
-            if allowed.is_some() {
-                cors.write_preflight(request.headers(), &mut headers);
+    type Asked = Asked;
+
+    fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Asked {
+        let server = &ticket.link().server;
+        let cors = &server.cors;
+        let allowed = cors.allowed(head.headers);
+        let what = if head.method == "OPTIONS" && !cors.is_off() {
+            What::Preflight(match allowed {
+                Some(_) => cors.preflight(head.headers),
+                None => Fields::new(),
+            })
+        } else if ticket.has_room() {
+            match read_head(head, &server.settings) {
+                Ok(asked) => What::Call(asked),
+                Err(refusal) => What::Refused(refusal),
             }
-            let nothing = AnswerBody::default();
-            return answer::respond(StatusCode::NO_CONTENT, headers, nothing, link, ticket);
-        }
-        let (parts, body) = request.into_parts();
-        let has_body = !body.is_end_stream();
-        let chunked = has_body && body.size_hint().exact().is_none();
-        let outcome = self.journey(parts, body, link, received_at, &mut ticket).await;
-        let mut response = match outcome {
-            Ok((answer, coding)) => answer::write(answer, coding, link, ticket).await,
-            Err(refusal) => {
-                if has_body {
-                    link.ask_to_linger();
-                }
-                answer::refuse(refusal, link, ticket)
-            }
+        } else {
+            What::Refused(Refusal::RequestsFull)
         };
-        if chunked && link.protocol == Protocol::Http1 {
-            // hyper lets `Transfer-Encoding` win over a `Content-Length` beside it
-            // and does not tell. Someone in front of us may have believed the
-            // other one; what follows on this connection may be smuggled.
-            answer::close(response.headers_mut(), link);
+        Asked { allowed, what }
+    }
+
+    fn wants_body(asked: &Asked) -> bool {
+        match asked.what {
+            What::Call(_) => true,
+            What::Preflight(_) | What::Refused(_) => false,
         }
-        cors.write(allowed.as_ref(), response.headers_mut());
-        response
+    }
+
+    async fn answer(
+        &self,
+        asked: Asked,
+        body: Result<Bytes, Refusal>,
+        received_at: Instant,
+        mut ticket: Ticket,
+    ) -> Reply {
+        let server = Arc::clone(&ticket.link().server);
+        let mut reply = match asked.what {
+            What::Call(call) => match self.call(call, body, received_at, &mut ticket).await {
+                Ok((answer, coding)) => answer::word(answer, coding, ticket).await,
+                Err(refusal) => answer::refuse(refusal, ticket),
+            },
+            What::Preflight(fields) => {
+                answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
+            }
+            What::Refused(refusal) => answer::refuse(refusal, ticket),
+        };
+        server.cors.write(asked.allowed.as_ref(), &mut reply.fields);
+        reply
     }
 }

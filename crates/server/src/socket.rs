@@ -1,5 +1,5 @@
-//! The stream under hyper: gives back the bytes that were read to tell the
-//! protocol, notes the client's pace, and closes so that a refusal is not lost.
+//! The first bytes of a connection, which tell its protocol, and the stream under
+//! hyper, which gives them back and notes the client's pace.
 
 use std::io;
 use std::pin::Pin;
@@ -17,10 +17,6 @@ use crate::link::Link;
 /// What an HTTP/2 client with prior knowledge says first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// After a refusal we read and forget at most this much. A client that still
-/// sends then gets a reset, which is all that can be told it.
-const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
-
 /// The first bytes of a connection, read to tell its protocol.
 #[derive(Debug)]
 pub(crate) struct Opening {
@@ -30,6 +26,10 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+
     /// Reads until the protocol is certain. `None` when the client closed first.
     pub(crate) async fn read(stream: &mut TcpStream) -> io::Result<Option<Self>> {
         let mut bytes = [0; PREFACE.len()];
@@ -59,12 +59,11 @@ pub(crate) struct Socket {
     link: Arc<Link>,
     opening: Opening,
     given: usize,
-    lingered: usize,
 }
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream, opening: Opening, link: Arc<Link>) -> Self {
-        Self { inner: TokioIo::new(stream), link, opening, given: 0, lingered: 0 }
+        Self { inner: TokioIo::new(stream), link, opening, given: 0 }
     }
 
     fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -84,10 +83,11 @@ impl Read for Socket {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.given < this.opening.filled {
-            let end = this.opening.filled.min(this.given + buf.remaining());
-            buf.put_slice(&this.opening.bytes[this.given..end]);
-            this.given = end;
+        let left = &this.opening.bytes()[this.given..];
+        if !left.is_empty() {
+            let some = left.len().min(buf.remaining());
+            buf.put_slice(&left[..some]);
+            this.given += some;
             return Poll::Ready(Ok(()));
         }
         ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
@@ -126,24 +126,6 @@ impl Write for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if this.lingered == 0 {
-            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
-        }
-        if !this.link.begin_linger() {
-            return Poll::Ready(Ok(()));
-        }
-        let stream = this.inner.inner();
-        let mut waste = [0; 8 * 1024];
-        while this.lingered < LINGER_BYTES_MAX {
-            ready!(stream.poll_read_ready(cx))?;
-            match stream.try_read(&mut waste) {
-                Ok(0) => break,
-                Ok(bytes) => this.lingered += bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => break,
-            }
-        }
-        Poll::Ready(Ok(()))
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }

@@ -29,6 +29,11 @@ impl Ticket {
         (Self { link: Arc::clone(link), held_bytes: 0 }, received_at)
     }
 
+    /// The connection that the request came on.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
     /// Whether this request is within `requests_max`.
     pub(crate) fn has_room(&self) -> bool {
         let server = &self.link.server;

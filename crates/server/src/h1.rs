@@ -1,0 +1,368 @@
+//! One HTTP/1.1 connection: a request, its answer, the next request.
+//!
+//! A connection that waits holds no buffer: bytes are read into one that the worker's
+//! connections share, and only what is left over of a read stays with its connection.
+//! A request that arrives whole is judged where it lies; what is kept of it is what the
+//! head asks for and a copy of the body. An answer leaves with one system call.
+//!
+//! What the bytes of a head mean is in `http1`; `write` puts the answer together.
+//! How slow a client may be is decided by `link`, when to stop by `connection`.
+
+mod body;
+mod write;
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::Uri;
+use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use wellhead_http1::request::{BadHead, Framing, Room, head};
+
+use crate::answer;
+use crate::connection::{Ended, Endpoint, Worker};
+use crate::head::{Head, Headers, Target};
+use crate::link::Link;
+use crate::request::ROOM_BYTES_MAX;
+use crate::ticket::Ticket;
+use crate::{Refusal, Settings};
+use body::Body;
+use write::Manner;
+
+/// Bytes read with one system call; one such buffer for each worker.
+const READ_BYTES: usize = 64 * 1024;
+
+/// A client that sends the next requests before it has its answer is read ahead by
+/// this much at most, and one read more.
+const AHEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// After a refusal we read and forget at most this much. A client that still
+/// sends then gets a reset, which is all that can be told it.
+const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+thread_local! {
+    /// Never borrowed across an await.
+    static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
+}
+
+/// Serves one connection, of which `opening` was read, to its end.
+pub(crate) async fn serve<E: Endpoint>(
+    stream: TcpStream,
+    opening: &[u8],
+    link: &Arc<Link>,
+    worker: &Arc<Worker<E>>,
+) -> Ended {
+    let mut wire = Wire { stream, link, unread: opening.to_vec(), looked_at: 0 };
+    loop {
+        let request = match wire.next(&worker.endpoint).await {
+            Next::Request(request) => request,
+            Next::End => return Ended::ByItself,
+            Next::Bad(refusal) => {
+                let reply = answer::refuse(refusal, Ticket::open(link).0);
+                let manner = Manner { keeps_open: false, newest: true, to_head: false };
+                if wire.send(reply, manner).await.is_ok() {
+                    wire.linger().await;
+                }
+                return Ended::BadHttp;
+            }
+        };
+        match wire.respond(request, &worker.endpoint).await {
+            After::Next => {}
+            After::Close => {
+                // What cannot be closed well is closed already.
+                let _ = wire.stream.shutdown().await;
+                return Ended::ByItself;
+            }
+            After::Linger => {
+                wire.linger().await;
+                return Ended::ByItself;
+            }
+            After::Drop => return Ended::ByItself,
+        }
+    }
+}
+
+/// What the bytes of a connection turn out to be.
+enum Next<A> {
+    Request(Request<A>),
+    /// Nothing more will come, or nothing more is wanted.
+    End,
+    Bad(Refusal),
+}
+
+/// One request whose head is complete.
+struct Request<A> {
+    asked: A,
+    ticket: Ticket,
+    received_at: Instant,
+    body: Body,
+    expects_continue: bool,
+    manner: Manner,
+}
+
+/// What becomes of a connection after an answer.
+enum After {
+    Next,
+    Close,
+    /// Part of the request is unread: closing now could destroy the answer.
+    Linger,
+    /// Nobody is there any more, or the answer could not be completed.
+    Drop,
+}
+
+/// A socket and what was read ahead of it.
+struct Wire<'a> {
+    stream: TcpStream,
+    link: &'a Arc<Link>,
+    unread: Vec<u8>,
+    /// So many of the unread bytes hold no complete head.
+    looked_at: usize,
+}
+
+impl Wire<'_> {
+    fn settings(&self) -> &Settings {
+        &self.link.server.settings
+    }
+
+    /// Waits for the next request.
+    async fn next<E: Endpoint>(&mut self, endpoint: &E) -> Next<E::Asked> {
+        poll_fn(|cx| {
+            if self.looked_at < self.unread.len() {
+                let unread = std::mem::take(&mut self.unread);
+                let taken = take(&unread, self.link, endpoint);
+                self.unread = unread;
+                if let Some(next) = self.taken(taken) {
+                    return Poll::Ready(next);
+                }
+            }
+            SHARED.with_borrow_mut(|shared| {
+                loop {
+                    let read = match self.poll_read(cx, shared) {
+                        Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Next::End),
+                        Poll::Ready(Ok(read)) => read,
+                        Poll::Pending if self.unread.is_empty() && self.link.is_draining() => {
+                            return Poll::Ready(Next::End);
+                        }
+                        Poll::Pending => return Poll::Pending,
+                    };
+                    if self.unread.is_empty() {
+                        let bytes = &shared[..read];
+                        let taken = take(bytes, self.link, endpoint);
+                        let used = match &taken {
+                            Taken::Request(_, used) => *used,
+                            Taken::More | Taken::Bad(_) => 0,
+                        };
+                        self.unread.extend_from_slice(&bytes[used..]);
+                        match taken {
+                            Taken::Request(request, _) => {
+                                return Poll::Ready(Next::Request(request));
+                            }
+                            Taken::Bad(refusal) => return Poll::Ready(Next::Bad(refusal)),
+                            Taken::More => self.looked_at = self.unread.len(),
+                        }
+                        continue;
+                    }
+                    self.unread.extend_from_slice(&shared[..read]);
+                    // A head ends with a line; without one there is nothing new to learn.
+                    let too_long = self.unread.len() > self.settings().head_bytes_max;
+                    if too_long || shared[..read].contains(&b'\n') {
+                        let unread = std::mem::take(&mut self.unread);
+                        let taken = take(&unread, self.link, endpoint);
+                        self.unread = unread;
+                        if let Some(next) = self.taken(taken) {
+                            return Poll::Ready(next);
+                        }
+                    }
+                }
+            })
+        })
+        .await
+    }
+
+    /// Forgets of the unread bytes what was taken of them.
+    fn taken<A>(&mut self, taken: Taken<A>) -> Option<Next<A>> {
+        match taken {
+            Taken::More => {
+                self.looked_at = self.unread.len();
+                None
+            }
+            Taken::Bad(refusal) => Some(Next::Bad(refusal)),
+            Taken::Request(request, used) => {
+                if used == self.unread.len() {
+                    // An idle connection holds nothing.
+                    self.unread = Vec::new();
+                } else {
+                    self.unread.drain(..used);
+                }
+                self.looked_at = 0;
+                Some(Next::Request(request))
+            }
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buf = ReadBuf::new(into);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
+        self.link.note_read();
+        Poll::Ready(Ok(buf.filled().len()))
+    }
+
+    /// Reads the body if it is wanted, has the request answered, and sends the answer.
+    async fn respond<E: Endpoint>(&mut self, request: Request<E::Asked>, endpoint: &E) -> After {
+        let Request { asked, mut ticket, received_at, body, expects_continue, mut manner } =
+            request;
+        let (body, mut lingers) = match body {
+            Body::Whole(body) => (body, false),
+            Body::Unread => (Ok(Bytes::new()), true),
+            body => {
+                let read = Box::pin(self.read_body(body, expects_continue, &mut ticket)).await;
+                let lingers = read.is_err();
+                (read, lingers)
+            }
+        };
+        if matches!(body, Err(Refusal::BodyTooLarge)) {
+            lingers = true;
+        }
+        // Boxed, so that it takes no room while there is no request.
+        let answer = Box::pin(endpoint.answer(asked, body, received_at, ticket));
+        let Some(reply) = self.unless_gone(answer).await else { return After::Drop };
+        manner.keeps_open &= !lingers && !reply.closes;
+        match self.send(reply, manner).await {
+            Err(_) => After::Drop,
+            Ok(()) if lingers => After::Linger,
+            Ok(()) if manner.keeps_open => After::Next,
+            Ok(()) => After::Close,
+        }
+    }
+
+    /// Waits for the answer for as long as the client does; `None` when it has left.
+    async fn unless_gone<T>(&mut self, answer: impl Future<Output = T>) -> Option<T> {
+        let mut answer = pin!(answer);
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Some(answer));
+            }
+            while self.unread.len() < AHEAD_BYTES_MAX {
+                let read = SHARED.with_borrow_mut(|shared| {
+                    let read = self.poll_read(cx, shared)?;
+                    if let Poll::Ready(bytes) = read {
+                        self.unread.extend_from_slice(&shared[..bytes]);
+                    }
+                    read.map(io::Result::Ok)
+                });
+                match read {
+                    Poll::Pending => break,
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(None),
+                    Poll::Ready(Ok(_)) => {}
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Closes so that the answer is not lost: a socket closed with unread bytes in it
+    /// resets the connection. `link` bounds the time.
+    async fn linger(&mut self) {
+        self.link.note_lingering();
+        if self.stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut forgotten = 0;
+        poll_fn(|cx| {
+            while forgotten < LINGER_BYTES_MAX {
+                let read = SHARED.with_borrow_mut(|shared| self.poll_read(cx, shared));
+                match ready!(read) {
+                    Ok(0) | Err(_) => break,
+                    Ok(read) => forgotten += read,
+                }
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+/// What bytes turn out to be.
+enum Taken<A> {
+    /// The beginning of a head.
+    More,
+    Bad(Refusal),
+    /// A request, and how many of the bytes were used for it.
+    Request(Request<A>, usize),
+}
+
+/// Takes a request from the start of `bytes`, with its body if that is there.
+fn take<E: Endpoint>(bytes: &[u8], link: &Arc<Link>, endpoint: &E) -> Taken<E::Asked> {
+    let settings = &link.server.settings;
+    let mut room = Room::new();
+    let read = match head(bytes, settings.head_bytes_max, &mut room) {
+        Ok(Some(head)) => head,
+        Ok(None) => return Taken::More,
+        Err(BadHead::TooLong) => return Taken::Bad(Refusal::HeadTooLong),
+        Err(BadHead::Malformed(why)) => {
+            tracing::debug!(peer = %link.peer, why = why.0, "not HTTP");
+            return Taken::Bad(Refusal::NotHttp);
+        }
+    };
+    let uri: Uri;
+    let target = if read.target.starts_with('/') {
+        Target::Origin(read.target)
+    } else {
+        let Ok(parsed) = read.target.parse() else { return Taken::Bad(Refusal::NotHttp) };
+        uri = parsed;
+        Target::Uri(&uri)
+    };
+    let (mut ticket, received_at) = Ticket::open(link);
+    let head = Head { method: read.method, target, headers: Headers::Lines(read.headers) };
+    let asked = endpoint.ask(&ticket, &head);
+    let rest = &bytes[read.len..];
+    let wanted = E::wants_body(&asked);
+    let (body, used) = match read.framing {
+        // Little enough to be there, and the connection can go on.
+        Framing::Length(length) if !wanted => match skipped(rest, length) {
+            Some(skipped) => (Body::Whole(Ok(Bytes::new())), skipped),
+            None => (Body::Unread, 0),
+        },
+        Framing::Chunked if !wanted => (Body::Unread, 0),
+        Framing::Length(length) => match usize::try_from(length) {
+            Ok(length) if length <= settings.body_bytes_max => match rest.get(..length) {
+                Some(body) => {
+                    let held = ticket.hold(length);
+                    (Body::Whole(held.map(|()| Bytes::copy_from_slice(body))), length)
+                }
+                None => {
+                    let mut so_far = BytesMut::with_capacity(length.min(ROOM_BYTES_MAX));
+                    so_far.extend_from_slice(rest);
+                    (Body::Length { so_far, length }, rest.len())
+                }
+            },
+            _ => (Body::Whole(Err(Refusal::BodyTooLarge)), 0),
+        },
+        Framing::Chunked => (Body::Chunked, 0),
+    };
+    let request = Request {
+        asked,
+        ticket,
+        received_at,
+        body,
+        expects_continue: read.expects_continue,
+        manner: Manner {
+            keeps_open: read.keeps_open,
+            newest: read.newest,
+            to_head: read.method == "HEAD",
+        },
+    };
+    Taken::Request(request, read.len + used)
+}
+
+/// How many bytes a body takes that nobody wants, if all of it is there.
+fn skipped(rest: &[u8], length: u64) -> Option<usize> {
+    usize::try_from(length).ok().filter(|length| *length <= rest.len())
+}

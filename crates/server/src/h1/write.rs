@@ -1,0 +1,193 @@
+//! An answer as bytes on an HTTP/1.1 connection.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Poll, ready};
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::StatusCode;
+use socket2::SockRef;
+use tokio::io::AsyncWrite as _;
+use tokio::time::Instant;
+use wellhead_telemetry::clock;
+use wellhead_transport::Rest;
+
+use super::Wire;
+use crate::AnswerBody;
+use crate::answer::Reply;
+
+/// Bodies up to this size are copied behind their head: that costs less than to have
+/// the kernel gather them.
+const JOINED_BYTES_MAX: usize = 4096;
+
+/// Room for a usual head.
+const HEAD_BYTES: usize = 384;
+
+/// How an answer has to be sent to this client.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    /// The connection goes on afterwards.
+    pub(super) keeps_open: bool,
+    /// HTTP/1.1, not 1.0.
+    pub(super) newest: bool,
+    /// Only the head is sent.
+    pub(super) to_head: bool,
+}
+
+impl Wire<'_> {
+    /// Sends an answer. An error means that the client cannot have taken it for whole.
+    pub(super) async fn send(&mut self, mut reply: Reply, manner: Manner) -> io::Result<()> {
+        let rest = reply.rest.take();
+        let pieces = if manner.to_head { &[] } else { reply.body.pieces() };
+        let length = reply.body.len();
+        let mut head = Vec::with_capacity(HEAD_BYTES + length.min(JOINED_BYTES_MAX));
+        write_head(&mut head, &reply, rest.is_none().then_some(length), manner);
+        let chunked = rest.is_some() && manner.newest;
+        if chunked && length > 0 {
+            head.extend_from_slice(format!("{length:x}\r\n").as_bytes());
+        }
+        if length <= JOINED_BYTES_MAX {
+            pieces.iter().for_each(|piece| head.extend_from_slice(piece));
+            self.write_bytes(&head).await?;
+        } else {
+            let slices = [&head[..]].into_iter().chain(pieces.iter().map(|piece| &piece[..]));
+            let mut slices: Vec<_> = slices.map(IoSlice::new).collect();
+            self.write_slices(&mut slices).await?;
+        }
+        drop(head);
+        reply.body = AnswerBody::default();
+        if let Some(rest) = rest {
+            let end: &[u8] = if length > 0 { b"\r\n" } else { b"" };
+            if let Err(error) = Box::pin(self.flow(rest, chunked.then_some(end))).await {
+                if !chunked {
+                    // The end of such an answer is the end of the connection, so it
+                    // must not look like a good one.
+                    let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+                }
+                return Err(error);
+            }
+        }
+        // The ticket is given back with the reply: the last byte is out.
+        Ok(())
+    }
+
+    /// Sends what follows, piece by piece: in chunks after the `end` of the one before,
+    /// or as it is.
+    async fn flow(&mut self, mut rest: Box<dyn Rest>, end: Option<&[u8]>) -> io::Result<()> {
+        let mut before = end.unwrap_or_default();
+        while let Some(piece) = rest.next().await {
+            let piece: Bytes = piece.map_err(io::Error::other)?;
+            if piece.is_empty() {
+                continue;
+            }
+            if end.is_some() {
+                let size = format!("{:x}\r\n", piece.len());
+                let mut slices = [before, size.as_bytes(), &piece].map(IoSlice::new);
+                self.write_slices(&mut slices).await?;
+                before = b"\r\n";
+            } else {
+                self.write_bytes(&piece).await?;
+            }
+        }
+        if end.is_some() {
+            self.write_slices(&mut [before, b"0\r\n\r\n"].map(IoSlice::new)).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_bytes(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        poll_fn(|cx| {
+            while !bytes.is_empty() {
+                let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+                bytes = &bytes[ready!(self.noted(written))?..];
+            }
+            self.link.note_flushed();
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    async fn write_slices(&mut self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+        // Those without bytes would look like a socket that takes nothing.
+        IoSlice::advance_slices(&mut slices, 0);
+        poll_fn(|cx| {
+            while !slices.is_empty() {
+                let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+                IoSlice::advance_slices(&mut slices, ready!(self.noted(written))?);
+            }
+            self.link.note_flushed();
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
+
+    fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(bytes)) => self.link.note_written(*bytes),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.link.note_stalled(),
+        }
+        written
+    }
+}
+
+/// Writes the head of an answer of `length` bytes, or of nobody knows how many.
+fn write_head(head: &mut Vec<u8>, reply: &Reply, length: Option<usize>, manner: Manner) {
+    let status = reply.status;
+    head.extend_from_slice(b"HTTP/1.1 ");
+    head.extend_from_slice(status.as_str().as_bytes());
+    head.push(b' ');
+    head.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+    head.extend_from_slice(b"\r\n");
+    for (name, value) in &reply.fields {
+        line(head, name.as_str(), value.as_bytes());
+    }
+    match length {
+        _ if status == StatusCode::NO_CONTENT => {}
+        Some(length) => {
+            line(head, "content-length", itoa::Buffer::new().format(length).as_bytes());
+        }
+        None if manner.newest => line(head, "transfer-encoding", b"chunked"),
+        None => {}
+    }
+    match (manner.keeps_open, manner.newest) {
+        (false, _) => line(head, "connection", b"close"),
+        (true, false) => line(head, "connection", b"keep-alive"),
+        (true, true) => {}
+    }
+    with_date(|date| line(head, "date", date));
+    head.extend_from_slice(b"\r\n");
+}
+
+fn line(head: &mut Vec<u8>, name: &str, value: &[u8]) {
+    head.extend_from_slice(name.as_bytes());
+    head.extend_from_slice(b": ");
+    head.extend_from_slice(value);
+    head.extend_from_slice(b"\r\n");
+}
+
+/// The time of day as HTTP writes it, made anew once a second.
+fn with_date(mut write: impl FnMut(&[u8])) {
+    struct Date {
+        until: Instant,
+        text: String,
+    }
+    thread_local! {
+        static DATE: RefCell<Option<Date>> = const { RefCell::new(None) };
+    }
+    DATE.with_borrow_mut(|date| {
+        let now = Instant::now();
+        if date.as_ref().is_none_or(|date| now >= date.until) {
+            let time = UNIX_EPOCH + Duration::from_secs(clock::unix_seconds());
+            let text = httpdate::fmt_http_date(time);
+            *date = Some(Date { until: now + Duration::from_secs(1), text });
+        }
+        if let Some(date) = date {
+            write(date.text.as_bytes());
+        }
+    });
+}

@@ -1,0 +1,121 @@
+//! The head of a request as the endpoints see it, whichever protocol brought it.
+//!
+//! A view for as long as the head is being judged: whatever is needed later is
+//! taken out of it, because its bytes are not kept.
+
+use http::Uri;
+use http::header::{HeaderMap, HeaderValue};
+use wellhead_http1::request::fields;
+
+use crate::Path;
+
+/// Method, target and headers of one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) target: Target<'a>,
+    pub(crate) headers: Headers<'a>,
+}
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target<'a> {
+    /// As nearly every client writes it: a path that begins with `/`, and a query.
+    Origin(&'a str),
+    /// Any other form, and every one of HTTP/2.
+    Uri(&'a Uri),
+}
+
+impl<'a> Target<'a> {
+    /// The chain and the flags; `None` when it cannot name anything we serve.
+    pub(crate) fn path(self) -> Option<Path> {
+        match self {
+            Self::Origin(_) => {
+                let (path, query) = self.parts();
+                Path::read(path, query)
+            }
+            Self::Uri(uri) => Path::of(uri),
+        }
+    }
+
+    /// The path and the query, as they came.
+    pub(crate) fn parts(self) -> (&'a str, Option<&'a str>) {
+        match self {
+            Self::Origin(text) => match text.split_once('?') {
+                Some((path, query)) => (path, Some(query)),
+                None => (text, None),
+            },
+            Self::Uri(uri) => (uri.path(), uri.query()),
+        }
+    }
+}
+
+/// The headers of one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Headers<'a> {
+    Lines(&'a [httparse::Header<'a>]),
+    Map(&'a HeaderMap),
+}
+
+impl<'a> Headers<'a> {
+    /// The first value of `name`, which is in lower case.
+    pub(crate) fn get(self, name: &'static str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+
+    pub(crate) fn has(self, name: &'static str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// All values of `name`, each line its own.
+    pub(crate) fn all(self, name: &'static str) -> impl Iterator<Item = &'a [u8]> {
+        let (lines, map) = match self {
+            Self::Lines(lines) => (Some(fields(lines, name)), None),
+            Self::Map(map) => (None, Some(map.get_all(name).iter().map(HeaderValue::as_bytes))),
+        };
+        lines.into_iter().flatten().chain(map.into_iter().flatten())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use http::{HeaderName, Request};
+
+    use super::*;
+
+    /// Calls `check` with the same head as either protocol brings it; `text` is
+    /// `METHOD target | name: value | ...`.
+    pub(crate) fn with_head(text: &str, mut check: impl FnMut(Head<'_>)) {
+        let mut lines = text.split('|').map(str::trim);
+        let (method, target) = lines.next().unwrap().split_once(' ').unwrap();
+        let pairs: Vec<_> = lines
+            .map(|line| line.split_once(':').unwrap())
+            .map(|(name, value)| (name, value.trim()))
+            .collect();
+        let parsed: Vec<_> = pairs
+            .iter()
+            .map(|(name, value)| httparse::Header { name, value: value.as_bytes() })
+            .collect();
+        check(Head { method, target: Target::Origin(target), headers: Headers::Lines(&parsed) });
+        let mut request = Request::new(());
+        *request.uri_mut() = target.parse().unwrap();
+        for (name, value) in pairs {
+            let name: HeaderName = name.parse().unwrap();
+            request.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
+        }
+        let (uri, headers) = (request.uri(), request.headers());
+        check(Head { method, target: Target::Uri(uri), headers: Headers::Map(headers) });
+    }
+
+    #[test]
+    fn both_kinds_say_the_same() {
+        with_head("POST /1?a=1 | accept-encoding: a | x: y | Accept-Encoding: b", |head| {
+            let all: Vec<_> = head.headers.all("accept-encoding").collect();
+            assert_eq!(all, [b"a", b"b"]);
+            assert_eq!(head.headers.get("accept-encoding"), Some(&b"a"[..]));
+            assert!(!head.headers.has("origin"));
+            assert_eq!(head.target.parts(), ("/1", Some("a=1")));
+            assert_eq!(head.target.path().unwrap().chain(), Some("1"));
+        });
+    }
+}
