@@ -74,7 +74,7 @@ pub(crate) async fn word(answer: Answer, coding: Option<Coding>, ticket: Ticket)
         StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (mut body, rest) = (answer.body, answer.rest);
     let mut fields = Fields::with_capacity(8);
-    if body.is_empty() {
+    if body.is_empty() && rest.is_none() {
         if status == StatusCode::OK {
             status = StatusCode::NO_CONTENT;
         }

@@ -232,7 +232,9 @@ impl Wire<'_> {
         // Boxed, so that it takes no room while there is no request.
         let answer = Box::pin(endpoint.answer(asked, body, received_at, ticket));
         let Some(reply) = self.unless_gone(answer).await else { return After::Drop };
-        manner.keeps_open &= !lingers && !reply.closes;
+        // To an old client the end of the connection is the end of what flows.
+        let has_end = manner.newest || reply.rest.is_none();
+        manner.keeps_open &= !lingers && !reply.closes && has_end;
         match self.send(reply, manner).await {
             Err(_) => After::Drop,
             Ok(()) if lingers => After::Linger,

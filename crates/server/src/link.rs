@@ -51,6 +51,9 @@ struct Pace {
     stalled_since: AtomicU64,
     stalled_bytes: AtomicU64,
     lingering_since: AtomicU64,
+    /// When the answer under way was put together, for whoever asks next: a reading
+    /// of the clock less for each request.
+    answered_at: AtomicU64,
 }
 
 /// Why a connection is ended by us.
@@ -83,6 +86,7 @@ impl Link {
             stalled_since: AtomicU64::new(NEVER),
             stalled_bytes: AtomicU64::new(0),
             lingering_since: AtomicU64::new(NEVER),
+            answered_at: AtomicU64::new(NEVER),
         };
         Self { server, peer, protocol, opened: now, pace, draining: AtomicBool::new(false) }
     }
@@ -163,9 +167,21 @@ impl Link {
         }
     }
 
+    /// An answer was put together, and is sent next. Returns now. For HTTP/1.1, which
+    /// has one at a time.
+    pub(crate) fn note_answered(&self) -> Instant {
+        let now = Instant::now();
+        self.pace.answered_at.store(self.micros(now), Relaxed);
+        now
+    }
+
     /// An answer is out (HTTP/2: was handed to hyper), or nobody waits for it any more.
+    /// One that took long to send has noted when the last of it was.
     pub(crate) fn end_request(&self) {
-        self.pace.idle_since.store(self.clock(), Relaxed);
+        let answered_at = self.pace.answered_at.load(Relaxed);
+        let since = if answered_at == NEVER { self.clock() } else { answered_at };
+        self.pace.answered_at.store(NEVER, Relaxed);
+        self.pace.idle_since.fetch_max(since, Relaxed);
         self.pace.requests.fetch_sub(1, Relaxed);
     }
 
@@ -225,6 +241,7 @@ mod tests {
             stalled_since: next(),
             stalled_bytes: AtomicU64::new(0),
             lingering_since: next(),
+            answered_at: AtomicU64::new(NEVER),
         };
         let looked = pace.look(now * 1_000_000, &Settings::default());
         assert_eq!(looked.map(|at| at / 1_000_000), expected);

@@ -44,7 +44,8 @@ impl Wire<'_> {
         let pieces = if manner.to_head { &[] } else { reply.body.pieces() };
         let length = reply.body.len();
         let mut head = Vec::with_capacity(HEAD_BYTES + length.min(JOINED_BYTES_MAX));
-        write_head(&mut head, &reply, rest.is_none().then_some(length), manner);
+        let now = self.link.note_answered();
+        write_head(&mut head, &reply, rest.is_none().then_some(length), manner, now);
         let chunked = rest.is_some() && manner.newest;
         if chunked && length > 0 {
             head.extend_from_slice(format!("{length:x}\r\n").as_bytes());
@@ -69,6 +70,7 @@ impl Wire<'_> {
                 }
                 return Err(error);
             }
+            self.link.note_answered();
         }
         // The ticket is given back with the reply: the last byte is out.
         Ok(())
@@ -136,7 +138,13 @@ impl Wire<'_> {
 }
 
 /// Writes the head of an answer of `length` bytes, or of nobody knows how many.
-fn write_head(head: &mut Vec<u8>, reply: &Reply, length: Option<usize>, manner: Manner) {
+fn write_head(
+    head: &mut Vec<u8>,
+    reply: &Reply,
+    length: Option<usize>,
+    manner: Manner,
+    now: Instant,
+) {
     let status = reply.status;
     head.extend_from_slice(b"HTTP/1.1 ");
     head.extend_from_slice(status.as_str().as_bytes());
@@ -159,7 +167,7 @@ fn write_head(head: &mut Vec<u8>, reply: &Reply, length: Option<usize>, manner: 
         (true, false) => line(head, "connection", b"keep-alive"),
         (true, true) => {}
     }
-    with_date(|date| line(head, "date", date));
+    with_date(now, |date| line(head, "date", date));
     head.extend_from_slice(b"\r\n");
 }
 
@@ -171,7 +179,7 @@ fn line(head: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// The time of day as HTTP writes it, made anew once a second.
-fn with_date(mut write: impl FnMut(&[u8])) {
+fn with_date(now: Instant, mut write: impl FnMut(&[u8])) {
     struct Date {
         until: Instant,
         text: String,
@@ -180,7 +188,6 @@ fn with_date(mut write: impl FnMut(&[u8])) {
         static DATE: RefCell<Option<Date>> = const { RefCell::new(None) };
     }
     DATE.with_borrow_mut(|date| {
-        let now = Instant::now();
         if date.as_ref().is_none_or(|date| now >= date.until) {
             let time = UNIX_EPOCH + Duration::from_secs(clock::unix_seconds());
             let text = httpdate::fmt_http_date(time);

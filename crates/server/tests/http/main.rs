@@ -12,6 +12,7 @@ mod bounds;
 mod compression;
 mod cors;
 mod drain;
+mod flow;
 mod framing;
 mod http2;
 mod site;
