@@ -14,6 +14,7 @@
 //! hold up all that share its exchange.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -25,6 +26,7 @@ use wellhead_upstream::{Payload, Slot, TryElsewhere, Verdict, VerdictClass};
 
 use crate::answer::{Answer, Refusal};
 use crate::call::{batch_ask, is_ahead};
+use crate::chain::ServedChain;
 use crate::journey::{Line, Trip, write_malformed};
 use crate::metrics::CallOutcome;
 use crate::reply::Reply;
@@ -66,12 +68,19 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
     let mut waiting = divide(trip, items).into_iter();
     let mut running = FuturesUnordered::new();
     loop {
-        while running.len() < parallel
-            && let Some(work) = waiting.next()
-        {
-            running.push(perform(trip, items, work, parallel, &held));
-        }
-        let Some(settled) = running.next().await else { break };
+        let settled = if running.is_empty() && waiting.len() == 1 {
+            // What stays together as a whole needs nobody to look after several.
+            let Some(work) = waiting.next() else { break };
+            perform(trip, items, work, parallel, &held).await
+        } else {
+            while running.len() < parallel
+                && let Some(work) = waiting.next()
+            {
+                running.push(perform(trip, items, work, parallel, &held));
+            }
+            let Some(settled) = running.next().await else { break };
+            settled
+        };
         for item in settled {
             replies[item.place] = item.reply;
             failed += usize::from(item.is_failed);
@@ -247,6 +256,8 @@ async fn together(
     let view = chain.heads.view();
     let mut settled = Vec::with_capacity(members.len());
     let mut unsettled = Vec::new();
+    let took = ended.saturating_duration_since(trip.ctx.received_at);
+    let mut tally = Tally { chain, took, alike: None };
     for (member, verdict) in members.iter().zip(outcome.verdicts) {
         let attempt = Attempt {
             slot,
@@ -271,14 +282,14 @@ async fn together(
         };
         hold(&reply, held);
         let is_failed = outcome != CallOutcome::Answered;
-        let took = ended.saturating_duration_since(trip.ctx.received_at);
-        chain.counts().observe(member.row, outcome, took, std::slice::from_ref(&attempt));
+        tally.count(member.row, outcome, attempt);
         // The exchange counts once, with the first item that it settled.
         let attempts = usize::from(settled.is_empty());
         let place = member.place;
         let reply = Some(reply);
         settled.push(Settled { place, reply, is_failed, attempts, trail: String::new() });
     }
+    tally.flush();
     if trip.ctx.want_trail
         && let Some(first) = settled.first_mut()
     {
@@ -296,6 +307,38 @@ async fn together(
         }
         let Some(item) = running.next().await else { return settled };
         settled.push(item);
+    }
+}
+
+/// Counts the items of one exchange, those in a row that went alike at once: most
+/// batches ask for the same a hundred times.
+struct Tally<'a> {
+    chain: &'a ServedChain,
+    took: Duration,
+    alike: Option<(&'static MethodRow, CallOutcome, Attempt, u64)>,
+}
+
+impl Tally<'_> {
+    fn count(&mut self, row: &'static MethodRow, outcome: CallOutcome, attempt: Attempt) {
+        match &mut self.alike {
+            Some((its_row, its_outcome, its, times))
+                if its_row.index == row.index
+                    && *its_outcome == outcome
+                    && its.class == attempt.class =>
+            {
+                *times += 1;
+            }
+            _ => {
+                self.flush();
+                self.alike = Some((row, outcome, attempt, 1));
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some((row, outcome, attempt, times)) = self.alike.take() {
+            self.chain.counts().observe_alike(row, outcome, self.took, &attempt, times);
+        }
     }
 }
 

@@ -89,6 +89,22 @@ impl Counts {
         attempts.iter().for_each(|attempt| self.attempted(attempt));
     }
 
+    /// Counts calls that went alike, each with an attempt like `attempt`.
+    pub(crate) fn observe_alike(
+        &self,
+        row: &MethodRow,
+        outcome: CallOutcome,
+        took: Duration,
+        attempt: &Attempt,
+        times: u64,
+    ) {
+        self.calls[row.index.get()][outcome as usize].fetch_add(times, Ordering::Relaxed);
+        self.took[row.class as usize].observe_many(took, times);
+        let slot = attempt.slot.index();
+        self.attempts[slot][attempt.class as usize].fetch_add(times, Ordering::Relaxed);
+        self.attempt_took[slot].observe_many(attempt.took, times);
+    }
+
     /// Counts an attempt of a call that is not yet answered.
     pub(crate) fn attempted(&self, attempt: &Attempt) {
         let slot = attempt.slot.index();

@@ -39,10 +39,15 @@ impl Default for Histogram {
 impl Histogram {
     /// Records one duration.
     pub fn observe(&self, took: Duration) {
+        self.observe_many(took, 1);
+    }
+
+    /// Records the same duration `times` times.
+    pub fn observe_many(&self, took: Duration, times: u64) {
         let seconds = took.as_secs_f64();
         let bucket = BUCKETS_SECONDS.partition_point(|bound| *bound < seconds);
-        self.0.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.0.buckets[bucket].fetch_add(times, Ordering::Relaxed);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).saturating_mul(times);
         self.0.sum_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
