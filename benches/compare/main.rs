@@ -22,6 +22,7 @@ mod config;
 mod contender;
 mod figure;
 mod held;
+mod machine;
 mod open;
 mod options;
 mod process;

@@ -2,8 +2,6 @@
 //!
 //! The summary can be made again from the samples, so only they are kept.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,9 +9,8 @@ use serde_json::{Value, json};
 use crate::case::Case;
 use crate::contender::Kind;
 use crate::figure::Figure;
+use crate::machine::{keep, machine};
 use crate::sample::Sample;
-
-const RUNS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/runs");
 
 /// A run in the making.
 pub(crate) struct Record {
@@ -68,23 +65,16 @@ impl Record {
 
     /// Writes the run under benches/runs, and says where.
     pub(crate) fn keep(&self) -> Result<String, String> {
-        let began = said_by("date", &["-u", "+%Y-%m-%dT%H%M%SZ"]);
         let samples: Vec<Value> = self.entries.iter().map(Entry::to_json).collect();
         let starts: Vec<f64> = self.starts.iter().map(|start| start.as_secs_f64() * 1e3).collect();
         let record = json!({
-            "when": began,
             "machine": machine(),
             "upstream": self.upstream,
             "turn_seconds": self.turn.as_secs(),
             "samples": samples,
             "start_to_first_answer_ms": starts,
         });
-        let path = Path::new(RUNS).join(format!("{began}-{}.json", self.upstream));
-        let text = format!("{record:#}\n");
-        std::fs::create_dir_all(RUNS)
-            .and_then(|()| std::fs::write(&path, text))
-            .map_err(|why| format!("{}: {why}", path.display()))?;
-        Ok(format!("benches/runs/{began}-{}.json", self.upstream))
+        keep(self.upstream, record)
     }
 }
 
@@ -96,31 +86,4 @@ impl Entry {
         value["contender"] = json!(self.kind.name());
         value
     }
-}
-
-/// What a reader needs to judge the numbers, and nothing that names the machine.
-fn machine() -> Value {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find(|line| line.starts_with("model name"));
-    let model = model.and_then(|line| line.split_once(": ")).map_or("", |(_, model)| model);
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory = meminfo.split_whitespace().nth(1).unwrap_or_default();
-    json!({
-        "cpu": model,
-        // All of them: this process itself is kept to one.
-        "cores": cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
-        "memory_kib": memory,
-        "system": said_by("uname", &["-sm"]),
-        "nginx": said_by("nginx", &["-v"]),
-        "haproxy": said_by("haproxy", &["-v"]),
-        "rustc": said_by("rustc", &["--version"]),
-        "commit": said_by("git", &["describe", "--always", "--dirty"]),
-    })
-}
-
-/// The first line that a program prints, on either stream.
-fn said_by(program: &str, arguments: &[&str]) -> String {
-    let Ok(output) = Command::new(program).args(arguments).output() else { return String::new() };
-    let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
-    String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned()
 }
