@@ -1,7 +1,7 @@
 # The commands of the house. Each is a script under scripts/, so that it can
 # be read, and run without make.
 
-.PHONY: help run test lint bench docs
+.PHONY: help run test lint bench scenario docs
 
 help: ## Say what each target does.
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1	/' | expand -t 14
@@ -17,6 +17,9 @@ lint: ## Formatting, clippy, rustdoc, licences, house rules, generated pages.
 
 bench: ## CPU per request beside nginx in the same run; results go to benches/runs.
 	@scripts/bench
+
+scenario: ## Public load comparison with k6, faults and an outage; ends with 1 when a claim fails.
+	@scripts/scenario
 
 docs: ## Write the generated pages under docs/ anew.
 	@scripts/docs
