@@ -1,14 +1,16 @@
 //! What one exchange costs: CPU of the client's thread per exchange, over
-//! HTTP/1.1 and over HTTP/2 in plain text.
+//! HTTP/1.1 and over HTTP/2 in plain text; for a small call, a batch of 100 and
+//! an answer of 300 KB.
 //!
 //! The upstream is a small server in another thread, or the one that
 //! `UPSTREAM=http://127.0.0.1:PORT` names. Both threads are pinned to a core each
-//! where `taskset` is at hand. The numbers are for comparing rounds of one run.
+//! where `taskset` is at hand. `ONLY=h2c` and `CASE=large` leave the others out.
+//! The numbers are for comparing rounds of one run.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::Write as _;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, LazyLock, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -29,12 +31,35 @@ use wellhead_transport::{Exchange, Transport as _};
 
 /// Exchanges in flight.
 const CONCURRENCY: usize = 64;
-/// Exchanges of one measurement.
+/// Exchanges of one measurement, of small calls; the other cases make fewer.
 const EXCHANGES: usize = 200_000;
 /// Each protocol in turn, this often.
 const ROUNDS: usize = 5;
 const CALL: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"eth_call","params":[{"to":"0xdac17f958d2ee523a2206206994597c13d831ec7","data":"0x70a08231000000000000000000000000000000000000000000000000000000000000dead"},"latest"]}"#;
+const ITEMS: usize = 100;
+/// About a block with its transactions.
+const LARGE_BYTES: usize = 300_000;
+const LARGE: &[u8] =
+    br#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",true]}"#;
 const ANSWER: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":"0x0000000000000000000000000000000000000000000000000000000000000001"}"#;
+
+/// What is asked, and how often for one small call.
+struct Case {
+    name: &'static str,
+    body: Bytes,
+    one_in: usize,
+    answer_bytes_min: usize,
+}
+
+fn cases() -> [Case; 3] {
+    let batch = [&b"["[..], &[CALL; ITEMS].join(&b","[..]), b"]"].concat();
+    let case = |name, body, one_in, answer_bytes_min| Case { name, body, one_in, answer_bytes_min };
+    [
+        case("small", Bytes::from_static(CALL), 1, 1),
+        case("batch", batch.into(), 10, ITEMS * ANSWER.len()),
+        case("large", Bytes::from_static(LARGE), 20, LARGE_BYTES),
+    ]
+}
 
 fn main() {
     let number = |name, otherwise| {
@@ -42,7 +67,8 @@ fn main() {
     };
     let (exchanges, rounds) = (number("EXCHANGES", EXCHANGES), number("ROUNDS", ROUNDS));
     let concurrency = number("CONCURRENCY", CONCURRENCY);
-    let only = std::env::var("ONLY").unwrap_or_default();
+    let word = |name| std::env::var(name).unwrap_or_default();
+    let (only, only_case) = (word("ONLY"), word("CASE"));
     let url = std::env::var("UPSTREAM").unwrap_or_else(|_| start_upstream());
     pin(1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -50,14 +76,22 @@ fn main() {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{concurrency} at a time; us of CPU per exchange, exchanges/s");
     for round in 0..rounds {
-        for (name, version) in [("h1", HttpVersion::H1), ("h2c", HttpVersion::H2)] {
-            if !only.is_empty() && only != name {
+        for case in cases() {
+            if !only_case.is_empty() && only_case != case.name {
                 continue;
             }
-            let (cpu, wall) = runtime.block_on(measure(&url, version, exchanges, concurrency));
-            let each = cpu.as_secs_f64() * 1e6 / exchanges as f64;
-            let rate = exchanges as f64 / wall.as_secs_f64();
-            let _ = writeln!(out, "round {round} {name:4} {each:6.2} us {rate:8.0}/s");
+            let exchanges = exchanges / case.one_in;
+            for (name, version) in [("h1", HttpVersion::H1), ("h2c", HttpVersion::H2)] {
+                if !only.is_empty() && only != name {
+                    continue;
+                }
+                let measured = measure(&url, version, &case, exchanges, concurrency);
+                let (cpu, wall) = runtime.block_on(measured);
+                let each = cpu.as_secs_f64() * 1e6 / exchanges as f64;
+                let rate = exchanges as f64 / wall.as_secs_f64();
+                let case = case.name;
+                let _ = writeln!(out, "round {round} {case} {name:4} {each:6.2} us {rate:8.0}/s");
+            }
         }
     }
 }
@@ -65,6 +99,7 @@ fn main() {
 async fn measure(
     url: &str,
     version: HttpVersion,
+    case: &Case,
     exchanges: usize,
     concurrency: usize,
 ) -> (Duration, Duration) {
@@ -78,23 +113,23 @@ async fn measure(
     };
     let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, 1);
     let transport = transport.expect("a good endpoint");
-    run(&transport, exchanges / 10, concurrency).await;
+    run(&transport, case, exchanges / 10, concurrency).await;
     let (cpu, started) = (cpu_time(), Instant::now());
-    run(&transport, exchanges, concurrency).await;
+    run(&transport, case, exchanges, concurrency).await;
     (cpu_time().saturating_sub(cpu), started.elapsed())
 }
 
-async fn run(transport: &HttpTransport, exchanges: usize, concurrency: usize) {
+async fn run(transport: &HttpTransport, case: &Case, exchanges: usize, concurrency: usize) {
     let mut tasks = JoinSet::new();
     for _ in 0..concurrency {
-        let transport = transport.clone();
+        let (transport, body, least) =
+            (transport.clone(), case.body.clone(), case.answer_bytes_min);
         tasks.spawn(async move {
             for _ in 0..exchanges / concurrency {
                 let deadline = (Instant::now() + Duration::from_secs(30)).into_std();
-                let body = Bytes::from_static(CALL);
-                let exchange = Exchange { body, deadline, whole_max: 1 << 20 };
+                let exchange = Exchange { body: body.clone(), deadline, whole_max: 1 << 20 };
                 let reply = transport.exchange(exchange).await.expect("an answer");
-                assert!(!reply.body.is_empty() && reply.rest.is_none());
+                assert!(reply.body.len() >= least && reply.rest.is_none());
             }
         });
     }
@@ -143,9 +178,23 @@ fn start_upstream() -> String {
     format!("http://{}/", told.recv().expect("the upstream has started"))
 }
 
+/// The answers, made once.
+fn answer_to(body: &[u8]) -> Bytes {
+    static LARGE_ANSWER: LazyLock<Bytes> = LazyLock::new(|| vec![b'0'; LARGE_BYTES].into());
+    static BATCH_ANSWER: LazyLock<Bytes> =
+        LazyLock::new(|| [&b"["[..], &[ANSWER; ITEMS].join(&b","[..]), b"]"].concat().into());
+    match body {
+        [b'[', ..] => BATCH_ANSWER.clone(),
+        LARGE => LARGE_ANSWER.clone(),
+        _ => Bytes::from_static(ANSWER),
+    }
+}
+
 async fn answer(request: Request<Incoming>) -> Result<hyper::Response<Full<Bytes>>, Infallible> {
-    let mut body = request.into_body();
-    while let Some(Ok(_)) = body.frame().await {}
+    let Ok(body) = request.into_body().collect().await else {
+        return Ok(hyper::Response::new(Full::default()));
+    };
+    let body = body.to_bytes();
     // A real upstream thinks before it answers: what came together is answered together.
     let mut thought = false;
     poll_fn(|cx| {
@@ -156,5 +205,5 @@ async fn answer(request: Request<Incoming>) -> Result<hyper::Response<Full<Bytes
         Poll::Pending
     })
     .await;
-    Ok(hyper::Response::new(Full::new(Bytes::from_static(ANSWER))))
+    Ok(hyper::Response::new(Full::new(answer_to(&body))))
 }
