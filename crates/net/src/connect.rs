@@ -86,6 +86,7 @@ impl Connector {
         };
         if let Err(error) = &result {
             self.stats.note_connect_failed(error.kind);
+            self.stats.caps.was_down(Instant::now());
             // Whoever answers next may be another server.
             self.learnt.forget();
         }
@@ -158,7 +159,8 @@ impl Connector {
         let fate = Fate::new();
         let member = registry.admit_h2(fate.clone());
         let retire_at = self.retire_at(Instant::now());
-        let opened = H2Connection::open(stream, read, fate, member, &self.settings, retire_at)?;
+        let (settings, stats) = (&self.settings, &self.stats);
+        let opened = H2Connection::open(stream, read, fate, member, settings, stats, retire_at)?;
         Ok(Connected::H2(Arc::new(opened)))
     }
 

@@ -9,7 +9,7 @@ use std::future::{Future as _, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::body::{BodyHead, retry_after};
+use crate::caps::Ending;
 use crate::dial::Stream;
 use crate::endpoint::Prepared;
 use crate::frame::{Reason, put_goaway};
@@ -28,7 +29,7 @@ use crate::http::AnswerHead;
 use crate::inflate::Encoding;
 use crate::mux::{Broken, Mux};
 use crate::settings::ClientSettings;
-use crate::stats::CloseReason;
+use crate::stats::{CloseReason, ConnectionStats};
 
 /// Room for one read: the answers of a burst.
 const READ_BYTES: usize = 64 << 10;
@@ -67,8 +68,11 @@ struct Common {
     /// The peer's SETTINGS arrived.
     settled: AtomicBool,
     leaving: AtomicBool,
+    /// Streams that are open for nobody.
+    abandoned: AtomicUsize,
     /// Set by each use, cleared by the sweep.
     used: AtomicBool,
+    stats: Arc<ConnectionStats>,
 }
 
 impl Common {
@@ -77,6 +81,7 @@ impl Common {
         let (settled, leaving) = (mux.has_settings(), mux.is_leaving());
         let changed = self.settled.swap(settled, Relaxed) != settled;
         let left = self.leaving.swap(leaving, Relaxed) != leaving;
+        let left = self.abandoned.swap(mux.abandoned(), Relaxed) > mux.abandoned() || left;
         self.announced.swap(mux.streams_max(), Relaxed) != mux.streams_max() || changed || left
     }
 }
@@ -89,16 +94,23 @@ pub(crate) struct H2Connection {
     fate: Fate,
     streams_max: usize,
     streams_before_settings: usize,
+    /// A larger number of streams than is known to be borne, which this connection tries.
+    trial: Option<usize>,
+    requests: AtomicU64,
     /// To be replaced from then on.
-    pub(crate) retire_at: Instant,
-    /// How many sweeps found it unused.
-    pub(crate) quiet_sweeps: AtomicUsize,
+    retire_at: Instant,
+    /// The sweep that saw it used last.
+    quiet_since: Mutex<Instant>,
 }
 
 /// Told by a connection's task when room or usability changed.
 pub(crate) trait Observer: Send + Sync + 'static {
     /// More streams may fit, or the peer said GOAWAY.
     fn changed(&self);
+    /// The peer ended the connection, or said that it will.
+    fn ended(&self, ending: &Ending, now: Instant);
+    /// The peer answered a ping with that many streams open.
+    fn proven(&self, streams: usize, now: Instant);
 }
 
 impl H2Connection {
@@ -111,14 +123,16 @@ impl H2Connection {
         fate: Fate,
         observer: impl Observer,
         settings: &ClientSettings,
+        stats: &Arc<ConnectionStats>,
         retire_at: Instant,
     ) -> Result<Self, TransportError> {
         let mut mux = Mux::new(read.is_some());
-        let mut io = Io::new(stream);
+        let now = Instant::now();
+        let mut io = Io::new(stream, now);
         if let Some(read) = read {
             // Taken in at once, so that the first exchanges know the limits.
             io.read.extend_from_slice(&read);
-            let taken = io.receive(&mut mux, Instant::now());
+            let taken = io.receive(&mut mux, now);
             if taken.is_err() || mux.is_leaving() {
                 let detail = "the peer left at once";
                 return Err(TransportError::new(TransportErrorKind::Connect, Sent::No, detail));
@@ -130,20 +144,25 @@ impl H2Connection {
             tolerated: AtomicUsize::new(usize::MAX),
             settled: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
+            abandoned: AtomicUsize::new(0),
             used: AtomicBool::new(true),
+            stats: Arc::clone(stats),
             mux: Mutex::new(mux),
         });
         common.note(&common.mux.lock());
         let keep_alive = (settings.h2_ping_interval, settings.h2_ping_timeout);
         let task = drive(io, Arc::clone(&common), fate.clone(), observer, keep_alive);
         tokio::spawn(task);
+        let streams_max = settings.h2_streams_max.max(1);
         Ok(Self {
             common,
             fate,
-            streams_max: settings.h2_streams_max.max(1),
+            streams_max,
             streams_before_settings: settings.h2_streams_before_settings.max(1),
+            trial: stats.caps.trial(streams_max, now),
+            requests: AtomicU64::new(0),
             retire_at,
-            quiet_sweeps: AtomicUsize::new(0),
+            quiet_since: Mutex::new(now),
         })
     }
 
@@ -157,8 +176,16 @@ impl H2Connection {
         self.common.leaving.load(Relaxed)
     }
 
+    /// Streams in flight, with those that are open for nobody.
     pub(crate) fn in_flight(&self) -> usize {
-        self.common.in_flight.load(Relaxed)
+        self.common.in_flight.load(Relaxed) + self.common.abandoned.load(Relaxed)
+    }
+
+    /// Whether another connection is to take its place.
+    pub(crate) fn is_worn(&self, now: Instant) -> bool {
+        now >= self.retire_at
+            || self.requests.load(Relaxed) >= self.common.stats.caps.requests()
+            || self.common.abandoned.load(Relaxed) * 2 > self.cap()
     }
 
     /// Exchanges that may be in flight.
@@ -168,10 +195,13 @@ impl H2Connection {
         } else {
             self.common.announced.load(Relaxed)
         };
-        known.min(self.streams_max).min(self.common.tolerated.load(Relaxed))
+        let learnt = self.common.stats.caps.streams();
+        let learnt = self.trial.map_or(learnt, |trial| trial.max(learnt));
+        known.min(self.streams_max).min(learnt).min(self.common.tolerated.load(Relaxed))
     }
 
     pub(crate) fn enter(&self) {
+        self.requests.fetch_add(1, Relaxed);
         self.common.in_flight.fetch_add(1, Relaxed);
         self.common.used.store(true, Relaxed);
     }
@@ -180,9 +210,13 @@ impl H2Connection {
         self.common.in_flight.fetch_sub(1, Relaxed);
     }
 
-    /// Whether it was used since this was last asked.
-    pub(crate) fn was_used(&self) -> bool {
-        self.common.used.swap(false, Relaxed) || self.in_flight() > 0
+    /// Since which sweep it has not been used; each sweep asks once.
+    pub(crate) fn quiet_since(&self, now: Instant) -> Instant {
+        let mut since = self.quiet_since.lock();
+        if self.common.used.swap(false, Relaxed) || self.in_flight() > 0 {
+            *since = now;
+        }
+        *since
     }
 
     pub(crate) fn will_close(&self, reason: CloseReason) {
@@ -221,12 +255,16 @@ impl H2Connection {
         if error.sent == Sent::No && !self.is_leaving() {
             let below = self.in_flight().saturating_sub(1).max(1);
             self.common.tolerated.fetch_min(below, Relaxed);
+            self.common.stats.caps.refused(below, Instant::now());
         }
     }
 }
 
 impl Drop for H2Connection {
     fn drop(&mut self) {
+        if self.trial.is_some() {
+            self.common.stats.caps.trial_over();
+        }
         self.common.mux.lock().close();
     }
 }
@@ -271,7 +309,11 @@ impl H2Stream {
 
 impl Drop for H2Stream {
     fn drop(&mut self) {
-        self.common.mux.lock().release(self.id);
+        let mut mux = self.common.mux.lock();
+        if mux.release(self.id, Instant::now) {
+            self.common.abandoned.store(mux.abandoned(), Relaxed);
+            self.common.stats.note_left_open();
+        }
     }
 }
 
@@ -291,10 +333,12 @@ struct Io {
     written: u64,
     /// Why nothing more can be written. What the peer said before is still read.
     write_error: Option<io::Error>,
+    /// When something last arrived.
+    last_read: Instant,
 }
 
 /// Why the task ends.
-enum Ending {
+enum Stop {
     /// Nothing is under way and nothing will come.
     Done,
     /// The peer closed the connection, or it broke.
@@ -304,8 +348,16 @@ enum Ending {
 }
 
 impl Io {
-    fn new(stream: Stream) -> Self {
-        Self { stream, read: Vec::new(), write: Vec::new(), at: 0, written: 0, write_error: None }
+    fn new(stream: Stream, now: Instant) -> Self {
+        Self {
+            stream,
+            read: Vec::new(),
+            write: Vec::new(),
+            at: 0,
+            written: 0,
+            write_error: None,
+            last_read: now,
+        }
     }
 
     /// Writes all there is, or as much as the socket takes.
@@ -350,7 +402,7 @@ impl Io {
         cx: &mut Context<'_>,
         common: &Common,
         observer: &impl Observer,
-    ) -> Poll<Ending> {
+    ) -> Poll<Stop> {
         for _ in 0..TURNS_MAX {
             if self.write_error.is_none()
                 && let Poll::Ready(Err(error)) = self.poll_write(cx, common)
@@ -359,27 +411,36 @@ impl Io {
             }
             self.read.reserve(READ_BYTES);
             match pin!(self.stream.read_buf(&mut self.read)).poll(cx) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Ending::Lost(None)),
+                Poll::Ready(Ok(0)) => return Poll::Ready(Stop::Lost(None)),
                 Poll::Ready(Ok(_)) => {
                     let mut mux = common.mux.lock();
-                    let received = self.receive(&mut mux, Instant::now());
+                    let now = Instant::now();
+                    let received = self.receive(&mut mux, now);
                     let changed = common.note(&mux);
+                    let (ending, proven) = (mux.take_ending(), mux.take_proven());
                     drop(mux);
+                    if let Some(ending) = ending {
+                        self.tell(ending, observer, now);
+                    }
+                    if let Some(streams) = proven {
+                        observer.proven(streams, now);
+                    }
+                    self.last_read = now;
                     if changed {
                         observer.changed();
                     }
                     if let Err(broken) = received {
-                        return Poll::Ready(Ending::Broken(broken));
+                        return Poll::Ready(Stop::Broken(broken));
                     }
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Ending::Lost(Some(error))),
+                Poll::Ready(Err(error)) => return Poll::Ready(Stop::Lost(Some(error))),
                 Poll::Pending if self.write_error.is_some() => {
-                    return Poll::Ready(Ending::Lost(self.write_error.take()));
+                    return Poll::Ready(Stop::Lost(self.write_error.take()));
                 }
                 Poll::Pending => {
                     let mut mux = common.mux.lock();
                     if mux.is_done() && self.at == self.write.len() {
-                        return Poll::Ready(Ending::Done);
+                        return Poll::Ready(Stop::Done);
                     }
                     // While the socket is full, its waker is the one that matters.
                     if mux.sleep(cx.waker()) || self.at < self.write.len() {
@@ -390,6 +451,12 @@ impl Io {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Passes on how the peer ends the connection.
+    fn tell(&self, ending: Ending, observer: &impl Observer, now: Instant) {
+        let silence = now.saturating_duration_since(self.last_read);
+        observer.ended(&Ending { silence, ..ending }, now);
     }
 
     /// Tells the peer why, if that takes no waiting.
@@ -417,19 +484,20 @@ async fn drive(
             Poll::Pending => {
                 if pulse.poll_dead(cx, timer.as_mut(), &common) {
                     fate.set(CloseReason::Stuck);
-                    Ending::Lost(Some(io::Error::other("no answer to a ping")))
+                    Stop::Lost(Some(io::Error::other("no answer to a ping")))
                 } else {
                     return Poll::Pending;
                 }
             }
         };
+        let peers_doing = matches!(ending, Stop::Lost(_)) && fate.get() != CloseReason::Stuck;
         let (kind, detail) = match ending {
-            Ending::Done => (TransportErrorKind::Closed, String::new()),
-            Ending::Lost(error) => {
+            Stop::Done => (TransportErrorKind::Closed, String::new()),
+            Stop::Lost(error) => {
                 let detail = error.map_or_else(String::new, |error| error.to_string());
                 (TransportErrorKind::Closed, detail)
             }
-            Ending::Broken(Broken(reason, why)) => {
+            Stop::Broken(Broken(reason, why)) => {
                 fate.set(CloseReason::BadAnswer);
                 io.part(cx, reason);
                 (TransportErrorKind::Protocol, why.to_owned())
@@ -439,10 +507,17 @@ async fn drive(
         if mux.was_told_to_leave() {
             fate.set(CloseReason::Replaced);
         }
+        if peers_doing {
+            mux.lost();
+        }
+        let lesson = mux.take_ending();
         // Fails the streams in flight before the pool hears of the end.
         mux.end(kind, &detail, io.written);
         common.note(&mux);
         drop(mux);
+        if let Some(lesson) = lesson {
+            io.tell(lesson, &observer, Instant::now());
+        }
         // Under TLS this says farewell; what it would have to wait for is left.
         let _ = Pin::new(&mut io.stream).poll_shutdown(cx);
         Poll::Ready(())

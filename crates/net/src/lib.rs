@@ -4,11 +4,13 @@
 //! `transport::feed::FeedConnector`. They move bytes and keep connections; what
 //! the bytes mean, whom to ask and how often is decided elsewhere (`upstream`,
 //! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
-//! connection it takes, `connect` how one comes to be, `h1` (over the crate `http1`) and
+//! connection it takes, `caps` what their ends taught, `connect` how one comes to be,
+//! `h1` (over the crate `http1`) and
 //! `h2` what happens on it, `body` how the answer becomes bytes, `incoming` how
 //! a long one is read on demand.
 
 mod body;
+mod caps;
 mod connect;
 mod detect;
 mod dial;
@@ -32,5 +34,5 @@ pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
 pub use crate::http::{HttpTransport, Shared};
 pub use crate::settings::ClientSettings;
-pub use crate::stats::{CloseReason, ConnectionStats, Protocol};
+pub use crate::stats::{CloseReason, ConnectionStats, LearntCaps, Protocol};
 pub use crate::ws::{FeedSettings, WsClient, WsConnection};

@@ -11,21 +11,25 @@
 //! have been processed: RFC 9113 says so for GOAWAY and REFUSED_STREAM, and what
 //! was never written cannot have been.
 
+mod abandon;
 mod receive;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::body::TRUSTED_LENGTH_MAX;
+use crate::caps::{Ending, MANY, Manner};
 use crate::detect::PREFACE;
 use crate::frame::{self, FRAME_BYTES_MAX, Reason};
 use crate::hpack::{Blocks, Decoder, Fields, Undecodable, put_content_length, put_empty_table};
+use abandon::{Abandoned, DISCARDED_MAX};
 
 /// Bytes of one answer that may be on their way or wait unread: enough for
 /// 40 Mbit/s at 100 ms, and what a client that reads slowly costs in memory.
@@ -73,9 +77,22 @@ pub(crate) struct Mux {
     /// Why nothing more will come.
     ended: Option<TransportError>,
     pub(crate) pong: bool,
+    /// What the ping under way will prove: streams below this id, and how many
+    /// were still open when it was answered.
+    pinged: u32,
+    proven: Option<usize>,
     /// The peer's last word: streams above are not processed.
     goaway: Option<u32>,
     closing: bool,
+    abandoned: Abandoned,
+    /// The most streams that there were at once.
+    peak: usize,
+    /// Streams that the peer reset one after the other, with no answer between.
+    resets_in_a_row: usize,
+    /// How the peer ended the connection, until somebody has asked.
+    ending: Option<Ending>,
+    /// How it said GOAWAY.
+    farewell: Option<Manner>,
 }
 
 /// What the peer announced.
@@ -132,6 +149,8 @@ struct Stream {
     receive_window: i64,
     uncredited: u32,
     end: Option<Result<(), TransportError>>,
+    /// Nobody reads it, and the peer was not told.
+    abandoned: bool,
 }
 
 /// The connection cannot go on: our reason for the peer, and for people.
@@ -179,8 +198,15 @@ impl Mux {
             task: None,
             ended: None,
             pong: false,
+            pinged: 0,
+            proven: None,
             goaway: None,
             closing: false,
+            abandoned: Abandoned::default(),
+            peak: 0,
+            resets_in_a_row: 0,
+            ending: None,
+            farewell: None,
         }
     }
 
@@ -201,7 +227,7 @@ impl Mux {
 
     /// Whether nothing is under way and nothing will be.
     pub(crate) fn is_done(&self) -> bool {
-        (self.is_leaving() || self.closing) && self.streams.is_empty() && self.out.is_empty()
+        (self.is_leaving() || self.closing) && !self.is_wanted() && self.out.is_empty()
     }
 
     /// Opens a stream for a request; its reader will first want `wanted` bytes.
@@ -259,11 +285,13 @@ impl Mux {
             receive_window: i64::from(STREAM_WINDOW),
             uncredited: 0,
             end: None,
+            abandoned: false,
         };
         if !self.send(id, &mut stream) {
             self.unsent.push_back(id);
         }
         self.streams.insert(id, stream);
+        self.peak = self.peak.max(self.streams.len());
         self.wake_task();
         Ok(id)
     }
@@ -377,28 +405,13 @@ impl Mux {
     /// Opens the window of stream `id` by what was received, if that is worth a frame.
     fn credit(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        if stream.end.is_none() && stream.uncredited >= STREAM_WINDOW / 2 {
+        let unwanted = stream.abandoned && stream.received > DISCARDED_MAX;
+        if stream.end.is_none() && stream.uncredited >= STREAM_WINDOW / 2 && !unwanted {
             let before = self.out.len();
             frame::put_window_update(&mut self.out, id, stream.uncredited);
             self.appended += (self.out.len() - before) as u64;
             stream.receive_window += i64::from(stream.uncredited);
             stream.uncredited = 0;
-            self.wake_task();
-        }
-    }
-
-    /// The reader of stream `id` is done with it; the peer is told unless it is too.
-    pub(crate) fn release(&mut self, id: u32) {
-        let Some(stream) = self.streams.remove(&id) else { return };
-        // An early answer leaves a request that nobody wants any more.
-        let unfinished = stream.end.is_none() || !stream.request.is_empty();
-        if !stream.request.is_empty() {
-            self.unsent.retain(|waiting| *waiting != id);
-        }
-        if unfinished && self.ended.is_none() && !matches!(stream.end, Some(Err(_))) {
-            self.reset(id, Reason::CANCEL);
-        }
-        if self.is_leaving() || self.closing {
             self.wake_task();
         }
     }
@@ -422,6 +435,7 @@ impl Mux {
     /// Asks the peer whether it is there; `pong` says that it is.
     pub(crate) fn ping(&mut self) {
         self.pong = false;
+        self.pinged = self.next_id;
         self.append(|out| frame::put_ping(out, false, &[0; 8]));
     }
 
@@ -444,6 +458,49 @@ impl Mux {
     /// Whether requests are under way.
     pub(crate) fn has_streams(&self) -> bool {
         !self.streams.is_empty()
+    }
+
+    /// Whether somebody waits for a request under way.
+    fn is_wanted(&self) -> bool {
+        self.streams.len() > self.abandoned.len()
+    }
+
+    /// Streams up to `last` without a whole answer.
+    fn open_up_to(&self, last: u32) -> usize {
+        self.streams.iter().filter(|(id, stream)| **id <= last && stream.end.is_none()).count()
+    }
+
+    /// Notes that the peer ends the connection, and with what under way.
+    fn note_ending(&mut self, manner: Manner, open: usize, last: u32) {
+        let last = last.min(self.next_id - 1);
+        let (peak, requests) = (self.peak, u64::from(last.div_ceil(2)));
+        self.ending = Some(Ending { manner, open, peak, requests, silence: Duration::ZERO });
+    }
+
+    /// How the peer ended the connection, or said that it would; once. How long it
+    /// had been silent is for the caller to add.
+    pub(crate) fn take_ending(&mut self) -> Option<Ending> {
+        self.ending.take()
+    }
+
+    /// The streams that an answered ping has shown to be borne; once.
+    pub(crate) fn take_proven(&mut self) -> Option<usize> {
+        self.proven.take()
+    }
+
+    /// The peer closed the connection, or it broke: what that says of its bounds.
+    pub(crate) fn lost(&mut self) {
+        let open = self.open_up_to(self.goaway.unwrap_or(u32::MAX));
+        let news = match self.farewell {
+            None => !self.closing,
+            // It did not spare them after all.
+            Some(Manner::Orderly) => open >= MANY,
+            Some(Manner::Abrupt) => false,
+        };
+        if news {
+            let requests = (self.next_id / 2) as usize - open;
+            self.note_ending(Manner::Abrupt, open, (2 * requests) as u32);
+        }
     }
 
     /// The connection has ended after `written` bytes: all streams fail.

@@ -249,7 +249,7 @@ impl Pool {
             return false;
         }
         let few = state.h2.len() < self.settings.h2_connections_min;
-        let old = best.is_some_and(|c| now >= c.retire_at);
+        let old = best.is_some_and(|c| c.is_worn(now));
         let busy = best.is_none_or(|c| is_busy(c));
         few || old || (busy && state.h2.len() < self.settings.h2_connections_max)
     }
@@ -307,8 +307,8 @@ impl Pool {
                     self.offer(&mut state, Grant { lease, connect: took, at: now })
                 }
                 Connected::H2(connection) => {
-                    // Room for this one was made for those that are too old.
-                    for old in state.h2.extract_if(.., |c| now >= c.retire_at) {
+                    // Room for this one was made for those that are worn.
+                    for old in state.h2.extract_if(.., |c| c.is_worn(now)) {
                         old.will_close(CloseReason::Replaced);
                     }
                     state.h2.push(connection);
@@ -435,7 +435,7 @@ impl Pool {
 
     fn start_sweeping(&self) {
         let me = Weak::clone(&self.me);
-        let period = (self.settings.idle / SWEEPS_PER_IDLE).max(Duration::from_millis(1));
+        let period = self.sweep_period();
         // Unconstrained: with a budget, the connections looked at last would never
         // be watched where there are many.
         spawn(unconstrained(async move {
@@ -447,7 +447,7 @@ impl Pool {
                     if !pool.sweep(now) {
                         return Poll::Ready(());
                     }
-                    timer.as_mut().reset(now + period);
+                    timer.as_mut().reset(now + pool.sweep_period());
                     // Registers for the next period.
                     if timer.as_mut().poll(cx).is_ready() {
                         cx.waker().wake_by_ref();
@@ -458,6 +458,12 @@ impl Pool {
             })
             .await;
         }));
+    }
+
+    /// What was learnt may ask for shorter ones.
+    fn sweep_period(&self) -> Duration {
+        let idle = self.settings.idle.min(self.stats.caps.idle());
+        (idle / SWEEPS_PER_IDLE).max(Duration::from_millis(1))
     }
 
     /// Ends idle connections whose peers have left; `waker` is woken when one does.
@@ -477,15 +483,16 @@ impl Pool {
             let reason = self.expiry(&unused.connection, now).unwrap_or(CloseReason::Idle);
             unused.end_idle(h1_open, reason);
         }
+        self.stats.caps.refresh(now);
+        // A sweep late at the most when the peer does not mind, and early when it does:
+        // the last use was up to a sweep before it was seen.
+        let bound =
+            self.settings.idle.min(self.stats.caps.idle().saturating_sub(2 * self.sweep_period()));
         for unused in state.h2.extract_if(.., |c| {
-            if c.was_used() {
-                c.quiet_sweeps.store(0, Relaxed);
-                return false;
-            }
-            let quiet = c.quiet_sweeps.fetch_add(1, Relaxed) + 1;
-            now >= c.retire_at || quiet >= SWEEPS_PER_IDLE as usize || c.is_leaving()
+            let quiet = now.saturating_duration_since(c.quiet_since(now));
+            !quiet.is_zero() && (c.is_worn(now) || quiet >= bound || c.is_leaving())
         }) {
-            let old = now >= unused.retire_at;
+            let old = unused.is_worn(now);
             unused.will_close(if old { CloseReason::Replaced } else { CloseReason::Idle });
         }
         state.sweeping = state.h1_open > 0 || !state.h2.is_empty() || state.connecting > 0;

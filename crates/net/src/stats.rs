@@ -1,11 +1,15 @@
 //! What the connections of one upstream did: counters shared by all workers.
 //!
 //! Plain relaxed atomics, read by the metrics and the status page; nothing
-//! here decides anything.
+//! here decides anything. What was learnt from how connections ended lives here
+//! too, for it is shared in the same way; `caps` knows what it means.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use wellhead_transport::TransportErrorKind;
+
+use crate::caps::Caps;
 
 /// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +80,22 @@ impl CloseReason {
     }
 }
 
+/// What one HTTP/2 connection to an upstream was found to bear, from how connections
+/// ended. `None` where nothing speaks for a bound; the settings hold besides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LearntCaps {
+    /// Streams at once. One connection at a time may be trying more.
+    pub streams: Option<usize>,
+    /// The fewest streams with which a connection died.
+    pub streams_fatal: Option<usize>,
+    /// The most streams with which a connection was seen to be well, if 32 or more.
+    pub streams_proven: Option<usize>,
+    /// Requests after which a connection is replaced.
+    pub requests: Option<u64>,
+    /// How long a connection may stay unused.
+    pub idle: Option<Duration>,
+}
+
 /// Counters of one upstream, over all workers.
 #[derive(Debug, Default)]
 pub struct ConnectionStats {
@@ -85,9 +105,27 @@ pub struct ConnectionStats {
     connect_timed_out: AtomicU64,
     waiting: AtomicU64,
     resent: AtomicU64,
+    left_open: AtomicU64,
+    pub(crate) caps: Caps,
 }
 
 impl ConnectionStats {
+    /// What the ends of HTTP/2 connections taught so far. Takes a lock: for
+    /// metrics and the status page.
+    pub fn learnt_caps(&self) -> LearntCaps {
+        self.caps.learnt()
+    }
+
+    /// Abandoned HTTP/2 streams that were left to finish, because the connection
+    /// had been sent enough resets.
+    pub fn left_open(&self) -> u64 {
+        self.left_open.load(Relaxed)
+    }
+
+    pub(crate) fn note_left_open(&self) {
+        self.left_open.fetch_add(1, Relaxed);
+    }
+
     /// Connections opened since the start.
     pub fn opened(&self, protocol: Protocol) -> u64 {
         self.opened[protocol as usize].load(Relaxed)

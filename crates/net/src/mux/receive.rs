@@ -7,6 +7,7 @@ use super::{
     Broken, CONNECTION_WINDOW, DataUnderWay, HEADER_BYTES_MAX, HeadersUnderWay, Mux, OUT_BYTES_MAX,
     Table, WINDOW_MAX,
 };
+use crate::caps::{MANY, Manner};
 use crate::frame::{self, FRAME_BYTES_MAX, Flags, Head, Kind, Reason};
 use crate::hpack::TABLE_BYTES;
 
@@ -59,6 +60,7 @@ impl Mux {
         if self.out.len() > OUT_BYTES_MAX {
             return Err(Broken(Reason::ENHANCE_YOUR_CALM, "the peer asks and does not read"));
         }
+        self.tend_abandoned(now);
         Ok(at)
     }
 
@@ -107,7 +109,7 @@ impl Mux {
                 self.fail(head.stream, "data before headers");
             } else if stream.length.is_some_and(|length| total > length) {
                 self.overrun(head.stream);
-            } else if left > 0 {
+            } else if left > 0 && !stream.abandoned {
                 stream.make_room(left);
             }
         }
@@ -126,7 +128,9 @@ impl Mux {
             && let Some(stream) = self.streams.get_mut(&data.stream)
             && stream.end.is_none()
         {
-            stream.data.extend_from_slice(&bytes[..some]);
+            if !stream.abandoned {
+                stream.data.extend_from_slice(&bytes[..some]);
+            }
             stream.received += some as u64;
         }
         data.left -= some;
@@ -145,7 +149,7 @@ impl Mux {
         } else if data.ends {
             stream.end = Some(Ok(()));
             stream.wake();
-        } else if stream.data.len() < stream.wanted {
+        } else if stream.data.len() < stream.wanted || stream.abandoned {
             self.credit(data.stream);
         } else if stream.wanted > 0 {
             stream.wake();
@@ -162,6 +166,8 @@ impl Mux {
                 let payload: &[u8; 8] = payload.try_into().map_err(|_| BAD_SIZE)?;
                 if head.flags.has(Flags::ACK) {
                     self.pong = true;
+                    let last = self.pinged.saturating_sub(1);
+                    self.proven = Some(self.open_up_to(last));
                     return self.idle_frame();
                 }
                 self.append(|out| frame::put_ping(out, true, payload));
@@ -251,6 +257,7 @@ impl Mux {
             return Ok(());
         }
         self.idle_frames = 0;
+        self.resets_in_a_row = 0;
         stream.answered = true;
         stream.length = fields.length;
         stream.head = Some((fields, now));
@@ -283,9 +290,15 @@ impl Mux {
             let refused = reason == Reason::REFUSED_STREAM;
             let detail = format!("stream reset by the peer: {reason}");
             stream.fail(TransportErrorKind::Closed, refused, &detail);
+            // A refusal is no harm: those have a way of their own.
+            self.resets_in_a_row = if refused { 0 } else { self.resets_in_a_row + 1 };
         }
         // The peer does not want the rest.
         stream.request.clear();
+        if self.resets_in_a_row == MANY {
+            let open = MANY + self.open_up_to(u32::MAX);
+            self.note_ending(Manner::Abrupt, open, self.next_id);
+        }
         Ok(())
     }
 
@@ -335,10 +348,20 @@ impl Mux {
         let [l0, l1, l2, l3, r0, r1, r2, r3, ..] = *payload else { return Err(BAD_SIZE) };
         let last = u32::from_be_bytes([l0 & 0x7f, l1, l2, l3]);
         // A server may say it twice, the second time with a lower id.
+        let said_before = self.goaway.is_some();
         let last = self.goaway.map_or(last, |before| before.min(last));
         self.goaway = Some(last);
         // Its debug data may quote a path: the reason must do.
         let reason = Reason(u32::from_be_bytes([r0, r1, r2, r3]));
+        if !self.closing && !said_before {
+            let orderly = reason == Reason::NO_ERROR;
+            let manner = if orderly { Manner::Orderly } else { Manner::Abrupt };
+            self.farewell = Some(manner);
+            // Those that it took in and the first that it did not, if it counts like that.
+            let (taken, all) = (self.open_up_to(last), self.open_up_to(u32::MAX));
+            let open = if (MANY..all).contains(&taken) { taken + 1 } else { all };
+            self.note_ending(manner, open, last);
+        }
         let detail = format!("connection ended by the peer: {reason}");
         for (_, stream) in self.streams.iter_mut().filter(|(id, _)| **id > last) {
             stream.fail(TransportErrorKind::Closed, true, &detail);

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 use wellhead_transport::{Sent, TransportErrorKind as Kind};
 
+use super::abandon::{RESETS_MAX, RESETS_WINDOW};
 use super::*;
 use crate::frame::{Flags, Head, put_data, put_goaway, put_ping, put_reset, put_settings};
 
@@ -275,7 +276,7 @@ fn large_requests_wait_for_their_windows_and_let_small_ones_pass() {
     // 65,535 in all before the connection's own window opens.
     let other = ask(&mut mux, body);
     assert_eq!(out(&mut mux).last(), Some(&(0, 0, other, 15_530)));
-    mux.release(other);
+    mux.release(other, Instant::now);
     assert_eq!(out(&mut mux), [(3, 0, other, 4)]);
     assert!(mux.unsent.is_empty());
 }
@@ -332,8 +333,8 @@ fn dropping_resets_what_is_under_way_only() {
     let (done, open) = (ask(&mut mux, b"a"), ask(&mut mux, b"b"));
     out(&mut mux);
     receive(&mut mux, &answer(done, b"x")).expect("well");
-    mux.release(done);
-    mux.release(open);
+    mux.release(done, Instant::now);
+    mux.release(open, Instant::now);
     assert_eq!(out(&mut mux), [(3, 0, open, 4)]);
     // What still arrives for either is nobody's.
     receive(&mut mux, &answer(open, b"late")).expect("well");
@@ -352,7 +353,7 @@ fn an_early_answer_withdraws_the_rest_of_the_request() {
     receive(&mut mux, &answer(id, b"too large")).expect("well");
     assert_eq!(outcome(&mut mux, id), Some(Ok((200, b"too large".to_vec()))));
     out(&mut mux);
-    mux.release(id);
+    mux.release(id, Instant::now);
     assert_eq!(out(&mut mux), [(3, 0, id, 4)]);
 }
 
@@ -413,4 +414,127 @@ proptest! {
         }
         prop_assert_eq!(&ends[0], &ends[1]);
     }
+}
+
+/// Streams that are asked for and abandoned before anything came.
+fn abandon(mux: &mut Mux, how_many: usize, now: Instant) -> Vec<u32> {
+    let abandoned: Vec<_> = (0..how_many).map(|_| ask(mux, b"")).collect();
+    for id in &abandoned {
+        mux.release(*id, || now);
+    }
+    abandoned
+}
+
+fn resets(mux: &mut Mux) -> Vec<u32> {
+    out(mux).into_iter().filter(|(kind, ..)| *kind == 3).map(|(_, _, id, _)| id).collect()
+}
+
+#[test]
+fn resets_are_bounded_and_what_exceeds_them_keeps_its_place() {
+    let now = Instant::now();
+    let mut mux = settled(&[]);
+    let all = abandon(&mut mux, RESETS_MAX + 4, now);
+    let (told, [open, long, cut, last]) = all.split_at(RESETS_MAX) else { panic!("four more") };
+    assert_eq!(resets(&mut mux), told);
+    assert_eq!(mux.abandoned(), 4);
+    let hear = |mux: &mut Mux, bytes: &[u8], now| {
+        mux.receive(bytes, now).expect("well");
+        mux.abandoned()
+    };
+    // What ends by itself is let go of; answers are thrown away.
+    assert_eq!(hear(&mut mux, &answer(*open, b"late"), now), 3);
+    assert_eq!(hear(&mut mux, &written(|out| put_reset(out, *cut, Reason::CANCEL)), now), 2);
+    hear(&mut mux, &frame(1, END_HEADERS, *long, OK), now);
+    let mut given = i64::from(STREAM_WINDOW);
+    let mut sent = 0;
+    while given >= 16_000 {
+        hear(&mut mux, &frame(0, 0, *long, &[b'x'; 16_000]), now);
+        (given, sent) = (mux.streams[long].receive_window, sent + 16_000);
+        assert!(mux.streams[long].data.is_empty());
+    }
+    assert!((1..3).contains(&(sent >> 20)), "an answer without an end was taken in: {sent}");
+    out(&mut mux);
+    // With the next window there is budget for them.
+    let ping = written(|out| put_ping(out, true, &[0; 8]));
+    assert_eq!(hear(&mut mux, &ping, now + RESETS_WINDOW - Duration::from_millis(1)), 2);
+    assert!(resets(&mut mux).is_empty());
+    assert_eq!(hear(&mut mux, &ping, now + RESETS_WINDOW), 0);
+    assert_eq!(resets(&mut mux), [*long, *last]);
+    assert!(!mux.has_streams());
+}
+
+#[test]
+fn a_connection_whose_streams_are_all_abandoned_may_end() {
+    let now = Instant::now();
+    let mut mux = settled(&[]);
+    abandon(&mut mux, RESETS_MAX + 1, now);
+    mux.close();
+    out(&mut mux);
+    assert!(mux.has_streams() && mux.is_done());
+}
+
+#[test]
+fn how_the_peer_ends_a_connection_is_noted() {
+    let asked = |how_many: usize| {
+        let mut mux = settled(&[]);
+        let ids: Vec<_> = (0..how_many).map(|_| ask(&mut mux, b"")).collect();
+        for id in &ids[..10] {
+            receive(&mut mux, &answer(*id, b"x")).expect("well");
+            mux.release(*id, Instant::now);
+        }
+        mux
+    };
+    let goaway = |last: u32, reason: Reason| {
+        frame(7, 0, 0, &[last.to_be_bytes(), reason.0.to_be_bytes()].concat())
+    };
+    let told = |mux: &mut Mux| mux.take_ending().map(|e| (e.manner, e.open, e.peak, e.requests));
+    let (orderly, abrupt) = (Manner::Orderly, Manner::Abrupt);
+    let check = |last, reason, expected| {
+        let mut mux = asked(110);
+        receive(&mut mux, &goaway(last, reason)).expect("well");
+        assert_eq!(told(&mut mux), Some(expected), "GOAWAY {last}");
+        mux
+    };
+    check(u32::MAX >> 1, Reason::NO_ERROR, (orderly, 100, 110, 110));
+    check(0, Reason::ENHANCE_YOUR_CALM, (abrupt, 100, 110, 0));
+    let mut mux = check(2 * 59 - 1, Reason::NO_ERROR, (orderly, 50, 110, 59));
+    // Those it took in are lost after all.
+    mux.lost();
+    assert_eq!(told(&mut mux), Some((abrupt, 49, 110, 61)));
+    let mut mux = check(0, Reason::ENHANCE_YOUR_CALM, (abrupt, 100, 110, 0));
+    mux.lost();
+    assert_eq!(told(&mut mux), None, "told already");
+    let mut mux = asked(50);
+    mux.lost();
+    assert_eq!(told(&mut mux), Some((abrupt, 40, 50, 10)));
+    let mut mux = asked(50);
+    mux.close();
+    mux.lost();
+    assert_eq!(told(&mut mux), None, "our own doing");
+}
+
+#[test]
+fn a_storm_of_resets_is_noted_once() {
+    let mut mux = settled(&[]);
+    let ids: Vec<_> = (0..60).map(|_| ask(&mut mux, b"")).collect();
+    let noted = |mux: &mut Mux, ids: &[u32], reason| {
+        let storm = ids.iter().flat_map(|id| written(|out| put_reset(out, *id, reason)));
+        receive(mux, &storm.collect::<Vec<_>>()).expect("well");
+        mux.take_ending().map(|ending| (ending.manner, ending.open))
+    };
+    assert_eq!(noted(&mut mux, &ids[..MANY - 1], Reason::CANCEL), None);
+    assert_eq!(noted(&mut mux, &ids[MANY - 1..], Reason::CANCEL), Some((Manner::Abrupt, 60)));
+    let ids: Vec<_> = (0..60).map(|_| ask(&mut mux, b"")).collect();
+    assert_eq!(noted(&mut mux, &ids, Reason::REFUSED_STREAM), None, "safe to repeat");
+}
+
+#[test]
+fn a_ping_proves_what_is_open_behind_it() {
+    let mut mux = settled(&[]);
+    let ids: Vec<_> = (0..50).map(|_| ask(&mut mux, b"")).collect();
+    mux.ping();
+    ask(&mut mux, b"later");
+    receive(&mut mux, &answer(ids[7], b"x")).expect("well");
+    receive(&mut mux, &written(|out| put_ping(out, true, &[0; 8]))).expect("well");
+    assert_eq!((mux.take_proven(), mux.take_proven()), (Some(49), None));
 }

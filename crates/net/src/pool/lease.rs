@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use tokio::time::Instant;
 
 use super::Pool;
+use crate::caps::Ending;
 use crate::connect::Registry;
 use crate::h1::H1Connection;
 use crate::h2::{Fate, H2Connection, Observer};
@@ -79,6 +80,14 @@ impl Observer for H2Member {
         if let Some(pool) = self.pool.upgrade() {
             pool.h2_changed();
         }
+    }
+
+    fn ended(&self, ending: &Ending, now: Instant) {
+        self.stats.caps.ended(ending, now);
+    }
+
+    fn proven(&self, streams: usize, now: Instant) {
+        self.stats.caps.proven(streams, now);
     }
 }
 

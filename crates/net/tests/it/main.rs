@@ -2,6 +2,7 @@
 //! told. No test sleeps to let something happen: servers and clients tell each
 //! other, or a condition is awaited.
 
+mod caps;
 mod detect;
 mod h1;
 mod h2;

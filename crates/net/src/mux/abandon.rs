@@ -1,0 +1,113 @@
+//! Streams whose readers have gone.
+//!
+//! The peer is told by RST_STREAM, so that it need not finish an answer for
+//! nobody. But since resets were used to attack servers, many count them and end
+//! the connection of a client that sends too many: hedges and timeouts must not.
+//! A connection is therefore sent [`RESETS_MAX`] of them in [`RESETS_WINDOW`]. Beyond
+//! that a stream stays open: it keeps its place among the streams that the peer allows,
+//! its answer is thrown away as it arrives, and it is reset after all when there is
+//! budget again, the oldest first.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Mux;
+use crate::frame::Reason;
+
+/// Resets of our own within one window: half of what the strictest of the known
+/// servers allows (200 in 30 s).
+pub(super) const RESETS_MAX: usize = 100;
+/// The time in which they are counted.
+pub(super) const RESETS_WINDOW: Duration = Duration::from_secs(30);
+
+/// An abandoned answer that is longer waits in its window for its reset.
+pub(super) const DISCARDED_MAX: u64 = 1 << 20;
+
+/// The budget of resets, and the streams that wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Abandoned {
+    window_began: Option<Instant>,
+    sent: usize,
+    /// Oldest first; bounded by the streams of the connection.
+    waiting: VecDeque<u32>,
+}
+
+impl Abandoned {
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether one more reset may be sent now; counts it.
+    fn may_reset(&mut self, now: Instant) -> bool {
+        let fresh =
+            self.window_began.is_none_or(|b| now.saturating_duration_since(b) >= RESETS_WINDOW);
+        if fresh {
+            (self.window_began, self.sent) = (Some(now), 0);
+        }
+        let may = self.sent < RESETS_MAX;
+        self.sent += usize::from(may);
+        may
+    }
+}
+
+impl Mux {
+    /// The reader of stream `id` is done with it; the peer is told unless it is too,
+    /// or has been told that often lately. Returns whether the stream stays open.
+    pub(crate) fn release(&mut self, id: u32, now: impl FnOnce() -> Instant) -> bool {
+        let Some(mut stream) = self.streams.remove(&id) else { return false };
+        // An early answer leaves a request that nobody wants any more.
+        let unsent = !stream.request.is_empty();
+        let unfinished = stream.end.is_none() || unsent;
+        let mut stays = false;
+        if unfinished && self.ended.is_none() && !matches!(stream.end, Some(Err(_))) {
+            // The rest of a large request would cost more than a reset too many.
+            if self.abandoned.may_reset(now()) || unsent {
+                self.reset(id, Reason::CANCEL);
+            } else {
+                stream.abandoned = true;
+                stream.waker = None;
+                stream.data = Default::default();
+                self.streams.insert(id, stream);
+                self.abandoned.waiting.push_back(id);
+                // What has arrived unread is given back.
+                self.credit(id);
+                stays = true;
+            }
+        }
+        if unsent {
+            self.unsent.retain(|waiting| *waiting != id);
+        }
+        if self.is_leaving() || self.closing {
+            self.wake_task();
+        }
+        stays
+    }
+
+    /// Streams that are open for nobody.
+    pub(crate) fn abandoned(&self) -> usize {
+        self.abandoned.len()
+    }
+
+    /// Lets go of abandoned streams that have ended, and resets others while it may.
+    pub(super) fn tend_abandoned(&mut self, now: Instant) {
+        if self.abandoned.waiting.is_empty() {
+            return;
+        }
+        let Self { abandoned, streams, .. } = self;
+        abandoned.waiting.retain(|id| {
+            let open = streams.get(id).is_some_and(|stream| stream.end.is_none());
+            if !open {
+                streams.remove(id);
+            }
+            open
+        });
+        while !self.abandoned.waiting.is_empty() && self.abandoned.may_reset(now) {
+            if let Some(id) = self.abandoned.waiting.pop_front() {
+                self.streams.remove(&id);
+                self.reset(id, Reason::CANCEL);
+            }
+        }
+    }
+}
