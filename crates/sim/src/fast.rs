@@ -183,7 +183,7 @@ async fn http2(stream: TcpStream, canned: Arc<Canned>) -> io::Result<()> {
             let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
             let mut parts = Vec::with_capacity(3);
             canned.answer(&body, &mut parts);
-            let mut response = Response::new(Parts::whole(parts));
+            let mut response = Response::new(Parts::whole(gathered(parts)));
             let kind = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, kind);
             Ok::<_, io::Error>(response)
@@ -196,6 +196,25 @@ async fn http2(stream: TcpStream, canned: Arc<Canned>) -> io::Result<()> {
         .serve_connection(TokioIo::new(stream), service)
         .await
         .map_err(io::Error::other)
+}
+
+/// Small parts that follow one another, as one: each part becomes a frame, and no
+/// node sends a frame for each comma of a batch.
+fn gathered(parts: Vec<Bytes>) -> Vec<Bytes> {
+    let mut out = Vec::with_capacity(3);
+    let mut small = BytesMut::new();
+    for part in parts {
+        if part.len() <= GATHER_BYTES_MAX {
+            small.extend_from_slice(&part);
+            continue;
+        }
+        if !small.is_empty() {
+            out.push(small.split().freeze());
+        }
+        out.push(part);
+    }
+    out.push(small.freeze());
+    out
 }
 
 async fn http1(mut stream: TcpStream, canned: &Canned) -> io::Result<()> {
