@@ -128,7 +128,7 @@ impl Caps {
         self.change(|lessons| lessons.ended(ending, now));
     }
 
-    /// The peer refused a stream, so that `streams` are the most that it takes.
+    /// The peer refused a stream while it bore `streams` others.
     pub(crate) fn refused(&self, streams: usize, now: Instant) {
         // Many streams are refused together: only the first of them takes the lock.
         if streams >= MANY && streams < self.streams() {

@@ -255,7 +255,9 @@ impl H2Connection {
         if error.sent == Sent::No && !self.is_leaving() {
             let below = self.in_flight().saturating_sub(1).max(1);
             self.common.tolerated.fetch_min(below, Relaxed);
-            self.common.stats.caps.refused(below, Instant::now());
+            // Whoever refuses everything has no room for other reasons.
+            let borne = self.common.mux.lock().open();
+            self.common.stats.caps.refused(borne, Instant::now());
         }
     }
 }

@@ -296,7 +296,7 @@ impl Mux {
         // The peer does not want the rest.
         stream.request.clear();
         if self.resets_in_a_row == MANY {
-            let open = MANY + self.open_up_to(u32::MAX);
+            let open = MANY + self.open();
             self.note_ending(Manner::Abrupt, open, self.next_id);
         }
         Ok(())
@@ -358,7 +358,7 @@ impl Mux {
             let manner = if orderly { Manner::Orderly } else { Manner::Abrupt };
             self.farewell = Some(manner);
             // Those that it took in and the first that it did not, if it counts like that.
-            let (taken, all) = (self.open_up_to(last), self.open_up_to(u32::MAX));
+            let (taken, all) = (self.open_up_to(last), self.open());
             let open = if (MANY..all).contains(&taken) { taken + 1 } else { all };
             self.note_ending(manner, open, last);
         }

@@ -169,3 +169,44 @@ async fn unused_connections_are_closed_before_the_peer_would() {
     let LearntCaps { idle: Some(learnt), .. } = stats.learnt_caps() else { panic!("not learnt") };
     assert!((Duration::from_secs(15)..Duration::from_secs(18)).contains(&learnt), "{learnt:?}");
 }
+
+#[tokio::test]
+async fn streams_that_are_refused_beyond_a_number_teach_it() {
+    let open = Arc::new(AtomicUsize::new(0));
+    let (answer, refused) = <(Arc<Notify>, Arc<AtomicUsize>)>::default();
+    let shared = (Arc::clone(&open), Arc::clone(&answer), Arc::clone(&refused));
+    let server = Server::start(move |stream: TcpStream, nth| {
+        let (open, answer, refused) = shared.clone();
+        let handle = move |mut call: Call| {
+            let (open, answer, refused) = (open.clone(), answer.clone(), refused.clone());
+            async move {
+                if nth == 0 && open.fetch_add(1, SeqCst) >= 60 {
+                    refused.fetch_add(1, SeqCst);
+                    return call.reply.send_reset(h2::Reason::REFUSED_STREAM);
+                }
+                answer.notified().await;
+                if let Some(body) = call.body().await {
+                    call.answer(body);
+                }
+            }
+        };
+        async move { serve_h2(stream, handle, |_| {}, None).await }
+    })
+    .await;
+    let transport = Upstream::auto(&server).transport();
+    let asked: Vec<_> = (0..70).map(|n| ask_aside(&transport, &format!("q{n}"))).collect();
+    let stats = transport.stats();
+    until("it was learnt", || stats.learnt_caps().streams == Some(60)).await;
+    until("ten were refused", || refused.load(SeqCst) == 10).await;
+    let answering = tokio::spawn(async move {
+        loop {
+            answer.notify_waiters();
+            tokio::task::yield_now().await;
+        }
+    });
+    for (n, asked) in asked.into_iter().enumerate() {
+        assert_eq!(asked.await.expect("no panic").expect("an answer").body, format!("q{n}"));
+    }
+    answering.abort();
+    assert_eq!(stats.resent(), 10);
+}
