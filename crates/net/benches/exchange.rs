@@ -29,6 +29,10 @@ use wellhead_net::{
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Transport as _};
 
+/// As in the binary: large answers cost what their memory costs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Exchanges in flight.
 const CONCURRENCY: usize = 64;
 /// Exchanges of one measurement, of small calls; the other cases make fewer.
