@@ -234,6 +234,11 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// Whether it is encrypted.
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
     /// Whether the peer chose HTTP/2 by ALPN.
     pub(crate) fn chose_h2(&self) -> bool {
         match self {

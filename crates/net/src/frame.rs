@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// Payload of one frame that every peer takes; ours is never announced to be larger.
+/// Payload of one frame that every peer takes; we never send a larger one.
 pub(crate) const FRAME_BYTES_MAX: usize = 16 << 10;
 
 /// Nine bytes before every payload.

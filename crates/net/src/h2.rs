@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::time::{Instant, Sleep, sleep};
@@ -33,6 +33,9 @@ use crate::stats::{CloseReason, ConnectionStats};
 
 /// Room for one read: the answers of a burst.
 const READ_BYTES: usize = 64 << 10;
+/// The same while large answers arrive: what exceeds the head of their next frame
+/// would have to be copied.
+const READ_BYTES_BETWEEN: usize = 8 << 10;
 /// Reads and writes before other tasks get a turn.
 const TURNS_MAX: usize = 32;
 /// A buffer that grew beyond this for a large request is not kept.
@@ -126,7 +129,7 @@ impl H2Connection {
         stats: &Arc<ConnectionStats>,
         retire_at: Instant,
     ) -> Result<Self, TransportError> {
-        let mut mux = Mux::new(read.is_some());
+        let mut mux = Mux::new(read.is_some(), !stream.is_tls());
         let now = Instant::now();
         let mut io = Io::new(stream, now);
         if let Some(read) = read {
@@ -328,6 +331,8 @@ struct Io {
     stream: Stream,
     /// Arrived; starts with the beginning of something.
     read: Vec<u8>,
+    /// What was read last was a piece of something large.
+    large: bool,
     /// To be written, from `at` on.
     write: Vec<u8>,
     at: usize,
@@ -337,6 +342,16 @@ struct Io {
     write_error: Option<io::Error>,
     /// When something last arrived.
     last_read: Instant,
+}
+
+/// What a read brought.
+enum Arrived {
+    /// The end.
+    Nothing,
+    /// Part of an answer, which has it already.
+    Piece,
+    /// Frames, to be taken apart.
+    Frames,
 }
 
 /// Why the task ends.
@@ -354,6 +369,7 @@ impl Io {
         Self {
             stream,
             read: Vec::new(),
+            large: false,
             write: Vec::new(),
             at: 0,
             written: 0,
@@ -387,6 +403,24 @@ impl Io {
         }
     }
 
+    /// Reads a piece of a large answer to where it belongs, or else frames to be taken apart.
+    fn poll_read(&mut self, cx: &mut Context<'_>, common: &Common) -> Poll<io::Result<Arrived>> {
+        let mut mux = common.mux.lock();
+        if let Some(mut room) = mux.room() {
+            let some = ready!(pin!(self.stream.read_buf(&mut room)).poll(cx))?;
+            mux.received_directly(some);
+            self.large = true;
+            self.last_read = Instant::now();
+            return Poll::Ready(Ok(if some == 0 { Arrived::Nothing } else { Arrived::Piece }));
+        }
+        drop(mux);
+        let most = if self.large { READ_BYTES_BETWEEN } else { READ_BYTES };
+        self.read.reserve(most);
+        let some = ready!(pin!(self.stream.read_buf(&mut (&mut self.read).limit(most))).poll(cx))?;
+        self.large = false;
+        Poll::Ready(Ok(if some == 0 { Arrived::Nothing } else { Arrived::Frames }))
+    }
+
     /// Hands what arrived to `mux`; keeps the beginning of what is not complete.
     fn receive(&mut self, mux: &mut Mux, now: Instant) -> Result<(), Broken> {
         let taken = mux.receive(&self.read, now)?;
@@ -411,10 +445,10 @@ impl Io {
             {
                 self.write_error = Some(error);
             }
-            self.read.reserve(READ_BYTES);
-            match pin!(self.stream.read_buf(&mut self.read)).poll(cx) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Stop::Lost(None)),
-                Poll::Ready(Ok(_)) => {
+            match self.poll_read(cx, common) {
+                Poll::Ready(Ok(Arrived::Nothing)) => return Poll::Ready(Stop::Lost(None)),
+                Poll::Ready(Ok(Arrived::Piece)) => {}
+                Poll::Ready(Ok(Arrived::Frames)) => {
                     let mut mux = common.mux.lock();
                     let now = Instant::now();
                     let received = self.receive(&mut mux, now);

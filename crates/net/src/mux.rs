@@ -36,6 +36,12 @@ use abandon::{Abandoned, DISCARDED_MAX};
 const STREAM_WINDOW: u32 = 512 << 10;
 /// Bytes of all answers that may be on their way; bounded by the streams' windows.
 const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Payload of one frame that the peer may send where the network is near: all that
+/// fits the window of a stream. It is read straight to where it belongs, and with no
+/// piece of another answer between. At 1 Gbit/s a small answer waits 4 ms for it.
+const LARGE_FRAME_BYTES: usize = STREAM_WINDOW as usize;
+/// What is left of a frame from which a read of its own is worth more than a copy.
+const DIRECT_BYTES_MIN: usize = 16 << 10;
 /// Windows before anything is agreed.
 const WINDOW: u32 = 65_535;
 /// Largest window that there can be.
@@ -65,6 +71,8 @@ pub(crate) struct Mux {
     peer: Peer,
     table: Table,
     decoder: Decoder,
+    /// Payload that we announced to take.
+    frame_bytes_max: usize,
     /// A frame of data of which more is to come.
     data: Option<DataUnderWay>,
     /// Headers of which more is to come.
@@ -164,8 +172,10 @@ impl From<Undecodable> for Broken {
 }
 
 impl Mux {
-    /// A connection whose preface may have been written by someone else.
-    pub(crate) fn new(preface_written: bool) -> Self {
+    /// A connection whose preface may have been written by someone else; `is_near` asks for
+    /// large frames.
+    pub(crate) fn new(preface_written: bool, is_near: bool) -> Self {
+        let frame_bytes_max = if is_near { LARGE_FRAME_BYTES } else { FRAME_BYTES_MAX };
         let mut out = Vec::with_capacity(1024);
         if !preface_written {
             out.extend_from_slice(PREFACE);
@@ -173,6 +183,7 @@ impl Mux {
         let settings = [
             (frame::ENABLE_PUSH, 0),
             (frame::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+            (frame::MAX_FRAME_SIZE, frame_bytes_max as u32),
             (frame::MAX_HEADER_LIST_SIZE, HEADER_BYTES_MAX as u32),
         ];
         frame::put_settings(&mut out, &settings);
@@ -191,6 +202,7 @@ impl Mux {
             },
             table: Table::Empty,
             decoder: Decoder::new(),
+            frame_bytes_max,
             data: None,
             headers: None,
             uncredited: 0,
@@ -406,7 +418,12 @@ impl Mux {
     fn credit(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let unwanted = stream.abandoned && stream.received > DISCARDED_MAX;
-        if stream.end.is_none() && stream.uncredited >= STREAM_WINDOW / 2 && !unwanted {
+        // All that is still to come may come already.
+        let enough = stream.length.is_some_and(|length| {
+            length.saturating_sub(stream.received) <= stream.receive_window.max(0) as u64
+        });
+        let worth = stream.uncredited >= STREAM_WINDOW / 2 && !enough && !unwanted;
+        if stream.end.is_none() && worth {
             let before = self.out.len();
             frame::put_window_update(&mut self.out, id, stream.uncredited);
             self.appended += (self.out.len() - before) as u64;
@@ -465,6 +482,11 @@ impl Mux {
         self.streams.len() > self.abandoned.len()
     }
 
+    /// Streams without a whole answer.
+    pub(crate) fn open(&self) -> usize {
+        self.open_up_to(u32::MAX)
+    }
+
     /// Streams up to `last` without a whole answer.
     fn open_up_to(&self, last: u32) -> usize {
         self.streams.iter().filter(|(id, stream)| **id <= last && stream.end.is_none()).count()
@@ -484,11 +506,6 @@ impl Mux {
     }
 
     /// The streams that an answered ping has shown to be borne; once.
-    /// Streams without a whole answer.
-    pub(crate) fn open(&self) -> usize {
-        self.open_up_to(u32::MAX)
-    }
-
     pub(crate) fn take_proven(&mut self) -> Option<usize> {
         self.proven.take()
     }

@@ -1,14 +1,16 @@
 //! The reading half of [`Mux`]: frames taken apart and brought to their streams.
 
+use bytes::buf::Limit;
+use bytes::{BufMut as _, BytesMut};
 use tokio::time::Instant;
 use wellhead_transport::TransportErrorKind;
 
 use super::{
-    Broken, CONNECTION_WINDOW, DataUnderWay, HEADER_BYTES_MAX, HeadersUnderWay, Mux, OUT_BYTES_MAX,
-    Table, WINDOW_MAX,
+    Broken, CONNECTION_WINDOW, DIRECT_BYTES_MIN, DataUnderWay, HEADER_BYTES_MAX, HeadersUnderWay,
+    Mux, OUT_BYTES_MAX, Table, WINDOW_MAX,
 };
 use crate::caps::{MANY, Manner};
-use crate::frame::{self, FRAME_BYTES_MAX, Flags, Head, Kind, Reason};
+use crate::frame::{self, Flags, Head, Kind, Reason};
 use crate::hpack::TABLE_BYTES;
 
 /// Parts of one answer's headers.
@@ -36,7 +38,7 @@ impl Mux {
                 continue;
             }
             let Some(head) = Head::read(rest) else { break };
-            if head.len > FRAME_BYTES_MAX {
+            if head.len > self.frame_bytes_max {
                 return Err(BAD_SIZE);
             }
             if !self.peer.settings && head.kind != Kind::SETTINGS {
@@ -118,6 +120,34 @@ impl Mux {
             self.data_done();
         }
         Ok(Some(used))
+    }
+
+    /// Where to put what arrives next, when much of a frame of data is to come: it
+    /// need not be copied. Tell [`Mux::received_directly`] how much it was.
+    pub(crate) fn room(&mut self) -> Option<Limit<&mut BytesMut>> {
+        let data = self.data.as_ref().filter(|data| data.left >= DIRECT_BYTES_MIN)?;
+        let stream = self.streams.get_mut(&data.stream)?;
+        if stream.end.is_some() || stream.abandoned {
+            return None;
+        }
+        stream.make_room(data.left);
+        Some((&mut stream.data).limit(data.left))
+    }
+
+    /// `some` bytes were put where [`Mux::room`] said.
+    pub(crate) fn received_directly(&mut self, some: usize) {
+        let Some(data) = &mut self.data else { return };
+        data.left -= some;
+        let done = data.left + data.padding == 0;
+        if let Some(stream) = self.streams.get_mut(&data.stream) {
+            stream.received += some as u64;
+            if !done && stream.wanted > 0 && stream.data.len() >= stream.wanted {
+                stream.wake();
+            }
+        }
+        if done {
+            self.data_done();
+        }
     }
 
     /// Takes what arrived of a frame of data.
@@ -204,6 +234,9 @@ impl Mux {
         }
         let len = block.len().checked_sub(padding).ok_or(BAD_FRAME)?;
         let (block, ends) = (&block[..len], head.flags.has(Flags::END_STREAM));
+        if block.len() > HEADER_BYTES_MAX {
+            return Err(Broken(Reason::ENHANCE_YOUR_CALM, "the headers are too long"));
+        }
         if head.flags.has(Flags::END_HEADERS) {
             return self.answered(head.stream, block, ends, now);
         }

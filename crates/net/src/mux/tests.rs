@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes};
 use proptest::prelude::*;
 use tokio::time::Instant;
 use wellhead_transport::{Sent, TransportErrorKind as Kind};
@@ -46,7 +46,7 @@ fn answer(stream: u32, body: &[u8]) -> Vec<u8> {
 
 /// A connection whose peer announced `settings`.
 fn settled(settings: &[(u16, u32)]) -> Mux {
-    let mut mux = Mux::new(false);
+    let mut mux = Mux::new(false, false);
     receive(&mut mux, &written(|out| put_settings(out, settings))).expect("well");
     mux.take_out(&mut Vec::new());
     mux
@@ -214,7 +214,7 @@ fn what_breaks_the_connection() {
     breaks(&frame(8, 0, 0, &[0; 4]), protocol);
     breaks(&frame(8, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR);
     breaks(&frame(8, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR);
-    let mut mux = Mux::new(false);
+    let mut mux = Mux::new(false, false);
     let broken = mux.receive(&frame(6, 0, 0, &[0; 8]), Instant::now()).expect_err("no SETTINGS");
     assert_eq!(broken.0, protocol);
     let too_large = [0, 0x40, 1, 0, 0, 0, 0, 0, 1];
@@ -236,7 +236,7 @@ fn floods_are_stopped() {
 
 #[test]
 fn requests_are_written_together_and_small_after_the_first() {
-    let mut mux = Mux::new(false);
+    let mut mux = Mux::new(false, false);
     let mut opening = Vec::new();
     mux.take_out(&mut opening);
     assert!(opening.starts_with(PREFACE));
@@ -537,4 +537,66 @@ fn a_ping_proves_what_is_open_behind_it() {
     receive(&mut mux, &answer(ids[7], b"x")).expect("well");
     receive(&mut mux, &written(|out| put_ping(out, true, &[0; 8]))).expect("well");
     assert_eq!((mux.take_proven(), mux.take_proven()), (Some(49), None));
+}
+
+#[test]
+fn large_frames_are_read_to_where_they_belong() {
+    let check = |read: usize, cut: usize, ends: bool| {
+        let mut mux = Mux::new(false, true);
+        receive(&mut mux, &written(|out| put_settings(out, &[]))).expect("well");
+        let id = ask(&mut mux, b"");
+        let body: Vec<u8> = (0..LARGE_FRAME_BYTES).map(|n| n as u8).collect();
+        let flags = if ends { END } else { 0 };
+        let bytes = [frame(1, END_HEADERS, id, OK), frame(0, flags, id, &body)].concat();
+        let (first, mut rest) = bytes.split_at(cut);
+        receive(&mut mux, first).expect("well");
+        while let Some(mut room) = mux.room() {
+            let some = rest.len().min(read).min(room.remaining_mut());
+            room.put_slice(&rest[..some]);
+            rest = &rest[some..];
+            mux.received_directly(some);
+        }
+        assert!(rest.len() < DIRECT_BYTES_MIN, "{} bytes were left", rest.len());
+        receive(&mut mux, rest).expect("well");
+        if !ends {
+            receive(&mut mux, &frame(0, END, id, b"")).expect("well");
+        }
+        assert_eq!(outcome(&mut mux, id), Some(Ok((200, body))), "{read} {cut}");
+    };
+    for read in [1, 999, 1 << 20] {
+        for cut in [19, 20, 5000, 200_000] {
+            check(read, cut, cut == 20);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_read_for_those_who_have_left() {
+    let mut mux = Mux::new(false, true);
+    receive(&mut mux, &written(|out| put_settings(out, &[]))).expect("well");
+    let id = ask(&mut mux, b"");
+    let bytes = [frame(1, END_HEADERS, id, OK), frame(0, 0, id, &[0; 100_000])].concat();
+    receive(&mut mux, &bytes[..50]).expect("well");
+    assert!(mux.room().is_some());
+    mux.release(id, Instant::now);
+    assert!(mux.room().is_none());
+    receive(&mut mux, &bytes[50..]).expect("well");
+}
+
+#[test]
+fn an_answer_that_fits_its_window_needs_no_more_of_it() {
+    let check = |length: &str, sent: usize, updates: usize| {
+        let mut mux = settled(&[]);
+        let id = ask(&mut mux, b"");
+        let field = [b"\x88\x0f\x0d", &[length.len() as u8][..], length.as_bytes()].concat();
+        receive(&mut mux, &frame(1, END_HEADERS, id, &field)).expect("well");
+        for _ in 0..sent / 10_000 {
+            receive(&mut mux, &frame(0, 0, id, &[0; 10_000])).expect("well");
+        }
+        let asked = out(&mut mux).into_iter().filter(|(kind, ..)| *kind == 8).count();
+        assert_eq!(asked, updates, "{length}");
+    };
+    check("300000", 290_000, 0);
+    check("520000", 510_000, 0);
+    check("1000000", 990_000, 2);
 }
