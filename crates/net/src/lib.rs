@@ -5,9 +5,8 @@
 //! the bytes mean, whom to ask and how often is decided elsewhere (`upstream`,
 //! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
 //! connection it takes, `caps` what their ends taught, `connect` how one comes to be,
-//! `h1` (over the crate `http1`) and
-//! `h2` what happens on it, `body` how the answer becomes bytes, `incoming` how
-//! a long one is read on demand.
+//! `h1` (over the crate `http1`) and `h2` what happens on it, `body` how the answer
+//! becomes bytes, `incoming` how a long one is read on demand.
 
 mod body;
 mod caps;
@@ -36,3 +35,16 @@ pub use crate::http::{HttpTransport, Shared};
 pub use crate::settings::ClientSettings;
 pub use crate::stats::{CloseReason, ConnectionStats, LearntCaps, Protocol};
 pub use crate::ws::{FeedSettings, WsClient, WsConnection};
+
+/// What the fuzzer calls.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    /// Drives an HTTP/2 connection by a script of what arrives and what is asked for.
+    ///
+    /// # Panics
+    ///
+    /// When something does not hold that must.
+    pub fn h2(script: &[u8]) {
+        crate::mux::fuzzing::h2(script);
+    }
+}

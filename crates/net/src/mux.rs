@@ -12,6 +12,8 @@
 //! was never written cannot have been.
 
 mod abandon;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod receive;
 #[cfg(test)]
 mod tests;
