@@ -54,7 +54,21 @@ impl ChainId {
     pub fn hex(self) -> String {
         hex::quantity(self.0)
     }
+
+    /// The network id, which `net_version` tells: nearly always the same number.
+    pub fn network_id(self) -> u64 {
+        let other = NETWORK_IDS.iter().find(|(chain, _)| *chain == self.0);
+        other.map_or(self.0, |(_, network)| *network)
+    }
 }
+
+/// The chains whose network id is another number: chain id, network id.
+const NETWORK_IDS: [(u64, u64); 2] = [
+    // Ethereum Classic kept the network id when it got a chain id of its own.
+    (61, 1),
+    // Its test chain, Mordor.
+    (63, 7),
+];
 
 impl BlockNumber {
     /// As a JSON-RPC quantity: `0x1b4`.

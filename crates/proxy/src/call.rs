@@ -149,7 +149,7 @@ async fn local(chain: &ServedChain, row: &MethodRow, deadline: Instant) -> Said 
         return Said::refused(Refusal::chain_id_unknown());
     };
     match row.name {
-        "net_version" => Said::local(format!("\"{}\"", id.0)),
+        "net_version" => Said::local(format!("\"{}\"", id.network_id())),
         _ => Said::local(format!("\"0x{:x}\"", id.0)),
     }
 }

@@ -296,6 +296,8 @@ async fn local_methods_need_no_upstream() {
     }]);
     assert_eq!(stage.call("eth_chainId", "[]").await, r#""0x89""#);
     assert_eq!(stage.call("net_version", "[]").await, r#""137""#);
+    let classic = Stage::new(vec![Plan { id: Some(61), ..Plan::default() }]);
+    assert_eq!(classic.call("net_version", "[]").await, r#""1""#, "not the chain's id");
     let version = stage.call("web3_clientVersion", "[]").await;
     assert!(version.starts_with("\"wellhead/v"), "{version}");
     assert_eq!(stage.peer(0).seen().len(), 0);
