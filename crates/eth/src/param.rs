@@ -250,6 +250,11 @@ mod tests {
         assert_eq!(got, want, "{word} {params}");
     }
 
+    #[track_caller]
+    fn check_unreadable(word: &'static str, params: &[&str]) {
+        params.iter().for_each(|params| check(word, params, "unreadable"));
+    }
+
     #[test]
     fn no_reference() {
         check("-", "['latest']", "none");
@@ -338,12 +343,15 @@ mod tests {
 
     #[test]
     fn parameters_that_are_no_list_are_unreadable() {
-        for params in ["{}", "{'block':'latest'}", "'latest'", "1", "", "[", "null"] {
-            check("at:0=latest", params, "unreadable");
-            check("hash:0", params, "unreadable");
-            check("filter:0=latest..latest", params, "unreadable");
-            check("range:0..1", params, "unreadable");
-            check("field:0.blockNumber=latest", params, "unreadable");
+        let no_lists = ["{}", "{'block':'latest'}", "'latest'", "1", "", "[", "null"];
+        for word in [
+            "at:0=latest",
+            "hash:0",
+            "filter:0=latest..latest",
+            "range:0..1",
+            "field:0.blockNumber=latest",
+        ] {
+            check_unreadable(word, &no_lists);
         }
     }
 
@@ -351,9 +359,8 @@ mod tests {
     fn hashes_only() {
         check("hash:0", "['H', true]", "H");
         check("hash:1", "[true, 'H']", "H");
-        for bad in ["[]", "[null]", "['latest']", "['0x1']", "[{'blockHash':'H'}]", "[1]"] {
-            check("hash:0", bad, "unreadable");
-        }
+        let bad = ["[]", "[null]", "['latest']", "['0x1']", "[{'blockHash':'H'}]", "[1]"];
+        check_unreadable("hash:0", &bad);
     }
 
     #[test]
@@ -367,7 +374,7 @@ mod tests {
         check(word, "[{'fromBlock':null,'toBlock':7,'blockHash':null}]", "latest..7");
         check(word, "[{'blockHash':'H','topics':[null,['0x']]}]", "H");
         check("filter:0=earliest..latest", "[{}]", "earliest..latest");
-        for bad in [
+        let bad = [
             "[]",
             "[null]",
             "['latest']",
@@ -380,9 +387,8 @@ mod tests {
             "[{'blockHash':'H','toBlock':'0x1'}]",
             "[{'toBlock':'0x1','toBlock':'latest'}]",
             "[{'toblock':'0x1'}]",
-        ] {
-            check(word, bad, "unreadable");
-        }
+        ];
+        check_unreadable(word, &bad);
     }
 
     #[test]
