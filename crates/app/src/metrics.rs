@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use wellhead_net::{CloseReason, Protocol};
+use wellhead_net::{CloseReason, ConnectionStats, Protocol};
 use wellhead_server::{Refusal, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
@@ -118,56 +118,56 @@ impl Collector for Listeners {
 
 impl Collector for Pools {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
-        let mut family = encoder.encode_descriptor(
-            "wellhead_upstream_connections",
-            "Open connections to upstreams",
-            None,
+        self.tell(
+            &mut encoder,
+            ("wellhead_upstream_connections", "Open connections to upstreams"),
             MetricType::Gauge,
+            |stats| PROTOCOLS.map(|it| ("protocol", it.word(), stats.open(it))).to_vec(),
         )?;
-        for row in &self.0 {
-            for protocol in PROTOCOLS {
-                let labels = [
-                    ("chain", &*row.chain),
-                    ("upstream", &*row.upstream),
-                    ("protocol", protocol.word()),
-                ];
-                let open = ConstGauge::new(row.stats.open(protocol));
-                open.encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let mut family = encoder.encode_descriptor(
-            "wellhead_upstream_connections_opened",
-            "Connections to upstreams so far",
-            None,
+        self.tell(
+            &mut encoder,
+            ("wellhead_upstream_connections_opened", "Connections to upstreams so far"),
             MetricType::Counter,
+            |stats| PROTOCOLS.map(|it| ("protocol", it.word(), stats.opened(it))).to_vec(),
         )?;
-        for row in &self.0 {
-            for protocol in PROTOCOLS {
-                let labels = [
-                    ("chain", &*row.chain),
-                    ("upstream", &*row.upstream),
-                    ("protocol", protocol.word()),
-                ];
-                let opened = ConstCounter::new(row.stats.opened(protocol));
-                opened.encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let mut family = encoder.encode_descriptor(
-            "wellhead_upstream_connections_closed",
-            "Connections to upstreams that ended, by reason",
-            None,
+        let closed = |stats: &ConnectionStats, reason| {
+            PROTOCOLS.into_iter().map(|it| stats.closed(it, reason)).sum::<u64>()
+        };
+        self.tell(
+            &mut encoder,
+            (
+                "wellhead_upstream_connections_closed",
+                "Connections to upstreams that ended, by reason",
+            ),
             MetricType::Counter,
-        )?;
+            |stats| {
+                let told = |reason: &CloseReason| ("reason", reason.word(), closed(stats, *reason));
+                CloseReason::ALL.iter().map(told).collect()
+            },
+        )
+    }
+}
+
+impl Pools {
+    /// One family: for each upstream what `of` makes of its counters, each a label, its
+    /// value and a number.
+    fn tell(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        (name, help): (&str, &str),
+        kind: MetricType,
+        of: impl Fn(&ConnectionStats) -> Vec<(&'static str, &'static str, u64)>,
+    ) -> Encoded {
+        let is_gauge = matches!(kind, MetricType::Gauge);
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
         for row in &self.0 {
-            for reason in CloseReason::ALL {
-                let closed: u64 =
-                    PROTOCOLS.into_iter().map(|it| row.stats.closed(it, reason)).sum();
-                let labels = [
-                    ("chain", &*row.chain),
-                    ("upstream", &*row.upstream),
-                    ("reason", reason.word()),
-                ];
-                ConstCounter::new(closed).encode(family.encode_family(&labels)?)?;
+            for (label, word, number) in of(&row.stats) {
+                let labels = [("chain", &*row.chain), ("upstream", &*row.upstream), (label, word)];
+                let metric = family.encode_family(&labels)?;
+                match is_gauge {
+                    true => ConstGauge::new(number).encode(metric)?,
+                    false => ConstCounter::new(number).encode(metric)?,
+                }
             }
         }
         Ok(())
