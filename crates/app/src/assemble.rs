@@ -22,7 +22,7 @@ use wellhead_route::{Only, Roster, RouteRule};
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_upstream::{BreakerBounds, Identity, Mask, MethodRules, Slot, Upstream};
-use wellhead_watch::{Asked, Pace, Pulse, Watcher};
+use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 
 use crate::config::{self, Settings};
 
@@ -55,12 +55,13 @@ struct Reach {
     feed: Option<Endpoint>,
     settings: ClientSettings,
     shared: Shared,
+    pace: Pace,
+    checks: Checks,
 }
 
 #[derive(Debug)]
 struct ChainParts {
     served: Arc<ServedChain>,
-    pace: Pace,
     reach: Vec<Reach>,
 }
 
@@ -110,15 +111,17 @@ impl Parts {
         let mut watchers = Vec::new();
         for chain in &self.chains {
             for (upstream, reach) in chain.served.roster.upstreams().iter().zip(&chain.reach) {
-                watchers.push(Watcher::new(
+                let watcher = Watcher::new(
                     Arc::clone(upstream),
                     Arc::new(reach.transport(rng)?),
                     reach.feed()?,
                     Arc::clone(&chain.served.heads),
                     Arc::clone(&chain.served.pulse),
-                    chain.pace,
+                    reach.pace,
                     Arc::clone(&chain.served.asked[upstream.slot().index()]),
-                ));
+                );
+                let beside = chain.served.roster.upstreams();
+                watchers.push(watcher.checking(reach.checks).among(beside));
             }
         }
         Ok(watchers)
@@ -209,21 +212,16 @@ fn chain_parts(
     commons: &mut Commons,
     now: Instant,
 ) -> Result<ChainParts, AssembleError> {
-    let breaker = BreakerBounds {
-        failures_max: settings.health.failures,
-        rest: settings.health.rest,
-        rest_max: settings.health.rest_max,
-    };
     let mut upstreams = Vec::new();
     let mut reach = Vec::new();
     for (place, upstream) in chain.upstreams.iter().enumerate() {
         // The config check keeps a chain within `UPSTREAMS_MAX`, which fits.
         let slot = Slot(u8::try_from(place).unwrap_or(u8::MAX));
         upstreams.push(Arc::new(
-            Upstream::new(identity(upstream), slot, breaker, now)
+            Upstream::new(identity(upstream), slot, breaker(chain, upstream, settings), now)
                 .hiding(Mask::new(secrets_of(upstream))),
         ));
-        reach.push(reach_of(upstream, settings, commons)?);
+        reach.push(reach_of(chain, upstream, settings, commons)?);
     }
     let count = upstreams.len();
     let roster = Roster::new(
@@ -248,8 +246,32 @@ fn chain_parts(
             answer_bytes_max: settings.limits.answer_bytes.as_usize(),
         },
     );
-    let pace = Pace { poll_min: chain.poll.min, idle: chain.poll.idle, ..Pace::default() };
-    Ok(ChainParts { served: Arc::new(served), pace, reach })
+    Ok(ChainParts { served: Arc::new(served), reach })
+}
+
+fn breaker(
+    chain: &config::Chain,
+    upstream: &config::Upstream,
+    settings: &Settings,
+) -> BreakerBounds {
+    let checks = chain.checks_of(upstream);
+    BreakerBounds {
+        failures_max: checks.fall.unwrap_or(settings.health.failures),
+        successes_min: checks.rise,
+        rest: settings.health.rest,
+        rest_max: settings.health.rest_max,
+    }
+}
+
+fn checks_of(checks: &config::Checks) -> (Pace, Checks) {
+    let pace = Pace { poll_min: checks.head_min, idle: checks.every, ..Pace::default() };
+    let checks = Checks {
+        mode: checks.mode,
+        calls: checks.calls.iter().copied().collect(),
+        feed: checks.ws.unwrap_or(checks.mode == Mode::On),
+        credits_per_day: checks.credits_per_day,
+    };
+    (pace, checks)
 }
 
 fn identity(upstream: &config::Upstream) -> Identity {
@@ -309,6 +331,7 @@ fn route_rule(chain: &config::Chain, route: &config::Route) -> RouteRule {
 }
 
 fn reach_of(
+    chain: &config::Chain,
     upstream: &config::Upstream,
     settings: &Settings,
     commons: &mut Commons,
@@ -343,7 +366,8 @@ fn reach_of(
         compression: upstream.gzip,
         ..ClientSettings::default()
     };
-    Ok(Reach { id, endpoint, feed, settings, shared })
+    let (pace, checks) = checks_of(&chain.checks_of(upstream));
+    Ok(Reach { id, endpoint, feed, settings, shared, pace, checks })
 }
 
 #[cfg(test)]

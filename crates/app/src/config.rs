@@ -34,7 +34,9 @@ mod urls;
 mod value;
 mod write;
 
-pub use chain::{Auth, Basic, Chain, Methods, Poll, Route, Upstream, UpstreamTimeouts};
+pub use chain::{
+    Auth, Basic, Chain, Checks, Methods, Route, Upstream, UpstreamChecks, UpstreamTimeouts,
+};
 pub use env::Lookup;
 pub use name::{ChainName, HeaderName, LabelName, Origin};
 pub use problem::{Path, Problem, Report, Severity, Step};
@@ -181,7 +183,8 @@ fn parse_with(
 /// Words that excerpts may always show: keys and choices.
 fn known_words() -> Vec<&'static str> {
     let keys = docs::homes().iter().map(|(key, _)| *key);
-    keys.chain(["true", "false", "auto", "off", "primary", "fallback", "public"]).collect()
+    keys.chain(["true", "false", "auto", "on", "ephemeral", "off", "primary", "fallback", "public"])
+        .collect()
 }
 
 /// The config as written.

@@ -35,7 +35,7 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 8] = [
+    const DERIVED: [&str; 12] = [
         "workers",
         "block_time",
         "lag_blocks_max",
@@ -44,6 +44,10 @@ fn the_example_says_true_defaults() {
         "attempt",
         "connect",
         "timeouts",
+        "fall",
+        "ws",
+        "credits_per_day",
+        "mode",
     ];
     let example = root_file("wellhead.example.yaml");
     let mut uncommented = String::new();

@@ -138,7 +138,7 @@ impl<'a> Guarded<'a> {
         began: Instant,
         patience: Patience,
     ) -> Self {
-        Self { upstream, row, began, patience, in_flight: Some(upstream.begin(began)) }
+        Self { upstream, row, began, patience, in_flight: Some(upstream.begin_call(row, began)) }
     }
 
     /// Waits for `work` until the deadline.
@@ -249,6 +249,10 @@ pub(crate) fn note(
         }
         Change::Rests => {
             tracing::warn!(upstream = %id, method, rule, %detail, "upstream failed and rests; calls go to others");
+        }
+        Change::ClassRests => {
+            let class = row.class.word();
+            tracing::warn!(upstream = %id, class, method, rule, %detail, "upstream fails calls of this class; they go to others");
         }
         Change::WentOutOfService => {
             tracing::error!(upstream = %id, method, rule, %detail, "upstream refused our key or account; out of service until a probe succeeds");

@@ -168,6 +168,7 @@ impl Collector for Exposed {
         self.calls(&mut encoder)?;
         self.attempts(&mut encoder)?;
         self.upstreams(&mut encoder)?;
+        self.unknown_errors(&mut encoder)?;
         self.asked(&mut encoder)
     }
 }
@@ -326,12 +327,9 @@ impl Exposed {
     }
 
     fn asked(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let mut family = encoder.encode_descriptor(
-            "wellhead_own_calls",
-            "Calls that wellhead made on its own behalf, by reason",
-            None,
-            prometheus_client::metrics::MetricType::Counter,
-        )?;
+        let counter = prometheus_client::metrics::MetricType::Counter;
+        let help = "Calls that wellhead made on its own behalf, by reason";
+        let mut family = encoder.encode_descriptor("wellhead_self_calls", help, None, counter)?;
         for (chain, served) in self.chains() {
             for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
                 for reason in Reason::ALL {
@@ -341,6 +339,36 @@ impl Exposed {
                         ("reason", reason.word()),
                     ];
                     ConstCounter::new(asked.get(reason)).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        let help = "Credits that the calls on wellhead's own behalf cost";
+        let mut family = encoder.encode_descriptor("wellhead_self_credits", help, None, counter)?;
+        for (chain, served) in self.chains() {
+            for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
+                let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
+                ConstCounter::new(asked.credits()).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unknown_errors(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let mut family = encoder.encode_descriptor(
+            "wellhead_unknown_errors",
+            "Errors of upstreams that no rule knows, by JSON-RPC code",
+            None,
+            prometheus_client::metrics::MetricType::Counter,
+        )?;
+        for (chain, served) in self.chains() {
+            for upstream in served.roster.upstreams() {
+                let (codes, others) = upstream.unknown_errors();
+                let codes = codes.into_iter().map(|(code, count)| (code.to_string(), count));
+                let others = (others > 0).then(|| ("other".to_owned(), others));
+                for (code, count) in codes.chain(others) {
+                    let id = upstream.identity().id.as_str();
+                    let labels = [("chain", chain), ("upstream", id), ("code", code.as_str())];
+                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
                 }
             }
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use wellhead_dispatch::now;
+use wellhead_eth::CostClass;
 use wellhead_upstream::{Condition, Upstream};
 
 use crate::chain::ServedChain;
@@ -95,6 +96,14 @@ pub struct UpstreamStatus {
     pub attempts: u64,
     /// Those of them that failed.
     pub failures: u64,
+    /// Those of them that were made on our own behalf.
+    pub self_calls: u64,
+    /// What these cost.
+    pub self_credits: u64,
+    /// Errors that no rule knows, by JSON-RPC code.
+    pub unknown_errors: Vec<UnknownError>,
+    /// Classes of calls that fail too often and go elsewhere.
+    pub resting_classes: Vec<&'static str>,
     /// When it is asked: primary, fallback, public.
     pub tier: &'static str,
     /// The company that runs it.
@@ -105,6 +114,15 @@ pub struct UpstreamStatus {
     pub last_problem: Option<String>,
     /// When that was.
     pub last_problem_ms_ago: Option<u64>,
+}
+
+/// An error that no rule knows.
+#[derive(Debug, Clone, Serialize)]
+pub struct UnknownError {
+    /// Its JSON-RPC code; none for all the codes for which there was no place left.
+    pub code: Option<i64>,
+    /// How often.
+    pub count: u64,
 }
 
 /// Whether calls should be sent here.
@@ -201,6 +219,14 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         in_flight: upstream.in_flight(),
         attempts,
         failures,
+        self_calls: chain.asked[slot.index()].total(),
+        self_credits: chain.asked[slot.index()].credits(),
+        unknown_errors: unknown_errors(upstream),
+        resting_classes: CostClass::ALL
+            .iter()
+            .filter(|class| upstream.class_rests(**class, now))
+            .map(|class| class.word())
+            .collect(),
         tier: identity.tier.word(),
         provider: identity.provider.clone(),
         labels: identity.labels.iter().map(|(name, value)| format!("{name}={value}")).collect(),
@@ -209,4 +235,11 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
             .map(|problem| whole_millis(now.saturating_duration_since(problem.at))),
         last_problem: problem.map(|problem| problem.text),
     }
+}
+
+fn unknown_errors(upstream: &Upstream) -> Vec<UnknownError> {
+    let (codes, others) = upstream.unknown_errors();
+    let codes = codes.into_iter().map(|(code, count)| UnknownError { code: Some(code), count });
+    let others = (others > 0).then_some(UnknownError { code: None, count: others });
+    codes.chain(others).collect()
 }

@@ -102,6 +102,28 @@ async fn the_status_tells_the_state_of_everything() {
     assert_eq!(gnosis["upstreams"][0]["condition"], "unverified");
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_no_rule_knows_goes_once_elsewhere_and_is_counted_by_its_code() {
+    let stage = Stage::upstreams(2);
+    stage.show_head(0, 100);
+    stage.show_head(1, 90);
+    stage.peer(0).next("eth_call", error(-32042, "the moon is in the wrong house"));
+    let said = stage.call("eth_call", "[{}]").await;
+    assert!(!said.contains("moon"), "the other one answered: {said}");
+    let status = serde_json::to_value(stage.proxy.status()).expect("as JSON");
+    let [a, b] = [0, 1].map(|place| &status["chains"][0]["upstreams"][place]);
+    assert_eq!(a["unknown_errors"], serde_json::json!([{ "code": -32042, "count": 1 }]));
+    assert_eq!(b["unknown_errors"], serde_json::json!([]));
+    assert_eq!((&a["condition"], &a["failures"]), (&"ready".into(), &0.into()));
+    let mut registry = Registry::default();
+    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+    let series = r#"unknown_errors_total{chain="ethereum",upstream="a",code="-32042"} 1"#;
+    assert!(text.contains(series), "{text}");
+    assert!(!text.contains("moon"), "words are never told");
+}
+
 /// Families of a text in the exposition format: type, and samples by name and labels.
 #[derive(Default)]
 struct Family {
@@ -177,7 +199,8 @@ async fn metrics_are_well_formed() {
         "wellhead_upstream_lag_blocks",
         "wellhead_upstream_in_flight",
         "wellhead_upstream_condition",
-        "wellhead_own_calls",
+        "wellhead_self_calls",
+        "wellhead_self_credits",
     ] {
         assert!(names.contains(name), "{name} of {names:?}");
     }

@@ -53,6 +53,8 @@ pub enum Fitness {
         /// By so many blocks.
         blocks: u64,
     },
+    /// Calls of this class failed there too often lately; others do not.
+    ClassRests,
     /// It is in this condition, which is not `Ready`.
     Unwell(Condition),
     /// It did not know this method lately.
@@ -68,7 +70,8 @@ impl Fitness {
             Self::Fit => Some(0),
             Self::Behind { .. } => Some(1),
             Self::Lagging { .. } => Some(2),
-            Self::Unwell(condition) if condition.is_last_resort() => Some(3 + condition as u8),
+            Self::ClassRests => Some(3),
+            Self::Unwell(condition) if condition.is_last_resort() => Some(4 + condition as u8),
             Self::MethodUnknown => Some(100),
             Self::Unwell(_) | Self::NotEligible => None,
         }
@@ -104,6 +107,9 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
     }
     match upstream.condition(now) {
         Condition::Ready => {}
+        // Where nobody probes, somebody's call has to find out whether it is back.
+        Condition::HalfOpen | Condition::OutOfService
+            if ask.row.idempotent && upstream.takes_trial(now) => {}
         unwell => return Fitness::Unwell(unwell),
     }
     if upstream.is_banned(ask.row, now) {
@@ -111,6 +117,9 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
     }
     if view.is_lagging(slot, upstream.identity().lag_blocks_max) {
         return Fitness::Lagging { blocks: view.lag_blocks(slot).unwrap_or_default() };
+    }
+    if upstream.class_rests(ask.row.class, now) {
+        return Fitness::ClassRests;
     }
     match (ask.needed, view.head(slot)) {
         (Some(needed), Some(head)) if head.number < needed => Fitness::Behind { head: head.number },
@@ -255,6 +264,12 @@ mod tests {
                     match part {
                         "dead" => (0..3).for_each(|_| fail(VerdictClass::Fault)),
                         "throttled" => fail(VerdictClass::Throttled),
+                        // Never three in a row.
+                        "flaky" => (0..7).for_each(|turn| match turn % 3 {
+                            2 => fail(VerdictClass::Answer),
+                            _ => fail(VerdictClass::Fault),
+                        }),
+                        "unprobed" => upstream.set_tried_by_clients(true),
                         "out" => fail(VerdictClass::Auth),
                         "banned" => fail(VerdictClass::Unsupported),
                         "syncing" => drop(upstream.set_syncing(true)),
@@ -334,6 +349,87 @@ mod tests {
     #[test]
     fn an_unknown_head_is_given_a_chance() {
         check(Some(100), "a:#100:30ms b:10ms", "b a |");
+    }
+
+    #[test]
+    fn a_class_that_fails_there_too_often_goes_elsewhere_but_not_nowhere() {
+        check(None, "a:flaky b:900ms", "b | a");
+        check(None, "a:flaky b:dead", "| a b");
+        check(None, "a:flaky", "| a");
+    }
+
+    #[test]
+    fn where_nobody_probes_a_client_tries_one_whose_rest_is_over() {
+        let start = origin();
+        let (roster, view) = build("a:dead:unprobed b:500ms c:dead", start);
+        let upstream = roster.upstream(Slot(0));
+        let at = |ms| start + Duration::from_millis(ms);
+        let shown = |method: &str, now| {
+            let row = MethodTable::standard().row(method);
+            let eligible = roster.eligible(row, method).expect("served");
+            let ask = Ask { row, eligible, needed: None };
+            [0, 1, 2].map(|slot| assess(&ask, roster.upstream(Slot(slot)), &view, now))
+        };
+        let (fit, rests) = (Fitness::Fit, Fitness::Unwell(Condition::Resting));
+        let half = Fitness::Unwell(Condition::HalfOpen);
+        assert_eq!(shown("eth_call", at(500)), [rests, fit, rests]);
+        assert_eq!(shown("eth_call", at(1500)), [fit, fit, half], "its rest is over");
+        let raw = shown("eth_sendTransaction", at(1500))[0];
+        assert_eq!(raw, half, "nothing is tried with what may not be repeated");
+        let row = MethodTable::standard().row("eth_call");
+        let trial = upstream.begin_call(row, at(1500));
+        assert_eq!(shown("eth_call", at(1600)), [half, fit, half], "one at a time");
+        upstream.settle(row, &verdict(VerdictClass::Answer), at(1500), at(1700));
+        drop(trial);
+        assert_eq!(shown("eth_call", at(1700)), [fit, fit, half]);
+    }
+
+    #[test]
+    fn a_method_that_was_not_known_is_tried_again_after_a_while() {
+        let start = origin();
+        let (roster, view) = build("a:banned b:200ms", start);
+        let row = MethodTable::standard().row("eth_call");
+        let ask =
+            Ask { row, eligible: roster.eligible(row, "eth_call").expect("served"), needed: None };
+        let fitness = |seconds| {
+            assess(&ask, roster.upstream(Slot(0)), &view, start + Duration::from_secs(seconds))
+        };
+        assert_eq!((fitness(299), fitness(301)), (Fitness::MethodUnknown, Fitness::Fit));
+    }
+
+    /// Plays a minute of calls, ten a second, of which `a` fails three in ten and `b` none,
+    /// both answering in 10 ms. Never two of the three in a row, so that no breaker of
+    /// consecutive failures could tell.
+    #[test]
+    fn one_that_fails_three_in_ten_is_asked_little_but_asked() {
+        let start = origin();
+        let (roster, view) = build("a b", start);
+        let row = MethodTable::standard().row("eth_call");
+        let eligible = roster.eligible(row, "eth_call").expect("served");
+        let ask = Ask { row, eligible, needed: None };
+        let mut rng = SmallRng::seed_from_u64(3);
+        let (mut asked, mut failed) = (0_u32, 0_u32);
+        for turn in 0..600 {
+            let now = start + Duration::from_millis(turn * 100);
+            let first = plan(&ask, &view, &roster, now, &mut rng).candidates()[0];
+            let upstream = roster.upstream(first);
+            let call = upstream.begin_call(row, now);
+            let mut class = VerdictClass::Answer;
+            if first == Slot(0) {
+                asked += 1;
+                if matches!(asked % 10, 1 | 4 | 7) {
+                    failed += 1;
+                    class = VerdictClass::Fault;
+                }
+            }
+            upstream.settle(row, &verdict(class), now, now + Duration::from_millis(10));
+            drop(call);
+        }
+        assert!((3..60).contains(&asked), "{asked} of 600 calls, {failed} failed");
+        // Alone it is used for everything.
+        let only = Ask { eligible: [Slot(0)].into_iter().collect(), ..ask };
+        let end = start + Duration::from_secs(60);
+        assert_eq!(plan(&only, &view, &roster, end, &mut rng).candidates(), [Slot(0)]);
     }
 
     #[test]

@@ -5,6 +5,11 @@
 //! Rests double from `rest` up to `rest_max`; the doubling is forgotten only
 //! after the upstream stayed well for as long as `rest_max`, so that one which
 //! answers a probe and fails the next call does not start over each time.
+//!
+//! After its rest it is half open: whoever asks it then asks on trial. Trials are held
+//! apart, so that one call and not all of them finds out that nothing has changed.
+//!
+//! A rate of failures is the business of `fare`, which has a breaker for each class.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,6 +19,8 @@ use std::time::Duration;
 pub struct BreakerBounds {
     /// So many failures in a row start a rest. At least 1.
     pub failures_max: u32,
+    /// So many good answers in a row end one; zero counts as one.
+    pub successes_min: u32,
     /// The first rest.
     pub rest: Duration,
     /// No rest is longer.
@@ -22,21 +29,33 @@ pub struct BreakerBounds {
 
 impl Default for BreakerBounds {
     fn default() -> Self {
-        Self { failures_max: 3, rest: Duration::from_secs(1), rest_max: Duration::from_secs(30) }
+        Self {
+            failures_max: 3,
+            successes_min: 1,
+            rest: Duration::from_secs(1),
+            rest_max: Duration::from_secs(30),
+        }
     }
 }
 
-/// The breaker of one upstream. All instants are milliseconds of the owner's epoch.
+/// A trial that nobody ends, because its client went away, holds others off no longer.
+const TRIAL_MS: u64 = 5_000;
+
+/// The breaker of one upstream, or of one class of calls. All instants are milliseconds of the owner's epoch.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     bounds: BreakerBounds,
     failures: AtomicU32,
+    /// Good answers in a row since the rest began.
+    successes: AtomicU32,
     /// Rests taken since it was last well for long.
     rests: AtomicU32,
     /// When the present rest began; zero when not resting.
     rest_began_ms: AtomicU64,
     rest_ends_ms: AtomicU64,
     recovered_ms: AtomicU64,
+    /// Until when a call on trial is under way; zero or past: none is.
+    trial_until_ms: AtomicU64,
 }
 
 /// What the breaker lets through.
@@ -54,10 +73,12 @@ impl Breaker {
         Self {
             bounds,
             failures: AtomicU32::new(0),
+            successes: AtomicU32::new(0),
             rests: AtomicU32::new(0),
             rest_began_ms: AtomicU64::new(0),
             rest_ends_ms: AtomicU64::new(0),
             recovered_ms: AtomicU64::new(0),
+            trial_until_ms: AtomicU64::new(0),
         }
     }
 
@@ -71,6 +92,25 @@ impl Breaker {
         }
     }
 
+    /// Whether it is half open and nobody is trying it.
+    pub(crate) fn takes_trial(&self, now_ms: u64) -> bool {
+        self.state(now_ms) == BreakerState::HalfOpen
+            && self.trial_until_ms.load(Ordering::Relaxed) <= now_ms
+    }
+
+    /// Notes that a call is sent: on trial when it is half open. Two threads that look at
+    /// the same moment may both try.
+    pub(crate) fn begin(&self, now_ms: u64) {
+        if self.state(now_ms) == BreakerState::HalfOpen {
+            self.trial_until_ms.store(now_ms.saturating_add(TRIAL_MS), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this is the first rest since it was last well for long.
+    pub(crate) fn rests_anew(&self) -> bool {
+        self.rests.load(Ordering::Relaxed) == 1
+    }
+
     /// Notes an exchange that went well. `began_ms` is when it was sent: an answer
     /// to something sent before the rest says nothing about now.
     /// True when this ends a rest.
@@ -81,6 +121,11 @@ impl Breaker {
             return false;
         }
         if began_ms < rest_began {
+            return false;
+        }
+        self.trial_until_ms.store(0, Ordering::Relaxed);
+        let successes = self.successes.fetch_add(1, Ordering::Relaxed) + 1;
+        if successes < self.bounds.successes_min {
             return false;
         }
         self.failures.store(0, Ordering::Relaxed);
@@ -102,12 +147,19 @@ impl Breaker {
     pub(crate) fn failed(&self, began_ms: u64, now_ms: u64, at_once: bool) -> bool {
         let rest_began = self.rest_began_ms.load(Ordering::Relaxed);
         if rest_began != 0 {
+            if began_ms >= rest_began {
+                self.successes.store(0, Ordering::Relaxed);
+            }
             // Many calls fail together when an upstream dies: only a failure of something
             // sent after the rest ended makes the next rest longer.
             if began_ms >= self.rest_ends_ms.load(Ordering::Relaxed) {
                 self.rest(now_ms, self.rests.load(Ordering::Relaxed).saturating_add(1));
                 return true;
             }
+            return false;
+        }
+        // It has answered since: what was sent before says nothing of now.
+        if began_ms < self.recovered_ms.load(Ordering::Relaxed) {
             return false;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
@@ -127,6 +179,8 @@ impl Breaker {
         let rest = doubled.min(self.bounds.rest_max);
         let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
         self.rests.store(rests, Ordering::Relaxed);
+        self.successes.store(0, Ordering::Relaxed);
+        self.trial_until_ms.store(0, Ordering::Relaxed);
         self.rest_ends_ms.store(now_ms.saturating_add(rest_ms), Ordering::Relaxed);
         // Never zero: zero means not resting.
         self.rest_began_ms.store(now_ms.max(1), Ordering::Relaxed);
@@ -137,14 +191,22 @@ impl Breaker {
 mod tests {
     use super::*;
 
+    fn breaker(successes_min: u32) -> Breaker {
+        Breaker::new(BreakerBounds {
+            failures_max: 3,
+            successes_min,
+            rest: Duration::from_secs(1),
+            rest_max: Duration::from_secs(8),
+        })
+    }
+
     /// Plays steps such as `100f` (failure of a call sent at 100), `100!` (at once) and
     /// `100s` (success) and `100n` (neutral, but it works), each ending when it began unless written `100-900f`.
     fn check(script: &str, at_ms: u64, expected: BreakerState) {
-        let breaker = Breaker::new(BreakerBounds {
-            failures_max: 3,
-            rest: Duration::from_secs(1),
-            rest_max: Duration::from_secs(8),
-        });
+        play(&breaker(1), script, at_ms, expected);
+    }
+
+    fn play(breaker: &Breaker, script: &str, at_ms: u64, expected: BreakerState) {
         for step in script.split_whitespace() {
             let (span, act) = step.split_at(step.len() - 1);
             let (began, ended) = span.split_once('-').unwrap_or((span, span));
@@ -205,5 +267,35 @@ mod tests {
     fn a_relapse_soon_after_rests_longer_and_a_late_one_starts_over() {
         check("10! 1010s 2000!", 2001, BreakerState::Open(4000));
         check("10! 1010s 20000!", 20_001, BreakerState::Open(21_000));
+    }
+
+    #[test]
+    fn a_rest_ends_after_as_many_good_answers_in_a_row_as_are_asked_for() {
+        play(&breaker(3), "10! 1020s 1030s", 1040, BreakerState::HalfOpen);
+        play(&breaker(3), "10! 1020s 1030s 1040s", 1050, BreakerState::Closed);
+        play(&breaker(3), "10! 1020s 1030s 1040f 3050s 3060s", 3070, BreakerState::HalfOpen);
+        play(&breaker(0), "10! 1020s", 1030, BreakerState::Closed);
+    }
+
+    #[test]
+    fn what_hung_since_before_the_recovery_does_not_count() {
+        check("10! 900-1020s 15-1030f 16-1040f 17-1050!", 1060, BreakerState::Closed);
+    }
+
+    #[test]
+    fn one_call_at_a_time_is_on_trial() {
+        let breaker = breaker(1);
+        assert!(!breaker.takes_trial(5), "nothing to try");
+        breaker.begin(5);
+        breaker.failed(10, 10, true);
+        assert!(!breaker.takes_trial(1009), "it rests");
+        assert!(breaker.takes_trial(1010));
+        breaker.begin(1010);
+        assert!(!breaker.takes_trial(1011), "somebody tries");
+        assert!(breaker.takes_trial(1010 + TRIAL_MS), "nobody waits for ever");
+        breaker.failed(1010, 1100, false);
+        assert!(breaker.takes_trial(3100), "the trial ended with its failure");
+        breaker.succeeded(3100, 3110);
+        assert!(!breaker.takes_trial(3120), "well again");
     }
 }

@@ -6,11 +6,13 @@
 mod breaker;
 mod detail;
 pub mod docs;
+mod fare;
 mod identity;
 mod judge;
 mod latency;
 mod mask;
 mod rule;
+mod unknown;
 mod upstream;
 mod verdict;
 
@@ -19,6 +21,7 @@ pub use identity::{Identity, MethodRules, Tier, UpstreamId};
 pub use judge::{CALL_ID, Judge};
 pub use mask::Mask;
 pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
+pub use unknown::UNKNOWN_CODES_MAX;
 pub use upstream::{
     Change, Condition, InFlight, Problem, Slot, Standing, UPSTREAMS_MAX, Upstream, UpstreamSet,
 };

@@ -13,9 +13,11 @@ use parking_lot::Mutex;
 use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
 
 use crate::breaker::{Breaker, BreakerBounds, BreakerState};
+use crate::fare::{Fare, rests_alone};
 use crate::identity::Identity;
 use crate::latency::PeakEwma;
 use crate::mask::Mask;
+use crate::unknown::Unknowns;
 use crate::{HealthEffect, Payload, Verdict, VerdictClass};
 
 /// How many upstreams a chain may have: what fits an [`UpstreamSet`].
@@ -34,6 +36,9 @@ const BATCH_BAN: Duration = Duration::from_secs(600);
 /// What a failure counts as in the latency average, so that a fast refuser
 /// does not look like the fastest upstream.
 const FAILURE_LATENCY: Duration = Duration::from_secs(1);
+
+/// A cost takes no greater share of failures into account.
+const FAILING_MAX: f64 = 0.95;
 
 /// The place of an upstream in its chain's roster; stable for the life of the roster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,6 +157,8 @@ pub enum Change {
     None,
     /// It rests from now on.
     Rests,
+    /// Calls of this class go elsewhere from now on; the others do not notice.
+    ClassRests,
     /// A rest ended well.
     Recovered,
     /// Its key or account was refused: someone must act.
@@ -179,6 +186,10 @@ pub struct Upstream {
     syncing: AtomicBool,
     draining: AtomicBool,
     breaker: Breaker,
+    /// Nobody probes it on our behalf: clients' calls find out whether it is back.
+    tried_by_clients: AtomicBool,
+    fares: [Fare; CostClass::ALL.len()],
+    unknowns: Unknowns,
     throttled_until_ms: AtomicU64,
     out_until_ms: AtomicU64,
     latency: [PeakEwma; CostClass::ALL.len()],
@@ -214,6 +225,9 @@ impl Upstream {
             syncing: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             breaker: Breaker::new(bounds),
+            tried_by_clients: AtomicBool::new(false),
+            fares: std::array::from_fn(|place| Fare::new(CostClass::ALL[place], bounds)),
+            unknowns: Unknowns::default(),
             throttled_until_ms: AtomicU64::new(0),
             out_until_ms: AtomicU64::new(0),
             latency: Default::default(),
@@ -330,6 +344,41 @@ impl Upstream {
         }
     }
 
+    /// Notes that nobody probes it on our behalf, or that somebody does again.
+    pub fn set_tried_by_clients(&self, tried: bool) {
+        self.tried_by_clients.store(tried, Ordering::Relaxed);
+    }
+
+    /// Whether it is unwell, its rest is over, and a client's call is the one to find out
+    /// whether it is back: nobody else does, and no other call is trying.
+    pub fn takes_trial(&self, now: Instant) -> bool {
+        if !self.tried_by_clients.load(Ordering::Relaxed) {
+            return false;
+        }
+        let now_ms = self.ms(now);
+        match self.out_until_ms.load(Ordering::Relaxed) {
+            0 => self.breaker.takes_trial(now_ms),
+            until => until <= now_ms,
+        }
+    }
+
+    /// Whether calls of `class` should go elsewhere, although it is well otherwise: they
+    /// failed here too often lately.
+    pub fn class_rests(&self, class: CostClass, now: Instant) -> bool {
+        self.fares[class as usize].rests(self.ms(now))
+    }
+
+    /// The share of the calls of `class` that failed lately, from zero to one.
+    pub fn failing(&self, class: CostClass) -> f64 {
+        self.fares[class as usize].share()
+    }
+
+    /// How often it said something that no rule knows: by code, and with codes for which
+    /// there was no place left.
+    pub fn unknown_errors(&self) -> (Vec<(i64, u64)>, u64) {
+        self.unknowns.told()
+    }
+
     /// Whether `row` is kept from it because it did not know the method lately.
     pub fn is_banned(&self, row: &MethodRow, now: Instant) -> bool {
         match self.banned_until_ms[row.index.get()].load(Ordering::Relaxed) {
@@ -353,7 +402,8 @@ impl Upstream {
     }
 
     /// What one more call of `class` would cost: the expected nanoseconds times the
-    /// calls that would then be in flight. Zero while nothing was measured, so
+    /// calls that would then be in flight, by the share of its calls that do not fail,
+    /// since a call that fails has to be made again. Zero while nothing was measured, so
     /// that a new upstream is tried.
     pub fn cost(&self, class: CostClass, now: Instant) -> f64 {
         let now_ms = self.ms(now);
@@ -361,7 +411,8 @@ impl Upstream {
             .read(now_ms)
             .or_else(|| self.latency_overall.read(now_ms))
             .unwrap_or(0.0);
-        latency * f64::from(self.in_flight.load(Ordering::Relaxed) + 1)
+        let answered = 1.0 - self.failing(class).min(FAILING_MAX);
+        latency * f64::from(self.in_flight.load(Ordering::Relaxed) + 1) / answered
     }
 
     /// The expected latency over all classes; `None` while nothing was measured.
@@ -396,6 +447,14 @@ impl Upstream {
         InFlight { upstream: Arc::clone(self), began: now }
     }
 
+    /// As [`begin`](Self::begin), for a call of this method; notes whether it is on trial.
+    pub fn begin_call(self: &Arc<Self>, row: &MethodRow, now: Instant) -> InFlight {
+        let now_ms = self.ms(now);
+        self.breaker.begin(now_ms);
+        self.fares[row.class as usize].begin(now_ms);
+        self.begin(now)
+    }
+
     /// Takes the verdict of an exchange that began at `began` into account.
     pub fn settle(
         &self,
@@ -410,8 +469,12 @@ impl Upstream {
             let until = now_ms.saturating_add(METHOD_BAN.as_millis() as u64);
             self.banned_until_ms[row.index.get()].store(until, Ordering::Relaxed);
         }
+        if verdict.class == VerdictClass::Unknown {
+            self.unknowns.count(&verdict.payload);
+        }
         match verdict.health {
             HealthEffect::Good => {
+                self.fares[row.class as usize].answered(began_ms, now_ms);
                 self.latency[row.class as usize].observe(took, now_ms);
                 self.latency_overall.observe(took, now_ms);
                 self.well(began_ms, now_ms)
@@ -420,6 +483,7 @@ impl Upstream {
                 // Who refuses a call for its content has read it: such failures as came
                 // before were not in a row. Ending a rest takes more, a good answer.
                 if shows_that_it_works(verdict) {
+                    self.fares[row.class as usize].answered(began_ms, now_ms);
                     self.breaker.answered();
                 }
                 Change::None
@@ -479,7 +543,17 @@ impl Upstream {
         at_once: bool,
     ) -> Change {
         self.count_failure(class, took, now_ms);
-        if self.breaker.failed(began_ms, now_ms, at_once) { Change::Rests } else { Change::None }
+        // What fails because all of it fails says nothing of the class.
+        let is_up = !at_once && self.breaker.state(now_ms) == BreakerState::Closed;
+        let class_rests = is_up && self.fares[class as usize].failed(began_ms, now_ms);
+        let counts = at_once || !rests_alone(class);
+        if counts && self.breaker.failed(began_ms, now_ms, at_once) {
+            Change::Rests
+        } else if class_rests {
+            Change::ClassRests
+        } else {
+            Change::None
+        }
     }
 
     fn count_failure(&self, class: CostClass, took: Duration, now_ms: u64) {

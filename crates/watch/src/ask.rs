@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_chain::Observation;
-use wellhead_eth::{ChainId, MethodTable};
+use wellhead_eth::{ChainId, MethodRow, MethodTable};
 use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
 
+use crate::budget::{Allowance, Spending, Turns, price};
+use crate::pulse::Pulse;
 use crate::word::Falls;
 
 /// A call of our own waits no longer.
@@ -23,6 +25,8 @@ pub enum Reason {
     Verify,
     /// To see whether it is still syncing.
     Syncing,
+    /// To see whether it has peers.
+    Peers,
     /// To follow its head.
     Head,
     /// To see whether it is back.
@@ -33,13 +37,15 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 5] = [Self::Verify, Self::Syncing, Self::Head, Self::Probe, Self::Feed];
+    pub const ALL: [Self; 6] =
+        [Self::Verify, Self::Syncing, Self::Peers, Self::Head, Self::Probe, Self::Feed];
 
     /// A stable word for metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Verify => "verify",
             Self::Syncing => "syncing",
+            Self::Peers => "peers",
             Self::Head => "head",
             Self::Probe => "probe",
             Self::Feed => "feed",
@@ -47,29 +53,46 @@ impl Reason {
     }
 }
 
-/// How many calls were made to one upstream for each reason.
+/// How many calls were made to one upstream for each reason, and what they cost.
 #[derive(Debug, Default)]
-pub struct Asked([AtomicU64; Reason::ALL.len()]);
+pub struct Asked {
+    calls: [AtomicU64; Reason::ALL.len()],
+    credits: AtomicU64,
+}
 
 impl Asked {
     /// Counts one.
-    pub fn count(&self, reason: Reason) {
-        self.0[reason as usize].fetch_add(1, Ordering::Relaxed);
+    pub fn count(&self, reason: Reason, credits: u64) {
+        self.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
+        self.credits.fetch_add(credits, Ordering::Relaxed);
     }
 
     /// How many so far.
     pub fn get(&self, reason: Reason) -> u64 {
-        self.0[reason as usize].load(Ordering::Relaxed)
+        self.calls[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many so far for any reason.
+    pub fn total(&self) -> u64 {
+        Reason::ALL.iter().map(|reason| self.get(*reason)).sum()
+    }
+
+    /// What they cost so far.
+    pub fn credits(&self) -> u64 {
+        self.credits.load(Ordering::Relaxed)
     }
 }
 
 /// Asks one upstream on behalf of the house and settles the answer with its health.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Asker {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) pulse: Arc<Pulse>,
     pub(crate) asked: Arc<Asked>,
-    pub(crate) falls: Arc<Falls>,
+    pub(crate) falls: Falls,
+    pub(crate) allowance: Allowance,
+    pub(crate) turns: Turns,
 }
 
 /// Now, by tokio's clock, which tests pause.
@@ -78,14 +101,33 @@ pub(crate) fn now() -> Instant {
 }
 
 impl Asker {
+    /// Pays for a call and counts it; an error when there is nothing left to pay with.
+    pub(crate) fn pay(&self, reason: Reason, row: &MethodRow) -> Result<(), String> {
+        let (now, credits) = (now(), price(&self.upstream, row));
+        match self.allowance.spend(credits, now) {
+            Spending::Paid => {
+                self.asked.count(reason, credits);
+                self.turns.take(now, self.pulse.is_busy(now));
+                Ok(())
+            }
+            Spending::Refused { is_news } => {
+                if is_news {
+                    let id = &self.upstream.identity().id;
+                    tracing::warn!(upstream = %id, "the credits of this day for checks are spent; until tomorrow clients' calls find out how the upstream is");
+                }
+                Err("the credits of this day for checks are spent".to_owned())
+            }
+        }
+    }
+
     async fn ask(&self, reason: Reason, method: &str, params: &str) -> Result<Bytes, String> {
-        self.asked.count(reason);
         let row = MethodTable::standard().row(method);
+        self.pay(reason, row)?;
         let mut body = Vec::with_capacity(96);
         write::call(&mut body, 1, method, Some(params.as_bytes()));
         let began = now();
         let was_unwell = self.upstream.probe_due(began).is_some();
-        let in_flight = self.upstream.begin(began);
+        let in_flight = self.upstream.begin_call(row, began);
         let deadline = began + ASK_TIMEOUT;
         let exchange = self.transport.exchange(Exchange {
             body: Bytes::from(body),
@@ -108,7 +150,7 @@ impl Asker {
             Payload::Error(_) | Payload::None { .. } => {
                 let detail = format!("{method}: {}", verdict.detail());
                 // Many do not offer `eth_syncing`, which is no problem of theirs.
-                if reason != Reason::Syncing {
+                if !matches!(reason, Reason::Syncing | Reason::Peers) {
                     self.upstream.note_problem(detail.clone(), ended);
                 }
                 Err(detail)
@@ -119,7 +161,8 @@ impl Asker {
     fn log(&self, change: Change, verdict: &Verdict, was_unwell: bool) {
         let id = &self.upstream.identity().id;
         match change {
-            Change::None => {}
+            // What we ask is of the cheap classes, which clients use far more.
+            Change::None | Change::ClassRests => {}
             Change::Recovered => tracing::info!(upstream = %id, "upstream recovered"),
             // It rested before and goes on: that was said when it began.
             Change::Rests if was_unwell => {
@@ -143,9 +186,15 @@ impl Asker {
 
     /// Whether it says itself that it is behind. A progress object alone does not mean
     /// that: a fresh dev chain reports one with nothing left to fetch.
-    pub(crate) async fn is_syncing(&self, lag_bound: u64) -> Result<bool, String> {
-        let result = self.ask(Reason::Syncing, "eth_syncing", "[]").await?;
+    pub(crate) async fn is_syncing(&self, reason: Reason, lag_bound: u64) -> Result<bool, String> {
+        let result = self.ask(reason, "eth_syncing", "[]").await?;
         Ok(is_behind(&result, lag_bound))
+    }
+
+    /// Whether it has nobody to hear of new blocks from.
+    pub(crate) async fn is_isolated(&self, reason: Reason) -> Result<bool, String> {
+        let result = self.ask(reason, "net_peerCount", "[]").await?;
+        Ok(raw::quantity(&result) == Some(0))
     }
 
     pub(crate) async fn head(&self, reason: Reason) -> Result<Observation, String> {

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wellhead_chain::{Heads, Observation};
-use wellhead_eth::ChainId;
+use wellhead_eth::{ChainId, MethodTable};
 use wellhead_jsonrpc::{Outcome, raw, scan};
 use wellhead_transport::feed::{Feed, FeedConnector};
 use wellhead_upstream::Standing;
 
-use crate::ask::{Asked, Asker, Reason, now};
-use crate::pulse::Pulse;
+use crate::ask::{Asker, Reason, now};
 use crate::word;
 
 /// Connecting and subscribing take no longer.
@@ -42,15 +41,14 @@ pub(crate) async fn listen(
     connector: &dyn FeedConnector,
     asker: &Asker,
     heads: &Heads,
-    pulse: &Pulse,
     is_live: &AtomicBool,
 ) -> FeedEnd {
     let broke = |heads_seen, detail: &str| FeedEnd::Broke { heads_seen, detail: detail.to_owned() };
-    let (mut feed, chain_id) = match open(connector, &asker.asked).await {
+    let (mut feed, chain_id) = match open(connector, asker).await {
         Ok(opened) => opened,
         Err(detail) => return broke(0, &detail),
     };
-    if !agrees(chain_id, asker, heads, pulse) {
+    if !agrees(chain_id, asker, heads) {
         return FeedEnd::WrongChain;
     }
     let mut heads_seen = 0;
@@ -75,21 +73,16 @@ pub(crate) async fn listen(
 
 /// Opens a feed only to see whether it is on the right chain by now. One that cannot
 /// be opened does not speak against its upstream.
-pub(crate) async fn verify(
-    connector: &dyn FeedConnector,
-    asker: &Asker,
-    heads: &Heads,
-    pulse: &Pulse,
-) -> bool {
-    match open(connector, &asker.asked).await {
-        Ok((_feed, chain_id)) => agrees(chain_id, asker, heads, pulse),
+pub(crate) async fn verify(connector: &dyn FeedConnector, asker: &Asker, heads: &Heads) -> bool {
+    match open(connector, asker).await {
+        Ok((_feed, chain_id)) => agrees(chain_id, asker, heads),
         Err(_detail) => true,
     }
 }
 
 /// Whether the feed is on the chain; if not, takes its upstream out of use.
-fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads, pulse: &Pulse) -> bool {
-    let (upstream, expected) = (&asker.upstream, pulse.agree_chain_id(chain_id));
+fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads) -> bool {
+    let (upstream, expected) = (&asker.upstream, asker.pulse.agree_chain_id(chain_id));
     if chain_id == expected {
         return true;
     }
@@ -108,24 +101,27 @@ fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads, pulse: &Pulse) -> boo
 /// Connects, asks for the chain id and subscribes, in bounded time.
 async fn open(
     connector: &dyn FeedConnector,
-    asked: &Asked,
+    asker: &Asker,
 ) -> Result<(Box<dyn Feed>, ChainId), String> {
-    tokio::time::timeout(OPEN_TIMEOUT, connect(connector, asked))
+    tokio::time::timeout(OPEN_TIMEOUT, connect(connector, asker))
         .await
         .unwrap_or_else(|_elapsed| Err("the feed did not open in time".to_owned()))
 }
 
 async fn connect(
     connector: &dyn FeedConnector,
-    asked: &Asked,
+    asker: &Asker,
 ) -> Result<(Box<dyn Feed>, ChainId), String> {
     let mut feed = connector.connect().await.map_err(|error| error.to_string())?;
     let calls = [
-        r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#,
-        r#"{"jsonrpc":"2.0","id":2,"method":"eth_subscribe","params":["newHeads"]}"#,
+        ("eth_chainId", r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#),
+        (
+            "eth_subscribe",
+            r#"{"jsonrpc":"2.0","id":2,"method":"eth_subscribe","params":["newHeads"]}"#,
+        ),
     ];
-    for call in calls {
-        asked.count(Reason::Feed);
+    for (method, call) in calls {
+        asker.pay(Reason::Feed, MethodTable::standard().row(method))?;
         feed.send(Bytes::from_static(call.as_bytes())).await.map_err(|error| error.to_string())?;
     }
     let (mut chain_id, mut subscribed) = (None, false);

@@ -2,19 +2,24 @@
 //!
 //! A loop verifies which chain its upstream is on before anything is believed of
 //! it, then listens to newHeads where there is a WebSocket and polls where there
-//! is none. It polls at the chain's own pace while clients ask, once a minute
-//! while nobody does, and not at all while answers to clients tell the same. An
-//! upstream that rests is probed when its rest ends; the probe, not a client's
-//! call, finds out whether it is back.
+//! is none. It polls at the chain's own pace while clients ask, not at all while
+//! answers to clients tell the same, and while nobody asks it makes one call a minute,
+//! whatever for. An upstream that rests is probed when its rest ends, and twice a second
+//! while clients ask and no upstream is well; the probe, not a client's call, finds out
+//! whether it is back. What is asked at all, and at what cost, is [`Checks`].
 //!
 //! Requests never wait for a loop. [`Pulse`] is what the two sides share.
 
 mod ask;
+mod budget;
+mod checks;
 mod feed;
 mod follow;
+mod poll;
 mod pulse;
 mod word;
 
 pub use ask::{Asked, Reason};
-pub use follow::{Pace, Watcher};
+pub use checks::{Check, CheckSet, Checks, Mode, Pace};
+pub use follow::Watcher;
 pub use pulse::Pulse;

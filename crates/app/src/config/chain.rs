@@ -10,6 +10,7 @@ use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_upstream::{Tier, UpstreamId};
+use wellhead_watch::{Check, Mode};
 
 use super::name::{ChainName, HeaderName, LabelName};
 use super::read::{Map, section, with_defaults};
@@ -24,6 +25,9 @@ const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
+/// More than anybody sells in a day.
+const CREDITS_MAX: u64 = 1_000_000_000_000;
+
 section! {
     /// One chain and who serves it.
     Chain {
@@ -35,8 +39,8 @@ section! {
         block_time: Option<Duration> = derived("measured").if_given_within(ms(10), secs(3_600)),
         /// Blocks that an upstream may be behind the best one before it is left out.
         lag_blocks_max: Option<u64> = derived("the blocks of 20 s, at least 3"),
-        /// How heads are followed at upstreams without a WebSocket.
-        poll: Poll = default(Poll::default()),
+        /// What upstreams are asked on wellhead's own behalf, and how often.
+        checks: Checks = default(Checks::default()),
         /// Which methods clients may call.
         methods: Methods = default(Methods::default()),
         /// Who serves the chain. The order does not matter: see `tier`.
@@ -47,14 +51,59 @@ section! {
 }
 
 section! {
-    /// How heads are followed at upstreams without a WebSocket.
-    Poll {
-        /// No upstream is asked for its head more often than this; the block time sets the
-        /// pace where it is longer.
-        min: Duration = default(ms(250)).within(ms(10), secs(300)),
-        /// How often upstreams are asked while no client calls the chain, to spend fewer
-        /// credits.
-        idle: Duration = default(secs(60)).within(ms(100), secs(3_600)),
+    /// What upstreams are asked on wellhead's own behalf, and how often. Heads are learnt from
+    /// answers to clients first: while those tell the head as it moves, nobody is polled.
+    Checks {
+        /// `on` follows the head and probes an upstream that rests. `ephemeral` asks at the
+        /// start and while it rests, and nothing while it is well. `off` never asks: the
+        /// upstream is taken to be on the chain whose `id` is then required, its lag is known
+        /// from answers alone, and clients' calls find out whether it is back.
+        mode: Mode = default(Mode::On),
+        /// Which calls: `chain_id` (`eth_chainId`, when it is first used and after each rest),
+        /// `head` (`eth_getBlockByNumber`), `syncing` (`eth_syncing`), `peers`
+        /// (`net_peerCount`; one without peers is left out). The first of these that is listed
+        /// is the probe while the upstream rests. Without `chain_id` the chain's `id` is
+        /// required.
+        calls: Vec<Check> = default(vec![Check::ChainId, Check::Head, Check::Syncing]),
+        /// While no client calls the chain, one call in this time, whatever for.
+        every: Duration = default(secs(60)).within(ms(100), secs(86_400)),
+        /// While clients call, the head is asked for as blocks come, but no more often than
+        /// this.
+        head_min: Duration = default(ms(250)).within(ms(10), secs(300)),
+        /// Good answers in a row, to probes or to clients, that end a rest.
+        rise: u32 = default(1).within(1, 100),
+        /// Failures in a row, of checks or of clients' calls, that begin one.
+        fall: Option<u32> = derived("`health.failures`").if_given_within(1, 1_000),
+        /// Whether new blocks are listened for where `ws` is given. Providers may bill each.
+        ws: Option<bool> = derived("when `mode` is `on`"),
+        /// The most that the calls to one upstream may cost in a day. When it is spent it is
+        /// as if they were off until the next one. A call counts as one credit.
+        credits_per_day: Option<u64> = derived("no limit").if_given_within(1, CREDITS_MAX),
+    }
+}
+
+section! {
+    /// Other checks for one upstream.
+    UpstreamChecks {
+        /// Whether it is asked.
+        mode: Option<Mode> = derived("as for the chain"),
+        /// Which calls.
+        calls: Option<Vec<Check>> = derived("as for the chain"),
+        /// While no client calls the chain, one call in this time.
+        every: Option<Duration> =
+            derived("as for the chain").if_given_within(ms(100), secs(86_400)),
+        /// While clients call, the head is asked for no more often than this.
+        head_min: Option<Duration> =
+            derived("as for the chain").if_given_within(ms(10), secs(300)),
+        /// Good answers in a row that end a rest.
+        rise: Option<u32> = derived("as for the chain").if_given_within(1, 100),
+        /// Failures in a row that begin one.
+        fall: Option<u32> = derived("as for the chain").if_given_within(1, 1_000),
+        /// Whether new blocks are listened for where `ws` is given.
+        ws: Option<bool> = derived("as for the chain"),
+        /// The most that these calls may cost in a day.
+        credits_per_day: Option<u64> =
+            derived("as for the chain").if_given_within(1, CREDITS_MAX),
     }
 }
 
@@ -104,6 +153,8 @@ section! {
         gzip: Option<bool> = derived("over `https://` only, where bytes cost more than time"),
         /// Other times for this upstream.
         timeouts: UpstreamTimeouts = default(UpstreamTimeouts::default()),
+        /// Other checks for this upstream.
+        checks: UpstreamChecks = default(UpstreamChecks::default()),
     }
 }
 
@@ -151,7 +202,31 @@ section! {
     }
 }
 
-with_defaults!(Poll, Methods, UpstreamTimeouts);
+with_defaults!(Checks, Methods, UpstreamTimeouts, UpstreamChecks);
+
+impl Chain {
+    /// The checks of one of its upstreams.
+    pub fn checks_of(&self, upstream: &Upstream) -> Checks {
+        let (own, all) = (&upstream.checks, &self.checks);
+        Checks {
+            mode: own.mode.unwrap_or(all.mode),
+            calls: own.calls.clone().unwrap_or_else(|| all.calls.clone()),
+            every: own.every.unwrap_or(all.every),
+            head_min: own.head_min.unwrap_or(all.head_min),
+            rise: own.rise.unwrap_or(all.rise),
+            fall: own.fall.or(all.fall),
+            ws: own.ws.or(all.ws),
+            credits_per_day: own.credits_per_day.or(all.credits_per_day),
+        }
+    }
+}
+
+impl Checks {
+    /// Whether an upstream is never asked which chain it is on.
+    pub fn trust_the_id(&self) -> bool {
+        self.mode == Mode::Off || !self.calls.contains(&Check::ChainId)
+    }
+}
 
 impl Route {
     /// Whether the route picks this upstream.

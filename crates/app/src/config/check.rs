@@ -11,6 +11,7 @@ use url::Url;
 use wellhead_eth::{MethodGlob, MethodTable};
 use wellhead_telemetry::SecretUrl;
 use wellhead_upstream::{UPSTREAMS_MAX, UpstreamId};
+use wellhead_watch::Mode;
 
 use super::chain::{Chain, Methods, Route, Upstream};
 use super::near::near;
@@ -64,8 +65,7 @@ pub(super) fn check(
         checker.methods(&path.key("methods"), &chain.methods);
         checker.upstreams(&path, chain);
         checker.routes(&path, chain);
-        let bounds = (chain.poll.min, chain.poll.idle);
-        checker.ordered(&path.key("poll"), "min", "idle", bounds.0 > bounds.1);
+        checker.checks(&path, chain);
     }
 }
 
@@ -163,6 +163,46 @@ impl Checker<'_> {
         let place = if self.given(&low_path) { low_path } else { high_path };
         let message = format!("`{low}` is more than `{high}`");
         self.error(&place, message, format!("lower `{low}` or raise `{high}`"));
+    }
+
+    fn checks(&mut self, path: &Path, chain: &Chain) {
+        let (all, own) = (path.key("checks"), path.key("upstreams"));
+        self.useless_checks(&all, chain.checks.mode);
+        let bounds = (chain.checks.head_min, chain.checks.every);
+        self.ordered(&all, "head_min", "every", bounds.0 > bounds.1);
+        for (index, upstream) in chain.upstreams.iter().enumerate() {
+            let own = own.item(index).key("checks");
+            let checks = chain.checks_of(upstream);
+            self.useless_checks(&own, checks.mode);
+            let given = self.given(&own.key("head_min")) || self.given(&own.key("every"));
+            if given {
+                self.ordered(&own, "head_min", "every", checks.head_min > checks.every);
+            }
+            if chain.id.is_none() && checks.trust_the_id() {
+                let key = if checks.mode == Mode::Off { "mode" } else { "calls" };
+                let place = if self.given(&own.key(key)) { own } else { all.clone() };
+                if !self.touched(&place) && !self.touched(&path.key("id")) {
+                    self.error(
+                        &place.key(key),
+                        "with these checks nobody asks upstreams for their chain id",
+                        "give the chain its `id`",
+                    );
+                    // Once says it: it is the chain's to mend.
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What is asked, where nothing is.
+    fn useless_checks(&mut self, path: &Path, mode: Mode) {
+        for key in ["calls", "every", "head_min"] {
+            let place = path.key(key);
+            if mode == Mode::Off && self.given(&place) && !self.touched(&place) {
+                let message = format!("`{key}` has no use here: `mode` is `off`");
+                self.key_error(&place, message, "remove it, or let the checks be on");
+            }
+        }
     }
 
     fn chains(&mut self) {

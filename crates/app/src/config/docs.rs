@@ -169,6 +169,7 @@ fn kind(shape: &Shape) -> String {
         Shape::Section(_) => "map".to_owned(),
         Shape::List(item) => match &**item {
             Shape::Section(_) => "list of maps".to_owned(),
+            item @ Shape::Choice(_) => format!("list of {}", kind(item)),
             item => format!("list of {}s", kind(item)),
         },
         Shape::Map { key, value } => format!("map of {} to {}", kind(key), kind(value)),

@@ -13,6 +13,7 @@ use wellhead_net::HttpVersion;
 use wellhead_telemetry::log::Format;
 use wellhead_telemetry::{BadUrl, Secret, SecretUrl};
 use wellhead_upstream::Tier;
+use wellhead_watch::{Check, Mode};
 
 use super::mask::Hide;
 use super::near::near;
@@ -287,6 +288,11 @@ choice!(Format, "`auto`, `text` or `json`", Format::Auto,
     "auto" => Format::Auto, "text" => Format::Text, "json" => Format::Json);
 choice!(Tier, "`primary`, `fallback` or `public`", Tier::Primary,
     "primary" => Tier::Primary, "fallback" => Tier::Fallback, "public" => Tier::Public);
+choice!(Mode, "`on`, `ephemeral` or `off`", Mode::On,
+    "on" => Mode::On, "ephemeral" => Mode::Ephemeral, "off" => Mode::Off);
+choice!(Check, "`chain_id`, `head`, `syncing` or `peers`", Check::ChainId,
+    "chain_id" => Check::ChainId, "head" => Check::Head,
+    "syncing" => Check::Syncing, "peers" => Check::Peers);
 choice!(HttpVersion, "`auto`, `1.1` or `2`", HttpVersion::Auto,
     "auto" => HttpVersion::Auto, "1.1" => HttpVersion::H1, "2" => HttpVersion::H2);
 

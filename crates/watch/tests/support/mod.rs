@@ -23,7 +23,7 @@ use wellhead_transport::{
 use wellhead_upstream::{
     BreakerBounds, Condition, Identity, MethodRules, Slot, Tier, Upstream, UpstreamId,
 };
-use wellhead_watch::{Asked, Pace, Pulse, Reason, Watcher};
+use wellhead_watch::{Asked, Checks, Pace, Pulse, Reason, Watcher};
 
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
@@ -52,6 +52,7 @@ pub(crate) struct Node {
     pub(crate) mood: Mutex<Mood>,
     /// Raw JSON.
     pub(crate) syncing: Mutex<&'static str>,
+    pub(crate) peers: Mutex<u64>,
     /// The head at the start of the clock, and the time between blocks.
     pub(crate) chain: Mutex<(u64, Duration)>,
     began: Instant,
@@ -65,6 +66,7 @@ impl Node {
             chain_id: Mutex::new(chain_id),
             mood: Mutex::new(Mood::Well),
             syncing: Mutex::new("false"),
+            peers: Mutex::new(25),
             chain: Mutex::new((1000, block_time)),
             began: now(),
             calls: Mutex::default(),
@@ -92,6 +94,7 @@ impl Node {
         match method {
             "eth_chainId" => format!("\"0x{:x}\"", *self.chain_id.lock()),
             "eth_syncing" => (*self.syncing.lock()).to_owned(),
+            "net_peerCount" => format!("\"0x{:x}\"", *self.peers.lock()),
             "eth_getBlockByNumber" => format!(r#"{{"number":"0x{:x}"}}"#, self.head()),
             other => panic!("nobody should ask for {other}"),
         }
@@ -222,6 +225,30 @@ impl Stage {
         feed: Option<&Arc<Connector>>,
         pace: Pace,
     ) {
+        let watcher = self.watcher(node, feed, pace);
+        self.loops.spawn(watcher.run());
+    }
+
+    pub(crate) fn follow_checking(
+        &mut self,
+        node: &Arc<Node>,
+        feed: Option<&Arc<Connector>>,
+        checks: Checks,
+    ) {
+        let watcher = self.watcher(node, feed, Pace::default());
+        self.loops.spawn(watcher.checking(checks).run());
+    }
+
+    /// Follows several that know of each other.
+    pub(crate) fn follow_all(&mut self, nodes: &[&Arc<Node>], checks: Checks) {
+        let watchers: Vec<Watcher> =
+            nodes.iter().map(|node| self.watcher(node, None, Pace::default())).collect();
+        for watcher in watchers {
+            self.loops.spawn(watcher.checking(checks).among(&self.upstreams).run());
+        }
+    }
+
+    fn watcher(&mut self, node: &Arc<Node>, feed: Option<&Arc<Connector>>, pace: Pace) -> Watcher {
         let place = u8::try_from(self.upstreams.len()).expect("few upstreams");
         let identity = Identity {
             id: UpstreamId::new(&char::from(b'a' + place).to_string()),
@@ -245,7 +272,7 @@ impl Stage {
         );
         self.upstreams.push(upstream);
         self.asked.push(asked);
-        self.loops.spawn(watcher.run());
+        watcher
     }
 
     pub(crate) fn condition(&self, place: usize) -> Condition {
@@ -265,7 +292,7 @@ impl Stage {
     }
 
     pub(crate) fn asked_in_all(&self, place: usize) -> u64 {
-        Reason::ALL.iter().map(|reason| self.asked[place].get(*reason)).sum()
+        self.asked[place].total()
     }
 
     /// Lets time pass while a client asks every `every`.

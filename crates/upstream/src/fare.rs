@@ -1,0 +1,166 @@
+//! How the calls of one class fare with an upstream.
+//!
+//! An upstream can be well and yet useless for one kind of call: its logs time out, or
+//! three in ten of its traces fail. So each class has a share of failures and a breaker
+//! of its own. The share is a moving average per call: a failure moves it by 1/20 of the
+//! way to one, an answer by 1/20 of the way to zero, so that it looks back over about
+//! twenty calls. From a fifth on the class rests, as it does after several failures in a
+//! row when it is logs or traces, whose failures say nothing of the upstream as a whole.
+//!
+//! A class that rests is a last resort for its calls; the others do not notice. What the
+//! share means for the order of candidates is said at `Upstream::cost`.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use wellhead_eth::CostClass;
+
+use crate::breaker::{Breaker, BreakerBounds, BreakerState};
+
+/// A share of one, in the fixed point in which it is kept.
+const ONE: u32 = 1 << 20;
+/// The share looks back over about so many calls.
+const WINDOW_CALLS: u32 = 20;
+/// From this share on a class rests.
+const SHARE_MAX: u32 = ONE / 5;
+
+/// How one class of calls fares.
+#[derive(Debug)]
+pub(crate) struct Fare {
+    /// Of failures, in parts of [`ONE`]. Two racing writers may lose one sample.
+    share: AtomicU32,
+    breaker: Breaker,
+}
+
+impl Fare {
+    pub(crate) fn new(class: CostClass, bounds: BreakerBounds) -> Self {
+        let failures_max = if rests_alone(class) { bounds.failures_max } else { u32::MAX };
+        let bounds = BreakerBounds { failures_max, successes_min: 1, ..bounds };
+        Self { share: AtomicU32::new(0), breaker: Breaker::new(bounds) }
+    }
+
+    /// The share of failures, from zero to one.
+    pub(crate) fn share(&self) -> f64 {
+        f64::from(self.share.load(Ordering::Relaxed)) / f64::from(ONE)
+    }
+
+    /// Whether its calls should go elsewhere: it rests, or somebody is trying it.
+    pub(crate) fn rests(&self, now_ms: u64) -> bool {
+        match self.breaker.state(now_ms) {
+            BreakerState::Closed => false,
+            BreakerState::Open(_) => true,
+            BreakerState::HalfOpen => !self.breaker.takes_trial(now_ms),
+        }
+    }
+
+    /// Notes that a call is sent.
+    pub(crate) fn begin(&self, now_ms: u64) {
+        self.breaker.begin(now_ms);
+    }
+
+    /// Notes an answer, also one that refuses the call for its content.
+    pub(crate) fn answered(&self, began_ms: u64, now_ms: u64) {
+        // Stored only when it changes: this is the request path.
+        let share = self.share.load(Ordering::Relaxed);
+        if share != 0 {
+            let less = (share / WINDOW_CALLS).max(1);
+            self.share.store(share - less, Ordering::Relaxed);
+        }
+        self.breaker.succeeded(began_ms, now_ms);
+    }
+
+    /// Notes a failure; true when the class begins to rest that was well before.
+    pub(crate) fn failed(&self, began_ms: u64, now_ms: u64) -> bool {
+        let share = self.share.load(Ordering::Relaxed);
+        let share = share + (ONE - share) / WINDOW_CALLS;
+        self.share.store(share, Ordering::Relaxed);
+        self.breaker.failed(began_ms, now_ms, share >= SHARE_MAX) && self.breaker.rests_anew()
+    }
+}
+
+/// Whether failures of this class say nothing of the others: logs and traces read what
+/// nothing else reads, and take so long that they fail where nothing else does.
+pub(crate) fn rests_alone(class: CostClass) -> bool {
+    match class {
+        CostClass::Logs | CostClass::Trace => true,
+        CostClass::Light
+        | CostClass::State
+        | CostClass::Block
+        | CostClass::Call
+        | CostClass::Write => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays `f` (failure) and `.` (answer), one a millisecond, and tells the share in
+    /// percent and whether the class then rests.
+    fn check(class: CostClass, script: &str, percent: u32, rests: bool) {
+        let fare = Fare::new(class, BreakerBounds::default());
+        let mut now_ms = 1;
+        for act in script.chars().filter(|act| !act.is_whitespace()) {
+            now_ms += 1;
+            match act {
+                'f' => drop(fare.failed(now_ms, now_ms)),
+                '.' => fare.answered(now_ms, now_ms),
+                other => panic!("unknown act {other}"),
+            }
+        }
+        let told = ((fare.share() * 100.0).round() as u32, fare.rests(now_ms));
+        assert_eq!(told, (percent, rests), "{script}");
+    }
+
+    #[test]
+    fn the_share_follows_the_formula() {
+        // One failure: 1/20. Each further answer takes 1/20 of it away again.
+        check(CostClass::Call, "f", 5, false);
+        check(CostClass::Call, "f ..........", 3, false);
+        check(CostClass::Call, "ffff", 19, false);
+        check(CostClass::Call, "fffff", 23, true);
+        check(CostClass::Call, "f....f....f....f....f....f....f....f....", 16, false);
+        check(CostClass::Call, "..........", 0, false);
+    }
+
+    #[test]
+    fn three_in_ten_rest_after_a_while_and_one_in_ten_does_not() {
+        check(CostClass::Call, &("f..f...f..".repeat(3) + "f"), 26, true);
+        check(CostClass::Call, &"f.........".repeat(100), 8, false);
+    }
+
+    #[test]
+    fn logs_and_traces_rest_after_three_in_a_row() {
+        check(CostClass::Logs, "fff", 14, true);
+        check(CostClass::Trace, "ff.f", 14, false);
+        check(CostClass::Call, "fff", 14, false);
+    }
+
+    #[test]
+    fn a_class_that_rested_is_tried_by_one_call_at_a_time() {
+        let fare = Fare::new(CostClass::Logs, BreakerBounds::default());
+        for _ in 0..3 {
+            fare.failed(10, 10);
+        }
+        assert!(fare.rests(1009));
+        assert!(!fare.rests(1010), "the rest is over");
+        fare.begin(1010);
+        assert!(fare.rests(1011), "somebody tries it");
+        assert!(!fare.failed(1010, 1100), "it rested before: no news");
+        assert!(fare.rests(3000), "twice as long");
+        assert!(!fare.rests(3100));
+        fare.begin(3100);
+        fare.answered(3100, 3150);
+        assert!(!fare.rests(3151), "well again");
+    }
+
+    #[test]
+    fn the_share_comes_back_to_nothing() {
+        let fare = Fare::new(CostClass::Call, BreakerBounds::default());
+        for _ in 0..100 {
+            fare.failed(10, 10);
+        }
+        assert!(fare.share() > 0.99);
+        (0..1000).for_each(|_| fare.answered(5, 20));
+        assert_eq!(fare.share(), 0.0);
+    }
+}

@@ -1,0 +1,124 @@
+//! What an upstream is asked on our own behalf, and how often: the settings of a loop.
+
+use std::time::Duration;
+
+/// Whether an upstream is asked at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Its head is followed, and it is probed while it rests.
+    #[default]
+    On,
+    /// It is asked at the start and while it rests; not while it is well.
+    Ephemeral,
+    /// Never. It is taken to be on the chain that the settings name, and clients' calls
+    /// find out how it is.
+    Off,
+}
+
+/// One call of the house.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// `eth_chainId`: whether it is on the chain.
+    ChainId,
+    /// `eth_getBlockByNumber` of `latest`: how far it is.
+    Head,
+    /// `eth_syncing`: whether it says itself that it is behind.
+    Syncing,
+    /// `net_peerCount`: whether it hears of new blocks at all.
+    Peers,
+}
+
+/// Some of the [`Check`]s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckSet(u8);
+
+impl CheckSet {
+    /// Whether this one is made.
+    pub fn contains(self, check: Check) -> bool {
+        self.0 & (1 << check as u8) != 0
+    }
+
+    /// Whether none is.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Default for CheckSet {
+    fn default() -> Self {
+        [Check::ChainId, Check::Head, Check::Syncing].into_iter().collect()
+    }
+}
+
+impl FromIterator<Check> for CheckSet {
+    fn from_iter<I: IntoIterator<Item = Check>>(checks: I) -> Self {
+        Self(checks.into_iter().fold(0, |set, check| set | 1 << check as u8))
+    }
+}
+
+/// What an upstream is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checks {
+    /// Whether at all.
+    pub mode: Mode,
+    /// Which calls.
+    pub calls: CheckSet,
+    /// Whether its feed of new blocks is listened to, where there is one.
+    pub feed: bool,
+    /// All calls of a day together cost at most so much; then it is as if they were off
+    /// until the next day, which is 24 hours after the first call of this one.
+    pub credits_per_day: Option<u64>,
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            calls: CheckSet::default(),
+            feed: true,
+            credits_per_day: None,
+        }
+    }
+}
+
+impl Checks {
+    /// Whether a call of this kind is made while the upstream is well.
+    pub(crate) fn follows_by(&self, check: Check) -> bool {
+        self.mode == Mode::On && self.calls.contains(check)
+    }
+
+    /// Whether the upstream is ever asked which chain it is on.
+    pub(crate) fn verifies(&self) -> bool {
+        self.mode != Mode::Off && self.calls.contains(Check::ChainId)
+    }
+
+    /// The call that finds out whether it is back, if one may: its chain id tells most,
+    /// since what answers there now may be another node.
+    pub(crate) fn probe(&self) -> Option<Check> {
+        let order = [Check::ChainId, Check::Head, Check::Syncing, Check::Peers];
+        order.into_iter().find(|check| self.mode != Mode::Off && self.calls.contains(*check))
+    }
+}
+
+/// How often a loop asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Polls come no faster, however quick the chain.
+    pub poll_min: Duration,
+    /// Polls come no slower while clients ask, however slow the chain; where
+    /// `poll_min` is longer, that holds.
+    pub poll_max: Duration,
+    /// While nobody asks, all calls of the house together come no faster than this, nor
+    /// faster than `poll_min`.
+    pub idle: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            poll_min: Duration::from_millis(250),
+            poll_max: Duration::from_secs(15),
+            idle: Duration::from_secs(60),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What one upstream is asked while it is followed: its head, its state, and whether it
+//! is back.
+//!
+//! While clients ask, heads are polled at the pace of blocks. While nobody does, all
+//! calls together wait for their turn (`budget::Turns`), and the most telling one takes
+//! it: a probe of one that rests, else whether one that was syncing still is, else its
+//! head, which tells that it lives and how far it is in one answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use wellhead_upstream::Condition;
+
+use crate::ask::{Reason, now};
+use crate::checks::{Check, Mode};
+use crate::follow::{Identity, Watcher};
+use crate::word;
+
+/// The loop looks up at least so often, so that the end of a rest is not slept through.
+const TICK_MAX: Duration = Duration::from_secs(1);
+/// And at most so often.
+const TICK_MIN: Duration = Duration::from_millis(10);
+/// Before the pace of the chain is known.
+const POLL_UNKNOWN: Duration = Duration::from_secs(1);
+/// Polls come by this part of a block time slower than blocks.
+const POLL_SLIDE: u32 = 8;
+/// The first pause between two probes that changed nothing; doubles.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
+/// The bound while clients ask. Where a probe makes a rest longer, the rest alone decides.
+const PROBE_PAUSE_BUSY: Duration = Duration::from_secs(30);
+/// The bound however quiet it is.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(600);
+/// Each upstream is probed so often while clients ask and none is well: whatever comes
+/// back first has to be found within a second.
+const PROBE_URGENT: Duration = Duration::from_millis(500);
+/// A probe that hangs does not keep the next one waiting then, up to so many: as many as
+/// begin before the first gives up.
+const PROBES_OPEN_MAX: usize = 10;
+/// A syncing or lagging upstream is asked about it so often.
+const STATE_EVERY: Duration = Duration::from_secs(60);
+/// And so often while nobody asks, which is when the answer matters to nobody.
+const STATE_EVERY_IDLE: Duration = Duration::from_secs(600);
+/// A feed is trusted to tell the next head for so many block times.
+const FEED_TRUST_BLOCKS: u32 = 3;
+/// But for this at least, and while the block time is not known.
+const FEED_TRUST_MIN: Duration = Duration::from_secs(5);
+
+/// What it last said of itself.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    asked: Option<Instant>,
+    syncing: bool,
+    isolated: bool,
+}
+
+impl Watcher {
+    /// Polls and probes until the upstream is seen to be on another chain.
+    pub(crate) async fn poll(self: &Arc<Self>) {
+        if self.checks.mode == Mode::Off {
+            return std::future::pending().await;
+        }
+        let mut polled = now();
+        let mut probes = Probes::default();
+        loop {
+            // Made before looking, so that a client who comes meanwhile is not missed.
+            let woken = self.pulse().woken();
+            let is_spent = self.asker.allowance.is_spent(now());
+            self.upstream().set_tried_by_clients(is_spent || self.checks.probe().is_none());
+            let interval = self.interval();
+            let mut tick = TICK_MAX;
+            if let Some(due) = self.upstream().probe_due(now()) {
+                // While it rests only the probe is worth a call.
+                if !is_spent && self.may_probe(&probes, due) {
+                    let this = Arc::clone(self);
+                    probes.begin(now(), async move { this.probe().await });
+                }
+                if self.is_urgent() {
+                    tick = PROBE_URGENT;
+                }
+            } else {
+                probes = Probes::default();
+                if !is_spent && self.checks.mode == Mode::On {
+                    // Before the head: while nobody asks there is one turn for both.
+                    self.look_at_state_again().await;
+                    if self.may_poll(polled, interval) {
+                        polled = now();
+                        if self.poll_once(Reason::Head).await.is_err() {
+                            tracing::debug!(upstream = %self.upstream().identity().id, "head not learnt");
+                        }
+                    }
+                }
+                let due = match self.is_busy() {
+                    true => polled + interval,
+                    false => self.asker.turns.free_at(now()),
+                };
+                let due = due.saturating_duration_since(now());
+                tick = if due.is_zero() { interval } else { due }.clamp(TICK_MIN, TICK_MAX);
+            }
+            tokio::select! {
+                Some(ended) = probes.open.join_next() => {
+                    let is_right = match ended {
+                        Ok(Identity::Wrong) => return,
+                        Ok(Identity::Right) => true,
+                        // An error only when it was aborted.
+                        Ok(Identity::Unknown(_)) | Err(_) => false,
+                    };
+                    let is_still_due =
+                        self.upstream().probe_due(now()).is_some_and(|due| due <= now());
+                    probes.made(is_still_due && !is_right);
+                }
+                () = tokio::time::sleep(tick) => {}
+                // A client came after a quiet time: what we know is old.
+                () = woken => {}
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.pulse().is_busy(now())
+    }
+
+    /// Whether no upstream of the chain could take a call while clients ask.
+    fn is_urgent(&self) -> bool {
+        let could_serve = |condition| match condition {
+            Condition::Ready | Condition::Throttled | Condition::Syncing => true,
+            Condition::HalfOpen
+            | Condition::Resting
+            | Condition::OutOfService
+            | Condition::Draining
+            | Condition::Unverified
+            | Condition::WrongChain => false,
+        };
+        self.is_busy() && !self.chain.iter().any(|it| could_serve(it.condition(now())))
+    }
+
+    fn may_probe(&self, probes: &Probes, due: Instant) -> bool {
+        // A refused key or an empty account does not heal by asking more often.
+        let is_out = self.upstream().condition(now()) == Condition::OutOfService;
+        if self.is_urgent() && !is_out {
+            return probes.open.len() < PROBES_OPEN_MAX && probes.may(now(), PROBE_URGENT);
+        }
+        if !probes.open.is_empty() || due > now() {
+            return false;
+        }
+        match self.is_busy() {
+            true => probes.may(now(), PROBE_PAUSE_BUSY),
+            false => self.has_turn(),
+        }
+    }
+
+    /// Whether a call may be made although nobody asks.
+    fn has_turn(&self) -> bool {
+        self.asker.turns.free_at(now()) <= now()
+    }
+
+    async fn probe(&self) -> Identity {
+        let told = match self.checks.probe() {
+            // It was away: what answers there now may be another node.
+            Some(Check::ChainId) => return self.identify(Reason::Probe).await,
+            Some(Check::Head) => self.poll_once(Reason::Probe).await,
+            Some(Check::Syncing) => {
+                let bound = self.heads.view().lag_bound();
+                self.asker.is_syncing(Reason::Probe, bound).await.map(drop)
+            }
+            Some(Check::Peers) => self.asker.is_isolated(Reason::Probe).await.map(drop),
+            None => Err("nothing may be asked".to_owned()),
+        };
+        told.map_or_else(Identity::Unknown, |()| Identity::Right)
+    }
+
+    fn interval(&self) -> Duration {
+        if !self.is_busy() {
+            return self.pace.idle.max(self.pace.poll_min);
+        }
+        let block_time = self.heads.view().block_time.unwrap_or(POLL_UNKNOWN);
+        // A little slower than the blocks come: in step with them a poll would always
+        // be just ahead of the client's answer that tells the same for free.
+        let slower = block_time.saturating_add(block_time / POLL_SLIDE);
+        slower.min(self.pace.poll_max).max(self.pace.poll_min)
+    }
+
+    fn may_poll(&self, polled: Instant, interval: Duration) -> bool {
+        let is_due = if self.is_busy() { now() >= polled + interval } else { self.has_turn() };
+        is_due && self.checks.follows_by(Check::Head) && self.poll_would_tell(interval)
+    }
+
+    /// Not while the feed or the answers to clients tell its head as it moves.
+    fn poll_would_tell(&self, interval: Duration) -> bool {
+        let view = self.heads.view();
+        let Some(head) = view.head(self.upstream().slot()) else { return true };
+        // What a poll told, and nobody since, grows old at once.
+        if *self.polled.lock() == Some(head.number) {
+            return true;
+        }
+        // Others told it; that they are silent for longer may mean that they went deaf.
+        let trust = if self.feed_is_live.load(Ordering::Relaxed) {
+            let block_time = view.block_time.unwrap_or_default();
+            block_time.saturating_mul(FEED_TRUST_BLOCKS).max(FEED_TRUST_MIN)
+        } else {
+            interval * 3 / 2
+        };
+        now().saturating_duration_since(head.seen_at) >= trust
+    }
+
+    pub(crate) async fn poll_once(&self, reason: Reason) -> Result<(), String> {
+        let seen = self.asker.head(reason).await?;
+        *self.polled.lock() = Some(seen.number);
+        word::take(&self.heads, self.upstream(), &self.asker.falls, seen);
+        Ok(())
+    }
+
+    /// Asks whether it is syncing, and whether it has peers, as far as that is wanted.
+    pub(crate) async fn look_at_state(&self) {
+        self.state.lock().asked = Some(now());
+        // One that does not know a method never said that it was behind; one that fails
+        // just now has not said that it is done.
+        if self.checks.follows_by(Check::Syncing) {
+            let bound = self.heads.view().lag_bound();
+            if let Ok(syncing) = self.asker.is_syncing(Reason::Syncing, bound).await {
+                self.state.lock().syncing = syncing;
+            }
+        }
+        if self.checks.follows_by(Check::Peers)
+            && let Ok(isolated) = self.asker.is_isolated(Reason::Peers).await
+        {
+            self.state.lock().isolated = isolated;
+        }
+        let (syncing, isolated) = {
+            let state = self.state.lock();
+            (state.syncing, state.isolated)
+        };
+        let is_news = self.upstream().set_syncing(syncing || isolated);
+        let id = &self.upstream().identity().id;
+        match (is_news, syncing, isolated) {
+            (false, _, _) => {}
+            (true, true, _) => {
+                tracing::warn!(upstream = %id, "upstream is syncing and left out while others can serve");
+            }
+            (true, false, true) => {
+                tracing::warn!(upstream = %id, "upstream has no peers and is left out while others can serve");
+            }
+            (true, false, false) => tracing::info!(upstream = %id, "upstream finished syncing"),
+        }
+    }
+
+    /// Only one that was syncing or lags is asked again: the others' heads tell.
+    async fn look_at_state_again(&self) {
+        let is_busy = self.is_busy();
+        let every = if is_busy { STATE_EVERY } else { STATE_EVERY_IDLE };
+        let asked = self.state.lock().asked;
+        let asked_lately =
+            asked.is_some_and(|asked| now().saturating_duration_since(asked) < every);
+        if asked_lately || (!is_busy && !self.has_turn()) {
+            return;
+        }
+        let was_behind = self.upstream().condition(now()) == Condition::Syncing;
+        // While nobody asks, each head is as old as its own last poll, and they differ.
+        let lags = || {
+            let (slot, own) = (self.upstream().slot(), self.upstream().identity().lag_blocks_max);
+            is_busy && self.heads.view().is_lagging(slot, own)
+        };
+        if was_behind || lags() {
+            self.look_at_state().await;
+        }
+    }
+}
+
+/// The probes under way, and when the next may follow: a failure that says nothing of
+/// health makes no rest longer, and must not be asked for at every tick.
+#[derive(Debug, Default)]
+struct Probes {
+    open: JoinSet<Identity>,
+    last: Option<Instant>,
+    pause: Duration,
+}
+
+impl Probes {
+    /// Whether one may be made now; no pause is longer than `pause_max`.
+    fn may(&self, now: Instant, pause_max: Duration) -> bool {
+        self.last.is_none_or(|last| now >= last + self.pause.max(PROBE_URGENT).min(pause_max))
+    }
+
+    fn begin(&mut self, now: Instant, probe: impl Future<Output = Identity> + Send + 'static) {
+        self.last = Some(now);
+        self.open.spawn(probe);
+    }
+
+    /// Notes that one ended, and whether the next has to wait for longer.
+    fn made(&mut self, longer: bool) {
+        self.pause = match longer {
+            true => (self.pause * 2).clamp(PROBE_PAUSE, PROBE_PAUSE_MAX),
+            false => Duration::ZERO,
+        };
+    }
+}
