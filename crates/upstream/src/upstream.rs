@@ -17,6 +17,8 @@ use crate::fare::{Fare, rests_alone};
 use crate::identity::Identity;
 use crate::latency::PeakEwma;
 use crate::mask::Mask;
+use crate::quantile::SlowMark;
+use crate::silence::Silence;
 use crate::unknown::Unknowns;
 use crate::{HealthEffect, Payload, Verdict, VerdictClass};
 
@@ -170,8 +172,21 @@ pub enum Change {
 pub struct Problem {
     /// When.
     pub at: Instant,
-    /// What, for a person.
+    /// What, for the operator.
     pub text: String,
+    /// How it was judged, when it was an exchange.
+    pub class: Option<VerdictClass>,
+}
+
+impl Problem {
+    /// What a client may hear of it. Providers name the project or the plan when they
+    /// limit it, which is the operator's business: the log and the status page tell it.
+    pub fn told_to_clients(&self) -> &str {
+        match self.class {
+            Some(class) if class.is_between_us_and_the_upstream() => class.about(),
+            Some(_) | None => &self.text,
+        }
+    }
 }
 
 /// One upstream: its identity and what was learnt of it.
@@ -195,6 +210,9 @@ pub struct Upstream {
     latency: [PeakEwma; CostClass::ALL.len()],
     /// Over all classes, probes included: stands in for a class not yet measured.
     latency_overall: PeakEwma,
+    /// When a call takes longer than nineteen in twenty, by class.
+    slow: [SlowMark; CostClass::ALL.len()],
+    silence: Silence,
     in_flight: AtomicU32,
     /// Until when each method of the table is kept away, by row.
     banned_until_ms: Box<[AtomicU64]>,
@@ -232,6 +250,8 @@ impl Upstream {
             out_until_ms: AtomicU64::new(0),
             latency: Default::default(),
             latency_overall: PeakEwma::default(),
+            slow: Default::default(),
+            silence: Silence::default(),
             in_flight: AtomicU32::new(0),
             banned_until_ms: (0..rows).map(|_| AtomicU64::new(0)).collect(),
             no_batches_until_ms: AtomicU64::new(0),
@@ -420,6 +440,32 @@ impl Upstream {
         self.latency_overall.read(self.ms(now)).map(|nanos| Duration::from_nanos(nanos as u64))
     }
 
+    /// What nineteen in twenty answers to calls of `class` take at most; `None` while too
+    /// few were measured.
+    pub fn slow_after(&self, class: CostClass) -> Option<Duration> {
+        self.slow[class as usize].read()
+    }
+
+    /// How long it has yet to be left alone because it asked for that; `None` when it may
+    /// be asked, as far as this goes.
+    pub fn throttled_for(&self, now: Instant) -> Option<Duration> {
+        let until = self.throttled_until_ms.load(Ordering::Relaxed);
+        let left = until.checked_sub(self.ms(now)).filter(|left| *left > 0);
+        left.map(Duration::from_millis)
+    }
+
+    /// Notes that a call sent at `began` waits longer than such calls usually take; `noted`
+    /// is when the same call was last noted.
+    pub fn overdue(&self, began: Instant, noted: Option<Instant>, now: Instant) {
+        self.silence.overdue(self.ms(began), noted.map(|at| self.ms(at)), self.ms(now));
+    }
+
+    /// Whether it looks stalled: several calls wait longer than usual and nothing was heard
+    /// of it meanwhile. `usual` is what most calls take.
+    pub fn is_silent(&self, usual: Duration, now: Instant) -> bool {
+        self.silence.is_long(self.ms(now), usual)
+    }
+
     /// Calls in flight.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
@@ -437,7 +483,12 @@ impl Upstream {
 
     /// Remembers what went wrong; `text` must be free of secrets.
     pub fn note_problem(&self, text: String, now: Instant) {
-        *self.last_problem.lock() = Some(Problem { at: now, text });
+        *self.last_problem.lock() = Some(Problem { at: now, text, class: None });
+    }
+
+    /// Remembers an exchange that failed; `text` must be free of secrets.
+    pub fn note_failure(&self, class: VerdictClass, text: String, now: Instant) {
+        *self.last_problem.lock() = Some(Problem { at: now, text, class: Some(class) });
     }
 
     /// Counts a call as in flight until the returned guard is dropped.
@@ -473,10 +524,16 @@ impl Upstream {
             self.unknowns.count(&verdict.payload);
         }
         match verdict.health {
+            HealthEffect::Good
+            | HealthEffect::Neutral
+            | HealthEffect::Throttled
+            | HealthEffect::OutOfService => self.silence.heard(now_ms),
+            HealthEffect::Failed | HealthEffect::FailedAtOnce => {}
+        }
+        match verdict.health {
             HealthEffect::Good => {
                 self.fares[row.class as usize].answered(began_ms, now_ms);
-                self.latency[row.class as usize].observe(took, now_ms);
-                self.latency_overall.observe(took, now_ms);
+                self.answers(row.class, took, now_ms);
                 self.well(began_ms, now_ms)
             }
             HealthEffect::Neutral => {
@@ -519,6 +576,27 @@ impl Upstream {
                 average.observe(took, now_ms);
             }
         }
+    }
+
+    /// Takes into account that the beginning of a large answer arrived at `now`. Whether it
+    /// was a good one shows at its end: [`Upstream::ended_well`], or a failure to settle.
+    pub fn began_well(&self, row: &MethodRow, began: Instant, now: Instant) {
+        let now_ms = self.ms(now);
+        self.silence.heard(now_ms);
+        self.answers(row.class, now.saturating_duration_since(began), now_ms);
+    }
+
+    /// Takes into account that a large answer to a call sent at `began` was whole.
+    pub fn ended_well(&self, began: Instant, now: Instant) -> Change {
+        let now_ms = self.ms(now);
+        self.silence.heard(now_ms);
+        self.well(self.ms(began), now_ms)
+    }
+
+    fn answers(&self, class: CostClass, took: Duration, now_ms: u64) {
+        self.latency[class as usize].observe(took, now_ms);
+        self.latency_overall.observe(took, now_ms);
+        self.slow[class as usize].observe(took);
     }
 
     fn well(&self, began_ms: u64, now_ms: u64) -> Change {

@@ -246,6 +246,36 @@ impl VerdictClass {
         }
     }
 
+    /// Whether it is about our key, our plan or our rate. Its words are then none of the
+    /// client's business and the same words again would say nothing of the call.
+    pub fn is_between_us_and_the_upstream(self) -> bool {
+        match self.doing() {
+            Doing::Operator => true,
+            Doing::Nobody | Doing::Caller | Doing::Contract | Doing::Upstream => false,
+        }
+    }
+
+    /// Whether the same upstream may do better in a moment: a failure may be over, a
+    /// limit, a refused key or a missing method is not.
+    pub fn may_pass(self) -> bool {
+        match self {
+            Self::Fault => true,
+            Self::Answer
+            | Self::Null
+            | Self::Reverted
+            | Self::CallerFault
+            | Self::TransactionKnown
+            | Self::TransactionRejected
+            | Self::MissingData
+            | Self::RangeTooLarge
+            | Self::Throttled
+            | Self::Billing
+            | Self::Auth
+            | Self::Unsupported
+            | Self::Unknown => false,
+        }
+    }
+
     /// Whether the verdict is about the upstream rather than about the call, and
     /// so may be believed of a reply that cannot be tied to the call.
     pub(crate) fn is_about_upstream(self) -> bool {

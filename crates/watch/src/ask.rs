@@ -151,7 +151,7 @@ impl Asker {
                 let detail = format!("{method}: {}", verdict.detail());
                 // Many do not offer `eth_syncing`, which is no problem of theirs.
                 if !matches!(reason, Reason::Syncing | Reason::Peers) {
-                    self.upstream.note_problem(detail.clone(), ended);
+                    self.upstream.note_failure(verdict.class, detail.clone(), ended);
                 }
                 Err(detail)
             }

@@ -1,0 +1,146 @@
+//! Whether an upstream says nothing at all any more.
+//!
+//! One that stalls takes calls and never answers. Its calls would each wait for their own
+//! time-out, and three of them before it rests: seconds, in which everybody who asked it
+//! waits. It can be told much earlier from one that is merely slow with some call: it says
+//! nothing to anybody. So a call that waits longer than such calls usually take is noted
+//! here, and any reply, to any call, wipes that out.
+//!
+//! Says only that it looks like a stall. Whether the silence is the upstream's doing, and
+//! not our own network's, shows when another upstream answers the same call; whoever saw
+//! that settles it (`dispatch::hedge`).
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// So many calls must wait in vain.
+const OVERDUE_MIN: u32 = 3;
+/// And so long must nothing have been heard: longer than a collector's pause.
+const QUIET_MIN: Duration = Duration::from_millis(250);
+/// And so many times longer than nineteen in twenty calls take.
+const QUIET_FACTOR: u32 = 4;
+/// Calls that waited longer ago than this show nothing of now.
+const MEMORY: Duration = Duration::from_secs(10);
+
+/// What is known of one upstream's silence; instants are milliseconds of its epoch.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    heard_ms: AtomicU64,
+    /// Since when nothing was heard with calls waiting; `MAX`: none waits.
+    since_ms: AtomicU64,
+    noted_ms: AtomicU64,
+    overdue: AtomicU32,
+}
+
+impl Default for Silence {
+    fn default() -> Self {
+        Self {
+            heard_ms: AtomicU64::new(0),
+            since_ms: AtomicU64::new(u64::MAX),
+            noted_ms: AtomicU64::new(0),
+            overdue: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Silence {
+    /// It said something.
+    pub(crate) fn heard(&self, now_ms: u64) {
+        // Stored only when it changes: this is the request path, shared by all workers.
+        if self.heard_ms.load(Ordering::Relaxed) < now_ms {
+            self.heard_ms.store(now_ms, Ordering::Relaxed);
+        }
+        if self.since_ms.load(Ordering::Relaxed) != u64::MAX {
+            self.forget();
+        }
+    }
+
+    /// A call sent at `began_ms` waits longer than usual. It may say so again and again, and
+    /// is counted once: `noted_ms` is when it last did.
+    pub(crate) fn overdue(&self, began_ms: u64, noted_ms: Option<u64>, now_ms: u64) {
+        let heard = self.heard_ms.load(Ordering::Relaxed);
+        if noted_ms.is_some_and(|noted| noted > heard) {
+            return;
+        }
+        let noted = self.noted_ms.swap(now_ms, Ordering::Relaxed);
+        if u128::from(now_ms.saturating_sub(noted)) > MEMORY.as_millis() {
+            self.forget();
+        }
+        self.since_ms.fetch_min(began_ms.max(heard), Ordering::Relaxed);
+        self.overdue.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether it looks stalled; `usual` is what nineteen in twenty calls take at most.
+    pub(crate) fn is_long(&self, now_ms: u64, usual: Duration) -> bool {
+        let quiet = usual.saturating_mul(QUIET_FACTOR).max(QUIET_MIN);
+        let since = self.since_ms.load(Ordering::Relaxed);
+        self.overdue.load(Ordering::Relaxed) >= OVERDUE_MIN
+            && u128::from(now_ms.saturating_sub(since)) >= quiet.as_millis()
+    }
+
+    fn forget(&self) {
+        self.overdue.store(0, Ordering::Relaxed);
+        self.since_ms.store(u64::MAX, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays `began-now?` (overdue), `began-noted-now?` (again) and `now!` (heard), and asks
+    /// at `at` with a usual time.
+    fn check(script: &str, at: u64, usual_ms: u64, expected: bool) {
+        let silence = Silence::default();
+        let ms = |text: &str| text.parse::<u64>().expect("milliseconds");
+        for step in script.split_whitespace() {
+            let times: Vec<u64> = step.trim_end_matches(['?', '!']).split('-').map(ms).collect();
+            match times[..] {
+                [began, noted, now] => silence.overdue(began, Some(noted), now),
+                [began, now] => silence.overdue(began, None, now),
+                [now] => silence.heard(now),
+                _ => panic!("too many times: {step}"),
+            }
+        }
+        let is_long = silence.is_long(at, Duration::from_millis(usual_ms));
+        assert_eq!(is_long, expected, "{script} at {at}");
+    }
+
+    #[test]
+    fn three_calls_in_vain_and_a_quarter_of_a_second_look_like_a_stall() {
+        check("", 9_000, 20, false);
+        check("10-30? 11-31?", 9_000, 20, false);
+        check("10-30? 11-31? 12-32?", 259, 20, false);
+        check("11-31? 10-30? 12-32?", 260, 20, true);
+    }
+
+    #[test]
+    fn the_slow_are_given_longer() {
+        check("10-400? 11-400? 12-400?", 1_609, 400, false);
+        check("10-400? 11-400? 12-400?", 1_610, 400, true);
+    }
+
+    #[test]
+    fn a_word_to_anybody_ends_it() {
+        check("10-30? 11-31? 12-32? 40!", 900, 20, false);
+        check("10-30? 11-31? 12-32? 40! 10-30-50? 11-31-50?", 900, 20, false);
+    }
+
+    #[test]
+    fn a_stall_that_begins_with_calls_under_way_is_seen() {
+        check("20! 10-30? 11-31? 12-32?", 269, 20, false);
+        check("20! 10-30? 11-31? 12-32?", 270, 20, true);
+        check("10-30? 11-31? 12-32? 40! 10-30-50? 11-31-51? 12-32-52?", 290, 20, true);
+    }
+
+    #[test]
+    fn one_call_is_counted_once() {
+        check("10-30? 10-30-50? 10-50-90? 10-90-170?", 900, 20, false);
+    }
+
+    #[test]
+    fn rare_calls_are_not_added_up() {
+        check("10-30? 20010-20030? 40010-40030?", 40_030, 20, false);
+        check("10-30? 5010-5030? 10010-10030?", 10_030, 20, true);
+    }
+}
