@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rand::Rng;
 use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Lane};
+use wellhead_dispatch::{Bounds, Budgets, Hedging, Lane};
 use wellhead_jsonrpc::Limits;
 use wellhead_net::{
     Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt, Resolver,
@@ -62,6 +62,7 @@ struct Reach {
 #[derive(Debug)]
 struct ChainParts {
     served: Arc<ServedChain>,
+    budgets: Arc<Budgets>,
     reach: Vec<Reach>,
 }
 
@@ -101,7 +102,10 @@ impl Parts {
             for reach in &chain.reach {
                 transports.push(Arc::new(reach.transport(rng)?));
             }
-            lanes.push(Lane::new(transports, rng.random()));
+            let lane = Lane::new(transports, rng.random())
+                .spending(Arc::clone(&chain.budgets))
+                .flowing(chain.reach.iter().map(Reach::flows_max));
+            lanes.push(lane);
         }
         Ok(Lanes::new(lanes))
     }
@@ -142,7 +146,15 @@ impl Parts {
     }
 }
 
+/// Of its connections to an upstream a thread lends one in so many to large answers, which
+/// hold them for as long as their clients take.
+const FLOWS_SHARE: usize = 4;
+
 impl Reach {
+    fn flows_max(&self) -> usize {
+        (self.settings.connections_max / FLOWS_SHARE).max(1)
+    }
+
     fn problem(&self, problem: &dyn std::fmt::Display) -> AssembleError {
         AssembleError::Upstream { id: self.id.clone(), problem: problem.to_string() }
     }
@@ -244,9 +256,14 @@ fn chain_parts(
             attempt: settings.timeouts.attempt,
             whole_bytes_max: settings.limits.answer_buffer.as_usize(),
             answer_bytes_max: settings.limits.answer_bytes.as_usize(),
+            hedging: settings.hedging.enabled.then_some(Hedging {
+                delay_min: settings.hedging.delay_min,
+                delay_max: settings.hedging.delay_max,
+            }),
+            broadcast_max: settings.attempts.broadcast as usize,
         },
     );
-    Ok(ChainParts { served: Arc::new(served), reach })
+    Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
 }
 
 fn breaker(

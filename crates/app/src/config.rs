@@ -42,7 +42,7 @@ pub use name::{ChainName, HeaderName, LabelName, Origin};
 pub use problem::{Path, Problem, Report, Severity, Step};
 pub use read::Map;
 pub use schema::schema;
-pub use settings::{Attempts, Compression, Cors, Health, Limits, Log, Settings, Timeouts};
+pub use settings::{Attempts, Compression, Cors, Health, Hedging, Limits, Log, Settings, Timeouts};
 pub use unit::{ByteSize, Wrong};
 pub use value::{Admin, LogFilter, Text};
 

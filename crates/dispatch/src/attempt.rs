@@ -10,7 +10,9 @@ use wellhead_transport::{
 };
 use wellhead_upstream::{Change, HealthEffect, InFlight, Judge, Upstream, Verdict, VerdictClass};
 
-use crate::flow::Flowing;
+use crate::flow::{Account, Flowing};
+use crate::hedge::{Alarm, within};
+use crate::lane::{Gate, Place};
 use crate::now;
 
 /// What an attempt brought, and whether the call may have been executed.
@@ -25,21 +27,25 @@ pub(crate) struct Settled {
 
 /// How long one attempt may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct Patience<'a> {
     /// The attempt ends here.
     pub(crate) deadline: Instant,
     /// An upstream that had less time than this is not blamed for the silence: the
     /// request was late already, by somebody else's doing.
     pub(crate) blame_after: Duration,
+    /// Rings when it takes long.
+    pub(crate) alarm: Option<&'a Alarm>,
 }
 
 /// How much of an answer is held before it is passed on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct Room<'a> {
     /// A longer answer may be passed on as it arrives.
     pub(crate) whole_max: usize,
     /// One that has to be read whole may be this long.
     pub(crate) answer_max: usize,
+    /// Who may pass one on; all are read whole when it is full or not there.
+    pub(crate) flows: Option<&'a Gate>,
 }
 
 /// Sends `body` to `upstream` at `began`, which is now, and waits until the deadline
@@ -50,14 +56,14 @@ pub(crate) async fn attempt(
     upstream: &Arc<Upstream>,
     transport: &dyn Transport,
     began: Instant,
-    patience: Patience,
-    room: Room,
+    patience: Patience<'_>,
+    room: Room<'_>,
 ) -> Settled {
     let was_unwell = upstream.probe_due(began).is_some();
     let guarded = Guarded::begin(upstream, row, began, patience);
     let whole_max = room.whole_max;
     let exchange = transport.exchange(Exchange { body, deadline: patience.deadline, whole_max });
-    let judged = guarded.in_time(judged(row, exchange, room.answer_max)).await;
+    let judged = guarded.in_time(judged(row, exchange, room)).await;
     let ended = now();
     let (verdict, sent, rest) = match judged {
         Ok((verdict, rest)) => {
@@ -75,29 +81,36 @@ pub(crate) async fn attempt(
             (verdict, error.sent, None)
         }
     };
-    let (change, in_flight) = guarded.settle(&verdict, ended);
+    if let Some((rest, place)) = rest {
+        let mut guarded = guarded;
+        upstream.began_well(row, began, ended);
+        let account = Account::new(guarded.ended(), row, place);
+        let piece_timeout = patience.deadline.saturating_duration_since(began);
+        let rest = Box::new(Flowing::new(rest, piece_timeout, Some(account), ended));
+        return Settled { verdict, began, ended, sent, rest: Some(rest) };
+    }
+    let (change, _) = guarded.settle(&verdict, ended);
     note(upstream, row, &verdict, change, was_unwell, ended);
-    let piece_timeout = patience.deadline.saturating_duration_since(began);
-    let rest = rest.map(|rest| -> Box<dyn Rest> {
-        Box::new(Flowing::new(rest, piece_timeout, Some(in_flight), ended))
-    });
-    Settled { verdict, began, ended, sent, rest }
+    Settled { verdict, began, ended, sent, rest: None }
 }
 
 /// Waits for the exchange and judges it. A large answer is judged by its beginning
-/// where that says enough: our id first, then a result. Otherwise it is read whole.
+/// where that says enough: our id first, then a result. Otherwise, and when enough of
+/// them flow from this upstream already, it is read whole.
 async fn judged(
     row: &MethodRow,
     exchange: ExchangeFuture<'_>,
-    answer_max: usize,
-) -> Result<(Verdict, Option<Box<dyn Rest>>), TransportError> {
+    room: Room<'_>,
+) -> Result<(Verdict, Option<(Box<dyn Rest>, Place)>), TransportError> {
     let mut reply = exchange.await?;
     let judge = Judge::standard();
     let Some(rest) = reply.rest.take() else { return Ok((judge.reply(row, &reply), None)) };
-    if let Some(verdict) = judge.beginning(&reply) {
-        return Ok((verdict, Some(rest)));
+    if let Some(verdict) = judge.beginning(&reply)
+        && let Some(place) = room.flows.and_then(Gate::enter)
+    {
+        return Ok((verdict, Some((rest, place))));
     }
-    reply.body = whole(std::mem::take(&mut reply.body), rest, answer_max).await?;
+    reply.body = whole(std::mem::take(&mut reply.body), rest, room.answer_max).await?;
     Ok((judge.reply(row, &reply), None))
 }
 
@@ -125,7 +138,7 @@ pub(crate) struct Guarded<'a> {
     upstream: &'a Arc<Upstream>,
     row: &'a MethodRow,
     began: Instant,
-    patience: Patience,
+    patience: Patience<'a>,
     /// Dropped with the future when the client goes away: the count stays true.
     /// `None` once a verdict was settled.
     in_flight: Option<InFlight>,
@@ -136,7 +149,7 @@ impl<'a> Guarded<'a> {
         upstream: &'a Arc<Upstream>,
         row: &'a MethodRow,
         began: Instant,
-        patience: Patience,
+        patience: Patience<'a>,
     ) -> Self {
         Self { upstream, row, began, patience, in_flight: Some(upstream.begin_call(row, began)) }
     }
@@ -147,9 +160,8 @@ impl<'a> Guarded<'a> {
         work: impl Future<Output = Result<T, TransportError>>,
     ) -> Result<T, TransportError> {
         let late = || TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, String::new());
-        tokio::time::timeout_at(self.patience.deadline.into(), work)
-            .await
-            .unwrap_or_else(|_elapsed| Err(late()))
+        let Patience { deadline, alarm, .. } = self.patience;
+        within(work, self.began, deadline, alarm).await.unwrap_or_else(|| Err(late()))
     }
 
     /// Whether the failure is the upstream's: one that ran out of time which was short
@@ -240,7 +252,7 @@ pub(crate) fn note(
         | HealthEffect::OutOfService => {}
     }
     let detail = verdict.detail();
-    upstream.note_problem(format!("{}: {detail}", verdict.class.word()), now);
+    upstream.note_failure(verdict.class, format!("{}: {detail}", verdict.class.word()), now);
     let (method, rule) = (row.name, verdict.rule);
     match change {
         // It rested before and goes on: that was said when it began.

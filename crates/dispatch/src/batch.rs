@@ -64,6 +64,7 @@ pub async fn run_batch(
     bounds: &Bounds,
     deadline: Instant,
 ) -> BatchOutcome {
+    lane.budgets().count_call();
     let upstream = roster.upstream(slot);
     let row = heaviest(items);
     let began = now();
@@ -108,7 +109,7 @@ pub async fn run_batch(
             Err(_) => {
                 let verdict = upstream.masked(judge.reply(row, &reply));
                 let mut change = Change::None;
-                if is_about_our_rate(verdict.class) {
+                if verdict.class.is_between_us_and_the_upstream() {
                     change = guarded.settle(&verdict, ended).0;
                 } else {
                     guarded.give_up();
@@ -179,23 +180,6 @@ fn judge_items(items: &[BatchItem<'_>], reply: &WireReply, envelopes: &[Envelope
 fn place(id: &[u8]) -> Option<usize> {
     let is_plain = !id.is_empty() && id.len() <= 4 && id.iter().all(u8::is_ascii_digit);
     is_plain.then(|| id.iter().fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
-}
-
-fn is_about_our_rate(class: VerdictClass) -> bool {
-    match class {
-        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => true,
-        VerdictClass::Answer
-        | VerdictClass::Null
-        | VerdictClass::Reverted
-        | VerdictClass::CallerFault
-        | VerdictClass::TransactionKnown
-        | VerdictClass::TransactionRejected
-        | VerdictClass::MissingData
-        | VerdictClass::RangeTooLarge
-        | VerdictClass::Unsupported
-        | VerdictClass::Fault
-        | VerdictClass::Unknown => false,
-    }
 }
 
 /// One exchange is one sign of health of each kind, however many items show it; only

@@ -7,9 +7,12 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_transport::{BoxFuture, Rest, Sent, TransportError, TransportErrorKind};
-use wellhead_upstream::InFlight;
+use wellhead_upstream::{Change, InFlight, Judge};
 
+use crate::attempt::note;
+use crate::lane::Place;
 use crate::now;
 
 /// No answer is longer. As much as `limits.answer_bytes` can be set to: an upstream that
@@ -21,6 +24,40 @@ const GRACE: Duration = Duration::from_secs(30);
 /// A few hundred clients that read a byte now and then would otherwise hold all
 /// connections to an upstream, and nobody else could be served from it.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+/// After a client took no piece for so long, an upstream that hangs up is not blamed.
+const CLIENT_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Whom a flowing answer is put down to: it was a good one only when it came to its end.
+#[derive(Debug)]
+pub(crate) struct Account {
+    in_flight: InFlight,
+    row: &'static MethodRow,
+    #[allow(dead_code, reason = "held for its drop")]
+    place: Place,
+}
+
+impl Account {
+    pub(crate) fn new(in_flight: InFlight, row: &MethodRow, place: Place) -> Self {
+        // The same row, for as long as the answer takes.
+        let row = &MethodTable::standard().rows()[row.index.get()];
+        Self { in_flight, row, place }
+    }
+
+    fn was_whole(self) {
+        let upstream = self.in_flight.upstream();
+        if upstream.ended_well(self.in_flight.began(), now()) == Change::Recovered {
+            tracing::info!(upstream = %upstream.identity().id, "upstream recovered");
+        }
+    }
+
+    fn failed(self, error: &TransportError) {
+        let (upstream, began, now) = (self.in_flight.upstream(), self.in_flight.began(), now());
+        let verdict = upstream.masked(Judge::standard().transport(error));
+        let was_unwell = upstream.probe_due(began).is_some();
+        let change = upstream.settle(self.row, &verdict, began, now);
+        note(upstream, self.row, &verdict, change, was_unwell, now);
+    }
+}
 
 /// The call counts as in flight until it is read or dropped. A piece that does not come
 /// in time, or an end without the brace that closes the reply, is an error, so that what
@@ -32,8 +69,11 @@ pub(crate) struct Flowing {
     began: Instant,
     bytes: u64,
     last: u8,
-    #[allow(dead_code, reason = "held for its drop")]
-    in_flight: Option<InFlight>,
+    /// When the client last was handed a piece, and the longest that it then took.
+    handed_at: Instant,
+    client_pause: Duration,
+    /// `None` once it was settled.
+    account: Option<Account>,
 }
 
 impl Flowing {
@@ -41,17 +81,38 @@ impl Flowing {
     pub(crate) fn new(
         rest: Box<dyn Rest>,
         piece_timeout: Duration,
-        in_flight: Option<InFlight>,
+        account: Option<Account>,
         began: Instant,
     ) -> Self {
-        Self { rest, piece_timeout, began, bytes: 0, last: 0, in_flight }
+        let client_pause = Duration::ZERO;
+        let handed_at = began;
+        Self { rest, piece_timeout, began, bytes: 0, last: 0, handed_at, client_pause, account }
     }
 
     async fn piece(&mut self) -> Option<Result<Bytes, TransportError>> {
-        let error = |kind, what: &str| Some(Err(TransportError::new(kind, Sent::Maybe, what)));
-        if now() > self.due() {
-            return error(TransportErrorKind::Timeout, "a large answer was taken too slowly");
+        let asked_at = now();
+        let pause = asked_at.saturating_duration_since(self.handed_at);
+        self.client_pause = self.client_pause.max(pause);
+        if asked_at > self.due() {
+            // The client's doing.
+            let what = "a large answer was taken too slowly";
+            return Some(Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, what)));
         }
+        let piece = self.next_piece().await;
+        self.handed_at = now();
+        match (&piece, self.account.take()) {
+            (Some(Ok(_)), account) => self.account = account,
+            (None, Some(account)) => account.was_whole(),
+            (Some(Err(error)), Some(account)) if self.client_pause < CLIENT_PAUSE_MAX => {
+                account.failed(error);
+            }
+            (Some(Err(_)) | None, _) => {}
+        }
+        piece
+    }
+
+    async fn next_piece(&mut self) -> Option<Result<Bytes, TransportError>> {
+        let error = |kind, what: &str| Some(Err(TransportError::new(kind, Sent::Maybe, what)));
         match tokio::time::timeout(self.piece_timeout, self.rest.next()).await {
             Err(_elapsed) => error(TransportErrorKind::Timeout, "inside a large answer"),
             Ok(Some(Ok(piece))) => {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use rand::SeedableRng;
@@ -9,10 +10,24 @@ use rand::rngs::SmallRng;
 use wellhead_transport::Transport;
 use wellhead_upstream::Slot;
 
+use crate::budget::Budgets;
+
+/// Answers of one upstream that flow to clients at a time, unless the lane is told
+/// otherwise: a quarter of the connections that an upstream has by default.
+const FLOWS_MAX: usize = 64;
+/// Attempts of a broadcast that may be under way, also after their call was answered.
+const OUTLIVING_MAX: usize = 256;
+/// Calls that wait for the end of a pause that upstreams asked for.
+const WAITING_MAX: usize = 256;
+
 /// The transports of one chain, by slot, and a source of chance. Each worker has
 /// its own, so that its connections and its lock are never fought over.
 pub struct Lane {
     transports: Box<[Arc<dyn Transport>]>,
+    flows: Box<[Gate]>,
+    outliving: Gate,
+    waiting: Gate,
+    budgets: Arc<Budgets>,
     rng: Mutex<SmallRng>,
 }
 
@@ -25,7 +40,27 @@ impl fmt::Debug for Lane {
 impl Lane {
     /// A lane over `transports`, which must be in the order of the roster.
     pub fn new(transports: Vec<Arc<dyn Transport>>, seed: u64) -> Self {
-        Self { transports: transports.into(), rng: Mutex::new(SmallRng::seed_from_u64(seed)) }
+        Self {
+            flows: transports.iter().map(|_| Gate::new(FLOWS_MAX)).collect(),
+            transports: transports.into(),
+            outliving: Gate::new(OUTLIVING_MAX),
+            waiting: Gate::new(WAITING_MAX),
+            budgets: Arc::default(),
+            rng: Mutex::new(SmallRng::seed_from_u64(seed)),
+        }
+    }
+
+    /// With the budgets that all lanes of the chain spend from.
+    #[must_use]
+    pub fn spending(self, budgets: Arc<Budgets>) -> Self {
+        Self { budgets, ..self }
+    }
+
+    /// With a bound on the large answers of each upstream that flow at a time, in the order
+    /// of the roster. Each holds a connection for as long as its client takes.
+    #[must_use]
+    pub fn flowing(self, flows_max: impl IntoIterator<Item = usize>) -> Self {
+        Self { flows: flows_max.into_iter().map(Gate::new).collect(), ..self }
     }
 
     /// The transport of one upstream.
@@ -33,8 +68,61 @@ impl Lane {
         &*self.transports[slot.index()]
     }
 
+    pub(crate) fn shared_transport(&self, slot: Slot) -> Arc<dyn Transport> {
+        Arc::clone(&self.transports[slot.index()])
+    }
+
+    /// Large answers of one upstream on their way.
+    pub(crate) fn flows(&self, slot: Slot) -> Option<&Gate> {
+        self.flows.get(slot.index())
+    }
+
+    /// Attempts that may outlive their call.
+    pub(crate) fn outliving(&self) -> &Gate {
+        &self.outliving
+    }
+
+    /// Calls that wait for the end of a pause.
+    pub(crate) fn waiting(&self) -> &Gate {
+        &self.waiting
+    }
+
+    pub(crate) fn budgets(&self) -> &Budgets {
+        &self.budgets
+    }
+
     /// Uses the lane's chance. Held for the moment of a plan or a draw only.
     pub fn with_rng<T>(&self, draw: impl FnOnce(&mut SmallRng) -> T) -> T {
         draw(&mut self.rng.lock())
+    }
+}
+
+/// A bound on how many do something at a time.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    inside: Arc<AtomicUsize>,
+    max: usize,
+}
+
+impl Gate {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { inside: Arc::default(), max }
+    }
+
+    /// A place inside until it is dropped; `None` when all are taken.
+    pub(crate) fn enter(&self) -> Option<Place> {
+        let more = |inside: usize| (inside < self.max).then_some(inside + 1);
+        self.inside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Place(Arc::clone(&self.inside)))
+    }
+}
+
+/// One who is inside.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -6,22 +6,32 @@
 //! repeated only when it certainly never ran. What was tried is returned as a
 //! [`Trail`]; nothing is written back into an earlier stage.
 //!
+//! A read that takes long gets a second attempt at another upstream (`hedge`), a raw
+//! transaction goes to several at once (`broadcast`), whoever asked for a pause has it
+//! (`throttle`), and what all that may cost is bounded ([`Budgets`]).
+//!
 //! [`run_batch`] sends several reads in one exchange; a large result may flow to the
 //! client as it arrives ([`Served::rest`]).
 //!
-//! Not here yet: hedging, quorum, sending a write to several upstreams.
+//! Not here yet: quorum, and hedges for batches.
 
 mod attempt;
 mod batch;
+mod broadcast;
+mod budget;
 mod flow;
+mod hedge;
 mod lane;
 mod run;
+mod throttle;
 mod trail;
 
 pub use batch::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
+pub use budget::Budgets;
+pub use hedge::Hedging;
 pub use lane::Lane;
 pub use run::{Bounds, Failure, Job, Outcome, Served, run};
-pub use trail::{Attempt, Trail};
+pub use trail::{Abandoned, Attempt, Trail};
 
 use std::time::Instant;
 

@@ -10,20 +10,24 @@ use wellhead_route::{Plan, Roster};
 use wellhead_transport::{Rest, Sent};
 use wellhead_upstream::{Learnt, Payload, Slot, TryElsewhere, Verdict, VerdictClass};
 
-use crate::attempt::{Patience, Room, Settled, attempt};
+use crate::attempt::{Patience, Room, Settled};
+use crate::hedge::{Hedging, is_heavy};
 use crate::lane::Lane;
 use crate::now;
 use crate::trail::{Attempt, Trail};
 
 /// The id that every single call carries upstream; the client's own never travels.
 const CALL_ID: u64 = 1;
-/// The candidates are gone through at most so often: the second time heals what was
-/// a moment's fault when there is nobody else to ask.
-const ROUNDS_MAX: usize = 2;
-/// The pause before the second round is drawn below this (full jitter).
-const ROUND_PAUSE_MAX: Duration = Duration::from_millis(100);
+/// The candidates are gone through at most so often: the second time and the third heal
+/// what was a moment's fault when there is nobody else to ask.
+const ROUNDS_MAX: u32 = 3;
+/// The pause before the second round is drawn below this, the next below twice as much,
+/// and so on (full jitter).
+const ROUND_PAUSE_BASE: Duration = Duration::from_millis(100);
+/// No pause is drawn from more.
+const ROUND_PAUSE_CAP: Duration = Duration::from_secs(1);
 /// Logs and traces may take so many times longer than a plain call.
-const HEAVY_FACTOR: u32 = 4;
+pub(crate) const HEAVY_FACTOR: u32 = 4;
 
 /// An upstream is blamed for silence when it had this share of its time (one half).
 const BLAME_SHARE: u32 = 2;
@@ -40,6 +44,10 @@ pub struct Bounds {
     pub whole_bytes_max: usize,
     /// No longer answer is ever held.
     pub answer_bytes_max: usize,
+    /// When a read gets a second attempt beside the first; `None`: never.
+    pub hedging: Option<Hedging>,
+    /// A raw transaction is sent to so many upstreams at once, if so many are fit.
+    pub broadcast_max: usize,
 }
 
 impl Default for Bounds {
@@ -49,6 +57,8 @@ impl Default for Bounds {
             attempt: Duration::from_secs(5),
             whole_bytes_max: 1 << 20,
             answer_bytes_max: 128 << 20,
+            hedging: Some(Hedging::default()),
+            broadcast_max: 3,
         }
     }
 }
@@ -62,25 +72,34 @@ impl Bounds {
         class: CostClass,
         now: Instant,
         latest: Instant,
-    ) -> Patience {
+    ) -> Patience<'static> {
         let attempt = own.unwrap_or(self.attempt);
-        let time = match class {
-            CostClass::Logs | CostClass::Trace => attempt.saturating_mul(HEAVY_FACTOR),
-            CostClass::Light
-            | CostClass::State
-            | CostClass::Block
-            | CostClass::Call
-            | CostClass::Write => attempt,
-        };
+        let time = if is_heavy(class) { attempt.saturating_mul(HEAVY_FACTOR) } else { attempt };
         // What overflows the clock is later than any deadline.
         let deadline = now.checked_add(time).map_or(latest, |end| end.min(latest));
-        Patience { deadline, blame_after: attempt / BLAME_SHARE }
+        Patience { deadline, blame_after: attempt / BLAME_SHARE, alarm: None }
     }
+}
 
-    fn room(&self, may_flow: bool) -> Room {
-        let answer_max = self.answer_bytes_max;
-        let whole_max = if may_flow { self.whole_bytes_max.min(answer_max) } else { usize::MAX };
-        Room { whole_max, answer_max }
+/// What a run stands on: none of it changes while it lasts.
+#[derive(Clone, Copy)]
+pub(crate) struct Ground<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) roster: &'a Roster,
+    pub(crate) lane: &'a Lane,
+    pub(crate) bounds: &'a Bounds,
+}
+
+impl<'a> Ground<'a> {
+    pub(crate) fn room(self, may_flow: bool, slot: Slot) -> Room<'a> {
+        let Bounds { whole_bytes_max, answer_bytes_max: answer_max, .. } = *self.bounds;
+        match may_flow {
+            true => {
+                let whole_max = whole_bytes_max.min(answer_max);
+                Room { whole_max, answer_max, flows: self.lane.flows(slot) }
+            }
+            false => Room { whole_max: usize::MAX, answer_max, flows: None },
+        }
     }
 }
 
@@ -170,9 +189,16 @@ pub async fn run(
         best: None,
         rest: None,
         retry_after: None,
+        is_throttled: false,
         once_used: false,
     };
-    let result = match run.rounds(plan, roster, lane, bounds).await {
+    lane.budgets().count_call();
+    let ground = Ground { plan, roster, lane, bounds };
+    let served = match run.through(ground).await {
+        Next::Serve => run.serve(),
+        Next::Another | Next::Stop => None,
+    };
+    let result = match served {
         Some(served) => Ok(served),
         None => run.give_up(plan),
     };
@@ -187,22 +213,24 @@ fn wire_body(job: &Job<'_>) -> Bytes {
 }
 
 /// The state of one run: only what the next decision needs.
-struct Run<'a> {
-    job: &'a Job<'a>,
-    body: Bytes,
-    trail: Trail,
+pub(crate) struct Run<'a> {
+    pub(crate) job: &'a Job<'a>,
+    pub(crate) body: Bytes,
+    pub(crate) trail: Trail,
     /// The most telling failure so far, to fall back on.
     best: Option<(Slot, Verdict)>,
     /// What follows the beginning of the best, when it is a large answer.
     rest: Option<Box<dyn Rest>>,
-    retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
+    /// Somebody was not asked because it wants to be left alone.
+    pub(crate) is_throttled: bool,
     /// A verdict that allows one more try was given before.
     once_used: bool,
 }
 
 /// What to do after an attempt.
-enum Next {
-    /// Pass it on.
+pub(crate) enum Next {
+    /// Pass the best on.
     Serve,
     /// Ask the next candidate.
     Another,
@@ -211,75 +239,108 @@ enum Next {
 }
 
 impl Run<'_> {
-    async fn rounds(
-        &mut self,
-        plan: &Plan,
-        roster: &Roster,
-        lane: &Lane,
-        bounds: &Bounds,
-    ) -> Option<Served> {
+    async fn through(&mut self, ground: Ground<'_>) -> Next {
+        if self.job.row.effect == Effect::Broadcast
+            && let Some(next) = Box::pin(self.broadcast(ground)).await
+        {
+            return next;
+        }
         for round in 0..ROUNDS_MAX {
-            if round > 0 && !self.another_round(lane, bounds).await {
-                return None;
+            if round > 0 && !self.another_round(ground, round).await {
+                break;
             }
-            for (place, slot) in plan.candidates().iter().copied().enumerate() {
-                if self.trail.attempts.len() >= bounds.attempts_max.max(1) {
-                    return None;
-                }
-                if place >= plan.fit() && self.has_something_to_say() {
-                    break;
-                }
-                if round > 0 && !self.may_have_been_a_moment(slot) {
-                    continue;
-                }
-                let (row, now) = (self.job.row, now());
-                if now >= self.job.deadline {
-                    return None;
-                }
-                let upstream = roster.upstream(slot);
-                let own = upstream.identity().attempt;
-                let patience = bounds.patience(own, row.class, now, self.job.deadline);
-                let body = self.body.clone();
-                let room = bounds.room(self.job.may_flow);
-                let settled =
-                    attempt(row, body, upstream, lane.transport(slot), now, patience, room).await;
-                match self.after(slot, settled) {
-                    Next::Serve => {
-                        let (slot, verdict) = self.best.take()?;
-                        return Some(Served::new(slot, verdict, self.rest.take()));
-                    }
-                    Next::Another => {}
-                    Next::Stop => return None,
-                }
+            match self.round(ground, round).await {
+                Next::Another => {}
+                end => return end,
             }
         }
-        None
+        match self.is_throttled || self.retry_after.is_some() {
+            true => Box::pin(self.wait_for_the_throttled(ground)).await,
+            false => Next::Stop,
+        }
     }
 
-    /// Whether asking this candidate a second time could help: a failure may be over
-    /// in a moment, a limit, a refused key or a missing method is not.
+    /// Asks the candidates in their order, each at most once.
+    async fn round(&mut self, ground: Ground<'_>, round: u32) -> Next {
+        let Ground { plan, bounds, .. } = ground;
+        for (place, slot) in plan.candidates().iter().copied().enumerate() {
+            if self.asked() >= bounds.attempts_max.max(1) {
+                return Next::Stop;
+            }
+            let is_fit = place < plan.fit();
+            if !is_fit && self.has_something_to_say() {
+                break;
+            }
+            let is_known = self.has_asked(slot);
+            let is_worth_it =
+                if round == 0 { !is_known } else { self.may_have_been_a_moment(slot) };
+            if !is_worth_it {
+                continue;
+            }
+            let now = now();
+            if now >= self.job.deadline {
+                return Next::Stop;
+            }
+            if self.must_wait(ground, slot, now)
+                || !self.may_spend(ground, is_fit && !is_known, now)
+            {
+                continue;
+            }
+            match self.ask(ground, slot, now).await {
+                Next::Another => {}
+                end => return end,
+            }
+        }
+        Next::Another
+    }
+
+    /// Whether an attempt may be made; see [`crate::Budgets`] for the rule.
+    fn may_spend(&self, ground: Ground<'_>, is_new_and_fit: bool, now: Instant) -> bool {
+        let budgets = ground.lane.budgets();
+        if self.asked() == 0 {
+            return true;
+        }
+        if is_new_and_fit {
+            budgets.note_free_retry(now);
+            return true;
+        }
+        budgets.spend_retry(now)
+    }
+
+    /// Attempts so far, those that nobody waited for included.
+    pub(crate) fn asked(&self) -> usize {
+        self.trail.attempts.len() + self.trail.abandoned.len()
+    }
+
+    /// Whether the call went to `slot` before.
+    pub(crate) fn has_asked(&self, slot: Slot) -> bool {
+        self.trail.attempts.iter().any(|attempt| attempt.slot == slot)
+            || self.trail.abandoned.iter().any(|attempt| attempt.slot == slot)
+    }
+
+    pub(crate) fn patience(
+        &self,
+        ground: Ground<'_>,
+        slot: Slot,
+        now: Instant,
+    ) -> Patience<'static> {
+        let own = ground.roster.upstream(slot).identity().attempt;
+        ground.bounds.patience(own, self.job.row.class, now, self.job.deadline)
+    }
+
+    /// Whether asking this candidate a second time could help.
     fn may_have_been_a_moment(&self, slot: Slot) -> bool {
         let last = self.trail.attempts.iter().rev().find(|attempt| attempt.slot == slot);
-        last.is_none_or(|attempt| match attempt.class {
-            VerdictClass::Fault => true,
-            VerdictClass::Answer
-            | VerdictClass::Null
-            | VerdictClass::Reverted
-            | VerdictClass::CallerFault
-            | VerdictClass::TransactionKnown
-            | VerdictClass::TransactionRejected
-            | VerdictClass::MissingData
-            | VerdictClass::RangeTooLarge
-            | VerdictClass::Throttled
-            | VerdictClass::Billing
-            | VerdictClass::Auth
-            | VerdictClass::Unsupported
-            | VerdictClass::Unknown => false,
-        })
+        last.is_none_or(|attempt| attempt.class.may_pass())
+    }
+
+    fn serve(&mut self) -> Option<Served> {
+        let (slot, verdict) = self.best.take()?;
+        Some(Served::new(slot, verdict, self.rest.take()))
     }
 
     /// Records the attempt and decides what comes next.
-    fn after(&mut self, slot: Slot, settled: Settled) -> Next {
+    pub(crate) fn after(&mut self, slot: Slot, settled: Settled) -> Next {
         let Settled { verdict, began, ended, sent, rest } = settled;
         let class = verdict.class;
         let elsewhere = match class {
@@ -297,11 +358,13 @@ impl Run<'_> {
         if let Some(pause) = verdict.retry_after {
             self.retry_after = Some(self.retry_after.map_or(pause, |least| least.min(pause)));
         }
-        // Among equals the first is kept, unless the later one is final.
+        // Among equals the first is kept, unless the later one is final. A used nonce may be
+        // this very transaction's, which can be looked up: no other refusal hides it.
         let is_final = elsewhere == TryElsewhere::No;
         let better = self.best.as_ref().is_none_or(|(_, best)| {
             let (new, old) = (telling(class), telling(best.class));
-            new > old || (new == old && is_final)
+            let can_be_looked_up = best.learnt == Some(Learnt::MaybeMined);
+            new > old || (new == old && is_final && !can_be_looked_up)
         });
         if better {
             self.best = Some((slot, verdict));
@@ -318,20 +381,21 @@ impl Run<'_> {
     }
 
     /// Whether an upstream already said something that a client can be told.
-    fn has_something_to_say(&self) -> bool {
+    pub(crate) fn has_something_to_say(&self) -> bool {
         self.best.as_ref().is_some_and(|(_, verdict)| telling(verdict.class) >= TELLABLE)
     }
 
     /// Pauses before going round again; false when that would not help.
-    async fn another_round(&mut self, lane: &Lane, bounds: &Bounds) -> bool {
+    async fn another_round(&mut self, ground: Ground<'_>, round: u32) -> bool {
         let tried = &self.trail.attempts;
         if self.has_something_to_say()
-            || tried.len() >= bounds.attempts_max
+            || self.asked() >= ground.bounds.attempts_max
             || !tried.iter().any(|attempt| self.may_have_been_a_moment(attempt.slot))
         {
             return false;
         }
-        let pause = lane.with_rng(|rng| rng.random_range(Duration::ZERO..ROUND_PAUSE_MAX));
+        let most = ROUND_PAUSE_BASE.saturating_mul(1 << (round - 1)).min(ROUND_PAUSE_CAP);
+        let pause = ground.lane.with_rng(|rng| rng.random_range(Duration::ZERO..most));
         if now() + pause >= self.job.deadline {
             return false;
         }
@@ -349,7 +413,10 @@ impl Run<'_> {
             Some((_, verdict)) => {
                 Err(Failure::Exhausted { class: verdict.class, retry_after: self.retry_after })
             }
-            None => Err(Failure::Deadline),
+            None => Err(match self.throttled() {
+                Some(class) => Failure::Exhausted { class, retry_after: self.retry_after },
+                None => Failure::Deadline,
+            }),
         }
     }
 }
@@ -391,19 +458,5 @@ fn passes_on(verdict: &Verdict) -> bool {
         Payload::Result(_) | Payload::Error(_) => true,
         Payload::None { .. } => false,
     };
-    let ours_to_word = match verdict.class {
-        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => true,
-        VerdictClass::Answer
-        | VerdictClass::Null
-        | VerdictClass::Reverted
-        | VerdictClass::CallerFault
-        | VerdictClass::TransactionKnown
-        | VerdictClass::TransactionRejected
-        | VerdictClass::MissingData
-        | VerdictClass::RangeTooLarge
-        | VerdictClass::Unsupported
-        | VerdictClass::Fault
-        | VerdictClass::Unknown => false,
-    };
-    has_words && !ours_to_word
+    has_words && !verdict.class.is_between_us_and_the_upstream()
 }

@@ -23,14 +23,33 @@ pub struct Attempt {
     pub detail: String,
 }
 
+/// One exchange that nobody waited for any more: another upstream had answered.
+#[derive(Debug, Clone)]
+pub struct Abandoned {
+    /// Whom.
+    pub slot: Slot,
+    /// How long after the request began it was sent.
+    pub after: Duration,
+    /// How long it was waited for.
+    pub took: Duration,
+}
+
 /// All attempts of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Trail {
-    /// In the order in which they were sent.
+    /// Those that ended, in the order in which they did.
     pub attempts: Vec<Attempt>,
+    /// Those that were left: a second attempt was quicker, or a transaction was taken
+    /// elsewhere.
+    pub abandoned: Vec<Abandoned>,
 }
 
 impl Trail {
+    /// How many exchanges there were.
+    pub fn exchanges(&self) -> usize {
+        self.attempts.len() + self.abandoned.len()
+    }
+
     /// From the arrival of the request to the end of the last attempt.
     pub fn lasted(&self) -> Duration {
         self.attempts.last().map_or(Duration::ZERO, |last| last.after + last.took)
@@ -47,6 +66,10 @@ impl Trail {
             let (class, rule) = (attempt.class.word(), attempt.rule);
             // Writing to a String cannot fail.
             let _ = write!(line, "{id}={class}/{rule}:{}ms", attempt.took.as_millis());
+        }
+        for left in &self.abandoned {
+            let id = &roster.upstream(left.slot).identity().id;
+            let _ = write!(line, " {id}=abandoned:{}ms", left.took.as_millis());
         }
         line
     }

@@ -19,7 +19,6 @@ async fn every_failure_of_the_upstream_goes_on_to_the_next() {
         ("truncated", "fault"),
         ("protocol", "fault"),
         ("pool_full", "fault"),
-        ("hang", "fault"),
         ("500", "fault"),
         ("502", "fault"),
         ("503+9", "fault"),
@@ -49,8 +48,8 @@ async fn what_nobody_can_heal_is_passed_on_at_once() {
     check("eth_call", "ok | ok", r#"a=answer -> a "0x1""#).await;
     check("eth_call", "revert | ok", r#"a=reverted -> a {"code":3,"#).await;
     check("eth_call", "caller | ok", r#"a=caller_fault -> a {"code":-32602,"#).await;
-    check("eth_sendRawTransaction", "nonce | ok", "a=transaction_rejected -> a {").await;
-    check("eth_sendRawTransaction", "known | ok", "a=transaction_known -> a {").await;
+    check("eth_sendRawTransaction", "nonce", "a=transaction_rejected -> a {").await;
+    check("eth_sendRawTransaction", "known", "a=transaction_known -> a {").await;
     // The table says that a null receipt is the truth.
     check("eth_getTransactionReceipt", "null | ok", "a=answer -> a null").await;
 }
@@ -87,13 +86,13 @@ async fn the_most_telling_failure_is_passed_on() {
         ("unsupported | unsupported", "a=unsupported b=unsupported -> a {\"code\":-32601"),
         ("429 | unsupported", "a=throttled b=unsupported -> b {\"code\":-32601"),
         (
-            "401 | 429+3",
-            "a=auth b=throttled -> Exhausted { class: Throttled, retry_after: Some(3s)",
+            "401 | 429+33",
+            "a=auth b=throttled -> Exhausted { class: Throttled, retry_after: Some(33s)",
         ),
         ("401 | 401", "a=auth b=auth -> Exhausted { class: Auth, retry_after: None }"),
         (
-            "429+9 | 429+4",
-            "a=throttled b=throttled -> Exhausted { class: Throttled, retry_after: Some(4s)",
+            "429+99 | 429+44",
+            "a=throttled b=throttled -> Exhausted { class: Throttled, retry_after: Some(44s)",
         ),
         (
             "too_large | too_large",
@@ -109,7 +108,7 @@ async fn the_most_telling_failure_is_passed_on() {
 async fn a_final_refusal_outranks_an_equal_that_was_not_final() {
     let expected =
         "a=transaction_rejected b=transaction_rejected -> b {\"code\":-32000,\"message\":\"nonce";
-    check("eth_sendRawTransaction", "underpriced | nonce | ok", expected).await;
+    check("eth_sendRawTransaction", "underpriced | nonce", expected).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,13 +128,14 @@ async fn last_resorts_are_for_failures_and_not_for_missing_data() {
 async fn a_second_round_heals_a_moment() {
     check("eth_call", "connect ok", "a=fault a=answer -> a \"0x1\"").await;
     check("eth_call", "connect connect | closed ok", "a=fault b=fault a=fault b=answer").await;
-    check("eth_call", "connect connect connect", "a=fault a=fault -> Exhausted").await;
+    check("eth_call", "connect connect ok", "a=fault a=fault a=answer").await;
+    check("eth_call", "connect connect connect", "a=fault a=fault a=fault -> Exhausted").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_second_round_spares_those_whom_a_moment_does_not_heal() {
     // One asked for a pause, one has no such method, one refused our key.
-    check("eth_call", "429+5 ok", "a=throttled -> Exhausted").await;
+    check("eth_call", "429+50 ok", "a=throttled -> Exhausted").await;
     check("eth_call", "unsupported ok", "a=unsupported -> a {\"code\":-32601").await;
     check("eth_call", "401 ok", "a=auth -> Exhausted").await;
     check("eth_call", "429 ok | connect ok", "a=throttled b=fault b=answer -> b \"0x1\"").await;
@@ -143,7 +143,7 @@ async fn the_second_round_spares_those_whom_a_moment_does_not_heal() {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_are_bounded() {
-    for (attempts_max, tried) in [(0, 1), (1, 1), (2, 2), (3, 3), (9, 4)] {
+    for (attempts_max, tried) in [(0, 1), (1, 1), (2, 2), (3, 3), (9, 6)] {
         let mut stage = support::Stage::new("500 500 500 | 500 500 500");
         stage.bounds.attempts_max = attempts_max;
         let began = wellhead_dispatch::now();
@@ -180,8 +180,8 @@ async fn a_write_is_repeated_only_when_it_certainly_never_ran() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_raw_transaction_is_sent_again_and_known_is_a_success() {
-    for word in ["timeout", "closed", "502", "connect", "hang"] {
+async fn a_raw_transaction_is_taken_by_whoever_takes_it_and_known_is_a_success() {
+    for word in ["timeout", "closed", "502", "connect"] {
         check("eth_sendRawTransaction", &format!("{word} | ok"), "a=fault b=answer").await;
         check(
             "eth_sendRawTransaction",

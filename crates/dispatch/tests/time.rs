@@ -22,7 +22,20 @@ async fn check(stage: &Stage, method: &str, told: &str, took: Duration) {
 
 #[tokio::test(start_paused = true)]
 async fn who_hangs_is_left_after_the_attempts_time() {
-    let stage = Stage::new("hang | ok");
+    let stage = Stage::new("hang | ok").without_hedges();
+    check(&stage, "eth_call", r#"a=fault b=answer -> b "0x1""#, ms(5_000)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_limits_hold_while_a_connection_is_set_up() {
+    // A dial that never ends and heeds no deadline, again and again.
+    let mut stage = Stage::new("dial dial dial dial | dial dial dial").without_hedges();
+    stage.total = ms(12_000);
+    check(&stage, "eth_call", "a=fault b=fault a=fault -> Deadline", ms(12_000)).await;
+    let stage = Stage::new("dial | ok").without_hedges();
+    check(&stage, "eth_call", r#"a=fault b=answer -> b "0x1""#, ms(5_000)).await;
+    // Work that never lets its task rest does not hold up its own deadline.
+    let stage = Stage::new("busy | ok").without_hedges();
     check(&stage, "eth_call", r#"a=fault b=answer -> b "0x1""#, ms(5_000)).await;
 }
 
@@ -30,13 +43,13 @@ async fn who_hangs_is_left_after_the_attempts_time() {
 async fn logs_and_traces_get_four_times_as_long() {
     let stage = Stage::new("18000ms~ok");
     check(&stage, "eth_getLogs", r#"a=answer -> a "0x1""#, ms(18_000)).await;
-    let stage = Stage::new("18000ms~ok | ok");
+    let stage = Stage::new("18000ms~ok | ok").without_hedges();
     check(&stage, "eth_call", r#"a=fault b=answer -> b "0x1""#, ms(5_000)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_total_holds_whatever_hangs() {
-    let mut stage = Stage::new("hang hang | hang hang | hang hang");
+    let mut stage = Stage::new("hang hang | hang hang | hang hang").without_hedges();
     stage.total = ms(12_000);
     check(&stage, "eth_call", "a=fault b=fault c=fault -> Deadline", ms(12_000)).await;
     let mut stage = Stage::new("4000ms~connect_timeout 4000ms~connect_timeout");

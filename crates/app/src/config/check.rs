@@ -148,6 +148,10 @@ impl Checker<'_> {
         let health = &self.settings.health;
         let path = Path::root().key("health");
         self.ordered(&path, "rest", "rest_max", health.rest > health.rest_max);
+        let hedging = &self.settings.hedging;
+        let path = Path::root().key("hedging");
+        let reversed = hedging.delay_min > hedging.delay_max;
+        self.ordered(&path, "delay_min", "delay_max", reversed);
         let limits = &self.settings.limits;
         let path = Path::root().key("limits");
         let reversed = limits.body_bytes > limits.bodies_bytes;

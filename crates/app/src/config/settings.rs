@@ -43,6 +43,8 @@ section! {
         timeouts: Timeouts = default(Timeouts::default()),
         /// How often a call is tried.
         attempts: Attempts = default(Attempts::default()),
+        /// A second attempt for reads that take long.
+        hedging: Hedging = default(Hedging::default()),
         /// Compression of answers to clients.
         compression: Compression = default(Compression::default()),
         /// Which web pages may call from a browser.
@@ -134,6 +136,23 @@ section! {
         /// Upstreams tried for one call at most, the first included. Calls that change
         /// something are repeated only where that is safe.
         max: u32 = default(4).within(1, 32),
+        /// Upstreams that a raw transaction is sent to at once, if so many are well. One that
+        /// takes it is enough. With 1 it goes to one after another.
+        broadcast: u32 = default(3).within(1, 16),
+    }
+}
+
+section! {
+    /// A second attempt at another upstream for a read that takes longer than nineteen in
+    /// twenty of its kind do there; the first good answer is used. Five in a hundred calls
+    /// have one at most, unless an upstream stalls.
+    Hedging {
+        /// Whether there are second attempts beside the first at all.
+        enabled: bool = default(true),
+        /// Never earlier after the first.
+        delay_min: Duration = default(ms(20)).within(ms(1), secs(3_600)),
+        /// Never later. Logs and traces get four times as long.
+        delay_max: Duration = default(secs(1)).within(ms(1), secs(3_600)),
     }
 }
 
@@ -167,4 +186,4 @@ section! {
     }
 }
 
-with_defaults!(Log, Limits, Timeouts, Attempts, Compression, Cors, Health);
+with_defaults!(Log, Limits, Timeouts, Attempts, Hedging, Compression, Cors, Health);

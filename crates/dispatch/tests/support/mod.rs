@@ -29,9 +29,17 @@ use wellhead_upstream::{
 /// What an upstream does with one exchange.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    Reply { status: u16, body: String, retry_after: Option<Duration> },
+    Reply {
+        status: u16,
+        body: String,
+        retry_after: Option<Duration>,
+    },
     Fail(TransportErrorKind, Sent),
     Hang,
+    /// Sets up a connection for ever: each step of it takes a while.
+    Dial,
+    /// Is always ready for another step and never done.
+    Busy,
     Slow(Duration, Box<Self>),
 }
 
@@ -71,6 +79,7 @@ impl Step {
             "unsupported" => error(-32601, "the method eth_call does not exist/is not available"),
             "known" => error(-32000, "already known"),
             "nonce" => error(-32000, "nonce too low: address 0x9a31, tx: 1 state: 4"),
+            "funds" => error(-32000, "insufficient funds for gas * price + value"),
             "underpriced" => error(-32000, "replacement transaction underpriced"),
             "strange" => error(-31999, "something nobody ever heard of"),
             "internal" => error(-32603, "internal error"),
@@ -90,6 +99,8 @@ impl Step {
             "too_large" => Self::Fail(Kind::TooLarge, Sent::Maybe),
             "pool_full" => Self::Fail(Kind::PoolFull, Sent::No),
             "hang" => Self::Hang,
+            "dial" => Self::Dial,
+            "busy" => Self::Busy,
             status => reply(status.parse().expect("a known word or a status"), "no luck"),
         }
     }
@@ -113,20 +124,35 @@ impl Transport for Scripted {
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
         self.seen.lock().push((now(), exchange.body));
         let step = self.script.lock().pop_front().unwrap_or_else(|| Step::of("ok"));
-        Box::pin(act(step))
+        Box::pin(act(step, exchange.whole_max))
     }
 }
 
-async fn act(mut step: Step) -> Result<WireReply, TransportError> {
+async fn act(mut step: Step, whole_max: usize) -> Result<WireReply, TransportError> {
     while let Step::Slow(time, then) = step {
         tokio::time::sleep(time).await;
         step = *then;
     }
     match step {
         Step::Reply { status, body, retry_after } => {
-            Ok(WireReply::whole(status, body, Timing::default()).with_retry_after(retry_after))
+            let reply = WireReply::whole(status, body, Timing::default());
+            Ok(reply.with_retry_after(retry_after).shortened(whole_max))
         }
         Step::Fail(kind, sent) => Err(TransportError::new(kind, sent, "injected")),
+        Step::Dial => loop {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        },
+        Step::Busy => loop {
+            // Leaves nothing of the task's budget for the timer that is polled next.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            std::future::poll_fn(|cx| {
+                while tokio::task::coop::has_budget_remaining() {
+                    let _ = std::pin::pin!(tokio::task::coop::consume_budget()).poll(cx);
+                }
+                std::task::Poll::Ready(())
+            })
+            .await;
+        },
         Step::Hang | Step::Slow(..) => std::future::pending().await,
     }
 }
@@ -139,6 +165,7 @@ pub(crate) struct Stage {
     pub(crate) bounds: Bounds,
     pub(crate) total: Duration,
     pub(crate) null_is_final: bool,
+    pub(crate) may_flow: bool,
 }
 
 impl Stage {
@@ -182,7 +209,29 @@ impl Stage {
         let lane = Lane::new(transports.iter().map(dynamic).collect(), 1);
         let roster = Roster::new(upstreams, MethodRules::default(), Vec::new());
         let total = Duration::from_secs(30);
-        Self { roster, lane, transports, bounds: Bounds::default(), total, null_is_final: false }
+        let bounds = Bounds::default();
+        Self { roster, lane, transports, bounds, total, null_is_final: false, may_flow: false }
+    }
+
+    /// For tests of a single attempt's time.
+    pub(crate) fn without_hedges(mut self) -> Self {
+        self.bounds.hedging = None;
+        self
+    }
+
+    /// Has the upstream at `place` ask for a pause.
+    pub(crate) fn throttle(&mut self, place: usize, pause: Duration) {
+        let row = MethodTable::standard().row("eth_call");
+        let none = Payload::None { detail: String::new() };
+        let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
+        verdict.retry_after = Some(pause);
+        self.upstream(place).settle(row, &verdict, now(), now());
+    }
+
+    /// With another chance.
+    pub(crate) fn reseed(&mut self, seed: u64) {
+        let dynamic = |transport: &Arc<Scripted>| Arc::clone(transport) as Arc<dyn Transport>;
+        self.lane = Lane::new(self.transports.iter().map(dynamic).collect(), seed);
     }
 
     pub(crate) fn plan(&self, method: &str) -> Plan {
@@ -201,7 +250,7 @@ impl Stage {
             received_at: now(),
             deadline: now() + self.total,
             null_is_final: self.null_is_final,
-            may_flow: false,
+            may_flow: self.may_flow,
         };
         run(&job, &self.plan(method), &self.roster, &self.lane, &self.bounds).await
     }

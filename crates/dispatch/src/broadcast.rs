@@ -1,0 +1,104 @@
+//! A raw transaction goes to several upstreams at once.
+//!
+//! One acceptance is enough, and "already known" is one. The others are let finish, each
+//! as a task of its own and within its attempt's time, because every pool that holds the
+//! transaction makes it likelier to be mined. A refusal is believed when all have spoken,
+//! or a little after the first: an upstream that is behind refuses what the next one takes.
+//!
+//! When nobody took or refused it, [`run`](crate::run) goes on with those not asked yet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use wellhead_eth::MethodTable;
+use wellhead_upstream::{Slot, VerdictClass};
+
+use crate::attempt::{Room, attempt};
+use crate::now;
+use crate::run::{Ground, Next, Run};
+use crate::trail::Abandoned;
+
+/// So long after a refusal the others may still take the transaction.
+const GRACE: Duration = Duration::from_millis(500);
+
+impl Run<'_> {
+    /// Sends to as many fit upstreams as the settings say. `None`: nothing came of it, or
+    /// there are not two to send to; the ordinary rounds go on.
+    pub(crate) async fn broadcast(&mut self, ground: Ground<'_>) -> Option<Next> {
+        let fit = &ground.plan.candidates()[..ground.plan.fit()];
+        let slots = &fit[..fit.len().min(ground.bounds.broadcast_max)];
+        let began = now();
+        if slots.len() < 2 || began >= self.job.deadline {
+            return None;
+        }
+        let row = &MethodTable::standard().rows()[self.job.row.index.get()];
+        let (sender, mut settled) = mpsc::channel(slots.len());
+        let mut waiting: Vec<Slot> = Vec::with_capacity(slots.len());
+        for slot in slots.iter().copied() {
+            // The tasks outlive the call, so they are counted; without room for another
+            // one the call makes do with those it has.
+            let Some(place) = ground.lane.outliving().enter() else { break };
+            let upstream = Arc::clone(ground.roster.upstream(slot));
+            let transport = ground.lane.shared_transport(slot);
+            let patience = self.patience(ground, slot, began);
+            let answer_max = ground.bounds.answer_bytes_max;
+            let room = Room { whole_max: usize::MAX, answer_max, flows: None };
+            let (body, sender) = (self.body.clone(), sender.clone());
+            waiting.push(slot);
+            tokio::spawn(async move {
+                let settled =
+                    attempt(row, body, &upstream, &*transport, began, patience, room).await;
+                drop(place);
+                // Nobody listens any more once one has accepted.
+                let _ = sender.send((slot, settled)).await;
+            });
+        }
+        drop(sender);
+        let mut until = self.job.deadline;
+        let mut is_refused = false;
+        while let Ok(Some((slot, settled))) =
+            tokio::time::timeout_at(until.into(), settled.recv()).await
+        {
+            waiting.retain(|other| *other != slot);
+            let is_accepted = match settled.verdict.class {
+                VerdictClass::Answer | VerdictClass::TransactionKnown => true,
+                VerdictClass::Null
+                | VerdictClass::Reverted
+                | VerdictClass::CallerFault
+                | VerdictClass::TransactionRejected
+                | VerdictClass::MissingData
+                | VerdictClass::RangeTooLarge
+                | VerdictClass::Throttled
+                | VerdictClass::Billing
+                | VerdictClass::Auth
+                | VerdictClass::Unsupported
+                | VerdictClass::Fault
+                | VerdictClass::Unknown => false,
+            };
+            match self.after(slot, settled) {
+                Next::Another => {}
+                Next::Serve | Next::Stop => is_refused = true,
+            }
+            if is_accepted {
+                self.still_under_way(&waiting, began);
+                return Some(Next::Serve);
+            }
+            if is_refused {
+                until = until.min(now() + GRACE);
+            }
+        }
+        self.still_under_way(&waiting, began);
+        is_refused.then_some(Next::Serve)
+    }
+
+    fn still_under_way(&mut self, slots: &[Slot], began: std::time::Instant) {
+        let after = began.saturating_duration_since(self.job.received_at);
+        let took = now().saturating_duration_since(began);
+        self.trail.abandoned.extend(slots.iter().map(|slot| Abandoned {
+            slot: *slot,
+            after,
+            took,
+        }));
+    }
+}

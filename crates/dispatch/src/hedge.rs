@@ -1,0 +1,317 @@
+//! A second attempt beside one that takes long, and leaving an upstream that stalls.
+//!
+//! An attempt that its upstream has not answered after the time in which it answers
+//! nineteen in twenty calls of this class gets company: the same call at another fit
+//! upstream. The first good verdict is served and the other attempt is dropped. Only
+//! reads that the method table calls idempotent, never filters, only while the hedges
+//! have budget ([`crate::Budgets`]).
+//!
+//! A hedge is a bet on a slow call. An upstream that accepts calls and answers none is
+//! another matter: all of its calls must go elsewhere at once, and five in a hundred is not
+//! all. So a call that waits too long is also noted with its upstream, and once that looks
+//! stalled (`wellhead_upstream::Upstream::is_silent`) its calls go on to fit upstreams as
+//! calls do whose attempt failed: free. When one of them is answered there, the stall
+//! counts as a failure that rests it at once.
+//!
+//! The ordinary call pays nothing but a load: the timer of the attempt's deadline is set to
+//! the moment of the hedge first.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use wellhead_eth::{CostClass, Effect, MethodRow};
+use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+use wellhead_upstream::{Condition, HealthEffect, Judge, Slot, Upstream};
+
+use crate::attempt::{Settled, attempt, note};
+use crate::now;
+use crate::run::{Ground, HEAVY_FACTOR, Next, Run};
+use crate::trail::Abandoned;
+
+/// How long a call waits for company while nothing was measured of its class.
+const UNMEASURED: Duration = Duration::from_millis(250);
+
+/// When a second attempt begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hedging {
+    /// Never earlier: below this a hedge wins less than it costs.
+    pub delay_min: Duration,
+    /// Never later. Logs and traces get four times as long.
+    pub delay_max: Duration,
+}
+
+impl Default for Hedging {
+    fn default() -> Self {
+        Self { delay_min: Duration::from_millis(20), delay_max: Duration::from_secs(1) }
+    }
+}
+
+impl Hedging {
+    /// How long a call of `class` at `upstream` may take before it gets company.
+    fn delay(&self, upstream: &Upstream, class: CostClass) -> Duration {
+        let heavy = if is_heavy(class) { HEAVY_FACTOR } else { 1 };
+        let usual = upstream.slow_after(class).unwrap_or(UNMEASURED * heavy);
+        // The lower bound wins when the settings cross.
+        usual.min(self.delay_max.saturating_mul(heavy)).max(self.delay_min)
+    }
+}
+
+/// Its calls differ so much that a slow one says nothing of the upstream.
+pub(crate) fn is_heavy(class: CostClass) -> bool {
+    match class {
+        CostClass::Logs | CostClass::Trace => true,
+        CostClass::Light
+        | CostClass::State
+        | CostClass::Block
+        | CostClass::Call
+        | CostClass::Write => false,
+    }
+}
+
+/// Rings inside an attempt that takes long: after a while, and then after twice, four
+/// times as long and so on. Whoever polls the attempt looks whether it rang.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    after: Duration,
+    rang: AtomicBool,
+    is_off: AtomicBool,
+}
+
+impl Alarm {
+    fn new(after: Duration) -> Self {
+        Self { after, rang: AtomicBool::new(false), is_off: AtomicBool::new(false) }
+    }
+
+    fn has_rung(&self) -> bool {
+        self.rang.swap(false, Ordering::Relaxed)
+    }
+
+    fn turn_off(&self) {
+        self.is_off.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits for `work` until the deadline; `None` when that passed. One timer serves the
+/// deadline and the alarm.
+pub(crate) async fn within<T>(
+    work: impl Future<Output = T>,
+    began: Instant,
+    deadline: Instant,
+    alarm: Option<&Alarm>,
+) -> Option<T> {
+    let mut pause = alarm.map(|alarm| alarm.after);
+    // What overflows the clock is later than any deadline.
+    let next = |pause: Option<Duration>| {
+        pause.and_then(|pause| began.checked_add(pause)).map_or(deadline, |at| at.min(deadline))
+    };
+    let mut at = next(pause);
+    let mut work = pin!(work);
+    let mut timer = pin!(tokio::time::sleep_until(at.into()));
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+            return Poll::Ready(Some(done));
+        }
+        loop {
+            // Work that never lets its task rest must not hold up its own deadline.
+            let rang = pin!(tokio::task::coop::unconstrained(timer.as_mut())).poll(cx);
+            if rang.is_pending() {
+                return Poll::Pending;
+            }
+            if at >= deadline {
+                return Poll::Ready(None);
+            }
+            let alarm = alarm.filter(|alarm| !alarm.is_off.load(Ordering::Relaxed));
+            pause = alarm.and(pause).map(|pause| pause.saturating_mul(2));
+            if let Some(alarm) = alarm {
+                alarm.rang.store(true, Ordering::Relaxed);
+            }
+            at = next(pause);
+            timer.as_mut().reset(at.into());
+        }
+    })
+    .await
+}
+
+impl Run<'_> {
+    /// Asks `slot` at `began`, which is now, and another one as well when that takes long.
+    pub(crate) async fn ask(&mut self, ground: Ground<'_>, slot: Slot, began: Instant) -> Next {
+        let Ground { roster, bounds, .. } = ground;
+        let (row, upstream) = (self.job.row, roster.upstream(slot));
+        let alarm = bounds
+            .hedging
+            .filter(|_| self.may_hedge(ground))
+            .map(|hedging| Alarm::new(hedging.delay(upstream, row.class)));
+        let mut patience = self.patience(ground, slot, began);
+        patience.alarm = alarm.as_ref();
+        let room = ground.room(self.job.may_flow, slot);
+        let transport = ground.lane.transport(slot);
+        let body = self.body.clone();
+        let mut first = pin!(attempt(row, body, upstream, transport, began, patience, room));
+        let Some(alarm) = &alarm else {
+            let settled = first.await;
+            return self.after(slot, settled);
+        };
+        let mut noted = None;
+        let other = loop {
+            let settled = poll_fn(|cx| match first.as_mut().poll(cx) {
+                Poll::Ready(settled) => Poll::Ready(Some(settled)),
+                Poll::Pending if alarm.has_rung() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            });
+            if let Some(settled) = settled.await {
+                return self.after(slot, settled);
+            }
+            let now = now();
+            if !is_heavy(row.class) {
+                upstream.overdue(began, noted.replace(now), now);
+            }
+            if let Some(other) = self.company(ground, slot, now)
+                && self.may_have_company(ground, upstream, now)
+            {
+                break other;
+            }
+        };
+        alarm.turn_off();
+        let hedged_at = now();
+        let room = ground.room(self.job.may_flow, other);
+        let patience = self.patience(ground, other, hedged_at);
+        let (body, transport) = (self.body.clone(), ground.lane.transport(other));
+        let company = roster.upstream(other);
+        // Boxed, as few calls have any: it would double what each carries about.
+        let mut second =
+            Box::pin(attempt(row, body, company, transport, hedged_at, patience, room));
+        let (settled, is_first) = either(first.as_mut(), second.as_mut()).await;
+        let (winner, loser, sent_at) =
+            if is_first { (slot, other, hedged_at) } else { (other, slot, began) };
+        match self.after(winner, settled) {
+            Next::Another if is_first => {
+                let settled = second.await;
+                self.after(other, settled)
+            }
+            Next::Another => {
+                let settled = first.await;
+                self.after(slot, settled)
+            }
+            end => {
+                self.abandon(loser, sent_at, now());
+                if !is_first {
+                    lost(upstream, row, began, usual(upstream, row.class), now());
+                }
+                end
+            }
+        }
+    }
+
+    /// Whether this call may ever have two attempts at once.
+    fn may_hedge(&self, ground: Ground<'_>) -> bool {
+        let is_read = match self.job.row.effect {
+            Effect::Read => self.job.row.idempotent,
+            // Filters live at one upstream; the others change something.
+            Effect::Write
+            | Effect::Broadcast
+            | Effect::Subscribe
+            | Effect::Sticky
+            | Effect::Local => false,
+        };
+        is_read && ground.plan.fit() > 1 && self.asked() + 1 < ground.bounds.attempts_max
+    }
+
+    /// The best fit upstream that was not asked yet and is still well.
+    fn company(&self, ground: Ground<'_>, slot: Slot, now: Instant) -> Option<Slot> {
+        let is_well =
+            |other: Slot| ground.roster.upstream(other).condition(now) == Condition::Ready;
+        let mut fit = ground.plan.candidates()[..ground.plan.fit()].iter().copied();
+        fit.find(|other| *other != slot && !self.has_asked(*other) && is_well(*other))
+    }
+
+    /// Whether the call may go on to another upstream: because this one stalls, or as a bet
+    /// that is paid for.
+    fn may_have_company(&self, ground: Ground<'_>, upstream: &Upstream, now: Instant) -> bool {
+        let row = self.job.row;
+        let budgets = ground.lane.budgets();
+        let is_lost = upstream.condition(now) != Condition::Ready
+            || upstream.is_silent(usual(upstream, row.class), now);
+        if is_lost && !is_heavy(row.class) {
+            budgets.note_free_retry(now);
+            return true;
+        }
+        budgets.spend_hedge(now)
+    }
+
+    fn abandon(&mut self, slot: Slot, began: Instant, now: Instant) {
+        self.trail.abandoned.push(Abandoned {
+            slot,
+            after: began.saturating_duration_since(self.job.received_at),
+            took: now.saturating_duration_since(began),
+        });
+    }
+}
+
+fn usual(upstream: &Upstream, class: CostClass) -> Duration {
+    upstream.slow_after(class).unwrap_or_default()
+}
+
+/// Another upstream answered while `upstream` said nothing to anybody: that is a failure,
+/// though its time was not over.
+fn lost(upstream: &Upstream, row: &MethodRow, began: Instant, usual: Duration, now: Instant) {
+    if is_heavy(row.class) || !upstream.is_silent(usual, now) {
+        return;
+    }
+    let what = "nothing was heard while another upstream answered the same call";
+    let error = TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, what);
+    let mut verdict = Judge::standard().transport(&error);
+    verdict.health = HealthEffect::FailedAtOnce;
+    let was_unwell = upstream.probe_due(began).is_some();
+    let change = upstream.settle(row, &verdict, began, now);
+    note(upstream, row, &verdict, change, was_unwell, now);
+}
+
+/// Whichever attempt ends first, and whether it was the first of them.
+async fn either(
+    mut first: Pin<&mut impl Future<Output = Settled>>,
+    mut second: Pin<&mut impl Future<Output = Settled>>,
+) -> (Settled, bool) {
+    poll_fn(|cx| {
+        if let Poll::Ready(settled) = first.as_mut().poll(cx) {
+            return Poll::Ready((settled, true));
+        }
+        second.as_mut().poll(cx).map(|settled| (settled, false))
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rings of an alarm after `after_ms` in work that never ends, and when it ended.
+    async fn check(after_ms: u64, deadline_ms: u64, expected: &[u64]) {
+        let began = now();
+        let ms = Duration::from_millis;
+        let alarm = Alarm::new(ms(after_ms));
+        let work = std::future::pending::<()>();
+        let mut waiting = pin!(within(work, began, began + ms(deadline_ms), Some(&alarm)));
+        let mut seen = Vec::new();
+        let ended = poll_fn(|cx| {
+            let poll = waiting.as_mut().poll(cx);
+            if alarm.has_rung() {
+                seen.push((now() - began).as_millis() as u64);
+            }
+            poll
+        });
+        assert_eq!(ended.await, None);
+        assert_eq!((now() - began).as_millis() as u64, deadline_ms);
+        assert_eq!(seen, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_alarm_rings_ever_more_rarely_until_the_deadline() {
+        check(100, 1_000, &[100, 200, 400, 800]).await;
+        check(1_000, 1_000, &[]).await;
+        check(5_000, 1_000, &[]).await;
+        check(20, 5_000, &[20, 40, 80, 160, 320, 640, 1_280, 2_560]).await;
+    }
+}

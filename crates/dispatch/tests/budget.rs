@@ -1,0 +1,119 @@
+//! What a budget stops, and what it never stops.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{Stage, check_with};
+use wellhead_dispatch::{Failure, now};
+use wellhead_upstream::VerdictClass;
+
+/// Spends all that there is, by calls to upstreams that are all dead.
+async fn spend(stage: &Stage) {
+    for _ in 0..100 {
+        assert!(stage.run("eth_call").await.result.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_ends_when_nobody_is_well() {
+    let dead = "connect ".repeat(4_000);
+    let stage = Stage::new(&format!("{dead} | {dead}"));
+    let began = now();
+    let mut asked = 0;
+    for _ in 0..1_000 {
+        asked += stage.run("eth_call").await.trail.exchanges();
+    }
+    let floor = (now() - began).as_secs() as usize * 10;
+    // One each, a fifth, the burst, the floor, and the one that was fit at first.
+    assert!(asked <= 1_000 + 200 + 100 + floor + 10, "{asked} for 1000 calls, floor {floor}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_budget_keeps_a_read_from_one_that_is_well() {
+    let stage = Stage::new(&format!("{} | {}", "resting", "connect ".repeat(2_000)));
+    drop(stage);
+    // Upstream `a` fails every call and is believed to be well each time.
+    let mut stage = Stage::new(&format!("{} | ok", "missing ".repeat(3_000)));
+    stage.bounds.hedging = None;
+    for call in 0..2_000 {
+        let outcome = stage.run("eth_call").await;
+        assert!(outcome.result.is_ok_and(|served| served.class == VerdictClass::Answer), "{call}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_resorts_after_the_first_attempt_and_second_rounds_cost() {
+    let dead = "500 ".repeat(999);
+    let stage = Stage::new(&format!("{dead} | resting {dead}"));
+    spend(&stage).await;
+    let tried = stage.run("eth_call").await.trail.attempts.len();
+    assert!(tried <= 2, "{tried}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pauses_between_rounds_grow_and_are_drawn() {
+    let mut longest = [Duration::ZERO; 2];
+    for seed in 0..50 {
+        let mut stage = Stage::new("connect connect connect");
+        stage.reseed(seed);
+        stage.run("eth_call").await;
+        let seen = stage.transports[0].seen.lock();
+        assert_eq!(seen.len(), 3);
+        for (longest, pair) in longest.iter_mut().zip(seen.windows(2)) {
+            *longest = (*longest).max(pair[1].0 - pair[0].0);
+        }
+    }
+    let ms = Duration::from_millis;
+    assert!(longest[0] > ms(80) && longest[0] <= ms(101), "{longest:?}");
+    assert!(longest[1] > ms(160) && longest[1] <= ms(201), "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asked_for_a_pause_has_it() {
+    // In time: waited for. A little later than asked, as many may wait for the same.
+    let stage = Stage::new("429+5 ok");
+    let began = now();
+    let outcome = stage.run("eth_call").await;
+    assert_eq!(stage.tell(&outcome), r#"a=throttled a=answer -> a "0x1""#);
+    let took = (now() - began).as_millis();
+    assert!((5_000..5_252).contains(&took), "{took}");
+    // Not in time: nobody is asked, and the client hears at once for how long.
+    let stage = Stage::new("429+60 ok");
+    stage.run("eth_call").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let began = now();
+    let outcome = stage.run("eth_call").await;
+    let Err(Failure::Exhausted { class, retry_after }) = outcome.result else {
+        panic!("{}", stage.tell(&outcome))
+    };
+    assert_eq!((class, now() - began), (VerdictClass::Throttled, Duration::ZERO));
+    assert_eq!(retry_after, Some(Duration::from_secs(50)));
+    assert!(outcome.trail.attempts.is_empty());
+    assert_eq!(stage.transports[0].seen.lock().len(), 1);
+    // Others go first, however unwell.
+    let expected = "b=answer";
+    let throttled = |stage: &mut Stage| stage.throttle(0, Duration::from_secs(3));
+    check_with("eth_call", "ok | resting ok", throttled, expected).await;
+    // And when those fail, the pause is waited for.
+    let throttled = |stage: &mut Stage| stage.throttle(0, Duration::from_secs(3));
+    check_with("eth_call", "ok | 401", throttled, r#"b=auth a=answer -> a "0x1""#).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_for_a_pause_are_bounded() {
+    let stage = Stage::new(&"ok ".repeat(999));
+    let mut stage = stage;
+    stage.throttle(0, Duration::from_secs(3));
+    let stage = std::sync::Arc::new(stage);
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..300 {
+        let stage = std::sync::Arc::clone(&stage);
+        calls.spawn(async move { stage.run("eth_call").await.result.is_ok() });
+    }
+    let mut answered = 0;
+    while let Some(is_ok) = calls.join_next().await {
+        answered += usize::from(is_ok.expect("no panic"));
+    }
+    assert_eq!(answered, 256);
+}
