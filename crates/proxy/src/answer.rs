@@ -12,7 +12,7 @@ use wellhead_dispatch::{Attempt, Failure, Trail, now};
 use wellhead_jsonrpc::write;
 use wellhead_route::{NotServed, Roster};
 use wellhead_transport::Rest;
-use wellhead_upstream::{UpstreamSet, VerdictClass};
+use wellhead_upstream::{Condition, Upstream, UpstreamSet, VerdictClass};
 
 use crate::chain::NoSuchChain;
 
@@ -68,6 +68,11 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 /// And at most, whatever an upstream asks of us: another may be well sooner.
 const RETRY_LATE_MAX: Duration = Duration::from_secs(300);
 
+/// So many upstreams are named in a message; `data` holds all.
+const NAMED_MAX: usize = 16;
+/// And so much is told there of each.
+const DETAIL_CHARS_MAX: usize = 160;
+
 impl Refusal {
     fn new(status: u16, code: i64, message: String) -> Self {
         Self { status, code, message, data: None, retry_after: None }
@@ -83,7 +88,10 @@ impl Refusal {
                 let named = named.unwrap_or_default();
                 format!("unknown chain `{named}`; known: `{known}`")
             }
-            NoSuchChain::NotYetKnown => return Self::chain_id_unknown(),
+            NoSuchChain::NotYetKnown => {
+                let message = "no upstream has told its chain id yet".to_owned();
+                return Self::unavailable(message);
+            }
         };
         Self::new(404, INVALID_REQUEST, message)
     }
@@ -111,8 +119,13 @@ impl Refusal {
         Self::new(200, INVALID_PARAMS, message.to_owned())
     }
 
-    pub(crate) fn chain_id_unknown() -> Self {
-        let message = "no upstream has told its chain id yet".to_owned();
+    pub(crate) fn chain_id_unknown(roster: &Roster) -> Self {
+        let all = roster.upstreams().iter().map(|upstream| upstream.slot()).collect();
+        let each = each(&Trail::default(), roster, all);
+        Self::unavailable(format!("no upstream has told its chain id yet: {each}"))
+    }
+
+    fn unavailable(message: String) -> Self {
         Self { retry_after: Some(RETRY_SOON), ..Self::new(503, UNAVAILABLE, message) }
     }
 
@@ -122,28 +135,25 @@ impl Refusal {
         Self::new(200, BATCH_TOO_LARGE, message)
     }
 
-    /// Nobody answered: says who was asked and what each said.
+    /// Nobody answered: says of each upstream what it said last, or why it was not asked.
     pub(crate) fn failed(
         failure: Failure,
         trail: &Trail,
         roster: &Roster,
         eligible: UpstreamSet,
     ) -> Self {
-        let data = Some(attempts_data(trail, roster));
-        let (status, code, message, retry_after) = match failure {
+        let data = Some(data(trail, roster));
+        let each = each(trail, roster, eligible);
+        let (status, code, what, retry_after) = match failure {
             Failure::NobodyToAsk => {
-                let message = format!("no upstream can be asked: {}", conditions(roster, eligible));
-                (503, UNAVAILABLE, message, Some(RETRY_SOON))
+                let message = format!("no upstream can be asked: {each}");
+                return Self { data, ..Self::unavailable(message) };
             }
-            Failure::Deadline => {
-                let message = format!("no answer in time; {}", tried(trail));
-                (503, UNAVAILABLE, message, Some(RETRY_SOON))
-            }
+            Failure::Deadline => (503, UNAVAILABLE, "no answer in time", Some(RETRY_SOON)),
             Failure::Exhausted { class, retry_after } => match class {
                 VerdictClass::Throttled => {
-                    let message = format!("the upstreams limit our calls; {}", tried(trail));
                     let wait = retry_after.unwrap_or(RETRY_SOON).min(RETRY_LATE_MAX);
-                    (429, class.client_code(), message, Some(wait))
+                    (429, class.client_code(), "the upstreams limit our calls", Some(wait))
                 }
                 // About the call, though nobody found words that can be passed on: the
                 // same call soon after would fare no better.
@@ -152,10 +162,7 @@ impl Refusal {
                 | VerdictClass::TransactionRejected
                 | VerdictClass::MissingData
                 | VerdictClass::RangeTooLarge
-                | VerdictClass::Unsupported => {
-                    let message = format!("{}; {}", class.about(), tried(trail));
-                    (200, class.client_code(), message, None)
-                }
+                | VerdictClass::Unsupported => (200, class.client_code(), class.about(), None),
                 VerdictClass::Answer
                 | VerdictClass::Null
                 | VerdictClass::TransactionKnown
@@ -163,11 +170,11 @@ impl Refusal {
                 | VerdictClass::Auth
                 | VerdictClass::Fault
                 | VerdictClass::Unknown => {
-                    let message = format!("no upstream could answer; {}", tried(trail));
-                    (503, UNAVAILABLE, message, Some(RETRY_SOON))
+                    (503, UNAVAILABLE, "no upstream could answer", Some(RETRY_SOON))
                 }
             },
         };
+        let message = format!("{what}; {}: {each}", tried(trail));
         Self { status, code, message, data, retry_after }
     }
 
@@ -178,14 +185,17 @@ impl Refusal {
 }
 
 fn tried(trail: &Trail) -> String {
-    match trail.attempts.len() {
+    match trail.exchanges() {
+        0 => "asked nobody".to_owned(),
         1 => "tried 1 upstream".to_owned(),
         n => format!("made {n} attempts"),
     }
 }
 
-/// `[{"upstream":"geth-a","verdict":"fault","detail":"..."}]`
-fn attempts_data(trail: &Trail, roster: &Roster) -> Vec<u8> {
+/// What was tried, and how each upstream of the chain is now:
+/// `{"attempts":[{"upstream":"geth-a","verdict":"fault","detail":"...","ms":3}],
+/// "upstreams":[{"upstream":"geth-a","condition":"resting","detail":"..."}]}`
+fn data(trail: &Trail, roster: &Roster) -> Vec<u8> {
     let mut out = Vec::from(*br#"{"attempts":["#);
     for (place, attempt) in trail.attempts.iter().enumerate() {
         if place > 0 {
@@ -199,6 +209,23 @@ fn attempts_data(trail: &Trail, roster: &Roster) -> Vec<u8> {
         write::string(&mut out, told_to_clients(attempt));
         out.extend_from_slice(format!(r#","ms":{}}}"#, attempt.took.as_millis()).as_bytes());
     }
+    out.extend_from_slice(br#"],"upstreams":["#);
+    for (place, upstream) in roster.upstreams().iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        let condition = upstream.condition(now());
+        out.extend_from_slice(br#"{"upstream":"#);
+        write::string(&mut out, upstream.identity().id.as_str());
+        out.extend_from_slice(br#","condition":"#);
+        write::string(&mut out, condition.word());
+        out.extend_from_slice(br#","detail":"#);
+        match last(trail, upstream) {
+            Some(attempt) => write::string(&mut out, told_to_clients(attempt)),
+            None => write::string(&mut out, &why(upstream, condition)),
+        }
+        out.push(b'}');
+    }
     out.extend_from_slice(b"]}");
     out
 }
@@ -206,38 +233,72 @@ fn attempts_data(trail: &Trail, roster: &Roster) -> Vec<u8> {
 /// Providers name the project or the plan when they limit it, which is the
 /// operator's business: the log and the status page tell it.
 fn told_to_clients(attempt: &Attempt) -> &str {
-    match attempt.class {
-        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => {
-            attempt.class.about()
-        }
-        VerdictClass::Answer
-        | VerdictClass::Null
-        | VerdictClass::Reverted
-        | VerdictClass::CallerFault
-        | VerdictClass::TransactionKnown
-        | VerdictClass::TransactionRejected
-        | VerdictClass::MissingData
-        | VerdictClass::RangeTooLarge
-        | VerdictClass::Unsupported
-        | VerdictClass::Fault
-        | VerdictClass::Unknown => &attempt.detail,
+    match attempt.class.is_between_us_and_the_upstream() {
+        true => attempt.class.about(),
+        false => &attempt.detail,
     }
 }
 
-/// Why each upstream cannot be asked: `geth-a is wrong_chain: it is on chain 5, this is chain 1`.
-fn conditions(roster: &Roster, eligible: UpstreamSet) -> String {
+/// One line on each upstream that may serve the call: what it said last, or why it was not
+/// asked: `geth-a: fault: could not connect; reth-b is wrong_chain: it is on chain 5`.
+fn each(trail: &Trail, roster: &Roster, eligible: UpstreamSet) -> String {
     let mut text = String::new();
-    let asked = roster.upstreams().iter().filter(|upstream| eligible.contains(upstream.slot()));
-    for upstream in asked {
+    let mut asked = roster.upstreams().iter().filter(|upstream| eligible.contains(upstream.slot()));
+    for upstream in asked.by_ref().take(NAMED_MAX) {
         if !text.is_empty() {
             text.push_str("; ");
         }
-        let (id, condition) = (&upstream.identity().id, upstream.condition(now()));
-        let why = upstream
-            .last_problem()
-            .map_or_else(|| "nothing is known of it".to_owned(), |problem| problem.text);
+        let id = &upstream.identity().id;
         // Writing to a String cannot fail.
-        let _ = write!(text, "{id} is {}: {why}", condition.word());
+        let _ = match last(trail, upstream) {
+            Some(last) => {
+                let (class, detail) = (last.class.word(), cut(told_to_clients(last)));
+                write!(text, "{id}: {class}: {detail}")
+            }
+            None => {
+                let condition = upstream.condition(now());
+                let why = why(upstream, condition);
+                write!(text, "{id} is {}: {}", condition.word(), cut(&why))
+            }
+        };
+    }
+    let others = asked.count();
+    if others > 0 {
+        let _ = write!(text, "; and {others} others");
     }
     if text.is_empty() { "none may serve this call".to_owned() } else { text }
+}
+
+/// The last attempt at one upstream.
+fn last<'a>(trail: &'a Trail, upstream: &Upstream) -> Option<&'a Attempt> {
+    trail.attempts.iter().rev().find(|attempt| attempt.slot == upstream.slot())
+}
+
+/// Why an upstream is in its condition, in words that clients may hear.
+fn why(upstream: &Upstream, condition: Condition) -> String {
+    let problem = || {
+        upstream.last_problem().map_or_else(
+            || "nothing is known of it".to_owned(),
+            |problem| problem.told_to_clients().to_owned(),
+        )
+    };
+    match condition {
+        Condition::Ready => "it was not asked".to_owned(),
+        Condition::Throttled => {
+            let pause = upstream.throttled_for(now()).unwrap_or_default();
+            format!("it limits our calls for another {} ms", pause.as_millis())
+        }
+        Condition::Syncing => "it says that it is behind".to_owned(),
+        Condition::OutOfService => "it refused our key or account".to_owned(),
+        Condition::Draining => "it is being taken out".to_owned(),
+        Condition::HalfOpen
+        | Condition::Resting
+        | Condition::Unverified
+        | Condition::WrongChain => problem(),
+    }
+}
+
+/// The beginning of `text`: an upstream may answer with a page.
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(DETAIL_CHARS_MAX).map_or(text, |(end, _)| &text[..end])
 }

@@ -211,7 +211,7 @@ async fn alone(trip: &Trip<'_>, place: usize, call: &Call, held: &AtomicUsize) -
     Settled {
         place,
         is_failed: report.outcome != CallOutcome::Answered,
-        attempts: report.trail.attempts.len(),
+        attempts: report.trail.exchanges(),
         trail: if trip.ctx.want_trail {
             report.trail.line(&trip.chain.roster)
         } else {

@@ -14,7 +14,7 @@ use wellhead_eth::{
 use wellhead_jsonrpc::Call;
 use wellhead_route::{Ask, NotServed, Plan, plan};
 use wellhead_transport::Rest;
-use wellhead_upstream::{Condition, Learnt, Payload, Slot, UpstreamSet, VerdictClass};
+use wellhead_upstream::{Condition, Learnt, Payload, Slot, Upstream, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
 use crate::chain::ServedChain;
@@ -24,6 +24,9 @@ use crate::{sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
 const START_WAIT: Duration = Duration::from_secs(5);
+/// And only so long when each of those that were not verified yet has failed: they are down
+/// rather than slow, and a client that hears so can do something else.
+const DOWN_WAIT: Duration = Duration::from_secs(1);
 
 /// What this proxy calls itself.
 const CLIENT_VERSION: &str = concat!("\"wellhead/v", env!("CARGO_PKG_VERSION"), "\"");
@@ -100,6 +103,14 @@ impl Said {
         Self::Result { result, rest: None, slot: Some(slot), trail }
     }
 
+    fn trail(&mut self) -> &mut Trail {
+        match self {
+            Self::Result { trail, .. }
+            | Self::Error { trail, .. }
+            | Self::Refused { trail, .. } => trail,
+        }
+    }
+
     fn refused(refusal: Refusal) -> Self {
         Self::Refused { refusal, outcome: CallOutcome::Refused, trail: Trail::default() }
     }
@@ -146,7 +157,7 @@ async fn local(chain: &ServedChain, row: &MethodRow, deadline: Instant) -> Said 
         return Said::local(CLIENT_VERSION.to_owned());
     }
     let Some(id) = chain_id(chain, deadline).await else {
-        return Said::refused(Refusal::chain_id_unknown());
+        return Said::refused(Refusal::chain_id_unknown(&chain.roster));
     };
     match row.name {
         "net_version" => Said::local(format!("\"{}\"", id.network_id())),
@@ -156,14 +167,17 @@ async fn local(chain: &ServedChain, row: &MethodRow, deadline: Instant) -> Said 
 
 /// The chain's id, waiting for the first upstream to tell it when it is not given.
 async fn chain_id(chain: &ServedChain, deadline: Instant) -> Option<ChainId> {
-    let until = deadline.min(now() + START_WAIT);
+    let began = now();
+    let all = chain.roster.upstreams().iter().map(|upstream| upstream.slot()).collect();
     loop {
         // Made before the look, so that a verification in between is not missed.
         let verified = chain.pulse.verified();
         if let Some(id) = chain.pulse.chain_id() {
             return Some(id);
         }
-        tokio::time::timeout_at(until.into(), verified).await.ok()?;
+        if !is_worth_waiting(chain, all, began, deadline, verified).await {
+            return None;
+        }
     }
 }
 
@@ -183,7 +197,18 @@ async fn upstream(
         wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
     let served = match result {
         Ok(served) => served,
-        Err(failure) => return failed(chain, failure, trail, eligible),
+        Err(failure) => {
+            let said = failed(chain, failure, trail, eligible);
+            return match job.row.effect {
+                // Its answer may have been lost on the way.
+                Effect::Broadcast => Box::pin(maybe_there(chain, lane, job, said)).await,
+                Effect::Read
+                | Effect::Write
+                | Effect::Subscribe
+                | Effect::Sticky
+                | Effect::Local => said,
+            };
+        }
     };
     let slot = served.slot;
     match (served.class, served.payload) {
@@ -197,7 +222,7 @@ async fn upstream(
         (VerdictClass::TransactionRejected, Payload::Error(error))
             if served.learnt == Some(Learnt::MaybeMined) =>
         {
-            maybe_mined(chain, lane, job, Said::Error { error, slot, trail }).await
+            Box::pin(maybe_there(chain, lane, job, Said::Error { error, slot, trail })).await
         }
         (_, Payload::Result(result)) => {
             teach::teach(chain, slot, job.row, &block, &result, job.received_at + trail.lasted());
@@ -210,22 +235,29 @@ async fn upstream(
 
 /// A raw transaction was refused because its nonce is used, which is also what is
 /// said of one that was mined since: after a lost answer, or when the sender asks
-/// twice. Whether the chain has it decides; without an answer the refusal stands.
-async fn maybe_mined(chain: &ServedChain, lane: &Lane, job: &Job<'_>, said: Said) -> Said {
-    let Said::Error { error, slot, mut trail } = said else { return said };
+/// twice. Or nobody answered, though somebody may have taken it. Whether the chain has it
+/// decides; without an answer to that, what was `said` stands.
+async fn maybe_there(chain: &ServedChain, lane: &Lane, job: &Job<'_>, mut said: Said) -> Said {
     let row = MethodTable::standard().row("eth_getTransactionByHash");
     let (Some(hash), Ok(eligible)) = (known_hash(job), chain.roster.eligible(row, row.name)) else {
-        return Said::Error { error, slot, trail };
+        return said;
     };
+    if now() >= job.deadline {
+        return said;
+    }
     let params = format!("[{hash}]");
     let look_up = Job { row, method: row.name, params: Some(params.as_bytes()), ..*job };
     let ask = Ask { row, eligible, needed: None };
     let (plan, _) = make_plan(chain, lane, &ask, job.deadline, now()).await;
     let found = wellhead_dispatch::run(&look_up, &plan, &chain.roster, lane, &chain.bounds).await;
+    let trail = said.trail();
     trail.attempts.extend(found.trail.attempts);
-    match found.result.map(|served| served.class) {
-        Ok(VerdictClass::Answer) => Said::result(hash.into(), slot, trail),
-        Ok(_) | Err(_) => Said::Error { error, slot, trail },
+    trail.abandoned.extend(found.trail.abandoned);
+    match found.result {
+        Ok(served) if served.class == VerdictClass::Answer => {
+            Said::result(hash.into(), served.slot, std::mem::take(trail))
+        }
+        Ok(_) | Err(_) => said,
     }
 }
 
@@ -260,7 +292,7 @@ async fn make_plan(
     deadline: Instant,
     mut now: Instant,
 ) -> (Plan, Arc<View>) {
-    let until = deadline.min(now + START_WAIT);
+    let began = now;
     loop {
         // Made before the look, so that a verification in between is not missed.
         let verified = chain.pulse.verified();
@@ -269,7 +301,7 @@ async fn make_plan(
         if !plan.candidates().is_empty() || !is_anybody_unverified(chain, ask.eligible) {
             return (plan, view);
         }
-        if tokio::time::timeout_at(until.into(), verified).await.is_err() {
+        if !is_worth_waiting(chain, ask.eligible, began, deadline, verified).await {
             return (plan, view);
         }
         now = wellhead_dispatch::now();
@@ -278,9 +310,34 @@ async fn make_plan(
 
 /// Whether one of those who may be asked has yet to tell its chain.
 fn is_anybody_unverified(chain: &ServedChain, eligible: UpstreamSet) -> bool {
-    let mut eligible =
-        chain.roster.upstreams().iter().filter(|upstream| eligible.contains(upstream.slot()));
-    eligible.any(|upstream| upstream.condition(now()) == Condition::Unverified)
+    unverified(chain, eligible).next().is_some()
+}
+
+/// Waits for a verification, or for a while; false when the call waited long enough.
+async fn is_worth_waiting(
+    chain: &ServedChain,
+    eligible: UpstreamSet,
+    began: Instant,
+    deadline: Instant,
+    verified: impl Future<Output = ()>,
+) -> bool {
+    let are_down = unverified(chain, eligible).all(|upstream| upstream.last_problem().is_some());
+    let until = deadline.min(began + if are_down { DOWN_WAIT } else { START_WAIT });
+    let now = now();
+    if now >= until {
+        return false;
+    }
+    // In steps, as those who are still asked may turn out to be down meanwhile.
+    let step = until.min(now + DOWN_WAIT);
+    let _ = tokio::time::timeout_at(step.into(), verified).await;
+    true
+}
+
+fn unverified(chain: &ServedChain, eligible: UpstreamSet) -> impl Iterator<Item = &Arc<Upstream>> {
+    let is_one = move |upstream: &&Arc<Upstream>| {
+        eligible.contains(upstream.slot()) && upstream.condition(now()) == Condition::Unverified
+    };
+    chain.roster.upstreams().iter().filter(is_one)
 }
 
 /// Whom a read in a batch may be sent to, and the block that it needs.

@@ -194,7 +194,9 @@ impl Trip<'_> {
         let report = answer(self.chain, self.lane, call, terms).await;
         let ended = now();
         let took = ended.saturating_duration_since(began);
-        self.chain.counts().observe(report.row, report.outcome, took, &report.trail.attempts);
+        let (counts, trail) = (self.chain.counts(), &report.trail);
+        counts.observe(report.row, report.outcome, took, &trail.attempts);
+        trail.abandoned.iter().for_each(|attempt| counts.abandoned(attempt));
         (report, ended)
     }
 
@@ -217,7 +219,7 @@ impl Trip<'_> {
             body,
             rest,
             upstream: report.slot.map(name),
-            attempts: u32::try_from(report.trail.attempts.len()).unwrap_or(u32::MAX),
+            attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
             retry_after: report.retry_after,
             trail: self.ctx.want_trail.then(|| report.trail.line(roster)),
         };

@@ -15,7 +15,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use wellhead_dispatch::{Attempt, now};
+use wellhead_dispatch::{Abandoned, Attempt, now};
 use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_telemetry::Histogram;
 use wellhead_upstream::VerdictClass;
@@ -64,6 +64,8 @@ pub(crate) struct Counts {
     attempts: Box<[[AtomicU64; VERDICTS]]>,
     /// By slot.
     attempt_took: Box<[Histogram]>,
+    /// By slot: those that nobody waited for any more.
+    abandoned: Box<[AtomicU64]>,
 }
 
 impl Counts {
@@ -74,6 +76,7 @@ impl Counts {
             took: Default::default(),
             attempts: (0..upstreams).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             attempt_took: (0..upstreams).map(|_| Histogram::default()).collect(),
+            abandoned: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -110,6 +113,11 @@ impl Counts {
         let slot = attempt.slot.index();
         self.attempts[slot][attempt.class as usize].fetch_add(1, Ordering::Relaxed);
         self.attempt_took[slot].observe(attempt.took);
+    }
+
+    /// Counts an attempt that was left for a quicker one.
+    pub(crate) fn abandoned(&self, attempt: &Abandoned) {
+        self.abandoned[attempt.slot.index()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Calls by outcome since the start: answered, with an upstream's error, failed, refused.
@@ -260,6 +268,20 @@ impl Exposed {
                         ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
                     }
                 }
+            }
+        }
+        let mut family = encoder.encode_descriptor(
+            "wellhead_attempts_abandoned",
+            "Exchanges that nobody waited for any more, because another upstream answered",
+            None,
+            prometheus_client::metrics::MetricType::Counter,
+        )?;
+        for (chain, served) in self.chains() {
+            for (upstream, left) in served.roster.upstreams().iter().zip(&served.counts().abandoned)
+            {
+                let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
+                let left = ConstCounter::new(left.load(Ordering::Relaxed));
+                left.encode(family.encode_family(&labels)?)?;
             }
         }
         let mut family = encoder.encode_descriptor(

@@ -122,8 +122,8 @@ async fn a_used_nonce_may_be_this_very_transactions() {
         (error(-32000, "too busy"), REFUSED),
     ] {
         let stage = Stage::upstreams(2);
-        stage.peer(0).next(SEND, error(-32000, "nonce too low"));
         for place in 0..2 {
+            stage.peer(place).next(SEND, error(-32000, "nonce too low"));
             stage.peer(place).next(LOOK, found.clone());
         }
         assert_eq!(stage.call(SEND, RAW).await, told, "{found:?}");
@@ -242,8 +242,10 @@ async fn a_failure_says_who_was_asked_and_why_it_failed() {
         stage.peer(1).next("eth_call", Say::Status(502, "oops".into()));
     }
     let told = stage.call("eth_call", "[{}]").await;
-    let begins = r#"{"code":-32002,"message":"no upstream could answer; made 4 attempts","data":{"attempts":[{"upstream":"a","verdict":"fault","detail":"could not connect: injected","ms":0},{"upstream":"b","verdict":"fault","detail":""#;
+    let begins = r#"{"code":-32002,"message":"no upstream could answer; made 4 attempts: a: fault: could not connect: injected; b: fault: the upstream failed: HTTP 502 with a body that is not JSON","data":{"attempts":[{"upstream":"a","verdict":"fault","detail":"could not connect: injected","ms":0},{"upstream":"b","verdict":"fault","detail":""#;
     assert!(told.starts_with(begins), "{told}");
+    let ends = r#""upstreams":[{"upstream":"a","condition":"resting","detail":"could not connect: injected"},{"upstream":"b","condition":"ready","detail":"the upstream failed: HTTP 502 with a body that is not JSON"}]}}"#;
+    assert!(told.ends_with(ends), "{told}");
 }
 
 #[tokio::test(start_paused = true)]

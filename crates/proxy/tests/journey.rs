@@ -50,24 +50,24 @@ async fn an_upstream_that_quotes_its_own_key_is_not_quoted() {
     stage.peer(0).next("eth_gasPrice", error(-31999, &words));
     let told = stage.call("eth_gasPrice", "[]").await;
     assert_eq!(told, format!(r#"{{"code":-31999,{masked}}}"#));
-    // A fault is tried twice, and told by the status page too.
+    // Reverted: settled in the batch.
+    for method in ["eth_call", "eth_estimateGas"] {
+        stage.peer(0).next(method, error(3, &format!("execution reverted: {words}")));
+    }
+    let reverted = r#""message":"execution reverted: POST /v2/*** failed""#;
+    let batch = r#"[{"id":1,"method":"eth_call","params":[{}]},{"id":2,"method":"eth_estimateGas","params":[{}]}]"#;
+    let told = stage.ask(batch).await;
+    assert_eq!(told.matches(reverted).count(), 2, "{told}");
+    assert_eq!(stage.peer(0).seen().iter().filter(|body| body.starts_with('[')).count(), 1);
+    // A fault is tried three times, and told by the status page too.
     let error_500 = format!(r#"{{"id":1,"error":{{"code":-32603,"message":"{words}"}}}}"#);
-    for _ in 0..2 {
+    for _ in 0..3 {
         stage.peer(0).next("eth_feeHistory", Say::Status(500, error_500.clone()));
     }
     let told = stage.call("eth_feeHistory", "[]").await;
     assert_eq!(told, format!(r#"{{"code":-32603,{masked}}}"#));
     let problem = stage.upstream(0).last_problem().expect("a fault").text;
     assert!(problem.contains("/v2/***") && !problem.contains(SECRET), "{problem}");
-    // Reverted: settled in the batch.
-    for method in ["eth_call", "eth_estimateGas"] {
-        stage.peer(0).next(method, error(3, &format!("execution reverted: {words}")));
-    }
-    let masked = r#""message":"execution reverted: POST /v2/*** failed""#;
-    let batch = r#"[{"id":1,"method":"eth_call","params":[{}]},{"id":2,"method":"eth_estimateGas","params":[{}]}]"#;
-    let told = stage.ask(batch).await;
-    assert_eq!(told.matches(masked).count(), 2, "{told}");
-    assert_eq!(stage.peer(0).seen().iter().filter(|body| body.starts_with('[')).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -319,7 +319,8 @@ async fn a_chain_id_that_nobody_told_is_waited_for_and_then_refused() {
     let began = now();
     let answer = stage.send(None, CHAIN_ID).await;
     assert_eq!((answer.status, elapsed(began)), (503, Duration::from_secs(5)));
-    assert!(text(&answer).contains("no upstream has told its chain id yet"));
+    let words = "no upstream has told its chain id yet: a is unverified: nothing is known of it";
+    assert!(text(&answer).contains(words), "{}", text(&answer));
     let began = now();
     let (answer, ()) = tokio::join!(stage.send(None, CHAIN_ID), async {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -364,7 +365,7 @@ async fn nobody_waits_for_those_who_cannot_serve_the_call() {
     assert_eq!((answer.status, elapsed(began)), (503, Duration::ZERO));
     assert_eq!(
         text(&answer),
-        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no upstream can be asked: a is wrong_chain: it is on chain 5, this is chain 1","data":{"attempts":[]}}}"#
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no upstream can be asked: a is wrong_chain: it is on chain 5, this is chain 1","data":{"attempts":[],"upstreams":[{"upstream":"a","condition":"wrong_chain","detail":"it is on chain 5, this is chain 1"},{"upstream":"b","condition":"unverified","detail":"nothing is known of it"}]}}}"#
     );
     // And for those who could, five seconds.
     let stage = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
@@ -372,6 +373,17 @@ async fn nobody_waits_for_those_who_cannot_serve_the_call() {
     let answer = stage.send(None, body).await;
     assert_eq!((answer.status, elapsed(began)), (503, Duration::from_secs(5)));
     assert!(text(&answer).contains("a is unverified: nothing is known of it"), "{}", text(&answer));
+    // When it is known to be down, one.
+    stage.upstream(0).note_problem("eth_chainId: could not connect".into(), now());
+    for (body, words) in [
+        (body, "no upstream can be asked: a is unverified: eth_chainId: could not connect"),
+        (CHAIN_ID, "\"result\":\"0x1\""),
+    ] {
+        let began = now();
+        let answer = stage.send(None, body).await;
+        assert!(elapsed(began) <= Duration::from_secs(1), "{:?}", elapsed(began));
+        assert!(text(&answer).contains(words), "{}", text(&answer));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,5 +395,9 @@ async fn the_total_holds() {
     let began = now();
     let answer = stage.send(None, r#"{"id":1,"method":"eth_getLogs","params":[{}]}"#).await;
     assert_eq!((answer.status, elapsed(began)), (503, Duration::from_secs(30)));
-    assert!(text(&answer).contains("no answer in time; made 2 attempts"), "{}", text(&answer));
+    assert!(
+        text(&answer).contains("no answer in time; made 3 attempts: a: fault: no"),
+        "{}",
+        text(&answer)
+    );
 }
