@@ -45,7 +45,7 @@ impl Account {
 
     fn was_whole(self) {
         let upstream = self.in_flight.upstream();
-        if upstream.ended_well(self.in_flight.began(), now()) == Change::Recovered {
+        if upstream.ended_well(self.row, self.in_flight.began(), now()) == Change::Recovered {
             tracing::info!(upstream = %upstream.identity().id, "upstream recovered");
         }
     }

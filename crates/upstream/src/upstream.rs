@@ -587,10 +587,11 @@ impl Upstream {
     }
 
     /// Takes into account that a large answer to a call sent at `began` was whole.
-    pub fn ended_well(&self, began: Instant, now: Instant) -> Change {
-        let now_ms = self.ms(now);
+    pub fn ended_well(&self, row: &MethodRow, began: Instant, now: Instant) -> Change {
+        let (began_ms, now_ms) = (self.ms(began), self.ms(now));
         self.silence.heard(now_ms);
-        self.well(self.ms(began), now_ms)
+        self.fares[row.class as usize].answered(began_ms, now_ms);
+        self.well(began_ms, now_ms)
     }
 
     fn answers(&self, class: CostClass, took: Duration, now_ms: u64) {
