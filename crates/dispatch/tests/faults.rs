@@ -3,6 +3,8 @@
 //!
 //! Time is paused and chance is seeded: each run is the same.
 
+#![allow(clippy::print_stdout, reason = "how long the slowest waited is told as well as checked")]
+
 mod support;
 
 use std::sync::Arc;
