@@ -25,6 +25,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
 
 use crate::answer::Reply;
 use crate::body::Frames;
@@ -34,13 +35,14 @@ use crate::h1;
 use crate::head::{Head, Headers, Target};
 use crate::link::{Link, TooSlow};
 use crate::request::collect;
-use crate::socket::{Opening, Socket};
+use crate::socket::{Opening, Socket, Stream};
 use crate::stream::Streams;
 use crate::ticket::Ticket;
+use crate::tls::{self, HandshakeFailure, Tls};
 use crate::{Refusal, Server};
 
 /// A client in the accept queue when draining begins gets this long to begin
-/// its request.
+/// its request, and before that as long for the handshake of TLS.
 const LATE_OPENING_TIME: Duration = Duration::from_secs(1);
 
 /// An idle connection that was told to close gets this long to do so.
@@ -117,17 +119,69 @@ fn http2_builder(server: &Arc<Server>) -> http2::Builder<Streams> {
     builder
 }
 
-/// Serves one connection to its end.
-pub(crate) async fn run<E: Endpoint>(
-    mut stream: TcpStream,
+/// Shakes hands, and serves the connection to its end.
+pub(crate) async fn run_tls<E: Endpoint>(
+    stream: TcpStream,
+    tls: Arc<Tls>,
+    peer: SocketAddr,
+    worker: Arc<Worker<E>>,
+    seat: Seat,
+) {
+    // Boxed: its room is not wanted any more afterwards.
+    match Box::pin(shake_hands(stream, &tls, &worker)).await {
+        Ok(shaken) => {
+            Counters::add(&worker.server.counters.tls);
+            let agreed = tls::agreed(&shaken);
+            run(shaken, agreed, peer, worker, seat).await;
+        }
+        Err(failure) => {
+            tracing::debug!(%peer, why = failure.word(), "no TLS handshake");
+            worker.server.counters.fail_handshake(failure);
+        }
+    }
+}
+
+async fn shake_hands<E>(
+    stream: TcpStream,
+    tls: &Tls,
+    worker: &Worker<E>,
+) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
+    // The answers of a handshake are small, and each is waited for.
+    let _ = stream.set_nodelay(true);
+    let begun = &worker.drain.begun;
+    let too_long = async {
+        let late = async {
+            begun.cancelled().await;
+            tokio::time::sleep(LATE_OPENING_TIME).await;
+        };
+        tokio::select! {
+            () = late => {}
+            () = tokio::time::sleep(worker.server.settings.head_timeout) => {}
+        }
+    };
+    tokio::select! {
+        biased;
+        shaken = tls.accept(stream) => shaken,
+        () = too_long => Err(HandshakeFailure::Slow),
+    }
+}
+
+/// Serves one connection to its end. Under TLS the protocol may be agreed already.
+pub(crate) async fn run<S: Stream, E: Endpoint>(
+    mut stream: S,
+    agreed: Option<Protocol>,
     peer: SocketAddr,
     worker: Arc<Worker<E>>,
     seat: Seat,
 ) {
     // Fails when the client is gone already, which the next read will tell.
-    let _ = stream.set_nodelay(true);
+    let _ = stream.tcp().set_nodelay(true);
     let Some(opening) = open(&mut stream, &worker).await else { return };
     let protocol = opening.protocol;
+    if agreed.is_some_and(|agreed| agreed != protocol) {
+        Ended::BadHttp.count(&worker.server.counters);
+        return;
+    }
     let _open = seat.speak(protocol);
     let link = Arc::new(Link::new(Arc::clone(&worker.server), peer, protocol, Instant::now()));
     let ended = match protocol {
@@ -141,8 +195,8 @@ pub(crate) async fn run<E: Endpoint>(
     ended.count(&worker.server.counters);
 }
 
-async fn speak_http2<E: Endpoint>(
-    stream: TcpStream,
+async fn speak_http2<S: Stream, E: Endpoint>(
+    stream: S,
     opening: Opening,
     link: &Arc<Link>,
     worker: &Arc<Worker<E>>,
@@ -185,7 +239,7 @@ async fn answer_stream<E: Endpoint>(
 }
 
 /// Reads the first bytes; `None` when there is nothing to serve.
-async fn open<E>(stream: &mut TcpStream, worker: &Worker<E>) -> Option<Opening> {
+async fn open<E>(stream: &mut impl Stream, worker: &Worker<E>) -> Option<Opening> {
     let counters = &worker.server.counters;
     let opening = Opening::read(stream);
     if worker.drain.begun.is_cancelled() {
@@ -397,7 +451,7 @@ fn gauge(counters: &Counters, protocol: Protocol) -> &AtomicUsize {
     }
 }
 
-/// Tells a client that there is no room, and closes.
+/// Tells a client that speaks no TLS that there is no room, and closes.
 pub(crate) async fn turn_away(mut stream: TcpStream, body: &[u8]) {
     let head = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\

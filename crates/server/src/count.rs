@@ -5,14 +5,14 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::Refusal;
+use crate::{HandshakeFailure, Refusal};
 
 /// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// HTTP/1.0 or HTTP/1.1.
     Http1,
-    /// HTTP/2 with prior knowledge (h2c).
+    /// HTTP/2: with prior knowledge (h2c), or as agreed under TLS.
     Http2,
 }
 
@@ -41,6 +41,10 @@ pub struct Counts {
     pub http1_total: u64,
     /// HTTP/2 connections so far.
     pub http2_total: u64,
+    /// TLS handshakes that succeeded.
+    pub tls_total: u64,
+    /// TLS handshakes that failed, in the order of [`HandshakeFailure::ALL`].
+    pub tls_failed: [u64; HandshakeFailure::ALL.len()],
     /// Times that accepting failed, for want of file descriptors for example.
     pub accept_failures_total: u64,
     /// Connections closed because they were idle.
@@ -70,6 +74,11 @@ impl Counts {
     pub fn refused(&self, refusal: Refusal) -> u64 {
         self.refused[refusal.index()]
     }
+
+    /// How many TLS handshakes failed so.
+    pub fn tls_failed(&self, failure: HandshakeFailure) -> u64 {
+        self.tls_failed[failure as usize]
+    }
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +89,8 @@ pub(crate) struct Counters {
     pub(crate) accepted: AtomicU64,
     pub(crate) http1: AtomicU64,
     pub(crate) http2: AtomicU64,
+    pub(crate) tls: AtomicU64,
+    tls_failed: [AtomicU64; HandshakeFailure::ALL.len()],
     pub(crate) accept_failures: AtomicU64,
     pub(crate) idle_closed: AtomicU64,
     pub(crate) slow_head: AtomicU64,
@@ -102,6 +113,10 @@ impl Counters {
         Self::add(&self.refused[refusal.index()]);
     }
 
+    pub(crate) fn fail_handshake(&self, failure: HandshakeFailure) {
+        Self::add(&self.tls_failed[failure as usize]);
+    }
+
     pub(crate) fn read(&self) -> Counts {
         Counts {
             connections_open: self.connections_open.load(Relaxed),
@@ -110,6 +125,8 @@ impl Counters {
             accepted_total: self.accepted.load(Relaxed),
             http1_total: self.http1.load(Relaxed),
             http2_total: self.http2.load(Relaxed),
+            tls_total: self.tls.load(Relaxed),
+            tls_failed: std::array::from_fn(|index| self.tls_failed[index].load(Relaxed)),
             accept_failures_total: self.accept_failures.load(Relaxed),
             idle_closed_total: self.idle_closed.load(Relaxed),
             slow_head_total: self.slow_head.load(Relaxed),

@@ -20,8 +20,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::Uri;
-use tokio::io::{AsyncRead as _, AsyncWriteExt as _, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncWriteExt as _, ReadBuf};
 use tokio::time::Instant;
 use wellhead_http1::request::{BadHead, Framing, Room, head};
 
@@ -30,6 +29,7 @@ use crate::connection::{Ended, Endpoint, Worker};
 use crate::head::{Head, Headers, Target};
 use crate::link::Link;
 use crate::request::ROOM_BYTES_MAX;
+use crate::socket::Stream;
 use crate::ticket::Ticket;
 use crate::{Refusal, Settings};
 use body::Body;
@@ -52,8 +52,8 @@ thread_local! {
 }
 
 /// Serves one connection, of which `opening` was read, to its end.
-pub(crate) async fn serve<E: Endpoint>(
-    stream: TcpStream,
+pub(crate) async fn serve<S: Stream, E: Endpoint>(
+    stream: S,
     opening: &[u8],
     link: &Arc<Link>,
     worker: &Arc<Worker<E>>,
@@ -62,7 +62,10 @@ pub(crate) async fn serve<E: Endpoint>(
     loop {
         let request = match wire.next(&worker.endpoint).await {
             Next::Request(request) => request,
-            Next::End => return Ended::ByItself,
+            Next::End => {
+                wire.part().await;
+                return Ended::ByItself;
+            }
             Next::Bad(refusal) => {
                 let reply = answer::refuse(refusal, Ticket::open(link).0);
                 let manner = Manner { keeps_open: false, newest: true, to_head: false };
@@ -117,15 +120,15 @@ enum After {
 }
 
 /// A socket and what was read ahead of it.
-struct Wire<'a> {
-    stream: TcpStream,
+struct Wire<'a, S> {
+    stream: S,
     link: &'a Arc<Link>,
     unread: Vec<u8>,
     /// So many of the unread bytes hold no complete head.
     looked_at: usize,
 }
 
-impl Wire<'_> {
+impl<S: Stream> Wire<'_, S> {
     fn settings(&self) -> &Settings {
         &self.link.server.settings
     }
@@ -267,6 +270,15 @@ impl Wire<'_> {
             Poll::Pending
         })
         .await
+    }
+
+    /// Closes a connection on which nothing is under way. Bare TCP is closed by dropping it;
+    /// under TLS a client could not tell that from being cut off.
+    async fn part(&mut self) {
+        if S::SAYS_WHEN_IT_ENDS {
+            // Whoever is gone already cannot be told.
+            let _ = self.stream.shutdown().await;
+        }
     }
 
     /// Closes so that the answer is not lost: a socket closed with unread bytes in it

@@ -6,7 +6,7 @@
 //! headers, the compression and the bounds that HTTP asks for. What a JSON-RPC
 //! body means is not this crate's business: bodies are bytes.
 //!
-//! The way of one request: `listen` accepts, `connection` tells HTTP/1.1 (`h1`) from
+//! The way of one request: `listen` accepts, `tls` shakes hands if it is to, `connection` tells HTTP/1.1 (`h1`) from
 //! HTTP/2 (hyper) and watches the clock, `rpc` asks `request` what the head wants,
 //! the handler to answer and `answer` to word it. Whatever is refused on the way is
 //! one row of `refusal`. `admin` serves metrics, health and the status page beside it.
@@ -34,6 +34,7 @@ mod settings;
 mod socket;
 mod stream;
 mod ticket;
+mod tls;
 
 pub use admin::{Admin, Health, Metrics};
 pub use body::AnswerBody;
@@ -45,3 +46,4 @@ pub use path::Path;
 pub use refusal::Refusal;
 pub use server::Server;
 pub use settings::{Compression, Settings};
+pub use tls::{HandshakeFailure, Renewed, Tls, TlsFile, TlsFiles, TlsProblem};

@@ -17,6 +17,7 @@ use crate::count::Counters;
 use crate::listen::{BACKLOG, Backoff, is_passing};
 use crate::refusal::Bodies;
 use crate::rpc::Rpc;
+use crate::tls::Tls;
 use crate::{Admin, Counts, Drained, Handler, Listener, Refusal, Settings, Shutdown};
 
 /// Clients that are being told at one moment that there is no room. The
@@ -31,13 +32,20 @@ pub struct Server {
     pub(crate) cors: Cors,
     pub(crate) refusals: Bodies,
     pub(crate) compression_jobs: Semaphore,
+    tls: Option<Arc<Tls>>,
     turning_away: Arc<Semaphore>,
 }
 
 impl Server {
-    /// Takes settings that have no [`Settings::problems`].
+    /// Takes settings that have no [`Settings::problems`]. Its clients speak plain HTTP.
     pub fn new(settings: Settings) -> Arc<Self> {
+        Self::with(settings, None)
+    }
+
+    /// As [`Self::new`]; with `tls` its clients speak that and nothing else.
+    pub fn with(settings: Settings, tls: Option<Arc<Tls>>) -> Arc<Self> {
         Arc::new(Self {
+            tls,
             cors: Cors::new(&settings.cors_origins),
             refusals: Bodies::new(&settings),
             compression_jobs: Semaphore::new(settings.compression.jobs_max),
@@ -149,12 +157,23 @@ impl Server {
     ) {
         Counters::add(&self.counters.accepted);
         if let Some(seat) = Seat::take(self) {
-            connections.spawn(connection::run(stream, peer, Arc::clone(worker), seat));
+            let worker = Arc::clone(worker);
+            match &self.tls {
+                None => connections.spawn(connection::run(stream, None, peer, worker, seat)),
+                Some(tls) => {
+                    let tls = Arc::clone(tls);
+                    connections.spawn(connection::run_tls(stream, tls, peer, worker, seat))
+                }
+            };
             return;
         }
         // To wait in the accept queue would look like a dead server; 503 sends a
         // balancer to the next one.
         self.counters.refuse(Refusal::ConnectionsFull);
+        if self.tls.is_some() {
+            // To say so would take a handshake, which is the dearest part of a connection.
+            return;
+        }
         if let Ok(permit) = Arc::clone(&self.turning_away).try_acquire_owned() {
             let body = self.refusals.of(Refusal::ConnectionsFull);
             tokio::spawn(async move {

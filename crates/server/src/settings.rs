@@ -24,7 +24,8 @@ pub struct Settings {
     /// 16 KiB are not counted. At the bound: 503.
     pub bodies_bytes_max: usize,
     /// From the first byte of a request head to its last, and from the
-    /// connection to its first byte. Over it the connection is dropped.
+    /// connection to its first byte; a TLS handshake has this long before that. Over it the
+    /// connection is dropped.
     pub head_timeout: Duration,
     /// From the head of a request to the last byte of its body. Over it: 408.
     pub body_timeout: Duration,

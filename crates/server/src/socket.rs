@@ -1,5 +1,7 @@
-//! The first bytes of a connection, which tell its protocol, and the stream under
-//! hyper, which gives them back and notes the client's pace.
+//! A client's bytes, over bare TCP or under TLS: the first ones, which tell the protocol,
+//! and the stream under hyper, which gives them back and notes the client's pace.
+//!
+//! The handshake is in `tls`; HTTP/1.1 reads and writes a [`Stream`] itself (`h1`).
 
 use std::io;
 use std::pin::Pin;
@@ -8,14 +10,41 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
 use crate::count::Protocol;
 use crate::link::Link;
 
 /// What an HTTP/2 client with prior knowledge says first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A client's connection as bytes. A type and not an object: over bare TCP nothing of TLS
+/// may cost anything.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Whether the client can tell an end from a cut, if it is told by `shutdown`.
+    const SAYS_WHEN_IT_ENDS: bool;
+
+    /// The socket beneath.
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Stream for TcpStream {
+    const SAYS_WHEN_IT_ENDS: bool = false;
+
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Stream for TlsStream<TcpStream> {
+    const SAYS_WHEN_IT_ENDS: bool = true;
+
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
 
 /// The first bytes of a connection, read to tell its protocol.
 #[derive(Debug)]
@@ -31,7 +60,7 @@ impl Opening {
     }
 
     /// Reads until the protocol is certain. `None` when the client closed first.
-    pub(crate) async fn read(stream: &mut TcpStream) -> io::Result<Option<Self>> {
+    pub(crate) async fn read(stream: &mut impl Stream) -> io::Result<Option<Self>> {
         let mut bytes = [0; PREFACE.len()];
         let mut filled = 0;
         loop {
@@ -54,15 +83,15 @@ impl Opening {
 
 /// A client's socket, as hyper sees it.
 #[derive(Debug)]
-pub(crate) struct Socket {
-    inner: TokioIo<TcpStream>,
+pub(crate) struct Socket<S> {
+    inner: TokioIo<S>,
     link: Arc<Link>,
     opening: Opening,
     given: usize,
 }
 
-impl Socket {
-    pub(crate) fn new(stream: TcpStream, opening: Opening, link: Arc<Link>) -> Self {
+impl<S: Stream> Socket<S> {
+    pub(crate) fn new(stream: S, opening: Opening, link: Arc<Link>) -> Self {
         Self { inner: TokioIo::new(stream), link, opening, given: 0 }
     }
 
@@ -76,7 +105,7 @@ impl Socket {
     }
 }
 
-impl Read for Socket {
+impl<S: Stream> Read for Socket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -96,7 +125,7 @@ impl Read for Socket {
     }
 }
 
-impl Write for Socket {
+impl<S: Stream> Write for Socket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -120,9 +149,17 @@ impl Write for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
-        self.link.note_flushed();
-        Poll::Ready(Ok(()))
+        match Pin::new(&mut self.inner).poll_flush(cx) {
+            Poll::Ready(flushed) => {
+                flushed?;
+                self.link.note_flushed();
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                self.link.note_stalled();
+                Poll::Pending
+            }
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

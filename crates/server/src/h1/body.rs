@@ -13,6 +13,7 @@ use wellhead_http1::{Chunked, Next};
 use super::{SHARED, Wire};
 use crate::Refusal;
 use crate::request::ROOM_BYTES_MAX;
+use crate::socket::Stream;
 use crate::ticket::Ticket;
 
 /// Reads between two looks at the other tasks: tiny chunks are much work for few bytes.
@@ -32,7 +33,7 @@ pub(super) enum Body {
     Unread,
 }
 
-impl Wire<'_> {
+impl<S: Stream> Wire<'_, S> {
     /// Reads what is missing of a body, within the bounds.
     pub(super) async fn read_body(
         &mut self,
@@ -43,6 +44,8 @@ impl Wire<'_> {
         if expects_continue {
             let told = self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
             told.map_err(|_| Refusal::BodyBroken)?;
+            // TLS may keep it back, and the client waits for it.
+            self.stream.flush().await.map_err(|_| Refusal::BodyBroken)?;
         }
         let time = self.settings().body_timeout;
         let mut timer = Box::pin(tokio::time::sleep(time));

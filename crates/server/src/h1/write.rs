@@ -4,13 +4,12 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::StatusCode;
 use socket2::SockRef;
-use tokio::io::AsyncWrite as _;
 use tokio::time::Instant;
 use wellhead_telemetry::clock;
 use wellhead_transport::Rest;
@@ -18,6 +17,7 @@ use wellhead_transport::Rest;
 use super::Wire;
 use crate::AnswerBody;
 use crate::answer::Reply;
+use crate::socket::Stream;
 
 /// Bodies up to this size are copied behind their head: that costs less than to have
 /// the kernel gather them.
@@ -37,7 +37,7 @@ pub(super) struct Manner {
     pub(super) to_head: bool,
 }
 
-impl Wire<'_> {
+impl<S: Stream> Wire<'_, S> {
     /// Sends an answer. An error means that the client cannot have taken it for whole.
     pub(super) async fn send(&mut self, mut reply: Reply, manner: Manner) -> io::Result<()> {
         let rest = reply.rest.take();
@@ -66,7 +66,7 @@ impl Wire<'_> {
                 if !chunked {
                     // The end of such an answer is the end of the connection, so it
                     // must not look like a good one.
-                    let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+                    let _ = SockRef::from(self.stream.tcp()).set_linger(Some(Duration::ZERO));
                 }
                 return Err(error);
             }
@@ -106,8 +106,7 @@ impl Wire<'_> {
                 let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
                 bytes = &bytes[ready!(self.noted(written))?..];
             }
-            self.link.note_flushed();
-            Poll::Ready(Ok(()))
+            self.poll_flush(cx)
         })
         .await
     }
@@ -120,10 +119,24 @@ impl Wire<'_> {
                 let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
                 IoSlice::advance_slices(&mut slices, ready!(self.noted(written))?);
             }
-            self.link.note_flushed();
-            Poll::Ready(Ok(()))
+            self.poll_flush(cx)
         })
         .await
+    }
+
+    /// Has TLS send what the socket did not take at once. Bare TCP keeps nothing back.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.stream).poll_flush(cx) {
+            Poll::Ready(flushed) => {
+                flushed?;
+                self.link.note_flushed();
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                self.link.note_stalled();
+                Poll::Pending
+            }
+        }
     }
 
     fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

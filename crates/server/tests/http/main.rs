@@ -16,4 +16,5 @@ mod flow;
 mod framing;
 mod http2;
 mod site;
+mod tls;
 mod wire;

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use wellhead_server::{
     Answer, AnswerBody, Counts, Drained, Handler, Listener, Request, Server, Settings, Shutdown,
+    Tls,
 };
 
 use crate::wire::Wire;
@@ -94,8 +95,12 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn open(settings: Settings) -> Self {
+        Self::open_with(settings, None)
+    }
+
+    pub(crate) fn open_with(settings: Settings, tls: Option<Arc<Tls>>) -> Self {
         assert_eq!(settings.problems(), Vec::<String>::new());
-        let server = Server::new(settings);
+        let server = Server::with(settings, tls);
         let handler = Arc::new(Scripted {
             arrived: AtomicUsize::new(0),
             gate: Semaphore::new(0),

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::site::GUARD;
 
 #[derive(Debug)]
-pub(crate) struct Wire {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Wire<S = TcpStream> {
+    pub(crate) stream: S,
     unread: Vec<u8>,
 }
 
@@ -56,8 +56,10 @@ impl Wire {
         stream.set_nodelay(true).unwrap();
         Self::over(stream)
     }
+}
 
-    pub(crate) fn over(stream: TcpStream) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
+    pub(crate) fn over(stream: S) -> Self {
         Self { stream, unread: Vec::new() }
     }
 
