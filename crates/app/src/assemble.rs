@@ -19,6 +19,7 @@ use wellhead_net::{
 };
 use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
 use wellhead_route::{Only, Roster, RouteRule};
+use wellhead_server::TlsProblem;
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_upstream::{BreakerBounds, Identity, Mask, MethodRules, Slot, Upstream};
@@ -32,6 +33,8 @@ use crate::config::{self, Settings};
 pub(crate) enum AssembleError {
     /// A file could not be read.
     File(PathBuf, io::Error),
+    /// Certificate or key of the listener cannot be used.
+    Tls(Vec<TlsProblem>),
     /// An upstream cannot be reached in the way that its settings say.
     Upstream { id: String, problem: String },
 }
@@ -40,6 +43,10 @@ impl std::fmt::Display for AssembleError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path, error) => write!(f, "`{}` cannot be read: {error}", path.display()),
+            Self::Tls(problems) => {
+                let problems: Vec<_> = problems.iter().map(TlsProblem::to_string).collect();
+                write!(f, "{}", problems.join("; "))
+            }
             Self::Upstream { id, problem } => write!(f, "upstream `{id}`: {problem}"),
         }
     }

@@ -42,11 +42,14 @@ pub use name::{ChainName, HeaderName, LabelName, Origin};
 pub use problem::{Path, Problem, Report, Severity, Step};
 pub use read::Map;
 pub use schema::schema;
-pub use settings::{Attempts, Compression, Cors, Health, Hedging, Limits, Log, Settings, Timeouts};
+pub use settings::{
+    Attempts, Compression, Cors, Health, Hedging, Limits, Log, Settings, Timeouts, Tls,
+};
 pub use unit::{ByteSize, Wrong};
-pub use value::{Admin, LogFilter, Text};
+pub use value::{Admin, KeyFile, LogFilter, Text};
 
 use read::{Reader, Setting, Word};
+use wellhead_server::{TlsFile, TlsFiles};
 
 /// Where a config is looked for when none is named, in this order.
 pub const PLACES: [&str; 2] = ["wellhead.yaml", "/etc/wellhead/wellhead.yaml"];
@@ -261,8 +264,24 @@ impl Settings {
         urls::from_urls(urls, listen, admin)
     }
 
-    /// Makes the paths of files absolute to the config's directory and reports missing ones.
+    /// Makes the paths of files absolute to the config's directory and reports those that
+    /// are missing or cannot be used.
     fn find_files(&mut self, base: &FilePath, problems: &mut Vec<Problem>) {
+        let hint = "relative paths are seen from the directory of the config";
+        if let Some(tls) = self.tls.as_mut()
+            && ![&tls.certificate, &tls.key.0].iter().any(|file| file.as_os_str().is_empty())
+        {
+            tls.certificate = base.join(&tls.certificate);
+            tls.key.0 = base.join(&tls.key.0);
+            for problem in tls.files().problems() {
+                let path = Path::root().key("tls").key(match problem.file {
+                    TlsFile::Certificate => "certificate",
+                    TlsFile::Key => "key",
+                });
+                let told = Problem::error(&path, problem.to_string());
+                problems.push(if problem.path.exists() { told } else { told.hint(hint) });
+            }
+        }
         for (name, chain) in &mut self.chains.0 {
             let upstreams = Path::root().key("chains").key(name.as_ref()).key("upstreams");
             for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
@@ -274,11 +293,17 @@ impl Settings {
                 if !file.is_file() {
                     let message = format!("there is no file at `{}`", file.display());
                     let path = upstreams.item(index).key("ca_file");
-                    let hint = "relative paths are seen from the directory of the config";
                     problems.push(Problem::error(&path, message).hint(hint));
                 }
             }
         }
+    }
+}
+
+impl Tls {
+    /// Where certificate and key are.
+    pub fn files(&self) -> TlsFiles {
+        TlsFiles { certificate: self.certificate.clone(), key: self.key.0.clone() }
     }
 }
 

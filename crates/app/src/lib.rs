@@ -16,6 +16,7 @@ pub mod config;
 mod demo;
 mod handler;
 mod metrics;
+mod renew;
 mod serve;
 
 pub use command::run;

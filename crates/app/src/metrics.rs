@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Protocol};
-use wellhead_server::{Refusal, Server};
+use wellhead_server::{HandshakeFailure, Refusal, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
 
@@ -94,7 +94,20 @@ impl Collector for Listeners {
             let count = ConstCounter::new(counts.refused(refusal));
             count.encode(family.encode_family(&labels)?)?;
         }
+        let help = "TLS handshakes of clients that failed, by reason";
+        let name = "wellhead_tls_handshakes_failed";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for failure in HandshakeFailure::ALL {
+            let count = ConstCounter::new(counts.tls_failed(failure));
+            count.encode(family.encode_family(&[("reason", failure.word())])?)?;
+        }
         let none: &[(&str, &str)] = &[];
+        counter(
+            &mut encoder,
+            "wellhead_tls_handshakes",
+            "TLS handshakes of clients that succeeded",
+            &[(none, counts.tls_total)],
+        )?;
         counter(
             &mut encoder,
             "wellhead_accept_failures",

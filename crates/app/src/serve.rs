@@ -16,12 +16,13 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use wellhead_proxy::Proxy;
-use wellhead_server::{Compression, Drained, Listener, Server, Shutdown};
+use wellhead_server::{Compression, Drained, Listener, Server, Shutdown, Tls};
 
 use crate::admin::{AdminPages, Heartbeats};
 use crate::assemble::{AssembleError, Parts};
 use crate::config::{Admin, Settings};
 use crate::handler::WorkerHandler;
+use crate::renew;
 
 /// Workers show that they are not stuck so often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -78,6 +79,7 @@ pub(crate) struct Running {
     shutdown: Shutdown,
     admin: Option<(Listener, Arc<AdminPages>)>,
     pages: Arc<AdminPages>,
+    tls: Option<Arc<Tls>>,
     unready: Duration,
 }
 
@@ -95,7 +97,9 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
             Some(Listener::bind(address, false).map_err(|error| bind("admin", address, error))?)
         }
     };
-    let server = Server::new(server_settings(settings));
+    let tls = settings.tls.as_ref().map(|tls| Tls::load(tls.files())).transpose();
+    let tls = tls.map_err(AssembleError::Tls)?;
+    let server = Server::with(server_settings(settings), tls.clone());
     let shutdown = Shutdown::new();
     let beats = Arc::new(Heartbeats::new(listeners.len(), wellhead_dispatch::now()));
     let pages = Arc::new(AdminPages::new(&parts, Arc::clone(&server), Arc::clone(&beats)));
@@ -123,6 +127,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         shutdown,
         admin: admin_listener.map(|listener| (listener, Arc::clone(&pages))),
         pages,
+        tls,
         unready: settings.timeouts.unready,
     })
 }
@@ -202,6 +207,9 @@ impl Running {
         let mut loops = tokio::task::JoinSet::new();
         for watcher in self.parts.watchers(&mut SmallRng::from_os_rng())? {
             loops.spawn(watcher.run());
+        }
+        if let Some(tls) = self.tls {
+            loops.spawn(renew::run(tls));
         }
         let admin_shutdown = Shutdown::new();
         let admin = self.admin.map(|(listener, pages)| {

@@ -117,6 +117,50 @@ fn a_ca_file_is_seen_from_the_config() {
 }
 
 #[test]
+fn certificate_and_key_are_looked_at() {
+    let folder = Folder::new("tls");
+    let config = |key: &str| {
+        let chain = "chains: { a: { upstreams: [{ url: \"http://h\" }] } }";
+        format!("tls: {{ certificate: tls.crt, key: {key} }}\n{chain}\n")
+    };
+    let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).expect("a good name");
+    folder.write("tls.crt", made.cert.pem().as_bytes());
+    folder.write("tls.key", made.signing_key.serialize_pem().as_bytes());
+    let good = folder.write("good.yaml", config("tls.key").as_bytes());
+    let loaded = config::load(&good, &lookup, Overrides::default()).expect("sound");
+    let files = loaded.settings.tls.expect("it was given").files();
+    assert_eq!(files.certificate, folder.0.join("tls.crt"));
+    assert_eq!(files.key, folder.0.join("tls.key"));
+
+    for (key, expected) in [
+        (
+            "tls.crt",
+            "error: `DIR/tls.crt` holds a certificate and no key: are the files swapped?\n \
+             --> FILE:1:35\n  \
+             |\n\
+             1 | tls: { certificate: tls.crt, key: ******* }\n  \
+             |                                   ^^^^^^^\n\n\
+             1 error in FILE\n",
+        ),
+        (
+            "none.key",
+            "error: `DIR/none.key` does not exist\n \
+             --> FILE:1:35\n  \
+             |\n\
+             1 | tls: { certificate: tls.crt, key: ******** }\n  \
+             |                                   ^^^^^^^^\n  \
+             |\n  \
+             = help: relative paths are seen from the directory of the config\n\n\
+             1 error in FILE\n",
+        ),
+    ] {
+        let bad = folder.write("bad.yaml", config(key).as_bytes());
+        let found = problems(&bad).replace(&folder.0.display().to_string(), "DIR");
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
 fn the_command_line_is_consistent() {
     Cli::command().debug_assert();
 }

@@ -35,8 +35,9 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 12] = [
+    const DERIVED: [&str; 13] = [
         "workers",
+        "tls",
         "block_time",
         "lag_blocks_max",
         "ca_file",
@@ -58,7 +59,8 @@ fn the_example_says_true_defaults() {
             let key = rest.trim_start().split(':').next().unwrap_or_default();
             let word = key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
             // Deeper than the top level, `timeouts` and its times are an upstream's own.
-            let derived = DERIVED.contains(&key) && (!indent.is_empty() || key == "workers");
+            let derived =
+                DERIVED.contains(&key) && (!indent.is_empty() || ["workers", "tls"].contains(&key));
             word && rest.trim_start().len() > key.len() && !derived && !rest.contains("$schema")
         });
         match setting {

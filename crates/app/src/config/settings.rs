@@ -5,6 +5,7 @@
 //! What is served, chain by chain, is in `chain`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use wellhead_telemetry::log::Format;
@@ -14,7 +15,7 @@ use super::name::{ChainName, Origin};
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
 use super::unit::ByteSize;
-use super::value::{Admin, LogFilter};
+use super::value::{Admin, KeyFile, LogFilter};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -30,6 +31,8 @@ section! {
         /// Where clients connect: HTTP and WebSocket on the same port. The default is for
         /// this machine only; `0.0.0.0:4545` listens on every IPv4 address.
         listen: SocketAddr = default(SocketAddr::from(([127, 0, 0, 1], 4545))),
+        /// TLS for `listen`, whose clients then connect with `https://` and no longer without.
+        tls: Option<Tls> = derived("none: clients speak plain HTTP"),
         /// Where metrics, health, status and the dashboard are served, or `off`. It has no
         /// password: keep it away from the internet.
         admin: Admin = default(Admin::At(SocketAddr::from(([127, 0, 0, 1], 4546)))),
@@ -54,6 +57,17 @@ section! {
         /// The chains to serve, by name. Each is reached at `/name`, at its aliases and at
         /// its id; the only chain also at `/`.
         chains: Map<ChainName, Chain> = required(),
+    }
+}
+
+section! {
+    /// TLS for `listen`. Both files are read at start, and again within a minute when they
+    /// have changed; a pair that is no good is told in the log and not taken.
+    Tls {
+        /// The certificate, followed by those that lead to its authority (PEM).
+        certificate: PathBuf = required(),
+        /// The private key of the certificate (PEM, not encrypted).
+        key: KeyFile = required(),
     }
 }
 
@@ -96,7 +110,8 @@ section! {
         /// beginning does not say enough. A larger one is an error.
         answer_bytes: ByteSize = default(ByteSize::mib(128))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
-        /// Client connections open at once. One more is answered with 503 and closed.
+        /// Client connections open at once. One more is answered with 503 and closed; under TLS
+        /// it is just closed.
         connections: usize = default(10_000).within(1, 1_000_000),
         /// Requests worked on at once, over all connections. One more is answered with 503.
         in_flight: usize = default(16_384).within(1, 1_000_000),
@@ -112,7 +127,8 @@ section! {
         attempt: Duration = default(secs(5)).within(ms(1), secs(3_600)),
         /// Name look-up, TCP and TLS of a new connection to an upstream.
         connect: Duration = default(secs(3)).within(ms(1), secs(300)),
-        /// How long a client may take to send the head of a request.
+        /// How long a client may take to send the head of a request, and for a TLS handshake
+        /// before the first.
         header: Duration = default(secs(10)).within(ms(100), secs(3_600)),
         /// How long a client may take to send the body of a request.
         body: Duration = default(secs(30)).within(ms(100), secs(3_600)),

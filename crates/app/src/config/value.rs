@@ -451,6 +451,10 @@ impl Word for PathBuf {
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
+        if text.contains("-----BEGIN") {
+            let hint = "write it to a file and name that here";
+            return Err(Wrong::hinted("this is what such a file holds, not its path", hint));
+        }
         text_like(text).map(|()| Self::from(text))
     }
 
@@ -460,6 +464,32 @@ impl Word for PathBuf {
 
     fn blank() -> Self {
         Self::new()
+    }
+}
+
+/// The path of a file with a private key. Shown like any path once it is known to be one;
+/// excerpts hide it, because the key itself may stand there by mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyFile(pub PathBuf);
+
+impl Word for KeyFile {
+    const EXPECTED: &'static str = PathBuf::EXPECTED;
+    const HIDE: Option<Hide> = Some(Hide::Whole);
+
+    fn shape() -> Shape {
+        <PathBuf as Word>::shape()
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        <PathBuf as Word>::parse(text).map(Self)
+    }
+
+    fn write(&self) -> Yaml {
+        Word::write(&self.0)
+    }
+
+    fn blank() -> Self {
+        Self(PathBuf::new())
     }
 }
 

@@ -1,0 +1,46 @@
+//! Certificate and key of the listener, looked at again every minute.
+//!
+//! What makes a pair good is `server`'s business. A bad one is told in the log once for each
+//! change of the files; connections go on with the one before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+use wellhead_server::{Renewed, Tls};
+
+/// Certificates are renewed weeks before they end, so nobody waits for this.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Looks until it is dropped.
+pub(crate) async fn run(tls: Arc<Tls>) {
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick comes at once, and the files were just read.
+    looks.tick().await;
+    loop {
+        looks.tick().await;
+        let tls = Arc::clone(&tls);
+        // Files may lie on a disk that hangs.
+        let looked = tokio::task::spawn_blocking(move || tls.renew()).await;
+        match looked {
+            Ok(renewed) => tell(&renewed),
+            Err(error) => tracing::error!(%error, "the certificate could not be looked at"),
+        }
+    }
+}
+
+fn tell(renewed: &Renewed) {
+    match renewed {
+        Renewed::Unchanged => {}
+        Renewed::Taken => tracing::info!("new connections get the changed certificate"),
+        Renewed::Refused(problems) => {
+            for problem in problems {
+                tracing::error!(
+                    %problem,
+                    "the certificate or key has changed and cannot be used; the one before stays"
+                );
+            }
+        }
+    }
+}
