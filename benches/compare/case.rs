@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 use wellhead_e2e::Node;
 
+use crate::config::Setup;
 use crate::contender::Kind;
 use crate::figure::Figure;
 
@@ -17,16 +18,18 @@ pub(crate) enum Case {
     Small,
     Small4,
     Small512,
-    Log,
+    LogOn,
+    Metrics,
     Local,
     Http2Clients,
+    Tls,
+    Http2Tls,
     Batch,
     Block,
     Huge,
     Idle,
     Open500,
     Open2000,
-    Syscalls,
 }
 
 /// What the other side does meanwhile.
@@ -42,26 +45,26 @@ pub(crate) enum Load {
     Idle { connections: u32 },
     /// So many requests a second, whether or not the last is answered.
     Open { per_second: u32 },
-    /// As `Closed`, while every system call is counted.
-    Traced { connections: u32 },
 }
 
 impl Case {
     /// In the order in which they run.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Small,
         Self::Small4,
         Self::Small512,
-        Self::Log,
+        Self::LogOn,
+        Self::Metrics,
         Self::Local,
         Self::Http2Clients,
+        Self::Tls,
+        Self::Http2Tls,
         Self::Batch,
         Self::Block,
         Self::Huge,
         Self::Idle,
         Self::Open500,
         Self::Open2000,
-        Self::Syscalls,
     ];
 
     /// What a plain `make bench` runs: the rest needs more patience.
@@ -77,49 +80,64 @@ impl Case {
             Self::Small => "small",
             Self::Small4 => "small-4",
             Self::Small512 => "small-512",
-            Self::Log => "log",
+            Self::LogOn => "log-on",
+            Self::Metrics => "metrics",
             Self::Local => "local",
             Self::Http2Clients => "h2-clients",
+            Self::Tls => "tls",
+            Self::Http2Tls => "h2-tls",
             Self::Batch => "batch",
             Self::Block => "block",
             Self::Huge => "huge",
             Self::Idle => "idle",
             Self::Open500 => "open-500",
             Self::Open2000 => "open-2000",
-            Self::Syscalls => "syscalls",
         }
     }
 
     pub(crate) fn about(self) -> &'static str {
         match self {
-            Self::Small => "one eth_call at a time on each of 64 connections",
+            Self::Small => "one eth_call at a time on each of 64 connections, logs off",
             Self::Small4 => "one eth_call at a time on each of 4 connections",
             Self::Small512 => "one eth_call at a time on each of 512 connections",
-            Self::Log => "as small, with a line of log for each request, to /dev/null",
+            Self::LogOn => "as small, with a line of log for each request, to /dev/null",
+            Self::Metrics => "as small, with the metrics of each read once a second",
             Self::Local => "eth_chainId, 64 connections: wellhead answers it, the others ask",
             Self::Http2Clients => "one eth_call, clients speak HTTP/2: 8 connections x 8 streams",
+            Self::Tls => "as small, under TLS",
+            Self::Http2Tls => "as h2-clients, under TLS",
             Self::Batch => "100 eth_getBalance in a body, 16 connections",
             Self::Block => "a block of 300 KB, 64 connections",
             Self::Huge => "a trace of 20 MB, 50 at a time, read whole",
             Self::Idle => "10,000 connections that made one call and stay open",
             Self::Open500 => "500 eth_call a second: latency beyond that of the bare upstream",
             Self::Open2000 => "2,000 eth_call a second: latency beyond that of the bare upstream",
-            Self::Syscalls => "as small, counting system calls",
         }
     }
 
     pub(crate) fn load(self) -> Load {
         match self {
-            Self::Small | Self::Log | Self::Local | Self::Block => Load::Closed { connections: 64 },
+            Self::Small | Self::LogOn | Self::Metrics | Self::Local | Self::Tls | Self::Block => {
+                Load::Closed { connections: 64 }
+            }
             Self::Small4 => Load::Closed { connections: 4 },
             Self::Small512 => Load::Closed { connections: 512 },
-            Self::Http2Clients => Load::Http2 { connections: 8, streams: 8 },
+            Self::Http2Clients | Self::Http2Tls => Load::Http2 { connections: 8, streams: 8 },
             Self::Batch => Load::Closed { connections: 16 },
             Self::Huge => Load::Pull { connections: 50, answers: 2 },
             Self::Idle => Load::Idle { connections: 10_000 },
             Self::Open500 => Load::Open { per_second: 500 },
             Self::Open2000 => Load::Open { per_second: 2000 },
-            Self::Syscalls => Load::Traced { connections: 64 },
+        }
+    }
+
+    /// How the contenders are set up for it.
+    pub(crate) fn setup(self) -> Setup {
+        Setup {
+            log: self == Self::LogOn,
+            metrics: self == Self::Metrics,
+            tls: matches!(self, Self::Tls | Self::Http2Tls),
+            many_connections: matches!(self.load(), Load::Idle { .. }),
         }
     }
 
@@ -135,13 +153,14 @@ impl Case {
     /// What is told of it; the first is what counts most.
     pub(crate) fn figures(self) -> &'static [Figure] {
         match self.load() {
-            Load::Closed { .. } | Load::Http2 { .. } => &[Figure::Cost],
+            Load::Closed { .. } | Load::Http2 { .. } => {
+                &[Figure::Cost, Figure::Rate, Figure::Calls, Figure::Peak]
+            }
             Load::Pull { .. } => &[Figure::Cost, Figure::Growth],
             Load::Idle { .. } => &[Figure::Resident],
             Load::Open { .. } => {
                 &[Figure::AddedP50, Figure::AddedP99, Figure::AddedP999, Figure::Cost]
             }
-            Load::Traced { .. } => &[Figure::Calls],
         }
     }
 
@@ -164,12 +183,14 @@ impl Case {
             Self::Small
             | Self::Small4
             | Self::Small512
-            | Self::Log
+            | Self::LogOn
+            | Self::Metrics
             | Self::Http2Clients
+            | Self::Tls
+            | Self::Http2Tls
             | Self::Idle
             | Self::Open500
-            | Self::Open2000
-            | Self::Syscalls => {
+            | Self::Open2000 => {
                 let balance_of = "0x70a08231000000000000000000000000\
                                   f39fd6e51aad88f6f4ce6ab8827279cfffb92266";
                 let to = "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48";

@@ -6,6 +6,10 @@ use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
+use rustls::{ClientConnection, StreamOwned};
+
+use crate::certificate::Certificate;
+
 /// No answer keeps a turn waiting longer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 /// A head with a longer line is no answer of ours.
@@ -41,17 +45,64 @@ impl Request {
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Client {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
     out: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl io::Read for Stream {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(room),
+            Self::Tls(stream) => stream.read(room),
+        }
+    }
+}
+
+impl io::Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
 }
 
 impl Client {
     /// Connects to a port of the loopback.
     pub(crate) fn connect(port: u16, buffer_bytes: usize) -> io::Result<Self> {
+        Self::connect_to(port, None, buffer_bytes)
+    }
+
+    /// The same, under TLS where a certificate is to be trusted.
+    pub(crate) fn connect_to(
+        port: u16,
+        trusted: Option<&Certificate>,
+        buffer_bytes: usize,
+    ) -> io::Result<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
         stream.set_write_timeout(Some(ANSWER_MAX))?;
+        let stream = match trusted {
+            None => Stream::Plain(stream),
+            Some(certificate) => {
+                let session = certificate.client().map_err(io::Error::other)?;
+                Stream::Tls(Box::new(StreamOwned::new(session, stream)))
+            }
+        };
         Ok(Self { stream: BufReader::with_capacity(buffer_bytes, stream), out: Vec::new() })
     }
 
@@ -66,11 +117,12 @@ impl Client {
     }
 
     /// Asks, and gives the length of the answer's body.
-    fn exchange(&mut self, request: &Request) -> io::Result<u64> {
+    pub(crate) fn exchange(&mut self, request: &Request) -> io::Result<u64> {
         if self.out.is_empty() {
             self.out = [request.head().as_bytes(), request.body.as_bytes()].concat();
         }
         self.stream.get_mut().write_all(&self.out)?;
+        self.stream.get_mut().flush()?;
         let status = self.line()?;
         if status.split(' ').nth(1) != Some("200") {
             return Err(io::Error::other(format!("answered `{}`", status.trim_end())));

@@ -2,6 +2,7 @@
 //!
 //! A closed loop hides waiting, so its latencies are told but not compared.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -25,11 +26,17 @@ pub(crate) struct Seen {
 }
 
 /// As many requests as are answered, one at a time on each connection.
-pub(crate) fn wrk(port: u16, request: &Request, connections: u32, turn: Duration) -> Seen {
+pub(crate) fn wrk(
+    port: u16,
+    tls: bool,
+    request: &Request,
+    connections: u32,
+    turn: Duration,
+) -> Seen {
     let output = Command::new("taskset")
         .args(["-c", LOAD_CORE, &tool("wrk"), "-t1", "--timeout", "30s"])
         .args(["-c", &connections.to_string(), "-d", &format!("{}s", turn.as_secs())])
-        .args(["-s", SCRIPT, &format!("http://127.0.0.1:{port}/"), "--", &request.body])
+        .args(["-s", SCRIPT, &url(port, tls), "--", &request.body])
         .output()
         .expect("taskset is there: scripts/setup looked");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -57,19 +64,23 @@ pub(crate) fn wrk(port: u16, request: &Request, connections: u32, turn: Duration
 /// The same over HTTP/2, with so many streams on each connection.
 pub(crate) fn h2load(
     port: u16,
+    tls: bool,
     request: &Request,
     (connections, streams): (u32, u32),
     turn: Duration,
 ) -> Seen {
     let body = NamedTempFile::new().expect("there is room for a body");
     std::fs::write(body.path(), &request.body).expect("the file is ours");
+    let log = NamedTempFile::new().expect("there is room for a log");
     let output = Command::new("taskset")
         .args(["-c", LOAD_CORE, &tool("h2load"), "-t", "1"])
         .args(["-c", &connections.to_string(), "-m", &streams.to_string()])
         .args(["-D", &turn.as_secs().to_string(), "-H", "content-type: application/json"])
         .arg("-d")
         .arg(body.path())
-        .arg(format!("http://127.0.0.1:{port}/"))
+        .arg("--log-file")
+        .arg(log.path())
+        .arg(url(port, tls))
         .output()
         .expect("taskset is there: scripts/setup looked");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -86,6 +97,18 @@ pub(crate) fn h2load(
         requests: number("succeeded"),
         errors: number("failed") + number("errored") + number("timeout"),
         seconds: turn.as_secs_f64(),
-        latency: None,
+        latency: Some(Latency::of(waits(log.path()))),
     }
+}
+
+/// The third word of each line is how long a request took, in microseconds.
+fn waits(log: &Path) -> Vec<u64> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let micros = text.lines().filter_map(|line| line.split('\t').nth(2)?.parse::<u64>().ok());
+    micros.map(|micros| micros * 1000).collect()
+}
+
+fn url(port: u16, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    format!("{scheme}://127.0.0.1:{port}/")
 }

@@ -5,8 +5,6 @@
 
 use std::path::Path;
 
-use wellhead_e2e::free_port;
-
 use crate::contender::CHAIN_ID;
 
 /// Connections that are allowed where thousands are wanted.
@@ -17,6 +15,10 @@ const CONNECTIONS_MANY: u32 = 12_000;
 pub(crate) struct Setup {
     /// A line for each request.
     pub(crate) log: bool,
+    /// Metrics are told.
+    pub(crate) metrics: bool,
+    /// Clients speak TLS.
+    pub(crate) tls: bool,
     pub(crate) many_connections: bool,
 }
 
@@ -27,7 +29,11 @@ pub(crate) struct Place<'a> {
     pub(crate) port: u16,
     /// Where clients may speak HTTP/2 at once; nginx wants a port of its own for it.
     pub(crate) http2_port: u16,
+    pub(crate) metrics_port: u16,
     pub(crate) upstream: u16,
+    pub(crate) certificate_file: &'a Path,
+    pub(crate) key_file: &'a Path,
+    pub(crate) both_file: &'a Path,
     pub(crate) setup: Setup,
 }
 
@@ -39,6 +45,21 @@ pub(crate) fn nginx(place: &Place<'_>) -> String {
     let folder = place.folder.display();
     let log = if setup.log { "/dev/null" } else { "off" };
     let connections = if setup.many_connections { CONNECTIONS_MANY } else { 4096 };
+    let (certificate, key) = (place.certificate_file.display(), place.key_file.display());
+    let (tls, ssl) = match setup.tls {
+        true => (
+            format!("    ssl_certificate {certificate};\n    ssl_certificate_key {key};\n"),
+            " ssl",
+        ),
+        false => (String::new(), ""),
+    };
+    let metrics = match setup.metrics {
+        true => format!(
+            "  server {{\n    listen 127.0.0.1:{};\n    location / {{ stub_status; }}\n  }}\n",
+            place.metrics_port
+        ),
+        false => String::new(),
+    };
     format!(
         "daemon off;
 master_process off;
@@ -65,16 +86,16 @@ http {{
     keepalive_requests 100000000;
   }}
   server {{
-    listen 127.0.0.1:{port};
-    listen 127.0.0.1:{http2_port} http2;
-    location / {{
+    listen 127.0.0.1:{port}{ssl};
+    listen 127.0.0.1:{http2_port}{ssl} http2;
+{tls}    location / {{
       proxy_pass http://node;
       proxy_http_version 1.1;
       proxy_set_header Connection \"\";
       proxy_set_header Host $http_host;
     }}
   }}
-}}
+{metrics}}}
 "
     )
 }
@@ -91,6 +112,17 @@ pub(crate) fn haproxy(place: &Place<'_>) -> String {
         true => format!("  maxconn {CONNECTIONS_MANY}\n"),
         false => String::new(),
     };
+    let tls = match setup.tls {
+        true => format!(" ssl crt {} alpn h2,http/1.1", place.both_file.display()),
+        false => String::new(),
+    };
+    let metrics = match setup.metrics {
+        true => format!(
+            "frontend metrics\n  bind 127.0.0.1:{}\n  http-request use-service prometheus-exporter\n",
+            place.metrics_port
+        ),
+        false => String::new(),
+    };
     format!(
         "global
   nbthread 1
@@ -102,9 +134,9 @@ pub(crate) fn haproxy(place: &Place<'_>) -> String {
   timeout server 60s
   http-reuse always
 {log}{frontend_connections}frontend calls
-  bind 127.0.0.1:{port}
+  bind 127.0.0.1:{port}{tls}
   default_backend nodes
-backend nodes
+{metrics}backend nodes
   server node 127.0.0.1:{upstream}
 "
     )
@@ -118,9 +150,17 @@ pub(crate) fn wellhead(place: &Place<'_>, http: &str) -> String {
         true => format!("limits: {{ connections: {CONNECTIONS_MANY} }}\n"),
         false => String::new(),
     };
+    let tls = match setup.tls {
+        true => format!(
+            "tls: {{ certificate: {}, key: {} }}\n",
+            place.certificate_file.display(),
+            place.key_file.display()
+        ),
+        false => String::new(),
+    };
     format!(
         "listen: 127.0.0.1:{port}
-admin: 127.0.0.1:{admin}
+{tls}admin: 127.0.0.1:{admin}
 log: {{ level: info, requests: {requests} }}
 {limits}chains:
   main:
@@ -128,6 +168,6 @@ log: {{ level: info, requests: {requests} }}
     upstreams:
       - {{ id: a, url: \"http://127.0.0.1:{upstream}\", http: \"{http}\" }}
 ",
-        admin = free_port(),
+        admin = place.metrics_port,
     )
 }

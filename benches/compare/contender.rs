@@ -10,7 +10,10 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use wellhead_e2e::{Geth, Node, Process, Rpc, binary, free_port, tool};
 
+use crate::certificate::Certificate;
+use crate::client::{Client, Request};
 use crate::config::{Place, Setup, haproxy, nginx, wellhead};
+use crate::scrape::Metrics;
 
 /// The core of the contender. Everything else is on the other one.
 const PROXY_CORE: &str = "1";
@@ -96,6 +99,8 @@ pub(crate) struct Contender {
     pub(crate) port: u16,
     /// Where clients may speak HTTP/2 without being asked.
     pub(crate) http2_port: u16,
+    /// Where its metrics are, if they are to be read.
+    pub(crate) metrics: Option<Metrics>,
     pub(crate) first_answer_after: Duration,
     _process: Option<Process>,
     _folder: TempDir,
@@ -103,13 +108,29 @@ pub(crate) struct Contender {
 
 impl Contender {
     /// Starts it, and waits until it forwards an answer.
-    pub(crate) async fn start(kind: Kind, upstream: &Node, setup: Setup) -> Self {
+    pub(crate) async fn start(
+        kind: Kind,
+        upstream: &Node,
+        setup: Setup,
+        certificate: &Certificate,
+    ) -> Self {
         let began = Instant::now();
         let folder = tempfile::tempdir().expect("there is room for a config");
         let port = free_port();
         let http2_port = if kind == Kind::Nginx { free_port() } else { port };
-        let place =
-            Place { folder: folder.path(), port, http2_port, upstream: upstream.port, setup };
+        let metrics_port = free_port();
+        let [certificate_file, key_file, both_file] = &certificate.files();
+        let place = Place {
+            folder: folder.path(),
+            port,
+            http2_port,
+            metrics_port,
+            upstream: upstream.port,
+            certificate_file,
+            key_file,
+            both_file,
+            setup,
+        };
         let file = folder.path().join("config.yaml");
         let path = file.display().to_string();
         let errors = folder.path().join("error").display().to_string();
@@ -125,6 +146,7 @@ impl Contender {
                     pid,
                     port,
                     http2_port: port,
+                    metrics: None,
                     first_answer_after: none,
                     _process: None,
                     _folder: folder,
@@ -141,9 +163,13 @@ impl Contender {
             false => folder.path().join("log"),
         };
         let process = Process::start(&words, log);
-        let rpc = Rpc::new(port, "/");
         // A call that has to be forwarded: a proxy may know the chain id itself.
-        while rpc.result("eth_blockNumber", json!([])).await.is_err() {
+        let (rpc, asked) = (Rpc::new(port, "/"), json!([]));
+        let answers = async || match setup.tls {
+            false => rpc.result("eth_blockNumber", asked.clone()).await.is_ok(),
+            true => answers_under_tls(port, certificate),
+        };
+        while !answers().await {
             let name = kind.name();
             assert!(began.elapsed() < ANSWER_MAX, "{name} does not answer:\n{}", process.log());
             sleep(Duration::from_millis(1)).await;
@@ -152,11 +178,20 @@ impl Contender {
             pid: process.pid(),
             port,
             http2_port,
+            metrics: setup.metrics.then_some(Metrics { port: metrics_port, path: "/metrics" }),
             first_answer_after: began.elapsed(),
             _process: Some(process),
             _folder: folder,
         }
     }
+}
+
+fn answers_under_tls(port: u16, certificate: &Certificate) -> bool {
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_blockNumber", "params": [] });
+    let request = Request { body: body.to_string(), answer_bytes: 0 };
+    let asked = Client::connect_to(port, Some(certificate), 4096)
+        .and_then(|mut client| client.exchange(&request));
+    asked.is_ok()
 }
 
 fn serve() -> Vec<String> {

@@ -7,6 +7,10 @@ use crate::sample::{Latency, Sample};
 pub(crate) enum Figure {
     /// CPU time of the proxy per request.
     Cost,
+    /// Requests that were answered in a second: the load and the upstream limit it too.
+    Rate,
+    /// Resident memory at its most.
+    Peak,
     /// Resident memory at its most, beyond what it was before the load.
     Growth,
     /// Resident memory under the load.
@@ -23,6 +27,8 @@ impl Figure {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Cost => "µs CPU",
+            Self::Rate => "requests/s",
+            Self::Peak => "MiB peak",
             Self::Growth => "MiB grown",
             Self::Resident => "MiB resident",
             Self::AddedP50 => "µs added p50",
@@ -40,13 +46,16 @@ impl Figure {
         };
         match self {
             Self::Cost => sample.cpu_micros_per_request(),
+            Self::Rate => sample.requests_per_second(),
+            Self::Peak => mebibytes(sample.peak_kib),
             Self::Growth => mebibytes(sample.peak_kib.saturating_sub(sample.before_kib)),
             Self::Resident => mebibytes(sample.resident_kib),
             Self::AddedP50 => added(|latency| latency.p50_micros),
             Self::AddedP99 => added(|latency| latency.p99_micros),
             Self::AddedP999 => added(|latency| latency.p999_micros),
             Self::Calls => {
-                sample.system_calls.values().sum::<u64>() as f64 / sample.requests.max(1) as f64
+                let calls = sample.system_calls.values().sum::<u64>();
+                calls as f64 / sample.traced_requests.max(1) as f64
             }
         }
     }

@@ -16,6 +16,7 @@
 #![allow(clippy::print_stdout, reason = "a tool of the command line")]
 
 mod case;
+mod certificate;
 mod client;
 mod closed;
 mod config;
@@ -28,6 +29,7 @@ mod options;
 mod process;
 mod record;
 mod sample;
+mod scrape;
 mod summary;
 mod trace;
 mod turn;
@@ -35,6 +37,7 @@ mod turn;
 use std::time::Duration;
 
 use case::{Case, Load};
+use certificate::Certificate;
 use client::Request;
 use config::Setup;
 use contender::{Contender, Kind, start_upstream};
@@ -56,6 +59,7 @@ async fn main() {
         std::process::exit(2);
     };
     let upstream = start_upstream(options.upstream).await;
+    let certificate = Certificate::new();
     let mut record = Record::new(options.upstream.name(), options.turn);
     let mut requests = Vec::new();
     for case in &options.cases {
@@ -69,10 +73,14 @@ async fn main() {
     for round in 1..=rounds {
         for (case, request) in &requests {
             println!("round {round}, {}: {}", case.name(), case.about());
-            take_turns(*case, request, round, &upstream, turn, &mut record).await;
+            let bench = Bench { upstream: &upstream, certificate: &certificate, turn };
+            take_turns(*case, request, round, &bench, &mut record).await;
         }
     }
-    record.starts = first_answers(&upstream).await;
+    for kind in [Kind::Nginx, Kind::HaProxy, Kind::Wellhead] {
+        let starts = first_answers(kind, &upstream, &certificate).await;
+        record.starts.push((kind, starts));
+    }
     summary::print(&record, &options.cases);
     match record.keep() {
         Ok(path) => println!("kept as {path}"),
@@ -83,29 +91,35 @@ async fn main() {
     }
 }
 
+/// What all turns have in common.
+pub(crate) struct Bench<'a> {
+    pub(crate) upstream: &'a Node,
+    pub(crate) certificate: &'a Certificate,
+    pub(crate) turn: Duration,
+}
+
 /// Each contender in turn. Where latency is compared, the bare upstream goes first.
 async fn take_turns(
     case: Case,
     request: &Request,
     round: u32,
-    upstream: &Node,
-    turn: Duration,
+    bench: &Bench<'_>,
     record: &mut Record,
 ) {
     let direct: &[Kind] =
         if matches!(case.load(), Load::Open { .. }) { &[Kind::Direct] } else { &[] };
     for kind in direct.iter().chain(case.kinds()) {
-        let sample = turn::take_turn(case, *kind, upstream, request, turn).await;
+        let sample = turn::take_turn(case, *kind, request, round == 1, bench).await;
         record.add(round, case, *kind, sample);
         summary::print_turn(record, round, case, *kind);
     }
 }
 
 /// From start to the first good answer, several times.
-async fn first_answers(upstream: &Node) -> Vec<Duration> {
+async fn first_answers(kind: Kind, upstream: &Node, certificate: &Certificate) -> Vec<Duration> {
     let mut starts = Vec::new();
     for _ in 0..STARTS {
-        let started = Contender::start(Kind::Wellhead, upstream, Setup::default()).await;
+        let started = Contender::start(kind, upstream, Setup::default(), certificate).await;
         starts.push(started.first_answer_after);
     }
     starts

@@ -18,7 +18,7 @@ pub(crate) struct Record {
     turn: Duration,
     entries: Vec<Entry>,
     /// From start to the first good answer.
-    pub(crate) starts: Vec<Duration>,
+    pub(crate) starts: Vec<(Kind, Vec<Duration>)>,
 }
 
 struct Entry {
@@ -53,7 +53,10 @@ impl Record {
 
     pub(crate) fn value(&self, round: u32, case: Case, kind: Kind, figure: Figure) -> Option<f64> {
         let direct = self.sample(round, case, Kind::Direct);
-        self.sample(round, case, kind).map(|sample| figure.of(sample, direct))
+        let sample = self.sample(round, case, kind)?;
+        // System calls are counted in the first round alone.
+        let is_there = figure != Figure::Calls || sample.traced_requests > 0;
+        is_there.then(|| figure.of(sample, direct))
     }
 
     /// The figure over nginx's of the same round; none where nginx added nothing,
@@ -66,7 +69,14 @@ impl Record {
     /// Writes the run under benches/runs, and says where.
     pub(crate) fn keep(&self) -> Result<String, String> {
         let samples: Vec<Value> = self.entries.iter().map(Entry::to_json).collect();
-        let starts: Vec<f64> = self.starts.iter().map(|start| start.as_secs_f64() * 1e3).collect();
+        let millis = |starts: &[Duration]| -> Vec<f64> {
+            starts.iter().map(|start| start.as_secs_f64() * 1e3).collect()
+        };
+        let starts: serde_json::Map<String, Value> = self
+            .starts
+            .iter()
+            .map(|(kind, starts)| (kind.name().to_owned(), json!(millis(starts))))
+            .collect();
         let record = json!({
             "machine": machine(),
             "upstream": self.upstream,

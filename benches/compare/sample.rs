@@ -18,7 +18,9 @@ pub(crate) struct Sample {
     pub(crate) before_kib: u64,
     pub(crate) resident_kib: u64,
     pub(crate) peak_kib: u64,
-    /// By name; empty unless they were counted.
+    /// Requests while system calls were counted; zero when they were not.
+    pub(crate) traced_requests: u64,
+    /// By name.
     pub(crate) system_calls: BTreeMap<String, u64>,
 }
 
@@ -70,6 +72,7 @@ impl Sample {
             value["latency_p999_micros"] = json!(latency.p999_micros);
         }
         if !self.system_calls.is_empty() {
+            value["traced_requests"] = json!(self.traced_requests);
             value["system_calls"] = json!(self.system_calls);
         }
         value

@@ -1,6 +1,6 @@
 //! What is printed: a line for each turn, and the middle of all rounds.
 
-use crate::case::{Case, Load};
+use crate::case::Case;
 use crate::contender::Kind;
 use crate::figure::Figure;
 use crate::record::Record;
@@ -12,29 +12,24 @@ const NAMED_MAX: usize = 8;
 pub(crate) fn print_turn(record: &Record, round: u32, case: Case, kind: Kind) {
     let Some(sample) = record.sample(round, case, kind) else { return };
     let mut line = format!("  {:<16}", kind.name());
-    if kind == Kind::Direct {
-        let latency = sample.latency.clone().unwrap_or_default();
-        line.push_str(&format!(
-            " p50 {:.0} µs  p99 {:.0} µs  p99.9 {:.0} µs",
-            latency.p50_micros, latency.p99_micros, latency.p999_micros
-        ));
-    } else {
+    if kind != Kind::Direct {
         for figure in case.figures() {
-            let value = record.value(round, case, kind, *figure).unwrap_or(0.0);
+            let Some(value) = record.value(round, case, kind, *figure) else { continue };
             let ratio = record.ratio(round, case, kind, *figure).unwrap_or(0.0);
             line.push_str(&format!(" {value:9.2} {} ({ratio:.2} x)", figure.name()));
         }
+    }
+    if let Some(latency) = &sample.latency {
         line.push_str(&format!(
-            "   {:.0} requests/s  {} MiB",
-            sample.requests_per_second(),
-            sample.resident_kib / 1024
+            "   p50 {:.0} µs  p99 {:.0} µs  p99.9 {:.0} µs",
+            latency.p50_micros, latency.p99_micros, latency.p999_micros
         ));
     }
     if sample.errors > 0 {
         line.push_str(&format!("   {} ERRORS", sample.errors));
     }
     println!("{line}");
-    if matches!(case.load(), Load::Traced { .. }) {
+    if sample.traced_requests > 0 {
         println!("                   {}", names(record, round, case, kind));
     }
 }
@@ -44,7 +39,7 @@ fn names(record: &Record, round: u32, case: Case, kind: Kind) -> String {
     let Some(sample) = record.sample(round, case, kind) else { return String::new() };
     let mut calls: Vec<(&String, &u64)> = sample.system_calls.iter().collect();
     calls.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    let requests = sample.requests.max(1) as f64;
+    let requests = sample.traced_requests.max(1) as f64;
     let told: Vec<String> = calls
         .iter()
         .take(NAMED_MAX)
@@ -65,11 +60,12 @@ pub(crate) fn print(record: &Record, cases: &[Case]) {
         }
     }
     println!();
-    let millis = record.starts.iter().map(|start| start.as_secs_f64() * 1e3).collect();
-    let [min, median, max] = spread(millis);
-    println!(
-        "wellhead, start to first good answer: min {min:.0} ms, median {median:.0} ms, max {max:.0} ms"
-    );
+    println!("start to first good answer, in ms: min  median  max");
+    for (kind, starts) in &record.starts {
+        let millis = starts.iter().map(|start| start.as_secs_f64() * 1e3).collect();
+        let [min, median, max] = spread(millis);
+        println!("    {:<16} {min:5.0}  {median:6.0} {max:5.0}", kind.name());
+    }
     println!("errors: {}", record.errors());
 }
 

@@ -3,22 +3,22 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
-use wellhead_e2e::Node;
 
+use crate::Bench;
 use crate::case::{Case, Load};
 use crate::client::{Client, Request};
 use crate::closed::{Seen, h2load, wrk};
-use crate::config::Setup;
 use crate::contender::{Contender, Kind};
 use crate::held::{crowd, pull};
 use crate::open::open;
 use crate::process::{cpu_seconds, peak_kib, resident_kib};
 use crate::sample::Sample;
+use crate::scrape::Scraper;
 use crate::trace::Trace;
 
 const WARM_UP: Duration = Duration::from_secs(1);
 /// A traced process is slow, and what it calls soon repeats.
-const TRACED_MAX: Duration = Duration::from_secs(2);
+const TRACED: Duration = Duration::from_secs(1);
 /// Silence before the memory of idle connections is read.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -26,47 +26,37 @@ const SILENCE: Duration = Duration::from_secs(1);
 pub(crate) async fn take_turn(
     case: Case,
     kind: Kind,
-    upstream: &Node,
     request: &Request,
-    turn: Duration,
+    traced: bool,
+    bench: &Bench<'_>,
 ) -> Sample {
-    let setup = Setup {
-        log: case == Case::Log,
-        many_connections: matches!(case.load(), Load::Idle { .. }),
-    };
-    let contender = Contender::start(kind, upstream, setup).await;
+    let (setup, turn) = (case.setup(), bench.turn);
+    let contender = Contender::start(kind, bench.upstream, setup, bench.certificate).await;
     let (pid, port) = (contender.pid, contender.port);
-    let first = Client::connect(port, 64 * 1024).and_then(|mut one| one.call(request));
+    let secure = setup.tls.then_some(bench.certificate);
+    let first = Client::connect_to(port, secure, 64 * 1024).and_then(|mut one| one.call(request));
     if let Err(why) = &first {
         println!("  {} does not answer {} as the upstream does: {why}", kind.name(), case.name());
     }
     let before_kib = resident_kib(pid);
-    // Opens connections and fills caches; nothing is kept of it.
-    match case.load() {
-        Load::Closed { connections } | Load::Traced { connections } => {
-            wrk(port, request, connections, WARM_UP);
-        }
+    let again = |length| match case.load() {
+        Load::Closed { connections } => Some(wrk(port, setup.tls, request, connections, length)),
         Load::Http2 { connections, streams } => {
-            h2load(contender.http2_port, request, (connections, streams), WARM_UP);
+            let port = contender.http2_port;
+            Some(h2load(port, setup.tls, request, (connections, streams), length))
         }
-        Load::Pull { .. } | Load::Idle { .. } | Load::Open { .. } => {}
-    }
+        Load::Pull { .. } | Load::Idle { .. } | Load::Open { .. } => None,
+    };
+    // Opens connections and fills caches; nothing is kept of it.
+    again(WARM_UP);
     let mut sample = Sample { before_kib, ..Sample::default() };
     let before = cpu_seconds(pid);
+    let scraper = contender.metrics.as_ref().map(Scraper::start);
     let mut held = None;
     let seen = match case.load() {
-        Load::Closed { connections } => wrk(port, request, connections, turn),
-        Load::Http2 { connections, streams } => {
-            h2load(contender.http2_port, request, (connections, streams), turn)
-        }
+        Load::Closed { .. } | Load::Http2 { .. } => again(turn).unwrap_or_default(),
         Load::Pull { connections, answers } => pull(port, request, connections, answers),
         Load::Open { per_second } => open(port, request, per_second, turn),
-        Load::Traced { connections } => {
-            let trace = Trace::start(pid).await;
-            let seen = wrk(port, request, connections, turn.min(TRACED_MAX));
-            sample.system_calls = trace.finish();
-            seen
-        }
         Load::Idle { connections } => {
             let mut crowd = crowd(port, request, connections);
             sleep(SILENCE).await;
@@ -83,6 +73,15 @@ pub(crate) async fn take_turn(
     let Seen { requests, errors, seconds, latency } = seen;
     (sample.requests, sample.seconds, sample.latency) = (requests, seconds, latency);
     sample.errors = errors + u64::from(first.is_err());
+    if let Some(scraper) = scraper {
+        sample.errors += scraper.finish();
+    }
+    if traced && matches!(case.load(), Load::Closed { .. } | Load::Http2 { .. }) {
+        let trace = Trace::start(pid).await;
+        let seen = again(TRACED).unwrap_or_default();
+        sample.system_calls = trace.finish();
+        (sample.traced_requests, sample.errors) = (seen.requests, sample.errors + seen.errors);
+    }
     if let Some(mut crowd) = held {
         crowd.ask(request);
         sample.errors += crowd.seen.errors;

@@ -1,0 +1,50 @@
+//! One certificate and key for all who take part, made for the run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls_pki_types::ServerName;
+use tempfile::TempDir;
+
+const NAME: &str = "localhost";
+
+/// A certificate that nobody but this run trusts. ECDSA over P-256, as most are today.
+pub(crate) struct Certificate {
+    folder: TempDir,
+    client: Arc<ClientConfig>,
+}
+
+impl Certificate {
+    pub(crate) fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()]).expect("a good name");
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let folder = tempfile::tempdir().expect("there is room for a key");
+        // HAProxy wants both in one file.
+        for (name, text) in
+            [("certificate", &certificate), ("key", &key), ("both", &format!("{certificate}{key}"))]
+        {
+            std::fs::write(folder.path().join(name), text).expect("the folder is ours");
+        }
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).expect("it was just made");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has them")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self { folder, client: Arc::new(client) }
+    }
+
+    /// A client's side of a connection that trusts it.
+    pub(crate) fn client(&self) -> Result<ClientConnection, rustls::Error> {
+        let name = ServerName::try_from(NAME).expect("a good name");
+        ClientConnection::new(Arc::clone(&self.client), name)
+    }
+
+    /// The file with the certificate, that with the key, and that with both.
+    pub(crate) fn files(&self) -> [PathBuf; 3] {
+        ["certificate", "key", "both"].map(|name| self.folder.path().join(name))
+    }
+}
