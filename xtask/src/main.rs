@@ -1,12 +1,14 @@
 //! The tasks of the house that need more than a shell: `cargo xtask TASK`.
 //!
 //! `tidy` holds the rules that no lint knows, `pages` the documents that are
-//! written from the code. Nothing here builds or tests the product: that is
-//! cargo's work, and `scripts/` puts the two together.
+//! written from the code, `simulate` the way to the simulation's runner. Nothing else
+//! here builds or tests the product: that is cargo's work, and `scripts/` puts the two
+//! together.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a tool of the command line")]
 
 mod pages;
+mod simulate;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -16,7 +18,8 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
   tidy           check the import table and the rules of the house
   docs           write the generated pages under docs/
-  docs --check   fail when one of them is not what the code would write";
+  docs --check   fail when one of them is not what the code would write
+  sim            play simulated scenarios: --seeds N --from N, or --seed N with its log";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root),
         ["docs"] => pages::write(&root),
         ["docs", "--check"] => pages::check(&root),
+        ["sim", arguments @ ..] => simulate::run(&root, arguments),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

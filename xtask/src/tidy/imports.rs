@@ -13,7 +13,7 @@ const BEGIN: &str = "<!-- imports:begin -->";
 const END: &str = "<!-- imports:end -->";
 
 /// Tools around the product: they may import anything, and nothing may import them.
-const OUTSIDE: [&str; 2] = ["xtask", "wellhead-e2e"];
+const OUTSIDE: [&str; 3] = ["xtask", "wellhead-e2e", "wellhead-simulation"];
 
 /// Only these may be built with a socket library.
 const SOCKET_CRATES: [&str; 3] = ["net", "server", "sim"];

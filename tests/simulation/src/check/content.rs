@@ -1,0 +1,292 @@
+//! What a client gets is true, and an answer to what it asked.
+//!
+//! A result must be, byte for byte, what some upstream said to the same call while the
+//! call lived, when no fault had a hand in it: so it is nobody else's, and not garbled. For
+//! blocks and states at a height it is computed anew from the world besides; a hash of data
+//! that only one call carries, likewise.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use wellhead_sim::rpc::{Asked, Filters};
+use wellhead_sim::world::Standpoint;
+use wellhead_sim::{Dials, rpc};
+
+use crate::ask::sha3_of;
+use crate::check::{Violation, code, replies};
+use crate::evidence::{Ask, At, Evidence, Exchange, Flow, Item, Request};
+
+/// The code of a revert: a verdict of a contract, and as true as a result.
+const REVERTED: i64 = 3;
+/// The code of what is not a call.
+const INVALID_REQUEST: i64 = -32600;
+
+pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
+    let mut received: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+    for (number, exchange) in evidence.exchanges.iter().enumerate() {
+        for (place, call) in exchange.calls.iter().enumerate() {
+            received.entry(&call.key).or_default().push((number, place));
+        }
+    }
+    let mut violations = Vec::new();
+    for (number, request) in evidence.requests.iter().enumerate() {
+        let Some(answered) = &request.answered else { continue };
+        if answered.flow == Flow::Cut {
+            continue;
+        }
+        // What cannot be read is told by `answers`.
+        let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
+        let items = request.items.iter().filter(|item| item.id.is_some());
+        for (item, reply) in items.zip(&replies) {
+            let told = Heard { evidence, received: &received, request, until: answered.at };
+            if let Err(what) = told.check(item, reply.outcome()) {
+                let what = format!("#{number}: {}: {what}", item.key());
+                violations.push(Violation { checker: "content", at: answered.at, what });
+            }
+        }
+    }
+    violations
+}
+
+/// What upstreams said during the life of one request.
+struct Heard<'a> {
+    evidence: &'a Evidence,
+    /// Exchanges and places in them, by method and params.
+    received: &'a HashMap<&'a str, Vec<(usize, usize)>>,
+    request: &'a Request,
+    until: At,
+}
+
+impl Heard<'_> {
+    fn check(&self, item: &Item, outcome: Result<&str, &str>) -> Result<(), String> {
+        match (&item.ask, outcome) {
+            (Ask::Malformed, outcome) => {
+                let is_refused = outcome.err().and_then(code) == Some(INVALID_REQUEST);
+                if is_refused { Ok(()) } else { Err("not a call, and answered".to_owned()) }
+            }
+            (Ask::Refused(expected), outcome) => {
+                let is_refused = outcome.err().and_then(code) == Some(*expected);
+                if is_refused { Ok(()) } else { Err("should be refused".to_owned()) }
+            }
+            (Ask::Local(expected), Ok(result)) => same(result, expected),
+            (Ask::Transaction(hash), Ok(result)) => {
+                same(result, &format!("\"{hash}\""))?;
+                let is_there = self.told(item).any(|told| match told {
+                    Ok(_) => true,
+                    Err(error) => {
+                        error.contains("already known") || error.contains("nonce too low")
+                    }
+                });
+                if is_there { Ok(()) } else { Err("nobody took the transaction".to_owned()) }
+            }
+            (Ask::Filter, _) => Ok(()),
+            (Ask::Read | Ask::Pinned(_) | Ask::Height | Ask::Write, Ok(result)) => {
+                if !self.told(item).any(|told| told == Ok(result)) {
+                    return Err(format!("nobody said {}", cut(result)));
+                }
+                self.recomputed(item, result)
+            }
+            (Ask::Read | Ask::Pinned(_), Err(error)) if code(error) == Some(REVERTED) => {
+                let is_said = self.told(item).any(|told| told == Err(error));
+                if is_said { Ok(()) } else { Err(format!("nobody said {}", cut(error))) }
+            }
+            // That reads do not fail is for `reads` to say.
+            (
+                Ask::Read
+                | Ask::Pinned(_)
+                | Ask::Height
+                | Ask::Write
+                | Ask::Transaction(_)
+                | Ask::Local(_),
+                Err(_),
+            ) => Ok(()),
+        }
+    }
+
+    /// What was honestly said to this call between its beginning and its answer.
+    fn told(&self, item: &Item) -> impl Iterator<Item = Result<&str, &str>> {
+        let places = self.received.get(item.key().as_str()).map_or(&[][..], Vec::as_slice);
+        let begun = |number: usize| self.evidence.exchanges[number].began >= self.request.at;
+        let first = places.partition_point(|(number, _)| !begun(*number));
+        places[first..].iter().filter_map(|(number, place)| {
+            let exchange: &Exchange = &self.evidence.exchanges[*number];
+            let in_time = exchange.ended.is_some_and(|ended| ended <= self.until);
+            let told = exchange.calls[*place].told.as_ref()?;
+            let is_ours = exchange.place.chain == self.request.chain;
+            (in_time && is_ours && told.is_honest && !self.is_elsewhere(exchange))
+                .then(|| told.outcome.as_deref().map_err(String::as_str))
+        })
+    }
+
+    fn is_elsewhere(&self, exchange: &Exchange) -> bool {
+        let chain = &self.evidence.scenario.chains[exchange.place.chain];
+        chain.upstreams[exchange.place.slot].is_elsewhere
+    }
+
+    /// Compares with what the world says today.
+    fn recomputed(&self, item: &Item, result: &str) -> Result<(), String> {
+        if item.method == "web3_sha3" {
+            let hash = sha3_of(&item.params).map(|hash| format!("\"{hash}\""));
+            return same(result, hash.as_deref().unwrap_or("an error"));
+        }
+        let (Ask::Pinned(height), Some(world)) =
+            (&item.ask, self.evidence.worlds.get(self.request.chain))
+        else {
+            return Ok(());
+        };
+        // Not there yet for who was asked; whether it should have been is for `reads`.
+        if result == "null" {
+            return Ok(());
+        }
+        let dials = Dials::healthy(world.config().chain_id);
+        let params: Option<Value> = serde_json::from_str(&item.params).ok();
+        let blocks = self.evidence.blocks[self.request.chain].get(height);
+        let truths = blocks.into_iter().flatten().map(|hash| {
+            let chain = world.chain();
+            let mut filters = Filters::new(0);
+            let mut asked = Asked {
+                world,
+                view: chain.view(Standpoint::At(*hash)),
+                facts: &dials.facts,
+                filters: &mut filters,
+            };
+            let said = rpc::answer(&mut asked, &item.method, params.as_ref());
+            said.map_or_else(|error| format!("{error:?}"), |value| value.to_string())
+        });
+        let truths: Vec<String> = truths.collect();
+        if truths.iter().any(|truth| truth == result) {
+            return Ok(());
+        }
+        Err(format!("the world says {}, not {}", cut(&truths.join(" or ")), cut(result)))
+    }
+}
+
+fn same(said: &str, expected: &str) -> Result<(), String> {
+    if said == expected { Ok(()) } else { Err(format!("{}, not {expected}", cut(said))) }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use wellhead_sim::{World, WorldConfig};
+
+    use super::*;
+    use crate::check::sample::{answered, evidence, exchange, read, request};
+    use crate::evidence::Told;
+
+    const TRUE: &str = "\"0x1\"";
+
+    fn told(outcome: Result<&str, &str>) -> Told {
+        let owned = |text: &str| text.to_owned();
+        Told { is_honest: true, outcome: outcome.map(owned).map_err(owned) }
+    }
+
+    /// A read that got `result` while an upstream said [`TRUE`], but for `change`.
+    fn check(ask: Ask, result: &str, change: impl FnOnce(&mut Evidence), found: usize) {
+        let mut item = read("1");
+        item.ask = ask;
+        let said = exchange(&item.key(), Some(told(Ok(TRUE))));
+        let mut request = request(vec![item]);
+        request.answered = Some(answered(&format!(r#"{{"id":1,"result":{result}}}"#)));
+        let mut evidence = evidence(vec![request], vec![said]);
+        change(&mut evidence);
+        let violations = super::check(&evidence);
+        assert_eq!(violations.len(), found, "{result}: {violations:?}");
+    }
+
+    #[test]
+    fn only_what_was_said_may_be_told() {
+        check(Ask::Read, TRUE, |_| {}, 0);
+        check(Ask::Read, "\"0x2\"", |_| {}, 1);
+        check(Ask::Read, TRUE, |it| it.exchanges[0].calls[0].key = "another".into(), 1);
+        check(Ask::Read, TRUE, |it| it.exchanges.clear(), 1);
+        let spoilt = |it: &mut Evidence| {
+            it.exchanges[0].calls[0].told.as_mut().expect("it was said").is_honest = false;
+        };
+        check(Ask::Read, TRUE, spoilt, 1);
+        let before = |it: &mut Evidence| it.requests[0].at = Duration::from_secs(99);
+        check(Ask::Read, TRUE, before, 1);
+        let elsewhere = |it: &mut Evidence| it.scenario.chains[0].upstreams[0].is_elsewhere = true;
+        check(Ask::Read, TRUE, elsewhere, 1);
+    }
+
+    #[test]
+    fn what_can_be_computed_is() {
+        let hash = alloy_primitives::keccak256([7]);
+        let sha3 = |said: String| {
+            move |it: &mut Evidence| {
+                let item = &mut it.requests[0].items[0];
+                (item.method, item.params) = ("web3_sha3".into(), r#"["0x07"]"#.into());
+                let key = item.key();
+                it.exchanges = vec![exchange(&key, Some(told(Ok(&said))))];
+                let body = format!(r#"{{"id":1,"result":{said}}}"#);
+                it.requests[0].answered = Some(answered(&body));
+            }
+        };
+        check(Ask::Read, "", sha3(format!("\"{hash}\"")), 0);
+        check(Ask::Read, "", sha3(format!("\"{}\"", alloy_primitives::B256::ZERO)), 1);
+    }
+
+    #[test]
+    fn a_height_is_compared_with_the_world() {
+        let config = WorldConfig {
+            history_blocks: 2,
+            wallets: 1,
+            bots: 1,
+            txs_per_block: 0,
+            ..WorldConfig::seeded(7)
+        };
+        let world = World::new(config);
+        let key = world.wallets()[0].address();
+        let balance = {
+            let chain = world.chain();
+            let block = chain.canonical(1).expect("it was mined");
+            block.state.as_ref().expect("it is new").balance(key)
+        };
+        let pinned = |said: String| {
+            let world = std::sync::Arc::clone(&world);
+            move |it: &mut Evidence| {
+                let item = &mut it.requests[0].items[0];
+                item.method = "eth_getBalance".into();
+                item.params = format!(r#"["{key}","0x1"]"#);
+                let key = item.key();
+                it.exchanges = vec![exchange(&key, Some(told(Ok(&said))))];
+                let body = format!(r#"{{"id":1,"result":{said}}}"#);
+                it.requests[0].answered = Some(answered(&body));
+                let hash = world.chain().canonical(1).expect("it was mined").hash;
+                it.blocks[0].insert(1, vec![hash]);
+                it.worlds = vec![world];
+            }
+        };
+        check(Ask::Pinned(1), "", pinned(format!("\"{balance:#x}\"")), 0);
+        check(Ask::Pinned(1), "", pinned("\"0x1\"".to_owned()), 1);
+        check(Ask::Pinned(1), "", pinned("null".to_owned()), 0);
+    }
+
+    #[test]
+    fn what_is_no_call_is_refused() {
+        check(Ask::Malformed, TRUE, |_| {}, 1);
+        check(Ask::Refused(-32601), TRUE, |_| {}, 1);
+        check(Ask::Local("\"0x539\"".into()), "\"0x539\"", |_| {}, 0);
+        check(Ask::Local("\"0x539\"".into()), "\"0x1\"", |_| {}, 1);
+    }
+
+    #[test]
+    fn a_hash_is_told_for_what_was_taken() {
+        let hash = alloy_primitives::B256::ZERO;
+        let ask = || Ask::Transaction(hash);
+        let said = format!("\"{hash}\"");
+        check(ask(), &said, |_| {}, 0);
+        check(ask(), TRUE, |_| {}, 1);
+        let nobody = |it: &mut Evidence| {
+            let refusal = Err(r#"{"code":-32000,"message":"txpool is full"}"#);
+            it.exchanges[0].calls[0].told = Some(told(refusal));
+        };
+        check(ask(), &said, nobody, 1);
+    }
+}

@@ -1,0 +1,90 @@
+//! The checkers: each looks at the evidence of one scenario and says what is wrong.
+//!
+//! They share nothing with the proxy, not even its parser, and each has a test that feeds
+//! it a violation.
+
+mod answers;
+mod budget;
+mod content;
+mod deadline;
+mod latest;
+mod leaks;
+mod reads;
+#[cfg(test)]
+mod sample;
+mod secrets;
+mod wellness;
+mod writes;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::evidence::{At, Evidence};
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Who noticed.
+    pub checker: &'static str,
+    /// When it happened.
+    pub at: At,
+    /// What.
+    pub what: String,
+}
+
+/// A checker.
+type Check = fn(&Evidence) -> Vec<Violation>;
+
+/// All of them.
+const CHECKERS: [Check; 9] = [
+    answers::check,
+    deadline::check,
+    reads::check,
+    writes::check,
+    budget::check,
+    content::check,
+    secrets::check,
+    leaks::check,
+    latest::check,
+];
+
+/// What all checkers have to say.
+pub fn all(evidence: &Evidence) -> Vec<Violation> {
+    CHECKERS.iter().flat_map(|check| check(evidence)).collect()
+}
+
+/// One reply as a strict client reads it: a key that occurs twice is an error.
+#[derive(Debug, Deserialize)]
+struct Reply<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+impl Reply<'_> {
+    fn outcome(&self) -> Result<&str, &str> {
+        match (self.result, self.error) {
+            (Some(result), _) => Ok(result.get()),
+            (None, Some(error)) => Err(error.get()),
+            (None, None) => Err(""),
+        }
+    }
+}
+
+/// The replies in a body, in their order; `Err` says why it cannot be read.
+fn replies(body: &[u8], is_batch: bool) -> Result<Vec<Reply<'_>>, String> {
+    let read = match is_batch {
+        // A refusal of the whole batch is one object.
+        true if body.trim_ascii_start().starts_with(b"[") => serde_json::from_slice(body),
+        true | false => serde_json::from_slice(body).map(|reply| vec![reply]),
+    };
+    read.map_err(|error| error.to_string())
+}
+
+/// The code of a raw error object.
+fn code(error: &str) -> Option<i64> {
+    serde_json::from_str::<serde_json::Value>(error).ok()?.get("code")?.as_i64()
+}

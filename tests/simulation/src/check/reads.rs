@@ -1,0 +1,182 @@
+//! While one upstream is well for as long as a call lives, no read fails.
+//!
+//! A read fails when its reply is an error that no well upstream would give, when it is
+//! `null` for a block that is there, or when a large answer is cut while its upstream is
+//! well. What "well" means is said in `wellness`.
+//!
+//! Only where the settings make it possible is a failure one of ours: there are attempts
+//! enough to pass all that are not well, and time enough if each of them hangs. Nobody is
+//! asked about the second half of an answer: one that was cut by its upstream's doing
+//! cannot be healed any more.
+
+use std::time::Duration;
+
+use crate::check::wellness::Wellness;
+use crate::check::{Violation, code, replies};
+use crate::evidence::{Answered, Ask, At, Evidence, Flow, Item, Place, Request};
+
+/// Logs and traces may take so many times longer than a plain call.
+const HEAVY_FACTOR: u32 = 4;
+/// What a good answer takes at most, and the pauses before it.
+const GOOD_ANSWER: Duration = Duration::from_secs(2);
+
+pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
+    let wellness = Wellness::of(evidence);
+    let mut violations = Vec::new();
+    for (number, request) in evidence.requests.iter().enumerate() {
+        let Some(answered) = &request.answered else { continue };
+        if !somebody_is_well(evidence, &wellness, request, answered.at) {
+            continue;
+        }
+        let mut say = |what: String| {
+            let what = format!("#{number}: {what}");
+            violations.push(Violation { checker: "reads", at: answered.at, what });
+        };
+        if answered.flow == Flow::Cut {
+            if server_is_well(evidence, &wellness, request, answered) {
+                say("the answer of a well upstream was cut".to_owned());
+            }
+            continue;
+        }
+        // What cannot be read is told by `answers`.
+        let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
+        let items = request.items.iter().filter(|item| item.id.is_some());
+        for (item, reply) in items.zip(&replies) {
+            if let Some(what) = failure(evidence, request, answered, item, reply.outcome()) {
+                say(what);
+            }
+        }
+    }
+    violations
+}
+
+/// How a read failed, if it did.
+fn failure(
+    evidence: &Evidence,
+    request: &Request,
+    answered: &Answered,
+    item: &Item,
+    outcome: Result<&str, &str>,
+) -> Option<String> {
+    if !item.ask.is_read() {
+        return None;
+    }
+    match outcome {
+        Ok("null") if matches!(item.ask, Ask::Pinned(_)) => {
+            Some(format!("null for {}", item.key()))
+        }
+        Ok(_) => None,
+        Err(error) => {
+            let key = item.key();
+            let is_true = evidence.exchanges.iter().any(|exchange| {
+                exchange.place.chain == request.chain
+                    && exchange.began >= request.at
+                    && exchange.ended.is_some_and(|ended| ended <= answered.at)
+                    && exchange.calls.iter().any(|call| {
+                        let told = call.told.as_ref().filter(|told| told.is_honest);
+                        call.key == key
+                            && told.is_some_and(|told| {
+                                told.outcome.as_ref().is_err_and(|it| code(it) == code(error))
+                            })
+                    })
+            });
+            (!is_true).then(|| format!("{key} failed: {error}"))
+        }
+    }
+}
+
+fn somebody_is_well(
+    evidence: &Evidence,
+    wellness: &Wellness,
+    request: &Request,
+    until: At,
+) -> bool {
+    let settings = &evidence.scenario.settings;
+    let count = evidence.scenario.chains[request.chain].upstreams.len();
+    let places = (0..count).map(|slot| Place { chain: request.chain, slot });
+    let well = places.filter(|place| wellness.is_well(*place, request.at, until)).count();
+    let others = count - well;
+    let is_heavy = request.items.iter().any(|item| item.method == "eth_getLogs");
+    let attempt = settings.attempt * if is_heavy { HEAVY_FACTOR } else { 1 };
+    // What goes together in a batch is tried once more alone.
+    let tries = u32::try_from(others + usize::from(request.is_batch)).unwrap_or(u32::MAX);
+    well > 0 && others < settings.attempts_max && attempt * tries + GOOD_ANSWER <= settings.total
+}
+
+fn server_is_well(
+    evidence: &Evidence,
+    wellness: &Wellness,
+    request: &Request,
+    answered: &Answered,
+) -> bool {
+    let upstreams = &evidence.scenario.chains[request.chain].upstreams;
+    let slot = upstreams.iter().position(|it| Some(&it.name) == answered.upstream.as_ref());
+    slot.is_some_and(|slot| {
+        wellness.is_well(Place { chain: request.chain, slot }, request.at, answered.at)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::sample::{answered, evidence, exchange, read, request, verified_at_once};
+    use crate::evidence::Told;
+    use crate::weather::{Kind, Spell};
+
+    const ERROR: &str = r#"{"code":-32002,"message":"no upstream could answer"}"#;
+
+    /// A read whose reply has this member.
+    fn check(ask: Ask, member: &str, change: impl FnOnce(&mut Evidence), found: usize) {
+        let mut request = request(vec![read("1")]);
+        request.items[0].ask = ask;
+        request.answered = Some(answered(&format!(r#"{{"id":1,{member}}}"#)));
+        let mut evidence = evidence(vec![request], vec![verified_at_once()]);
+        change(&mut evidence);
+        let violations = super::check(&evidence);
+        assert_eq!(violations.len(), found, "{member}: {violations:?}");
+    }
+
+    #[test]
+    fn a_failed_read_is_seen_while_somebody_is_well() {
+        let failed = format!(r#""error":{ERROR}"#);
+        check(Ask::Read, r#""result":"0x1""#, |_| {}, 0);
+        check(Ask::Read, &failed, |_| {}, 1);
+        check(Ask::Write, &failed, |_| {}, 0);
+        check(Ask::Read, r#""result":null"#, |_| {}, 0);
+        check(Ask::Pinned(3), r#""result":null"#, |_| {}, 1);
+    }
+
+    #[test]
+    fn nobody_well_is_no_promise() {
+        let unwell = |evidence: &mut Evidence| {
+            let spell = Spell { from: At::ZERO, until: At::MAX / 2, kind: Kind::Crash };
+            evidence.scenario.chains[0].upstreams[0].spells = vec![spell];
+        };
+        check(Ask::Read, &format!(r#""error":{ERROR}"#), unwell, 0);
+    }
+
+    #[test]
+    fn a_true_error_is_an_answer() {
+        let reverts = |evidence: &mut Evidence| {
+            let key = evidence.requests[0].items[0].key();
+            let outcome = Err(r#"{"code":3,"message":"execution reverted"}"#.to_owned());
+            let told = Told { is_honest: true, outcome };
+            evidence.exchanges.push(exchange(&key, Some(told)));
+        };
+        check(Ask::Read, r#""error":{"code":3,"message":"execution reverted"}"#, reverts, 0);
+        check(Ask::Read, r#""error":{"code":3,"message":"execution reverted"}"#, |_| {}, 1);
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_is_its_upstreams_doing() {
+        let cut = |by: &'static str| {
+            move |evidence: &mut Evidence| {
+                let answered = evidence.requests[0].answered.as_mut().expect("it is answered");
+                answered.flow = Flow::Cut;
+                answered.upstream = Some(by.to_owned());
+            }
+        };
+        check(Ask::Read, r#""result":"0x"#, cut("up-0a"), 1);
+        check(Ask::Read, r#""result":"0x"#, cut("somebody else"), 0);
+    }
+}

@@ -1,0 +1,256 @@
+//! Clients: how they call, how long they wait, and how they read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{sleep, timeout};
+use wellhead_proxy::{Ctx, Lanes, Proxy};
+use wellhead_sim::World;
+
+use crate::ask::Asker;
+use crate::evidence::{Answered, Ask, Flow, Item};
+use crate::record::Recorder;
+use crate::scenario::{ClientPlan, Habit};
+
+/// What all clients share.
+#[derive(Debug)]
+pub struct Desk {
+    /// The proxy.
+    pub proxy: Arc<Proxy>,
+    /// One a worker.
+    pub lanes: Vec<Arc<Lanes>>,
+    /// One a chain.
+    pub worlds: Vec<Arc<World>>,
+    /// The chains' names.
+    pub names: Vec<&'static str>,
+    /// Where it is written down.
+    pub recorder: Arc<Recorder>,
+}
+
+/// How one request is made.
+#[derive(Debug, Clone, Copy, Default)]
+struct Manner {
+    /// Goes away after so long.
+    patience: Option<Duration>,
+    /// Waits so long before each piece of a large answer.
+    reads_slowly: Option<Duration>,
+    want_trail: bool,
+}
+
+/// One reply, as a client reads it.
+#[derive(Debug, Deserialize)]
+struct Reply<'a> {
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+}
+
+/// Plays one client to its end.
+pub async fn play(desk: Arc<Desk>, plan: ClientPlan, name: usize, length: Duration) {
+    let world = Arc::clone(&desk.worlds[plan.chain]);
+    let asker = Asker::new(SmallRng::seed_from_u64(plan.seed), name, &world);
+    let mut client = Client { desk, plan, name, asker, filter: None };
+    sleep(plan.from).await;
+    for _ in 0..plan.requests {
+        if client.desk.recorder.now() >= length {
+            return;
+        }
+        client.turn(&world).await;
+        // Now and then a client is quiet for a while, so that few calls see much weather.
+        if client.asker.rng.random_ratio(1, 12) {
+            sleep(millis(length.mul_f64(client.asker.rng.random_range(0.01..0.2)))).await;
+        }
+    }
+}
+
+fn millis(duration: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+struct Client {
+    desk: Arc<Desk>,
+    plan: ClientPlan,
+    name: usize,
+    asker: Asker,
+    filter: Option<String>,
+}
+
+impl Client {
+    async fn turn(&mut self, world: &World) {
+        let want_trail = self.asker.rng.random_ratio(1, 4);
+        let plain = Manner { want_trail, ..Manner::default() };
+        match self.plan.habit {
+            Habit::Steady(pace) => {
+                let item = match self.asker.rng.random_ratio(1, 30) {
+                    true => self.asker.write(),
+                    false => self.asker.read(),
+                };
+                self.ask(item, plain).await;
+                sleep(pace).await;
+            }
+            Habit::Bursts(count, pause) => {
+                let items: Vec<Item> = (0..count).map(|_| self.asker.read()).collect();
+                let mut running = Vec::new();
+                for item in items {
+                    let (desk, plan, name) = (Arc::clone(&self.desk), self.plan, self.name);
+                    running.push(tokio::spawn(async move {
+                        desk.send(name, plan.chain, vec![item], false, plain).await;
+                    }));
+                }
+                for one in running {
+                    one.await.expect("a request does not panic");
+                }
+                // A burst is many requests.
+                sleep(pause * count).await;
+            }
+            Habit::Batches(most, pause) => {
+                let count = self.asker.rng.random_range(1..=most);
+                let items: Vec<Item> = (0..count).map(|_| self.asker.batch_item()).collect();
+                self.send(items, true, plain).await;
+                sleep(pause).await;
+            }
+            Habit::Impatient(patience) => {
+                let patience = millis(patience.mul_f64(self.asker.rng.random_range(0.1..2.0)));
+                let manner = Manner { patience: Some(patience), ..plain };
+                let item = match self.asker.rng.random_ratio(1, 4) {
+                    true => self.asker.large_read(),
+                    false => self.asker.read(),
+                };
+                self.ask(item, manner).await;
+                sleep(patience).await;
+            }
+            Habit::Sender(pace) => {
+                let wallets = world.wallets();
+                let item = match self.asker.rng.random_ratio(1, 2) {
+                    true => self.asker.transaction(&wallets[self.name % wallets.len()]),
+                    false => self.asker.read(),
+                };
+                let patience = self.asker.rng.random_ratio(1, 5).then_some(pace);
+                self.ask(item, Manner { patience, ..plain }).await;
+                sleep(pace).await;
+            }
+            Habit::Filters(pace) => {
+                let item = match self.filter.clone() {
+                    Some(filter) => self.asker.use_filter(&filter),
+                    None => self.asker.make_filter(),
+                };
+                let is_over = item.method == "eth_uninstallFilter";
+                let result = self.ask(item, plain).await;
+                match (&self.filter, result) {
+                    (None, Some(made)) => self.filter = serde_json::from_str(&made).ok(),
+                    (Some(_), _) if is_over => self.filter = None,
+                    _ => {}
+                }
+                sleep(pace).await;
+            }
+            Habit::Reader(pace) => {
+                let slowly = self.asker.rng.random_ratio(1, 4);
+                let item = self.asker.large_read();
+                self.ask(item, Manner { reads_slowly: slowly.then_some(pace), ..plain }).await;
+                sleep(pace).await;
+            }
+        }
+    }
+
+    /// One call; returns its raw result, if it has one.
+    async fn ask(&mut self, item: Item, manner: Manner) -> Option<String> {
+        let body = self.send(vec![item.clone()], false, manner).await?;
+        let reply: Reply<'_> = serde_json::from_slice(&body).ok()?;
+        let result = reply.result?.get().to_owned();
+        self.asker.learn(&item, &result);
+        Some(result)
+    }
+
+    async fn send(&self, items: Vec<Item>, is_batch: bool, manner: Manner) -> Option<Bytes> {
+        self.desk.send(self.name, self.plan.chain, items, is_batch, manner).await
+    }
+}
+
+impl Desk {
+    /// One request, to its end or the client's.
+    async fn send(
+        &self,
+        client: usize,
+        chain: usize,
+        items: Vec<Item>,
+        is_batch: bool,
+        manner: Manner,
+    ) -> Option<Bytes> {
+        let written: Vec<String> = items.iter().map(write).collect();
+        let body = if is_batch { format!("[{}]", written.join(",")) } else { written.concat() };
+        let number = self.recorder.sent(client, chain, items, is_batch);
+        let work = self.exchange(client, chain, Bytes::from(body), manner);
+        let answered = match manner.patience {
+            None => Some(work.await),
+            Some(patience) => timeout(patience, work).await.ok(),
+        };
+        match answered {
+            Some(answered) => {
+                let body = answered.body.clone();
+                let is_whole = answered.flow != Flow::Cut;
+                self.recorder.answered(number, answered);
+                is_whole.then_some(body)
+            }
+            None => {
+                self.recorder.hung_up(number);
+                None
+            }
+        }
+    }
+
+    async fn exchange(&self, client: usize, chain: usize, body: Bytes, manner: Manner) -> Answered {
+        let ctx = Ctx {
+            received_at: tokio::time::Instant::now().into_std(),
+            peer: ([127, 0, 0, 1], 1).into(),
+            want_trail: manner.want_trail,
+        };
+        let lanes = &self.lanes[client % self.lanes.len()];
+        let mut answer = self.proxy.handle(lanes, ctx, Some(self.names[chain]), body).await;
+        let at = self.recorder.now();
+        let mut body: Vec<u8> = answer.body.concat();
+        let mut flow = Flow::Whole;
+        if let Some(rest) = &mut answer.rest {
+            flow = loop {
+                if let Some(pause) = manner.reads_slowly {
+                    sleep(pause).await;
+                }
+                match rest.next().await {
+                    None => break Flow::Ended,
+                    Some(Ok(piece)) => body.extend_from_slice(&piece),
+                    Some(Err(_)) => break Flow::Cut,
+                }
+            };
+        }
+        Answered {
+            at,
+            status: answer.status,
+            body: body.into(),
+            attempts: answer.attempts,
+            upstream: answer.upstream.as_deref().map(str::to_owned),
+            trail: answer.trail,
+            flow,
+        }
+    }
+}
+
+/// The item as it goes out.
+fn write(item: &Item) -> String {
+    if item.ask == Ask::Malformed {
+        return item.params.clone();
+    }
+    let Item { method, params, .. } = item;
+    match &item.id {
+        None => format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#),
+        // By the length of the id, so that both orders occur and nothing has to be drawn.
+        Some(id) if id.len() % 2 == 0 => {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+        }
+        Some(id) => {
+            format!(r#"{{"method": "{method}", "params": {params}, "id": {id}, "jsonrpc": "2.0"}}"#)
+        }
+    }
+}

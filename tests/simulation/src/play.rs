@@ -1,0 +1,175 @@
+//! Plays one seed: the worlds move, the weather comes and goes, the clients call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use tokio::runtime::{Builder, Handle};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, sleep_until};
+use wellhead_proxy::Proxy;
+use wellhead_sim::World;
+
+use crate::check::{self, Violation};
+use crate::client::{self, Desk};
+use crate::evidence::{Evidence, Left};
+use crate::log;
+use crate::record::Recorder;
+use crate::scenario::{ChainPlan, Scale, Scenario, Turn};
+use crate::stage::Stage;
+use crate::upstream::SimUpstream;
+use crate::weather::Spell;
+
+/// Tasks that were told to end get so many turns to do so.
+const LAST_TURNS: usize = 16;
+
+/// What became of a seed.
+#[derive(Debug)]
+pub struct Report {
+    /// Which.
+    pub seed: u64,
+    /// What was wrong, earliest first.
+    pub violations: Vec<Violation>,
+    /// Everything that was seen.
+    pub evidence: Evidence,
+}
+
+/// Plays `seed` and checks it.
+pub fn play(seed: u64, scale: Scale) -> Report {
+    let scenario = Scenario::draw(seed, scale);
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without sockets needs nothing that could be missing");
+    let evidence = runtime.block_on(act(scenario));
+    let mut violations = check::all(&evidence);
+    violations.sort_by_key(|violation| violation.at);
+    Report { seed, violations, evidence }
+}
+
+async fn act(scenario: Scenario) -> Evidence {
+    let recorder = Recorder::new(Evidence::new(scenario.clone()));
+    let caught = log::catch(&recorder);
+    let now = tokio::time::Instant::now().into_std();
+    let (stage, loops) = Stage::new(&scenario, &recorder, now);
+    let mut tasks: Vec<JoinHandle<()>> = Vec::new();
+    for (place, (plan, world)) in scenario.chains.iter().zip(&stage.worlds).enumerate() {
+        for number in 0..=world.head().number() {
+            let hash = world.chain().canonical(number).expect("the history is there").hash;
+            recorder.block(place, number, hash);
+        }
+        tasks.push(tokio::spawn(advance(
+            Arc::clone(world),
+            plan.clone(),
+            place,
+            Arc::clone(&recorder),
+        )));
+        for (own, upstream) in plan.upstreams.iter().zip(&stage.upstreams[place]) {
+            let (spells, recorder) = (own.spells.clone(), Arc::clone(&recorder));
+            tasks.push(tokio::spawn(weather(Arc::clone(upstream), spells, recorder)));
+        }
+    }
+    tasks.extend(loops.into_iter().map(|watcher| tokio::spawn(watcher.run())));
+    let (proxy, desk) = (Arc::clone(&stage.proxy), Arc::clone(&recorder));
+    let half = scenario.length / 2;
+    tasks.push(tokio::spawn(async move {
+        sleep(half).await;
+        look(&proxy, &desk);
+    }));
+
+    let desk = Arc::new(Desk {
+        proxy: Arc::clone(&stage.proxy),
+        lanes: stage.lanes.clone(),
+        worlds: stage.worlds.clone(),
+        names: scenario.chains.iter().map(|chain| chain.name).collect(),
+        recorder: Arc::clone(&recorder),
+    });
+    let clients: Vec<_> = scenario
+        .clients
+        .iter()
+        .enumerate()
+        .map(|(name, plan)| {
+            tokio::spawn(client::play(Arc::clone(&desk), *plan, name, scenario.length))
+        })
+        .collect();
+    for client in clients {
+        client.await.expect("a client does not panic");
+    }
+    look(&stage.proxy, &recorder);
+    for task in &tasks {
+        task.abort();
+    }
+    for task in tasks {
+        // Cancelled, or over by itself.
+        let _ = task.await;
+    }
+    for _ in 0..LAST_TURNS {
+        tokio::task::yield_now().await;
+    }
+    let left = Left {
+        in_flight: stage.in_flight(),
+        open: recorder.open(),
+        tasks: Handle::current().metrics().num_alive_tasks(),
+    };
+    drop(caught);
+    let mut evidence = recorder.take();
+    evidence.left = left;
+    evidence.worlds = stage.worlds;
+    evidence
+}
+
+/// What an operator would look at.
+fn look(proxy: &Arc<Proxy>, recorder: &Recorder) {
+    let status = serde_json::to_string(&proxy.status()).expect("a status is plain data");
+    let mut registry = Registry::default();
+    wellhead_proxy::register(Arc::clone(proxy), &mut registry);
+    let mut metrics = String::new();
+    prometheus_client::encoding::text::encode(&mut metrics, &registry)
+        .expect("metrics can be written to memory");
+    recorder.note(format!("status {status}"));
+    recorder.with(|evidence| {
+        evidence.pages.push(("status", status));
+        evidence.pages.push(("metrics", metrics));
+    });
+}
+
+/// Makes blocks, and reorgs and stalls where they are due.
+async fn advance(world: Arc<World>, plan: ChainPlan, place: usize, recorder: Arc<Recorder>) {
+    let every = plan.world.block_time;
+    let mut due = every;
+    let mut turns = plan.turns.into_iter().peekable();
+    loop {
+        let turn_at = turns.peek().map_or(Duration::MAX, |(at, _)| *at);
+        if due < turn_at {
+            sleep_until(recorder.instant(due)).await;
+            let block = world.mine();
+            recorder.block(place, block.number(), block.hash);
+            due += every;
+            continue;
+        }
+        let Some((at, turn)) = turns.next() else { continue };
+        sleep_until(recorder.instant(at)).await;
+        recorder.note(format!("chain {place}: {turn:?}"));
+        match turn {
+            Turn::Stall(pause) => due += pause,
+            Turn::Reorg(depth) => {
+                if let Ok(reorg) = world.reorg(depth) {
+                    let first = world.head().number() + 1 - reorg.adopted.len() as u64;
+                    for (number, hash) in (first..).zip(reorg.adopted) {
+                        recorder.block(place, number, hash);
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn weather(upstream: Arc<SimUpstream>, spells: Vec<Spell>, recorder: Arc<Recorder>) {
+    for Spell { from, until, kind } in spells {
+        sleep_until(recorder.instant(from)).await;
+        upstream.begin(kind);
+        sleep_until(recorder.instant(until)).await;
+        upstream.end(kind);
+    }
+}

@@ -1,0 +1,216 @@
+//! Where everybody writes down what happens, while it happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use alloy_primitives::B256;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::evidence::{
+    Answered, At, End, Evidence, Exchange, Item, Place, Received, Request, Told,
+};
+
+/// Longer texts are cut in the lines for people; the checkers see them whole.
+const SHOWN_MAX: usize = 160;
+
+/// Writes evidence; shared by everybody in one scenario.
+#[derive(Debug)]
+pub struct Recorder {
+    began: Instant,
+    evidence: Mutex<Evidence>,
+}
+
+impl Recorder {
+    /// Begins now, by the paused clock.
+    pub fn new(evidence: Evidence) -> Arc<Self> {
+        Arc::new(Self { began: Instant::now(), evidence: Mutex::new(evidence) })
+    }
+
+    /// Time since the scenario began.
+    pub fn now(&self) -> At {
+        self.began.elapsed()
+    }
+
+    /// The instant of a time.
+    pub fn instant(&self, at: At) -> Instant {
+        self.began + at
+    }
+
+    /// Looks at, or adds to, what was written.
+    pub fn with<T>(&self, look: impl FnOnce(&mut Evidence) -> T) -> T {
+        look(&mut self.evidence.lock())
+    }
+
+    /// A line for people.
+    pub fn note(&self, line: String) {
+        let at = self.now();
+        self.with(|evidence| evidence.journal.note(at, line));
+    }
+
+    /// A line of the proxy's own log.
+    pub fn log(&self, line: String) {
+        let at = self.now();
+        self.with(|evidence| {
+            evidence.journal.note(at, format!("log {line}"));
+            evidence.pages.push(("log", line));
+        });
+    }
+
+    /// A block became known.
+    pub fn block(&self, chain: usize, number: u64, hash: B256) {
+        let at = self.now();
+        self.with(|evidence| {
+            evidence.blocks[chain].entry(number).or_default().push(hash);
+            evidence.journal.note(at, format!("chain {chain}: block {number} {hash}"));
+        });
+    }
+
+    /// A client sends; returns the request's number.
+    pub fn sent(&self, client: usize, chain: usize, items: Vec<Item>, is_batch: bool) -> usize {
+        let at = self.now();
+        self.with(|evidence| {
+            let number = evidence.requests.len();
+            let shown: Vec<String> =
+                items.iter().map(|item| format!("{}={}", id_of(item), item.key())).collect();
+            let line = format!("client {client} -> #{number} {}", shown.join(" "));
+            evidence.journal.note(at, cut(&line));
+            let request =
+                Request { client, chain, at, items, is_batch, answered: None, hung_up: None };
+            evidence.requests.push(request);
+            number
+        })
+    }
+
+    /// A client has its answer.
+    pub fn answered(&self, number: usize, answered: Answered) {
+        self.with(|evidence| {
+            let Answered { at, status, attempts, flow, .. } = answered;
+            let from = answered.upstream.as_deref().unwrap_or("-").to_owned();
+            let body = String::from_utf8_lossy(&answered.body).into_owned();
+            let line =
+                format!("client <- #{number} {status} {from} {attempts} {flow:?} {}", body.trim());
+            evidence.journal.note(self.now(), cut(&line));
+            debug_assert!(at <= self.now());
+            evidence.requests[number].answered = Some(answered);
+        });
+    }
+
+    /// A client no longer waits.
+    pub fn hung_up(&self, number: usize) {
+        let at = self.now();
+        self.with(|evidence| {
+            evidence.journal.note(at, format!("client x #{number} hung up"));
+            evidence.requests[number].hung_up = Some(at);
+        });
+    }
+
+    /// An upstream receives; returns the exchange's number.
+    pub fn received(&self, place: Place, is_house: bool, keys: Vec<String>) -> usize {
+        let at = self.now();
+        self.with(|evidence| {
+            let number = evidence.exchanges.len();
+            let name = evidence.scenario.chains[place.chain].upstreams[place.slot].name.clone();
+            let house = if is_house { " (house)" } else { "" };
+            let line = format!("{name} <= e{number}{house} {}", keys.join(" "));
+            evidence.journal.note(at, cut(&line));
+            evidence.exchanges.push(Exchange {
+                place,
+                is_house,
+                began: at,
+                ended: None,
+                calls: keys.into_iter().map(|key| Received { key, told: None }).collect(),
+                may_have_run: false,
+                end: End::Open,
+            });
+            number
+        })
+    }
+
+    /// The calls of an exchange were executed, or may have been.
+    pub fn may_have_run(&self, number: usize) {
+        self.with(|evidence| evidence.exchanges[number].may_have_run = true);
+    }
+
+    /// An exchange ended; `told` is what was said of each call.
+    pub fn ended(&self, number: usize, end: End, told: Vec<Option<Told>>) {
+        let at = self.now();
+        self.with(|evidence| {
+            let exchange = &mut evidence.exchanges[number];
+            if exchange.ended.is_some() {
+                return;
+            }
+            (exchange.ended, exchange.end) = (Some(at), end);
+            let said: Vec<&str> = told
+                .iter()
+                .flatten()
+                .map(|told| told.outcome.as_ref().map_or_else(|it| &**it, |it| &**it))
+                .collect();
+            let line = format!("e{number} => {end:?} {}", said.join(" "));
+            for (call, told) in exchange.calls.iter_mut().zip(told) {
+                call.told = told;
+            }
+            evidence.journal.note(at, cut(&line));
+        });
+    }
+
+    /// How many exchanges are open.
+    pub fn open(&self) -> usize {
+        self.with(|evidence| evidence.exchanges.iter().filter(|it| it.ended.is_none()).count())
+    }
+
+    /// Takes the evidence out, leaving none.
+    pub fn take(&self) -> Evidence {
+        self.with(|evidence| {
+            let scenario = evidence.scenario.clone();
+            std::mem::replace(evidence, Evidence::new(scenario))
+        })
+    }
+}
+
+fn id_of(item: &Item) -> &str {
+    item.id.as_deref().unwrap_or("-")
+}
+
+fn cut(line: &str) -> String {
+    match line.char_indices().nth(SHOWN_MAX) {
+        None => line.to_owned(),
+        Some((end, _)) => format!("{}... ({} bytes)", &line[..end], line.len()),
+    }
+}
+
+/// An exchange that is dropped before its end was abandoned.
+#[derive(Debug)]
+pub struct OpenExchange {
+    recorder: Arc<Recorder>,
+    /// Its number.
+    pub number: usize,
+}
+
+impl OpenExchange {
+    /// Receives.
+    pub fn begin(
+        recorder: &Arc<Recorder>,
+        place: Place,
+        is_house: bool,
+        keys: Vec<String>,
+    ) -> Self {
+        let number = recorder.received(place, is_house, keys);
+        Self { recorder: Arc::clone(recorder), number }
+    }
+
+    /// Ends as it should.
+    pub fn end(self, end: End, told: Vec<Option<Told>>) {
+        self.recorder.ended(self.number, end, told);
+    }
+}
+
+impl Drop for OpenExchange {
+    fn drop(&mut self) {
+        // Does nothing when it ended before.
+        self.recorder.ended(self.number, End::Abandoned, Vec::new());
+    }
+}
+
+/// Between two looks of whoever waits for the end.
+pub const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -1,0 +1,305 @@
+//! What will be played: everything that one seed decides.
+//!
+//! Drawn before anything runs, so that it can be printed, and so that a change in how
+//! calls are made does not change the weather of every seed.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use wellhead_sim::WorldConfig;
+use wellhead_upstream::{BreakerBounds, Tier};
+
+use crate::meter::Limit;
+use crate::weather::{Kind, Spell};
+use crate::words::{Dialect, Envelope};
+
+/// How much of a scenario is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// For long runs of an optimised build.
+    Full,
+    /// For the tests of every change.
+    Short,
+}
+
+/// Everything that is played for one seed.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Where it comes from.
+    pub seed: u64,
+    /// Clients begin no calls after this.
+    pub length: Duration,
+    /// How the proxy is set.
+    pub settings: Settings,
+    /// The chains.
+    pub chains: Vec<ChainPlan>,
+    /// The clients.
+    pub clients: Vec<ClientPlan>,
+}
+
+/// What a config file would say.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// `timeouts.total`.
+    pub total: Duration,
+    /// `timeouts.attempt`.
+    pub attempt: Duration,
+    /// `attempts.max`.
+    pub attempts_max: usize,
+    /// `limits.answer_buffer`; far smaller than one would set it, so that answers flow.
+    pub whole_bytes_max: usize,
+    /// `limits.batch_parallel`.
+    pub batch_parallel: usize,
+    /// `health`.
+    pub breaker: BreakerBounds,
+    /// Worker threads; here only sources of chance.
+    pub lanes: usize,
+}
+
+/// One chain.
+#[derive(Debug, Clone)]
+pub struct ChainPlan {
+    /// Its name in the path.
+    pub name: &'static str,
+    /// Its world.
+    pub world: WorldConfig,
+    /// Whether the settings give its id.
+    pub id_is_given: bool,
+    /// Its upstreams.
+    pub upstreams: Vec<UpstreamPlan>,
+    /// What happens to the chain itself.
+    pub turns: Vec<(Duration, Turn)>,
+}
+
+/// Something that happens to a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// So many of the newest blocks are replaced.
+    Reorg(u64),
+    /// No block for so long.
+    Stall(Duration),
+}
+
+/// One upstream.
+#[derive(Debug, Clone)]
+pub struct UpstreamPlan {
+    /// Its name.
+    pub name: String,
+    /// The key in its URL.
+    pub api_key: String,
+    /// When it is asked.
+    pub tier: Tier,
+    /// It shows another chain.
+    pub is_elsewhere: bool,
+    /// An answer takes so long at least.
+    pub latency: Duration,
+    /// And up to so much more.
+    pub jitter: Duration,
+    /// How it counts calls, and what it says to too many.
+    pub meter: Option<(Limit, Dialect)>,
+    /// Calls a second that it answers, the others wait.
+    pub shaped: Option<u32>,
+    /// How it writes.
+    pub envelope: Envelope,
+    /// Whether it takes batches.
+    pub takes_batches: bool,
+    /// What goes wrong, one after the other.
+    pub spells: Vec<Spell>,
+}
+
+/// One client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientPlan {
+    /// Its chance.
+    pub seed: u64,
+    /// To which chain it talks.
+    pub chain: usize,
+    /// How it calls.
+    pub habit: Habit,
+    /// It begins so late.
+    pub from: Duration,
+    /// And makes so many requests at most.
+    pub requests: u32,
+}
+
+/// How a client calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Habit {
+    /// One call after the other, at this pace.
+    Steady(Duration),
+    /// So many at once, then a pause.
+    Bursts(u32, Duration),
+    /// Batches of up to so many items.
+    Batches(u32, Duration),
+    /// Hangs up on most of its calls after about so long.
+    Impatient(Duration),
+    /// Sends transactions and waits for them.
+    Sender(Duration),
+    /// Makes filters and polls them.
+    Filters(Duration),
+    /// Asks for large answers and reads them slowly.
+    Reader(Duration),
+}
+
+/// A key that no text holds by chance; every one begins with this.
+pub const KEY_MARK: &str = "sk5ec2e7";
+
+impl Scenario {
+    /// What this seed is.
+    pub fn draw(seed: u64, scale: Scale) -> Self {
+        let rng = &mut SmallRng::seed_from_u64(seed ^ 0x5eed_5eed);
+        let seconds = match scale {
+            Scale::Full => rng.random_range(10..=60),
+            Scale::Short => rng.random_range(8..=20),
+        };
+        let length = Duration::from_secs(seconds);
+        let chains: Vec<ChainPlan> = (0..if rng.random_ratio(1, 4) { 2 } else { 1 })
+            .map(|place| ChainPlan::draw(rng, place, length))
+            .collect();
+        let clients = rng.random_range(2..=6);
+        let requests = match scale {
+            Scale::Full => 120,
+            Scale::Short => 50,
+        };
+        let clients =
+            (0..clients).map(|_| ClientPlan::draw(rng, chains.len(), length, requests)).collect();
+        Self { seed, length, settings: Settings::draw(rng), chains, clients }
+    }
+}
+
+impl Settings {
+    fn draw(rng: &mut SmallRng) -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            total: seconds(if rng.random_ratio(3, 4) { 30 } else { 10 }),
+            attempt: seconds([5, 5, 2, 1][rng.random_range(0..4)]),
+            attempts_max: [4, 4, 4, 2, 6][rng.random_range(0..5)],
+            whole_bytes_max: [512, 4096, 1 << 20][rng.random_range(0..3)],
+            batch_parallel: [32, 4, 1][rng.random_range(0..3)],
+            breaker: BreakerBounds {
+                failures_max: 3,
+                rest: seconds(1),
+                rest_max: seconds([2, 8, 30][rng.random_range(0..3)]),
+            },
+            lanes: rng.random_range(1..=2),
+        }
+    }
+}
+
+impl ChainPlan {
+    fn draw(rng: &mut SmallRng, place: usize, length: Duration) -> Self {
+        let is_slow = rng.random_ratio(2, 3);
+        let (block_ms, txs) = match is_slow {
+            true => ([12_000, 2_000][rng.random_range(0..2)], rng.random_range(0..3)),
+            false => (250, 0),
+        };
+        let world = WorldConfig {
+            seed: rng.random(),
+            chain_id: 1337 + place as u64,
+            block_time: Duration::from_millis(block_ms),
+            history_blocks: 8,
+            wallets: 3,
+            bots: 1,
+            txs_per_block: txs,
+            finalized_distance: 6,
+            safe_distance: 3,
+            ..WorldConfig::default()
+        };
+        let id_is_given = rng.random_ratio(2, 3);
+        let count = rng.random_range(1..=5);
+        // In most scenarios somebody is well all the time, and then no read may fail.
+        let steady = rng.random_ratio(4, 5).then(|| rng.random_range(0..count));
+        let mut upstreams = Vec::new();
+        for slot in 0..count {
+            let is_steady = steady == Some(slot);
+            let is_elsewhere = id_is_given && !is_steady && count > 1 && rng.random_ratio(1, 20);
+            upstreams.push(UpstreamPlan::draw(rng, place, slot, is_steady, is_elsewhere, length));
+        }
+        let mut turns = Vec::new();
+        let mut at = Duration::ZERO;
+        while rng.random_ratio(1, 2) && turns.len() < 4 {
+            at += length.mul_f64(rng.random_range(0.05..0.5));
+            turns.push((
+                at,
+                match rng.random_ratio(2, 3) {
+                    true => Turn::Reorg(rng.random_range(1..=3)),
+                    false => Turn::Stall(Duration::from_millis(rng.random_range(500..20_000))),
+                },
+            ));
+        }
+        let name = ["ethereum", "gnosis"][place];
+        Self { name, world, id_is_given, upstreams, turns }
+    }
+}
+
+impl UpstreamPlan {
+    fn draw(
+        rng: &mut SmallRng,
+        chain: usize,
+        slot: usize,
+        is_steady: bool,
+        is_elsewhere: bool,
+        length: Duration,
+    ) -> Self {
+        let millis = Duration::from_millis;
+        let letter = char::from(b'a' + u8::try_from(slot).unwrap_or(25));
+        let meter = (!is_steady && rng.random_ratio(1, 4)).then(|| {
+            let window = [millis(1000), millis(10_000)][rng.random_range(0..2)];
+            let calls = rng.random_range(3..40) * if window > millis(1000) { 5 } else { 1 };
+            let limit = match rng.random() {
+                true => Limit::Fixed { window, calls },
+                false => Limit::Sliding { window, calls },
+            };
+            (limit, Dialect::draw(rng))
+        });
+        let shaped = (!is_steady && rng.random_ratio(1, 10)).then(|| rng.random_range(5..60));
+        let mut spells = Vec::new();
+        if !is_steady {
+            let mut at = Duration::ZERO;
+            for _ in 0..rng.random_range(0..6) {
+                at += length.mul_f64(rng.random_range(0.0..0.4));
+                let until = at + length.mul_f64(rng.random_range(0.02..0.5));
+                spells.push(Spell { from: at, until, kind: Kind::draw(rng) });
+                at = until;
+            }
+        }
+        Self {
+            name: format!("up-{chain}{letter}"),
+            api_key: format!("{KEY_MARK}{:016x}", rng.random::<u64>()),
+            tier: [Tier::Primary, Tier::Primary, Tier::Primary, Tier::Fallback, Tier::Public]
+                [rng.random_range(0..5)],
+            is_elsewhere,
+            latency: millis([0, 1, 5, 20, 80, 200][rng.random_range(0..6)]),
+            jitter: millis(rng.random_range(0..50)),
+            meter,
+            shaped,
+            envelope: Envelope::draw(rng),
+            takes_batches: rng.random_ratio(4, 5),
+            spells,
+        }
+    }
+}
+
+impl ClientPlan {
+    fn draw(rng: &mut SmallRng, chains: usize, length: Duration, requests: u32) -> Self {
+        let pace = Duration::from_millis([5, 20, 100, 500, 1000][rng.random_range(0..5)]);
+        let habit = match rng.random_range(0..10) {
+            0..=2 => Habit::Steady(pace),
+            3 => Habit::Bursts(rng.random_range(2..30), pace * 10),
+            4 | 5 => Habit::Batches(rng.random_range(2..20), pace * 4),
+            6 => Habit::Impatient(Duration::from_millis(rng.random_range(1..1500))),
+            7 => Habit::Sender(pace * 2),
+            8 => Habit::Filters(pace),
+            _ => Habit::Reader(pace),
+        };
+        Self {
+            seed: rng.random(),
+            chain: rng.random_range(0..chains),
+            habit,
+            // Some come before anybody was verified.
+            from: length.mul_f64([0.0, 0.0, 0.1, 0.4][rng.random_range(0..4)]),
+            requests,
+        }
+    }
+}

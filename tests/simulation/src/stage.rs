@@ -1,0 +1,161 @@
+//! The real proxy over simulated upstreams, put together as the binary does it.
+//!
+//! What differs: transports without sockets, no feeds, settings without a file.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use wellhead_chain::Heads;
+use wellhead_dispatch::{Bounds, Lane};
+use wellhead_eth::ChainId;
+use wellhead_jsonrpc::Limits;
+use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
+use wellhead_route::Roster;
+use wellhead_sim::{Dials, SimNode, World, WorldConfig};
+use wellhead_transport::Transport;
+use wellhead_upstream::{Identity, Mask, MethodRules, Slot, Upstream, UpstreamId};
+use wellhead_watch::{Asked, Pace, Pulse, Watcher};
+
+use crate::evidence::Place;
+use crate::record::Recorder;
+use crate::scenario::{ChainPlan, Scenario, Settings, UpstreamPlan};
+use crate::upstream::{SimUpstream, Way};
+
+/// Everything that plays.
+#[derive(Debug)]
+pub struct Stage {
+    /// The proxy itself.
+    pub proxy: Arc<Proxy>,
+    /// One a worker.
+    pub lanes: Vec<Arc<Lanes>>,
+    /// One a chain.
+    pub worlds: Vec<Arc<World>>,
+    /// By chain and slot.
+    pub upstreams: Vec<Vec<Arc<SimUpstream>>>,
+}
+
+/// What of it is run, one loop an upstream.
+pub type Loops = Vec<Watcher>;
+
+impl Stage {
+    /// Puts it together.
+    pub fn new(scenario: &Scenario, recorder: &Arc<Recorder>, now: Instant) -> (Self, Loops) {
+        let (mut worlds, mut upstreams, mut served) = (Vec::new(), Vec::new(), Vec::new());
+        let mut loops = Vec::new();
+        for (place, plan) in scenario.chains.iter().enumerate() {
+            let world = World::new(plan.world.clone());
+            let own = simulated(scenario.seed, place, plan, &world, recorder);
+            let chain = Arc::new(chain(plan, &scenario.settings, now));
+            loops.extend(watchers(&chain, &own));
+            (worlds.push(world), upstreams.push(own), served.push(chain));
+        }
+        let lane = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
+            let ways = own.iter().map(|it| way(it, false)).collect();
+            Lane::new(ways, scenario.seed ^ ((worker * 8 + chain + 1) as u64))
+        };
+        let lanes = (0..scenario.settings.lanes)
+            .map(|worker| {
+                let own = upstreams.iter().enumerate();
+                Arc::new(Lanes::new(own.map(|(chain, own)| lane(worker, chain, own)).collect()))
+            })
+            .collect();
+        let settings = wellhead_proxy::Settings {
+            limits: Limits::default(),
+            batch_parallel: scenario.settings.batch_parallel,
+            total: scenario.settings.total,
+            log_requests: true,
+        };
+        let proxy = Arc::new(Proxy::new(served, settings));
+        (Self { proxy, lanes, worlds, upstreams }, loops)
+    }
+
+    /// Calls that the proxy counts as in flight, by upstream; those with none left out.
+    pub fn in_flight(&self) -> Vec<(String, u32)> {
+        let upstreams = self.proxy.chains().iter().flat_map(|chain| chain.roster.upstreams());
+        upstreams
+            .filter(|upstream| upstream.in_flight() > 0)
+            .map(|upstream| (upstream.identity().id.to_string(), upstream.in_flight()))
+            .collect()
+    }
+}
+
+fn way(upstream: &Arc<SimUpstream>, is_house: bool) -> Arc<dyn Transport> {
+    Arc::new(Way { upstream: Arc::clone(upstream), is_house })
+}
+
+fn simulated(
+    seed: u64,
+    chain: usize,
+    plan: &ChainPlan,
+    world: &Arc<World>,
+    recorder: &Arc<Recorder>,
+) -> Vec<Arc<SimUpstream>> {
+    let upstream = |(slot, own): (usize, &UpstreamPlan)| {
+        // One that is elsewhere shows another world, and says so when it is asked.
+        let (world, dials) = match own.is_elsewhere {
+            false => (Arc::clone(world), Dials::healthy(plan.world.chain_id)),
+            true => {
+                let config = WorldConfig {
+                    seed: plan.world.seed ^ 1,
+                    chain_id: plan.world.chain_id + 100,
+                    ..plan.world.clone()
+                };
+                let dials = Dials::healthy(config.chain_id);
+                (World::new(config), dials)
+            }
+        };
+        let node = SimNode::with_dials(own.name.clone(), world, dials);
+        let seed = seed.rotate_left(8) ^ (chain * 16 + slot) as u64;
+        SimUpstream::new(Place { chain, slot }, own.clone(), node, recorder, seed)
+    };
+    plan.upstreams.iter().enumerate().map(upstream).collect()
+}
+
+fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
+    let count = plan.upstreams.len();
+    let upstreams = plan.upstreams.iter().enumerate().map(|(slot, own)| {
+        let identity = Identity {
+            id: UpstreamId::new(&own.name),
+            tier: own.tier,
+            labels: BTreeMap::new(),
+            methods: MethodRules::default(),
+            provider: None,
+            attempt: None,
+            lag_blocks_max: None,
+        };
+        let slot = Slot(u8::try_from(slot).expect("a handful of upstreams"));
+        let upstream = Upstream::new(identity, slot, settings.breaker, now);
+        Arc::new(upstream.hiding(Mask::new([&own.api_key])))
+    });
+    let roster = Roster::new(upstreams.collect(), MethodRules::default(), Vec::new());
+    let id = plan.id_is_given.then_some(ChainId(plan.world.chain_id));
+    ServedChain::new(
+        ChainName { name: plan.name.into(), aliases: Vec::new() },
+        roster,
+        Arc::new(Heads::new(count, None, None)),
+        Arc::new(Pulse::new(id, now)),
+        (0..count).map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
+        Bounds {
+            attempts_max: settings.attempts_max,
+            attempt: settings.attempt,
+            whole_bytes_max: settings.whole_bytes_max,
+            ..Bounds::default()
+        },
+    )
+}
+
+fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>]) -> Loops {
+    let watcher = |(upstream, simulated): (&Arc<Upstream>, &Arc<SimUpstream>)| {
+        Watcher::new(
+            Arc::clone(upstream),
+            way(simulated, true),
+            None,
+            Arc::clone(&chain.heads),
+            Arc::clone(&chain.pulse),
+            Pace::default(),
+            Arc::clone(&chain.asked[upstream.slot().index()]),
+        )
+    };
+    chain.roster.upstreams().iter().zip(own).map(watcher).collect()
+}

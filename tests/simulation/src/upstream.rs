@@ -1,0 +1,450 @@
+//! A simulated upstream: a node that tells the truth of its world, and what stands
+//! between it and us: a meter, a queue, the weather, and its own way of writing.
+//!
+//! What goes wrong is decided when an exchange arrives; only a dying connection takes
+//! with it what came before. The truth is computed by [`SimNode`], never here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+use wellhead_sim::SimNode;
+use wellhead_transport::{
+    Exchange, ExchangeFuture, Pieces, Sent, Timing, Transport, TransportError, TransportErrorKind,
+    WireReply,
+};
+
+use crate::evidence::{End, Place, Told, key};
+use crate::meter::{Meter, Queue};
+use crate::record::{OpenExchange, Recorder};
+use crate::scenario::UpstreamPlan;
+use crate::weather::{Kind, UNSUPPORTED};
+use crate::words::{self, Said};
+
+/// Of the bytes beyond the first part of a large answer, so many arrive before it is cut.
+const CUT_AFTER: usize = 100;
+
+/// One upstream.
+#[derive(Debug)]
+pub struct SimUpstream {
+    place: Place,
+    plan: UpstreamPlan,
+    node: Arc<SimNode>,
+    recorder: Arc<Recorder>,
+    state: Mutex<State>,
+    /// Wakes all exchanges of a connection that dies.
+    deaths: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: SmallRng,
+    meter: Meter,
+    queue: Queue,
+    /// Exchanges on the present connection.
+    carried: u32,
+}
+
+/// One call as it came.
+#[derive(Debug, Deserialize)]
+struct Call<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    method: String,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+impl Call<'_> {
+    fn id(&self) -> &str {
+        self.id.map_or("null", RawValue::get)
+    }
+
+    fn key(&self) -> String {
+        key(&self.method, self.params.map_or("", RawValue::get))
+    }
+}
+
+/// What becomes of an exchange.
+enum Fate {
+    Fail(TransportErrorKind, Sent),
+    Silence,
+    Say { said: Said, told: Vec<Option<Told>>, end: End, is_cut: bool },
+}
+
+impl SimUpstream {
+    /// An upstream at `place`.
+    pub fn new(
+        place: Place,
+        plan: UpstreamPlan,
+        node: Arc<SimNode>,
+        recorder: &Arc<Recorder>,
+        seed: u64,
+    ) -> Arc<Self> {
+        let rng = SmallRng::seed_from_u64(seed);
+        let (meter, queue) = (Meter::default(), Queue::default());
+        Arc::new(Self {
+            place,
+            plan,
+            node,
+            recorder: Arc::clone(recorder),
+            state: Mutex::new(State { rng, meter, queue, carried: 0 }),
+            deaths: Notify::new(),
+        })
+    }
+
+    /// A spell begins: turns the dials of the node.
+    pub fn begin(&self, kind: Kind) {
+        self.recorder.note(format!("{}: {kind:?} begins", self.plan.name));
+        match kind {
+            Kind::Lag(blocks) => self.node.turn(|dials| dials.lag_blocks = blocks),
+            Kind::Stuck => self.node.freeze(),
+            Kind::Syncing => self.node.turn(|dials| {
+                dials.facts.syncing = true;
+                dials.lag_blocks = 20;
+            }),
+            Kind::Pruned => self.node.turn(|dials| {
+                dials.facts.history.state_blocks = Some(2);
+                dials.facts.history.body_blocks = Some(2);
+            }),
+            Kind::Unsupported => self.node.turn(|dials| {
+                dials.facts.unsupported = UNSUPPORTED.map(str::to_owned).to_vec();
+            }),
+            Kind::Crash => self.die(),
+            Kind::Hang
+            | Kind::Reset { .. }
+            | Kind::Truncate
+            | Kind::Die { .. }
+            | Kind::Garble
+            | Kind::Page(_)
+            | Kind::Internal
+            | Kind::Unknown
+            | Kind::WrongId
+            | Kind::LoseItems
+            | Kind::Throttle(_)
+            | Kind::Auth
+            | Kind::Billing
+            | Kind::Slow(_)
+            | Kind::Flaky(_) => {}
+        }
+    }
+
+    /// A spell is over.
+    pub fn end(&self, kind: Kind) {
+        self.recorder.note(format!("{}: {kind:?} is over", self.plan.name));
+        self.node.turn(|dials| {
+            dials.lag_blocks = 0;
+            dials.stuck_at = None;
+            dials.facts.syncing = false;
+            dials.facts.history = wellhead_sim::rpc::History::default();
+            dials.facts.unsupported.clear();
+        });
+    }
+
+    /// What is wrong at this moment.
+    fn kind(&self) -> Option<Kind> {
+        let now = self.recorder.now();
+        let spells = self.plan.spells.iter();
+        spells.rev().find(|it| (it.from..it.until).contains(&now)).map(|spell| spell.kind)
+    }
+
+    /// The connection dies with all that it carries.
+    fn die(&self) {
+        self.state.lock().carried = 0;
+        self.deaths.notify_waiters();
+    }
+
+    async fn play(&self, exchange: Exchange, is_house: bool) -> Result<WireReply, TransportError> {
+        let body = exchange.body.clone();
+        let (calls, is_batch) = read(&body);
+        let open = OpenExchange::begin(
+            &self.recorder,
+            self.place,
+            is_house,
+            calls.iter().map(Call::key).collect(),
+        );
+        let (kind, delay) = self.arrive(calls.len());
+        let dies = self.deaths.notified();
+        let is_dying = matches!(kind, Some(Kind::Die { .. }));
+        // On a dying connection what was not answered may not have been looked at.
+        let fate =
+            if is_dying { None } else { Some(self.decide(&calls, is_batch, kind, open.number)) };
+        if let Some(Fate::Fail(error @ TransportErrorKind::Connect, sent)) = fate {
+            open.end(End::Failed, Vec::new());
+            return Err(failed(error, sent));
+        }
+        if let Some(Fate::Silence) = fate {
+            dies.await;
+            open.end(End::Failed, Vec::new());
+            return Err(failed(TransportErrorKind::Closed, Sent::Maybe));
+        }
+        tokio::select! {
+            biased;
+            () = dies => {
+                let sent = match is_dying && open.number % 2 == 0 {
+                    true => Sent::No,
+                    false => Sent::Maybe,
+                };
+                if sent == Sent::Maybe {
+                    self.recorder.may_have_run(open.number);
+                }
+                open.end(End::Failed, Vec::new());
+                return Err(failed(TransportErrorKind::Closed, sent));
+            }
+            () = tokio::time::sleep(delay) => {}
+        }
+        let fate = match fate {
+            Some(fate) => fate,
+            None => self.decide(&calls, is_batch, kind, open.number),
+        };
+        match fate {
+            Fate::Fail(kind, sent) => {
+                open.end(End::Failed, Vec::new());
+                Err(failed(kind, sent))
+            }
+            Fate::Silence => std::future::pending().await,
+            Fate::Say { said, told, end, is_cut } => {
+                let is_long = said.body.len() > exchange.whole_max;
+                let timing = Timing { total: delay, first_byte: delay, ..Timing::default() };
+                if is_cut && !is_long {
+                    open.end(End::Failed, Vec::new());
+                    return Err(failed(TransportErrorKind::Truncated, Sent::Maybe));
+                }
+                let mut reply = WireReply::whole(said.status, said.body, timing)
+                    .with_retry_after(said.retry_after);
+                if is_cut {
+                    let mut rest = reply.body.split_off(exchange.whole_max);
+                    rest.truncate(CUT_AFTER.min(rest.len() / 2));
+                    let error = failed(TransportErrorKind::Truncated, Sent::Maybe);
+                    reply.rest = Some(Box::new(Pieces::of(rest).then_fail(error)));
+                } else {
+                    reply = reply.shortened(exchange.whole_max);
+                }
+                open.end(end, told);
+                Ok(reply)
+            }
+        }
+    }
+
+    /// Takes an exchange in: the weather, and how long it takes.
+    fn arrive(&self, calls: usize) -> (Option<Kind>, Duration) {
+        let now = self.recorder.now();
+        let mut kind = self.kind();
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        let jitter = self.plan.jitter.mul_f64(state.rng.random::<f64>());
+        let mut delay = self.plan.latency + whole_millis(jitter);
+        if let Some(Kind::Flaky(percent)) = kind {
+            let is_unlucky = state.rng.random_range(0..100) < percent;
+            let kinds = [
+                Kind::Internal,
+                Kind::Page(502),
+                Kind::Garble,
+                Kind::Truncate,
+                Kind::Reset { unread: false },
+                Kind::Reset { unread: true },
+                Kind::Slow(Duration::from_millis(400)),
+            ];
+            kind = is_unlucky.then(|| kinds[state.rng.random_range(0..kinds.len())]);
+        }
+        if let Some(Kind::Slow(longer)) = kind {
+            delay += longer;
+        }
+        if let Some(per_second) = self.plan.shaped {
+            delay += whole_millis(state.queue.wait(per_second, now, calls));
+        }
+        // An upstream that is down counts nothing.
+        if kind != Some(Kind::Crash)
+            && let Some((limit, dialect)) = self.plan.meter
+            && !state.meter.take(limit, now, calls)
+        {
+            return (Some(Kind::Throttle(dialect)), delay);
+        }
+        if let Some(Kind::Die { after }) = kind {
+            state.carried += 1;
+            if state.carried > after {
+                state.carried = 0;
+                // What came before dies; this one opens the next connection.
+                self.deaths.notify_waiters();
+            }
+        }
+        (kind, delay)
+    }
+
+    fn decide(
+        &self,
+        calls: &[Call<'_>],
+        is_batch: bool,
+        kind: Option<Kind>,
+        number: usize,
+    ) -> Fate {
+        let first_id = calls.first().map_or("null", Call::id).to_owned();
+        let say = |said: Said, end: End| Fate::Say { said, told: Vec::new(), end, is_cut: false };
+        let whole = |status, body: String| Said { status, retry_after: None, body };
+        let api_key = &self.plan.api_key;
+        let path = format!("/v2/{api_key}");
+        match kind {
+            Some(Kind::Crash) => return Fate::Fail(TransportErrorKind::Connect, Sent::No),
+            Some(Kind::Reset { unread: true }) => {
+                return Fate::Fail(TransportErrorKind::Closed, Sent::No);
+            }
+            Some(Kind::Throttle(dialect)) => {
+                let id = (!is_batch).then_some(first_id.as_str());
+                let said = dialect.refusal(id);
+                return Fate::Say {
+                    end: End::Refused(dialect.asks_for()),
+                    said: Said { retry_after: said.retry_after, ..said },
+                    told: Vec::new(),
+                    is_cut: false,
+                };
+            }
+            Some(Kind::Auth) => {
+                return say(
+                    words::auth(&mut self.state.lock().rng, &first_id, api_key),
+                    End::Failed,
+                );
+            }
+            Some(Kind::Billing) => {
+                let said = words::billing(&mut self.state.lock().rng, &first_id, api_key);
+                return say(said, End::Failed);
+            }
+            _ => {}
+        }
+        if is_batch && !self.plan.takes_batches {
+            let error = r#"{"code":-32600,"message":"batches are not served here"}"#.to_owned();
+            let body = self.plan.envelope.write("null", &Err(error));
+            return say(whole(200, body), End::Failed);
+        }
+        // From here on it may be executed, whatever becomes of the answer.
+        self.recorder.may_have_run(number);
+        match kind {
+            Some(Kind::Hang) => {
+                self.maybe_execute(calls);
+                return Fate::Silence;
+            }
+            Some(Kind::Reset { unread: false }) => {
+                self.maybe_execute(calls);
+                return Fate::Fail(TransportErrorKind::Closed, Sent::Maybe);
+            }
+            Some(Kind::Page(status)) => {
+                self.maybe_execute(calls);
+                return say(whole(status, words::page(status, &path)), End::Failed);
+            }
+            _ => {}
+        }
+        let mut told: Vec<Option<Told>> = Vec::new();
+        let mut written: Vec<String> = Vec::new();
+        for call in calls {
+            let (outcome, is_honest) = match kind {
+                Some(Kind::Internal) => {
+                    (Err(words::internal(&mut self.state.lock().rng, api_key)), false)
+                }
+                Some(Kind::Unknown) => (Err(words::unknown(api_key)), false),
+                _ => self.truth(call, kind),
+            };
+            let id = match kind {
+                Some(Kind::WrongId) => (call.id().parse::<u64>().unwrap_or(0) + 1000).to_string(),
+                _ => call.id().to_owned(),
+            };
+            written.push(self.plan.envelope.write(&id, &outcome));
+            told.push(Some(Told { is_honest, outcome }));
+        }
+        if kind == Some(Kind::LoseItems) && is_batch {
+            let mut state = self.state.lock();
+            let lost = state.rng.random_range(0..written.len());
+            written.remove(lost);
+            told[lost] = None;
+            written.reverse();
+        }
+        let mut body = if is_batch { format!("[{}]", written.join(",")) } else { written.concat() };
+        if kind == Some(Kind::Garble) {
+            let spoilt = words::garbled(&mut self.state.lock().rng, &body);
+            body = String::from_utf8_lossy(&spoilt).into_owned();
+        }
+        let is_spoilt = match kind {
+            Some(Kind::Garble | Kind::WrongId | Kind::Truncate) => true,
+            // Alone it loses nothing.
+            _ => false,
+        };
+        if is_spoilt {
+            told.iter_mut().flatten().for_each(|told| told.is_honest = false);
+        }
+        Fate::Say {
+            said: whole(200, body),
+            told,
+            end: if is_spoilt { End::Failed } else { End::Answered },
+            is_cut: kind == Some(Kind::Truncate),
+        }
+    }
+
+    /// What the node says, and whether that is what a well one would say.
+    fn truth(&self, call: &Call<'_>, kind: Option<Kind>) -> (Result<String, String>, bool) {
+        let params: Option<Value> =
+            call.params.and_then(|params| serde_json::from_str(params.get()).ok());
+        match self.node.ask(&call.method, params.as_ref()) {
+            Ok(result) => (Ok(result.to_string()), true),
+            Err(error) => {
+                let is_made_up = matches!(
+                    kind,
+                    Some(
+                        Kind::Unsupported
+                            | Kind::Pruned
+                            | Kind::Lag(_)
+                            | Kind::Stuck
+                            | Kind::Syncing
+                    )
+                );
+                (Err(error.to_json().to_string()), !is_made_up)
+            }
+        }
+    }
+
+    /// Nobody will hear of it, but it may have had its effect.
+    fn maybe_execute(&self, calls: &[Call<'_>]) {
+        if self.state.lock().rng.random() {
+            for call in calls {
+                let _ = self.truth(call, None);
+            }
+        }
+    }
+}
+
+/// Whole milliseconds, so that every instant of a scenario is one.
+fn whole_millis(duration: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn failed(kind: TransportErrorKind, sent: Sent) -> TransportError {
+    TransportError::new(kind, sent, "simulated")
+}
+
+fn read(body: &[u8]) -> (Vec<Call<'_>>, bool) {
+    let is_batch = body.trim_ascii_start().starts_with(b"[");
+    let calls = match is_batch {
+        true => serde_json::from_slice(body),
+        false => serde_json::from_slice(body).map(|call| vec![call]),
+    };
+    (calls.expect("the proxy sends calls and batches of calls"), is_batch)
+}
+
+/// A way to an upstream: for clients' calls, or for those of the house.
+#[derive(Debug)]
+pub struct Way {
+    /// To whom.
+    pub upstream: Arc<SimUpstream>,
+    /// For the control loops.
+    pub is_house: bool,
+}
+
+impl Transport for Way {
+    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
+        Box::pin(self.upstream.play(exchange, self.is_house))
+    }
+}
