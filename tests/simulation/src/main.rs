@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use wellhead_simulation::check;
 use wellhead_simulation::journal::written;
 use wellhead_simulation::{Report, Scale, play};
 
@@ -89,6 +90,7 @@ fn replay(seed: u64, scale: Scale) -> ExitCode {
 struct Sums {
     played: u64,
     requests: usize,
+    judged: usize,
     exchanges: usize,
     simulated_secs: f64,
     failed: BTreeMap<u64, &'static str>,
@@ -109,7 +111,9 @@ fn many(options: &Options) -> ExitCode {
                         return;
                     }
                     let report = play(seed, options.scale);
+                    let judged = check::judged(&report.evidence);
                     let mut sums = sums.lock();
+                    sums.judged += judged;
                     sums.played += 1;
                     sums.requests += report.evidence.requests.len();
                     sums.exchanges += report.evidence.exchanges.len();
@@ -130,11 +134,12 @@ fn many(options: &Options) -> ExitCode {
     });
     let sums = sums.into_inner();
     println!(
-        "{} seeds from {}: {} failed; {} requests, {} exchanges, {:.0} simulated seconds in {:.1} s",
+        "{} seeds from {}: {} failed; {} requests ({} with somebody well), {} exchanges, {:.0} simulated seconds in {:.1} s",
         sums.played,
         options.from,
         sums.failed.len(),
         sums.requests,
+        sums.judged,
         sums.exchanges,
         sums.simulated_secs,
         began.elapsed().as_secs_f64(),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy_primitives::keccak256;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -27,6 +28,8 @@ use crate::scenario::UpstreamPlan;
 use crate::weather::{Kind, UNSUPPORTED};
 use crate::words::{self, Said};
 
+/// The code of a contract's refusal, which is as true as a result.
+const REVERTED: i64 = 3;
 /// Of the bytes beyond the first part of a large answer, so many arrive before it is cut.
 const CUT_AFTER: usize = 100;
 
@@ -69,6 +72,15 @@ impl Call<'_> {
     fn key(&self) -> String {
         key(&self.method, self.params.map_or("", RawValue::get))
     }
+}
+
+/// What is known of an exchange when its fate is decided.
+#[derive(Debug, Clone, Copy)]
+struct Deed {
+    kind: Option<Kind>,
+    is_batch: bool,
+    number: usize,
+    whole_max: usize,
 }
 
 /// What becomes of an exchange.
@@ -173,8 +185,8 @@ impl SimUpstream {
         let dies = self.deaths.notified();
         let is_dying = matches!(kind, Some(Kind::Die { .. }));
         // On a dying connection what was not answered may not have been looked at.
-        let fate =
-            if is_dying { None } else { Some(self.decide(&calls, is_batch, kind, open.number)) };
+        let deed = Deed { kind, is_batch, number: open.number, whole_max: exchange.whole_max };
+        let fate = if is_dying { None } else { Some(self.decide(&calls, deed)) };
         if let Some(Fate::Fail(error @ TransportErrorKind::Connect, sent)) = fate {
             open.end(End::Failed, Vec::new());
             return Err(failed(error, sent));
@@ -201,7 +213,7 @@ impl SimUpstream {
         }
         let fate = match fate {
             Some(fate) => fate,
-            None => self.decide(&calls, is_batch, kind, open.number),
+            None => self.decide(&calls, deed),
         };
         match fate {
             Fate::Fail(kind, sent) => {
@@ -278,13 +290,8 @@ impl SimUpstream {
         (kind, delay)
     }
 
-    fn decide(
-        &self,
-        calls: &[Call<'_>],
-        is_batch: bool,
-        kind: Option<Kind>,
-        number: usize,
-    ) -> Fate {
+    fn decide(&self, calls: &[Call<'_>], deed: Deed) -> Fate {
+        let Deed { kind, is_batch, number, whole_max } = deed;
         let first_id = calls.first().map_or("null", Call::id).to_owned();
         let say = |said: Said, end: End| Fate::Say { said, told: Vec::new(), end, is_cut: false };
         let whole = |status, body: String| Said { status, retry_after: None, body };
@@ -365,7 +372,11 @@ impl SimUpstream {
         }
         let mut body = if is_batch { format!("[{}]", written.join(",")) } else { written.concat() };
         if kind == Some(Kind::Garble) {
-            let spoilt = words::garbled(&mut self.state.lock().rng, &body);
+            let rng = &mut self.state.lock().rng;
+            let spoilt = match body.len() > whole_max {
+                true => words::cut(rng, &body, whole_max),
+                false => words::garbled(rng, &body),
+            };
             body = String::from_utf8_lossy(&spoilt).into_owned();
         }
         let is_spoilt = match kind {
@@ -386,12 +397,17 @@ impl SimUpstream {
 
     /// What the node says, and whether that is what a well one would say.
     fn truth(&self, call: &Call<'_>, kind: Option<Kind>) -> (Result<String, String>, bool) {
+        if is_private_write(&call.method) {
+            // Whoever receives it has executed it; the node itself knows no such thing.
+            let params = call.params.map_or("", RawValue::get);
+            return (Ok(format!("\"{}\"", keccak256(params))), true);
+        }
         let params: Option<Value> =
             call.params.and_then(|params| serde_json::from_str(params.get()).ok());
         match self.node.ask(&call.method, params.as_ref()) {
             Ok(result) => (Ok(result.to_string()), true),
             Err(error) => {
-                let is_made_up = matches!(
+                let sees_less = matches!(
                     kind,
                     Some(
                         Kind::Unsupported
@@ -401,7 +417,10 @@ impl SimUpstream {
                             | Kind::Syncing
                     )
                 );
-                (Err(error.to_json().to_string()), !is_made_up)
+                // The pool is one for the whole world, wherever somebody stands in it.
+                let is_anywhere = error.code == REVERTED || call.method == "eth_sendRawTransaction";
+                let is_honest = is_anywhere || !sees_less;
+                (Err(error.to_json().to_string()), is_honest)
             }
         }
     }
@@ -414,6 +433,11 @@ impl SimUpstream {
             }
         }
     }
+}
+
+/// Writes that every upstream of a scenario takes.
+fn is_private_write(method: &str) -> bool {
+    method == "eth_sendPrivateTransaction" || method.starts_with("acme_")
 }
 
 /// Whole milliseconds, so that every instant of a scenario is one.

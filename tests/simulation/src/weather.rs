@@ -117,6 +117,31 @@ impl Kind {
         }
     }
 
+    /// Whether its errors may as well be about the call: then a second such is final.
+    pub fn may_be_about_the_call(self) -> bool {
+        match self {
+            Self::Internal | Self::Unknown | Self::Flaky(_) => true,
+            Self::Page(status) => status < 500,
+            Self::Crash
+            | Self::Hang
+            | Self::Reset { .. }
+            | Self::Truncate
+            | Self::Die { .. }
+            | Self::Garble
+            | Self::WrongId
+            | Self::LoseItems
+            | Self::Throttle(_)
+            | Self::Auth
+            | Self::Billing
+            | Self::Unsupported
+            | Self::Pruned
+            | Self::Lag(_)
+            | Self::Stuck
+            | Self::Syncing
+            | Self::Slow(_) => false,
+        }
+    }
+
     /// Draws one.
     pub fn draw(rng: &mut SmallRng) -> Self {
         match rng.random_range(0..100) {

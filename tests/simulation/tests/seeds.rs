@@ -1,12 +1,13 @@
 //! A fixed set of seeds, and that a seed is one story and not several.
 
+use std::collections::BTreeSet;
 use std::thread;
 
 use wellhead_simulation::journal::written;
-use wellhead_simulation::{Report, Scale, play};
+use wellhead_simulation::{Report, Scale, Scenario, check, play};
 
 /// Seeds that every change has to pass.
-const SEEDS: u64 = 240;
+const SEEDS: u64 = 400;
 /// Lines shown of what led to a failure.
 const SHOWN_LINES: usize = 30;
 
@@ -21,25 +22,54 @@ fn told(report: &Report) -> String {
     text
 }
 
+/// What some of the seeds came to.
+#[derive(Default)]
+struct Share {
+    failed: Vec<String>,
+    requests: usize,
+    judged: usize,
+}
+
 #[test]
 fn fixed_seeds_pass_every_checker() {
     let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
-    let failed: Vec<String> = thread::scope(|scope| {
-        let share = |first: u64| {
-            scope.spawn(move || {
-                let mut failed = Vec::new();
-                for seed in (first..SEEDS).step_by(threads as usize) {
-                    let report = play(seed, Scale::Short);
-                    assert!(!report.evidence.requests.is_empty(), "seed {seed} asks nothing");
-                    failed.extend((!report.violations.is_empty()).then(|| told(&report)));
-                }
-                failed
-            })
-        };
-        let running: Vec<_> = (0..threads).map(share).collect();
-        running.into_iter().flat_map(|it| it.join().expect("a seed panicked")).collect()
+    let share = |first: u64| {
+        let mut share = Share::default();
+        for seed in (first..SEEDS).step_by(threads as usize) {
+            let report = play(seed, Scale::Short);
+            share.requests += report.evidence.requests.len();
+            share.judged += check::judged(&report.evidence);
+            share.failed.extend((!report.violations.is_empty()).then(|| told(&report)));
+        }
+        share
+    };
+    let shares: Vec<Share> = thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|first| scope.spawn(move || share(first))).collect();
+        running.into_iter().map(|it| it.join().expect("a seed panicked")).collect()
     });
+    let failed: Vec<&str> =
+        shares.iter().flat_map(|share| &share.failed).map(String::as_str).collect();
     assert!(failed.is_empty(), "{} seeds failed:\n{}", failed.len(), failed.join("\n\n"));
+    let sum = |of: fn(&Share) -> usize| shares.iter().map(of).sum::<usize>();
+    let (requests, judged) = (sum(|it| it.requests), sum(|it| it.judged));
+    // Otherwise "no read fails while somebody is well" would say little.
+    assert!(judged * 2 > requests, "somebody was well for {judged} of {requests} requests only");
+}
+
+#[test]
+fn every_weather_and_every_habit_occurs() {
+    let word = |debug: String| debug.split([' ', '(', '{']).next().unwrap_or_default().to_owned();
+    let scenarios: Vec<Scenario> =
+        (0..SEEDS).map(|seed| Scenario::draw(seed, Scale::Short)).collect();
+    let upstreams = || scenarios.iter().flat_map(|it| &it.chains).flat_map(|it| &it.upstreams);
+    let weather: BTreeSet<String> = upstreams()
+        .flat_map(|upstream| &upstream.spells)
+        .map(|spell| word(format!("{:?}", spell.kind)))
+        .collect();
+    let clients = scenarios.iter().flat_map(|it| &it.clients);
+    let habits: BTreeSet<String> = clients.map(|it| word(format!("{:?}", it.habit))).collect();
+    assert_eq!((weather.len(), habits.len()), (21, 7), "{weather:?} {habits:?}");
+    assert!(upstreams().any(|it| it.is_elsewhere) && upstreams().any(|it| it.meter.is_some()));
 }
 
 #[test]

@@ -19,7 +19,7 @@ struct Bounds {
 }
 
 const BOUNDS: Bounds =
-    Bounds { refused_share_max: 0.95, refused_floor: 60, received_per_call_max: 6.0 };
+    Bounds { refused_share_max: 0.5, refused_floor: 30, received_per_call_max: 3.0 };
 
 /// A look-up of a transaction that may have been mined is a run of its own.
 const RUNS_PER_TRANSACTION: u32 = 2;

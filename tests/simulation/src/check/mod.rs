@@ -16,7 +16,7 @@ mod secrets;
 mod wellness;
 mod writes;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::evidence::{At, Evidence};
@@ -53,15 +53,25 @@ pub fn all(evidence: &Evidence) -> Vec<Violation> {
     CHECKERS.iter().flat_map(|check| check(evidence)).collect()
 }
 
+/// Requests of which it was checked that no read failed: somebody was well all the time.
+pub fn judged(evidence: &Evidence) -> usize {
+    reads::judged(evidence)
+}
+
 /// One reply as a strict client reads it: a key that occurs twice is an error.
 #[derive(Debug, Deserialize)]
 struct Reply<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     result: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "present")]
     error: Option<&'a RawValue>,
+}
+
+/// `Some` for a `null` too: only what is missing is `None`.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 impl Reply<'_> {

@@ -4,19 +4,26 @@
 //! `null` for a block that is there, or when a large answer is cut while its upstream is
 //! well. What "well" means is said in `wellness`.
 //!
-//! Only where the settings make it possible is a failure one of ours: there are attempts
-//! enough to pass all that are not well, and time enough if each of them hangs. Nobody is
-//! asked about the second half of an answer: one that was cut by its upstream's doing
-//! cannot be healed any more.
+//! Three limits of the promise, each of them meant:
+//!
+//! - the settings must make it possible: attempts enough to pass all that are not well,
+//!   and time enough if each of them hangs, for each item of a batch that waits its turn;
+//! - an error that may be about the call itself is final when a second upstream agrees
+//!   (`TryElsewhere::Once`), so no two others may be in such weather;
+//! - nobody is asked about the second half of an answer: one that was cut by its
+//!   upstream's doing cannot be healed any more.
 
 use std::time::Duration;
 
 use crate::check::wellness::Wellness;
 use crate::check::{Violation, code, replies};
 use crate::evidence::{Answered, Ask, At, Evidence, Flow, Item, Place, Request};
+use crate::scenario::UpstreamPlan;
 
 /// Logs and traces may take so many times longer than a plain call.
 const HEAVY_FACTOR: u32 = 4;
+/// So many upstreams that agree are believed.
+const AGREE: usize = 2;
 /// What a good answer takes at most, and the pauses before it.
 const GOOD_ANSWER: Duration = Duration::from_secs(2);
 
@@ -48,6 +55,16 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// Requests that were judged: those during which somebody was well.
+pub(super) fn judged(evidence: &Evidence) -> usize {
+    let wellness = Wellness::of(evidence);
+    let requests = evidence.requests.iter().filter(|request| {
+        let until = request.answered.as_ref().map(|answered| answered.at);
+        until.is_some_and(|until| somebody_is_well(evidence, &wellness, request, until))
+    });
+    requests.count()
 }
 
 /// How a read failed, if it did.
@@ -101,6 +118,15 @@ fn somebody_is_well(
     // What goes together in a batch is tried once more alone.
     let tries = u32::try_from(others + usize::from(request.is_batch)).unwrap_or(u32::MAX);
     well > 0 && others < settings.attempts_max && attempt * tries + GOOD_ANSWER <= settings.total
+}
+
+/// How many upstreams give errors, in the life of a request, that two make final.
+fn agreeing(evidence: &Evidence, request: &Request, until: At) -> usize {
+    let is_agreeing = |plan: &&UpstreamPlan| {
+        let spells = plan.spells.iter().filter(|it| it.from <= until && it.until >= request.at);
+        spells.into_iter().any(|spell| spell.kind.may_be_about_the_call())
+    };
+    evidence.scenario.chains[request.chain].upstreams.iter().filter(is_agreeing).count()
 }
 
 fn server_is_well(

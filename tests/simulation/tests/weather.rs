@@ -1,0 +1,179 @@
+//! Each way to go wrong does what it says, without the proxy in between: a fault that
+//! does no harm would prove nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout};
+use wellhead_eth::MethodTable;
+use wellhead_sim::{SimNode, World, WorldConfig};
+use wellhead_simulation::evidence::{Evidence, Place};
+use wellhead_simulation::record::Recorder;
+use wellhead_simulation::scenario::{Scale, Scenario};
+use wellhead_simulation::upstream::{SimUpstream, Way};
+use wellhead_simulation::weather::{Kind, Spell};
+use wellhead_simulation::words::Dialect;
+use wellhead_transport::{Exchange, Transport, WireReply};
+use wellhead_upstream::Judge;
+
+const HEIGHT: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
+const HASH: &str = r#"{"jsonrpc":"2.0","id":1,"method":"web3_sha3","params":["0x07"]}"#;
+const OLD: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","0x1"]}"#;
+const SYNCING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_syncing","params":[]}"#;
+const BATCH: &str = r#"[{"jsonrpc":"2.0","id":0,"method":"eth_blockNumber"},{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}]"#;
+
+/// An upstream in this weather, by itself, that answers at once.
+fn upstream(kind: Option<Kind>, seed: u64) -> Way {
+    upstream_after(kind, seed, Duration::ZERO)
+}
+
+/// One that answers after `latency`.
+fn upstream_after(kind: Option<Kind>, seed: u64, latency: Duration) -> Way {
+    let mut scenario = Scenario::draw(1, Scale::Short);
+    let config = WorldConfig {
+        history_blocks: 30,
+        wallets: 1,
+        bots: 1,
+        txs_per_block: 0,
+        ..WorldConfig::seeded(1)
+    };
+    let plan = &mut scenario.chains[0].upstreams[0];
+    (plan.latency, plan.jitter) = (latency, Duration::ZERO);
+    (plan.meter, plan.shaped) = (None, None);
+    (plan.takes_batches, plan.is_elsewhere) = (true, false);
+    let spell = |kind| Spell { from: Duration::ZERO, until: Duration::from_secs(60), kind };
+    plan.spells = kind.map(spell).into_iter().collect();
+    let plan = plan.clone();
+    let recorder = Recorder::new(Evidence::new(scenario));
+    let node = SimNode::new("up", World::new(config));
+    let place = Place { chain: 0, slot: 0 };
+    let upstream = SimUpstream::new(place, plan, node, &recorder, seed);
+    if let Some(kind) = kind {
+        upstream.begin(kind);
+    }
+    Way { upstream: Arc::clone(&upstream), is_house: false }
+}
+
+async fn ask(way: &Way, body: &str) -> Result<WireReply, String> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let exchange = Exchange {
+        body: Bytes::from(body.to_owned()),
+        deadline: deadline.into_std(),
+        whole_max: usize::MAX,
+    };
+    match timeout(Duration::from_secs(20), way.exchange(exchange)).await {
+        Err(_elapsed) => Err("silence".to_owned()),
+        Ok(Err(error)) => Err(format!("{} {:?}", error.kind.word(), error.sent)),
+        Ok(Ok(reply)) => Ok(reply),
+    }
+}
+
+/// What a call in this weather brings, whatever the upstream's chance: how it failed, or
+/// what the judge says.
+async fn check(kind: Kind, body: &str, expected: &str) {
+    for seed in 0..12 {
+        let way = upstream(Some(kind), seed);
+        let said = match ask(&way, body).await {
+            Err(failure) => failure,
+            Ok(reply) => {
+                let method = body.split('"').nth(9).expect("a call");
+                let row = MethodTable::standard().row(method);
+                Judge::standard().reply(row, &reply).class.word().to_owned()
+            }
+        };
+        assert!(expected.split('|').any(|it| it == said), "{kind:?}, seed {seed}: {said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn exchanges_that_bring_nothing() {
+    check(Kind::Crash, HASH, "connect No").await;
+    check(Kind::Hang, HASH, "silence").await;
+    check(Kind::Reset { unread: true }, HASH, "closed No").await;
+    check(Kind::Reset { unread: false }, HASH, "closed Maybe").await;
+    check(Kind::Truncate, HASH, "truncated Maybe").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_none() {
+    check(Kind::Garble, HASH, "fault").await;
+    check(Kind::Page(502), HASH, "fault").await;
+    check(Kind::Page(404), HASH, "fault").await;
+    check(Kind::Internal, HASH, "fault|unknown").await;
+    check(Kind::Unknown, HASH, "unknown").await;
+    check(Kind::WrongId, HASH, "fault").await;
+    check(Kind::Auth, HASH, "auth").await;
+    check(Kind::Billing, HASH, "billing").await;
+    check(Kind::Unsupported, HASH, "unsupported").await;
+    check(Kind::Pruned, OLD, "missing_data").await;
+    for dialect in [
+        Dialect::Plain(None),
+        Dialect::Plain(Some(3)),
+        Dialect::Html,
+        Dialect::Infura,
+        Dialect::InfuraInside(2),
+        Dialect::Alchemy,
+        Dialect::AlchemyInside,
+        Dialect::QuickNode,
+    ] {
+        check(Kind::Throttle(dialect), HASH, "throttled").await;
+        check(Kind::Throttle(dialect), BATCH, "throttled").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_are_asked_for() {
+    let check = async |dialect: Dialect, expected| {
+        let way = upstream(Some(Kind::Throttle(dialect)), 1);
+        let reply = ask(&way, HASH).await.expect("a refusal");
+        let row = MethodTable::standard().row("web3_sha3");
+        let asked = Judge::standard().reply(row, &reply).retry_after;
+        assert_eq!(asked, expected, "{dialect:?}");
+        assert_eq!(dialect.asks_for(), expected, "{dialect:?}");
+    };
+    check(Dialect::Plain(Some(3)), Some(Duration::from_secs(3))).await;
+    check(Dialect::InfuraInside(5), Some(Duration::from_secs(5))).await;
+    check(Dialect::Plain(None), None).await;
+}
+
+/// The result of a call in this weather.
+async fn result(kind: Option<Kind>, body: &str) -> (String, Duration) {
+    let way = upstream(kind, 1);
+    let began = Instant::now();
+    let reply = ask(&way, body).await.expect("an answer");
+    let value: serde_json::Value = serde_json::from_slice(&reply.body).expect("JSON");
+    (value["result"].to_string(), began.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_old_or_late() {
+    assert_eq!(result(None, HEIGHT).await, ("\"0x1e\"".to_owned(), Duration::ZERO));
+    assert_eq!(result(Some(Kind::Lag(3)), HEIGHT).await.0, "\"0x1b\"");
+    assert_eq!(result(Some(Kind::Syncing), HEIGHT).await.0, "\"0xa\"");
+    assert!(result(Some(Kind::Syncing), SYNCING).await.0.contains("highestBlock"));
+    let slow = Duration::from_secs(3);
+    assert_eq!(result(Some(Kind::Slow(slow)), HEIGHT).await.1, slow);
+    assert_eq!(result(None, SYNCING).await.0, "false");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_comes_back_without_an_item() {
+    let count = async |kind| {
+        let reply = ask(&upstream(kind, 1), BATCH).await.expect("an answer");
+        let value: Vec<serde_json::Value> = serde_json::from_slice(&reply.body).expect("JSON");
+        value.len()
+    };
+    assert_eq!(count(None).await, 2);
+    assert_eq!(count(Some(Kind::LoseItems)).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_dies_with_all_that_it_carries() {
+    // Slow enough that all are on the way together.
+    let way = upstream_after(Some(Kind::Die { after: 3 }), 1, Duration::from_millis(50));
+    let all = tokio::join!(ask(&way, HASH), ask(&way, HASH), ask(&way, HASH), ask(&way, HASH));
+    let said = [all.0, all.1, all.2, all.3]
+        .map(|one| one.map_or_else(|failure| failure, |_| "answer".to_owned()));
+    assert_eq!(said, ["closed No", "closed Maybe", "closed No", "answer"]);
+}
