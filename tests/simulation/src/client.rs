@@ -246,7 +246,7 @@ fn write(item: &Item) -> String {
     match &item.id {
         None => format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#),
         // By the length of the id, so that both orders occur and nothing has to be drawn.
-        Some(id) if id.len() % 2 == 0 => {
+        Some(id) if id.len().is_multiple_of(2) => {
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
         }
         Some(id) => {

@@ -48,7 +48,9 @@ impl Stage {
             let own = simulated(scenario.seed, place, plan, &world, recorder);
             let chain = Arc::new(chain(plan, &scenario.settings, now));
             loops.extend(watchers(&chain, &own));
-            (worlds.push(world), upstreams.push(own), served.push(chain));
+            worlds.push(world);
+            upstreams.push(own);
+            served.push(chain);
         }
         let lane = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
             let ways = own.iter().map(|it| way(it, false)).collect();

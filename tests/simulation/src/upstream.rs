@@ -199,7 +199,7 @@ impl SimUpstream {
         tokio::select! {
             biased;
             () = dies => {
-                let sent = match is_dying && open.number % 2 == 0 {
+                let sent = match is_dying && open.number.is_multiple_of(2) {
                     true => Sent::No,
                     false => Sent::Maybe,
                 };

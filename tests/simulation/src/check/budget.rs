@@ -4,13 +4,15 @@
 use std::collections::HashMap;
 
 use crate::check::Violation;
-use crate::evidence::{Ask, End, Evidence};
+use crate::check::wellness::Wellness;
+use crate::evidence::{Ask, End, Evidence, Exchange};
 
 /// What is allowed. Each bound is that of what the proxy does today: with limits learnt
 /// before they are met, and a budget for retries, they go down.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
-    /// Of the calls that an upstream receives, this share may be refused by its meter.
+    /// Of the calls that an upstream receives while another is well, this share may be
+    /// refused by its meter. While nobody else is, asking it is better than not asking.
     refused_share_max: f64,
     /// And so many beyond, since a meter shows itself by refusing.
     refused_floor: usize,
@@ -19,7 +21,7 @@ struct Bounds {
 }
 
 const BOUNDS: Bounds =
-    Bounds { refused_share_max: 0.5, refused_floor: 30, received_per_call_max: 3.0 };
+    Bounds { refused_share_max: 0.3, refused_floor: 20, received_per_call_max: 3.0 };
 
 /// A look-up of a transaction that may have been mined is a run of its own.
 const RUNS_PER_TRANSACTION: u32 = 2;
@@ -64,6 +66,7 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
 }
 
 fn refusals(evidence: &Evidence, bounds: Bounds) -> Vec<Violation> {
+    let wellness = Wellness::of(evidence);
     let mut violations = Vec::new();
     for place in evidence.places() {
         let plan = &evidence.scenario.chains[place.chain].upstreams[place.slot];
@@ -71,7 +74,17 @@ fn refusals(evidence: &Evidence, bounds: Bounds) -> Vec<Violation> {
             continue;
         }
         let (mut received, mut refused) = (0, 0);
-        for exchange in evidence.exchanges_of(place).filter(|exchange| !exchange.is_house) {
+        let others = evidence.places();
+        let has_other = |exchange: &Exchange| {
+            let until = exchange.ended.unwrap_or(exchange.began);
+            others.iter().any(|other| {
+                other.chain == place.chain
+                    && *other != place
+                    && wellness.is_well(*other, exchange.began, until)
+            })
+        };
+        let clients = evidence.exchanges_of(place).filter(|exchange| !exchange.is_house);
+        for exchange in clients.filter(|exchange| has_other(exchange)) {
             received += exchange.calls.len();
             if let End::Refused(_) = exchange.end {
                 refused += exchange.calls.len();
@@ -111,7 +124,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::check::sample::{answered, evidence, exchange, read, request};
+    use crate::check::sample::{answered, evidence, exchange, read, request, verified_at_once};
     use crate::meter::Limit;
     use crate::words::Dialect;
 
@@ -137,7 +150,7 @@ mod tests {
     fn refusals_are_bounded() {
         let bounds =
             Bounds { refused_share_max: 0.1, refused_floor: 2, received_per_call_max: 9.0 };
-        let check = |refused: usize, found: usize| {
+        let check = |refused: usize, is_another_well: bool, found: usize| {
             let exchanges = (0..20).map(|number| {
                 let mut exchange = exchange("x", None);
                 exchange.end = if number < refused { End::Refused(None) } else { End::Answered };
@@ -145,11 +158,19 @@ mod tests {
             });
             let mut evidence = evidence(Vec::new(), exchanges.collect());
             let limit = Limit::Fixed { window: Duration::from_secs(1), calls: 1 };
-            evidence.scenario.chains[0].upstreams[0].meter = Some((limit, Dialect::Html));
+            let upstreams = &mut evidence.scenario.chains[0].upstreams;
+            upstreams.push(upstreams[0].clone());
+            upstreams[0].meter = Some((limit, Dialect::Html));
+            if is_another_well {
+                let mut verified = verified_at_once();
+                verified.place.slot = 1;
+                evidence.exchanges.push(verified);
+            }
             assert_eq!(super::refusals(&evidence, bounds).len(), found, "{refused}");
         };
-        check(4, 0);
-        check(5, 1);
+        check(4, true, 0);
+        check(5, true, 1);
+        check(20, false, 0);
     }
 
     #[test]

@@ -116,8 +116,12 @@ fn somebody_is_well(
     let is_heavy = request.items.iter().any(|item| item.method == "eth_getLogs");
     let attempt = settings.attempt * if is_heavy { HEAVY_FACTOR } else { 1 };
     // What goes together in a batch is tried once more alone.
-    let tries = u32::try_from(others + usize::from(request.is_batch)).unwrap_or(u32::MAX);
-    well > 0 && others < settings.attempts_max && attempt * tries + GOOD_ANSWER <= settings.total
+    let tries = others + usize::from(request.is_batch);
+    let turns = request.items.len().div_ceil(settings.batch_parallel.max(1));
+    let tries = u32::try_from(tries * turns).unwrap_or(u32::MAX);
+    let is_possible = others < settings.attempts_max
+        && attempt.saturating_mul(tries) + GOOD_ANSWER <= settings.total;
+    well > 0 && is_possible && agreeing(evidence, request, until) < AGREE
 }
 
 /// How many upstreams give errors, in the life of a request, that two make final.
