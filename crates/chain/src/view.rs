@@ -11,6 +11,9 @@ const LAG_BLOCKS_MIN: u64 = 3;
 /// And by about this long: on a chain of quick blocks three are nothing.
 const LAG_TIME: Duration = Duration::from_secs(20);
 
+/// What that is on a chain that makes four blocks a second, as the quickest do.
+const LAG_BLOCKS_QUICKEST: u64 = 80;
+
 /// The newest block that an upstream is known to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
@@ -73,9 +76,24 @@ impl View {
 
     /// Whether an upstream is so far behind that it should be left out.
     /// `own_bound` is the upstream's own setting and outranks the chain's.
+    ///
+    /// While the time between blocks is not known, a few blocks may be a minute or less
+    /// than a second, and nobody is left out for what happened since it was polled: the
+    /// blocks' own timestamps decide, and where there are none, as many blocks as the
+    /// quickest chain makes in that time.
     pub fn is_lagging(&self, slot: Slot, own_bound: Option<u64>) -> bool {
-        let bound = own_bound.unwrap_or_else(|| self.lag_bound());
-        self.lag_blocks(slot).is_some_and(|lag| lag > bound)
+        let Some(lag) = self.lag_blocks(slot) else { return false };
+        let bound = own_bound.or(self.lag_blocks_max);
+        if bound.is_some() || self.block_time.is_some() {
+            return lag > bound.unwrap_or_else(|| self.lag_bound());
+        }
+        let timestamp = |head: Option<&Head>| head.and_then(|head| head.timestamp);
+        match (timestamp(self.best.as_ref()), timestamp(self.head(slot))) {
+            (Some(best), Some(own)) => {
+                lag > LAG_BLOCKS_MIN && best.saturating_sub(own) > LAG_TIME.as_secs()
+            }
+            _ => lag > LAG_BLOCKS_QUICKEST,
+        }
     }
 
     /// The lag in blocks up to which an upstream is used.
@@ -98,6 +116,32 @@ mod tests {
 
     fn bound(block_time_ms: Option<u64>, given: Option<u64>) -> u64 {
         View::unknown(1, block_time_ms.map(Duration::from_millis), given).lag_bound()
+    }
+
+    #[test]
+    fn before_the_pace_is_known_timestamps_tell_who_lags() {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let now = Instant::now();
+        let head = |number: u64, timestamp| Head {
+            number: BlockNumber(number),
+            hash: None,
+            timestamp,
+            seen_at: now,
+        };
+        let check = |blocks: u64, seconds: Option<u64>, lags| {
+            let mut view = View::unknown(1, None, None);
+            view.best = Some(head(1000, Some(5000)));
+            view.heads[0] = Some(head(1000 - blocks, seconds.map(|seconds| 5000 - seconds)));
+            assert_eq!(view.is_lagging(Slot(0), None), lags, "{blocks} blocks, {seconds:?} s");
+            assert_eq!(view.is_lagging(Slot(0), Some(4)), blocks > 4, "the setting outranks");
+        };
+        check(4, Some(1), false);
+        check(20, Some(20), false);
+        check(20, Some(21), true);
+        check(3, Some(36), false);
+        check(4, Some(48), true);
+        check(80, None, false);
+        check(81, None, true);
     }
 
     #[test]
