@@ -268,7 +268,7 @@ impl Run<'_> {
                 return Next::Stop;
             }
             let is_fit = place < plan.fit();
-            if !is_fit && self.has_something_to_say() {
+            if place >= plan.well() && self.has_something_to_say() {
                 break;
             }
             let is_known = self.has_asked(slot);

@@ -142,6 +142,23 @@ async fn a_used_nonce_may_be_this_very_transactions() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_was_behind_a_moment_ago_is_asked_before_a_client_hears_of_missing_data() {
+    for missing in [
+        error(4444, "pruned history unavailable"),
+        error(-32000, "header not found"),
+        error(-31999, "something that nobody knows"),
+        result("null"),
+    ] {
+        let stage = Stage::upstreams(2);
+        stage.show_head(0, 100);
+        // It was polled before the block came.
+        stage.show_head(1, 99);
+        stage.peer(0).next("eth_getBlockByNumber", missing);
+        assert_eq!(stage.call("eth_getBlockByNumber", r#"["0x64",false]"#).await, "\"b\"");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn null_above_the_head_is_believed_and_below_it_is_not() {
     let stage = Stage::upstreams(3);
     for place in 0..2 {

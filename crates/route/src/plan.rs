@@ -24,6 +24,10 @@ use crate::roster::Roster;
 pub const CANDIDATES_MAX: usize = 16;
 /// From so many equals on, two are drawn and the cheaper is taken.
 const DRAW_FROM: usize = 4;
+/// The place of who is fit in the order of last resort.
+const RANK_FIT: u8 = 0;
+/// The place of who is well, and may not hold the block yet.
+const RANK_BEHIND: u8 = 1;
 /// How much of a cost is chance, so that equals share.
 const COST_CHANCE: f64 = 0.1;
 
@@ -67,8 +71,8 @@ impl Fitness {
     /// The order of last resort; `None`: not even then.
     fn rank(self) -> Option<u8> {
         match self {
-            Self::Fit => Some(0),
-            Self::Behind { .. } => Some(1),
+            Self::Fit => Some(RANK_FIT),
+            Self::Behind { .. } => Some(RANK_BEHIND),
             Self::Lagging { .. } => Some(2),
             Self::ClassRests => Some(3),
             Self::Unwell(condition) if condition.is_last_resort() => Some(4 + condition as u8),
@@ -84,6 +88,7 @@ pub struct Plan {
     candidates: [Slot; CANDIDATES_MAX],
     len: usize,
     fit: usize,
+    well: usize,
 }
 
 impl Plan {
@@ -95,6 +100,14 @@ impl Plan {
     /// How many of them, from the front, are fit; the others are last resorts.
     pub fn fit(&self) -> usize {
         self.fit
+    }
+
+    /// How many of them, from the front, are well: the fit ones, and those that did not
+    /// hold the block when they were last heard of. That was a moment ago: a poll is
+    /// slower than a block, so by now they may have it, and another's word that something
+    /// is missing must not speak for them.
+    pub fn well(&self) -> usize {
+        self.well
     }
 }
 
@@ -169,8 +182,8 @@ pub fn plan(ask: &Ask<'_>, view: &View, roster: &Roster, now: Instant, rng: &mut
     for (place, entry) in candidates.iter_mut().zip(entries.iter()) {
         *place = entry.slot;
     }
-    let fit = entries.iter().take(kept).filter(|entry| entry.rank == 0).count();
-    Plan { candidates, len: kept, fit }
+    let up_to = |rank| entries.iter().take(kept).filter(|entry| entry.rank <= rank).count();
+    Plan { candidates, len: kept, fit: up_to(RANK_FIT), well: up_to(RANK_BEHIND) }
 }
 
 /// Moves the cheaper of two drawn from the leading group to the front.
@@ -344,6 +357,17 @@ mod tests {
     fn who_does_not_hold_the_block_waits_behind_who_does() {
         check(Some(100), "a:#100:30ms b:#99:10ms", "a | b");
         check(Some(99), "a:#100:30ms b:#99:10ms", "b a |");
+    }
+
+    #[test]
+    fn who_is_behind_is_not_fit_and_yet_well() {
+        let now = origin();
+        let (roster, view) = build("a:#100 b:#99 c:#99:dead d:#90", now);
+        let row = MethodTable::standard().row("eth_call");
+        let eligible = roster.eligible(row, "eth_call").expect("served");
+        let ask = Ask { row, eligible, needed: Some(BlockNumber(100)) };
+        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        assert_eq!((plan.candidates().len(), plan.fit(), plan.well()), (4, 1, 2));
     }
 
     #[test]
