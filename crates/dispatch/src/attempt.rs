@@ -8,7 +8,9 @@ use wellhead_eth::MethodRow;
 use wellhead_transport::{
     Exchange, ExchangeFuture, Rest, Sent, Transport, TransportError, TransportErrorKind,
 };
-use wellhead_upstream::{Change, HealthEffect, InFlight, Judge, Upstream, Verdict, VerdictClass};
+use wellhead_upstream::{
+    Change, HealthEffect, InFlight, Judge, Payload, Upstream, Verdict, VerdictClass,
+};
 
 use crate::flow::{Account, Flowing};
 use crate::hedge::{Alarm, within};
@@ -86,7 +88,12 @@ pub(crate) async fn attempt(
         upstream.began_well(row, began, ended);
         let account = Account::new(guarded.ended(), row, place);
         let piece_timeout = patience.deadline.saturating_duration_since(began);
-        let rest = Box::new(Flowing::new(rest, piece_timeout, Some(account), ended));
+        let beginning: &[u8] = match &verdict.payload {
+            Payload::Result(beginning) => beginning,
+            // What flows has a result.
+            Payload::Error(_) | Payload::None { .. } => &[],
+        };
+        let rest = Box::new(Flowing::new(rest, beginning, piece_timeout, Some(account), ended));
         return Settled { verdict, began, ended, sent, rest: Some(rest) };
     }
     let (change, _) = guarded.settle(&verdict, ended);

@@ -77,16 +77,19 @@ pub(crate) struct Flowing {
 }
 
 impl Flowing {
-    /// What follows a beginning that was judged at `began`, which is now.
+    /// What follows `beginning`, which was judged at `began`, which is now. The brace that
+    /// closes the reply may be in the beginning, and only white space follow.
     pub(crate) fn new(
         rest: Box<dyn Rest>,
+        beginning: &[u8],
         piece_timeout: Duration,
         account: Option<Account>,
         began: Instant,
     ) -> Self {
+        let last = beginning.trim_ascii_end().last().copied().unwrap_or(0);
         let client_pause = Duration::ZERO;
         let handed_at = began;
-        Self { rest, piece_timeout, began, bytes: 0, last: 0, handed_at, client_pause, account }
+        Self { rest, piece_timeout, began, bytes: 0, last, handed_at, client_pause, account }
     }
 
     async fn piece(&mut self) -> Option<Result<Bytes, TransportError>> {
@@ -143,6 +146,8 @@ impl Rest for Flowing {
 
 #[cfg(test)]
 mod tests {
+    use wellhead_transport::Pieces;
+
     use super::*;
 
     const PIECE: usize = 64 << 10;
@@ -162,7 +167,7 @@ mod tests {
     /// Takes pieces of an answer that does not end, one each `pace`, until it fails.
     async fn check(piece_bytes: usize, pace: Duration, expected: TransportErrorKind, pieces: u64) {
         let endless = Box::new(Endless(Bytes::from(vec![b'0'; piece_bytes])));
-        let mut flowing = Flowing::new(endless, SECOND, None, now());
+        let mut flowing = Flowing::new(endless, b"", SECOND, None, now());
         let mut taken = 0;
         let error = loop {
             match flowing.next().await.expect("no end") {
@@ -174,6 +179,29 @@ mod tests {
             }
         };
         assert_eq!((error.kind, taken), (expected, pieces), "{pace:?}: {error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_ends_with_its_brace_ends_well() {
+        let check = async |beginning: &str, rest: &str, is_whole| {
+            let pieces = Box::new(Pieces::of(Bytes::from(rest.to_owned())));
+            let mut flowing = Flowing::new(pieces, beginning.as_bytes(), SECOND, None, now());
+            let end = loop {
+                match flowing.next().await {
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) => break false,
+                    None => break true,
+                }
+            };
+            assert_eq!(end, is_whole, "{beginning:?} {rest:?}");
+        };
+        check("\"0x", "1\"}", true).await;
+        check("\"0x", "1\"}\r\n", true).await;
+        check("\"0x", "1\"", false).await;
+        // Cut by us between the brace and the end of the line.
+        check("\"0x1\"}", "\n", true).await;
+        check("\"0x1\" } ", " \n", true).await;
+        check("\"0x1\"", "\n", false).await;
     }
 
     #[tokio::test(start_paused = true)]
