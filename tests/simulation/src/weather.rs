@@ -117,10 +117,16 @@ impl Kind {
         }
     }
 
-    /// Whether its errors may as well be about the call: then a second such is final.
+    /// Whether what it says may as well be about the call, an error or a `null`: then a
+    /// second such opinion is final, also of another kind.
     pub fn may_be_about_the_call(self) -> bool {
         match self {
-            Self::Internal | Self::Unknown | Self::Flaky(_) => true,
+            Self::Internal
+            | Self::Unknown
+            | Self::Flaky(_)
+            | Self::Lag(_)
+            | Self::Stuck
+            | Self::Syncing => true,
             Self::Page(status) => status < 500,
             Self::Crash
             | Self::Hang
@@ -135,9 +141,6 @@ impl Kind {
             | Self::Billing
             | Self::Unsupported
             | Self::Pruned
-            | Self::Lag(_)
-            | Self::Stuck
-            | Self::Syncing
             | Self::Slow(_) => false,
         }
     }

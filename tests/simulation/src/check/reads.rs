@@ -8,8 +8,8 @@
 //!
 //! - the settings must make it possible: attempts enough to pass all that are not well,
 //!   and time enough if each of them hangs, for each item of a batch that waits its turn;
-//! - an error that may be about the call itself is final when a second upstream agrees
-//!   (`TryElsewhere::Once`), so no two others may be in such weather;
+//! - an error, or a `null`, that may be about the call itself is final after a second
+//!   such opinion (`TryElsewhere::Once`), so no two others may be in such weather;
 //! - nobody is asked about the second half of an answer: one that was cut by its
 //!   upstream's doing cannot be healed any more.
 
