@@ -104,6 +104,8 @@ async fn act(scenario: Scenario) -> Evidence {
         // Cancelled, or over by itself.
         let _ = task.await;
     }
+    // A transaction is still on its way to some when its sender has heard of it.
+    sleep(scenario.settings.total).await;
     for _ in 0..LAST_TURNS {
         tokio::task::yield_now().await;
     }

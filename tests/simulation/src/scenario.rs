@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use wellhead_dispatch::Hedging;
 use wellhead_sim::WorldConfig;
 use wellhead_upstream::{BreakerBounds, Tier};
+use wellhead_watch::Mode;
 
 use crate::meter::Limit;
 use crate::weather::{Kind, Spell};
@@ -53,6 +55,12 @@ pub struct Settings {
     pub batch_parallel: usize,
     /// `health`.
     pub breaker: BreakerBounds,
+    /// `hedging`.
+    pub hedging: Option<Hedging>,
+    /// `attempts.broadcast`.
+    pub broadcast_max: usize,
+    /// `checks.mode`.
+    pub checks: Mode,
     /// Worker threads; here only sources of chance.
     pub lanes: usize,
 }
@@ -181,7 +189,11 @@ impl Settings {
                 failures_max: 3,
                 rest: seconds(1),
                 rest_max: seconds([2, 8, 30][rng.random_range(0..3)]),
+                ..BreakerBounds::default()
             },
+            hedging: rng.random_ratio(3, 4).then(Hedging::default),
+            broadcast_max: rng.random_range(1..=3),
+            checks: if rng.random_ratio(1, 8) { Mode::Ephemeral } else { Mode::On },
             lanes: rng.random_range(1..=2),
         }
     }

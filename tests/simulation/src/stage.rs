@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Lane};
+use wellhead_dispatch::{Bounds, Budgets, Lane};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
@@ -15,7 +15,7 @@ use wellhead_route::Roster;
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
 use wellhead_upstream::{Identity, Mask, MethodRules, Slot, Upstream, UpstreamId};
-use wellhead_watch::{Asked, Pace, Pulse, Watcher};
+use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 
 use crate::evidence::Place;
 use crate::record::Recorder;
@@ -47,14 +47,16 @@ impl Stage {
             let world = World::new(plan.world.clone());
             let own = simulated(scenario.seed, place, plan, &world, recorder);
             let chain = Arc::new(chain(plan, &scenario.settings, now));
-            loops.extend(watchers(&chain, &own));
+            loops.extend(watchers(&chain, &own, scenario.settings.checks));
             worlds.push(world);
             upstreams.push(own);
             served.push(chain);
         }
+        let budgets: Vec<Arc<Budgets>> = upstreams.iter().map(|_| Arc::default()).collect();
         let lane = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
             let ways = own.iter().map(|it| way(it, false)).collect();
             Lane::new(ways, scenario.seed ^ ((worker * 8 + chain + 1) as u64))
+                .spending(Arc::clone(&budgets[chain]))
         };
         let lanes = (0..scenario.settings.lanes)
             .map(|worker| {
@@ -142,12 +144,14 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
             attempts_max: settings.attempts_max,
             attempt: settings.attempt,
             whole_bytes_max: settings.whole_bytes_max,
+            hedging: settings.hedging,
+            broadcast_max: settings.broadcast_max,
             ..Bounds::default()
         },
     )
 }
 
-fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>]) -> Loops {
+fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>], mode: Mode) -> Loops {
     let watcher = |(upstream, simulated): (&Arc<Upstream>, &Arc<SimUpstream>)| {
         Watcher::new(
             Arc::clone(upstream),
@@ -158,6 +162,8 @@ fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>]) -> Loops {
             Pace::default(),
             Arc::clone(&chain.asked[upstream.slot().index()]),
         )
+        .checking(Checks { mode, ..Checks::default() })
+        .among(chain.roster.upstreams())
     };
     chain.roster.upstreams().iter().zip(own).map(watcher).collect()
 }

@@ -59,7 +59,8 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
         }
         let Some(answered) = &request.answered else { continue };
         let told = answered.attempts;
-        if !request.is_batch && told as usize > bound * runs as usize {
+        let at_once = if runs > 1 { evidence.scenario.settings.broadcast_max } else { 0 };
+        if !request.is_batch && told as usize > bound * runs as usize + at_once {
             say(answered.at, format!("#{number}: {told} attempts"));
         }
     }

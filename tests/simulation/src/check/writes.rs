@@ -1,16 +1,13 @@
 //! A write reaches upstreams no oftener than promised.
 //!
 //! One that must not run twice: after it may have run somewhere, nobody receives it any
-//! more. A raw transaction may be repeated: at most [`SENDS_PER_ATTEMPT`] times the
-//! attempts of each time that a client sent it.
+//! more. A raw transaction may be repeated: each time that a client sends it, it goes to
+//! some at once and then to as many as any call may.
 
 use std::collections::HashMap;
 
 use crate::check::Violation;
 use crate::evidence::{Ask, Evidence, Exchange};
-
-/// Upstreams that receive a transaction in one attempt.
-const SENDS_PER_ATTEMPT: usize = 1;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     let mut received: HashMap<&str, Vec<&Exchange>> = HashMap::new();
@@ -44,9 +41,9 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
             | Ask::Malformed => {}
         }
     }
-    let attempts_max = evidence.scenario.settings.attempts_max;
+    let settings = &evidence.scenario.settings;
     for (key, times) in sent {
-        let bound = times * attempts_max * SENDS_PER_ATTEMPT;
+        let bound = times * (settings.attempts_max + settings.broadcast_max);
         let count = received.get(key.as_str()).map_or(0, Vec::len);
         if count > bound {
             let what = format!("{key} was sent {times} times and received {count} times");
@@ -90,7 +87,8 @@ mod tests {
     #[test]
     fn transactions_are_repeated_within_their_attempts() {
         let transaction = || Ask::Transaction(alloy_primitives::B256::ZERO);
-        let bound = evidence(Vec::new(), Vec::new()).scenario.settings.attempts_max;
+        let settings = evidence(Vec::new(), Vec::new()).scenario.settings;
+        let bound = settings.attempts_max + settings.broadcast_max;
         check(transaction(), &"r".repeat(bound), 0);
         check(transaction(), &"r".repeat(bound + 1), 1);
     }
