@@ -132,7 +132,7 @@ pub(crate) async fn run_tls<E: Endpoint>(
         Ok(shaken) => {
             Counters::add(&worker.server.counters.tls);
             let agreed = tls::agreed(&shaken);
-            run(shaken, agreed, peer, worker, seat).await;
+            run(Box::new(shaken), agreed, peer, worker, seat).await;
         }
         Err(failure) => {
             tracing::debug!(%peer, why = failure.word(), "no TLS handshake");

@@ -38,7 +38,9 @@ impl Stream for TcpStream {
     }
 }
 
-impl Stream for TlsStream<TcpStream> {
+/// Boxed: a session is a KiB, and what serves a connection moves its stream several times,
+/// each of which would keep that room for as long as the connection lasts.
+impl Stream for Box<TlsStream<TcpStream>> {
     const SAYS_WHEN_IT_ENDS: bool = true;
 
     fn tcp(&self) -> &TcpStream {
