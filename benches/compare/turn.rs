@@ -17,8 +17,9 @@ use crate::scrape::Scraper;
 use crate::trace::Trace;
 
 const WARM_UP: Duration = Duration::from_secs(1);
-/// A traced process is slow, and what it calls soon repeats.
-const TRACED: Duration = Duration::from_secs(1);
+/// What a process calls soon repeats. But it is slow while it is traced, and the load opens
+/// its connections anew: so many for each second, that they do not weigh.
+const TRACED_CONNECTIONS_A_SECOND: u32 = 64;
 /// Silence before the memory of idle connections is read.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -76,9 +77,12 @@ pub(crate) async fn take_turn(
     if let Some(scraper) = scraper {
         sample.errors += scraper.finish();
     }
-    if traced && matches!(case.load(), Load::Closed { .. } | Load::Http2 { .. }) {
+    if let Load::Closed { connections } | Load::Http2 { connections, .. } = case.load()
+        && traced
+    {
         let trace = Trace::start(pid).await;
-        let seen = again(TRACED).unwrap_or_default();
+        let seconds = connections.div_ceil(TRACED_CONNECTIONS_A_SECOND);
+        let seen = again(Duration::from_secs(seconds.into())).unwrap_or_default();
         sample.system_calls = trace.finish();
         (sample.traced_requests, sample.errors) = (seen.requests, sample.errors + seen.errors);
     }
