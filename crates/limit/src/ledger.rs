@@ -1,0 +1,187 @@
+//! What was spent: today, this month, and since the start.
+//!
+//! Days and months are those of UTC. A provider whose month begins on another day counts
+//! differently; a cap is then a little early or late. What was spent before the process
+//! started is not known here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The low bits of a page hold its credits, the high ones say which day or month it is.
+const CREDIT_BITS: u32 = 40;
+const CREDITS_MAX: u64 = (1 << CREDIT_BITS) - 1;
+
+/// How much may be spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Caps {
+    /// In a day.
+    pub day: Option<u64>,
+    /// In a month.
+    pub month: Option<u64>,
+}
+
+/// Which cap was reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cap {
+    /// The day's.
+    Day,
+    /// The month's.
+    Month,
+}
+
+/// The books. A page holds 10^12 credits, beyond which it is full.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    day: AtomicU64,
+    month: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Ledger {
+    /// Notes that `credits` were spent on the day `today`, counted from 1970.
+    pub fn spend(&self, credits: u64, today: u32) {
+        self.total.fetch_add(credits, Ordering::Relaxed);
+        add(&self.day, credits, today);
+        add(&self.month, credits, month_of(today));
+    }
+
+    /// Notes `credits` in the total alone: enough where nobody asks for days.
+    pub fn spend_undated(&self, credits: u64) {
+        self.total.fetch_add(credits, Ordering::Relaxed);
+    }
+
+    /// Spent since the start.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Spent today.
+    pub fn on_day(&self, today: u32) -> u64 {
+        read(&self.day, today)
+    }
+
+    /// Spent in the month that `today` is in.
+    pub fn in_month(&self, today: u32) -> u64 {
+        read(&self.month, month_of(today))
+    }
+
+    /// The cap that was reached; the month's first, as it lasts longer.
+    pub fn reached(&self, caps: Caps, today: u32) -> Option<Cap> {
+        if caps.month.is_some_and(|cap| self.in_month(today) >= cap) {
+            return Some(Cap::Month);
+        }
+        caps.day.is_some_and(|cap| self.on_day(today) >= cap).then_some(Cap::Day)
+    }
+}
+
+fn add(page: &AtomicU64, credits: u64, which: u32) {
+    let turn = |page: u64| {
+        // A thread that is late by a moment must not turn the page back.
+        let which = u64::from(which).max(page >> CREDIT_BITS);
+        let used = if page >> CREDIT_BITS == which { page & CREDITS_MAX } else { 0 };
+        Some(which << CREDIT_BITS | used.saturating_add(credits).min(CREDITS_MAX))
+    };
+    let _always = page.fetch_update(Ordering::Relaxed, Ordering::Relaxed, turn);
+}
+
+fn read(page: &AtomicU64, which: u32) -> u64 {
+    let page = page.load(Ordering::Relaxed);
+    if page >> CREDIT_BITS == u64::from(which) { page & CREDITS_MAX } else { 0 }
+}
+
+/// The month that a day is in, counted from January 1970.
+pub fn month_of(day: u32) -> u32 {
+    let (year, month, _) = civil(day);
+    (year - 1970) * 12 + (month - 1)
+}
+
+/// Days from `day` to the first of the next month.
+pub fn days_left_in_month(day: u32) -> u32 {
+    let month = month_of(day);
+    // No month is longer than 31 days.
+    (1..=31).find(|days| month_of(day.saturating_add(*days)) != month).unwrap_or(31)
+}
+
+/// Year, month and day of the Gregorian calendar, by eras of 400 years from 1 March of
+/// year 0 (H. Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`).
+fn civil(day: u32) -> (u32, u32, u32) {
+    const DAYS_FROM_MARCH_0_TO_1970: u32 = 719_468;
+    const DAYS_OF_ERA: u32 = 146_097;
+    // Days beyond the year 11 million have no date.
+    let shifted = day.saturating_add(DAYS_FROM_MARCH_0_TO_1970);
+    let (era, of_era) = (shifted / DAYS_OF_ERA, shifted % DAYS_OF_ERA);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year_of_era + u32::from(month <= 2), month, of_month)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_have_dates() {
+        for (day, date) in [
+            (0, (1970, 1, 1)),
+            (58, (1970, 2, 28)),
+            (59, (1970, 3, 1)),
+            (11_016, (2000, 2, 29)),
+            (19_782, (2024, 2, 29)),
+            (20_777, (2026, 11, 20)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(civil(day), date, "{day}");
+        }
+    }
+
+    #[test]
+    fn months_end() {
+        for (day, left) in [(0, 31), (30, 1), (31, 28), (19_782, 1), (20_777, 11)] {
+            assert_eq!(days_left_in_month(day), left, "{day}");
+        }
+        assert_eq!(month_of(20_777), 56 * 12 + 10);
+    }
+
+    #[test]
+    fn a_new_day_is_a_new_page_and_so_is_a_new_month() {
+        let ledger = Ledger::default();
+        ledger.spend(10, 20_786);
+        ledger.spend(5, 20_786);
+        assert_eq!((ledger.on_day(20_786), ledger.in_month(20_786)), (15, 15));
+        ledger.spend(1, 20_787);
+        assert_eq!((ledger.on_day(20_787), ledger.in_month(20_787)), (1, 16));
+        assert_eq!(ledger.on_day(20_786), 0, "yesterday's page is gone");
+        // 20_788 is the first of December.
+        assert_eq!((ledger.on_day(20_788), ledger.in_month(20_788)), (0, 0));
+        ledger.spend(2, 20_788);
+        // Late by a moment: counted on the new page rather than lost.
+        ledger.spend(3, 20_787);
+        assert_eq!((ledger.in_month(20_788), ledger.total()), (2 + 3, 21));
+    }
+
+    #[test]
+    fn caps_are_reached() {
+        let ledger = Ledger::default();
+        let caps = Caps { day: Some(10), month: Some(15) };
+        ledger.spend(9, 20_780);
+        assert_eq!(ledger.reached(caps, 20_780), None);
+        ledger.spend(1, 20_780);
+        assert_eq!(ledger.reached(caps, 20_780), Some(Cap::Day));
+        assert_eq!(ledger.reached(caps, 20_781), None);
+        ledger.spend(5, 20_781);
+        assert_eq!(ledger.reached(caps, 20_781), Some(Cap::Month));
+        assert_eq!(ledger.reached(Caps::default(), 20_781), None);
+        assert_eq!(ledger.reached(caps, 20_790), None, "December");
+    }
+
+    #[test]
+    fn a_page_that_is_full_stays_full() {
+        let ledger = Ledger::default();
+        ledger.spend(u64::MAX / 2, 20_780);
+        ledger.spend(1, 20_780);
+        assert_eq!(ledger.on_day(20_780), CREDITS_MAX);
+    }
+}

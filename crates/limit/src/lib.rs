@@ -1,0 +1,39 @@
+//! Mechanisms that bound: a rate, how many at once, a sum. And two that learn such a
+//! bound from how a provider behaves.
+//!
+//! | mechanism | bounds | formula |
+//! |---|---|---|
+//! | [`Bucket`] | a rate with a burst | GCRA |
+//! | [`FixedWindow`] | a sum in a window that opens with its first call | a count |
+//! | [`Gate`] | how many at once | a count |
+//! | [`Ledger`] | a sum a day and a month | a count |
+//! | [`LearntRate`] | a rate that nobody told us, from refusals | CUBIC |
+//! | [`LearntLimit`] | how many at once, from delay | gradient |
+//!
+//! Nothing here knows upstreams, providers or tenants, reads a clock, sleeps or waits
+//! for a lock. Every instant is told by the caller as the time since an epoch of its
+//! own; days are counted in UTC from 1970.
+
+mod bucket;
+mod gate;
+mod ledger;
+mod limit;
+mod rate;
+mod recent;
+#[cfg(test)]
+mod sim;
+mod window;
+
+pub use bucket::{Bucket, Pace};
+pub use gate::Gate;
+pub use ledger::{Cap, Caps, Ledger, days_left_in_month, month_of};
+pub use limit::LearntLimit;
+pub use rate::LearntRate;
+pub use window::FixedWindow;
+
+use std::time::Duration;
+
+/// Nanoseconds since the epoch; 584 years of them fit.
+fn nanos(at: Duration) -> u64 {
+    u64::try_from(at.as_nanos()).unwrap_or(u64::MAX)
+}

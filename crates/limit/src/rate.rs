@@ -1,0 +1,291 @@
+//! A rate that nobody told us, learnt from refusals.
+//!
+//! Before the first refusal there is no bound, and a call costs an addition. A refusal
+//! (429, or the same in a 200) cuts the rate and pauses; afterwards it grows again by the
+//! curve of CUBIC (RFC 9438, section 4.2) with a fixed time to the old height:
+//!
+//! `r(t) = W · (1 - (1 - f) · (1 - t/K)³)`, at most `2·W`
+//!
+//! `W` is the rate at which we were refused, `f` what is left of it after the cut and `t`
+//! the time since the pause. Thus `r(0) = f·W` and `r(K) = W`: quickly back to near `W`,
+//! long near it, where the limit must be, and then ever faster away from it in case the
+//! limit was raised. `f` is [`SHARE`], or [`SHARE_AGAIN`] when refusals follow each other.
+//! Over the way back to `W` the mean is `1 - (1 - f)/4` of `W`: 98 %.
+//!
+//! The first `W` is what went out in the second before. Later ones are the rate then
+//! allowed, or twice what really went out if that is less: who did not use its rate
+//! learnt nothing of it. Calls sent before the cut say nothing new, however many are
+//! refused.
+//!
+//! The pause is what the provider asked for. Without that it is a second the first time,
+//! then [`PAUSE`], doubled while refusals follow each other. A rate is forgotten
+//! [`FORGET`] after the last refusal.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::bucket::{Bucket, Pace};
+use crate::nanos;
+use crate::recent::Recent;
+
+/// What is left of a rate after a refusal.
+const SHARE: f64 = 0.93;
+/// What is left when the one before was less than [`AGAIN`] ago.
+const SHARE_AGAIN: f64 = 0.85;
+/// Refusals that follow each other sooner are of one kind: the rate is still too high.
+const AGAIN: Duration = Duration::from_secs(2);
+/// `K`: from a cut back to the rate that was refused.
+const BACK: Duration = Duration::from_secs(40);
+/// A rate grows to no more than this many times the one that was refused.
+const GROWTH_MAX: f64 = 2.0;
+/// The pause after a refusal; short, as the rate itself is lower already.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The pause while no rate is known yet: providers' shortest window.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// No pause of our own is longer.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// What is not refused for so long is not limited, as far as we can know.
+const FORGET: Duration = Duration::from_secs(600);
+/// What may go at once, as a part of a second's credits. Some providers count in parts
+/// of a second themselves.
+const BURST: f64 = 0.05;
+
+/// A rate that is learnt. Racing writers may lose a count; no state is ever torn into
+/// one that does not end by itself.
+#[derive(Debug, Default)]
+pub struct LearntRate {
+    recent: Recent,
+    bucket: Bucket,
+    /// `W` in credits a second, as bits; zero while nothing is known.
+    ceiling: AtomicU64,
+    /// `f`, as bits.
+    share: AtomicU64,
+    /// When the last cut was made, and when its pause ends, in nanoseconds.
+    cut: AtomicU64,
+    resumes: AtomicU64,
+    /// Refusals that followed each other.
+    streak: AtomicU32,
+}
+
+impl LearntRate {
+    /// Notes that a call went out. To be called for each, learnt or not.
+    pub fn sent(&self, credits: u32, now: Duration) {
+        self.recent.add(credits, now);
+    }
+
+    /// The rate now, in credits a second; `None` while there is no bound.
+    pub fn rate(&self, now: Duration) -> Option<f64> {
+        let ceiling = match self.ceiling.load(Ordering::Relaxed) {
+            0 => return None,
+            bits => f64::from_bits(bits),
+        };
+        let resumes = Duration::from_nanos(self.resumes.load(Ordering::Relaxed));
+        let since = now.saturating_sub(resumes);
+        if since >= FORGET {
+            return None;
+        }
+        let share = f64::from_bits(self.share.load(Ordering::Relaxed));
+        Some(curve(ceiling, share, since))
+    }
+
+    /// Takes `credits` from the rate, or says how long until they are there.
+    pub fn take(&self, credits: f64, now: Duration) -> Result<(), Duration> {
+        match self.pace(credits, now) {
+            Some(pace) => self.bucket.take(credits, pace, now),
+            None => Ok(()),
+        }
+    }
+
+    /// How long until `credits` could be taken; takes none.
+    pub fn wait(&self, credits: f64, now: Duration) -> Duration {
+        self.pace(credits, now).map_or(Duration::ZERO, |pace| self.bucket.wait(credits, pace, now))
+    }
+
+    /// Puts back what was taken for a call that was not made after all.
+    pub fn give_back(&self, credits: f64, now: Duration) {
+        if let Some(pace) = self.pace(credits, now) {
+            self.bucket.give_back(credits, pace);
+        }
+    }
+
+    /// The time that `credits` take to come back; zero without a bound.
+    pub fn time_of(&self, credits: f64, now: Duration) -> Duration {
+        self.pace(credits, now).map_or(Duration::ZERO, |pace| pace.time_of(credits))
+    }
+
+    fn pace(&self, credits: f64, now: Duration) -> Option<Pace> {
+        let rate = self.rate(now)?;
+        Some(Pace::new(rate, Duration::from_secs(1), (BURST * rate).max(credits)))
+    }
+
+    /// Learns from the refusal of a call of `credits` that went out at `began`. `asked` is
+    /// the pause that the provider asked for. Returns the pause to make.
+    pub fn refused(
+        &self,
+        credits: f64,
+        began: Duration,
+        now: Duration,
+        asked: Option<Duration>,
+    ) -> Duration {
+        let cut = self.cut.load(Ordering::Relaxed);
+        let (began_nanos, now_nanos) = (nanos(began), nanos(now).max(1));
+        let is_news = cut == 0 || began_nanos > cut;
+        let claim = || {
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            self.cut.compare_exchange(cut, now_nanos, success, failure).is_ok()
+        };
+        if !is_news || !claim() {
+            return asked.unwrap_or_default();
+        }
+        let measured = self.recent.last_second(now) as f64;
+        let known = self.rate(now);
+        let resumed = Duration::from_nanos(self.resumes.load(Ordering::Relaxed));
+        let again = known.is_some() && began.saturating_sub(resumed) < AGAIN;
+        let streak = if again { self.streak.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
+        let ceiling = match known {
+            None => measured,
+            // After a pause the last second says little.
+            Some(rate) if again => rate,
+            Some(rate) => rate.min(2.0 * measured),
+        };
+        let pause = asked.unwrap_or(match known {
+            None => PAUSE_FIRST,
+            Some(_) => PAUSE.saturating_mul(2_u32.saturating_pow(streak.min(16))).min(PAUSE_MAX),
+        });
+        // One call in a second is a rate that can still learn.
+        let ceiling = ceiling.max(credits).max(1.0);
+        let share = if again { SHARE_AGAIN } else { SHARE };
+        self.streak.store(streak, Ordering::Relaxed);
+        self.share.store(share.to_bits(), Ordering::Relaxed);
+        self.resumes.store(nanos(now + pause), Ordering::Relaxed);
+        self.ceiling.store(ceiling.to_bits(), Ordering::Relaxed);
+        pause
+    }
+}
+
+/// `W · (1 - (1 - f) · (1 - t/K)³)`, at most `2·W`.
+fn curve(ceiling: f64, share: f64, since: Duration) -> f64 {
+    let left = 1.0 - since.as_secs_f64() / BACK.as_secs_f64();
+    (ceiling * (1.0 - (1.0 - share) * left.powi(3))).min(GROWTH_MAX * ceiling)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{Meter, Shared, drive};
+
+    fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn the_curve_is_its_formula() {
+        for (since_s, percent) in
+            [(0, 93.0), (20, 99.125), (40, 100.0), (60, 100.875), (80, 107.0), (160, 289.0)]
+        {
+            let expected = (100.0_f64 * percent / 100.0).min(200.0);
+            let found = curve(100.0, SHARE, secs(since_s));
+            assert!((found - expected).abs() < 1e-9, "{since_s}: {found}");
+        }
+    }
+
+    #[test]
+    fn without_a_refusal_there_is_no_bound() {
+        let rate = LearntRate::default();
+        (0..10_000).for_each(|_| assert_eq!(rate.take(1.0, Duration::ZERO), Ok(())));
+        assert_eq!(rate.rate(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn the_first_refusal_learns_what_went_out() {
+        let rate = LearntRate::default();
+        (0..1_000).for_each(|ms| {
+            if ms % 5 == 0 {
+                rate.sent(1, Duration::from_millis(ms));
+            }
+        });
+        let pause = rate.refused(1.0, Duration::from_millis(980), secs(1), None);
+        assert_eq!(pause, PAUSE_FIRST);
+        let learnt = rate.rate(secs(2)).expect("learnt");
+        assert!((learnt - 0.93 * 200.0).abs() < 3.0, "{learnt}");
+        assert_eq!(rate.rate(secs(2) + FORGET), None, "forgotten");
+    }
+
+    #[test]
+    fn calls_that_were_under_way_say_nothing_new() {
+        let rate = LearntRate::default();
+        rate.sent(100, secs(1));
+        rate.refused(1.0, secs(1), secs(1) + PAUSE, None);
+        let learnt = rate.rate(secs(9));
+        for _ in 0..50 {
+            let pause = rate.refused(1.0, secs(1), secs(2), None);
+            assert_eq!(pause, Duration::ZERO);
+        }
+        assert_eq!(rate.rate(secs(9)), learnt);
+        // But a pause that is asked for is made.
+        assert_eq!(rate.refused(1.0, secs(1), secs(2), Some(secs(7))), secs(7));
+    }
+
+    #[test]
+    fn refusals_in_a_row_pause_longer_and_cut_deeper() {
+        let rate = LearntRate::default();
+        rate.sent(1_000, secs(1));
+        let mut now = secs(1) + rate.refused(1.0, secs(1), secs(1), None);
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            let pause = rate.refused(1.0, now, now, None);
+            pauses.push(pause.as_millis());
+            now += pause;
+        }
+        assert_eq!(pauses, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
+        let learnt = rate.rate(now).expect("learnt");
+        assert!((150.0..250.0).contains(&learnt), "930 · 0.85¹⁰ = 183: {learnt}");
+    }
+
+    /// Drives a provider that nobody told us about with more than it takes, and wants
+    /// 90 % of its limit with less than 1 % refusals, the first ones included.
+    fn check(meter: Meter, limit_per_second: f64, retry_after: Option<Duration>, demand: u64) {
+        let told = format!("{meter:?} {retry_after:?} {demand}");
+        let rate = LearntRate::default();
+        let shared = Shared { demand_per_second: demand, seconds: 180, retry_after };
+        let seen = drive(meter, &shared, &rate);
+        let used = seen.accepted_after_10_s as f64 / (limit_per_second * 170.0);
+        let refused = seen.refused as f64 / (seen.accepted + seen.refused) as f64;
+        println!(
+            "{told}: used {:.1} %, refused {:.2} % ({} of {})",
+            used * 100.0,
+            refused * 100.0,
+            seen.refused,
+            seen.accepted + seen.refused
+        );
+        assert!(used >= 0.9, "{told}: {used}");
+        assert!(refused < 0.01, "{told}: {refused}");
+    }
+
+    #[test]
+    fn a_bucket_of_a_second_is_found() {
+        let bucket = || Meter::bucket(125.0, 125.0);
+        for demand in [150, 200, 300, 1_000] {
+            check(bucket(), 125.0, None, demand);
+            check(bucket(), 125.0, Some(secs(1)), demand);
+        }
+    }
+
+    #[test]
+    fn a_bucket_of_ten_seconds_is_found() {
+        check(Meter::bucket(400.0, 4_000.0), 400.0, None, 600);
+        check(Meter::bucket(400.0, 4_000.0), 400.0, None, 1_500);
+    }
+
+    #[test]
+    fn a_fixed_window_is_found() {
+        check(Meter::fixed(125, secs(1)), 125.0, None, 200);
+        check(Meter::fixed(125, secs(1)), 125.0, Some(secs(1)), 300);
+    }
+
+    #[test]
+    fn a_sliding_window_is_found() {
+        check(Meter::sliding(125, secs(1)), 125.0, None, 200);
+        check(Meter::sliding(125, secs(1)), 125.0, Some(secs(1)), 300);
+    }
+}
