@@ -46,6 +46,11 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// What is not refused for so long is not limited, as far as we can know.
 const FORGET: Duration = Duration::from_secs(600);
+/// No rate is cut below so many calls a second, as the one refusal of a quiet hour may be
+/// a mistake ...
+const LEAST: f64 = 10.0;
+/// ... until so many follow each other; then below one call a second neither.
+const ALONE: u32 = 3;
 /// What may go at once, as a part of a second's credits. Some providers count in parts
 /// of a second themselves.
 const BURST: f64 = 0.05;
@@ -152,8 +157,8 @@ impl LearntRate {
             None => PAUSE_FIRST,
             Some(_) => PAUSE.saturating_mul(2_u32.saturating_pow(streak.min(16))).min(PAUSE_MAX),
         });
-        // One call in a second is a rate that can still learn.
-        let ceiling = ceiling.max(credits).max(1.0);
+        let least = if streak < ALONE { LEAST } else { 1.0 };
+        let ceiling = ceiling.max(least * credits.max(1.0));
         let share = if again { SHARE_AGAIN } else { SHARE };
         self.streak.store(streak, Ordering::Relaxed);
         self.share.store(share.to_bits(), Ordering::Relaxed);
