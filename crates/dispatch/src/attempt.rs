@@ -50,19 +50,20 @@ pub(crate) struct Room<'a> {
     pub(crate) flows: Option<&'a Gate>,
 }
 
-/// Sends `body` to `upstream` at `began`, which is now, and waits until the deadline
-/// at the latest.
+/// Sends `body` to the upstream that let `in_flight` go just now, and waits until the
+/// deadline at the latest.
 pub(crate) async fn attempt(
     row: &MethodRow,
     body: Bytes,
     upstream: &Arc<Upstream>,
     transport: &dyn Transport,
-    began: Instant,
+    in_flight: InFlight,
     patience: Patience<'_>,
     room: Room<'_>,
 ) -> Settled {
+    let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
-    let guarded = Guarded::begin(upstream, row, began, patience);
+    let guarded = Guarded::begin(upstream, row, in_flight, patience);
     let whole_max = room.whole_max;
     let exchange = transport.exchange(Exchange { body, deadline: patience.deadline, whole_max });
     let judged = guarded.in_time(judged(row, exchange, room)).await;
@@ -155,10 +156,11 @@ impl<'a> Guarded<'a> {
     pub(crate) fn begin(
         upstream: &'a Arc<Upstream>,
         row: &'a MethodRow,
-        began: Instant,
+        in_flight: InFlight,
         patience: Patience<'a>,
     ) -> Self {
-        Self { upstream, row, began, patience, in_flight: Some(upstream.begin_call(row, began)) }
+        let began = in_flight.began();
+        Self { upstream, row, began, patience, in_flight: Some(in_flight) }
     }
 
     /// Waits for `work` until the deadline.

@@ -7,6 +7,7 @@
 //! An upstream that answers a batch with something else, a single error say, is
 //! not ill: it does not take batches, and is sent none for a while.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,17 +16,22 @@ use wellhead_jsonrpc::{Envelope, scan_batch, write};
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, WireReply};
 use wellhead_upstream::{
-    Change, HealthEffect, Judge, Payload, Slot, Upstream, Verdict, VerdictClass,
+    Change, HealthEffect, InFlight, Judge, Payload, Slot, Upstream, Verdict, VerdictClass,
 };
 
 use crate::attempt::{Guarded, note};
 use crate::lane::Lane;
+use crate::line::{HeldBy, Priority};
 use crate::now;
 use crate::run::Bounds;
 
 /// Items in one exchange; providers that bound batches at all allow about this many,
 /// and a slow item holds up no more than these.
 pub const BATCH_ITEMS_MAX: usize = 100;
+
+/// So long a batch waits for its turn at one upstream; then its calls go alone, and each
+/// may go elsewhere.
+const TURN_WAIT: Duration = Duration::from_secs(1);
 
 /// The answer to one exchange may be this long; when it is longer its items are asked
 /// for one by one, so that the caller can stop when it holds enough.
@@ -67,10 +73,13 @@ pub async fn run_batch(
     lane.budgets().count_call();
     let upstream = roster.upstream(slot);
     let row = heaviest(items);
-    let began = now();
+    let Some(in_flight) = admitted(items, slot, roster, lane, deadline).await else {
+        return held(items);
+    };
+    let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
     let patience = bounds.patience(upstream.identity().attempt, row.class, began, deadline);
-    let mut guarded = Guarded::begin(upstream, row, began, patience);
+    let mut guarded = Guarded::begin(upstream, row, in_flight, patience);
     let exchange = Exchange {
         body: wire_body(items),
         deadline: patience.deadline,
@@ -78,6 +87,7 @@ pub async fn run_batch(
     };
     let reply = guarded.in_time(lane.transport(slot).exchange(exchange)).await;
     let ended = now();
+    lane.line().freed(slot);
     let judge = Judge::standard();
     let verdicts = match reply {
         Err(error) => {
@@ -125,6 +135,34 @@ pub async fn run_batch(
         },
     };
     BatchOutcome { verdicts, began, took: ended.saturating_duration_since(began) }
+}
+
+/// The exchange's turn: at once, or after a short wait. A batch costs what its calls cost.
+async fn admitted(
+    items: &[BatchItem<'_>],
+    slot: Slot,
+    roster: &Roster,
+    lane: &Lane,
+    deadline: Instant,
+) -> Option<InFlight> {
+    let try_admit = |upstream: &Arc<Upstream>, now: Instant| {
+        upstream.try_admit(items.iter().map(|item| item.row), now)
+    };
+    let (line, began) = (lane.line(), now());
+    let held = match line.admit(roster.upstream(slot), Priority::Usual, try_admit, began) {
+        Ok(in_flight) => return Some(in_flight),
+        Err(held) => HeldBy::and(None, slot, held),
+    };
+    let until = deadline.min(began + TURN_WAIT);
+    let turn = Box::pin(line.wait(&[slot], held, Priority::Usual, try_admit, roster, until)).await;
+    turn.ok().map(|(_, in_flight)| in_flight)
+}
+
+/// Nobody was asked.
+fn held(items: &[BatchItem<'_>]) -> BatchOutcome {
+    let detail = "the upstream is at a bound".to_owned();
+    let verdict = Verdict::new(VerdictClass::Throttled, "batch-held", Payload::None { detail });
+    BatchOutcome { verdicts: vec![verdict; items.len()], began: now(), took: Duration::ZERO }
 }
 
 /// The item by which the exchange is timed.
@@ -200,7 +238,7 @@ fn settle_items(
             }
             seen.push(verdict.health);
         }
-        let change = upstream.settle(item.row, verdict, began, now);
+        let change = upstream.settle_shared(item.row, verdict, began, now);
         if change != Change::None || verdict.health != HealthEffect::Good {
             note(upstream, item.row, verdict, change, was_unwell, now);
         }

@@ -39,6 +39,8 @@ impl Run<'_> {
             // The tasks outlive the call, so they are counted; without room for another
             // one the call makes do with those it has.
             let Some(place) = ground.lane.outliving().enter() else { break };
+            // Who is held is asked later, when nobody else took it.
+            let Some(in_flight) = self.admit(ground, slot, began) else { continue };
             let upstream = Arc::clone(ground.roster.upstream(slot));
             let transport = ground.lane.shared_transport(slot);
             let patience = self.patience(ground, slot, began);
@@ -48,7 +50,7 @@ impl Run<'_> {
             waiting.push(slot);
             tokio::spawn(async move {
                 let settled =
-                    attempt(row, body, &upstream, &*transport, began, patience, room).await;
+                    attempt(row, body, &upstream, &*transport, in_flight, patience, room).await;
                 drop(place);
                 // Nobody listens any more once one has accepted.
                 let _ = sender.send((slot, settled)).await;

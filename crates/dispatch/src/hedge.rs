@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use wellhead_eth::{CostClass, Effect, MethodRow};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
-use wellhead_upstream::{Condition, HealthEffect, Judge, Slot, Upstream};
+use wellhead_upstream::{Condition, HealthEffect, InFlight, Judge, Slot, Upstream};
 
 use crate::attempt::{Settled, attempt, note};
 use crate::now;
@@ -136,9 +136,16 @@ pub(crate) async fn within<T>(
 }
 
 impl Run<'_> {
-    /// Asks `slot` at `began`, which is now, and another one as well when that takes long.
-    pub(crate) async fn ask(&mut self, ground: Ground<'_>, slot: Slot, began: Instant) -> Next {
+    /// Asks `slot`, which let the call go just now, and another one as well when that takes
+    /// long.
+    pub(crate) async fn ask(
+        &mut self,
+        ground: Ground<'_>,
+        slot: Slot,
+        in_flight: InFlight,
+    ) -> Next {
         let Ground { roster, bounds, .. } = ground;
+        let began = in_flight.began();
         let (row, upstream) = (self.job.row, roster.upstream(slot));
         let alarm = bounds
             .hedging
@@ -149,10 +156,10 @@ impl Run<'_> {
         let room = ground.room(self.job.may_flow, slot);
         let transport = ground.lane.transport(slot);
         let body = self.body.clone();
-        let mut first = pin!(attempt(row, body, upstream, transport, began, patience, room));
+        let mut first = pin!(attempt(row, body, upstream, transport, in_flight, patience, room));
         let Some(alarm) = &alarm else {
             let settled = first.await;
-            return self.after(slot, settled);
+            return self.ended(ground, slot, settled);
         };
         let mut noted = None;
         let other = loop {
@@ -162,7 +169,7 @@ impl Run<'_> {
                 Poll::Pending => Poll::Pending,
             });
             if let Some(settled) = settled.await {
-                return self.after(slot, settled);
+                return self.ended(ground, slot, settled);
             }
             let now = now();
             if !is_heavy(row.class) {
@@ -170,30 +177,32 @@ impl Run<'_> {
             }
             if let Some(other) = self.company(ground, slot, now)
                 && self.may_have_company(ground, upstream, now)
+                && let Some(in_flight) = self.admit(ground, other, now)
             {
-                break other;
+                break (other, in_flight);
             }
         };
         alarm.turn_off();
-        let hedged_at = now();
+        let (other, in_flight) = other;
+        let hedged_at = in_flight.began();
         let room = ground.room(self.job.may_flow, other);
         let patience = self.patience(ground, other, hedged_at);
         let (body, transport) = (self.body.clone(), ground.lane.transport(other));
         let company = roster.upstream(other);
         // Boxed, as few calls have any: it would double what each carries about.
         let mut second =
-            Box::pin(attempt(row, body, company, transport, hedged_at, patience, room));
+            Box::pin(attempt(row, body, company, transport, in_flight, patience, room));
         let (settled, is_first) = either(first.as_mut(), second.as_mut()).await;
         let (winner, loser, sent_at) =
             if is_first { (slot, other, hedged_at) } else { (other, slot, began) };
-        match self.after(winner, settled) {
+        match self.ended(ground, winner, settled) {
             Next::Another if is_first => {
                 let settled = second.await;
-                self.after(other, settled)
+                self.ended(ground, other, settled)
             }
             Next::Another => {
                 let settled = first.await;
-                self.after(slot, settled)
+                self.ended(ground, slot, settled)
             }
             end => {
                 self.abandon(loser, sent_at, now());
@@ -203,6 +212,12 @@ impl Run<'_> {
                 end
             }
         }
+    }
+
+    /// Records the attempt, and tells the line that its place is free.
+    fn ended(&mut self, ground: Ground<'_>, slot: Slot, settled: Settled) -> Next {
+        ground.lane.line().freed(slot);
+        self.after(slot, settled)
     }
 
     /// Whether this call may ever have two attempts at once.
@@ -221,8 +236,11 @@ impl Run<'_> {
 
     /// The best fit upstream that was not asked yet and is still well.
     fn company(&self, ground: Ground<'_>, slot: Slot, now: Instant) -> Option<Slot> {
-        let is_well =
-            |other: Slot| ground.roster.upstream(other).condition(now) == Condition::Ready;
+        let is_well = |other: Slot| {
+            let other = ground.roster.upstream(other);
+            // A hedge that would be held is none.
+            other.condition(now) == Condition::Ready && other.rate_wait(self.job.row, now).is_zero()
+        };
         let mut fit = ground.plan.candidates()[..ground.plan.fit()].iter().copied();
         fit.find(|other| *other != slot && !self.has_asked(*other) && is_well(*other))
     }

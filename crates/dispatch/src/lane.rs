@@ -11,14 +11,13 @@ use wellhead_transport::Transport;
 use wellhead_upstream::Slot;
 
 use crate::budget::Budgets;
+use crate::line::Line;
 
 /// Answers of one upstream that flow to clients at a time, unless the lane is told
 /// otherwise: a quarter of the connections that an upstream has by default.
 const FLOWS_MAX: usize = 64;
 /// Attempts of a broadcast that may be under way, also after their call was answered.
 const OUTLIVING_MAX: usize = 256;
-/// Calls that wait for the end of a pause that upstreams asked for.
-const WAITING_MAX: usize = 256;
 
 /// The transports of one chain, by slot, and a source of chance. Each worker has
 /// its own, so that its connections and its lock are never fought over.
@@ -26,9 +25,9 @@ pub struct Lane {
     transports: Box<[Arc<dyn Transport>]>,
     flows: Box<[Gate]>,
     outliving: Gate,
-    waiting: Gate,
     budgets: Arc<Budgets>,
     rng: Mutex<SmallRng>,
+    line: Line,
 }
 
 impl fmt::Debug for Lane {
@@ -44,9 +43,9 @@ impl Lane {
             flows: transports.iter().map(|_| Gate::new(FLOWS_MAX)).collect(),
             transports: transports.into(),
             outliving: Gate::new(OUTLIVING_MAX),
-            waiting: Gate::new(WAITING_MAX),
             budgets: Arc::default(),
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
+            line: Line::default(),
         }
     }
 
@@ -82,9 +81,9 @@ impl Lane {
         &self.outliving
     }
 
-    /// Calls that wait for the end of a pause.
-    pub(crate) fn waiting(&self) -> &Gate {
-        &self.waiting
+    /// Where calls wait for their turn.
+    pub(crate) fn line(&self) -> &Line {
+        &self.line
     }
 
     pub(crate) fn budgets(&self) -> &Budgets {

@@ -22,16 +22,18 @@ mod budget;
 mod flow;
 mod hedge;
 mod lane;
+mod line;
 mod run;
-mod throttle;
 mod trail;
+mod turn;
 
 pub use batch::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
 pub use budget::Budgets;
 pub use hedge::Hedging;
 pub use lane::Lane;
+pub use line::PLACES_MAX;
 pub use run::{Bounds, Failure, Job, Outcome, Served, run};
-pub use trail::{Abandoned, Attempt, Trail};
+pub use trail::{Abandoned, Attempt, Hold, Trail};
 
 use std::time::Instant;
 

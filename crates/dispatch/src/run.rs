@@ -8,11 +8,12 @@ use wellhead_eth::{CostClass, Effect, MethodRow};
 use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
 use wellhead_transport::{Rest, Sent};
-use wellhead_upstream::{Learnt, Payload, Slot, TryElsewhere, Verdict, VerdictClass};
+use wellhead_upstream::{Bound, Learnt, Payload, Slot, TryElsewhere, Verdict, VerdictClass};
 
 use crate::attempt::{Patience, Room, Settled};
 use crate::hedge::{Hedging, is_heavy};
 use crate::lane::Lane;
+use crate::line::{HeldBy, NoTurn};
 use crate::now;
 use crate::trail::{Attempt, Trail};
 
@@ -160,6 +161,13 @@ pub enum Failure {
         /// The shortest pause that any of them asked for.
         retry_after: Option<Duration>,
     },
+    /// Nobody was asked: all are at a bound, and would be until after the deadline.
+    Held {
+        /// The bound that ends first.
+        bound: Bound,
+        /// When that may be.
+        retry_after: Duration,
+    },
 }
 
 /// The end of a run.
@@ -190,6 +198,8 @@ pub async fn run(
         rest: None,
         retry_after: None,
         is_throttled: false,
+        held_by: None,
+        no_turn: None,
         once_used: false,
     };
     lane.budgets().count_call();
@@ -224,6 +234,10 @@ pub(crate) struct Run<'a> {
     pub(crate) retry_after: Option<Duration>,
     /// Somebody was not asked because it wants to be left alone.
     pub(crate) is_throttled: bool,
+    /// Who held the call in this round.
+    pub(crate) held_by: Option<HeldBy>,
+    /// Nobody would let the call go in time.
+    pub(crate) no_turn: Option<NoTurn>,
     /// A verdict that allows one more try was given before.
     once_used: bool,
 }
@@ -254,8 +268,9 @@ impl Run<'_> {
                 end => return end,
             }
         }
-        match self.is_throttled || self.retry_after.is_some() {
-            true => Box::pin(self.wait_for_the_throttled(ground)).await,
+        match self.held_by.is_some() || self.retry_after.is_some() {
+            // Boxed: few calls wait, and those that do not should not carry its state.
+            true => Box::pin(self.wait_for_a_turn(ground)).await,
             false => Next::Stop,
         }
     }
@@ -263,6 +278,7 @@ impl Run<'_> {
     /// Asks the candidates in their order, each at most once.
     async fn round(&mut self, ground: Ground<'_>, round: u32) -> Next {
         let Ground { plan, bounds, .. } = ground;
+        self.held_by = None;
         for (place, slot) in plan.candidates().iter().copied().enumerate() {
             if self.asked() >= bounds.attempts_max.max(1) {
                 return Next::Stop;
@@ -286,7 +302,8 @@ impl Run<'_> {
             {
                 continue;
             }
-            match self.ask(ground, slot, now).await {
+            let Some(in_flight) = self.admit(ground, slot, now) else { continue };
+            match self.ask(ground, slot, in_flight).await {
                 Next::Another => {}
                 end => return end,
             }
@@ -413,9 +430,10 @@ impl Run<'_> {
             Some((_, verdict)) => {
                 Err(Failure::Exhausted { class: verdict.class, retry_after: self.retry_after })
             }
-            None => Err(match self.throttled() {
-                Some(class) => Failure::Exhausted { class, retry_after: self.retry_after },
-                None => Failure::Deadline,
+            None => Err(match (self.throttled(), self.no_turn) {
+                (Some(class), _) => Failure::Exhausted { class, retry_after: self.retry_after },
+                (None, Some(NoTurn { bound, retry_after })) => Failure::Held { bound, retry_after },
+                (None, None) => Failure::Deadline,
             }),
         }
     }

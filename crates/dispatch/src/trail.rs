@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use wellhead_route::Roster;
-use wellhead_upstream::{Slot, VerdictClass};
+use wellhead_upstream::{Bound, Held, Slot, VerdictClass};
 
 /// One exchange with one upstream.
 #[derive(Debug, Clone)]
@@ -34,6 +34,17 @@ pub struct Abandoned {
     pub took: Duration,
 }
 
+/// An upstream that was not asked because it is at a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// Whom.
+    pub slot: Slot,
+    /// What holds its calls.
+    pub bound: Bound,
+    /// For about how long.
+    pub wait: Duration,
+}
+
 /// All attempts of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Trail {
@@ -42,9 +53,16 @@ pub struct Trail {
     /// Those that were left: a second attempt was quicker, or a transaction was taken
     /// elsewhere.
     pub abandoned: Vec<Abandoned>,
+    /// Who was passed over, and why; each once, with the last word.
+    pub holds: Vec<Hold>,
 }
 
 impl Trail {
+    pub(crate) fn hold(&mut self, slot: Slot, held: Held) {
+        self.holds.retain(|hold| hold.slot != slot);
+        self.holds.push(Hold { slot, bound: held.bound, wait: held.wait });
+    }
+
     /// How many exchanges there were.
     pub fn exchanges(&self) -> usize {
         self.attempts.len() + self.abandoned.len()
@@ -70,6 +88,13 @@ impl Trail {
         for left in &self.abandoned {
             let id = &roster.upstream(left.slot).identity().id;
             let _ = write!(line, " {id}=abandoned:{}ms", left.took.as_millis());
+        }
+        for hold in &self.holds {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            let id = &roster.upstream(hold.slot).identity().id;
+            let _ = write!(line, "{id}=held/{}:{}ms", hold.bound.word(), hold.wait.as_millis());
         }
         line
     }

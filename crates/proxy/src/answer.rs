@@ -150,6 +150,13 @@ impl Refusal {
                 return Self { data, ..Self::unavailable(message) };
             }
             Failure::Deadline => (503, UNAVAILABLE, "no answer in time", Some(RETRY_SOON)),
+            Failure::Held { bound, retry_after } => {
+                let wait = retry_after.clamp(RETRY_SOON, RETRY_LATE_MAX);
+                // How much may be asked is for the client to know; how many at once is ours.
+                let status = if bound.is_place() { 503 } else { 429 };
+                let code = VerdictClass::Throttled.client_code();
+                (status, code, "all upstreams are at a limit", Some(wait))
+            }
             Failure::Exhausted { class, retry_after } => match class {
                 VerdictClass::Throttled => {
                     let wait = retry_after.unwrap_or(RETRY_SOON).min(RETRY_LATE_MAX);
@@ -222,7 +229,7 @@ fn data(trail: &Trail, roster: &Roster) -> Vec<u8> {
         out.extend_from_slice(br#","detail":"#);
         match last(trail, upstream) {
             Some(attempt) => write::string(&mut out, told_to_clients(attempt)),
-            None => write::string(&mut out, &why(upstream, condition)),
+            None => write::string(&mut out, &why(trail, upstream, condition)),
         }
         out.push(b'}');
     }
@@ -257,7 +264,7 @@ fn each(trail: &Trail, roster: &Roster, eligible: UpstreamSet) -> String {
             }
             None => {
                 let condition = upstream.condition(now());
-                let why = why(upstream, condition);
+                let why = why(trail, upstream, condition);
                 write!(text, "{id} is {}: {}", condition.word(), cut(&why))
             }
         };
@@ -275,7 +282,7 @@ fn last<'a>(trail: &'a Trail, upstream: &Upstream) -> Option<&'a Attempt> {
 }
 
 /// Why an upstream is in its condition, in words that clients may hear.
-fn why(upstream: &Upstream, condition: Condition) -> String {
+fn why(trail: &Trail, upstream: &Upstream, condition: Condition) -> String {
     let problem = || {
         upstream.last_problem().map_or_else(
             || "nothing is known of it".to_owned(),
@@ -283,13 +290,20 @@ fn why(upstream: &Upstream, condition: Condition) -> String {
         )
     };
     match condition {
-        Condition::Ready => "it was not asked".to_owned(),
+        Condition::Ready => match trail.holds.iter().find(|hold| hold.slot == upstream.slot()) {
+            Some(hold) => {
+                let (bound, wait) = (hold.bound.word(), hold.wait.as_millis());
+                format!("its bound `{bound}` holds calls for another {wait} ms")
+            }
+            None => "it was not asked".to_owned(),
+        },
         Condition::Throttled => {
             let pause = upstream.throttled_for(now()).unwrap_or_default();
             format!("it limits our calls for another {} ms", pause.as_millis())
         }
         Condition::Syncing => "it says that it is behind".to_owned(),
         Condition::OutOfService => "it refused our key or account".to_owned(),
+        Condition::Spent | Condition::Overspent => "what may be spent there is spent".to_owned(),
         Condition::Draining => "it is being taken out".to_owned(),
         Condition::HalfOpen
         | Condition::Resting

@@ -141,11 +141,14 @@ impl Proxy {
     pub fn readiness(&self) -> Readiness {
         let now = now();
         let may_answer = |upstream: &Upstream| match upstream.condition(now) {
-            Condition::Ready | Condition::Throttled | Condition::HalfOpen | Condition::Syncing => {
-                true
-            }
+            Condition::Ready
+            | Condition::Throttled
+            | Condition::HalfOpen
+            | Condition::Syncing
+            | Condition::Overspent => true,
             Condition::Resting
             | Condition::OutOfService
+            | Condition::Spent
             | Condition::Draining
             | Condition::Unverified
             | Condition::WrongChain => false,

@@ -1,6 +1,7 @@
 //! The order in which candidates are tried.
 //!
-//! First whoever is fit, tier by tier, the cheapest first; then, because an
+//! First whoever is fit, tier by tier, the cheapest first; then whose rate is used up for
+//! the moment, so that traffic moves on before it waits; then, because an
 //! answer that may be late is better than none, the last resorts: laggards
 //! before those that rest. Cost is the expected latency times the calls that
 //! would be in flight (peak EWMA, as in Finagle and linkerd).
@@ -11,7 +12,7 @@
 //! the cost does the same.
 
 use std::cmp::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::Rng;
 use wellhead_chain::View;
@@ -26,10 +27,16 @@ pub const CANDIDATES_MAX: usize = 16;
 const DRAW_FROM: usize = 4;
 /// The place of who is fit in the order of last resort.
 const RANK_FIT: u8 = 0;
+/// The place of who is well, and whose rate is used up for the moment.
+const RANK_HELD: u8 = 1;
 /// The place of who is well, and may not hold the block yet.
-const RANK_BEHIND: u8 = 1;
+const RANK_BEHIND: u8 = 2;
 /// How much of a cost is chance, so that equals share.
 const COST_CHANCE: f64 = 0.1;
+
+/// An upstream whose rate holds a call for less is as good as one that does not: the wait
+/// is shorter than asking a worse one, and the call does not wait for it if another is free.
+const HOLD_SHORT: Duration = Duration::from_millis(100);
 
 /// What a request asks of the plan.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +54,11 @@ pub struct Ask<'a> {
 pub enum Fitness {
     /// It can.
     Fit,
+    /// It can, but its rate holds the call for long.
+    Held {
+        /// For so long.
+        wait: Duration,
+    },
     /// It does not hold the block yet.
     Behind {
         /// The newest block that it holds.
@@ -72,10 +84,11 @@ impl Fitness {
     fn rank(self) -> Option<u8> {
         match self {
             Self::Fit => Some(RANK_FIT),
+            Self::Held { .. } => Some(RANK_HELD),
             Self::Behind { .. } => Some(RANK_BEHIND),
-            Self::Lagging { .. } => Some(2),
-            Self::ClassRests => Some(3),
-            Self::Unwell(condition) if condition.is_last_resort() => Some(4 + condition as u8),
+            Self::Lagging { .. } => Some(3),
+            Self::ClassRests => Some(4),
+            Self::Unwell(condition) if condition.is_last_resort() => Some(5 + condition as u8),
             Self::MethodUnknown => Some(100),
             Self::Unwell(_) | Self::NotEligible => None,
         }
@@ -102,7 +115,7 @@ impl Plan {
         self.fit
     }
 
-    /// How many of them, from the front, are well: the fit ones, and those that did not
+    /// How many of them, from the front, are well: the fit ones, held or not, and those that did not
     /// hold the block when they were last heard of. That was a moment ago: a poll is
     /// slower than a block, so by now they may have it, and another's word that something
     /// is missing must not speak for them.
@@ -136,7 +149,10 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
     }
     match (ask.needed, view.head(slot)) {
         (Some(needed), Some(head)) if head.number < needed => Fitness::Behind { head: head.number },
-        _ => Fitness::Fit,
+        _ => match upstream.rate_wait(ask.row, now) {
+            wait if wait >= HOLD_SHORT => Fitness::Held { wait },
+            _ => Fitness::Fit,
+        },
     }
 }
 

@@ -3,7 +3,10 @@
 //! Nothing here sleeps, spawns or reads a clock; `dispatch` sends and reports,
 //! `watch` probes, `route` reads. Connections belong to `net`, heads to `chain`.
 
+mod admit;
 mod breaker;
+mod budget;
+mod control;
 mod detail;
 pub mod docs;
 mod fare;
@@ -11,6 +14,7 @@ mod identity;
 mod judge;
 mod latency;
 mod mask;
+mod provider;
 mod quantile;
 mod rule;
 mod silence;
@@ -19,9 +23,12 @@ mod upstream;
 mod verdict;
 
 pub use breaker::BreakerBounds;
+pub use budget::{Budget, BudgetTerms};
+pub use control::{Bound, Held, Spending};
 pub use identity::{Identity, MethodRules, Tier, UpstreamId};
 pub use judge::{CALL_ID, Judge};
 pub use mask::Mask;
+pub use provider::{Cost, Meter, Metering, Plan, Provider, Tariff};
 pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
 pub use unknown::UNKNOWN_CODES_MAX;
 pub use upstream::{

@@ -6,13 +6,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
 
 use crate::breaker::{Breaker, BreakerBounds, BreakerState};
+use crate::budget::Budget;
+use crate::control::Controls;
 use crate::fare::{Fare, rests_alone};
 use crate::identity::Identity;
 use crate::latency::PeakEwma;
@@ -25,7 +27,7 @@ use crate::{HealthEffect, Payload, Verdict, VerdictClass};
 /// How many upstreams a chain may have: what fits an [`UpstreamSet`].
 pub const UPSTREAMS_MAX: usize = 128;
 
-/// A rest after a 429 without `Retry-After`: providers' shortest window is a second.
+/// A rest after a 429 without `Retry-After`, where rates are not learnt.
 const THROTTLE_REST: Duration = Duration::from_secs(1);
 /// No `Retry-After` is believed for longer; a probe tells earlier.
 const THROTTLE_REST_MAX: Duration = Duration::from_secs(300);
@@ -74,6 +76,12 @@ impl UpstreamSet {
         Self(self.0 & other.0)
     }
 
+    /// Those who are not in the other.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Whether nobody is in.
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -114,6 +122,10 @@ pub enum Condition {
     Resting,
     /// Its key or its account was refused.
     OutOfService,
+    /// Its credits of the day or the month are spent, and it may be asked beyond them.
+    Overspent,
+    /// They are spent, and it may not.
+    Spent,
     /// It is being taken out.
     Draining,
     /// Nobody knows yet which chain it is on.
@@ -131,8 +143,9 @@ impl Condition {
             | Self::HalfOpen
             | Self::Syncing
             | Self::Resting
-            | Self::OutOfService => true,
-            Self::Draining | Self::Unverified | Self::WrongChain => false,
+            | Self::OutOfService
+            | Self::Overspent => true,
+            Self::Spent | Self::Draining | Self::Unverified | Self::WrongChain => false,
         }
     }
 
@@ -145,6 +158,8 @@ impl Condition {
             Self::Syncing => "syncing",
             Self::Resting => "resting",
             Self::OutOfService => "out_of_service",
+            Self::Overspent => "overspent",
+            Self::Spent => "spent",
             Self::Draining => "draining",
             Self::Unverified => "unverified",
             Self::WrongChain => "wrong_chain",
@@ -213,12 +228,12 @@ pub struct Upstream {
     /// When a call takes longer than nineteen in twenty, by class.
     slow: [SlowMark; CostClass::ALL.len()],
     silence: Silence,
-    in_flight: AtomicU32,
+    controls: Controls,
     /// Until when each method of the table is kept away, by row.
     banned_until_ms: Box<[AtomicU64]>,
     /// Until when no batch is sent to it.
     no_batches_until_ms: AtomicU64,
-    attempts: AtomicU64,
+    pub(crate) attempts: AtomicU64,
     failures: AtomicU64,
     last_problem: Mutex<Option<Problem>>,
 }
@@ -252,7 +267,7 @@ impl Upstream {
             latency_overall: PeakEwma::default(),
             slow: Default::default(),
             silence: Silence::default(),
-            in_flight: AtomicU32::new(0),
+            controls: Controls::new(Budget::default()),
             banned_until_ms: (0..rows).map(|_| AtomicU64::new(0)).collect(),
             no_batches_until_ms: AtomicU64::new(0),
             attempts: AtomicU64::new(0),
@@ -266,6 +281,28 @@ impl Upstream {
     pub fn hiding(mut self, mask: Mask) -> Self {
         self.mask = mask;
         self
+    }
+
+    /// Within this budget. What was counted before is forgotten.
+    #[must_use]
+    pub fn within(mut self, budget: Budget) -> Self {
+        self.controls = Controls::new(budget);
+        self
+    }
+
+    pub(crate) fn controls(&self) -> &Controls {
+        &self.controls
+    }
+
+    pub(crate) fn since_epoch(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.epoch)
+    }
+
+    /// Notes whether a call of this class is on trial.
+    pub(crate) fn on_trial(&self, class: CostClass, now: Instant) {
+        let now_ms = self.ms(now);
+        self.breaker.begin(now_ms);
+        self.fares[class as usize].begin(now_ms);
     }
 
     /// `verdict` on what it said, without its secrets. To be called on each verdict before
@@ -342,6 +379,10 @@ impl Upstream {
         }
         if self.syncing.load(Ordering::Relaxed) {
             return Condition::Syncing;
+        }
+        if self.controls.cap_reached(self.since_epoch(now)).is_some() {
+            let may_go_on = self.controls.may_go_beyond_caps();
+            return if may_go_on { Condition::Overspent } else { Condition::Spent };
         }
         if self.throttled_until_ms.load(Ordering::Relaxed) > now_ms {
             return Condition::Throttled;
@@ -432,7 +473,7 @@ impl Upstream {
             .or_else(|| self.latency_overall.read(now_ms))
             .unwrap_or(0.0);
         let answered = 1.0 - self.failing(class).min(FAILING_MAX);
-        latency * f64::from(self.in_flight.load(Ordering::Relaxed) + 1) / answered
+        latency * f64::from(self.in_flight().saturating_add(1)) / answered
     }
 
     /// The expected latency over all classes; `None` while nothing was measured.
@@ -468,7 +509,7 @@ impl Upstream {
 
     /// Calls in flight.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::Relaxed)
+        self.controls.in_flight()
     }
 
     /// Attempts begun and failed since the start.
@@ -491,23 +532,23 @@ impl Upstream {
         *self.last_problem.lock() = Some(Problem { at: now, text, class: Some(class) });
     }
 
-    /// Counts a call as in flight until the returned guard is dropped.
-    pub fn begin(self: &Arc<Self>, now: Instant) -> InFlight {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        self.attempts.fetch_add(1, Ordering::Relaxed);
-        InFlight { upstream: Arc::clone(self), began: now }
-    }
-
-    /// As [`begin`](Self::begin), for a call of this method; notes whether it is on trial.
-    pub fn begin_call(self: &Arc<Self>, row: &MethodRow, now: Instant) -> InFlight {
-        let now_ms = self.ms(now);
-        self.breaker.begin(now_ms);
-        self.fares[row.class as usize].begin(now_ms);
-        self.begin(now)
-    }
-
     /// Takes the verdict of an exchange that began at `began` into account.
     pub fn settle(
+        &self,
+        row: &MethodRow,
+        verdict: &Verdict,
+        began: Instant,
+        now: Instant,
+    ) -> Change {
+        if verdict.health == HealthEffect::Good {
+            self.controls.answered(row.class, self.since_epoch(began), self.since_epoch(now));
+        }
+        self.settle_shared(row, verdict, began, now)
+    }
+
+    /// The same for one call of several in one exchange: how long that took says little of
+    /// how long one call takes.
+    pub fn settle_shared(
         &self,
         row: &MethodRow,
         verdict: &Verdict,
@@ -547,7 +588,9 @@ impl Upstream {
             }
             HealthEffect::Throttled => {
                 self.count_failure(row.class, took, now_ms);
-                let rest = verdict.retry_after.unwrap_or(THROTTLE_REST).min(THROTTLE_REST_MAX);
+                let asked = verdict.retry_after.map(|asked| asked.min(THROTTLE_REST_MAX));
+                let (began, now) = (self.since_epoch(began), self.since_epoch(now));
+                let rest = self.controls.refused(row, began, now, asked, THROTTLE_REST);
                 let until = now_ms.saturating_add(rest.as_millis() as u64);
                 self.throttled_until_ms.fetch_max(until, Ordering::Relaxed);
                 Change::None
@@ -584,6 +627,7 @@ impl Upstream {
         let now_ms = self.ms(now);
         self.silence.heard(now_ms);
         self.answers(row.class, now.saturating_duration_since(began), now_ms);
+        self.controls.answered(row.class, self.since_epoch(began), self.since_epoch(now));
     }
 
     /// Takes into account that a large answer to a call sent at `began` was whole.
@@ -679,6 +723,10 @@ pub struct InFlight {
 }
 
 impl InFlight {
+    pub(crate) fn new(upstream: Arc<Upstream>, began: Instant) -> Self {
+        Self { upstream, began }
+    }
+
     /// Whose call it is.
     pub fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
@@ -692,6 +740,6 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.upstream.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.upstream.controls.ended();
     }
 }

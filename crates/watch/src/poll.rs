@@ -124,12 +124,15 @@ impl Watcher {
     /// Whether no upstream of the chain could take a call while clients ask.
     fn is_urgent(&self) -> bool {
         let could_serve = |condition| match condition {
-            Condition::Ready | Condition::Throttled | Condition::Syncing => true,
+            Condition::Ready | Condition::Overspent | Condition::Throttled | Condition::Syncing => {
+                true
+            }
             Condition::HalfOpen
             | Condition::Resting
             | Condition::OutOfService
             | Condition::Draining
             | Condition::Unverified
+            | Condition::Spent
             | Condition::WrongChain => false,
         };
         self.is_busy() && !self.chain.iter().any(|it| could_serve(it.condition(now())))

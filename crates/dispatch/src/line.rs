@@ -1,0 +1,258 @@
+//! Where calls wait for their turn at upstreams that are at a bound.
+//!
+//! A call whose candidates are all held stands in line until one of them lets it go. There
+//! are [`PLACES_MAX`] places in a lane. Whoever comes when they are taken, or would not
+//! be served before its deadline, is refused at once, and told when to come back: waiting
+//! for nothing helps nobody. Writes go first, logs and traces last, and of a full line the
+//! last gives way to whoever goes before it.
+//!
+//! A call waits for some upstreams, and it is its turn at those of them for which nobody
+//! before it waits; so one that waits for a slow bound holds up nobody who goes elsewhere.
+//! Whose turn it is looks when the bound was said to end, or when a call ended; newcomers
+//! stand behind all who wait with their priority or a better one.
+//!
+//! Waiting costs nobody else anything: there is no task, and an empty line is one load.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use wellhead_eth::{CostClass, Effect, MethodRow};
+use wellhead_route::Roster;
+use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet};
+
+use crate::now;
+
+/// Calls that wait in one lane at most. One more is refused, or the last of them is.
+pub const PLACES_MAX: usize = 1_024;
+
+/// Who goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Priority {
+    /// Writes: there is no other way for them, and they are few.
+    Write,
+    /// What an application waits for.
+    Usual,
+    /// What reads much, and is patient.
+    Bulk,
+}
+
+impl Priority {
+    pub(crate) fn of(row: &MethodRow) -> Self {
+        match (row.effect, row.class) {
+            (Effect::Write | Effect::Broadcast, _) | (_, CostClass::Write) => Self::Write,
+            (_, CostClass::Logs | CostClass::Trace) => Self::Bulk,
+            (_, CostClass::Light | CostClass::State | CostClass::Block | CostClass::Call) => {
+                Self::Usual
+            }
+        }
+    }
+}
+
+/// Upstreams that hold a call, and the bound that ends first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeldBy {
+    pub(crate) slots: UpstreamSet,
+    pub(crate) first: Held,
+}
+
+impl HeldBy {
+    /// `before` and this one.
+    pub(crate) fn and(before: Option<Self>, slot: Slot, held: Held) -> Self {
+        let mut all = before.unwrap_or(Self { slots: UpstreamSet::default(), first: held });
+        all.slots.insert(slot);
+        if held.wait < all.first.wait {
+            all.first = held;
+        }
+        all
+    }
+}
+
+/// Nobody would let the call go in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoTurn {
+    /// What holds it.
+    pub(crate) bound: Bound,
+    /// When it may be worth to come back.
+    pub(crate) retry_after: Duration,
+}
+
+/// Sorted by who goes first.
+type Place = (Priority, u64);
+
+#[derive(Debug)]
+struct Waiter {
+    slots: UpstreamSet,
+    wake: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: BTreeMap<Place, Waiter>,
+    next: u64,
+    /// What each upstream said last to whoever was first in line for it.
+    said: BTreeMap<Slot, Held>,
+}
+
+/// The line of one lane.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    state: Mutex<State>,
+    len: AtomicUsize,
+}
+
+impl Line {
+    /// Lets a call go that does not wait yet, unless others wait for the same upstream.
+    pub(crate) fn admit(
+        &self,
+        upstream: &Arc<Upstream>,
+        priority: Priority,
+        try_admit: impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held>,
+        now: Instant,
+    ) -> Result<InFlight, Held> {
+        let held = match self.held_by_others(upstream.slot(), priority) {
+            Some(held) => held,
+            None => match try_admit(upstream, now) {
+                Ok(in_flight) => return Ok(in_flight),
+                Err(held) => held,
+            },
+        };
+        upstream.note_held(held.bound);
+        Err(held)
+    }
+
+    /// Waits until one of `candidates` that is in `by` lets the call go; `deadline` at the
+    /// latest. Cancel-safe: who goes away leaves the line.
+    pub(crate) async fn wait(
+        &self,
+        candidates: &[Slot],
+        by: HeldBy,
+        priority: Priority,
+        try_admit: impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held>,
+        roster: &Roster,
+        deadline: Instant,
+    ) -> Result<(Slot, InFlight), NoTurn> {
+        let no_turn = |retry_after: Duration| NoTurn { bound: by.first.bound, retry_after };
+        let Some(ticket) = self.join(by.slots, priority) else {
+            return Err(no_turn(by.first.wait + by.first.pace * PLACES_MAX as u32));
+        };
+        let mut first = by.first;
+        loop {
+            let began = now();
+            let Some((turn, before)) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };
+            let mut soonest: Option<Held> = None;
+            for slot in candidates.iter().copied().filter(|slot| turn.contains(*slot)) {
+                match try_admit(roster.upstream(slot), began) {
+                    Ok(in_flight) => return Ok((slot, in_flight)),
+                    Err(held) => {
+                        self.say(slot, held);
+                        if soonest.is_none_or(|soonest| held.wait < soonest.wait) {
+                            soonest = Some(held);
+                        }
+                    }
+                }
+            }
+            first = soonest.unwrap_or(first);
+            let expected = first.wait.saturating_add(first.pace.saturating_mul(before));
+            if began.checked_add(expected).is_none_or(|turn| turn >= deadline) {
+                return Err(no_turn(expected));
+            }
+            // Without a turn there is nothing to look at before somebody leaves.
+            let until = soonest.map_or(deadline, |held| deadline.min(began + held.wait));
+            let _woken_or_due = tokio::time::timeout_at(until.into(), ticket.wake.notified()).await;
+        }
+    }
+
+    /// Tells whoever is first in line for `slot` that a call there ended.
+    pub(crate) fn freed(&self, slot: Slot) {
+        if self.is_empty() {
+            return;
+        }
+        let state = self.state.lock();
+        if let Some(waiter) = state.waiting.values().find(|it| it.slots.contains(slot)) {
+            waiter.wake.notify_one();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
+    }
+
+    fn held_by_others(&self, slot: Slot, priority: Priority) -> Option<Held> {
+        if self.is_empty() {
+            return None;
+        }
+        let state = self.state.lock();
+        let before = state.waiting.range(..(priority, u64::MAX));
+        let before = before.filter(|(_, waiter)| waiter.slots.contains(slot)).count();
+        let before = u32::try_from(before).ok().filter(|before| *before > 0)?;
+        let (wait, pace) =
+            state.said.get(&slot).map_or_else(Default::default, |held| (held.wait, held.pace));
+        let wait = wait.saturating_add(pace.saturating_mul(before));
+        Some(Held { bound: Bound::Line, wait, pace })
+    }
+
+    /// A place at the end of its priority; `None` when there is none to be had.
+    fn join(&self, slots: UpstreamSet, priority: Priority) -> Option<Ticket<'_>> {
+        let mut state = self.state.lock();
+        if state.waiting.len() >= PLACES_MAX {
+            let last = state.waiting.last_entry().filter(|last| last.key().0 > priority)?;
+            // It finds its place gone when it wakes.
+            last.remove().wake.notify_one();
+        }
+        let (place, wake) = ((priority, state.next), Arc::new(Notify::new()));
+        state.next += 1;
+        state.waiting.insert(place, Waiter { slots, wake: Arc::clone(&wake) });
+        self.len.store(state.waiting.len(), Ordering::Relaxed);
+        Some(Ticket { line: self, place, slots, wake })
+    }
+
+    /// Where it is its turn, and how many go before it; `None` when its place is gone.
+    fn turn(&self, ticket: &Ticket<'_>) -> Option<(UpstreamSet, u32)> {
+        let state = self.state.lock();
+        let mut turn = ticket.slots;
+        let mut before = 0;
+        for (place, waiter) in &state.waiting {
+            if *place == ticket.place {
+                return Some((turn, before));
+            }
+            before += u32::from(!waiter.slots.and(ticket.slots).is_empty());
+            turn = turn.without(waiter.slots);
+        }
+        None
+    }
+
+    fn say(&self, slot: Slot, held: Held) {
+        self.state.lock().said.insert(slot, held);
+    }
+}
+
+/// A place in line, given up when dropped.
+struct Ticket<'a> {
+    line: &'a Line,
+    place: Place,
+    slots: UpstreamSet,
+    wake: Arc<Notify>,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let mut state = self.line.state.lock();
+        state.waiting.remove(&self.place);
+        self.line.len.store(state.waiting.len(), Ordering::Relaxed);
+        // Whoever is first now, at any of its upstreams, has something to look at.
+        let mut left = self.slots;
+        for waiter in state.waiting.values() {
+            if left.is_empty() {
+                break;
+            }
+            if !waiter.slots.and(left).is_empty() {
+                waiter.wake.notify_one();
+                left = left.without(waiter.slots);
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Upstreams that hold a call: passed over at no cost, and waited for when nobody else
+//! answered.
+//!
+//! An upstream that asked to be left alone is not asked before its pause is over, whatever
+//! else fails; one at another bound is not asked now. When nobody else answered, the call
+//! waits its turn in the lane's line, if that is in time; otherwise the client hears at
+//! once how long to wait.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wellhead_eth::MethodRow;
+use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, VerdictClass};
+
+use crate::line::{HeldBy, Priority};
+use crate::now;
+use crate::run::{Ground, Next, Run};
+
+/// A call waits for its turn at most so often.
+const WAITS_MAX: usize = 2;
+
+impl Run<'_> {
+    /// Whether `slot` asked to be left alone; remembers for how long.
+    pub(crate) fn must_wait(&mut self, ground: Ground<'_>, slot: Slot, now: Instant) -> bool {
+        let upstream = ground.roster.upstream(slot);
+        let Some(wait) = upstream.throttled_for(now) else { return false };
+        upstream.note_held(Bound::Pause);
+        let held = Held { bound: Bound::Pause, wait, pace: Duration::ZERO };
+        self.held(slot, held);
+        true
+    }
+
+    /// Lets the call go to `slot`, or remembers what holds it.
+    pub(crate) fn admit(
+        &mut self,
+        ground: Ground<'_>,
+        slot: Slot,
+        now: Instant,
+    ) -> Option<InFlight> {
+        let (row, line) = (self.job.row, ground.lane.line());
+        let upstream = ground.roster.upstream(slot);
+        match line.admit(upstream, Priority::of(row), try_admit(row), now) {
+            Ok(in_flight) => Some(in_flight),
+            Err(held) => {
+                self.held(slot, held);
+                None
+            }
+        }
+    }
+
+    fn held(&mut self, slot: Slot, held: Held) {
+        if held.bound == Bound::Pause {
+            let least = self.retry_after.map_or(held.wait, |least| least.min(held.wait));
+            self.retry_after = Some(least);
+            self.is_throttled = true;
+        }
+        self.trail.hold(slot, held);
+        self.held_by = Some(HeldBy::and(self.held_by, slot, held));
+    }
+
+    /// Waits for the turn at one of those who hold the call, or who asked for a pause when
+    /// they were asked, and asks that one.
+    pub(crate) async fn wait_for_a_turn(&mut self, ground: Ground<'_>) -> Next {
+        for _ in 0..WAITS_MAX {
+            if self.has_something_to_say() || self.asked() >= ground.bounds.attempts_max.max(1) {
+                return Next::Stop;
+            }
+            let Some(by) = self.holders(ground, now()) else { return Next::Another };
+            let (row, deadline) = (self.job.row, self.job.deadline);
+            let (line, priority) = (ground.lane.line(), Priority::of(row));
+            let began = now();
+            if began.checked_add(by.first.wait).is_some_and(|turn| turn < deadline)
+                && self.asked() > 0
+                && !ground.lane.budgets().spend_retry(began)
+            {
+                return Next::Stop;
+            }
+            let candidates = ground.plan.candidates();
+            let turn = line.wait(candidates, by, priority, try_admit(row), ground.roster, deadline);
+            let (slot, in_flight) = match turn.await {
+                Ok(turn) => turn,
+                Err(no_turn) => {
+                    self.no_turn = Some(no_turn);
+                    return Next::Stop;
+                }
+            };
+            let slots = by.slots.without([slot].into_iter().collect());
+            self.held_by = (!slots.is_empty()).then_some(HeldBy { slots, ..by });
+            match self.ask(ground, slot, in_flight).await {
+                Next::Another => {}
+                end => return end,
+            }
+        }
+        Next::Another
+    }
+
+    /// Everybody worth waiting for.
+    fn holders(&self, ground: Ground<'_>, now: Instant) -> Option<HeldBy> {
+        ground.plan.candidates().iter().copied().fold(self.held_by, |by, slot| {
+            match ground.roster.upstream(slot).throttled_for(now) {
+                Some(wait) => {
+                    let pace = Duration::ZERO;
+                    Some(HeldBy::and(by, slot, Held { bound: Bound::Pause, wait, pace }))
+                }
+                None => by,
+            }
+        })
+    }
+
+    /// The failure of a call that nobody was asked for, because all wanted to be left alone.
+    pub(crate) fn throttled(&self) -> Option<VerdictClass> {
+        self.is_throttled.then_some(VerdictClass::Throttled)
+    }
+}
+
+fn try_admit(row: &MethodRow) -> impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held> {
+    move |upstream, now| upstream.try_admit(std::iter::once(row), now)
+}

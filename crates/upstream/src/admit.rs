@@ -1,0 +1,75 @@
+//! Asking an upstream before it is asked: may this call go, and if not, when.
+//!
+//! The bounds are in `control`; here they meet the upstream's pauses and latencies. What
+//! is done with a call that is held, skipping the upstream or waiting, is for `dispatch`.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use wellhead_eth::MethodRow;
+
+use crate::control::{Bound, Held, Spending};
+use crate::upstream::{InFlight, Upstream};
+
+impl Upstream {
+    /// Lets `calls` calls of `row` go in one exchange, which is counted until the returned
+    /// guard is dropped, or says what holds them, which is counted too. Takes from every
+    /// bound or from none.
+    pub fn admit(
+        self: &Arc<Self>,
+        row: &MethodRow,
+        calls: u32,
+        now: Instant,
+    ) -> Result<InFlight, Held> {
+        let rows = std::iter::repeat_n(row, calls as usize);
+        self.try_admit(rows, now).inspect_err(|held| self.note_held(held.bound))
+    }
+
+    /// The same for calls of several methods, and without the count of what is held: for
+    /// whoever asks again and again.
+    pub fn try_admit<'a>(
+        self: &Arc<Self>,
+        rows: impl Iterator<Item = &'a MethodRow> + Clone,
+        now: Instant,
+    ) -> Result<InFlight, Held> {
+        let paused = self.throttled_for(now).unwrap_or_default();
+        let latency = || self.latency(now);
+        self.controls().admit(rows.clone(), paused, latency, self.since_epoch(now))?;
+        rows.for_each(|row| self.on_trial(row.class, now));
+        Ok(self.attempted(now))
+    }
+
+    /// Counts a call as in flight until the returned guard is dropped, whatever its
+    /// bounds: for our own, which have to be made. What it costs is counted.
+    pub fn begin_call(self: &Arc<Self>, row: &MethodRow, now: Instant) -> InFlight {
+        self.on_trial(row.class, now);
+        self.controls().begin(row, self.since_epoch(now));
+        self.attempted(now)
+    }
+
+    /// How long a call of `row` would be held by rates; zero for most.
+    pub fn rate_wait(&self, row: &MethodRow, now: Instant) -> Duration {
+        self.controls().rate_wait(row, self.since_epoch(now))
+    }
+
+    /// Counts a call as held.
+    pub fn note_held(&self, bound: Bound) {
+        self.controls().count_held(bound);
+    }
+
+    /// Calls that were held by this bound since the start.
+    pub fn held(&self, bound: Bound) -> u64 {
+        self.controls().held(bound)
+    }
+
+    /// What was spent, and what bounds it.
+    pub fn spending(&self, now: Instant) -> Spending {
+        self.controls().spending(self.since_epoch(now))
+    }
+
+    fn attempted(self: &Arc<Self>, now: Instant) -> InFlight {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        InFlight::new(Arc::clone(self), now)
+    }
+}

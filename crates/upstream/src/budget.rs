@@ -1,0 +1,150 @@
+//! What an upstream may be asked for: what the settings and the catalogue say together.
+//!
+//! Plain values; what is counted against them is in `control`. A setting goes before the
+//! plan that is named, and without either there is no bound but what is learnt.
+
+use std::time::Duration;
+
+use wellhead_limit::{Caps, Pace};
+
+use crate::provider::{Meter, Provider, Tariff};
+
+/// A rate as the provider meters it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Rate {
+    /// Paced, with a burst.
+    Paced(Pace),
+    /// Counted, in a window that opens with its first call.
+    Counted { credits: u64, window: Duration },
+}
+
+impl Rate {
+    fn new(meter: Meter, credits: u64, window: Duration) -> Self {
+        match meter {
+            Meter::Bucket => Self::Paced(Pace::for_bucket(credits as f64, window)),
+            Meter::Window => Self::Paced(Pace::for_window(credits as f64, window)),
+            Meter::Fixed => Self::Counted { credits, window },
+        }
+    }
+}
+
+/// The bounds of one upstream.
+#[derive(Debug, Clone, Default)]
+pub struct Budget {
+    /// What each method costs; one credit a call when `None`.
+    pub(crate) tariff: Option<Tariff>,
+    /// Credits in a window.
+    pub(crate) credits: Option<Rate>,
+    /// Calls in a second.
+    pub(crate) calls: Option<Rate>,
+    /// Credits in a day and in a month.
+    pub(crate) caps: Caps,
+    /// Calls at once.
+    pub(crate) in_flight: Option<u32>,
+    /// Whether it may be asked beyond its caps when nobody else can serve.
+    pub(crate) beyond_caps: bool,
+    /// Whether limits that nobody told us are not learnt.
+    pub(crate) fixed: bool,
+    /// The wall time of the upstream's epoch, in seconds since 1970: days are counted by it.
+    pub(crate) epoch_unix: u64,
+}
+
+/// What the settings of one upstream say; nothing of it must be given.
+#[derive(Debug, Clone, Default)]
+pub struct BudgetTerms<'a> {
+    /// The plan, by its name in the catalogue.
+    pub plan: Option<&'a str>,
+    /// Credits a second.
+    pub credits_per_second: Option<u64>,
+    /// Credits a day.
+    pub credits_per_day: Option<u64>,
+    /// Credits a month.
+    pub credits_per_month: Option<u64>,
+    /// Calls a second.
+    pub calls_per_second: Option<u64>,
+    /// Calls at once.
+    pub in_flight: Option<u32>,
+    /// Whether it may be asked beyond its caps when nobody else can serve.
+    pub beyond_caps: bool,
+    /// Whether limits that nobody told us are learnt.
+    pub learn: bool,
+}
+
+impl Budget {
+    /// What `terms` and `provider` say together. `epoch_unix` is the wall time, in seconds
+    /// since 1970, of the instant that the upstream is made at.
+    pub fn new(provider: Option<&Provider>, terms: &BudgetTerms<'_>, epoch_unix: u64) -> Self {
+        const SECOND: Duration = Duration::from_secs(1);
+        let metering = provider.and_then(|provider| provider.rate.as_ref());
+        let plan = provider.zip(terms.plan).and_then(|(provider, name)| provider.plan(name));
+        let meter = metering.map_or(Meter::Window, |rate| rate.meter);
+        let window = metering.map_or(SECOND, |rate| rate.window());
+        let own = terms.credits_per_second.map(|each| each.saturating_mul(window.as_secs()));
+        let credits = own.or_else(|| plan?.credits);
+        let calls = terms.calls_per_second.or_else(|| plan?.calls_per_second);
+        Self {
+            tariff: provider.map(Tariff::of),
+            credits: credits.map(|credits| Rate::new(meter, credits, window)),
+            calls: calls.map(|calls| Rate::new(Meter::Window, calls, SECOND)),
+            caps: Caps {
+                day: terms.credits_per_day.or_else(|| plan?.credits_per_day),
+                month: terms.credits_per_month.or_else(|| plan?.credits_per_month),
+            },
+            in_flight: terms.in_flight,
+            beyond_caps: terms.beyond_caps,
+            fixed: !terms.learn,
+            epoch_unix,
+        }
+    }
+
+    /// Whether anything but what is learnt has to be looked at before a call.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.credits.is_some()
+            || self.calls.is_some()
+            || self.caps != Caps::default()
+            || self.tariff.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(provider: &str, terms: BudgetTerms<'_>, credits: Option<Rate>, calls: Option<u64>) {
+        let budget = Budget::new(Provider::named(provider), &terms, 0);
+        assert_eq!(budget.credits, credits, "{provider} {terms:?}");
+        let calls =
+            calls.map(|calls| Rate::Paced(Pace::for_window(calls as f64, Duration::from_secs(1))));
+        assert_eq!(budget.calls, calls, "{provider} {terms:?}");
+    }
+
+    #[test]
+    fn a_plan_fills_in_what_is_not_said() {
+        let secs = Duration::from_secs;
+        let bucket = |credits, window| Some(Rate::Paced(Pace::for_bucket(credits, window)));
+        let free = BudgetTerms { plan: Some("free"), ..BudgetTerms::default() };
+        check("alchemy", free.clone(), bucket(5_000.0, secs(10)), None);
+        let own = BudgetTerms { credits_per_second: Some(660), ..free.clone() };
+        check("alchemy", own, bucket(6_600.0, secs(10)), None);
+        check("alchemy", BudgetTerms::default(), None, None);
+        let developer = BudgetTerms { plan: Some("developer"), ..BudgetTerms::default() };
+        check("chainstack", developer, None, Some(25));
+        let standard = BudgetTerms { plan: Some("standard"), ..BudgetTerms::default() };
+        let counted = Some(Rate::Counted { credits: 10_000, window: secs(300) });
+        check("fiews", standard, counted, None);
+        // Of a provider that nobody knows a second is the window.
+        let own = BudgetTerms { credits_per_second: Some(100), ..BudgetTerms::default() };
+        check("example", own, Some(Rate::Paced(Pace::for_window(100.0, secs(1)))), None);
+    }
+
+    #[test]
+    fn caps_of_a_plan_give_way_to_ones_own() {
+        let caps = |own| {
+            let plan = Some("free");
+            let terms = BudgetTerms { plan, credits_per_month: own, ..BudgetTerms::default() };
+            Budget::new(Provider::named("alchemy"), &terms, 0).caps
+        };
+        assert_eq!(caps(None), Caps { day: None, month: Some(30_000_000) });
+        assert_eq!(caps(Some(5)), Caps { day: None, month: Some(5) });
+    }
+}

@@ -1,0 +1,539 @@
+//! Whether an upstream may take one more call: pauses, caps, rates and how many at once,
+//! in series, and each with its own state.
+//!
+//! A refusal lowers the rate and never the number of calls at once; a slow answer lowers
+//! that number and never the rate. Mechanisms and formulas are in `wellhead_limit`, the
+//! bounds in [`Budget`]. Nothing waits here: who may not go is told why, and for how long.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use wellhead_eth::{CostClass, MethodRow};
+use wellhead_limit::{
+    Bucket, Cap, Caps, FixedWindow, Gate, LearntLimit, LearntRate, Ledger, days_left_in_month,
+};
+
+use crate::budget::{Budget, Rate};
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// How often it is worth to look again for a place, when nothing is known of latencies.
+const PLACE_WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// What keeps a call from an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// It asked for a pause.
+    Pause,
+    /// The credits of the day are spent.
+    Day,
+    /// The credits of the month are spent.
+    Month,
+    /// Its credits a second.
+    Credits,
+    /// Its calls a second.
+    Calls,
+    /// The rate that was learnt from its refusals.
+    LearntRate,
+    /// The calls that it may be sent at once.
+    InFlight,
+    /// The same, learnt from its delay.
+    LearntLimit,
+    /// None of its own: other calls wait for it already.
+    Line,
+}
+
+impl Bound {
+    /// All of them, in the order of their counters.
+    pub const ALL: [Self; 9] = [
+        Self::Pause,
+        Self::Day,
+        Self::Month,
+        Self::Credits,
+        Self::Calls,
+        Self::LearntRate,
+        Self::InFlight,
+        Self::LearntLimit,
+        Self::Line,
+    ];
+
+    /// A stable word for metrics, status and the trail.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Credits => "credits",
+            Self::Calls => "calls",
+            Self::LearntRate => "learnt_rate",
+            Self::InFlight => "in_flight",
+            Self::LearntLimit => "learnt_limit",
+            Self::Line => "line",
+        }
+    }
+
+    /// Whether it ends when a call ends, and so perhaps sooner than was said.
+    pub fn is_place(self) -> bool {
+        match self {
+            Self::InFlight | Self::LearntLimit | Self::Line => true,
+            Self::Pause
+            | Self::Day
+            | Self::Month
+            | Self::Credits
+            | Self::Calls
+            | Self::LearntRate => false,
+        }
+    }
+}
+
+/// A call may not go now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// What keeps it.
+    pub bound: Bound,
+    /// It may go after so long, if nobody else goes first.
+    pub wait: Duration,
+    /// Each other call that goes first takes about so long.
+    pub pace: Duration,
+}
+
+/// What was spent, and what is bounded how, for status and metrics.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spending {
+    /// Credits since the start.
+    pub total: u64,
+    /// Credits today and this month; `None` where nobody counts days.
+    pub day: Option<u64>,
+    /// See `day`.
+    pub month: Option<u64>,
+    /// The caps of both.
+    pub caps: Caps,
+    /// The rate learnt from refusals, in credits a second.
+    pub learnt_rate: Option<f64>,
+    /// The limit of calls at once that holds now.
+    pub limit: u32,
+}
+
+/// The state of one upstream's bounds. Instants are times since the upstream's epoch.
+#[derive(Debug)]
+pub(crate) struct Controls {
+    budget: Budget,
+    is_bounded: bool,
+    gate: Gate,
+    credits: RateState,
+    calls: RateState,
+    ledger: Ledger,
+    learnt_rate: LearntRate,
+    learnt_limit: LearntLimit<{ CostClass::ALL.len() }>,
+    held: [AtomicU64; Bound::ALL.len()],
+}
+
+/// What the calls of one exchange take from each bound.
+#[derive(Debug, Clone, Copy)]
+struct Price {
+    billed: u64,
+    throughput: f64,
+    calls: f64,
+}
+
+impl Controls {
+    pub(crate) fn new(budget: Budget) -> Self {
+        Self {
+            is_bounded: budget.is_bounded(),
+            budget,
+            gate: Gate::default(),
+            credits: RateState::default(),
+            calls: RateState::default(),
+            ledger: Ledger::default(),
+            learnt_rate: LearntRate::default(),
+            learnt_limit: LearntLimit::default(),
+            held: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// Lets the calls of `rows` go in one exchange, or says what keeps them. `paused` is what is
+    /// left of a pause; `latency` is what an answer is expected to take.
+    pub(crate) fn admit<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a MethodRow>,
+        paused: Duration,
+        latency: impl FnOnce() -> Option<Duration>,
+        now: Duration,
+    ) -> Result<(), Held> {
+        if !paused.is_zero() {
+            return Err(Held { bound: Bound::Pause, wait: paused, pace: Duration::ZERO });
+        }
+        let (limit, bound) = self.limit();
+        if !self.gate.enter(limit) {
+            let each = latency().map(|latency| latency / limit.max(1)).unwrap_or_default();
+            let wait = each.clamp(PLACE_WAIT.0, PLACE_WAIT.1);
+            return Err(Held { bound, wait, pace: each });
+        }
+        let paid = self.pay(self.price(rows), now);
+        if paid.is_err() {
+            self.gate.leave();
+        }
+        paid
+    }
+
+    /// Lets a call go that nobody holds: one of our own. It is paid for all the same.
+    pub(crate) fn begin(&self, row: &MethodRow, now: Duration) {
+        self.gate.enter_anyway();
+        let price = self.price(std::iter::once(row));
+        if let Some(Rate::Paced(pace)) = self.budget.credits {
+            self.credits.bucket.charge(price.throughput, pace, now);
+        }
+        if let Some(Rate::Paced(pace)) = self.budget.calls {
+            self.calls.bucket.charge(price.calls, pace, now);
+        }
+        self.spend(price, now);
+    }
+
+    /// Notes that an exchange ended.
+    pub(crate) fn ended(&self) {
+        self.gate.leave();
+    }
+
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.gate.inside()
+    }
+
+    /// Learns from a refusal and says how long to pause.
+    pub(crate) fn refused(
+        &self,
+        row: &MethodRow,
+        began: Duration,
+        now: Duration,
+        asked: Option<Duration>,
+        usual: Duration,
+    ) -> Duration {
+        if self.budget.fixed {
+            return asked.unwrap_or(usual);
+        }
+        let price = self.price(std::iter::once(row));
+        self.learnt_rate.refused(price.throughput, began, now, asked)
+    }
+
+    /// Learns from an answer to a single call.
+    pub(crate) fn answered(&self, class: CostClass, began: Duration, now: Duration) {
+        if !self.budget.fixed {
+            self.learnt_limit.answered(class as usize, began, now, self.gate.inside());
+        }
+    }
+
+    /// How long the rates hold a call of this method.
+    pub(crate) fn rate_wait(&self, row: &MethodRow, now: Duration) -> Duration {
+        let learnt = self.learnt_rate.rate(now).is_some();
+        if !self.is_bounded && !learnt {
+            return Duration::ZERO;
+        }
+        let price = self.price(std::iter::once(row));
+        let of = |rate: Option<Rate>, state: &RateState, credits: f64| {
+            rate.map_or(Duration::ZERO, |rate| state.wait(rate, credits, now))
+        };
+        of(self.budget.credits, &self.credits, price.throughput)
+            .max(of(self.budget.calls, &self.calls, price.calls))
+            .max(self.learnt_rate.wait(price.throughput, now))
+    }
+
+    /// The cap that was reached.
+    pub(crate) fn cap_reached(&self, now: Duration) -> Option<Cap> {
+        if self.budget.caps == Caps::default() {
+            return None;
+        }
+        self.ledger.reached(self.budget.caps, self.today(now))
+    }
+
+    pub(crate) fn may_go_beyond_caps(&self) -> bool {
+        self.budget.beyond_caps
+    }
+
+    pub(crate) fn count_held(&self, bound: Bound) {
+        self.held[bound as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Calls that were held by this bound.
+    pub(crate) fn held(&self, bound: Bound) -> u64 {
+        self.held[bound as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn spending(&self, now: Duration) -> Spending {
+        let today = self.today(now);
+        let dated = |credits: u64| self.is_bounded.then_some(credits);
+        Spending {
+            total: self.ledger.total(),
+            day: dated(self.ledger.on_day(today)),
+            month: dated(self.ledger.in_month(today)),
+            caps: self.budget.caps,
+            learnt_rate: self.learnt_rate.rate(now),
+            limit: self.limit().0,
+        }
+    }
+
+    /// The bound on calls at once that is tighter.
+    fn limit(&self) -> (u32, Bound) {
+        let own = self.budget.in_flight.unwrap_or(u32::MAX);
+        if self.budget.fixed {
+            return (own, Bound::InFlight);
+        }
+        let learnt = self.learnt_limit.limit();
+        if learnt < own { (learnt, Bound::LearntLimit) } else { (own, Bound::InFlight) }
+    }
+
+    fn price<'a>(&self, rows: impl Iterator<Item = &'a MethodRow>) -> Price {
+        let mut price = Price { billed: 0, throughput: 0.0, calls: 0.0 };
+        for row in rows {
+            let tariff = self.budget.tariff.as_ref();
+            price.billed += tariff.map_or(1, |tariff| u64::from(tariff.billed(row)));
+            price.throughput += tariff.map_or(1.0, |tariff| f64::from(tariff.throughput(row)));
+            price.calls += 1.0;
+        }
+        price
+    }
+
+    /// Takes from all bounds or from none.
+    fn pay(&self, price: Price, now: Duration) -> Result<(), Held> {
+        if self.is_bounded {
+            if let Some(cap) = self.cap_reached(now)
+                && !self.budget.beyond_caps
+            {
+                return Err(self.capped(cap, now));
+            }
+            if let Some(rate) = self.budget.credits {
+                self.credits.take(rate, price.throughput, now, Bound::Credits)?;
+            }
+            if let Some(rate) = self.budget.calls
+                && let Err(held) = self.calls.take(rate, price.calls, now, Bound::Calls)
+            {
+                self.give_back_credits(price);
+                return Err(held);
+            }
+        }
+        if let Err(wait) = self.learnt_rate.take(price.throughput, now) {
+            self.give_back_credits(price);
+            if let Some(rate) = self.budget.calls {
+                self.calls.give_back(rate, price.calls);
+            }
+            let pace = self.learnt_rate.time_of(price.throughput, now);
+            return Err(Held { bound: Bound::LearntRate, wait, pace });
+        }
+        self.spend(price, now);
+        Ok(())
+    }
+
+    fn give_back_credits(&self, price: Price) {
+        if let Some(rate) = self.budget.credits {
+            self.credits.give_back(rate, price.throughput);
+        }
+    }
+
+    fn spend(&self, price: Price, now: Duration) {
+        if self.is_bounded {
+            self.ledger.spend(price.billed, self.today(now));
+        } else {
+            self.ledger.spend_undated(price.billed);
+        }
+        if !self.budget.fixed {
+            self.learnt_rate.sent(price.throughput as u32, now);
+        }
+    }
+
+    fn capped(&self, cap: Cap, now: Duration) -> Held {
+        let of_day = self.wall(now).as_secs() % DAY.as_secs();
+        let tomorrow = Duration::from_secs(DAY.as_secs() - of_day);
+        let (bound, wait) = match cap {
+            Cap::Day => (Bound::Day, tomorrow),
+            Cap::Month => {
+                let days = days_left_in_month(self.today(now));
+                (Bound::Month, tomorrow + DAY * days.saturating_sub(1))
+            }
+        };
+        Held { bound, wait, pace: Duration::ZERO }
+    }
+
+    fn wall(&self, now: Duration) -> Duration {
+        Duration::from_secs(self.budget.epoch_unix).saturating_add(now)
+    }
+
+    fn today(&self, now: Duration) -> u32 {
+        u32::try_from(self.wall(now).as_secs() / DAY.as_secs()).unwrap_or(u32::MAX)
+    }
+}
+
+/// What is counted against one rate, whichever way it is metered.
+#[derive(Debug, Default)]
+struct RateState {
+    bucket: Bucket,
+    window: FixedWindow,
+}
+
+impl RateState {
+    fn take(&self, rate: Rate, credits: f64, now: Duration, bound: Bound) -> Result<(), Held> {
+        let (taken, pace) = match rate {
+            Rate::Paced(pace) => (self.bucket.take(credits, pace, now), pace.time_of(credits)),
+            Rate::Counted { credits: most, window } => {
+                let taken = self.window.take(credits as u64, most, window, now);
+                (taken, window.mul_f64((credits / most.max(1) as f64).min(1.0)))
+            }
+        };
+        taken.map_err(|wait| Held { bound, wait, pace })
+    }
+
+    fn give_back(&self, rate: Rate, credits: f64) {
+        match rate {
+            Rate::Paced(pace) => self.bucket.give_back(credits, pace),
+            Rate::Counted { .. } => self.window.give_back(credits as u64),
+        }
+    }
+
+    fn wait(&self, rate: Rate, credits: f64, now: Duration) -> Duration {
+        match rate {
+            Rate::Paced(pace) => self.bucket.wait(credits, pace, now),
+            Rate::Counted { credits: most, window } => {
+                self.window.wait(credits as u64, most, window, now)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_eth::MethodTable;
+
+    use super::*;
+    use crate::budget::BudgetTerms;
+    use crate::provider::Provider;
+
+    /// 20 November 2026, 23:00 UTC.
+    const LATE: u64 = 20_777 * 86_400 + 23 * 3_600;
+
+    fn controls(provider: &str, terms: &BudgetTerms<'_>) -> Controls {
+        Controls::new(Budget::new(Provider::named(provider), terms, LATE))
+    }
+
+    /// Plays `at_ms:method[*calls]` and compares: `ok`, or the bound and the wait.
+    fn check(controls: &Controls, script: &str, expected: &str) {
+        let told = |step: &str| {
+            let (at, method) = step.split_once(':').expect("at:method");
+            let (method, calls) = method.split_once('*').unwrap_or((method, "1"));
+            let at = Duration::from_millis(at.parse().expect("ms"));
+            let row = MethodTable::standard().row(method);
+            let calls = calls.parse().expect("a number");
+            let rows = std::iter::repeat_n(row, calls);
+            match controls.admit(rows, Duration::ZERO, || None, at) {
+                Ok(()) => "ok".to_owned(),
+                Err(held) => format!("{}/{}ms", held.bound.word(), held.wait.as_millis()),
+            }
+        };
+        let found: Vec<_> = script.split_whitespace().map(told).collect();
+        assert_eq!(found.join(" "), expected, "{script}");
+    }
+
+    fn terms() -> BudgetTerms<'static> {
+        BudgetTerms { learn: true, ..BudgetTerms::default() }
+    }
+
+    #[test]
+    fn without_bounds_all_go() {
+        let controls = controls("", &terms());
+        check(&controls, "0:eth_call 0:eth_call*1000 0:eth_getLogs", "ok ok ok");
+        assert_eq!(controls.spending(Duration::ZERO).total, 1_002);
+        assert_eq!(controls.spending(Duration::ZERO).day, None);
+    }
+
+    #[test]
+    fn calls_at_once() {
+        let controls = controls("", &BudgetTerms { in_flight: Some(2), ..terms() });
+        check(&controls, "0:eth_call 0:eth_call 0:eth_call", "ok ok in_flight/1ms");
+        controls.ended();
+        check(&controls, "0:eth_call 0:eth_call", "ok in_flight/1ms");
+        // Our own are counted but not held.
+        controls.begin(MethodTable::standard().row("eth_chainId"), Duration::ZERO);
+        assert_eq!(controls.in_flight(), 3);
+    }
+
+    #[test]
+    fn credits_are_those_of_the_provider() {
+        // A bucket of 5,000, of which 4,500 may go at once: a raw transaction is 250.
+        let controls = controls("alchemy", &BudgetTerms { plan: Some("free"), ..terms() });
+        check(
+            &controls,
+            "0:eth_sendRawTransaction*18 0:eth_chainId 0:eth_call 52:eth_call",
+            "ok ok credits/52ms ok",
+        );
+        // Billed otherwise than counted against the rate.
+        assert_eq!(controls.spending(Duration::ZERO).total, 18 * 40 + 26);
+    }
+
+    #[test]
+    fn a_batch_costs_what_its_calls_cost() {
+        let controls = controls("", &BudgetTerms { credits_per_second: Some(100), ..terms() });
+        check(&controls, "0:eth_call*5 0:eth_call", "ok credits/10ms");
+    }
+
+    #[test]
+    fn what_is_held_by_a_later_bound_pays_no_earlier_one() {
+        let terms =
+            BudgetTerms { credits_per_second: Some(1_000), calls_per_second: Some(20), ..terms() };
+        let controls = controls("", &terms);
+        check(
+            &controls,
+            "0:eth_call 0:eth_call 0:eth_call 0:eth_call",
+            "ok calls/52ms calls/52ms calls/52ms",
+        );
+        assert_eq!(controls.spending(Duration::ZERO).total, 1);
+        assert_eq!(controls.in_flight(), 1, "nor a place");
+        // 50 at once less the one that went.
+        check(&controls, "0:eth_call*49", "calls/52ms");
+        let row = MethodTable::standard().row("eth_call");
+        assert_eq!(controls.rate_wait(row, Duration::ZERO).as_millis(), 52);
+    }
+
+    #[test]
+    fn caps_end_with_their_day() {
+        let day = BudgetTerms { credits_per_day: Some(3), ..terms() };
+        let controls = controls("", &day);
+        check(&controls, "0:eth_call*3 0:eth_call", "ok day/3600000ms");
+        check(&controls, "3599999:eth_call 3600000:eth_call", "day/1000ms ok");
+    }
+
+    #[test]
+    fn and_with_their_month() {
+        let month = BudgetTerms { credits_per_month: Some(3), ..terms() };
+        let controls = controls("", &month);
+        // An hour of today and ten days of November are left.
+        check(&controls, "0:eth_call*3 0:eth_call", "ok month/867600000ms");
+        check(&controls, "867600000:eth_call", "ok");
+    }
+
+    #[test]
+    fn beyond_a_cap_only_who_is_allowed() {
+        let terms = BudgetTerms { credits_per_day: Some(1), beyond_caps: true, ..terms() };
+        let controls = controls("", &terms);
+        check(&controls, "0:eth_call 0:eth_call", "ok ok");
+        assert_eq!(controls.cap_reached(Duration::ZERO), Some(Cap::Day));
+    }
+
+    #[test]
+    fn a_refusal_changes_the_rate_and_not_the_limit() {
+        let controls = controls("", &terms());
+        let row = MethodTable::standard().row("eth_call");
+        let limit = controls.spending(Duration::ZERO).limit;
+        let at = Duration::from_secs(1);
+        let pause = controls.refused(row, at, at, None, Duration::from_secs(9));
+        assert_eq!(pause, Duration::from_secs(1));
+        let spending = controls.spending(at + pause);
+        assert!(spending.learnt_rate.is_some_and(|rate| rate < 10.0), "{spending:?}");
+        assert_eq!(spending.limit, limit);
+    }
+
+    #[test]
+    fn who_must_not_learn_does_not() {
+        let controls = controls("", &BudgetTerms { learn: false, ..terms() });
+        let row = MethodTable::standard().row("eth_call");
+        let at = Duration::from_secs(1);
+        let pause = controls.refused(row, at, at, None, Duration::from_secs(9));
+        assert_eq!(pause, Duration::from_secs(9));
+        let spending = controls.spending(at);
+        assert_eq!((spending.learnt_rate, spending.limit), (None, u32::MAX));
+    }
+}
