@@ -14,6 +14,7 @@ struct Page {
 const PAGES: &[Page] = &[
     Page { path: "docs/config.md", text: wellhead_app::config::docs::page },
     Page { path: "docs/methods.md", text: wellhead_eth::docs::methods_page },
+    Page { path: "docs/providers.md", text: wellhead_upstream::docs::providers_page },
     Page { path: "docs/verdicts.md", text: wellhead_upstream::docs::verdicts_page },
 ];
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use wellhead_limit::{Caps, Pace};
 
-use crate::provider::{Meter, Provider, Tariff};
+use crate::provider::{Meter, Metering, Provider, Tariff};
 
 /// A rate as the provider meters it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +42,7 @@ pub struct Budget {
     /// Calls at once.
     pub(crate) in_flight: Option<u32>,
     /// Whether it may be asked beyond its caps when nobody else can serve.
-    pub(crate) beyond_caps: bool,
+    pub(crate) overspend: bool,
     /// Whether limits that nobody told us are not learnt.
     pub(crate) fixed: bool,
     /// The wall time of the upstream's epoch, in seconds since 1970: days are counted by it.
@@ -65,7 +65,7 @@ pub struct BudgetTerms<'a> {
     /// Calls at once.
     pub in_flight: Option<u32>,
     /// Whether it may be asked beyond its caps when nobody else can serve.
-    pub beyond_caps: bool,
+    pub overspend: bool,
     /// Whether limits that nobody told us are learnt.
     pub learn: bool,
 }
@@ -78,7 +78,7 @@ impl Budget {
         let metering = provider.and_then(|provider| provider.rate.as_ref());
         let plan = provider.zip(terms.plan).and_then(|(provider, name)| provider.plan(name));
         let meter = metering.map_or(Meter::Window, |rate| rate.meter);
-        let window = metering.map_or(SECOND, |rate| rate.window());
+        let window = metering.map_or(SECOND, Metering::window);
         let own = terms.credits_per_second.map(|each| each.saturating_mul(window.as_secs()));
         let credits = own.or_else(|| plan?.credits);
         let calls = terms.calls_per_second.or_else(|| plan?.calls_per_second);
@@ -91,7 +91,7 @@ impl Budget {
                 month: terms.credits_per_month.or_else(|| plan?.credits_per_month),
             },
             in_flight: terms.in_flight,
-            beyond_caps: terms.beyond_caps,
+            overspend: terms.overspend,
             fixed: !terms.learn,
             epoch_unix,
         }

@@ -110,7 +110,7 @@ pub struct Spending {
     /// The rate learnt from refusals, in credits a second.
     pub learnt_rate: Option<f64>,
     /// The limit of calls at once that holds now.
-    pub limit: u32,
+    pub limit: Option<u32>,
 }
 
 /// The state of one upstream's bounds. Instants are times since the upstream's epoch.
@@ -243,8 +243,8 @@ impl Controls {
         self.ledger.reached(self.budget.caps, self.today(now))
     }
 
-    pub(crate) fn may_go_beyond_caps(&self) -> bool {
-        self.budget.beyond_caps
+    pub(crate) fn may_overspend(&self) -> bool {
+        self.budget.overspend
     }
 
     pub(crate) fn count_held(&self, bound: Bound) {
@@ -265,7 +265,7 @@ impl Controls {
             month: dated(self.ledger.in_month(today)),
             caps: self.budget.caps,
             learnt_rate: self.learnt_rate.rate(now),
-            limit: self.limit().0,
+            limit: Some(self.limit().0).filter(|limit| *limit < u32::MAX),
         }
     }
 
@@ -294,7 +294,7 @@ impl Controls {
     fn pay(&self, price: Price, now: Duration) -> Result<(), Held> {
         if self.is_bounded {
             if let Some(cap) = self.cap_reached(now)
-                && !self.budget.beyond_caps
+                && !self.budget.overspend
             {
                 return Err(self.capped(cap, now));
             }
@@ -507,7 +507,7 @@ mod tests {
 
     #[test]
     fn beyond_a_cap_only_who_is_allowed() {
-        let terms = BudgetTerms { credits_per_day: Some(1), beyond_caps: true, ..terms() };
+        let terms = BudgetTerms { credits_per_day: Some(1), overspend: true, ..terms() };
         let controls = controls("", &terms);
         check(&controls, "0:eth_call 0:eth_call", "ok ok");
         assert_eq!(controls.cap_reached(Duration::ZERO), Some(Cap::Day));
@@ -534,6 +534,6 @@ mod tests {
         let pause = controls.refused(row, at, at, None, Duration::from_secs(9));
         assert_eq!(pause, Duration::from_secs(9));
         let spending = controls.spending(at);
-        assert_eq!((spending.learnt_rate, spending.limit), (None, u32::MAX));
+        assert_eq!((spending.learnt_rate, spending.limit), (None, None));
     }
 }

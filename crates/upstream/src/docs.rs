@@ -2,6 +2,10 @@
 //!
 //! `docs/verdicts.md` is this text; a test compares them.
 
+mod providers;
+
+pub use providers::providers_page;
+
 use std::fmt::Write;
 
 use crate::judge::{BUILT_IN, Judge};

@@ -381,7 +381,7 @@ impl Upstream {
             return Condition::Syncing;
         }
         if self.controls.cap_reached(self.since_epoch(now)).is_some() {
-            let may_go_on = self.controls.may_go_beyond_caps();
+            let may_go_on = self.controls.may_overspend();
             return if may_go_on { Condition::Overspent } else { Condition::Spent };
         }
         if self.throttled_until_ms.load(Ordering::Relaxed) > now_ms {
