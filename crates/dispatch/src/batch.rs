@@ -87,7 +87,6 @@ pub async fn run_batch(
     };
     let reply = guarded.in_time(lane.transport(slot).exchange(exchange)).await;
     let ended = now();
-    lane.line().freed(slot);
     let judge = Judge::standard();
     let verdicts = match reply {
         Err(error) => {
@@ -134,6 +133,7 @@ pub async fn run_batch(
             }
         },
     };
+    lane.line().freed(slot);
     BatchOutcome { verdicts, began, took: ended.saturating_duration_since(began) }
 }
 

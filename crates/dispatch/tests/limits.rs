@@ -1,0 +1,432 @@
+//! Bounds of upstreams as calls meet them: passed over, waited for, refused; and how much
+//! of a provider's limit is used when nobody told us what it is.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use support::{Scripted, Stage, Step};
+use wellhead_dispatch::{Bounds, Failure, Lane, PLACES_MAX, now};
+use wellhead_route::Roster;
+use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
+use wellhead_upstream::{
+    Bound, BreakerBounds, Budget, BudgetTerms, Condition, Identity, MethodRules, Slot, Standing,
+    Tier, Upstream, UpstreamId,
+};
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn terms() -> BudgetTerms<'static> {
+    BudgetTerms { learn: true, ..BudgetTerms::default() }
+}
+
+/// Upstreams `a`, `b`, ... over these transports, a tier each, within these budgets.
+fn stage(upstreams: Vec<(Arc<dyn Transport>, BudgetTerms<'_>)>) -> Stage {
+    let tiers = [Tier::Primary, Tier::Fallback, Tier::Public];
+    let (mut roster, mut transports) = (Vec::new(), Vec::new());
+    for ((place, (transport, terms)), tier) in (0_u8..).zip(upstreams).zip(tiers) {
+        let identity = Identity {
+            id: UpstreamId::new(&char::from(b'a' + place).to_string()),
+            tier,
+            labels: BTreeMap::new(),
+            methods: MethodRules::default(),
+            provider: None,
+            attempt: None,
+            lag_blocks_max: None,
+        };
+        // Noon of a day in the middle of a month.
+        let budget = Budget::new(None, &terms, 20_772 * 86_400 + 43_200);
+        let upstream = Upstream::new(identity, Slot(place), BreakerBounds::default(), now());
+        upstream.set_standing(Standing::Verified);
+        roster.push(Arc::new(upstream.within(budget)));
+        transports.push(transport);
+    }
+    Stage {
+        roster: Roster::new(roster, MethodRules::default(), Vec::new()),
+        lane: Lane::new(transports, 1),
+        transports: Vec::new(),
+        bounds: Bounds::default(),
+        total: secs(5),
+        null_is_final: false,
+    }
+}
+
+fn scripted(script: &str) -> Arc<Scripted> {
+    Arc::new(Scripted::new(script))
+}
+
+/// What a provider of the mind saw.
+#[derive(Debug, Default)]
+struct Seen {
+    accepted: u64,
+    accepted_late: u64,
+    refused: u64,
+    /// Of the answers late in the run: their sum.
+    latency: Duration,
+}
+
+/// How it bounds us.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// A bucket of so many calls that fills in a second; how a refusal looks.
+    Bucket(f64, &'static str),
+    /// So many a second, the others later.
+    Shaper(f64),
+}
+
+/// A provider that does not tell its limit. What it sees from `late` on is measured.
+#[derive(Debug)]
+struct Provider {
+    kind: Kind,
+    latency: Duration,
+    late: Instant,
+    /// Credits and as of when; or when it is free again.
+    state: Mutex<(f64, Instant)>,
+    seen: Mutex<Seen>,
+}
+
+impl Provider {
+    fn new(kind: Kind, latency: Duration, warm_up: Duration) -> Arc<Self> {
+        let held = match kind {
+            Kind::Bucket(size, _) => size,
+            Kind::Shaper(_) => 0.0,
+        };
+        Arc::new(Self {
+            kind,
+            latency,
+            late: now() + warm_up,
+            state: Mutex::new((held, now())),
+            seen: Mutex::default(),
+        })
+    }
+
+    /// When the answer is due, and the word of it.
+    fn meter(&self) -> (Instant, &'static str) {
+        let (now, mut state) = (now(), self.state.lock());
+        match self.kind {
+            Kind::Bucket(size, refusal) => {
+                let passed = now.duration_since(state.1).as_secs_f64();
+                *state = ((state.0 + size * passed).min(size), now);
+                if state.0 < 1.0 {
+                    return (now + self.latency, refusal);
+                }
+                state.0 -= 1.0;
+                (now + self.latency, "ok")
+            }
+            Kind::Shaper(per_second) => {
+                let begin = state.1.max(now);
+                state.1 = begin + Duration::from_secs_f64(1.0 / per_second);
+                (begin + self.latency, "ok")
+            }
+        }
+    }
+}
+
+impl Transport for Provider {
+    fn exchange(&self, _exchange: Exchange) -> ExchangeFuture<'_> {
+        let began = now();
+        let (due, word) = self.meter();
+        Box::pin(async move {
+            tokio::time::sleep_until(due.into()).await;
+            let mut seen = self.seen.lock();
+            if word == "ok" {
+                seen.accepted += 1;
+                if now() >= self.late {
+                    seen.accepted_late += 1;
+                    seen.latency += now() - began;
+                }
+            } else {
+                seen.refused += 1;
+            }
+            let Step::Reply { status, body, retry_after } = Step::of(word) else {
+                unreachable!("words of replies only")
+            };
+            Ok(WireReply::whole(status, body, Timing::default()).with_retry_after(retry_after))
+        })
+    }
+}
+
+/// Calls as they come, so many a second, whatever becomes of those before.
+async fn open_loop(stage: Stage, per_second: u32, lasts: Duration) {
+    let stage = Rc::new(stage);
+    let local = tokio::task::LocalSet::new();
+    let running = local.run_until(async {
+        let mut ticks = tokio::time::interval(secs(1) / per_second);
+        let until = now() + lasts;
+        while now() < until {
+            ticks.tick().await;
+            let stage = Rc::clone(&stage);
+            tokio::task::spawn_local(async move { stage.run("eth_call").await });
+        }
+    });
+    running.await;
+}
+
+/// Clients that each have one call under way.
+async fn closed_loop(stage: Stage, clients: usize, lasts: Duration) {
+    let stage = Rc::new(stage);
+    let local = tokio::task::LocalSet::new();
+    let running = local.run_until(async {
+        for _ in 0..clients {
+            let stage = Rc::clone(&stage);
+            tokio::task::spawn_local(async move {
+                loop {
+                    let refused = stage.run("eth_call").await.result.is_err();
+                    // A refusal takes no time, so a client waits before it asks again.
+                    tokio::time::sleep(ms(if refused { 500 } else { 1 })).await;
+                }
+            });
+        }
+        tokio::time::sleep(lasts).await;
+    });
+    running.await;
+}
+
+/// A provider of 125 calls/s that nobody told us about: used at 90 % or more, with less
+/// than 1 % of refusals, the first ones included.
+async fn check_bucket(refusal: &'static str, terms: BudgetTerms<'static>, demand: u32) {
+    let provider = Provider::new(Kind::Bucket(125.0, refusal), ms(40), secs(10));
+    let stage = stage(vec![(Arc::clone(&provider) as Arc<dyn Transport>, terms)]);
+    open_loop(stage, demand, secs(120)).await;
+    let seen = provider.seen.lock();
+    let used = seen.accepted_late as f64 / (125.0 * 110.0);
+    let sent = seen.accepted + seen.refused;
+    let refused = seen.refused as f64 / sent as f64;
+    println!(
+        "{refusal} at {demand}/s: used {:.1} %, refused {:.2} % ({} of {sent})",
+        used * 100.0,
+        refused * 100.0,
+        seen.refused
+    );
+    assert!(used >= 0.9, "{refusal} at {demand}/s: {used}");
+    assert!(refused < 0.01, "{refusal} at {demand}/s: {refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_rate_is_found_from_429s() {
+    check_bucket("429", terms(), 200).await;
+    check_bucket("429", terms(), 500).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn and_from_429s_that_ask_for_a_pause() {
+    check_bucket("429+1", terms(), 200).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn and_from_429s_in_a_200() {
+    check_bucket("limit", terms(), 200).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_rate_is_kept() {
+    let known = BudgetTerms { calls_per_second: Some(125), ..terms() };
+    check_bucket("429", known, 300).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_shaper_is_driven_without_a_queue() {
+    for (per_second, latency, clients) in [(250.0, ms(100), 200), (100.0, ms(200), 500)] {
+        let provider = Provider::new(Kind::Shaper(per_second), latency, secs(30));
+        let stage = stage(vec![(Arc::clone(&provider) as Arc<dyn Transport>, terms())]);
+        closed_loop(stage, clients, secs(90)).await;
+        let seen = provider.seen.lock();
+        let used = seen.accepted_late as f64 / (per_second * 60.0);
+        let times = seen.latency.as_secs_f64() / seen.accepted_late as f64 / latency.as_secs_f64();
+        println!(
+            "{per_second}/s at {latency:?}, {clients} clients: used {:.1} %, latency {times:.2} times the unloaded",
+            used * 100.0
+        );
+        assert!(used >= 0.95, "{per_second}/s: {used}");
+        assert!(times <= 2.0, "{per_second}/s: {times}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_held_is_passed_over_at_no_cost() {
+    let (a, b) = (scripted(""), scripted(""));
+    let one = BudgetTerms { calls_per_second: Some(1), ..terms() };
+    let stage = stage(vec![(a.clone(), one), (b.clone(), terms())]);
+    let told = [stage.run("eth_call").await, stage.run("eth_call").await];
+    assert_eq!(stage.tell(&told[0]), r#"a=answer -> a "0x1""#);
+    assert_eq!(stage.tell(&told[1]), r#"b=answer -> b "0x1""#);
+    // Planned behind the next tier, as its wait is long; asked, it would have been held.
+    assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (1, 1));
+    assert_eq!(stage.upstream(0).totals(), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_hold_is_noted_in_the_trail() {
+    let (a, b) = (scripted("50ms~ok"), scripted(""));
+    let one = BudgetTerms { in_flight: Some(1), ..terms() };
+    let stage = stage(vec![(a, one), (b, terms())]);
+    let (_, second) = tokio::join!(stage.run("eth_call"), stage.run("eth_call"));
+    assert_eq!(second.trail.holds.len(), 1);
+    assert_eq!(second.trail.line(&stage.roster), "b=answer/result:0ms a=held/in_flight:1ms");
+    assert_eq!(stage.upstream(0).held(Bound::InFlight), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_all_hold_it_the_call_waits_for_the_first() {
+    let one = |calls| BudgetTerms { calls_per_second: Some(calls), ..terms() };
+    let stage = stage(vec![(scripted(""), one(1)), (scripted(""), one(2))]);
+    for expected in ["a", "b", "b"] {
+        let told = stage.tell(&stage.run("eth_call").await);
+        assert!(told.starts_with(expected), "{told}");
+    }
+    assert!(stage.upstream(1).held(Bound::Calls) >= 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_failed_is_followed_by_who_held_it() {
+    let one = BudgetTerms { in_flight: Some(1), ..terms() };
+    let stage = stage(vec![(scripted("ok internal"), terms()), (scripted("80ms~ok"), one)]);
+    // The first is for a: then b is busy while a fails.
+    stage.run("eth_call").await;
+    let busy =
+        stage.upstream(1).admit(wellhead_eth::MethodTable::standard().row("eth_call"), 1, now());
+    assert!(busy.is_ok());
+    let (outcome, ()) = tokio::join!(stage.run("eth_call"), async {
+        tokio::time::sleep(ms(20)).await;
+        drop(busy);
+    });
+    assert_eq!(stage.tell(&outcome), r#"a=fault b=answer -> b "0x1""#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_beyond_the_deadline_is_refused_at_once() {
+    let a = scripted("429+60");
+    let stage = stage(vec![(a.clone(), terms())]);
+    stage.run("eth_call").await;
+    let began = now();
+    let outcome = stage.run("eth_call").await;
+    assert_eq!(now(), began, "nobody waits for nothing");
+    assert_eq!(
+        outcome.result.map(|_| ()),
+        Err(Failure::Held { bound: Bound::Pause, retry_after: secs(60) })
+    );
+    assert_eq!(a.seen.lock().len(), 1, "what it asked for is respected");
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(stage.tell(&stage.run("eth_call").await), r#"a=answer -> a "0x1""#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_go_before_calls_and_these_before_logs() {
+    let a = scripted("50ms~ok");
+    let one = BudgetTerms { in_flight: Some(1), ..terms() };
+    let stage = stage(vec![(a.clone(), one)]);
+    let later = |method: &'static str, after: u64| {
+        let stage = &stage;
+        async move {
+            tokio::time::sleep(ms(after)).await;
+            stage.run(method).await
+        }
+    };
+    tokio::join!(
+        later("eth_call", 0),
+        later("eth_getLogs", 1),
+        later("debug_traceTransaction", 2),
+        later("eth_getBalance", 3),
+        later("eth_gasPrice", 4),
+        later("eth_sendRawTransaction", 5),
+    );
+    let sent: Vec<String> = a
+        .seen
+        .lock()
+        .iter()
+        .map(|(_, body)| {
+            let text = String::from_utf8_lossy(body).into_owned();
+            let method = text.split("\"method\":\"").nth(1).and_then(|it| it.split('"').next());
+            method.unwrap_or_default().to_owned()
+        })
+        .collect();
+    assert_eq!(
+        sent,
+        [
+            "eth_call",
+            "eth_sendRawTransaction",
+            "eth_getBalance",
+            "eth_gasPrice",
+            "eth_getLogs",
+            "debug_traceTransaction"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_line_refuses_and_its_last_gives_way_to_a_write() {
+    let one = BudgetTerms { in_flight: Some(1), ..terms() };
+    let mut stage = stage(vec![(scripted("hang"), one)]);
+    stage.total = secs(4);
+    let stage = Rc::new(stage);
+    let local = tokio::task::LocalSet::new();
+    let running = local.run_until(async {
+        let mut waiting = Vec::new();
+        for _ in 0..=PLACES_MAX {
+            let stage = Rc::clone(&stage);
+            waiting.push(tokio::task::spawn_local(async move {
+                stage.run("eth_getLogs").await.result.map(|_| ())
+            }));
+        }
+        tokio::time::sleep(ms(1)).await;
+        let began = now();
+        let refused = stage.run("eth_getLogs").await.result.map(|_| ());
+        let place = |bound| matches!(bound, Bound::Line | Bound::InFlight);
+        assert!(matches!(refused, Err(Failure::Held { bound, .. }) if place(bound)), "{refused:?}");
+        assert_eq!(now(), began);
+        let write = Rc::clone(&stage);
+        let write = tokio::task::spawn_local(async move {
+            write.run("eth_sendRawTransaction").await.result.map(|_| ())
+        });
+        tokio::time::sleep(ms(1)).await;
+        assert!(!write.is_finished(), "it has a place");
+        assert!(waiting[PLACES_MAX].is_finished(), "and the last has none");
+        assert!(!waiting[PLACES_MAX - 1].is_finished());
+    });
+    running.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spent_day_moves_traffic_to_the_next_tier_and_ends() {
+    let (a, b) = (scripted(""), scripted(""));
+    let two = BudgetTerms { credits_per_day: Some(2), ..terms() };
+    let stage = stage(vec![(a.clone(), two), (b.clone(), terms())]);
+    for expected in ["a", "a", "b", "b"] {
+        let told = stage.tell(&stage.run("eth_call").await);
+        assert!(told.starts_with(expected), "{told}");
+    }
+    assert_eq!(stage.upstream(0).condition(now()), Condition::Spent);
+    tokio::time::sleep(secs(43_200)).await;
+    assert!(stage.tell(&stage.run("eth_call").await).starts_with('a'), "a new day");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_a_cap_is_the_last_resort_of_whoever_allows_it() {
+    let one = BudgetTerms { credits_per_month: Some(1), ..terms() };
+    let strict = stage(vec![(scripted(""), one.clone())]);
+    strict.run("eth_call").await;
+    assert_eq!(
+        strict.run("eth_call").await.result.map(|_| ()),
+        Err(Failure::NobodyToAsk),
+        "no bill without leave"
+    );
+    let lax = BudgetTerms { overspend: true, ..one };
+    let stage = stage(vec![(scripted(""), lax), (scripted("ok internal internal"), terms())]);
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        told.push(stage.tell(&stage.run("eth_call").await));
+    }
+    assert!(told[1].starts_with("b=answer"), "{told:?}");
+    assert!(told[2].starts_with("b=fault a=answer"), "{told:?}");
+    assert_eq!(stage.upstream(0).condition(now()), Condition::Overspent);
+}
