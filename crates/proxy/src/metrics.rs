@@ -5,6 +5,8 @@
 //! methods that the table does not list share the row `*`. They become
 //! Prometheus families when somebody scrapes.
 
+mod budget;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,6 +179,7 @@ impl Collector for Exposed {
         self.attempts(&mut encoder)?;
         self.upstreams(&mut encoder)?;
         self.unknown_errors(&mut encoder)?;
+        self.budgets(&mut encoder)?;
         self.asked(&mut encoder)
     }
 }

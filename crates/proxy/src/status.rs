@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use wellhead_dispatch::now;
 use wellhead_eth::CostClass;
-use wellhead_upstream::{Condition, Upstream};
+use wellhead_upstream::{Bound, Condition, Upstream};
 
 use crate::chain::ServedChain;
 use crate::journey::Proxy;
@@ -104,6 +104,22 @@ pub struct UpstreamStatus {
     pub unknown_errors: Vec<UnknownError>,
     /// Classes of calls that fail too often and go elsewhere.
     pub resting_classes: Vec<&'static str>,
+    /// Credits spent since the start; calls, where nobody counts credits.
+    pub credits: u64,
+    /// Those of today, where there is a budget.
+    pub credits_today: Option<u64>,
+    /// And of this month.
+    pub credits_this_month: Option<u64>,
+    /// What may be spent in a day.
+    pub credits_per_day: Option<u64>,
+    /// And in a month.
+    pub credits_per_month: Option<u64>,
+    /// The rate learnt from refusals, in credits a second.
+    pub learnt_rate: Option<f64>,
+    /// Calls that it may be sent at once now.
+    pub in_flight_max: Option<u32>,
+    /// Calls that a bound of it held, by bound: `learnt_rate=12`.
+    pub held: Vec<String>,
     /// When it is asked: primary, fallback, public.
     pub tier: &'static str,
     /// The company that runs it.
@@ -209,6 +225,8 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
     let (attempts, failures) = upstream.totals();
     let quantile = |share| chain.counts().attempt_quantile(slot.index(), share).map(millis);
     let problem = upstream.last_problem();
+    let spending = upstream.spending(now);
+    let held = Bound::ALL.map(|bound| (bound, upstream.held(bound)));
     UpstreamStatus {
         id: identity.id.to_string(),
         condition: upstream.condition(now).word(),
@@ -229,6 +247,18 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
             .iter()
             .filter(|class| upstream.class_rests(**class, now))
             .map(|class| class.word())
+            .collect(),
+        credits: spending.total,
+        credits_today: spending.day,
+        credits_this_month: spending.month,
+        credits_per_day: spending.caps.day,
+        credits_per_month: spending.caps.month,
+        learnt_rate: spending.learnt_rate,
+        in_flight_max: spending.limit,
+        held: held
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(bound, count)| format!("{}={count}", bound.word()))
             .collect(),
         tier: identity.tier.word(),
         provider: identity.provider.clone(),
