@@ -20,9 +20,12 @@ use wellhead_net::{
 use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
 use wellhead_route::{Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
+use wellhead_telemetry::clock;
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
-use wellhead_upstream::{BreakerBounds, Identity, Mask, MethodRules, Slot, Upstream};
+use wellhead_upstream::{
+    BreakerBounds, Budget, BudgetTerms, Identity, Mask, MethodRules, Slot, Upstream,
+};
 use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 
 use crate::config::{self, Settings};
@@ -238,7 +241,8 @@ fn chain_parts(
         let slot = Slot(u8::try_from(place).unwrap_or(u8::MAX));
         upstreams.push(Arc::new(
             Upstream::new(identity(upstream), slot, breaker(chain, upstream, settings), now)
-                .hiding(Mask::new(secrets_of(upstream))),
+                .hiding(Mask::new(secrets_of(upstream)))
+                .within(budget(upstream)),
         ));
         reach.push(reach_of(chain, upstream, settings, commons)?);
     }
@@ -302,15 +306,32 @@ fn identity(upstream: &config::Upstream) -> Identity {
     let label = |(name, value): &(config::LabelName, config::Text)| {
         (name.as_ref().to_owned(), value.0.clone())
     };
+    let named = upstream.provider.as_ref().map(|provider| provider.0.clone());
     Identity {
         id: upstream.id.clone(),
         tier: upstream.tier,
         labels: upstream.labels.iter().map(label).collect(),
         methods: rules(&upstream.methods),
-        provider: upstream.provider.as_ref().map(|provider| provider.0.clone()),
+        provider: named.or_else(|| upstream.known_provider().map(|known| known.id.clone())),
         attempt: upstream.timeouts.attempt,
         lag_blocks_max: upstream.lag_blocks_max,
     }
+}
+
+/// The upstream is made now, so that the wall time of its epoch is that of now.
+fn budget(upstream: &config::Upstream) -> Budget {
+    let own = &upstream.budget;
+    let terms = BudgetTerms {
+        plan: own.plan.as_ref().map(AsRef::as_ref),
+        credits_per_second: own.credits_per_second,
+        credits_per_day: own.credits_per_day,
+        credits_per_month: own.credits_per_month,
+        calls_per_second: own.calls_per_second,
+        in_flight: own.in_flight,
+        overspend: own.overspend,
+        learn: own.learn,
+    };
+    Budget::new(upstream.known_provider(), &terms, clock::unix_seconds())
 }
 
 /// A part of a URL shorter than this is a word and not a key.

@@ -35,7 +35,11 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 13] = [
+    const DERIVED: [&str; 17] = [
+        "plan",
+        "credits_per_second",
+        "calls_per_second",
+        "in_flight",
         "workers",
         "tls",
         "block_time",

@@ -9,7 +9,7 @@ use std::time::Duration;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::{Secret, SecretUrl};
-use wellhead_upstream::{Tier, UpstreamId};
+use wellhead_upstream::{Provider, Tier, UpstreamId};
 use wellhead_watch::{Check, Mode};
 
 use super::name::{ChainName, HeaderName, LabelName};
@@ -131,8 +131,11 @@ section! {
         /// `primary` upstreams are asked first, `fallback` ones when no primary can serve,
         /// `public` ones last.
         tier: Tier = default(Tier::Primary),
-        /// The company that runs it, for logs and metrics.
-        provider: Option<Text> = derived("none"),
+        /// The company that runs it. Of those in `docs/providers.md` it is known what
+        /// calls cost; others are a label for people.
+        provider: Option<Text> = derived("found by the host of `url`"),
+        /// What it may be asked for.
+        budget: Budget = default(Budget::default()),
         /// Words of your own that `routes` select by, such as `archive: "true"`.
         labels: Map<LabelName, Text> = default(Map::default()),
         /// Headers sent with each request. Their values are never shown.
@@ -191,6 +194,35 @@ section! {
 }
 
 section! {
+    /// What an upstream may be asked for. What is not said is as its plan says; without a
+    /// plan there is no cap, and rates are learnt.
+    Budget {
+        /// The plan that is paid for, by its name in `docs/providers.md`.
+        plan: Option<Text> = derived("none"),
+        /// Credits a second; at an unknown provider each call costs one.
+        credits_per_second: Option<u64> =
+            derived("as the plan says, or learnt").if_given_within(1, CREDITS_MAX),
+        /// Credits a day, in UTC. When they are spent, calls go to others; counted from the
+        /// start of wellhead.
+        credits_per_day: Option<u64> =
+            derived("as the plan says, or no cap").if_given_within(1, CREDITS_MAX),
+        /// Credits a calendar month, in UTC; in the same way.
+        credits_per_month: Option<u64> =
+            derived("as the plan says, or no cap").if_given_within(1, CREDITS_MAX),
+        /// Calls a second, whatever they cost.
+        calls_per_second: Option<u64> =
+            derived("as the plan says, or learnt").if_given_within(1, CREDITS_MAX),
+        /// Requests at once.
+        in_flight: Option<u32> = derived("learnt").if_given_within(1, 65_536),
+        /// Whether it is asked beyond its caps when no other upstream can serve.
+        overspend: bool = default(false),
+        /// Whether limits that nobody told are learnt: a rate from refusals, requests at once
+        /// from delay.
+        learn: bool = default(true),
+    }
+}
+
+section! {
     /// Methods that only some upstreams serve, picked by `only` or by `upstreams`.
     Route {
         /// Which methods.
@@ -202,7 +234,7 @@ section! {
     }
 }
 
-with_defaults!(Checks, Methods, UpstreamTimeouts, UpstreamChecks);
+with_defaults!(Checks, Methods, UpstreamTimeouts, UpstreamChecks, Budget);
 
 impl Chain {
     /// The checks of one of its upstreams.
@@ -225,6 +257,17 @@ impl Checks {
     /// Whether an upstream is never asked which chain it is on.
     pub fn trust_the_id(&self) -> bool {
         self.mode == Mode::Off || !self.calls.contains(&Check::ChainId)
+    }
+}
+
+impl Upstream {
+    /// What is known of its provider: the one that is named, or else the one whose host
+    /// the URL has.
+    pub fn known_provider(&self) -> Option<&'static Provider> {
+        match &self.provider {
+            Some(name) => Provider::named(&name.0),
+            None => Provider::of_host(self.url.expose().host_str()?),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use url::Url;
 use wellhead_eth::{MethodGlob, MethodTable};
 use wellhead_telemetry::SecretUrl;
-use wellhead_upstream::{UPSTREAMS_MAX, UpstreamId};
+use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
 use super::chain::{Chain, Methods, Route, Upstream};
@@ -352,6 +352,7 @@ impl Checker<'_> {
             self.own_listener(&ws_path, ws.expose());
         }
         self.credentials(path, upstream);
+        self.budget(path, upstream);
         self.methods(&path.key("methods"), &upstream.methods);
         let ca = path.key("ca_file");
         let secure = |url: &SecretUrl| matches!(url.expose().scheme(), "https" | "wss");
@@ -375,6 +376,33 @@ impl Checker<'_> {
                 let message = format!("`{key}` is more than `timeouts.total`");
                 self.error(&place, message, "lower it, or raise `timeouts.total`");
             }
+        }
+    }
+
+    fn budget(&mut self, path: &Path, upstream: &Upstream) {
+        let (path, budget) = (path.key("budget"), &upstream.budget);
+        let reversed = match (budget.credits_per_day, budget.credits_per_month) {
+            (Some(day), Some(month)) => day > month,
+            (_, None) | (None, _) => false,
+        };
+        self.ordered(&path, "credits_per_day", "credits_per_month", reversed);
+        let place = path.key("plan");
+        let Some(plan) = budget.plan.as_ref().filter(|_| !self.touched(&place)) else { return };
+        let Some(provider) = upstream.known_provider() else {
+            let ids: Vec<_> = Provider::all().iter().map(|provider| provider.id.as_str()).collect();
+            let hint = format!("name it with `provider`: {}", listed(&ids));
+            self.error(&place, "a plan of a provider that wellhead does not know", hint);
+            return;
+        };
+        if provider.plan(&plan.0).is_none() {
+            let names: Vec<_> = provider.plans.iter().map(|plan| plan.name.as_str()).collect();
+            let message = format!("`{}` has no such plan", provider.id);
+            let hint = match near(&plan.0, names.iter().copied()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None if names.is_empty() => "say what it allows in `budget` instead".to_owned(),
+                None => format!("its plans are {}", listed(&names)),
+            };
+            self.error(&place, message, hint);
         }
     }
 
