@@ -27,7 +27,10 @@ use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet};
 use crate::now;
 
 /// Calls that wait in one lane at most. One more is refused, or the last of them is.
-pub const PLACES_MAX: usize = 1_024;
+///
+/// Many, as all the clients of a busy start may come before the first answer has taught
+/// how many calls an upstream bears.
+pub const PLACES_MAX: usize = 8_192;
 
 /// Who goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +44,8 @@ pub(crate) enum Priority {
 }
 
 impl Priority {
+    const COUNT: usize = 3;
+
     pub(crate) fn of(row: &MethodRow) -> Self {
         match (row.effect, row.class) {
             (Effect::Write | Effect::Broadcast, _) | (_, CostClass::Write) => Self::Write,
@@ -93,8 +98,23 @@ struct Waiter {
 struct State {
     waiting: BTreeMap<Place, Waiter>,
     next: u64,
+    /// How many wait, by priority.
+    counts: [u32; Priority::COUNT],
     /// What each upstream said last to whoever was first in line for it.
     said: BTreeMap<Slot, Held>,
+}
+
+impl State {
+    /// How many wait that go before a newcomer of this priority.
+    fn before(&self, priority: Priority) -> u32 {
+        self.counts[..=priority as usize].iter().sum()
+    }
+
+    fn remove(&mut self, place: Place) -> Option<Waiter> {
+        let waiter = self.waiting.remove(&place)?;
+        self.counts[place.0 as usize] -= 1;
+        Some(waiter)
+    }
 }
 
 /// The line of one lane.
@@ -140,9 +160,10 @@ impl Line {
             return Err(no_turn(by.first.wait + by.first.pace * PLACES_MAX as u32));
         };
         let mut first = by.first;
+        let mut before = ticket.before;
         loop {
             let began = now();
-            let Some((turn, before)) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };
+            let Some(turn) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };
             let mut soonest: Option<Held> = None;
             for slot in candidates.iter().copied().filter(|slot| turn.contains(*slot)) {
                 match try_admit(roster.upstream(slot), began) {
@@ -155,7 +176,9 @@ impl Line {
                     }
                 }
             }
-            first = soonest.unwrap_or(first);
+            if let Some(soonest) = soonest {
+                (first, before) = (soonest, 0);
+            }
             let expected = first.wait.saturating_add(first.pace.saturating_mul(before));
             if began.checked_add(expected).is_none_or(|turn| turn >= deadline) {
                 return Err(no_turn(expected));
@@ -186,12 +209,11 @@ impl Line {
             return None;
         }
         let state = self.state.lock();
-        let before = state.waiting.range(..(priority, u64::MAX));
-        let before = before.filter(|(_, waiter)| waiter.slots.contains(slot)).count();
-        let before = u32::try_from(before).ok().filter(|before| *before > 0)?;
+        let mut before = state.waiting.range(..(priority, u64::MAX));
+        before.find(|(_, waiter)| waiter.slots.contains(slot))?;
         let (wait, pace) =
             state.said.get(&slot).map_or_else(Default::default, |held| (held.wait, held.pace));
-        let wait = wait.saturating_add(pace.saturating_mul(before));
+        let wait = wait.saturating_add(pace.saturating_mul(state.before(priority)));
         Some(Held { bound: Bound::Line, wait, pace })
     }
 
@@ -199,30 +221,34 @@ impl Line {
     fn join(&self, slots: UpstreamSet, priority: Priority) -> Option<Ticket<'_>> {
         let mut state = self.state.lock();
         if state.waiting.len() >= PLACES_MAX {
-            let last = state.waiting.last_entry().filter(|last| last.key().0 > priority)?;
+            let (last, _) = state.waiting.last_key_value()?;
+            let last = Some(*last).filter(|last| last.0 > priority)?;
             // It finds its place gone when it wakes.
-            last.remove().wake.notify_one();
+            state.remove(last)?.wake.notify_one();
         }
         let (place, wake) = ((priority, state.next), Arc::new(Notify::new()));
+        let before = state.before(priority);
         state.next += 1;
+        state.counts[priority as usize] += 1;
         state.waiting.insert(place, Waiter { slots, wake: Arc::clone(&wake) });
         self.len.store(state.waiting.len(), Ordering::Relaxed);
-        Some(Ticket { line: self, place, slots, wake })
+        Some(Ticket { line: self, place, before, slots, wake })
     }
 
-    /// Where it is its turn, and how many go before it; `None` when its place is gone.
-    fn turn(&self, ticket: &Ticket<'_>) -> Option<(UpstreamSet, u32)> {
+    /// Where it is its turn; `None` when its place is gone.
+    fn turn(&self, ticket: &Ticket<'_>) -> Option<UpstreamSet> {
         let state = self.state.lock();
-        let mut turn = ticket.slots;
-        let mut before = 0;
-        for (place, waiter) in &state.waiting {
-            if *place == ticket.place {
-                return Some((turn, before));
+        state.waiting.contains_key(&ticket.place).then(|| {
+            let mut turn = ticket.slots;
+            // Most wait for the same upstreams: the first of them ends the search.
+            for waiter in state.waiting.range(..ticket.place).map(|(_, waiter)| waiter) {
+                turn = turn.without(waiter.slots);
+                if turn.is_empty() {
+                    break;
+                }
             }
-            before += u32::from(!waiter.slots.and(ticket.slots).is_empty());
-            turn = turn.without(waiter.slots);
-        }
-        None
+            turn
+        })
     }
 
     fn say(&self, slot: Slot, held: Held) {
@@ -234,6 +260,8 @@ impl Line {
 struct Ticket<'a> {
     line: &'a Line,
     place: Place,
+    /// How many were there when it came.
+    before: u32,
     slots: UpstreamSet,
     wake: Arc<Notify>,
 }
@@ -241,7 +269,7 @@ struct Ticket<'a> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut state = self.line.state.lock();
-        state.waiting.remove(&self.place);
+        state.remove(self.place);
         self.line.len.store(state.waiting.len(), Ordering::Relaxed);
         // Whoever is first now, at any of its upstreams, has something to look at.
         let mut left = self.slots;

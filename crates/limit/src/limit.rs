@@ -16,8 +16,8 @@
 //! is needed: no call too few, and latency 1.28 times the unloaded one. Without a queue
 //! `ρ` is 1 and `L` grows by a sixteenth. It moves only while at least half of it is used.
 //!
-//! **Plateau.** At first `L` doubles, window by window, until `ρ` passes `T` or the rate
-//! of answers no longer grows by a quarter.
+//! **Plateau.** At first `L` doubles, window by window, until `ρ` passes `T`: where the rate
+//! of answers no longer grows with `L`, latency does.
 //!
 //! **Base.** Measured while few are in flight. When load never lets up it is measured
 //! anyway: while `ρ` is high, each [`DIP_PAUSE`], `L` is halved for one window. When
@@ -27,7 +27,7 @@
 //! the calls of a quick node of one's own wait for a few milliseconds for reasons that
 //! are ours, and nobody would notice.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, TryLockError};
 use std::time::Duration;
 
@@ -60,21 +60,21 @@ const QUEUED: f64 = 1.25;
 const FLAT: f64 = 0.9;
 /// A dip is no deeper than this power of two.
 const DIP_DEPTH_MAX: u32 = 6;
-/// Calls in the window of a dip: it costs throughput, so it is short.
-const DIP_SAMPLES: (u32, u32) = (8, 64);
+/// Calls in the window of a dip, which costs throughput, or while `L` doubles, when others
+/// wait for what is learnt.
+const SHORT_SAMPLES: (u32, u32) = (8, 64);
 /// The weight of a window in the average of a base.
 const BASE_WEIGHT: f64 = 0.3;
 /// Calls of a class that a window must hold to say anything of its base.
 const BASE_SAMPLES: u32 = 4;
 /// Shorter latencies count as this one.
 const FLOOR: Duration = Duration::from_millis(10);
-/// A rate of answers that grew by less has reached its plateau.
-const PLATEAU: f64 = 1.25;
 
 /// A limit that is learnt, for calls of `CLASSES` kinds.
 #[derive(Debug)]
 pub struct LearntLimit<const CLASSES: usize> {
     limit: AtomicU32,
+    is_settled: AtomicBool,
     /// Never waited for: a sample that finds it taken is left out.
     state: Mutex<State<CLASSES>>,
 }
@@ -84,8 +84,8 @@ struct State<const CLASSES: usize> {
     /// Logarithms of nanoseconds.
     base: [Option<f64>; CLASSES],
     window: Window<CLASSES>,
-    /// Doubling, as at first; with the rate of the window before.
-    doubling: Option<f64>,
+    /// As at first.
+    is_doubling: bool,
     /// What was before the dip that this window is.
     dip: Option<Dip>,
     dip_due: Duration,
@@ -103,8 +103,6 @@ struct Dip {
 #[derive(Debug, Clone, Copy)]
 struct Window<const CLASSES: usize> {
     began: Duration,
-    /// Answers to anything, also to what was sent before.
-    answers: u32,
     /// Most calls in flight.
     peak: u32,
     /// Sums of logarithms, and their numbers, of what was sent in this window.
@@ -117,18 +115,22 @@ impl<const CLASSES: usize> Default for LearntLimit<CLASSES> {
         let state = State {
             base: [None; CLASSES],
             window: Window::new(Duration::ZERO),
-            doubling: Some(0.0),
+            is_doubling: true,
             dip: None,
             dip_due: Duration::ZERO,
             dip_depth: 1,
         };
-        Self { limit: AtomicU32::new(INITIAL), state: Mutex::new(state) }
+        Self {
+            limit: AtomicU32::new(INITIAL),
+            is_settled: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
     }
 }
 
 impl<const CLASSES: usize> Window<CLASSES> {
     fn new(began: Duration) -> Self {
-        Self { began, answers: 0, peak: 0, sums: [0.0; CLASSES], counts: [0; CLASSES] }
+        Self { began, peak: 0, sums: [0.0; CLASSES], counts: [0; CLASSES] }
     }
 
     fn len(&self) -> u32 {
@@ -154,6 +156,12 @@ impl<const CLASSES: usize> LearntLimit<CLASSES> {
         self.limit.load(Ordering::Relaxed)
     }
 
+    /// Whether it met a plateau: before that it doubles, and says nothing of how long a line
+    /// will take.
+    pub fn is_settled(&self) -> bool {
+        self.is_settled.load(Ordering::Relaxed)
+    }
+
     /// Learns from an answer to a call of `class` that went out at `began`. `in_flight`
     /// counts it too.
     pub fn answered(&self, class: usize, began: Duration, now: Duration, in_flight: u32) {
@@ -168,7 +176,6 @@ impl<const CLASSES: usize> LearntLimit<CLASSES> {
         }
         let limit = self.limit();
         let window = &mut state.window;
-        window.answers = window.answers.saturating_add(1);
         window.peak = window.peak.max(in_flight);
         // What was sent before belongs to another limit.
         if began >= window.began {
@@ -181,6 +188,7 @@ impl<const CLASSES: usize> LearntLimit<CLASSES> {
         if is_full && lasted >= WINDOW_MIN {
             let next = state.close(limit, now);
             self.limit.store(next, Ordering::Relaxed);
+            self.is_settled.store(!state.is_doubling, Ordering::Relaxed);
         } else if lasted >= WINDOW_MAX {
             let next = state.drop_window(limit, now);
             self.limit.store(next, Ordering::Relaxed);
@@ -191,7 +199,8 @@ impl<const CLASSES: usize> LearntLimit<CLASSES> {
 impl<const CLASSES: usize> State<CLASSES> {
     /// Calls in a full window.
     fn samples(&self, limit: u32) -> u32 {
-        let (least, most) = if self.dip.is_some() { DIP_SAMPLES } else { SAMPLES };
+        let is_short = self.dip.is_some() || self.is_doubling;
+        let (least, most) = if is_short { SHORT_SAMPLES } else { SAMPLES };
         limit.clamp(least, most)
     }
 
@@ -208,14 +217,11 @@ impl<const CLASSES: usize> State<CLASSES> {
         if window.peak.saturating_mul(2) < limit {
             return limit;
         }
-        let seconds = now.saturating_sub(window.began).as_secs_f64().max(1e-9);
-        let rate = f64::from(window.answers) / seconds;
-        if let Some(before) = self.doubling {
-            if ratio < TOLERANCE && rate >= PLATEAU * before {
-                self.doubling = Some(rate);
+        if self.is_doubling {
+            if ratio < TOLERANCE {
                 return limit.saturating_mul(2).min(MOST);
             }
-            self.doubling = None;
+            self.is_doubling = false;
             self.dip_due = now;
         }
         if ratio >= DIP_FROM && now >= self.dip_due {

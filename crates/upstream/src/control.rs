@@ -166,7 +166,9 @@ impl Controls {
         if !self.gate.enter(limit) {
             let each = latency().map(|latency| latency / limit.max(1)).unwrap_or_default();
             let wait = each.clamp(PLACE_WAIT.0, PLACE_WAIT.1);
-            return Err(Held { bound, wait, pace: each });
+            let is_known = bound == Bound::InFlight || self.learnt_limit.is_settled();
+            let pace = if is_known { each } else { Duration::ZERO };
+            return Err(Held { bound, wait, pace });
         }
         let paid = self.pay(self.price(rows), now);
         if paid.is_err() {
