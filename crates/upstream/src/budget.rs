@@ -110,8 +110,8 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn check(provider: &str, terms: BudgetTerms<'_>, credits: Option<Rate>, calls: Option<u64>) {
-        let budget = Budget::new(Provider::named(provider), &terms, 0);
+    fn check(provider: &str, terms: &BudgetTerms<'_>, credits: Option<Rate>, calls: Option<u64>) {
+        let budget = Budget::new(Provider::named(provider), terms, 0);
         assert_eq!(budget.credits, credits, "{provider} {terms:?}");
         let calls =
             calls.map(|calls| Rate::Paced(Pace::for_window(calls as f64, Duration::from_secs(1))));
@@ -123,18 +123,18 @@ mod tests {
         let secs = Duration::from_secs;
         let bucket = |credits, window| Some(Rate::Paced(Pace::for_bucket(credits, window)));
         let free = BudgetTerms { plan: Some("free"), ..BudgetTerms::default() };
-        check("alchemy", free.clone(), bucket(5_000.0, secs(10)), None);
-        let own = BudgetTerms { credits_per_second: Some(660), ..free.clone() };
-        check("alchemy", own, bucket(6_600.0, secs(10)), None);
-        check("alchemy", BudgetTerms::default(), None, None);
+        check("alchemy", &free, bucket(5_000.0, secs(10)), None);
+        let own = BudgetTerms { credits_per_second: Some(660), ..free };
+        check("alchemy", &own, bucket(6_600.0, secs(10)), None);
+        check("alchemy", &BudgetTerms::default(), None, None);
         let developer = BudgetTerms { plan: Some("developer"), ..BudgetTerms::default() };
-        check("chainstack", developer, None, Some(25));
+        check("chainstack", &developer, None, Some(25));
         let standard = BudgetTerms { plan: Some("standard"), ..BudgetTerms::default() };
         let counted = Some(Rate::Counted { credits: 10_000, window: secs(300) });
-        check("fiews", standard, counted, None);
+        check("fiews", &standard, counted, None);
         // Of a provider that nobody knows a second is the window.
         let own = BudgetTerms { credits_per_second: Some(100), ..BudgetTerms::default() };
-        check("example", own, Some(Rate::Paced(Pace::for_window(100.0, secs(1)))), None);
+        check("example", &own, Some(Rate::Paced(Pace::for_window(100.0, secs(1)))), None);
     }
 
     #[test]
