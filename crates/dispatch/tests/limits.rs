@@ -17,7 +17,7 @@ use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
 use wellhead_upstream::{
     Bound, BreakerBounds, Budget, BudgetTerms, Condition, Identity, MethodRules, Slot, Standing,
-    Tier, Upstream, UpstreamId,
+    Tier, Upstream, UpstreamId, VerdictClass,
 };
 
 fn ms(millis: u64) -> Duration {
@@ -60,6 +60,7 @@ fn stage(upstreams: Vec<(Arc<dyn Transport>, BudgetTerms<'_>)>) -> Stage {
         bounds: Bounds::default(),
         total: secs(5),
         null_is_final: false,
+        may_flow: false,
     }
 }
 
@@ -315,7 +316,7 @@ async fn a_wait_beyond_the_deadline_is_refused_at_once() {
     assert_eq!(now(), began, "nobody waits for nothing");
     assert_eq!(
         outcome.result.map(|_| ()),
-        Err(Failure::Held { bound: Bound::Pause, retry_after: secs(60) })
+        Err(Failure::Exhausted { class: VerdictClass::Throttled, retry_after: Some(secs(60)) })
     );
     assert_eq!(a.seen.lock().len(), 1, "what it asked for is respected");
     tokio::time::sleep(secs(60)).await;

@@ -48,6 +48,11 @@ impl Upstream {
         self.attempted(now)
     }
 
+    /// What one call of `row` costs on the bill; one where nobody knows.
+    pub fn price(&self, row: &MethodRow) -> u64 {
+        self.controls().billed(row)
+    }
+
     /// How long a call of `row` would be held by rates; zero for most.
     pub fn rate_wait(&self, row: &MethodRow, now: Instant) -> Duration {
         self.controls().rate_wait(row, self.since_epoch(now))

@@ -222,6 +222,10 @@ impl Controls {
         }
     }
 
+    pub(crate) fn billed(&self, row: &MethodRow) -> u64 {
+        self.price(std::iter::once(row)).billed
+    }
+
     /// How long the rates hold a call of this method.
     pub(crate) fn rate_wait(&self, row: &MethodRow, now: Duration) -> Duration {
         let learnt = self.learnt_rate.rate(now).is_some();

@@ -8,15 +8,13 @@ use wellhead_upstream::Upstream;
 
 /// The length of a day of credits, from its first call on.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// What a call costs where nobody says otherwise.
-const CREDITS_DEFAULT: u64 = 1;
 /// A call that could not wait for its turn is paid back by later turns, but no more than
 /// so many of them: a burst long ago must not keep us from looking for hours.
 const OWED_TURNS_MAX: u32 = 3;
 
 /// What one call to this upstream costs.
-pub(crate) fn price(_upstream: &Upstream, _row: &MethodRow) -> u64 {
-    CREDITS_DEFAULT
+pub(crate) fn price(upstream: &Upstream, row: &MethodRow) -> u64 {
+    upstream.price(row)
 }
 
 /// The credits that one upstream's checks may cost in a day.

@@ -77,7 +77,8 @@ section! {
         /// Whether new blocks are listened for where `ws` is given. Providers may bill each.
         ws: Option<bool> = derived("when `mode` is `on`"),
         /// The most that the calls to one upstream may cost in a day. When it is spent it is
-        /// as if they were off until the next one. A call counts as one credit.
+        /// as if they were off until the next one. A call costs what the provider charges for it,
+        /// or one credit where that is not known.
         credits_per_day: Option<u64> = derived("no limit").if_given_within(1, CREDITS_MAX),
     }
 }
