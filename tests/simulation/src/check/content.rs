@@ -14,7 +14,7 @@ use wellhead_sim::{Dials, rpc};
 
 use crate::ask::sha3_of;
 use crate::check::{Violation, code, replies};
-use crate::evidence::{Ask, At, Evidence, Exchange, Flow, Item, Request};
+use crate::evidence::{Ask, At, Evidence, Exchange, Flow, Item, Request, key};
 
 /// The code of a revert: a verdict of a contract, and as true as a result.
 const REVERTED: i64 = 3;
@@ -71,23 +71,27 @@ impl Heard<'_> {
             (Ask::Local(expected), Ok(result)) => same(result, expected),
             (Ask::Transaction(hash), Ok(result)) => {
                 same(result, &format!("\"{hash}\""))?;
-                let is_there = self.told(item).any(|told| match told {
+                let is_taken = self.told(&item.key()).any(|told| match told {
                     Ok(_) => true,
                     Err(error) => {
                         error.contains("already known") || error.contains("nonce too low")
                     }
                 });
+                // After an answer was lost it is looked up.
+                let look_up = key("eth_getTransactionByHash", &format!("[\"{hash}\"]"));
+                let is_there = is_taken
+                    || self.told(&look_up).any(|told| told.is_ok_and(|found| found != "null"));
                 if is_there { Ok(()) } else { Err("nobody took the transaction".to_owned()) }
             }
             (Ask::Filter, _) => Ok(()),
             (Ask::Read | Ask::Pinned(_) | Ask::Height | Ask::Write, Ok(result)) => {
-                if !self.told(item).any(|told| told == Ok(result)) {
+                if !self.told(&item.key()).any(|told| told == Ok(result)) {
                     return Err(format!("nobody said {}", cut(result)));
                 }
                 self.recomputed(item, result)
             }
             (Ask::Read | Ask::Pinned(_), Err(error)) if code(error) == Some(REVERTED) => {
-                let is_said = self.told(item).any(|told| told == Err(error));
+                let is_said = self.told(&item.key()).any(|told| told == Err(error));
                 if is_said { Ok(()) } else { Err(format!("nobody said {}", cut(error))) }
             }
             // That reads do not fail is for `reads` to say.
@@ -104,8 +108,8 @@ impl Heard<'_> {
     }
 
     /// What was honestly said to this call between its beginning and its answer.
-    fn told(&self, item: &Item) -> impl Iterator<Item = Result<&str, &str>> {
-        let places = self.received.get(item.key().as_str()).map_or(&[][..], Vec::as_slice);
+    fn told(&self, key: &str) -> impl Iterator<Item = Result<&str, &str>> {
+        let places = self.received.get(key).map_or(&[][..], Vec::as_slice);
         let begun = |number: usize| self.evidence.exchanges[number].began >= self.request.at;
         let first = places.partition_point(|(number, _)| !begun(*number));
         places[first..].iter().filter_map(|(number, place)| {
@@ -288,5 +292,13 @@ mod tests {
             it.exchanges[0].calls[0].told = Some(told(refusal));
         };
         check(ask(), &said, nobody, 1);
+        let looked_up = |found: &'static str| {
+            move |it: &mut Evidence| {
+                let key = key("eth_getTransactionByHash", &format!("[\"{hash}\"]"));
+                it.exchanges = vec![exchange(&key, Some(told(Ok(found))))];
+            }
+        };
+        check(ask(), &said, looked_up("{}"), 0);
+        check(ask(), &said, looked_up("null"), 1);
     }
 }

@@ -4,8 +4,10 @@
 //! `null` for a block that is there, or when a large answer is cut while its upstream is
 //! well. What "well" means is said in `wellness`.
 //!
-//! Three limits of the promise, each of them meant:
+//! The limits of the promise:
 //!
+//! - the control loops must follow heads: with other checks an upstream that is rarely
+//!   called seems to lag, and stays unused;
 //! - the settings must make it possible: attempts enough to pass all that are not well,
 //!   and time enough if each of them hangs, for each item of a batch that waits its turn;
 //! - an error, or a `null`, that may be about the call itself is final after a second
@@ -14,6 +16,8 @@
 //!   upstream's doing cannot be healed any more.
 
 use std::time::Duration;
+
+use wellhead_watch::Mode;
 
 use crate::check::wellness::Wellness;
 use crate::check::{Violation, code, replies};
@@ -119,7 +123,9 @@ fn somebody_is_well(
     let tries = others + usize::from(request.is_batch);
     let turns = request.items.len().div_ceil(settings.batch_parallel.max(1));
     let tries = u32::try_from(tries * turns).unwrap_or(u32::MAX);
-    let is_possible = others < settings.attempts_max
+    let is_followed = settings.checks == Mode::On;
+    let is_possible = is_followed
+        && others < settings.attempts_max
         && attempt.saturating_mul(tries) + GOOD_ANSWER <= settings.total;
     well > 0 && is_possible && agreeing(evidence, request, until) < AGREE
 }
