@@ -24,7 +24,7 @@ const CALL_ID: u64 = 1;
 const ROUNDS_MAX: u32 = 3;
 /// The pause before the second round is drawn below this, the next below twice as much,
 /// and so on (full jitter).
-const ROUND_PAUSE_BASE: Duration = Duration::from_millis(100);
+pub(crate) const ROUND_PAUSE_BASE: Duration = Duration::from_millis(100);
 /// No pause is drawn from more.
 const ROUND_PAUSE_CAP: Duration = Duration::from_secs(1);
 /// Logs and traces may take so many times longer than a plain call.
@@ -266,6 +266,12 @@ impl Run<'_> {
             match self.round(ground, round).await {
                 Next::Another => {}
                 end => return end,
+            }
+            if self.is_held_briefly() {
+                match Box::pin(self.wait_for_a_turn(ground)).await {
+                    Next::Another => {}
+                    end => return end,
+                }
             }
         }
         match self.held_by.is_some() || self.retry_after.is_some() {

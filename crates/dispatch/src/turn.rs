@@ -14,7 +14,7 @@ use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, VerdictClass};
 
 use crate::line::{HeldBy, Priority};
 use crate::now;
-use crate::run::{Ground, Next, Run};
+use crate::run::{Ground, Next, ROUND_PAUSE_BASE, Run};
 
 /// A call waits for its turn at most so often.
 const WAITS_MAX: usize = 2;
@@ -56,6 +56,13 @@ impl Run<'_> {
         }
         self.trail.hold(slot, held);
         self.held_by = Some(HeldBy::and(self.held_by, slot, held));
+    }
+
+    /// Whether somebody holds the call for no longer than it would pause before it asks
+    /// again those who failed.
+    pub(crate) fn is_held_briefly(&self) -> bool {
+        !self.has_something_to_say()
+            && self.held_by.is_some_and(|by| by.first.wait <= ROUND_PAUSE_BASE)
     }
 
     /// Waits for the turn at one of those who hold the call, or who asked for a pause when

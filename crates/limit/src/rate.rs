@@ -12,7 +12,7 @@
 //! limit was raised. `f` is [`SHARE`], or [`SHARE_AGAIN`] when refusals follow each other.
 //! Over the way back to `W` the mean is `1 - (1 - f)/4` of `W`: 98 %.
 //!
-//! The first `W` is what went out in the second before. Later ones are the rate then
+//! The first `W` is what went out in the second before, if that was not next to nothing. Later ones are the rate then
 //! allowed, or twice what really went out if that is less: who did not use its rate
 //! learnt nothing of it. Calls sent before the cut say nothing new, however many are
 //! refused.
@@ -46,8 +46,8 @@ const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// What is not refused for so long is not limited, as far as we can know.
 const FORGET: Duration = Duration::from_secs(600);
-/// No rate is cut below so many calls a second, as the one refusal of a quiet hour may be
-/// a mistake ...
+/// So many calls a second must have gone out for a refusal to say anything of a rate, and
+/// none is cut below: the one refusal of a quiet hour may be a mistake ...
 const LEAST: f64 = 10.0;
 /// ... until so many follow each other; then below one call a second neither.
 const ALONE: u32 = 3;
@@ -145,7 +145,7 @@ impl LearntRate {
         let measured = self.recent.last_second(now) as f64;
         let known = self.rate(now);
         let resumed = Duration::from_nanos(self.resumes.load(Ordering::Relaxed));
-        let again = known.is_some() && began.saturating_sub(resumed) < AGAIN;
+        let again = cut != 0 && began.saturating_sub(resumed) < AGAIN;
         let streak = if again { self.streak.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
         let ceiling = match known {
             None => measured,
@@ -154,15 +154,18 @@ impl LearntRate {
             Some(rate) => rate.min(2.0 * measured),
         };
         let pause = asked.unwrap_or(match known {
-            None => PAUSE_FIRST,
+            None => PAUSE_FIRST.saturating_mul(2_u32.saturating_pow(streak.min(16))).min(PAUSE_MAX),
             Some(_) => PAUSE.saturating_mul(2_u32.saturating_pow(streak.min(16))).min(PAUSE_MAX),
         });
-        let least = if streak < ALONE { LEAST } else { 1.0 };
-        let ceiling = ceiling.max(least * credits.max(1.0));
-        let share = if again { SHARE_AGAIN } else { SHARE };
+        let least = if streak < ALONE { LEAST } else { 1.0 } * credits.max(1.0);
         self.streak.store(streak, Ordering::Relaxed);
-        self.share.store(share.to_bits(), Ordering::Relaxed);
         self.resumes.store(nanos(now + pause), Ordering::Relaxed);
+        if known.is_none() && measured < least {
+            return pause;
+        }
+        let ceiling = ceiling.max(least);
+        let share = if again { SHARE_AGAIN } else { SHARE };
+        self.share.store(share.to_bits(), Ordering::Relaxed);
         self.ceiling.store(ceiling.to_bits(), Ordering::Relaxed);
         pause
     }
@@ -214,6 +217,23 @@ mod tests {
         let learnt = rate.rate(secs(2)).expect("learnt");
         assert!((learnt - 0.93 * 200.0).abs() < 3.0, "{learnt}");
         assert_eq!(rate.rate(secs(2) + FORGET), None, "forgotten");
+    }
+
+    #[test]
+    fn one_refusal_of_a_quiet_hour_says_nothing_of_a_rate() {
+        let rate = LearntRate::default();
+        rate.sent(5, secs(1));
+        let pause = rate.refused(1.0, secs(1), secs(1), None);
+        assert_eq!((pause, rate.rate(secs(3))), (PAUSE_FIRST, None));
+        // But when it is refused again and again, it does.
+        let mut now = secs(1) + pause;
+        for _ in 0..ALONE {
+            now += Duration::from_millis(300);
+            rate.sent(5, now);
+            now += rate.refused(1.0, now, now, None);
+        }
+        let learnt = rate.rate(now).expect("learnt");
+        assert!((4.0..6.0).contains(&learnt), "{learnt}");
     }
 
     #[test]

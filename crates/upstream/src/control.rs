@@ -525,10 +525,12 @@ mod tests {
         let row = MethodTable::standard().row("eth_call");
         let limit = controls.spending(Duration::ZERO).limit;
         let at = Duration::from_secs(1);
+        let rows = std::iter::repeat_n(row, 50);
+        assert!(controls.admit(rows, Duration::ZERO, || None, at).is_ok());
         let pause = controls.refused(row, at, at, None, Duration::from_secs(9));
         assert_eq!(pause, Duration::from_secs(1));
         let spending = controls.spending(at + pause);
-        assert!(spending.learnt_rate.is_some_and(|rate| rate < 10.0), "{spending:?}");
+        assert!(spending.learnt_rate.is_some_and(|rate| rate < 50.0), "{spending:?}");
         assert_eq!(spending.limit, limit);
     }
 
