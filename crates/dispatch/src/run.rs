@@ -26,7 +26,7 @@ const ROUNDS_MAX: u32 = 3;
 /// and so on (full jitter).
 pub(crate) const ROUND_PAUSE_BASE: Duration = Duration::from_millis(100);
 /// No pause is drawn from more.
-const ROUND_PAUSE_CAP: Duration = Duration::from_secs(1);
+pub(crate) const ROUND_PAUSE_CAP: Duration = Duration::from_secs(1);
 /// Logs and traces may take so many times longer than a plain call.
 pub(crate) const HEAVY_FACTOR: u32 = 4;
 
@@ -267,7 +267,7 @@ impl Run<'_> {
                 Next::Another => {}
                 end => return end,
             }
-            if self.is_held_briefly() {
+            if self.is_held_briefly(ground) {
                 match Box::pin(self.wait_for_a_turn(ground)).await {
                     Next::Another => {}
                     end => return end,
@@ -284,10 +284,16 @@ impl Run<'_> {
     /// Asks the candidates in their order, each at most once.
     async fn round(&mut self, ground: Ground<'_>, round: u32) -> Next {
         let Ground { plan, bounds, .. } = ground;
+        // Those who failed are not asked so often that nothing is left for whoever is well
+        // and only busy.
+        let kept = usize::from(round > 0 && self.has_untried_holder(ground));
         self.held_by = None;
         for (place, slot) in plan.candidates().iter().copied().enumerate() {
             if self.asked() >= bounds.attempts_max.max(1) {
                 return Next::Stop;
+            }
+            if self.asked() + kept >= bounds.attempts_max && self.has_asked(slot) {
+                continue;
             }
             let is_fit = place < plan.fit();
             if place >= plan.well() && self.has_something_to_say() {

@@ -14,7 +14,7 @@ use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, VerdictClass};
 
 use crate::line::{HeldBy, Priority};
 use crate::now;
-use crate::run::{Ground, Next, ROUND_PAUSE_BASE, Run};
+use crate::run::{Ground, Next, ROUND_PAUSE_BASE, ROUND_PAUSE_CAP, Run};
 
 /// A call waits for its turn at most so often.
 const WAITS_MAX: usize = 2;
@@ -58,18 +58,32 @@ impl Run<'_> {
         self.held_by = Some(HeldBy::and(self.held_by, slot, held));
     }
 
-    /// Whether somebody holds the call for no longer than it would pause before it asks
-    /// again those who failed.
-    pub(crate) fn is_held_briefly(&self) -> bool {
-        !self.has_something_to_say()
-            && self.held_by.is_some_and(|by| by.first.wait <= ROUND_PAUSE_BASE)
+    /// Whether it is better to wait for somebody who holds the call than to ask again those
+    /// who failed: one who is well and was not asked yet, or one who holds it for no longer
+    /// than the call would pause anyway.
+    pub(crate) fn is_held_briefly(&self, ground: Ground<'_>) -> bool {
+        let Some(by) = self.held_by else { return false };
+        match self.has_untried_holder(ground) {
+            true => by.first.wait <= ROUND_PAUSE_CAP,
+            false => !self.has_something_to_say() && by.first.wait <= ROUND_PAUSE_BASE,
+        }
+    }
+
+    /// Whether somebody holds the call who is well and was not asked yet. What others said
+    /// of missing data, or how they failed, must not speak for that one.
+    pub(crate) fn has_untried_holder(&self, ground: Ground<'_>) -> bool {
+        let well = &ground.plan.candidates()[..ground.plan.well()];
+        self.held_by.is_some_and(|by| {
+            well.iter().any(|slot| by.slots.contains(*slot) && !self.has_asked(*slot))
+        })
     }
 
     /// Waits for the turn at one of those who hold the call, or who asked for a pause when
     /// they were asked, and asks that one.
     pub(crate) async fn wait_for_a_turn(&mut self, ground: Ground<'_>) -> Next {
         for _ in 0..WAITS_MAX {
-            if self.has_something_to_say() || self.asked() >= ground.bounds.attempts_max.max(1) {
+            let is_worth_it = !self.has_something_to_say() || self.is_held_briefly(ground);
+            if !is_worth_it || self.asked() >= ground.bounds.attempts_max.max(1) {
                 return Next::Stop;
             }
             let Some(by) = self.holders(ground, now()) else { return Next::Another };
@@ -78,6 +92,7 @@ impl Run<'_> {
             let began = now();
             if began.checked_add(by.first.wait).is_some_and(|turn| turn < deadline)
                 && self.asked() > 0
+                && !self.has_untried_holder(ground)
                 && !ground.lane.budgets().spend_retry(began)
             {
                 return Next::Stop;

@@ -306,6 +306,32 @@ async fn who_failed_is_followed_by_who_held_it() {
     assert_eq!(stage.tell(&outcome), r#"a=fault b=answer -> b "0x1""#);
 }
 
+/// Found by the simulation: those who failed were asked again until no attempt was left,
+/// while somebody well was busy for a moment.
+#[tokio::test(start_paused = true)]
+async fn who_is_busy_for_a_moment_is_waited_for_whatever_others_say() {
+    for (bad, free_after, told) in [
+        ("internal", 20, r#"a=fault b=answer -> b "0x1""#),
+        ("internal", 400, r#"b=answer -> b "0x1""#),
+        ("missing", 20, r#"a=missing_data b=answer -> b "0x1""#),
+    ] {
+        let one = BudgetTerms { in_flight: Some(1), ..terms() };
+        let script = format!("ok {}", format!("{bad} ").repeat(20));
+        let stage = stage(vec![(scripted(&script), terms()), (scripted("80ms~ok"), one)]);
+        // The first is for a: then b is busy while a fails.
+        stage.run("eth_call").await;
+        let row = wellhead_eth::MethodTable::standard().row("eth_call");
+        let busy = stage.upstream(1).admit(row, 1, now());
+        assert!(busy.is_ok());
+        let (outcome, ()) = tokio::join!(stage.run("eth_call"), async {
+            tokio::time::sleep(ms(free_after)).await;
+            drop(busy);
+        });
+        let found = stage.tell(&outcome);
+        assert!(found.ends_with(told), "{bad} {free_after}: {found}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wait_beyond_the_deadline_is_refused_at_once() {
     let a = scripted("429+60");
