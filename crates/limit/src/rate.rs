@@ -42,8 +42,9 @@ const GROWTH_MAX: f64 = 2.0;
 const PAUSE: Duration = Duration::from_millis(100);
 /// The pause while no rate is known yet: providers' shortest window.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// No pause of our own is longer.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// No pause of our own is longer: a provider that is back must not wait for us, and one
+/// refused call in so long a time costs it nothing.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// What is not refused for so long is not limited, as far as we can know.
 const FORGET: Duration = Duration::from_secs(600);
 /// So many calls a second must have gone out for a refusal to say anything of a rate, and
@@ -262,7 +263,7 @@ mod tests {
             pauses.push(pause.as_millis());
             now += pause;
         }
-        assert_eq!(pauses, [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
+        assert_eq!(pauses, [200, 400, 800, 1_600, 2_000, 2_000, 2_000, 2_000, 2_000, 2_000]);
         let learnt = rate.rate(now).expect("learnt");
         assert!((150.0..250.0).contains(&learnt), "930 · 0.85¹⁰ = 183: {learnt}");
     }
