@@ -16,6 +16,7 @@ const PAGES: &[Page] = &[
     Page { path: "docs/methods.md", text: wellhead_eth::docs::methods_page },
     Page { path: "docs/providers.md", text: wellhead_upstream::docs::providers_page },
     Page { path: "docs/verdicts.md", text: wellhead_upstream::docs::verdicts_page },
+    Page { path: "docs/verify.md", text: wellhead_verify::docs::verify_page },
 ];
 
 /// Writes each page that differs.

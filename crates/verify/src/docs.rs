@@ -1,0 +1,131 @@
+//! The page `docs/verify.md`, written from the tables of checks and methods.
+//!
+//! Regenerate it with `cargo xtask docs`. A test fails while it is stale.
+
+use std::fmt::Write as _;
+
+use crate::finding::{Check, Level};
+use crate::method::{Kind, METHODS};
+use crate::{CHEAP_BYTES_MAX, FULL_BYTES_MAX, SENDERS_MAX};
+
+const INTRODUCTION: &str = "\
+# Verifying answers
+
+<!-- Generated from crates/verify by `cargo xtask docs`; edit the sources. -->
+
+What the crate `verify` can tell of an answer. It is a library so far: nothing in the
+proxy asks it yet, and there is no setting.
+
+## Levels
+
+| level | what is done |
+| --- | --- |
+| off | nothing |
+| cheap | the answer is read once and compared with the call and with itself |
+| full | the same, and what can be recomputed is: hashes, tries, blooms, signatures, proofs |
+
+A finding is **sound** when every check of the level passed that applies to what the
+answer contains, **void** when one failed, and **not checked** when nothing was wrong but
+something stood in the way: a header that is not known, a transaction type or header
+field of a later fork, a transaction that nobody signed, parameters that can be read in
+two ways, too many bytes.
+
+**Void is certain.** Where a chain's own rules could explain a difference, it is not
+checked instead. Hashes, roots, blooms, gas, proofs, senders and chain ids are void only
+on chains that are known to follow Ethereum's rules: its public networks, and those of
+which somebody says so. Rollups and sidechains add transactions without a signature,
+receipts that no root covers, or a withdrawals root that is something else.
+
+**Sound is not the truth.** The level cheap believes an answer that agrees with itself. The
+level full ties a block to its hash, but whether that hash is on the chain is decided by
+comparing heads. Not looked at at any level: `size`, `totalDifficulty`, `gasPrice` of a
+mined transaction with dynamic fees, `effectiveGasPrice`, `contractAddress`, `blockTimestamp`,
+`removed`, and which logs are missing from an answer (for one without any logs,
+`blooms_may_match` compares the blooms of the range). A block with hashes instead of whole
+transactions has its header proven, not its list.
+
+An answer in which a key stands twice, or in other letters than its own (`HASH`), is void:
+clients would not read the same.
+";
+
+/// Seen with `cargo bench -p wellhead-verify`.
+const COST: &str = "";
+
+/// The whole page.
+pub fn verify_page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    checks(&mut page);
+    methods(&mut page);
+    limits(&mut page);
+    page.push_str(COST);
+    page
+}
+
+fn checks(page: &mut String) {
+    page.push_str("\n## Checks\n\n| check | from level | |\n| --- | --- | --- |\n");
+    for check in Check::ALL {
+        line(page, format_args!("| `{check}` | {} | {} |", check.level(), check.about()));
+    }
+}
+
+fn methods(page: &mut String) {
+    page.push_str("\n## By method\n\nAll other methods: not checked.\n");
+    page.push_str("\n| answer | methods | cheap | full, besides |\n| --- | --- | --- | --- |\n");
+    for kind in Kind::ALL {
+        let (what, checks) = kind.about();
+        let names = METHODS.iter().filter(|(_, of)| of == kind).map(|(name, _)| *name);
+        let at = |level| {
+            words(checks.iter().filter(|check| check.level() == level).map(|check| check.word()))
+        };
+        let (cheap, full) = (at(Level::Cheap), at(Level::Full));
+        line(page, format_args!("| {what} | {} | {cheap} | {full} |", words(names)));
+    }
+}
+
+fn limits(page: &mut String) {
+    let mib = |bytes: usize| bytes >> 20;
+    page.push_str("\n## Bounds\n\n| bound | | beyond it |\n| --- | --- | --- |\n");
+    let (cheap, full) = (mib(CHEAP_BYTES_MAX), mib(FULL_BYTES_MAX));
+    line(page, format_args!("| answer, level cheap | {cheap} MiB | not checked |"));
+    line(page, format_args!("| answer, level full | {full} MiB | as cheap, then not checked |"));
+    line(
+        page,
+        format_args!(
+            "| signatures an answer | {SENDERS_MAX} | those that follow are not checked |"
+        ),
+    );
+}
+
+fn words<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn line(page: &mut String, line: std::fmt::Arguments<'_>) {
+    writeln!(page, "{line}").expect("writing to a string does not fail");
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_eth::MethodTable;
+
+    use super::*;
+
+    #[test]
+    fn methods_are_sorted_and_in_the_table() {
+        assert!(METHODS.is_sorted_by(|one, other| one.0 < other.0));
+        for (name, kind) in METHODS {
+            assert!(!MethodTable::standard().row(name).is_unknown(), "{name}");
+            assert!(Kind::ALL.contains(kind), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_method_and_every_check_a_kind() {
+        for kind in Kind::ALL {
+            assert!(METHODS.iter().any(|(_, of)| of == kind), "{kind:?}");
+        }
+        for check in Check::ALL {
+            assert!(Kind::ALL.iter().any(|kind| kind.about().1.contains(check)), "{check}");
+        }
+    }
+}

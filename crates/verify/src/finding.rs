@@ -1,0 +1,232 @@
+//! What verifying an answer came to, and the checks it can come from.
+
+use std::fmt;
+
+/// How closely answers are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// Not at all.
+    Off,
+    /// Compared with the call and with itself: the answer is read once, nothing is hashed.
+    Cheap,
+    /// The same, and all that can be recomputed is: hashes, tries, blooms, signatures, proofs.
+    Full,
+}
+
+impl Level {
+    /// Every level, the least first.
+    pub const ALL: &[Self] = &[Self::Off, Self::Cheap, Self::Full];
+
+    /// Its one word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Cheap => "cheap",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What is known of an answer after it was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// Every check of the level passed that applies to what the answer contains.
+    /// It may still be false in what no check looks at: see `docs/verify.md`.
+    Sound,
+    /// It cannot be true, or does not answer this call.
+    Void {
+        /// The first check that failed.
+        check: Check,
+        /// What was expected and what was found, for people; bounded in length.
+        detail: String,
+    },
+    /// Nothing is wrong with it, as far as could be seen, but something that the
+    /// level asks for could not be seen.
+    NotChecked {
+        /// The first obstacle.
+        why: Why,
+    },
+}
+
+/// Declares the checks, so that the word, the level and the text for people stand in one place.
+macro_rules! checks {
+    ($($(#[$doc:meta])* $check:ident = $word:literal, $level:ident, $about:literal;)+) => {
+        /// One thing that is looked at.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Check { $(#[doc = $about] $check,)+ }
+
+        impl Check {
+            /// Every check, as `docs/verify.md` lists them.
+            pub const ALL: &[Self] = &[$(Self::$check),+];
+
+            /// Its one word, for logs, metrics and settings.
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$check => $word),+ }
+            }
+
+            /// The level from which on it is made.
+            pub const fn level(self) -> Level {
+                match self { $(Self::$check => Level::$level),+ }
+            }
+
+            /// What it compares.
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$check => $about),+ }
+            }
+        }
+    };
+}
+
+checks! {
+    Shape = "shape", Cheap, "What the other checks read is there in the form it must have, and no key stands there twice.";
+    Quantity = "quantity", Cheap, "The answer is a number in hex, below 2^256.";
+    AskedHash = "asked-hash", Cheap, "The answer names the hash that was asked for.";
+    AskedNumber = "asked-number", Cheap, "The answer names the block number that was asked for.";
+    Pinned = "pinned", Cheap, "The answer is of the block that the call was pinned to.";
+    AskedIndex = "asked-index", Cheap, "The answer names the index, sender or nonce that was asked for.";
+    OneBlock = "one-block", Cheap, "All transactions, receipts and logs name the block they stand in, and logs the transaction.";
+    Order = "order", Cheap, "Transactions and receipts are numbered from 0 without a gap, logs ascend.";
+    ChainId = "chain-id", Cheap, "Signed transactions are for this chain.";
+    Range = "range", Cheap, "Logs are of the blocks that were asked for.";
+    Filter = "filter", Cheap, "Logs have the addresses and topics that were asked for.";
+    ProofAsked = "proof-asked", Cheap, "The proof is for the address and the slots that were asked for, in that order.";
+    BlockHash = "block-hash", Full, "The block's hash is that of its header.";
+    TransactionsRoot = "transactions-root", Full, "The transactions are those that the header commits to.";
+    WithdrawalsRoot = "withdrawals-root", Full, "The withdrawals are those that the header commits to.";
+    Uncles = "uncles", Full, "There are uncles exactly when the header says so.";
+    TransactionHash = "transaction-hash", Full, "The transaction's hash is that of its fields, or of its bytes.";
+    Sender = "sender", Full, "The transaction was signed by the account it is said to be from.";
+    ReceiptBloom = "receipt-bloom", Full, "A receipt's bloom is that of its logs.";
+    Gas = "gas", Full, "Gas adds up: each receipt's to the sum so far, the last sum to the block's.";
+    ReceiptsRoot = "receipts-root", Full, "The receipts are those that the header commits to; needs the header.";
+    BlockBloom = "block-bloom", Full, "The header's bloom is that of all logs; needs the header.";
+    AccountProof = "account-proof", Full, "The account is as the state root says; needs the header.";
+    StorageProof = "storage-proof", Full, "The slots are as the account's storage root says.";
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Why something was not looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// The level is [`Level::Off`].
+    Off,
+    /// There is no check for this method.
+    Method,
+    /// The answer is `null`: what that means is said by the method table.
+    Null,
+    /// The call's own parameters could not be understood in exactly one way.
+    Params,
+    /// The call asks for a pending block, which has no hash yet.
+    Pending,
+    /// The answer is larger than [`crate::CHEAP_BYTES_MAX`] or [`crate::FULL_BYTES_MAX`].
+    TooLarge {
+        /// Its length.
+        bytes: usize,
+    },
+    /// More signatures than [`crate::SENDERS_MAX`].
+    TooManySenders,
+    /// A member that a check needs is absent.
+    Missing {
+        /// Its name.
+        field: &'static str,
+    },
+    /// A transaction or receipt of a type that is not known here.
+    TransactionType {
+        /// The type byte.
+        kind: u64,
+    },
+    /// A transaction without a signature, as some chains make themselves.
+    Unsigned,
+    /// The header has a member that is not known here, and its hash differs.
+    HeaderField {
+        /// The member, shortened.
+        field: String,
+    },
+    /// A header is needed and none is known.
+    NoHeader,
+    /// Uncles are named by hash only.
+    UnclesByHash,
+    /// It differs, but the chain is not known to follow Ethereum's rules here.
+    Rules {
+        /// What differs.
+        check: Check,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("verifying is off"),
+            Self::Method => f.write_str("no check for this method"),
+            Self::Null => f.write_str("the answer is null"),
+            Self::Params => f.write_str("the parameters can be read in more ways than one"),
+            Self::Pending => f.write_str("the block is pending"),
+            Self::TooLarge { bytes } => write!(f, "{bytes} bytes are too many"),
+            Self::TooManySenders => f.write_str("too many signatures"),
+            Self::Missing { field } => write!(f, "`{field}` is missing"),
+            Self::TransactionType { kind } => write!(f, "transaction type {kind:#x} is not known"),
+            Self::Unsigned => f.write_str("a transaction without a signature"),
+            Self::HeaderField { field } => write!(f, "header field `{field}` is not known"),
+            Self::NoHeader => f.write_str("no header is known to compare with"),
+            Self::UnclesByHash => f.write_str("uncles are named by hash only"),
+            Self::Rules { check } => write!(f, "`{check}` differs, by rules that are not known"),
+        }
+    }
+}
+
+/// A check that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Void {
+    pub(crate) check: Check,
+    pub(crate) detail: String,
+}
+
+impl Void {
+    pub(crate) fn new(check: Check, detail: impl Into<String>) -> Self {
+        Self { check, detail: detail.into() }
+    }
+}
+
+/// What keeps a value from being read: it is wrong, or it is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    Void(Void),
+    Doubt(Why),
+}
+
+impl From<Void> for Obstacle {
+    fn from(void: Void) -> Self {
+        Self::Void(void)
+    }
+}
+
+impl From<Why> for Obstacle {
+    fn from(why: Why) -> Self {
+        Self::Doubt(why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_words_and_differ() {
+        let mut words: Vec<&str> = Check::ALL.iter().map(|check| check.word()).collect();
+        assert!(words.iter().all(|word| word.bytes().all(|b| b == b'-' || b.is_ascii_lowercase())));
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), Check::ALL.len());
+    }
+}

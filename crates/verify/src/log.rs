@@ -1,0 +1,310 @@
+//! Logs: what was asked for, what came, and whether nothing can be true.
+
+use alloy_primitives::{Address, B256, Bloom, keccak256};
+use wellhead_eth::{BlockNumber, BlockRef, MethodRow};
+use wellhead_jsonrpc::raw;
+
+use crate::audit::{Audit, Place, Rules, ends, must, want};
+use crate::finding::{Check, Obstacle, Void};
+use crate::header::Header;
+use crate::json::{Value, object};
+
+/// Topics of a log: the virtual machine knows no more.
+const TOPICS_MAX: usize = 4;
+/// Most comparisons of an address or topic with a bloom for one answer: about 20 ms. A
+/// filter and range that need more are [`Emptiness::Unknown`].
+const BLOOM_LOOKS_MAX: usize = 4 << 20;
+
+object! {
+    LogJson {
+        address: "address",
+        topics: "topics",
+        data: "data",
+        block_hash: "blockHash",
+        block_number: "blockNumber",
+        transaction: "transactionHash",
+        transaction_index: "transactionIndex",
+        index: "logIndex",
+    }
+}
+
+object! {
+    FilterJson {
+        address: "address",
+        topics: "topics",
+        from: "fromBlock",
+        to: "toBlock",
+        hash: "blockHash",
+    }
+}
+
+/// Which logs a call asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// Sorted; empty for any.
+    addresses: Vec<Address>,
+    /// For each place the topics that fit, sorted; empty for any.
+    topics: Vec<Vec<B256>>,
+    /// Heights, as far as the call names them and not tags.
+    from: Option<u64>,
+    to: Option<u64>,
+    hash: Option<B256>,
+}
+
+impl Filter {
+    /// The filter of a call such as `eth_getLogs`: the first parameter.
+    ///
+    /// `None` when it cannot be understood in exactly one way.
+    pub fn read(row: &MethodRow, params: Option<&[u8]>) -> Option<Self> {
+        let block = row.block_ref(params);
+        let hash = match block {
+            BlockRef::Hash(hash) => Some(B256::new(hash.0)),
+            BlockRef::Range { .. } => None,
+            BlockRef::None | BlockRef::Tag(_) | BlockRef::Number(_) | BlockRef::Unreadable => {
+                return None;
+            }
+        };
+        let (from, to) = ends(block);
+        let object = Value::new(raw::item(raw::trim(params?), 0)?)?;
+        let filter: FilterJson<'_> = object.read().ok()?;
+        let addresses = match filter.address {
+            Some(one_or_more) => alternatives(one_or_more, Value::address)?,
+            None => Vec::new(),
+        };
+        let mut topics = Vec::new();
+        if let Some(list) = filter.topics {
+            let mut readable = true;
+            list.each::<Value<'_>>(|_, place| {
+                let any = place.is_null();
+                let fitting = if any { Some(Vec::new()) } else { alternatives(place, Value::hash) };
+                readable &= fitting.is_some();
+                topics.extend(fitting);
+                Ok(())
+            })
+            .ok()?;
+            if !readable {
+                return None;
+            }
+        }
+        Some(Self { addresses, topics, from, to, hash })
+    }
+
+    /// The same filter for these heights, where its tags stand for them.
+    #[must_use]
+    pub fn over(self, from: BlockNumber, to: BlockNumber) -> Self {
+        Self { from: Some(from.0), to: Some(to.0), ..self }
+    }
+
+    fn fits(&self, address: Address, topics: &[B256]) -> bool {
+        let address_fits =
+            self.addresses.is_empty() || self.addresses.binary_search(&address).is_ok();
+        let topic_fits = |(place, fitting): (usize, &Vec<B256>)| {
+            // Nodes differ on whether a log without a topic fits a place for any: both pass.
+            fitting.is_empty()
+                || topics.get(place).is_some_and(|topic| fitting.binary_search(topic).is_ok())
+        };
+        address_fits && self.topics.iter().enumerate().all(topic_fits)
+    }
+
+    /// The filter as the blooms see it.
+    fn in_bits(&self) -> Vec<Vec<Bits>> {
+        let addresses = self.addresses.iter().map(|address| Bits::of(address.as_slice()));
+        let topics = self.topics.iter();
+        let topics = topics.map(|any| any.iter().map(|topic| Bits::of(topic.as_slice())).collect());
+        let places = std::iter::once(addresses.collect()).chain(topics);
+        // An empty place fits everything.
+        places.filter(|place: &Vec<Bits>| !place.is_empty()).collect()
+    }
+}
+
+/// The three bits that an address or topic sets in a bloom, hashed once for all headers.
+struct Bits([u16; 3]);
+
+impl Bits {
+    fn of(input: &[u8]) -> Self {
+        let hash = keccak256(input);
+        Self([0, 2, 4].map(|at| u16::from_be_bytes([hash[at], hash[at + 1]]) % 2048))
+    }
+
+    fn are_in(&self, bloom: &Bloom) -> bool {
+        // The lowest bit is the last byte's.
+        self.0.iter().all(|bit| bloom[255 - usize::from(bit / 8)] >> (bit % 8) & 1 == 1)
+    }
+}
+
+/// One value, or any of an array of them; an array with a `null` in it fits all, as in geth.
+fn alternatives<'a, T: Ord>(
+    value: Value<'a>,
+    read: impl Fn(Value<'a>) -> Option<T>,
+) -> Option<Vec<T>> {
+    if !value.is_array() {
+        return read(value).map(|one| vec![one]);
+    }
+    let (mut any, mut readable, mut found) = (false, true, Vec::new());
+    value
+        .each::<Value<'_>>(|_, item| {
+            any |= item.is_null();
+            let one = read(item);
+            readable &= one.is_some() || item.is_null();
+            found.extend(one);
+            Ok(())
+        })
+        .ok()?;
+    if any {
+        found.clear();
+    }
+    found.sort_unstable();
+    readable.then_some(found)
+}
+
+/// What the blooms of a range say of an answer without logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Emptiness {
+    /// No block of the range can have such a log.
+    Right,
+    /// This block, the first such one, may have a log that was asked for: a bloom errs
+    /// only in this direction, and more often the more logs a block has.
+    Suspicious(BlockNumber),
+    /// The headers are not those of the whole range, or too many for so large a filter, or
+    /// the chain's blooms mean nothing.
+    Unknown,
+}
+
+/// Whether there can be logs for `filter`, by the blooms of its range.
+///
+/// `headers` are those of all blocks asked for, ascending, and believed. A filter whose
+/// ends are tags needs [`Filter::over`] first. Without Ethereum's rules the answer is
+/// `Unknown`: there are chains whose blooms are always empty.
+pub fn blooms_may_match<'a>(
+    filter: &Filter,
+    rules: Rules,
+    headers: impl IntoIterator<Item = &'a Header>,
+) -> Emptiness {
+    if rules != Rules::Ethereum {
+        return Emptiness::Unknown;
+    }
+    let mut headers = headers.into_iter().peekable();
+    let mut next = match (filter.hash, filter.from) {
+        (Some(hash), _) => match headers.peek() {
+            Some(header) if header.hash.0 == hash => header.number.0,
+            Some(_) | None => return Emptiness::Unknown,
+        },
+        (None, Some(from)) => from,
+        (None, None) => return Emptiness::Unknown,
+    };
+    let last = match (filter.hash, filter.to) {
+        (Some(_), _) => next,
+        (None, Some(to)) => to,
+        (None, None) => return Emptiness::Unknown,
+    };
+    let wanted = filter.in_bits();
+    let looks = wanted.iter().map(Vec::len).sum::<usize>().max(1);
+    let mut looks_left = BLOOM_LOOKS_MAX;
+    let mut suspicious = None;
+    for header in headers {
+        if header.number.0 != next || next > last {
+            return Emptiness::Unknown;
+        }
+        let Some(left) = looks_left.checked_sub(looks) else { return Emptiness::Unknown };
+        looks_left = left;
+        let may_be_in = |any: &Vec<Bits>| any.iter().any(|bits| bits.are_in(&header.logs_bloom));
+        if suspicious.is_none() && wanted.iter().all(may_be_in) {
+            suspicious = Some(header.number);
+        }
+        next = next.saturating_add(1);
+    }
+    match suspicious {
+        Some(number) => Emptiness::Suspicious(number),
+        None if next > last => Emptiness::Right,
+        None => Emptiness::Unknown,
+    }
+}
+
+/// The answer of `eth_getLogs`.
+pub(crate) fn logs(audit: &mut Audit<'_>, filter: &Filter, answer: Value<'_>) -> Result<(), Void> {
+    // Where the log before stands, and its index.
+    let mut before: Option<Place> = None;
+    let mut last_log = None;
+    answer.each::<LogJson<'_>>(|_, log| {
+        let place = Place {
+            number: must(log.block_number, "blockNumber", Value::quantity)?,
+            hash: must(log.block_hash, "blockHash", Value::hash)?,
+        };
+        in_range(audit, filter, place)?;
+        match before.replace(place) {
+            Some(before) if place.number < before.number => {
+                let detail = format!("block {} after {}", place.number, before.number);
+                return Err(Void::new(Check::Order, detail));
+            }
+            Some(before) if place.number == before.number && place.hash != before.hash => {
+                let detail =
+                    format!("block {} is both {} and {}", place.number, before.hash, place.hash);
+                return Err(Void::new(Check::OneBlock, detail));
+            }
+            Some(before) if place.number == before.number => {}
+            Some(_) | None => last_log = None,
+        }
+        order(audit, &log, &mut last_log)?;
+        let address = must(log.address, "address", Value::address)?;
+        let Some((topics, count)) = audit.take(topics(&log))? else { return Ok(()) };
+        if filter.fits(address, &topics[..count]) {
+            return Ok(());
+        }
+        let detail = format!("a log of {address} in block {} was not asked for", place.number);
+        Err(Void::new(Check::Filter, detail))
+    })
+}
+
+fn in_range(audit: &Audit<'_>, filter: &Filter, place: Place) -> Result<(), Void> {
+    if let Some(hash) = filter.hash {
+        if hash != place.hash {
+            return Err(Void::new(Check::AskedHash, format!("block {}, not {hash}", place.hash)));
+        }
+        // The call names the hash, what is pinned is its height.
+        return match audit.known.number {
+            Some(number) if number.0 != place.number => {
+                Err(Void::new(Check::Pinned, format!("block {}, not {number}", place.number)))
+            }
+            Some(_) | None => Ok(()),
+        };
+    }
+    let too_low = filter.from.is_some_and(|from| place.number < from);
+    let too_high = filter.to.is_some_and(|to| place.number > to);
+    if too_low || too_high {
+        return Err(Void::new(Check::Range, format!("block {} was not asked for", place.number)));
+    }
+    Ok(())
+}
+
+/// Logs of one block ascend.
+pub(crate) fn order(
+    audit: &mut Audit<'_>,
+    log: &LogJson<'_>,
+    last: &mut Option<u64>,
+) -> Result<(), Void> {
+    let Some(index) = audit.take(want(log.index, "logIndex", Value::quantity))? else {
+        return Ok(());
+    };
+    match last.replace(index) {
+        Some(before) if index <= before => {
+            Err(Void::new(Check::Order, format!("log {index} after log {before}")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The topics of a log, and how many there are.
+pub(crate) fn topics(log: &LogJson<'_>) -> Result<([B256; TOPICS_MAX], usize), Obstacle> {
+    let list = must(log.topics, "topics", Some)?;
+    let mut topics = [B256::ZERO; TOPICS_MAX];
+    let mut count = 0;
+    list.each::<Value<'_>>(|place, value| {
+        let topic = must(Some(value), "topics", Value::hash)?;
+        let Some(slot) = topics.get_mut(place) else {
+            return Err(Void::new(Check::Shape, "a log with more than four topics"));
+        };
+        (*slot, count) = (topic, place + 1);
+        Ok(())
+    })?;
+    Ok((topics, count))
+}

@@ -1,0 +1,327 @@
+//! Which methods answer what, and so which checks are made for them.
+
+use alloy_primitives::{B256, keccak256};
+use wellhead_eth::{BlockRef, MethodRow, raw_transaction_hash};
+use wellhead_jsonrpc::raw;
+
+use crate::audit::{Asked, Audit, Known, Place, must, want};
+use crate::finding::{Check, Finding, Level, Void, Why};
+use crate::json::Value;
+use crate::log::{self, Filter};
+use crate::proof::{self, AskedProof};
+use crate::transaction::{self, TransactionJson};
+use crate::{CHEAP_BYTES_MAX, FULL_BYTES_MAX, header, receipt};
+
+/// What a method answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A block; the second parameter says whether with whole transactions.
+    Block,
+    /// A header.
+    Header,
+    /// The transaction whose hash is the first parameter.
+    TransactionByHash,
+    /// The transaction of a block whose index is the second parameter.
+    TransactionByIndex,
+    /// The transaction of the sender and nonce that are the first two parameters.
+    TransactionByNonce,
+    /// The bytes of the transaction whose hash is the first parameter.
+    RawTransaction,
+    /// The hash of the transaction whose bytes are the first parameter.
+    SentTransaction,
+    /// The receipt of the transaction whose hash is the first parameter.
+    Receipt,
+    /// All receipts of a block.
+    Receipts,
+    /// Logs.
+    Logs,
+    /// An account with proofs.
+    Proof,
+    /// A number.
+    Quantity,
+}
+
+impl Kind {
+    /// Every kind, as the page lists them.
+    pub(crate) const ALL: &[Self] = &[
+        Self::Block,
+        Self::Header,
+        Self::TransactionByHash,
+        Self::TransactionByIndex,
+        Self::TransactionByNonce,
+        Self::RawTransaction,
+        Self::SentTransaction,
+        Self::Receipt,
+        Self::Receipts,
+        Self::Logs,
+        Self::Proof,
+        Self::Quantity,
+    ];
+
+    /// What such a method answers, and every check that is made, in the order of the page.
+    pub(crate) const fn about(self) -> (&'static str, &'static [Check]) {
+        use Check::*;
+        match self {
+            Self::Block => (
+                "a block",
+                &[
+                    Shape,
+                    AskedHash,
+                    AskedNumber,
+                    Pinned,
+                    OneBlock,
+                    Order,
+                    ChainId,
+                    BlockHash,
+                    TransactionsRoot,
+                    WithdrawalsRoot,
+                    Uncles,
+                    TransactionHash,
+                    Sender,
+                ],
+            ),
+            Self::Header => ("a header", &[Shape, AskedHash, AskedNumber, Pinned, BlockHash]),
+            Self::TransactionByHash => {
+                ("a transaction", &[Shape, AskedHash, ChainId, TransactionHash, Sender])
+            }
+            Self::TransactionByIndex => (
+                "a transaction of a block",
+                &[
+                    Shape,
+                    AskedHash,
+                    AskedNumber,
+                    Pinned,
+                    AskedIndex,
+                    ChainId,
+                    TransactionHash,
+                    Sender,
+                ],
+            ),
+            Self::TransactionByNonce => (
+                "a transaction of an account",
+                &[Shape, AskedIndex, ChainId, TransactionHash, Sender],
+            ),
+            Self::RawTransaction => ("a transaction's bytes", &[Shape, TransactionHash]),
+            Self::SentTransaction => ("the hash of what was sent", &[Shape, TransactionHash]),
+            Self::Receipt => ("a receipt", &[Shape, AskedHash, OneBlock, Order, ReceiptBloom]),
+            Self::Receipts => (
+                "the receipts of a block",
+                &[
+                    Shape,
+                    AskedHash,
+                    AskedNumber,
+                    Pinned,
+                    OneBlock,
+                    Order,
+                    ReceiptBloom,
+                    Gas,
+                    ReceiptsRoot,
+                    BlockBloom,
+                ],
+            ),
+            Self::Logs => ("logs", &[Shape, AskedHash, Pinned, OneBlock, Order, Range, Filter]),
+            Self::Proof => {
+                ("an account with proofs", &[Shape, ProofAsked, AccountProof, StorageProof])
+            }
+            Self::Quantity => ("a number", &[Quantity]),
+        }
+    }
+}
+
+/// Every method that has checks, sorted by name.
+pub(crate) const METHODS: &[(&str, Kind)] = &[
+    ("eth_blockNumber", Kind::Quantity),
+    ("eth_estimateGas", Kind::Quantity),
+    ("eth_gasPrice", Kind::Quantity),
+    ("eth_getBalance", Kind::Quantity),
+    ("eth_getBlockByHash", Kind::Block),
+    ("eth_getBlockByNumber", Kind::Block),
+    ("eth_getBlockReceipts", Kind::Receipts),
+    ("eth_getBlockTransactionCountByHash", Kind::Quantity),
+    ("eth_getBlockTransactionCountByNumber", Kind::Quantity),
+    ("eth_getHeaderByHash", Kind::Header),
+    ("eth_getHeaderByNumber", Kind::Header),
+    ("eth_getLogs", Kind::Logs),
+    ("eth_getProof", Kind::Proof),
+    ("eth_getRawTransactionByHash", Kind::RawTransaction),
+    ("eth_getTransactionByBlockHashAndIndex", Kind::TransactionByIndex),
+    ("eth_getTransactionByBlockNumberAndIndex", Kind::TransactionByIndex),
+    ("eth_getTransactionByHash", Kind::TransactionByHash),
+    ("eth_getTransactionBySenderAndNonce", Kind::TransactionByNonce),
+    ("eth_getTransactionCount", Kind::Quantity),
+    ("eth_getTransactionReceipt", Kind::Receipt),
+    ("eth_maxPriorityFeePerGas", Kind::Quantity),
+    ("eth_sendRawTransaction", Kind::SentTransaction),
+];
+
+fn kind_of(method: &str) -> Option<Kind> {
+    let place = METHODS.binary_search_by(|(name, _)| (*name).cmp(method)).ok()?;
+    Some(METHODS[place].1)
+}
+
+/// Whether [`verify`] has checks for this method.
+pub fn has_checks(row: &MethodRow) -> bool {
+    kind_of(row.name).is_some()
+}
+
+/// Looks at the result of one call.
+///
+/// `params` and `result` are JSON as written; text that is no JSON is `Void`. Time and
+/// memory are linear in the length of both, which are bounded ([`CHEAP_BYTES_MAX`]).
+pub fn verify(
+    level: Level,
+    row: &MethodRow,
+    params: Option<&[u8]>,
+    result: &[u8],
+    known: &Known<'_>,
+) -> Finding {
+    let not_checked = |why| Finding::NotChecked { why };
+    if level == Level::Off {
+        return not_checked(Why::Off);
+    }
+    let Some(kind) = kind_of(row.name) else { return not_checked(Why::Method) };
+    let too_large = Why::TooLarge { bytes: result.len() };
+    if result.len() > CHEAP_BYTES_MAX {
+        return not_checked(too_large);
+    }
+    let mut audit = Audit::new(known, level == Level::Full && result.len() <= FULL_BYTES_MAX);
+    if level == Level::Full && !audit.full {
+        audit.doubt(too_large);
+    }
+    let outcome = match Value::new(result) {
+        Some(answer) if answer.is_null() => {
+            audit.doubt(Why::Null);
+            Ok(())
+        }
+        Some(answer) => look(&mut audit, kind, row, params, answer),
+        None => Err(Void::new(Check::Shape, "the answer is not UTF-8")),
+    };
+    match (outcome, audit.into_doubt()) {
+        (Err(Void { check, detail }), _) => Finding::Void { check, detail },
+        (Ok(()), Some(why)) => not_checked(why),
+        (Ok(()), None) => Finding::Sound,
+    }
+}
+
+fn look(
+    audit: &mut Audit<'_>,
+    kind: Kind,
+    row: &MethodRow,
+    params: Option<&[u8]>,
+    answer: Value<'_>,
+) -> Result<(), Void> {
+    let block = row.block_ref(params);
+    if block == BlockRef::Unreadable {
+        audit.doubt(Why::Params);
+        return Ok(());
+    }
+    let asked = Asked::of(block);
+    let param = |index| Value::new(raw::item(raw::trim(params?), index)?);
+    let params_are_clear = match kind {
+        Kind::Block => {
+            let whole = param(1).map(Value::is_true);
+            return header::block(audit, asked, whole, answer);
+        }
+        Kind::Header => return header::block(audit, asked, None, answer),
+        Kind::Receipts => return receipt::all(audit, asked, answer),
+        Kind::Quantity => {
+            return match answer.big() {
+                Some(_) => Ok(()),
+                None => Err(Void::new(Check::Quantity, format!("{answer} is no quantity"))),
+            };
+        }
+        Kind::TransactionByHash => param(0).and_then(Value::hash).map(|hash| {
+            let tx: TransactionJson<'_> = answer.read()?;
+            is_asked(must(tx.hash, "hash", Value::hash)?, hash, Check::AskedHash)?;
+            transaction::check(audit, &tx).map(|_| ())
+        }),
+        Kind::TransactionByIndex => {
+            param(1).and_then(Value::quantity).map(|index| by_index(audit, asked, index, answer))
+        }
+        Kind::TransactionByNonce => by_nonce(audit, param(0), param(1), answer),
+        Kind::RawTransaction => param(0).and_then(Value::hash).map(|hash| {
+            let raw = must(Some(answer), "result", Value::data)?;
+            if audit.full { sent(&raw, hash) } else { Ok(()) }
+        }),
+        Kind::SentTransaction => {
+            let hash = must(Some(answer), "result", Value::hash)?;
+            match audit.full {
+                true => params
+                    .and_then(raw_transaction_hash)
+                    .map(|ours| is_asked(hash, B256::new(ours.0), Check::TransactionHash)),
+                false => Some(Ok(())),
+            }
+        }
+        Kind::Receipt => {
+            param(0).and_then(Value::hash).map(|hash| receipt::one(audit, hash, answer))
+        }
+        Kind::Logs => Filter::read(row, params).map(|filter| log::logs(audit, &filter, answer)),
+        Kind::Proof => AskedProof::read(params).map(|asked| proof::proof(audit, &asked, answer)),
+    };
+    match params_are_clear {
+        Some(outcome) => outcome,
+        None => {
+            audit.doubt(Why::Params);
+            Ok(())
+        }
+    }
+}
+
+fn is_asked(found: B256, want: B256, check: Check) -> Result<(), Void> {
+    match found == want {
+        true => Ok(()),
+        false => Err(Void::new(check, format!("{found}, not {want}"))),
+    }
+}
+
+fn sent(raw: &[u8], want: B256) -> Result<(), Void> {
+    // Some nodes answer a blob transaction with its blobs, others without.
+    let named = B256::new(wellhead_eth::transaction_hash(raw).0);
+    if keccak256(raw) == want { Ok(()) } else { is_asked(named, want, Check::TransactionHash) }
+}
+
+fn by_index(
+    audit: &mut Audit<'_>,
+    asked: Asked,
+    index: u64,
+    answer: Value<'_>,
+) -> Result<(), Void> {
+    let tx: TransactionJson<'_> = answer.read()?;
+    if asked.pending {
+        audit.doubt(Why::Pending);
+        return Ok(());
+    }
+    let number = audit.take(want(tx.block_number, "blockNumber", Value::quantity))?;
+    let hash = audit.take(want(tx.block_hash, "blockHash", Value::hash))?;
+    if let (Some(number), Some(hash)) = (number, hash) {
+        audit.names(asked, Place { number, hash })?;
+    }
+    match audit.take(want(tx.index, "transactionIndex", Value::quantity))? {
+        Some(named) if named != index => {
+            let detail = format!("transaction {named}, not {index}");
+            return Err(Void::new(Check::AskedIndex, detail));
+        }
+        Some(_) | None => {}
+    }
+    transaction::check(audit, &tx).map(|_| ())
+}
+
+fn by_nonce(
+    audit: &mut Audit<'_>,
+    sender: Option<Value<'_>>,
+    nonce: Option<Value<'_>>,
+    answer: Value<'_>,
+) -> Option<Result<(), Void>> {
+    let (sender, nonce) = (sender?.address()?, nonce?.quantity()?);
+    let mut look = || {
+        let tx: TransactionJson<'_> = answer.read()?;
+        let from = must(tx.from, "from", Value::address)?;
+        let named = must(tx.nonce, "nonce", Value::quantity)?;
+        if (from, named) != (sender, nonce) {
+            let detail = format!("number {named} of {from}, not number {nonce} of {sender}");
+            return Err(Void::new(Check::AskedIndex, detail));
+        }
+        transaction::check(audit, &tx).map(|_| ())
+    };
+    Some(look())
+}

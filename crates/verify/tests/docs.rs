@@ -1,0 +1,11 @@
+//! The reference page is what the tables say.
+
+#[test]
+fn the_page_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.md");
+    let page = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        page == wellhead_verify::docs::verify_page(),
+        "docs/verify.md is stale: run `cargo xtask docs`"
+    );
+}

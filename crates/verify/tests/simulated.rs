@@ -1,0 +1,187 @@
+//! The simulated chain, which is built by other code, verifies: blocks with withdrawals
+//! and many transactions, receipts, logs. And what blooms say of answers without logs.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod support;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use support::{Answer, dev, sound, void};
+use wellhead_eth::{BlockNumber, MethodTable};
+use wellhead_sim::{SimNode, World, WorldConfig};
+use wellhead_verify::{
+    Check, Emptiness, Filter, Finding, Header, Known, Level, Rules, blooms_may_match,
+};
+
+struct Bench {
+    node: Arc<SimNode>,
+}
+
+impl Bench {
+    fn new(seed: u64, txs_per_block: u32) -> Self {
+        let world = World::new(WorldConfig { txs_per_block, ..WorldConfig::seeded(seed) });
+        Self { node: SimNode::new("node", world) }
+    }
+
+    fn ask(&self, method: &str, params: &Value) -> Answer {
+        let result = self.node.ask(method, Some(params));
+        Answer::new(method, params, result.unwrap_or_else(|error| panic!("{method}: {error:?}")))
+    }
+
+    fn block(&self, number: u64, whole: bool) -> Answer {
+        self.ask("eth_getBlockByNumber", &json!([format!("{number:#x}"), whole]))
+    }
+
+    fn headers(&self, numbers: std::ops::RangeInclusive<u64>) -> Vec<Header> {
+        numbers.map(|number| support::header(&self.block(number, false))).collect()
+    }
+}
+
+#[test]
+fn every_answer_about_every_block() {
+    for (seed, txs_per_block) in [(1, 0), (2, 6), (3, 40)] {
+        let bench = Bench::new(seed, txs_per_block);
+        for number in 0..=16 {
+            let block = bench.block(number, true);
+            sound(&block, &dev(None));
+            sound(&bench.block(number, false), &dev(None));
+            let header = support::header(&block);
+            let quantity = format!("{number:#x}");
+            let receipts = bench.ask("eth_getBlockReceipts", &json!([quantity]));
+            sound(&receipts, &dev(Some(&header)));
+            let logs = bench.ask("eth_getLogs", &json!([{"blockHash": block.result["hash"]}]));
+            sound(&logs, &dev(None));
+            if let Some(first) = block.result.pointer("/transactions/0/hash") {
+                sound(&bench.ask("eth_getTransactionByHash", &json!([first])), &dev(None));
+                sound(&bench.ask("eth_getTransactionReceipt", &json!([first])), &dev(None));
+            }
+        }
+        let range = json!([{"fromBlock": "0x1", "toBlock": "0x10"}]);
+        sound(&bench.ask("eth_getLogs", &range), &dev(None));
+    }
+}
+
+#[test]
+fn withdrawals_are_proven() {
+    let bench = Bench::new(2, 6);
+    let block = bench.block(9, true);
+    assert!(!block.result["withdrawals"].as_array().unwrap().is_empty());
+    for (member, value) in [("amount", "0x1"), ("index", "0x77"), ("validatorIndex", "0x77")] {
+        let forged = block.forged(&format!("/withdrawals/0/{member}"), json!(value));
+        void(&forged, &dev(None), Check::WithdrawalsRoot);
+    }
+    let mut fewer = block;
+    fewer.result["withdrawals"] = json!([]);
+    void(&fewer, &dev(None), Check::WithdrawalsRoot);
+}
+
+fn filter(value: &Value) -> Filter {
+    let params = json!([value]).to_string();
+    let row = MethodTable::standard().row("eth_getLogs");
+    Filter::read(row, Some(params.as_bytes())).unwrap()
+}
+
+#[test]
+fn an_answer_without_logs_is_right_or_suspicious() {
+    let bench = Bench::new(2, 6);
+    let headers = bench.headers(1..=16);
+    let range = json!([{"fromBlock": "0x1", "toBlock": "0x10"}]);
+    let logs = bench.ask("eth_getLogs", &range).result;
+    let log = &logs[0];
+    let first = u64::from_str_radix(&log["blockNumber"].as_str().unwrap()[2..], 16).unwrap();
+    let nobody = format!("0x{}", "12".repeat(20));
+    let check = |mut wanted: Value, want: Emptiness| {
+        wanted["fromBlock"] = json!("0x1");
+        wanted["toBlock"] = json!("0x10");
+        assert_eq!(blooms_may_match(&filter(&wanted), Rules::Ethereum, &headers), want);
+        assert_eq!(
+            blooms_may_match(&filter(&wanted), Rules::Unknown, &headers),
+            Emptiness::Unknown
+        );
+    };
+    let suspicious = Emptiness::Suspicious(BlockNumber(first));
+    check(json!({"address": log["address"], "topics": [log["topics"][0]]}), suspicious);
+    check(json!({"topics": [null, [log["topics"][1], log["topics"][0]]]}), suspicious);
+    check(json!({"address": nobody}), Emptiness::Right);
+    check(json!({"address": [nobody, log["address"]], "topics": log["topics"]}), suspicious);
+    check(
+        json!({"address": log["address"], "topics": [nobody.repeat(2)[..66].replace("120x", "1212")]}),
+        Emptiness::Right,
+    );
+}
+
+#[test]
+fn headers_that_do_not_cover_the_range_say_nothing() {
+    let bench = Bench::new(2, 0);
+    let headers = bench.headers(1..=16);
+    let check = |wanted: &Filter, headers: &[Header], want: Emptiness| {
+        assert_eq!(blooms_may_match(wanted, Rules::Ethereum, headers), want);
+    };
+    let range = filter(&json!({"fromBlock": "0x1", "toBlock": "0x10"}));
+    check(&range, &headers, Emptiness::Suspicious(BlockNumber(1)));
+    let nobody = format!("0x{}", "12".repeat(20));
+    let range = filter(&json!({"fromBlock": "0x1", "toBlock": "0x10", "address": nobody}));
+    check(&range, &headers, Emptiness::Right);
+    check(&range, &headers[1..], Emptiness::Unknown);
+    check(&range, &headers[..15], Emptiness::Unknown);
+    check(&range, &[&headers[..5], &headers[6..]].concat(), Emptiness::Unknown);
+    check(&range, &[], Emptiness::Unknown);
+    let many: Vec<String> = (1..300_000).map(|at| format!("0x{at:040x}")).collect();
+    let many = filter(&json!({"fromBlock": "0x1", "toBlock": "0x10", "address": many}));
+    check(&many, &headers, Emptiness::Unknown);
+    let tags = filter(&json!({"address": nobody}));
+    check(&tags, &headers, Emptiness::Unknown);
+    check(&tags.over(BlockNumber(1), BlockNumber(16)), &headers, Emptiness::Right);
+    let hash = headers[4].hash.to_string();
+    let one = filter(&json!({"blockHash": hash, "address": nobody}));
+    check(&one, &headers[4..5], Emptiness::Right);
+    check(&one, &headers[3..4], Emptiness::Unknown);
+    check(&one, &headers[4..6], Emptiness::Unknown);
+}
+
+/// Whatever happens to a good answer, nothing panics, and a level finds what those below find.
+#[test]
+fn damaged_answers_are_survived() {
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+
+    let header = support::header(&support::named("blob block"));
+    let answers = support::recorded();
+    let mut runner = TestRunner::new_with_rng(
+        Config { cases: 1_000, failure_persistence: None, ..Config::default() },
+        proptest::test_runner::TestRng::deterministic_rng(
+            proptest::test_runner::RngAlgorithm::ChaCha,
+        ),
+    );
+    let damage =
+        proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..5_u8), 1..4);
+    let case = (any::<prop::sample::Index>(), damage, any::<bool>());
+    runner
+        .run(&case, |(which, damage, with_header)| {
+            let answer = which.get(&answers);
+            let mut text = answer.result.to_string().into_bytes();
+            for (at, byte, kind) in damage {
+                let at = at.index(text.len());
+                match kind {
+                    0 => text[at] = byte,
+                    1 => text[at] = b"\"{}[],:0x"[usize::from(byte) % 9],
+                    2 => text.truncate(at.max(1)),
+                    3 => drop(text.drain(at..(at + usize::from(byte)).min(text.len() - 1).max(at))),
+                    _ => text.insert(at, byte),
+                }
+            }
+            let known = dev(with_header.then_some(&header));
+            let cheap = answer.find_raw(Level::Cheap, &known, &text);
+            let full = answer.find_raw(Level::Full, &known, &text);
+            if matches!(cheap, Finding::Void { .. }) {
+                prop_assert!(matches!(full, Finding::Void { .. }), "{:?} {:?}", cheap, full);
+            }
+            // Nor does anything when nothing is known, and the text begins anywhere.
+            let half = &text[text.len() / 2..];
+            let _ = answer.find_raw(Level::Full, &Known::default(), half);
+            Ok(())
+        })
+        .unwrap();
+}
