@@ -18,7 +18,8 @@ const ROUNDS: usize = 25;
 const ROUND: Duration = Duration::from_millis(20);
 
 fn main() {
-    let config = WorldConfig { txs_per_block: 200, ..WorldConfig::seeded(3) };
+    let config =
+        WorldConfig { txs_per_block: 210, gas_limit: 120_000_000, ..WorldConfig::seeded(3) };
     let node = SimNode::new("node", World::new(config));
     let ask = |method: &str, params: &Value| {
         node.ask(method, Some(params)).expect("the simulated node answers").to_string()

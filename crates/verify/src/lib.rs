@@ -37,12 +37,12 @@ pub use method::{has_checks, verify};
 pub use signature::recover;
 pub use transaction::{RawTransaction, sender_of_raw};
 
-/// Longest answer that is looked at, in bytes: about 5 ms of one core at the level `cheap`.
+/// Longest answer that is looked at, in bytes: about 50 ms of one core at the level `cheap`.
 /// A longer one is [`Why::TooLarge`].
 pub const CHEAP_BYTES_MAX: usize = 16 << 20;
 /// Longest answer that is recomputed, in bytes: larger than any block of today. A longer
 /// one is looked at as at the level `cheap`, and is [`Why::TooLarge`] if that finds nothing.
 pub const FULL_BYTES_MAX: usize = 8 << 20;
-/// Most signatures that are recovered for one answer: each takes about a hundred
-/// microseconds. Those that follow are left alone, with [`Why::TooManySenders`].
+/// Most signatures that are recovered for one answer: each takes a good part
+/// of a millisecond. Those that follow are left alone, with [`Why::TooManySenders`].
 pub const SENDERS_MAX: usize = 1024;
