@@ -31,9 +31,11 @@ mod entry;
 mod key;
 mod pin;
 mod reason;
+mod rule;
 
 pub use canon::{BlockId, Canon, Standing};
 pub use entry::{Entry, EntryError, Hold, Kept, Use};
 pub use key::{Ask, Key, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
 pub use pin::{Pin, Point};
 pub use reason::Reason;
+pub use rule::{Answer, Times, rule};
