@@ -28,7 +28,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use memchr::memchr2;
-use wellhead_eth::{BlockParam, ChainId, MethodRow};
+use wellhead_eth::{BlockNumber, BlockParam, ChainId, MethodRow};
 use wellhead_jsonrpc::raw;
 
 use crate::pin::{Pin, Point};
@@ -57,6 +57,9 @@ pub struct Ask<'a> {
     pub params: Option<&'a [u8]>,
     /// The blocks they speak of, as they are sent: see [`Pin::of`].
     pub pin: Pin,
+    /// The head of the view that the request pinned. Not part of the key: what hangs on the
+    /// head ends with it, see [`crate::Hold::Head`].
+    pub head: Option<BlockNumber>,
     /// Whatever else changes the answer: a directive, the name of the upstream that must
     /// give it, a tenant with a view of its own. Empty for everybody else.
     pub salt: &'a [u8],

@@ -51,6 +51,8 @@ pub enum Reason {
     UnknownBlock,
     /// Not kept: its block was orphaned.
     Orphaned,
+    /// Not kept: it hangs on the head, and that changed while the answer was under way.
+    HeadMoved,
     /// Not kept: the settings give answers of this kind no time.
     Off,
     /// Not kept: larger than one answer may be.
@@ -59,7 +61,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of declaration.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Fixed,
         Self::Final,
         Self::Canonical,
@@ -82,6 +84,7 @@ impl Reason {
         Self::Unproven,
         Self::UnknownBlock,
         Self::Orphaned,
+        Self::HeadMoved,
         Self::Off,
         Self::TooLarge,
     ];
@@ -111,6 +114,7 @@ impl Reason {
             Self::Unproven => "unproven",
             Self::UnknownBlock => "unknown-block",
             Self::Orphaned => "orphaned",
+            Self::HeadMoved => "head-moved",
             Self::Off => "off",
             Self::TooLarge => "too-large",
         }
@@ -138,6 +142,7 @@ impl Reason {
             | Self::Unproven
             | Self::UnknownBlock
             | Self::Orphaned
+            | Self::HeadMoved
             | Self::Off
             | Self::TooLarge => false,
         }

@@ -73,17 +73,17 @@ pub fn rule(
         if !ask.row.null_is_answer {
             return Err(Reason::NullAnswer);
         }
-        return until_head(canon, times.null, now_ms, Reason::Null).map_err(
-            |reason| match reason {
+        return until_head(ask, canon, times.null, now_ms, Reason::Null).map_err(|reason| {
+            match reason {
                 Reason::Off => Reason::NullAnswer,
                 other => other,
-            },
-        );
+            }
+        });
     }
     let for_ever = |reason| Ok(Kept { reason, hold: Hold::Final, expires_ms: None });
     match ask.pin {
         Pin::Fixed => for_ever(Reason::Fixed),
-        Pin::Head => until_head(canon, times.head, now_ms, Reason::Head),
+        Pin::Head => until_head(ask, canon, times.head, now_ms, Reason::Head),
         Pin::Inclusion => in_block(source(result).ok_or(Reason::NamesNoBlock)?, canon),
         Pin::Block(Point::Final(_)) => for_ever(Reason::Final),
         Pin::Block(Point::Hash(hash)) => by_hash(ask, hash, canon),
@@ -101,7 +101,9 @@ pub fn rule(
     }
 }
 
+/// The answer is true of the head that the request saw, if of any.
 fn until_head(
+    ask: &Ask<'_>,
     canon: &(impl Canon + ?Sized),
     time: Duration,
     now_ms: u64,
@@ -111,6 +113,9 @@ fn until_head(
         return Err(Reason::Off);
     }
     let head = canon.head().ok_or(Reason::UnknownBlock)?;
+    if ask.head != Some(head) {
+        return Err(Reason::HeadMoved);
+    }
     let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
     Ok(Kept { reason, hold: Hold::Head(head), expires_ms: Some(now_ms.saturating_add(time_ms)) })
 }
@@ -236,12 +241,23 @@ mod tests {
     }
 
     fn decide(call: &str, result: &str, canon: Chain, times: Times) -> Result<Kept, Reason> {
+        decide_after(call, result, canon, canon, times)
+    }
+
+    /// Asked under one view, answered under another.
+    fn decide_after(
+        call: &str,
+        result: &str,
+        pinned: Chain,
+        canon: Chain,
+        times: Times,
+    ) -> Result<Kept, Reason> {
         let (method, params) = call.split_once(' ').expect("a method and parameters");
         let (params, result) = (spelled(params), spelled(result));
         let row = MethodTable::standard().row(method);
         let params = Some(params.as_bytes());
-        let pin = Pin::of(row, row.block_ref(params), &canon)?;
-        let ask = Ask { chain: ChainId(1), row, params, pin, salt: b"" };
+        let pin = Pin::of(row, row.block_ref(params), &pinned)?;
+        let ask = Ask { chain: ChainId(1), row, params, pin, head: pinned.head(), salt: b"" };
         let answer = match result.as_str() {
             "error" => Answer::Error,
             "unfinished" => Answer::Unfinished,
@@ -389,6 +405,11 @@ mod tests {
         let off = Times { head: Duration::ZERO, null: Duration::ZERO };
         assert_eq!(decide("eth_gasPrice []", "'0x1'", chain(), off), Err(Reason::Off));
         assert_eq!(decide(call, "null", chain(), off), Err(Reason::NullAnswer));
+        // A head came while the answer was under way: it is about the one before.
+        let later = Chain { head: 101, ..chain() };
+        for (call, result) in [("eth_gasPrice []", "'0x1'"), (call, "null")] {
+            assert_eq!(decide_after(call, result, chain(), later, TIMES), Err(Reason::HeadMoved));
+        }
         assert_eq!(Times::default().null, Duration::ZERO, "polling for a receipt is not slowed");
     }
 
@@ -420,7 +441,7 @@ mod tests {
         let params = Some(&b"[\"0x\",\"0x1\"]"[..]);
         let pin = Pin::of(row, row.block_ref(params), &Blind).unwrap();
         assert_eq!(pin, Pin::Block(Point::Height(BlockNumber(1))));
-        let ask = Ask { chain: ChainId(1), row, params, pin, salt: b"" };
+        let ask = Ask { chain: ChainId(1), row, params, pin, head: None, salt: b"" };
         let got = rule(&ask, Answer::Result(b"\"0x1\""), &Blind, TIMES, NOW_MS);
         assert_eq!(got, Err(Reason::Unproven));
     }

@@ -16,7 +16,7 @@ const HEIGHT: Pin = Pin::Block(Point::Height(BlockNumber(16)));
 fn key(method: &str, params: Option<&str>, pin: Pin, salt: &[u8]) -> Result<Key, Reason> {
     let row = MethodTable::standard().row(method);
     let params = params.map(str::as_bytes);
-    Key::of(&Ask { chain: ChainId(1), row, params, pin, salt })
+    Key::of(&Ask { chain: ChainId(1), row, params, pin, head: None, salt })
 }
 
 /// `'` stands for `"`, and the words A, B, H in quotes for addresses and a hash.
@@ -243,6 +243,7 @@ fn the_rest_of_the_call_is_in_the_key() {
         row,
         params: params.map(str::as_bytes),
         pin: Pin::Fixed,
+        head: None,
         salt: b"",
     };
     let others = [
@@ -390,8 +391,8 @@ enum Doc {
     Word(&'static str),
     Number(&'static str),
     Text(String),
-    Array(Vec<Doc>),
-    Object(Vec<(String, Doc)>),
+    Array(Vec<Self>),
+    Object(Vec<(String, Self)>),
 }
 
 /// How to write a document: a stream of whims.
@@ -605,7 +606,7 @@ proptest! {
     fn any_bytes_are_survived(bytes: Vec<u8>) {
         for (method, pin) in [("web3_sha3", Pin::Fixed), ("eth_call", HEIGHT), ("eth_getLogs", HEIGHT)] {
             let row = MethodTable::standard().row(method);
-            let _ = Key::of(&Ask { chain: ChainId(1), row, params: Some(&bytes), pin, salt: b"" });
+            let _ = Key::of(&Ask { chain: ChainId(1), row, params: Some(&bytes), pin, head: None, salt: b"" });
         }
     }
 
