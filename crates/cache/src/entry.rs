@@ -72,6 +72,16 @@ impl Hold {
         }
     }
 
+    /// The word for it.
+    pub const fn reason(self) -> Reason {
+        match self {
+            Self::Final => Reason::Final,
+            Self::Canonical { .. } => Reason::Canonical,
+            Self::Named { .. } => Reason::Named,
+            Self::Head(_) => Reason::Head,
+        }
+    }
+
     /// The block whose orphaning ends it, and its height where that is known.
     pub const fn block(self) -> Option<BlockId> {
         match self {

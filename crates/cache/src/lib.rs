@@ -29,6 +29,7 @@
 mod canon;
 mod entry;
 mod key;
+mod memory;
 mod pin;
 mod reason;
 mod rule;
@@ -36,6 +37,7 @@ mod rule;
 pub use canon::{BlockId, Canon, Standing};
 pub use entry::{Entry, EntryError, Hold, Kept, Use};
 pub use key::{Ask, Key, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
+pub use memory::{Hit, LARGEST_SHARE, Memory, MemoryStats, Settled};
 pub use pin::{Pin, Point};
 pub use reason::Reason;
 pub use rule::{Answer, Times, rule};
