@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_eth::{MethodRow, MethodTable};
+use wellhead_jsonrpc::Nesting;
 use wellhead_transport::{BoxFuture, Rest, Sent, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, InFlight, Judge};
 
@@ -60,15 +61,15 @@ impl Account {
 }
 
 /// The call counts as in flight until it is read or dropped. A piece that does not come
-/// in time, or an end without the brace that closes the reply, is an error, so that what
-/// is cut never looks whole.
+/// in time, or an end before the brace that closes the reply, is an error, so that what is
+/// cut never looks whole, wherever it was cut and however it was framed.
 #[derive(Debug)]
 pub(crate) struct Flowing {
     rest: Box<dyn Rest>,
     piece_timeout: Duration,
     began: Instant,
     bytes: u64,
-    last: u8,
+    nesting: Nesting,
     /// When the client last was handed a piece, and the longest that it then took.
     handed_at: Instant,
     client_pause: Duration,
@@ -77,8 +78,9 @@ pub(crate) struct Flowing {
 }
 
 impl Flowing {
-    /// What follows `beginning`, which was judged at `began`, which is now. The brace that
-    /// closes the reply may be in the beginning, and only white space follow.
+    /// What follows `beginning`, the result as far as it came, which was judged at `began`,
+    /// which is now. The brace that closes the reply may be in the beginning, and only white
+    /// space follow.
     pub(crate) fn new(
         rest: Box<dyn Rest>,
         beginning: &[u8],
@@ -86,10 +88,11 @@ impl Flowing {
         account: Option<Account>,
         began: Instant,
     ) -> Self {
-        let last = beginning.trim_ascii_end().last().copied().unwrap_or(0);
+        let mut nesting = Nesting::in_object();
+        nesting.read(beginning);
         let client_pause = Duration::ZERO;
         let handed_at = began;
-        Self { rest, piece_timeout, began, bytes: 0, last, handed_at, client_pause, account }
+        Self { rest, piece_timeout, began, bytes: 0, nesting, handed_at, client_pause, account }
     }
 
     async fn piece(&mut self) -> Option<Result<Bytes, TransportError>> {
@@ -123,11 +126,14 @@ impl Flowing {
                 if self.bytes > BYTES_MAX {
                     return error(TransportErrorKind::TooLarge, "the answer does not end");
                 }
-                self.last = piece.trim_ascii_end().last().copied().unwrap_or(self.last);
+                self.nesting.read(&piece);
+                if self.nesting.has_overrun() {
+                    return error(TransportErrorKind::Protocol, "the reply goes on after its end");
+                }
                 Some(Ok(piece))
             }
             Ok(Some(Err(error))) => Some(Err(error)),
-            Ok(None) if self.last == b'}' => None,
+            Ok(None) if self.nesting.is_whole() => None,
             Ok(None) => error(TransportErrorKind::Truncated, "the reply does not end"),
         }
     }
@@ -202,6 +208,14 @@ mod tests {
         check("\"0x1\"}", "\n", true).await;
         check("\"0x1\" } ", " \n", true).await;
         check("\"0x1\"", "\n", false).await;
+        // A gateway cut it behind a brace, and framed what was left as if it were whole.
+        check("[{\"a\":\"0x\"", "},{}", false).await;
+        check("[{\"a\":\"0x\"", "},{}]", false).await;
+        check("[{\"a\":\"0x\"", "},{}]}", true).await;
+        check("\"}", "}", false).await;
+        check("\"}", "}\"}", true).await;
+        // What follows the end is none of it.
+        check("\"0x", "1\"}}", false).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_jsonrpc::{Limits, parse, scan, scan_batch, scan_error, scan_head, write};
+use wellhead_jsonrpc::{Limits, Nesting, parse, scan, scan_batch, scan_error, scan_head, write};
 
 const ROUNDS: usize = 101;
 const ROUND: Duration = Duration::from_millis(4);
@@ -41,6 +41,14 @@ fn main() {
     });
     measure("scan 300 KB of one hex string", code.len(), || scan(black_box(code.as_bytes())));
     measure("scan 300 KB beyond ASCII", accents.len(), || scan(black_box(accents.as_bytes())));
+
+    for (name, text) in [("follow 300 KB of logs", &logs), ("follow 300 KB of one string", &code)] {
+        measure(name, text.len(), || {
+            let mut nesting = Nesting::in_object();
+            nesting.read(black_box(&text.as_bytes()[1..]));
+            assert!(nesting.is_whole());
+        });
+    }
 
     // The yardstick: on the same machine, in the same minute.
     measure("  serde_json validates the call", call.len(), || {
