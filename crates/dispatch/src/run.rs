@@ -315,6 +315,10 @@ impl Run<'_> {
                 continue;
             }
             let Some(in_flight) = self.admit(ground, slot, now) else { continue };
+            // Since the plan was made another call has begun to find out whether it is back.
+            if in_flight.is_second_on_trial() && place + 1 < plan.fit() {
+                continue;
+            }
             match self.ask(ground, slot, in_flight).await {
                 Next::Another => {}
                 end => return end,

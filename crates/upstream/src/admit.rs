@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use wellhead_eth::MethodRow;
 
 use crate::control::{Bound, Held, Spending};
-use crate::upstream::{InFlight, Upstream};
+use crate::upstream::{InFlight, Trials, Upstream};
 
 impl Upstream {
     /// Lets `calls` calls of `row` go in one exchange, which is counted until the returned
@@ -36,16 +36,14 @@ impl Upstream {
         let paused = self.throttled_for(now).unwrap_or_default();
         let latency = || self.latency(now);
         self.controls().admit(rows.clone(), paused, latency, self.since_epoch(now))?;
-        rows.for_each(|row| self.on_trial(row.class, now));
-        Ok(self.attempted(now))
+        Ok(self.attempted(rows, now))
     }
 
     /// Counts a call as in flight until the returned guard is dropped, whatever its
     /// bounds: for our own, which have to be made. What it costs is counted.
     pub fn begin_call(self: &Arc<Self>, row: &MethodRow, now: Instant) -> InFlight {
-        self.on_trial(row.class, now);
         self.controls().begin(row, self.since_epoch(now));
-        self.attempted(now)
+        self.attempted(std::iter::once(row), now)
     }
 
     /// What one call of `row` costs on the bill; one where nobody knows.
@@ -73,8 +71,14 @@ impl Upstream {
         self.controls().spending(self.since_epoch(now))
     }
 
-    fn attempted(self: &Arc<Self>, now: Instant) -> InFlight {
+    fn attempted<'a>(
+        self: &Arc<Self>,
+        rows: impl Iterator<Item = &'a MethodRow>,
+        now: Instant,
+    ) -> InFlight {
         self.attempts.fetch_add(1, Ordering::Relaxed);
-        InFlight::new(Arc::clone(self), now)
+        let mut trials = Trials::default();
+        rows.for_each(|row| self.on_trial(row.class, &mut trials, now));
+        InFlight::new(Arc::clone(self), trials, now)
     }
 }

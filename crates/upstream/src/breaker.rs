@@ -6,8 +6,9 @@
 //! after the upstream stayed well for as long as `rest_max`, so that one which
 //! answers a probe and fails the next call does not start over each time.
 //!
-//! After its rest it is half open: whoever asks it then asks on trial. Trials are held
-//! apart, so that one call and not all of them finds out that nothing has changed.
+//! After its rest it is half open: whoever asks it then asks on trial. One trial at a time
+//! is claimed, so that one call and not all of them finds out that nothing has changed;
+//! the claim ends with the call, also with one that nobody waits for any more.
 //!
 //! A rate of failures is the business of `fare`, which has a breaker for each class.
 
@@ -38,7 +39,7 @@ impl Default for BreakerBounds {
     }
 }
 
-/// A trial that nobody ends, because its client went away, holds others off no longer.
+/// A trial that does not end holds others off no longer: some calls may take that long.
 const TRIAL_MS: u64 = 5_000;
 
 /// The breaker of one upstream, or of one class of calls. All instants are milliseconds of the owner's epoch.
@@ -68,6 +69,17 @@ pub(crate) enum BreakerState {
     HalfOpen,
 }
 
+/// What a call that is sent is to a breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trial {
+    /// Nothing is to be found out.
+    None,
+    /// It is the one to find out; see [`Breaker::release`].
+    Claimed,
+    /// Another one is.
+    Taken,
+}
+
 impl Breaker {
     pub(crate) fn new(bounds: BreakerBounds) -> Self {
         Self {
@@ -94,16 +106,41 @@ impl Breaker {
 
     /// Whether it is half open and nobody is trying it.
     pub(crate) fn takes_trial(&self, now_ms: u64) -> bool {
-        self.state(now_ms) == BreakerState::HalfOpen
-            && self.trial_until_ms.load(Ordering::Relaxed) <= now_ms
+        self.state(now_ms) == BreakerState::HalfOpen && self.is_untried(now_ms)
     }
 
-    /// Notes that a call is sent: on trial when it is half open. Two threads that look at
-    /// the same moment may both try.
-    pub(crate) fn begin(&self, now_ms: u64) {
-        if self.state(now_ms) == BreakerState::HalfOpen {
-            self.trial_until_ms.store(now_ms.saturating_add(TRIAL_MS), Ordering::Relaxed);
+    /// Whether no call is on trial.
+    pub(crate) fn is_untried(&self, now_ms: u64) -> bool {
+        self.trial_until_ms.load(Ordering::Relaxed) <= now_ms
+    }
+
+    /// Notes that a call is sent: on trial when it is half open, and first.
+    pub(crate) fn begin(&self, now_ms: u64) -> Trial {
+        match self.state(now_ms) {
+            BreakerState::HalfOpen => self.claim(now_ms),
+            BreakerState::Closed | BreakerState::Open(_) => Trial::None,
         }
+    }
+
+    /// Claims the trial. Of several threads that look at the same moment one has it.
+    pub(crate) fn claim(&self, now_ms: u64) -> Trial {
+        let held = self.trial_until_ms.load(Ordering::Relaxed);
+        let until = now_ms.saturating_add(TRIAL_MS);
+        let is_free = held <= now_ms
+            && self
+                .trial_until_ms
+                .compare_exchange(held, until, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if is_free { Trial::Claimed } else { Trial::Taken }
+    }
+
+    /// Gives back a claim made at `began_ms`. Does nothing when its outcome was settled, or
+    /// when it took so long that another trial began.
+    pub(crate) fn release(&self, began_ms: u64) {
+        let until = began_ms.saturating_add(TRIAL_MS);
+        // It fails when the claim is no longer ours.
+        let _ =
+            self.trial_until_ms.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Whether this is the first rest since it was last well for long.
@@ -286,16 +323,49 @@ mod tests {
     fn one_call_at_a_time_is_on_trial() {
         let breaker = breaker(1);
         assert!(!breaker.takes_trial(5), "nothing to try");
-        breaker.begin(5);
+        assert_eq!(breaker.begin(5), Trial::None);
         breaker.failed(10, 10, true);
         assert!(!breaker.takes_trial(1009), "it rests");
         assert!(breaker.takes_trial(1010));
-        breaker.begin(1010);
+        assert_eq!(breaker.begin(1010), Trial::Claimed);
+        assert_eq!(breaker.begin(1010), Trial::Taken, "both looked before either began");
         assert!(!breaker.takes_trial(1011), "somebody tries");
         assert!(breaker.takes_trial(1010 + TRIAL_MS), "nobody waits for ever");
         breaker.failed(1010, 1100, false);
         assert!(breaker.takes_trial(3100), "the trial ended with its failure");
         breaker.succeeded(3100, 3110);
         assert!(!breaker.takes_trial(3120), "well again");
+    }
+
+    #[test]
+    fn a_claim_ends_with_its_call_and_with_no_other() {
+        let breaker = breaker(1);
+        breaker.failed(10, 10, true);
+        assert_eq!(breaker.begin(1010), Trial::Claimed);
+        breaker.release(1009);
+        assert_eq!(breaker.begin(1020), Trial::Taken, "not the other's to give back");
+        breaker.release(1010);
+        assert_eq!(breaker.begin(1020), Trial::Claimed);
+        let later = 1020 + TRIAL_MS;
+        assert_eq!(breaker.begin(later), Trial::Claimed, "nobody waits for ever");
+        breaker.release(1020);
+        assert_eq!(breaker.begin(later + 1), Trial::Taken);
+    }
+
+    #[test]
+    fn of_many_threads_one_has_the_trial() {
+        for _ in 0..100 {
+            let breaker = breaker(1);
+            breaker.failed(10, 10, true);
+            let claim = || breaker.begin(1010) == Trial::Claimed;
+            let claimed = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(claim)).collect();
+                threads
+                    .into_iter()
+                    .filter_map(|it| it.join().expect("no panic").then_some(()))
+                    .count()
+            });
+            assert_eq!(claimed, 1);
+        }
     }
 }

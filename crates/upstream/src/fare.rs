@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use wellhead_eth::CostClass;
 
-use crate::breaker::{Breaker, BreakerBounds, BreakerState};
+use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
 
 /// A share of one, in the fixed point in which it is kept.
 const ONE: u32 = 1 << 20;
@@ -53,8 +53,13 @@ impl Fare {
     }
 
     /// Notes that a call is sent.
-    pub(crate) fn begin(&self, now_ms: u64) {
-        self.breaker.begin(now_ms);
+    pub(crate) fn begin(&self, now_ms: u64) -> Trial {
+        self.breaker.begin(now_ms)
+    }
+
+    /// Gives back the trial of a call that was sent then.
+    pub(crate) fn release(&self, began_ms: u64) {
+        self.breaker.release(began_ms);
     }
 
     /// Notes an answer, also one that refuses the call for its content.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
 
-use crate::breaker::{Breaker, BreakerBounds, BreakerState};
+use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
 use crate::budget::Budget;
 use crate::control::Controls;
 use crate::fare::{Fare, rests_alone};
@@ -298,11 +298,33 @@ impl Upstream {
         now.saturating_duration_since(self.epoch)
     }
 
-    /// Notes whether a call of this class is on trial.
-    pub(crate) fn on_trial(&self, class: CostClass, now: Instant) {
+    /// Claims what a call of this class is to find out, beside what `trials` holds already.
+    pub(crate) fn on_trial(&self, class: CostClass, trials: &mut Trials, now: Instant) {
         let now_ms = self.ms(now);
-        self.breaker.begin(now_ms);
-        self.fares[class as usize].begin(now_ms);
+        if trials.ours & Trials::WHOLE == 0 {
+            let whole = match self.out_until_ms.load(Ordering::Relaxed) {
+                0 => self.breaker.begin(now_ms),
+                until if until <= now_ms => self.breaker.claim(now_ms),
+                _ => Trial::None,
+            };
+            trials.note(Trials::WHOLE, whole);
+        }
+        let place = 1 << class as u8;
+        if trials.ours & place == 0 {
+            trials.note(place, self.fares[class as usize].begin(now_ms));
+        }
+    }
+
+    fn release(&self, trials: Trials, began: Instant) {
+        let began_ms = self.ms(began);
+        if trials.ours & Trials::WHOLE != 0 {
+            self.breaker.release(began_ms);
+        }
+        for (place, fare) in self.fares.iter().enumerate() {
+            if trials.ours & (1 << place) != 0 {
+                fare.release(began_ms);
+            }
+        }
     }
 
     /// `verdict` on what it said, without its secrets. To be called on each verdict before
@@ -419,7 +441,7 @@ impl Upstream {
         let now_ms = self.ms(now);
         match self.out_until_ms.load(Ordering::Relaxed) {
             0 => self.breaker.takes_trial(now_ms),
-            until => until <= now_ms,
+            until => until <= now_ms && self.breaker.is_untried(now_ms),
         }
     }
 
@@ -715,16 +737,39 @@ fn shows_that_it_works(verdict: &Verdict) -> bool {
     has_words && looked
 }
 
-/// One call in flight; dropping it ends the count, however the call ended.
+/// What the calls of one exchange are to find out: bits, one for each class that rested
+/// and one for the upstream as a whole.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trials {
+    ours: u8,
+    is_second: bool,
+}
+
+impl Trials {
+    /// The bit behind those of the classes.
+    const WHOLE: u8 = 1 << CostClass::ALL.len();
+
+    fn note(&mut self, place: u8, trial: Trial) {
+        match trial {
+            Trial::None => {}
+            Trial::Claimed => self.ours |= place,
+            Trial::Taken => self.is_second = true,
+        }
+    }
+}
+
+/// One exchange in flight; dropping it ends the count, and gives back what it had claimed
+/// to find out, however the call ended.
 #[derive(Debug)]
 pub struct InFlight {
     upstream: Arc<Upstream>,
     began: Instant,
+    trials: Trials,
 }
 
 impl InFlight {
-    pub(crate) fn new(upstream: Arc<Upstream>, began: Instant) -> Self {
-        Self { upstream, began }
+    pub(crate) fn new(upstream: Arc<Upstream>, trials: Trials, began: Instant) -> Self {
+        Self { upstream, began, trials }
     }
 
     /// Whose call it is.
@@ -736,10 +781,19 @@ impl InFlight {
     pub fn began(&self) -> Instant {
         self.began
     }
+
+    /// Whether the upstream, or this class of calls there, is unwell and another call is
+    /// finding out whether it is back: this one may go where that is better known.
+    pub fn is_second_on_trial(&self) -> bool {
+        self.trials.is_second
+    }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.upstream.controls.ended();
+        if self.trials.ours != 0 {
+            self.upstream.release(self.trials, self.began);
+        }
     }
 }
