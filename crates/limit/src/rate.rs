@@ -15,7 +15,9 @@
 //! The first `W` is what went out in the second before, if that was not next to nothing. Later ones are the rate then
 //! allowed, or twice what really went out if that is less: who did not use its rate
 //! learnt nothing of it. Calls sent before the cut say nothing new, however many are
-//! refused.
+//! refused. From the fourth refusal in a row on `f` is cut further and `W` stays: a
+//! provider whose window of ten seconds is used up refuses everything until it is over,
+//! and then takes as much as before.
 //!
 //! The pause is what the provider asked for. Without that it is a second the first time,
 //! then [`PAUSE`], doubled while refusals follow each other. A rate is forgotten
@@ -164,8 +166,17 @@ impl LearntRate {
         if known.is_none() && measured < least {
             return pause;
         }
-        let ceiling = ceiling.max(least);
         let share = if again { SHARE_AGAIN } else { SHARE };
+        // What is refused again and again without end is a window that is used up rather
+        // than a rate that is too high: how much lower we go says nothing of where the limit
+        // is, so the height to come back to stays.
+        let (ceiling, share) = match known {
+            Some(rate) if again && streak > ALONE => {
+                let height = f64::from_bits(self.ceiling.load(Ordering::Relaxed)).max(least);
+                (height, (rate * share).max(least) / height)
+            }
+            Some(_) | None => (ceiling.max(least), share),
+        };
         self.share.store(share.to_bits(), Ordering::Relaxed);
         self.ceiling.store(ceiling.to_bits(), Ordering::Relaxed);
         pause
