@@ -144,8 +144,9 @@ impl Line {
         Err(held)
     }
 
-    /// Waits until one of `candidates` that is in `by` lets the call go; `deadline` at the
-    /// latest. Cancel-safe: who goes away leaves the line.
+    /// Waits until one of `candidates` that is in `by` lets the call go, as long as there is
+    /// time for an answer before `deadline`: a turn that comes too late would be taken from
+    /// others for nothing. Cancel-safe: who goes away leaves the line.
     pub(crate) async fn wait(
         &self,
         candidates: &[Slot],
@@ -159,8 +160,10 @@ impl Line {
         let Some(ticket) = self.join(by.slots, priority) else {
             return Err(no_turn(by.first.wait + by.first.pace * PLACES_MAX as u32));
         };
+        let latest = deadline - time_for_an_answer(candidates, by, roster, deadline);
         let mut first = by.first;
-        let mut before = ticket.before;
+        // What the line itself said counts those before already.
+        let mut before = if first.bound == Bound::Line { 0 } else { ticket.before };
         loop {
             let began = now();
             let Some(turn) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };
@@ -180,11 +183,11 @@ impl Line {
                 (first, before) = (soonest, 0);
             }
             let expected = first.wait.saturating_add(first.pace.saturating_mul(before));
-            if began.checked_add(expected).is_none_or(|turn| turn >= deadline) {
+            if began.checked_add(expected).is_none_or(|turn| turn >= latest) {
                 return Err(no_turn(expected));
             }
             // Without a turn there is nothing to look at before somebody leaves.
-            let until = soonest.map_or(deadline, |held| deadline.min(began + held.wait));
+            let until = soonest.map_or(latest, |held| latest.min(began + held.wait));
             let _woken_or_due = tokio::time::timeout_at(until.into(), ticket.wake.notified()).await;
         }
     }
@@ -254,6 +257,21 @@ impl Line {
     fn say(&self, slot: Slot, held: Held) {
         self.state.lock().said.insert(slot, held);
     }
+}
+
+/// What has to be left for the answer when the turn comes: twice what answers take at
+/// whoever takes longest, but no more than a quarter of what there is now.
+fn time_for_an_answer(
+    candidates: &[Slot],
+    by: HeldBy,
+    roster: &Roster,
+    deadline: Instant,
+) -> Duration {
+    let now = now();
+    let waited_for = candidates.iter().copied().filter(|slot| by.slots.contains(*slot));
+    let latencies = waited_for.filter_map(|slot| roster.upstream(slot).latency(now));
+    let longest = latencies.max().unwrap_or_default();
+    (longest * 2).min(deadline.saturating_duration_since(now) / 4)
 }
 
 /// A place in line, given up when dropped.
