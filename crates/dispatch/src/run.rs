@@ -8,7 +8,9 @@ use wellhead_eth::{CostClass, Effect, MethodRow};
 use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
 use wellhead_transport::{Rest, Sent};
-use wellhead_upstream::{Bound, Learnt, Payload, Slot, TryElsewhere, Verdict, VerdictClass};
+use wellhead_upstream::{
+    Bound, Condition, Learnt, Payload, Slot, TryElsewhere, Verdict, VerdictClass,
+};
 
 use crate::attempt::{Patience, Room, Settled};
 use crate::hedge::{Hedging, is_heavy};
@@ -120,6 +122,8 @@ pub struct Job<'a> {
     /// A null is the truth, whoever says it: the call asks for a block that is not
     /// there yet. Asking elsewhere would multiply the load of everybody who polls.
     pub null_is_final: bool,
+    /// The chain has the block that the call names: a null for it is a lack of whoever says it.
+    pub is_there: bool,
     /// The caller takes a large result as it arrives; see [`Served::rest`].
     pub may_flow: bool,
 }
@@ -200,7 +204,8 @@ pub async fn run(
         is_throttled: false,
         held_by: None,
         no_turn: None,
-        once_used: false,
+        opinion: None,
+        is_agreed: false,
     };
     lane.budgets().count_call();
     let ground = Ground { plan, roster, lane, bounds };
@@ -238,8 +243,10 @@ pub(crate) struct Run<'a> {
     pub(crate) held_by: Option<HeldBy>,
     /// Nobody would let the call go in time.
     pub(crate) no_turn: Option<NoTurn>,
-    /// A verdict that allows one more try was given before.
-    once_used: bool,
+    /// The last verdict that asked for a second opinion.
+    opinion: Option<VerdictClass>,
+    /// A second upstream was of the same opinion, which may yet be a fault of both.
+    is_agreed: bool,
 }
 
 /// What to do after an attempt.
@@ -296,10 +303,13 @@ impl Run<'_> {
                 continue;
             }
             let is_fit = place < plan.fit();
-            if place >= plan.well() && self.has_something_to_say() {
-                break;
-            }
             let is_known = self.has_asked(slot);
+            if self.is_agreed && (!is_fit || is_known) {
+                continue;
+            }
+            if place >= plan.well() && self.has_something_to_say() && !self.may_mend(ground, slot) {
+                continue;
+            }
             let is_worth_it =
                 if round == 0 { !is_known } else { self.may_have_been_a_moment(slot) };
             if !is_worth_it {
@@ -310,7 +320,7 @@ impl Run<'_> {
                 return Next::Stop;
             }
             if self.must_wait(ground, slot, now)
-                || !self.may_spend(ground, is_fit && !is_known, now)
+                || !self.may_spend(ground, is_fit && !is_known && !self.is_agreed, now)
             {
                 continue;
             }
@@ -378,6 +388,7 @@ impl Run<'_> {
         let class = verdict.class;
         let elsewhere = match class {
             VerdictClass::Null if self.job.null_is_final => TryElsewhere::No,
+            VerdictClass::Null if self.job.is_there => TryElsewhere::Yes,
             _ => verdict.elsewhere,
         };
         self.trail.attempts.push(Attempt {
@@ -406,8 +417,13 @@ impl Run<'_> {
         match elsewhere {
             // Stops when something more telling came before, which is then passed on.
             TryElsewhere::No => return if better { Next::Serve } else { Next::Stop },
-            TryElsewhere::Once if self.once_used => return Next::Stop,
-            TryElsewhere::Once => self.once_used = true,
+            TryElsewhere::Once if self.opinion == Some(class) => match class {
+                // A fault that two share by chance looks like this as well: a third opinion
+                // is had where it is paid for.
+                VerdictClass::Unknown | VerdictClass::Fault => self.is_agreed = true,
+                _ => return Next::Stop,
+            },
+            TryElsewhere::Once => self.opinion = Some(class),
             TryElsewhere::Yes => {}
         }
         if may_repeat(self.job.row, sent) { Next::Another } else { Next::Stop }
@@ -416,6 +432,44 @@ impl Run<'_> {
     /// Whether an upstream already said something that a client can be told.
     pub(crate) fn has_something_to_say(&self) -> bool {
         self.best.as_ref().is_some_and(|(_, verdict)| telling(verdict.class) >= TELLABLE)
+    }
+
+    /// Whether what was said so far says nothing of somebody who is well, was not asked yet
+    /// and, as far as is known, holds what is asked for: that one is worth waiting for.
+    pub(crate) fn is_in_doubt(&self, ground: Ground<'_>) -> bool {
+        let Some((_, verdict)) = &self.best else { return false };
+        let holding = &ground.plan.candidates()[..ground.plan.holding()];
+        let is_open = match verdict.class {
+            // One opinion is none.
+            VerdictClass::Unknown => !self.is_agreed,
+            _ => self.lacks_data() && !self.is_missing_where_it_should_be(ground),
+        };
+        is_open && holding.iter().any(|slot| !self.has_asked(*slot))
+    }
+
+    /// Whether a last resort may have what all others lack: one that comes back just now,
+    /// or any, while those who lack it were known to be behind.
+    fn may_mend(&self, ground: Ground<'_>, slot: Slot) -> bool {
+        self.lacks_data()
+            && (!self.is_missing_where_it_should_be(ground)
+                || ground.roster.upstream(slot).condition(now()) == Condition::HalfOpen)
+    }
+
+    /// Whether the most telling word so far is that something is not there.
+    fn lacks_data(&self) -> bool {
+        self.best.as_ref().is_some_and(|(_, verdict)| match verdict.class {
+            VerdictClass::MissingData => true,
+            VerdictClass::Null => self.job.is_there,
+            _ => false,
+        })
+    }
+
+    /// Whether somebody lacks it who was to have it.
+    fn is_missing_where_it_should_be(&self, ground: Ground<'_>) -> bool {
+        let holding = &ground.plan.candidates()[..ground.plan.holding()];
+        let lacks = |class| matches!(class, VerdictClass::MissingData | VerdictClass::Null);
+        let mut attempts = self.trail.attempts.iter();
+        attempts.any(|attempt| lacks(attempt.class) && holding.contains(&attempt.slot))
     }
 
     /// Pauses before going round again; false when that would not help.

@@ -64,7 +64,7 @@ impl Run<'_> {
     pub(crate) fn is_held_briefly(&self, ground: Ground<'_>) -> bool {
         let Some(by) = self.held_by else { return false };
         match self.has_untried_holder(ground) {
-            true => by.first.wait <= ROUND_PAUSE_CAP,
+            true => by.first.wait <= ROUND_PAUSE_CAP || self.is_in_doubt(ground),
             false => !self.has_something_to_say() && by.first.wait <= ROUND_PAUSE_BASE,
         }
     }

@@ -57,12 +57,62 @@ async fn what_nobody_can_heal_is_passed_on_at_once() {
 #[tokio::test(start_paused = true)]
 async fn once_is_one_more_and_no_more() {
     check("eth_call", "null | null | ok", "a=null b=null -> a null").await;
-    check("eth_call", "wide | strange | ok", "a=range_too_large b=unknown -> a {\"code\":-32005")
-        .await;
-    check("eth_call", "strange | wide | ok", "a=unknown b=range_too_large -> b {\"code\":-32005")
-        .await;
+    check("eth_call", "wide | wide | ok", "a=range_too_large b=range_too_large -> a {").await;
+    // Another opinion is not a second one.
+    check("eth_call", "wide | strange | ok", "a=range_too_large b=unknown c=answer -> c").await;
+    check("eth_call", "strange | wide | ok", "a=unknown b=range_too_large c=answer -> c").await;
+    check("eth_call", "null | strange | null | ok", "a=null b=unknown c=null d=answer -> d").await;
     // A failure in between is not the second opinion.
     check("eth_call", "null | connect | ok", "a=null b=fault c=answer -> c \"0x1\"").await;
+}
+
+/// What no rule knows may be the fault of all who say it, as long as somebody well was not
+/// asked; but that is paid for, so that calls that are at fault do not multiply.
+#[tokio::test(start_paused = true)]
+async fn an_error_that_nobody_knows_has_a_third_opinion_within_the_budget() {
+    let strange = "strange ".repeat(999);
+    let scripts = format!("{strange} | {strange} | ok");
+    check("eth_call", &scripts, "a=unknown b=unknown c=answer -> c").await;
+    check("eth_call", "404 | 404 | ok", "a=fault b=fault c=answer -> c").await;
+    // Nobody is asked twice, nor are last resorts.
+    check("eth_call", "strange | strange | resting ok", "a=unknown b=unknown -> a {").await;
+    let stage = support::Stage::new(&format!("{strange} | {strange} | {strange}"));
+    let mut asked = 0;
+    for _ in 0..300 {
+        asked += stage.run("eth_call").await.trail.attempts.len();
+    }
+    // Two each; the burst and a fifth, of which second opinions took as many.
+    assert!((600..=600 + 100 + 60).contains(&asked), "{asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_back_is_asked_for_what_others_lack() {
+    for (word, class) in [("missing", "missing_data"), ("null", "null")] {
+        let mut stage = support::Stage::new(&format!("{word} | resting ok"));
+        stage.heads = vec![100, 100];
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let told = stage.tell(&stage.run("eth_getBlockByNumber").await);
+        assert_eq!(told, format!("a={class} b=answer -> b \"0x1\""));
+        // One that is down just now is not, or every such answer would wait for it.
+        let mut stage = support::Stage::new(&format!("{word} | resting ok"));
+        stage.heads = vec![100, 100];
+        let told = stage.tell(&stage.run("eth_getBlockByNumber").await);
+        assert!(told.starts_with(&format!("a={class} -> a")), "{told}");
+        // Unless nobody else could have it.
+        let mut stage = support::Stage::new(&format!("{word} | resting ok"));
+        stage.heads = vec![80, 100];
+        let told = stage.tell(&stage.run("eth_getBlockByNumber").await);
+        assert_eq!(told, format!("a={class} b=answer -> b \"0x1\""));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_null_for_a_block_that_is_there_is_a_lack() {
+    let there = |stage: &mut support::Stage| stage.heads = vec![7, 7, 7];
+    let expected = "a=null b=null c=answer -> c";
+    check_with("eth_getBlockByNumber", "null | null | ok", there, expected).await;
+    let there = |stage: &mut support::Stage| stage.heads = vec![7, 7];
+    check_with("eth_getBlockByNumber", "null | null", there, "a=null b=null -> a null").await;
 }
 
 #[tokio::test(start_paused = true)]

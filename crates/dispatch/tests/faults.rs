@@ -143,6 +143,7 @@ impl World {
             received_at: now(),
             deadline: now() + Duration::from_secs(30),
             null_is_final: false,
+            is_there: false,
             may_flow: false,
         };
         run(&job, &plan, roster, &self.lane, &Bounds::default()).await

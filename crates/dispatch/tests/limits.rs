@@ -60,6 +60,7 @@ fn stage(upstreams: Vec<(Arc<dyn Transport>, BudgetTerms<'_>)>) -> Stage {
         bounds: Bounds::default(),
         total: secs(5),
         null_is_final: false,
+        heads: Vec::new(),
         may_flow: false,
     }
 }
@@ -330,6 +331,62 @@ async fn who_is_busy_for_a_moment_is_waited_for_whatever_others_say() {
         let found = stage.tell(&outcome);
         assert!(found.ends_with(told), "{bad} {free_after}: {found}");
     }
+}
+
+/// Found by the simulation: an upstream that was known to be behind said that the block is
+/// missing, and the client was told so, while who had it asked for a pause.
+#[tokio::test(start_paused = true)]
+async fn who_has_the_block_is_waited_for_whatever_those_behind_say() {
+    for (word, heads, told) in [
+        ("missing", [90, 100], r#"a=missing_data b=answer -> b "0x1""#),
+        ("null", [90, 100], r#"a=null b=answer -> b "0x1""#),
+        ("missing", [99, 100], r#"a=missing_data b=answer -> b "0x1""#),
+        // Who had it and lacks it all the same is believed.
+        ("missing", [100, 100], "a=missing_data -> a {"),
+        ("null", [100, 100], "a=null -> a null"),
+    ] {
+        let mut stage = stage(vec![(scripted(word), terms()), (scripted("ok"), terms())]);
+        stage.heads = heads.to_vec();
+        stage.throttle(1, secs(3));
+        let found = stage.tell(&stage.run("eth_getBlockByNumber").await);
+        assert!(found.starts_with(told), "{word} {heads:?}: {found}");
+    }
+}
+
+/// Found by the simulation: one opinion of one upstream that failed was passed on, while
+/// somebody well was busy.
+#[tokio::test(start_paused = true)]
+async fn the_second_opinion_is_waited_for() {
+    let mut stage = stage(vec![(scripted("strange"), terms()), (scripted("ok"), terms())]);
+    stage.throttle(1, secs(3));
+    assert_eq!(stage.tell(&stage.run("eth_call").await), r#"a=unknown b=answer -> b "0x1""#);
+}
+
+/// Found by the simulation: what the line had said of its own length was counted twice, and
+/// calls were refused that would have had their turn.
+#[tokio::test(start_paused = true)]
+async fn the_length_of_the_line_is_counted_once() {
+    let one = BudgetTerms { calls_per_second: Some(10), ..terms() };
+    let mut stage = stage(vec![(scripted(""), one)]);
+    stage.total = secs(5);
+    let stage = Rc::new(stage);
+    let local = tokio::task::LocalSet::new();
+    let running = local.run_until(async {
+        let mut running = Vec::new();
+        // A little less than ten a second: four seconds for the last of them.
+        for _ in 0..40 {
+            let stage = Rc::clone(&stage);
+            running.push(tokio::task::spawn_local(async move {
+                stage.run("eth_call").await.result.is_ok()
+            }));
+        }
+        let mut answered = 0;
+        for call in running {
+            answered += usize::from(call.await.expect("no panic"));
+        }
+        assert_eq!(answered, 40);
+    });
+    running.await;
 }
 
 #[tokio::test(start_paused = true)]

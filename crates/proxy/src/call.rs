@@ -137,6 +137,7 @@ async fn say(
         received_at,
         deadline,
         null_is_final: false,
+        is_there: false,
         // A filter's id is rewritten, and a write's answer is small.
         may_flow: may_flow && row.effect == Effect::Read,
     };
@@ -192,7 +193,8 @@ async fn upstream(
     let block = job.row.block_ref(job.params);
     let ask = Ask { row: job.row, eligible, needed: needed(&block) };
     let (plan, view) = make_plan(chain, lane, &ask, job.deadline, began).await;
-    let job = &Job { null_is_final: is_ahead(&block, &view), ..*job };
+    let null_is_final = is_ahead(&block, &view);
+    let job = &Job { null_is_final, is_there: is_there(&block, &view), ..*job };
     let Outcome { result, trail } =
         wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
     let served = match result {
@@ -356,6 +358,14 @@ pub(crate) fn batch_ask(
 pub(crate) fn is_ahead(block: &BlockRef, view: &View) -> bool {
     match (block, view.best) {
         (BlockRef::Number(number), Some(best)) => *number > best.number,
+        _ => false,
+    }
+}
+
+/// Whether the call asks for a block that somebody was seen to hold.
+fn is_there(block: &BlockRef, view: &View) -> bool {
+    match (block, view.best) {
+        (BlockRef::Number(number), Some(best)) => *number <= best.number,
         _ => false,
     }
 }

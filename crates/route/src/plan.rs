@@ -1,7 +1,7 @@
 //! The order in which candidates are tried.
 //!
 //! First whoever is fit, tier by tier, the cheapest first; then whose rate is used up for
-//! the moment, so that traffic moves on before it waits; then, because an
+//! the moment or who asked for a pause, so that traffic moves on before it waits; then, because an
 //! answer that may be late is better than none, the last resorts: laggards
 //! before those that rest. Cost is the expected latency times the calls that
 //! would be in flight (peak EWMA, as in Finagle and linkerd).
@@ -54,7 +54,7 @@ pub struct Ask<'a> {
 pub enum Fitness {
     /// It can.
     Fit,
-    /// It can, but its rate holds the call for long.
+    /// It can, but its rate holds the call for long, or it asked for a pause.
     Held {
         /// For so long.
         wait: Duration,
@@ -101,6 +101,7 @@ pub struct Plan {
     candidates: [Slot; CANDIDATES_MAX],
     len: usize,
     fit: usize,
+    holding: usize,
     well: usize,
 }
 
@@ -113,6 +114,12 @@ impl Plan {
     /// How many of them, from the front, are fit; the others are last resorts.
     pub fn fit(&self) -> usize {
         self.fit
+    }
+
+    /// How many of them, from the front, are well and hold the block as far as is known: the
+    /// fit ones, and those whose rate or pause holds the call for now.
+    pub fn holding(&self) -> usize {
+        self.holding
     }
 
     /// How many of them, from the front, are well: the fit ones, held or not, and those that did not
@@ -132,7 +139,8 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
         return Fitness::NotEligible;
     }
     match upstream.condition(now) {
-        Condition::Ready => {}
+        // Who asked for a pause is well, and worth waiting for.
+        Condition::Ready | Condition::Throttled => {}
         // Where nobody probes, somebody's call has to find out whether it is back.
         Condition::HalfOpen | Condition::OutOfService
             if ask.row.idempotent && upstream.takes_trial(now) => {}
@@ -149,9 +157,10 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
     }
     match (ask.needed, view.head(slot)) {
         (Some(needed), Some(head)) if head.number < needed => Fitness::Behind { head: head.number },
-        _ => match upstream.rate_wait(ask.row, now) {
-            wait if wait >= HOLD_SHORT => Fitness::Held { wait },
-            _ => Fitness::Fit,
+        _ => match (upstream.throttled_for(now), upstream.rate_wait(ask.row, now)) {
+            (Some(pause), wait) => Fitness::Held { wait: wait.max(pause) },
+            (None, wait) if wait >= HOLD_SHORT => Fitness::Held { wait },
+            (None, _) => Fitness::Fit,
         },
     }
 }
@@ -199,7 +208,8 @@ pub fn plan(ask: &Ask<'_>, view: &View, roster: &Roster, now: Instant, rng: &mut
         *place = entry.slot;
     }
     let up_to = |rank| entries.iter().take(kept).filter(|entry| entry.rank <= rank).count();
-    Plan { candidates, len: kept, fit: up_to(RANK_FIT), well: up_to(RANK_BEHIND) }
+    let (fit, holding, well) = (up_to(RANK_FIT), up_to(RANK_HELD), up_to(RANK_BEHIND));
+    Plan { candidates, len: kept, fit, holding, well }
 }
 
 /// Moves the cheaper of two drawn from the leading group to the front.
@@ -384,6 +394,18 @@ mod tests {
         let ask = Ask { row, eligible, needed: Some(BlockNumber(100)) };
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!((plan.candidates().len(), plan.fit(), plan.well()), (4, 1, 2));
+    }
+
+    #[test]
+    fn who_asked_for_a_pause_is_well_and_outranks_who_is_behind() {
+        let now = origin();
+        let (roster, view) = build("a:#99 b:#100:throttled c:#80 d:#80:throttled", now);
+        let row = MethodTable::standard().row("eth_call");
+        let eligible = roster.eligible(row, "eth_call").expect("served");
+        let ask = Ask { row, eligible, needed: Some(BlockNumber(100)) };
+        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        assert_eq!(names(&roster, &plan).split(' ').take(2).collect::<String>(), "ba");
+        assert_eq!((plan.fit(), plan.holding(), plan.well()), (0, 1, 2), "a pause heals no lag");
     }
 
     #[test]

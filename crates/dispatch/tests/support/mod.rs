@@ -13,9 +13,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use wellhead_chain::View;
+use wellhead_chain::{Heads, Observation, Source};
 use wellhead_dispatch::{Bounds, Job, Lane, Outcome, now, run};
-use wellhead_eth::MethodTable;
+use wellhead_eth::{BlockNumber, MethodTable};
 use wellhead_route::{Ask, Plan, Roster, plan};
 use wellhead_transport::{
     Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
@@ -165,6 +165,9 @@ pub(crate) struct Stage {
     pub(crate) bounds: Bounds,
     pub(crate) total: Duration,
     pub(crate) null_is_final: bool,
+    /// The newest block of each upstream, when it matters; the call asks for the newest of
+    /// all, which is there.
+    pub(crate) heads: Vec<u64>,
     pub(crate) may_flow: bool,
 }
 
@@ -210,7 +213,16 @@ impl Stage {
         let roster = Roster::new(upstreams, MethodRules::default(), Vec::new());
         let total = Duration::from_secs(30);
         let bounds = Bounds::default();
-        Self { roster, lane, transports, bounds, total, null_is_final: false, may_flow: false }
+        Self {
+            roster,
+            lane,
+            transports,
+            bounds,
+            total,
+            null_is_final: false,
+            heads: Vec::new(),
+            may_flow: false,
+        }
     }
 
     /// For tests of a single attempt's time.
@@ -237,8 +249,14 @@ impl Stage {
     pub(crate) fn plan(&self, method: &str) -> Plan {
         let row = MethodTable::standard().row(method);
         let eligible = self.roster.eligible(row, method).expect("served");
-        let view = View::unknown(self.roster.upstreams().len(), None, None);
-        let ask = Ask { row, eligible, needed: None };
+        let heads = Heads::new(self.roster.upstreams().len(), None, Some(9));
+        for (slot, number) in (0..).map(Slot).zip(&self.heads) {
+            let number = BlockNumber(*number);
+            let seen = Observation { number, hash: None, timestamp: None };
+            heads.observe(slot, seen, Source::Word, now());
+        }
+        let view = heads.view();
+        let ask = Ask { row, eligible, needed: view.best.map(|best| best.number) };
         plan(&ask, &view, &self.roster, now(), &mut SmallRng::seed_from_u64(1))
     }
 
@@ -250,6 +268,7 @@ impl Stage {
             received_at: now(),
             deadline: now() + self.total,
             null_is_final: self.null_is_final,
+            is_there: !self.heads.is_empty(),
             may_flow: self.may_flow,
         };
         run(&job, &self.plan(method), &self.roster, &self.lane, &self.bounds).await
