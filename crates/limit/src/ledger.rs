@@ -66,10 +66,17 @@ impl Ledger {
 
     /// The cap that was reached; the month's first, as it lasts longer.
     pub fn reached(&self, caps: Caps, today: u32) -> Option<Cap> {
-        if caps.month.is_some_and(|cap| self.in_month(today) >= cap) {
+        self.passed(caps, 1, today)
+    }
+
+    /// The cap that would be passed by spending `credits` more; the month's first.
+    pub fn passed(&self, caps: Caps, credits: u64, today: u32) -> Option<Cap> {
+        if caps.month.is_some_and(|cap| self.in_month(today).saturating_add(credits) > cap) {
             return Some(Cap::Month);
         }
-        caps.day.is_some_and(|cap| self.on_day(today) >= cap).then_some(Cap::Day)
+        caps.day
+            .is_some_and(|cap| self.on_day(today).saturating_add(credits) > cap)
+            .then_some(Cap::Day)
     }
 }
 
@@ -168,6 +175,8 @@ mod tests {
         let caps = Caps { day: Some(10), month: Some(15) };
         ledger.spend(9, 20_780);
         assert_eq!(ledger.reached(caps, 20_780), None);
+        assert_eq!(ledger.passed(caps, 1, 20_780), None);
+        assert_eq!(ledger.passed(caps, 2, 20_780), Some(Cap::Day), "more than is left");
         ledger.spend(1, 20_780);
         assert_eq!(ledger.reached(caps, 20_780), Some(Cap::Day));
         assert_eq!(ledger.reached(caps, 20_781), None);

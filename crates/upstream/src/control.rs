@@ -299,8 +299,11 @@ impl Controls {
     /// Takes from all bounds or from none.
     fn pay(&self, price: Price, now: Duration) -> Result<(), Held> {
         if self.is_bounded {
-            if let Some(cap) = self.cap_reached(now)
-                && !self.budget.overspend
+            // What is left has to be enough for all of it.
+            if !self.budget.overspend
+                && self.budget.caps != Caps::default()
+                && let Some(cap) =
+                    self.ledger.passed(self.budget.caps, price.billed, self.today(now))
             {
                 return Err(self.capped(cap, now));
             }
