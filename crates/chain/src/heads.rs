@@ -111,6 +111,17 @@ impl Heads {
         if is_best { News::BestHead } else { News::OwnHead }
     }
 
+    /// Forgets the head of an upstream of which nobody told lately: how far it is is not
+    /// known any more. The best head stays, as what was there is still there.
+    pub fn fade(&self, slot: Slot) {
+        let _writer = self.writer.lock();
+        let mut next = View::clone(&self.view.load());
+        if let Some(head) = next.heads.get_mut(slot.index()) {
+            *head = None;
+        }
+        self.view.store(Arc::new(next));
+    }
+
     /// Forgets the head of an upstream that turned out not to be on this chain,
     /// and the best head with it if nobody else holds it.
     pub fn forget(&self, slot: Slot) {
@@ -213,6 +224,26 @@ mod tests {
         heads.observe(Slot(1), seen(7), Source::Word, now);
         heads.forget(Slot(0));
         assert_eq!(heads.view().best.map(|head| head.number), Some(BlockNumber(7)));
+    }
+
+    #[test]
+    fn a_faded_head_is_unknown_and_what_it_showed_is_still_there() {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let now = Instant::now();
+        let heads = Heads::new(2, None, Some(3));
+        let seen =
+            |number| Observation { number: BlockNumber(number), hash: None, timestamp: None };
+        heads.observe(Slot(0), seen(900), Source::Answer, now);
+        heads.observe(Slot(1), seen(7), Source::Answer, now);
+        assert!(heads.view().is_lagging(Slot(1), None));
+        heads.fade(Slot(1));
+        heads.fade(Slot(0));
+        let view = heads.view();
+        assert!(!view.is_lagging(Slot(1), None), "nobody knows");
+        assert_eq!(view.best.map(|head| head.number), Some(BlockNumber(900)));
+        // The next word counts, however low.
+        heads.observe(Slot(1), seen(8), Source::Answer, now);
+        assert!(heads.view().is_lagging(Slot(1), None));
     }
 
     #[test]

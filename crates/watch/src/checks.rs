@@ -8,7 +8,8 @@ pub enum Mode {
     /// Its head is followed, and it is probed while it rests.
     #[default]
     On,
-    /// It is asked at the start and while it rests; not while it is well.
+    /// It is asked at the start, while it rests, when it comes back, and while it seems to
+    /// lag; not while it is well.
     Ephemeral,
     /// Never. It is taken to be on the chain that the settings name, and clients' calls
     /// find out how it is.
@@ -85,6 +86,11 @@ impl Checks {
     /// Whether a call of this kind is made while the upstream is well.
     pub(crate) fn follows_by(&self, check: Check) -> bool {
         self.mode == Mode::On && self.calls.contains(check)
+    }
+
+    /// Whether a call of this kind is ever made.
+    pub(crate) fn asks(&self, check: Check) -> bool {
+        self.mode != Mode::Off && self.calls.contains(check)
     }
 
     /// Whether the upstream is ever asked which chain it is on.

@@ -6,6 +6,7 @@
 //! it: a probe of one that rests, else whether one that was syncing still is, else its
 //! head, which tells that it lives and how far it is in one answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -46,6 +47,9 @@ const STATE_EVERY_IDLE: Duration = Duration::from_secs(600);
 const FEED_TRUST_BLOCKS: u32 = 3;
 /// But for this at least, and while the block time is not known.
 const FEED_TRUST_MIN: Duration = Duration::from_secs(5);
+/// So long after it was told, the head of an upstream that nobody asks for it keeps it from
+/// being used: as long as the slowest polls are apart.
+const UNASKED_TRUST: Duration = Duration::from_secs(15);
 
 /// What it last said of itself.
 #[derive(Debug, Default)]
@@ -59,9 +63,13 @@ impl Watcher {
     /// Polls and probes until the upstream is seen to be on another chain.
     pub(crate) async fn poll(self: &Arc<Self>) {
         if self.checks.mode == Mode::Off {
-            return std::future::pending().await;
+            loop {
+                self.let_old_head_fade(false);
+                tokio::time::sleep(TICK_MAX).await;
+            }
         }
         let mut polled = now();
+        let mut was_unwell = false;
         let mut probes = Probes::default();
         loop {
             // Made before looking, so that a client who comes meanwhile is not missed.
@@ -70,7 +78,9 @@ impl Watcher {
             self.upstream().set_tried_by_clients(is_spent || self.checks.probe().is_none());
             let interval = self.interval();
             let mut tick = TICK_MAX;
+            self.let_old_head_fade(self.checks.asks(Check::Head) && !is_spent);
             if let Some(due) = self.upstream().probe_due(now()) {
+                was_unwell = true;
                 // While it rests only the probe is worth a call.
                 if !is_spent && self.may_probe(&probes, due) {
                     let this = Arc::clone(self);
@@ -83,13 +93,27 @@ impl Watcher {
                 probes = Probes::default();
                 if !is_spent && self.checks.mode == Mode::On {
                     // Before the head: while nobody asks there is one turn for both.
-                    self.look_at_state_again().await;
+                    self.while_it_is_well(self.look_at_state_again()).await;
                     if self.may_poll(polled, interval) {
                         polled = now();
-                        if self.poll_once(Reason::Head).await.is_err() {
+                        let told = self.while_it_is_well(self.poll_once(Reason::Head)).await;
+                        if !matches!(told, Some(Ok(()))) {
                             tracing::debug!(upstream = %self.upstream().identity().id, "head not learnt");
                         }
                     }
+                }
+                // What it showed before it was away says nothing of now.
+                if !is_spent
+                    && self.checks.mode == Mode::Ephemeral
+                    && self.checks.asks(Check::Head)
+                    && (was_unwell || (self.seems_to_lag() && now() >= polled + interval))
+                {
+                    polled = now();
+                    self.while_it_is_well(self.poll_once(Reason::Head)).await;
+                }
+                was_unwell = false;
+                if self.upstream().probe_due(now()).is_some() {
+                    continue;
                 }
                 let due = match self.is_busy() {
                     true => polled + interval,
@@ -205,6 +229,43 @@ impl Watcher {
             interval * 3 / 2
         };
         now().saturating_duration_since(head.seen_at) >= trust
+    }
+
+    /// Waits for an answer, unless clients' calls find out meanwhile that it is down: then
+    /// what hangs must not keep it from being probed.
+    async fn while_it_is_well<T>(&self, asking: impl Future<Output = T>) -> Option<T> {
+        let mut asking = pin!(asking);
+        loop {
+            tokio::select! {
+                biased;
+                told = &mut asking => return Some(told),
+                () = tokio::time::sleep(PROBE_URGENT) => {
+                    if self.upstream().probe_due(now()).is_some() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether clients ask and it is left out for its head.
+    fn seems_to_lag(&self) -> bool {
+        let (slot, own) = (self.upstream().slot(), self.upstream().identity().lag_blocks_max);
+        self.is_busy() && self.heads.view().is_lagging(slot, own)
+    }
+
+    /// Where nobody asks for its head, an old one would keep it from the very calls that
+    /// tell a newer one.
+    fn let_old_head_fade(&self, is_asked: bool) {
+        if is_asked || !self.seems_to_lag() {
+            return;
+        }
+        let slot = self.upstream().slot();
+        let view = self.heads.view();
+        let age = view.head(slot).map(|head| now().saturating_duration_since(head.seen_at));
+        if age.is_some_and(|age| age >= UNASKED_TRUST) {
+            self.heads.fade(slot);
+        }
     }
 
     pub(crate) async fn poll_once(&self, reason: Reason) -> Result<(), String> {

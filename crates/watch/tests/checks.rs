@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use support::log::Lines;
 use support::{Connector, Mood, Node, Stage, now, pass, seconds, settle};
-use wellhead_upstream::Condition;
+use wellhead_chain::{Observation, Source};
+use wellhead_eth::BlockNumber;
+use wellhead_upstream::{Condition, Slot};
 use wellhead_watch::{Check, Checks, Mode, Reason};
 
 const BLOCK: Duration = Duration::from_secs(12);
@@ -95,6 +97,52 @@ async fn ephemeral_checks_ask_at_the_start_and_while_it_is_unwell() {
     let before = stage.asked_in_all(0);
     pass(seconds(3600)).await;
     assert_eq!(stage.asked_in_all(0), before);
+}
+
+/// As an answer to a client tells it.
+fn tell(stage: &Stage, place: u8, number: u64) {
+    let seen = Observation { number: BlockNumber(number), hash: None, timestamp: None };
+    stage.heads.observe(Slot(place), seen, Source::Answer, now());
+}
+
+fn lags(stage: &Stage, place: u8) -> bool {
+    stage.heads.view().is_lagging(Slot(place), None)
+}
+
+/// Two upstreams, of which clients ask the first: the other one's head grows old.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_not_followed_is_not_left_out_for_an_old_head() {
+    for (mode, asked) in [(Mode::Ephemeral, "verify=1 head=1"), (Mode::Off, "")] {
+        let (a, b) = (Node::new(1, BLOCK), Node::new(1, BLOCK));
+        let mut stage = Stage::new(Some(1), 2);
+        let checks = Checks { mode, feed: false, ..Checks::default() };
+        stage.follow_checking(&a, None, checks);
+        stage.follow_checking(&b, None, checks);
+        settle().await;
+        tell(&stage, 0, 900);
+        tell(&stage, 1, 900);
+        tell(&stage, 0, 1000);
+        assert!(lags(&stage, 1), "{mode:?}");
+        stage.busy_for(seconds(17), seconds(1)).await;
+        assert!(!lags(&stage, 1), "{mode:?}: asked, or unknown");
+        assert_eq!(stage.asked(1), asked, "{mode:?}");
+        assert_eq!(stage.heads.view().best.map(|best| best.number.0 >= 1000), Some(true));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ephemeral_checks_ask_for_the_head_of_one_that_is_back() {
+    let node = Node::new(1, BLOCK);
+    let mut stage = Stage::new(Some(1), 1);
+    let checks = Checks { mode: Mode::Ephemeral, feed: false, ..Checks::default() };
+    stage.follow_checking(&node, None, checks);
+    settle().await;
+    tell(&stage, 0, 7);
+    fail(&stage, 0);
+    stage.busy_for(seconds(3), seconds(1)).await;
+    assert_eq!(stage.condition(0), Condition::Ready);
+    assert_eq!(stage.asked(0), "verify=1 head=1 probe=1");
+    assert_ne!(stage.head(0), Some(7));
 }
 
 /// A client's call that could not connect.
@@ -202,6 +250,29 @@ async fn whatever_comes_back_first_is_found_within_a_second() {
             check_recovery(mood.clone(), well_after_ms).await;
         }
     }
+}
+
+/// Found by seed 5496 of the simulation: a poll that hung kept the upstream from being
+/// probed for five seconds.
+#[tokio::test(start_paused = true)]
+async fn a_poll_that_hangs_keeps_nobody_from_probing() {
+    let node = Node::new(1, BLOCK);
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow_all(&[&node], Checks::default());
+    settle().await;
+    stage.busy_for(seconds(5), Duration::from_millis(100)).await;
+    let calls = node.calls.lock().len();
+    node.feel(Mood::Hangs);
+    while node.calls.lock().len() == calls {
+        stage.busy_for(Duration::from_millis(100), Duration::from_millis(100)).await;
+    }
+    // The poll hangs; a client's call finds out that it is down, and it comes back.
+    fail(&stage, 0);
+    stage.busy_for(Duration::from_millis(1500), Duration::from_millis(100)).await;
+    assert!(stage.condition(0) > Condition::Ready);
+    node.feel(Mood::Well);
+    stage.busy_for(Duration::from_millis(1000), Duration::from_millis(100)).await;
+    assert_eq!(stage.condition(0), Condition::Ready);
 }
 
 #[tokio::test(start_paused = true)]

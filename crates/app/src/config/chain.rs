@@ -55,7 +55,8 @@ section! {
     /// answers to clients first: while those tell the head as it moves, nobody is polled.
     Checks {
         /// `on` follows the head and probes an upstream that rests. `ephemeral` asks at the
-        /// start and while it rests, and nothing while it is well. `off` never asks: the
+        /// start, while it rests and while it seems to lag, and nothing while it is well. `off`
+        /// never asks: the
         /// upstream is taken to be on the chain whose `id` is then required, its lag is known
         /// from answers alone, and clients' calls find out whether it is back.
         mode: Mode = default(Mode::On),
