@@ -417,12 +417,12 @@ impl Run<'_> {
         match elsewhere {
             // Stops when something more telling came before, which is then passed on.
             TryElsewhere::No => return if better { Next::Serve } else { Next::Stop },
-            TryElsewhere::Once if self.opinion == Some(class) => match class {
-                // A fault that two share by chance looks like this as well: a third opinion
-                // is had where it is paid for.
-                VerdictClass::Unknown | VerdictClass::Fault => self.is_agreed = true,
-                _ => return Next::Stop,
-            },
+            // A fault that two share by chance looks like this as well: a third opinion is had
+            // where it is paid for.
+            TryElsewhere::Once if self.opinion == Some(class) && may_be_a_fault(class) => {
+                self.is_agreed = true;
+            }
+            TryElsewhere::Once if self.opinion == Some(class) => return Next::Stop,
             TryElsewhere::Once => self.opinion = Some(class),
             TryElsewhere::Yes => {}
         }
@@ -439,10 +439,10 @@ impl Run<'_> {
     pub(crate) fn is_in_doubt(&self, ground: Ground<'_>) -> bool {
         let Some((_, verdict)) = &self.best else { return false };
         let holding = &ground.plan.candidates()[..ground.plan.holding()];
-        let is_open = match verdict.class {
-            // One opinion is none.
-            VerdictClass::Unknown => !self.is_agreed,
-            _ => self.lacks_data() && !self.is_missing_where_it_should_be(ground),
+        // One opinion is none.
+        let is_open = match verdict.class == VerdictClass::Unknown {
+            true => !self.is_agreed,
+            false => self.lacks_data() && !self.is_missing_where_it_should_be(ground),
         };
         is_open && holding.iter().any(|slot| !self.has_asked(*slot))
     }
@@ -457,10 +457,9 @@ impl Run<'_> {
 
     /// Whether the most telling word so far is that something is not there.
     fn lacks_data(&self) -> bool {
-        self.best.as_ref().is_some_and(|(_, verdict)| match verdict.class {
-            VerdictClass::MissingData => true,
-            VerdictClass::Null => self.job.is_there,
-            _ => false,
+        self.best.as_ref().is_some_and(|(_, verdict)| {
+            verdict.class == VerdictClass::MissingData
+                || (verdict.class == VerdictClass::Null && self.job.is_there)
         })
     }
 
@@ -516,6 +515,11 @@ fn may_repeat(row: &MethodRow, sent: Sent) -> bool {
         (Sent::Maybe, Effect::Read | Effect::Sticky | Effect::Local) => row.idempotent,
         (Sent::Maybe, Effect::Write | Effect::Subscribe) => false,
     }
+}
+
+/// Whether two upstreams that say so may both be broken.
+fn may_be_a_fault(class: VerdictClass) -> bool {
+    matches!(class, VerdictClass::Unknown | VerdictClass::Fault)
 }
 
 /// From here on a verdict is about the request and not about the upstream.
