@@ -15,6 +15,7 @@ pub mod ask;
 pub mod check;
 pub mod client;
 pub mod evidence;
+pub mod feed;
 pub mod journal;
 pub mod log;
 pub mod meter;
@@ -26,5 +27,5 @@ pub mod upstream;
 pub mod weather;
 pub mod words;
 
-pub use play::{Report, play};
+pub use play::{Report, play, play_scenario};
 pub use scenario::{Scale, Scenario};

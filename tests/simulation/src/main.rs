@@ -11,14 +11,15 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use wellhead_simulation::check;
 use wellhead_simulation::journal::written;
-use wellhead_simulation::{Report, Scale, play};
+use wellhead_simulation::{Report, Scale, Scenario, play_scenario};
 
 const USAGE: &str = "\
 usage: cargo xtask sim [--seeds N] [--from N] [--short] [--threads N] [--keep-going]
-       cargo xtask sim --seed N [--short]
+       cargo xtask sim --seed N [--short] [--plain]
   --seeds N      play so many seeds (1000)
   --from N       begin with this one (0)
   --seed N       play one and print what happened
+  --plain        without feeds, budgets and outages of a whole chain
   --short        the short scenarios of the tests
   --threads N    side by side (one a core)
   --keep-going   do not stop at the first failure; count them by checker";
@@ -33,14 +34,31 @@ struct Options {
     from: u64,
     one: Option<u64>,
     scale: Scale,
+    is_plain: bool,
     threads: usize,
     keep_going: bool,
 }
 
+impl Options {
+    fn play(&self, seed: u64) -> Report {
+        play_scenario(match self.is_plain {
+            true => Scenario::plain(seed, self.scale),
+            false => Scenario::draw(seed, self.scale),
+        })
+    }
+}
+
 fn options() -> Result<Options, String> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let mut options =
-        Options { seeds: 1000, from: 0, one: None, scale: Scale::Full, threads, keep_going: false };
+    let mut options = Options {
+        seeds: 1000,
+        from: 0,
+        one: None,
+        scale: Scale::Full,
+        is_plain: false,
+        threads,
+        keep_going: false,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || {
@@ -53,6 +71,7 @@ fn options() -> Result<Options, String> {
             "--seed" => options.one = Some(number()?),
             "--threads" => options.threads = usize::try_from(number()?.max(1)).unwrap_or(1),
             "--short" => options.scale = Scale::Short,
+            "--plain" => options.is_plain = true,
             "--keep-going" => options.keep_going = true,
             _ => return Err(format!("`{argument}` is not known")),
         }
@@ -69,20 +88,20 @@ fn main() -> ExitCode {
         }
     };
     match options.one {
-        Some(seed) => replay(seed, options.scale),
+        Some(seed) => replay(seed, &options),
         None => many(&options),
     }
 }
 
 /// One seed, with everything that happened.
-fn replay(seed: u64, scale: Scale) -> ExitCode {
-    let report = play(seed, scale);
+fn replay(seed: u64, options: &Options) -> ExitCode {
+    let report = options.play(seed);
     println!("{:#?}", report.evidence.scenario);
     for (at, line) in report.evidence.journal.lines() {
         println!("{}", written(*at, line));
     }
     println!("seed {seed}: hash {:016x}", report.evidence.journal.hash());
-    tell(&report, scale, 0);
+    tell(&report, options, 0);
     if report.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -110,7 +129,7 @@ fn many(options: &Options) -> ExitCode {
                     if seed >= end {
                         return;
                     }
-                    let report = play(seed, options.scale);
+                    let report = options.play(seed);
                     let judged = check::judged(&report.evidence);
                     let mut sums = sums.lock();
                     sums.judged += judged;
@@ -125,7 +144,7 @@ fn many(options: &Options) -> ExitCode {
                             println!("seed {seed}: {}: {}", first.checker, first.what);
                         } else {
                             stop.store(true, Ordering::Relaxed);
-                            tell(&report, options.scale, SHOWN_LINES);
+                            tell(&report, options, SHOWN_LINES);
                         }
                     }
                 }
@@ -152,7 +171,7 @@ fn many(options: &Options) -> ExitCode {
     if sums.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn tell(report: &Report, scale: Scale, lines: usize) {
+fn tell(report: &Report, options: &Options, lines: usize) {
     let Some(first) = report.violations.first() else { return };
     for line in report.evidence.journal.around(first.at, lines) {
         println!("{line}");
@@ -165,6 +184,7 @@ fn tell(report: &Report, scale: Scale, lines: usize) {
     if hidden > 0 {
         println!("and {hidden} more");
     }
-    let short = if scale == Scale::Short { " --short" } else { "" };
-    println!("replay: cargo xtask sim --seed {}{short}", report.seed);
+    let short = if options.scale == Scale::Short { " --short" } else { "" };
+    let plain = if options.is_plain { " --plain" } else { "" };
+    println!("replay: cargo xtask sim --seed {}{short}{plain}", report.seed);
 }

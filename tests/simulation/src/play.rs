@@ -36,7 +36,12 @@ pub struct Report {
 
 /// Plays `seed` and checks it.
 pub fn play(seed: u64, scale: Scale) -> Report {
-    let scenario = Scenario::draw(seed, scale);
+    play_scenario(Scenario::draw(seed, scale))
+}
+
+/// Plays a scenario and checks it.
+pub fn play_scenario(scenario: Scenario) -> Report {
+    let seed = scenario.seed;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

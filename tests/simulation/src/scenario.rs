@@ -63,6 +63,8 @@ pub struct Settings {
     pub checks: Mode,
     /// Worker threads; here only sources of chance.
     pub lanes: usize,
+    /// Large answers of one upstream that flow at a time; the default where it is `None`.
+    pub flows_max: Option<usize>,
 }
 
 /// One chain.
@@ -112,8 +114,26 @@ pub struct UpstreamPlan {
     pub envelope: Envelope,
     /// Whether it takes batches.
     pub takes_batches: bool,
+    /// Whether it tells new blocks by itself, over a connection that its weather spares as
+    /// little as it does its answers.
+    pub has_feed: bool,
+    /// What the settings let it be asked for.
+    pub budget: Option<Budget>,
     /// What goes wrong, one after the other.
     pub spells: Vec<Spell>,
+}
+
+/// What one upstream may be asked for, by its settings. A call costs one credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// `budget.calls_per_second`.
+    pub calls_per_second: Option<u64>,
+    /// `budget.in_flight`.
+    pub in_flight: Option<u32>,
+    /// `budget.credits_per_day`.
+    pub credits_per_day: Option<u64>,
+    /// `budget.overspend`.
+    pub overspend: bool,
 }
 
 /// One client.
@@ -153,9 +173,25 @@ pub enum Habit {
 /// A key that no text holds by chance; every one begins with this.
 pub const KEY_MARK: &str = "sk5ec2e7";
 
+/// One upstream comes back this long after an outage of a chain began, at least.
+const OUTAGE_MIN: Duration = Duration::from_secs(4);
+
 impl Scenario {
     /// What this seed is.
     pub fn draw(seed: u64, scale: Scale) -> Self {
+        let mut scenario = Self::plain(seed, scale);
+        // Of its own chance: what is added here changes no seed's weather and clients.
+        let rng = &mut SmallRng::seed_from_u64(seed ^ 0xfeed_c4ed_175e);
+        scenario.settings.flows_max = rng.random_ratio(1, 3).then(|| rng.random_range(1..=3));
+        for chain in &mut scenario.chains {
+            chain.embellish(rng, scenario.length);
+        }
+        scenario
+    }
+
+    /// The same without feeds, budgets and outages of a whole chain, which came later: the
+    /// seeds that are kept by their number are played so.
+    pub fn plain(seed: u64, scale: Scale) -> Self {
         let rng = &mut SmallRng::seed_from_u64(seed ^ 0x5eed_5eed);
         let seconds = match scale {
             Scale::Full => rng.random_range(10..=60),
@@ -195,6 +231,7 @@ impl Settings {
             broadcast_max: rng.random_range(1..=3),
             checks: if rng.random_ratio(1, 8) { Mode::Ephemeral } else { Mode::On },
             lanes: rng.random_range(1..=2),
+            flows_max: None,
         }
     }
 }
@@ -243,6 +280,44 @@ impl ChainPlan {
         let name = ["ethereum", "gnosis"][place];
         Self { name, world, id_is_given, upstreams, turns }
     }
+
+    /// Adds feeds, budgets, and in some chains a time in which all upstreams are down.
+    fn embellish(&mut self, rng: &mut SmallRng, length: Duration) {
+        for upstream in &mut self.upstreams {
+            upstream.has_feed = rng.random_ratio(1, 3);
+            // Whoever has troubles may have bounds besides; the others stay as they are, so
+            // that somebody is well without any.
+            if !upstream.spells.is_empty() && rng.random_ratio(1, 4) {
+                upstream.budget = Some(Budget::draw(rng));
+            }
+        }
+        if rng.random_ratio(1, 5) {
+            let from = length.mul_f64(rng.random_range(0.1..0.4));
+            let until = (from + OUTAGE_MIN).max(length.mul_f64(rng.random_range(0.4..0.8)));
+            self.black_out(rng, from, until);
+        }
+    }
+
+    /// Nobody is there between the two; then one comes back, and the others later.
+    fn black_out(&mut self, rng: &mut SmallRng, from: Duration, until: Duration) {
+        let first = rng.random_range(0..self.upstreams.len());
+        for (slot, upstream) in self.upstreams.iter_mut().enumerate() {
+            let longer = match slot == first {
+                true => Duration::ZERO,
+                false => Duration::from_millis(rng.random_range(0..20_000)),
+            };
+            let kind = match rng.random_range(0..4) {
+                0 | 1 => Kind::Crash,
+                2 => Kind::Hang,
+                _ => Kind::Page(503),
+            };
+            let begins = from.saturating_sub(Duration::from_millis(rng.random_range(0..1000)));
+            let spell = Spell { from: begins, until: until + longer, kind };
+            upstream.spells.retain(|it| it.until <= spell.from || it.from >= spell.until);
+            upstream.spells.push(spell);
+            upstream.spells.sort_by_key(|spell| spell.from);
+        }
+    }
 }
 
 impl UpstreamPlan {
@@ -288,7 +363,20 @@ impl UpstreamPlan {
             shaped,
             envelope: Envelope::draw(rng),
             takes_batches: rng.random_ratio(4, 5),
+            has_feed: false,
+            budget: None,
             spells,
+        }
+    }
+}
+
+impl Budget {
+    fn draw(rng: &mut SmallRng) -> Self {
+        Self {
+            calls_per_second: rng.random_ratio(1, 2).then(|| rng.random_range(2..40)),
+            in_flight: rng.random_ratio(1, 2).then(|| rng.random_range(1..8)),
+            credits_per_day: rng.random_ratio(1, 3).then(|| rng.random_range(20..300)),
+            overspend: rng.random_ratio(1, 4),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The real proxy over simulated upstreams, put together as the binary does it.
 //!
-//! What differs: transports without sockets, no feeds, settings without a file.
+//! What differs: transports and feeds without sockets, settings without a file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,20 @@ use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
 use wellhead_route::Roster;
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
-use wellhead_upstream::{Identity, Mask, MethodRules, Slot, Upstream, UpstreamId};
+use wellhead_transport::feed::FeedConnector;
+use wellhead_upstream::{
+    Budget, BudgetTerms, Identity, Mask, MethodRules, Slot, Upstream, UpstreamId,
+};
 use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 
 use crate::evidence::Place;
+use crate::feed::FeedWay;
 use crate::record::Recorder;
 use crate::scenario::{ChainPlan, Scenario, Settings, UpstreamPlan};
 use crate::upstream::{SimUpstream, Way};
+
+/// The wall time at which scenarios begin, in seconds since 1970: no day ends in one.
+const NOON: u64 = 20_772 * 86_400 + 43_200;
 
 /// Everything that plays.
 #[derive(Debug)]
@@ -55,8 +62,12 @@ impl Stage {
         let budgets: Vec<Arc<Budgets>> = upstreams.iter().map(|_| Arc::default()).collect();
         let lane = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
             let ways = own.iter().map(|it| way(it, false)).collect();
-            Lane::new(ways, scenario.seed ^ ((worker * 8 + chain + 1) as u64))
-                .spending(Arc::clone(&budgets[chain]))
+            let lane = Lane::new(ways, scenario.seed ^ ((worker * 8 + chain + 1) as u64))
+                .spending(Arc::clone(&budgets[chain]));
+            match scenario.settings.flows_max {
+                Some(most) => lane.flowing(own.iter().map(|_| most)),
+                None => lane,
+            }
         };
         let lanes = (0..scenario.settings.lanes)
             .map(|worker| {
@@ -130,7 +141,11 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
         };
         let slot = Slot(u8::try_from(slot).expect("a handful of upstreams"));
         let upstream = Upstream::new(identity, slot, settings.breaker, now);
-        Arc::new(upstream.hiding(Mask::new([&own.api_key])))
+        let upstream = upstream.hiding(Mask::new([&own.api_key]));
+        Arc::new(match own.budget {
+            None => upstream,
+            Some(budget) => upstream.within(within(budget)),
+        })
     });
     let roster = Roster::new(upstreams.collect(), MethodRules::default(), Vec::new());
     let id = plan.id_is_given.then_some(ChainId(plan.world.chain_id));
@@ -151,12 +166,28 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
     )
 }
 
+/// A budget as its settings say it.
+fn within(budget: crate::scenario::Budget) -> Budget {
+    let terms = BudgetTerms {
+        calls_per_second: budget.calls_per_second,
+        in_flight: budget.in_flight,
+        credits_per_day: budget.credits_per_day,
+        overspend: budget.overspend,
+        learn: true,
+        ..BudgetTerms::default()
+    };
+    Budget::new(None, &terms, NOON)
+}
+
 fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>], mode: Mode) -> Loops {
     let watcher = |(upstream, simulated): (&Arc<Upstream>, &Arc<SimUpstream>)| {
+        let feed = simulated.has_feed().then(|| {
+            Arc::new(FeedWay { upstream: Arc::clone(simulated) }) as Arc<dyn FeedConnector>
+        });
         Watcher::new(
             Arc::clone(upstream),
             way(simulated, true),
-            None,
+            feed,
             Arc::clone(&chain.heads),
             Arc::clone(&chain.pulse),
             Pace::default(),

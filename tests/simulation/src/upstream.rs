@@ -159,8 +159,28 @@ impl SimUpstream {
         });
     }
 
+    /// Whether it tells new blocks by itself.
+    pub fn has_feed(&self) -> bool {
+        self.plan.has_feed
+    }
+
+    /// Its node, for what does not come as an exchange.
+    pub(crate) fn node(&self) -> &SimNode {
+        &self.node
+    }
+
+    /// Resolves when its connections die.
+    pub(crate) fn dies(&self) -> impl Future<Output = ()> + '_ {
+        self.deaths.notified()
+    }
+
+    /// A line for people.
+    pub(crate) fn note(&self, what: &str) {
+        self.recorder.note(format!("{}: {what}", self.plan.name));
+    }
+
     /// What is wrong at this moment.
-    fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(&self) -> Option<Kind> {
         let now = self.recorder.now();
         let spells = self.plan.spells.iter();
         spells.rev().find(|it| (it.from..it.until).contains(&now)).map(|spell| spell.kind)

@@ -117,34 +117,6 @@ impl Kind {
         }
     }
 
-    /// Whether what it says may as well be about the call, an error or a `null`: then a
-    /// second such opinion is final, also of another kind.
-    pub fn may_be_about_the_call(self) -> bool {
-        match self {
-            Self::Internal
-            | Self::Unknown
-            | Self::Flaky(_)
-            | Self::Lag(_)
-            | Self::Stuck
-            | Self::Syncing => true,
-            Self::Page(status) => status < 500,
-            Self::Crash
-            | Self::Hang
-            | Self::Reset { .. }
-            | Self::Truncate
-            | Self::Die { .. }
-            | Self::Garble
-            | Self::WrongId
-            | Self::LoseItems
-            | Self::Throttle(_)
-            | Self::Auth
-            | Self::Billing
-            | Self::Unsupported
-            | Self::Pruned
-            | Self::Slow(_) => false,
-        }
-    }
-
     /// Draws one.
     pub fn draw(rng: &mut SmallRng) -> Self {
         match rng.random_range(0..100) {

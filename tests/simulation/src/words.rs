@@ -193,16 +193,12 @@ impl Envelope {
     }
 }
 
-/// What is left of a long `body` that was cut and framed as if it were whole. Nobody
-/// reads such a one to its end before it is passed on, and so nobody promises more than
-/// to notice that the last brace is missing.
+/// What is left of a long `body` that was cut anywhere and framed as if it were whole.
 pub fn cut(rng: &mut SmallRng, body: &str, at_least: usize) -> Vec<u8> {
-    let end = rng.random_range(at_least..body.len());
-    let mut left = body.as_bytes()[..end].to_vec();
-    while left.last().is_some_and(|byte| *byte == b'}' || byte.is_ascii_whitespace()) {
-        left.pop();
-    }
-    left
+    // At least its last brace is gone.
+    let whole = body.trim_ascii_end().len();
+    let end = rng.random_range(at_least..body.len()).min(whole - 1);
+    body.as_bytes()[..end].to_vec()
 }
 
 /// What is left of `body` when it was spoilt.

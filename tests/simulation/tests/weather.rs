@@ -39,6 +39,7 @@ fn upstream_after(kind: Option<Kind>, seed: u64, latency: Duration) -> Way {
         ..WorldConfig::seeded(1)
     };
     let plan = &mut scenario.chains[0].upstreams[0];
+    (plan.has_feed, plan.budget) = (false, None);
     (plan.latency, plan.jitter) = (latency, Duration::ZERO);
     (plan.meter, plan.shaped) = (None, None);
     (plan.takes_batches, plan.is_elsewhere) = (true, false);

@@ -1,15 +1,18 @@
 //! Upstreams are asked no more than is paid for: attempts per call, calls refused by a
-//! meter, and calls beyond those that clients made.
+//! meter, and calls made again.
+//!
+//! What a call may cost is promised in `wellhead_dispatch::Budgets`: asking an upstream the
+//! first time is free for each call, and asking it again takes a token. Tokens come with
+//! calls and with time, and are not saved beyond a bound. With few calls the bound and the
+//! floor are most of them, so a factor on the number of calls would promise too much.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::check::Violation;
 use crate::check::wellness::Wellness;
-use crate::evidence::{Ask, End, Evidence, Exchange};
+use crate::evidence::{Ask, At, End, Evidence, Exchange, Place, key};
 
-/// What is allowed. Each bound is that of what the proxy does today, and goes down with
-/// limits that are kept before they are met and a budget for retries. Today a burst that
-/// goes to a metered upstream of the first tier is refused as a whole, once a pause.
+/// What is allowed.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
     /// Of the calls that an upstream receives while another is well, this share may be
@@ -17,20 +20,37 @@ struct Bounds {
     refused_share_max: f64,
     /// And so many beyond, since a meter shows itself by refusing.
     refused_floor: usize,
-    /// Calls received for each call that clients made, on one chain.
-    received_per_call_max: f64,
+    /// What asking again may cost.
+    again: Tokens,
 }
 
-const BOUNDS: Bounds =
-    Bounds { refused_share_max: 0.95, refused_floor: 20, received_per_call_max: 3.0 };
+/// How many tokens there are.
+#[derive(Debug, Clone, Copy)]
+struct Tokens {
+    /// For each call.
+    share: f64,
+    /// For each second.
+    floor: f64,
+    /// At the start. No more than that is saved, which cannot be seen from outside: a call
+    /// that waits for its turn has paid long before anybody receives it.
+    burst: f64,
+}
 
+const BOUNDS: Bounds = Bounds {
+    refused_share_max: 0.3,
+    refused_floor: 20,
+    again: Tokens { share: 0.2, floor: 10.0, burst: 100.0 },
+};
+
+/// Sums of tenths are a little less than their sum.
+const ROUNDING: f64 = 1e-6;
 /// A look-up of a transaction that may have been mined is a run of its own.
 const RUNS_PER_TRANSACTION: u32 = 2;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     let mut violations = attempts(evidence);
     violations.extend(refusals(evidence, BOUNDS));
-    violations.extend(amplification(evidence, BOUNDS));
+    violations.extend(again(evidence, BOUNDS.again));
     violations
 }
 
@@ -102,20 +122,67 @@ fn refusals(evidence: &Evidence, bounds: Bounds) -> Vec<Violation> {
     violations
 }
 
-fn amplification(evidence: &Evidence, bounds: Bounds) -> Vec<Violation> {
+/// What happens to a chain's tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event<'a> {
+    /// A call of a client, or one of our own for it.
+    Call,
+    /// An upstream receives something.
+    Received(Place, &'a str),
+}
+
+/// Follows each chain's tokens: they may be used up, but no more than that.
+fn again(evidence: &Evidence, tokens: Tokens) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (chain, plan) in evidence.scenario.chains.iter().enumerate() {
-        let requests = evidence.requests.iter().filter(|request| request.chain == chain);
-        let made: usize = requests.map(|request| request.items.len()).sum();
-        let exchanges = evidence.exchanges.iter();
-        let received: usize = exchanges
-            .filter(|exchange| exchange.place.chain == chain && !exchange.is_house)
-            .map(|exchange| exchange.calls.len())
-            .sum();
-        if received as f64 > made as f64 * bounds.received_per_call_max {
-            let what = format!("{}: {made} calls became {received}", plan.name);
-            let at = evidence.scenario.length;
-            violations.push(Violation { checker: "budget", at, what });
+        // How often each call may be received by each upstream for nothing.
+        let mut free: HashMap<String, u32> = HashMap::new();
+        let mut events: Vec<(At, Event<'_>)> = Vec::new();
+        for request in evidence.requests.iter().filter(|request| request.chain == chain) {
+            for item in &request.items {
+                events.push((request.at, Event::Call));
+                // What a batch does not settle is run alone, as if it had not been in one.
+                *free.entry(item.key()).or_default() += 1 + u32::from(request.is_batch);
+                if let Ask::Transaction(hash) = item.ask {
+                    events.push((request.at, Event::Call));
+                    let look_up = key("eth_getTransactionByHash", &format!("[\"{hash}\"]"));
+                    *free.entry(look_up).or_default() += 1;
+                }
+            }
+        }
+        for exchange in evidence.exchanges.iter().filter(|it| it.place.chain == chain) {
+            if exchange.is_house {
+                continue;
+            }
+            if exchange.calls.len() > 1 {
+                events.push((exchange.began, Event::Call));
+            }
+            for call in &exchange.calls {
+                events.push((exchange.began, Event::Received(exchange.place, &call.key)));
+            }
+        }
+        events.sort();
+        let mut level = tokens.burst;
+        let mut last = At::ZERO;
+        let mut received: BTreeMap<(Place, &str), u32> = BTreeMap::new();
+        for (at, event) in events {
+            let earned = (at - last).as_secs_f64() * tokens.floor;
+            (level, last) = (level + earned, at);
+            match event {
+                Event::Call => level += tokens.share,
+                Event::Received(place, key) => {
+                    // The ids of filters are rewritten on the way: nothing is known of them.
+                    let Some(free) = free.get(key) else { continue };
+                    let count = received.entry((place, key)).or_default();
+                    *count += 1;
+                    level -= if *count > *free { 1.0 } else { 0.0 };
+                }
+            }
+            if level < -ROUNDING {
+                let what = format!("{}: more calls were made again than were paid for", plan.name);
+                violations.push(Violation { checker: "budget", at, what });
+                break;
+            }
         }
     }
     violations
@@ -150,8 +217,7 @@ mod tests {
 
     #[test]
     fn refusals_are_bounded() {
-        let bounds =
-            Bounds { refused_share_max: 0.1, refused_floor: 2, received_per_call_max: 9.0 };
+        let bounds = Bounds { refused_share_max: 0.1, refused_floor: 2, ..BOUNDS };
         let check = |refused: usize, is_another_well: bool, found: usize| {
             let exchanges = (0..20).map(|number| {
                 let mut exchange = exchange("x", None);
@@ -176,15 +242,36 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_not_multiplied() {
-        let bounds =
-            Bounds { refused_share_max: 1.0, refused_floor: 0, received_per_call_max: 2.0 };
-        let check = |received: usize, found: usize| {
-            let exchanges = (0..received).map(|_| exchange("x", None)).collect();
-            let evidence = evidence(vec![request(vec![read("1")])], exchanges);
-            assert_eq!(super::amplification(&evidence, bounds).len(), found, "{received}");
+    fn calls_made_again_are_paid_for() {
+        let tokens = Tokens { share: 0.5, floor: 2.0, burst: 3.0 };
+        // So many calls, and so many receptions, the last of them so much later.
+        let check = |calls: usize, received: usize, later: u64, found: usize| {
+            let mut requests: Vec<_> = (0..calls).map(|_| request(vec![read("1")])).collect();
+            requests.iter_mut().for_each(|request| request.at = At::ZERO);
+            let key = read("1").key();
+            let mut exchanges: Vec<_> = (0..received).map(|_| exchange(&key, None)).collect();
+            exchanges.iter_mut().for_each(|exchange| exchange.began = At::ZERO);
+            if let Some(last) = exchanges.last_mut() {
+                last.began += Duration::from_secs(later);
+            }
+            let found_now = super::again(&evidence(requests, exchanges), tokens).len();
+            assert_eq!(found_now, found, "{calls} {received} {later}");
         };
-        check(2, 0);
-        check(3, 1);
+        check(1, 1, 0, 0);
+        // Three, and half a one for the call.
+        check(1, 4, 0, 0);
+        check(1, 5, 0, 1);
+        check(2, 6, 0, 0);
+        check(2, 7, 0, 1);
+        check(1, 5, 1, 0);
+        // Another upstream, or our own calls, take nothing.
+        let mut elsewhere: Vec<_> = (0..9).map(|_| exchange(&read("1").key(), None)).collect();
+        elsewhere.iter_mut().for_each(|it| it.began = At::ZERO);
+        elsewhere.iter_mut().enumerate().for_each(|(slot, it)| it.place.slot = slot);
+        assert_eq!(super::again(&evidence(vec![request(vec![read("1")])], elsewhere), tokens), []);
+        let mut house: Vec<_> = (0..9).map(|_| exchange(&read("1").key(), None)).collect();
+        house.iter_mut().for_each(|it| it.began = At::ZERO);
+        house.iter_mut().for_each(|it| it.is_house = true);
+        assert_eq!(super::again(&evidence(vec![request(vec![read("1")])], house), tokens), []);
     }
 }

@@ -9,7 +9,9 @@ mod content;
 mod deadline;
 mod latest;
 mod leaks;
+mod limits;
 mod reads;
+mod recovery;
 #[cfg(test)]
 mod sample;
 mod secrets;
@@ -36,10 +38,12 @@ pub struct Violation {
 type Check = fn(&Evidence) -> Vec<Violation>;
 
 /// All of them.
-const CHECKERS: [Check; 9] = [
+const CHECKERS: [Check; 11] = [
     answers::check,
     deadline::check,
     reads::check,
+    recovery::check,
+    limits::check,
     writes::check,
     budget::check,
     content::check,

@@ -6,28 +6,19 @@
 //!
 //! The limits of the promise:
 //!
-//! - the control loops must follow heads: with other checks an upstream that is rarely
-//!   called seems to lag, and stays unused;
 //! - the settings must make it possible: attempts enough to pass all that are not well,
 //!   and time enough if each of them hangs, for each item of a batch that waits its turn;
-//! - an error, or a `null`, that may be about the call itself is final after a second
-//!   such opinion (`TryElsewhere::Once`), so no two others may be in such weather;
 //! - nobody is asked about the second half of an answer: one that was cut by its
 //!   upstream's doing cannot be healed any more.
 
 use std::time::Duration;
 
-use wellhead_watch::Mode;
-
 use crate::check::wellness::Wellness;
 use crate::check::{Violation, code, replies};
 use crate::evidence::{Answered, Ask, At, Evidence, Flow, Item, Place, Request};
-use crate::scenario::UpstreamPlan;
 
 /// Logs and traces may take so many times longer than a plain call.
 const HEAVY_FACTOR: u32 = 4;
-/// So many upstreams that agree are believed.
-const AGREE: usize = 2;
 /// What a good answer takes at most, and the pauses before it.
 const GOOD_ANSWER: Duration = Duration::from_secs(2);
 
@@ -123,20 +114,9 @@ fn somebody_is_well(
     let tries = others + usize::from(request.is_batch);
     let turns = request.items.len().div_ceil(settings.batch_parallel.max(1));
     let tries = u32::try_from(tries * turns).unwrap_or(u32::MAX);
-    let is_followed = settings.checks == Mode::On;
-    let is_possible = is_followed
-        && others < settings.attempts_max
+    let is_possible = others < settings.attempts_max
         && attempt.saturating_mul(tries) + GOOD_ANSWER <= settings.total;
-    well > 0 && is_possible && agreeing(evidence, request, until) < AGREE
-}
-
-/// How many upstreams give errors, in the life of a request, that two make final.
-fn agreeing(evidence: &Evidence, request: &Request, until: At) -> usize {
-    let is_agreeing = |plan: &&UpstreamPlan| {
-        let spells = plan.spells.iter().filter(|it| it.from <= until && it.until >= request.at);
-        spells.into_iter().any(|spell| spell.kind.may_be_about_the_call())
-    };
-    evidence.scenario.chains[request.chain].upstreams.iter().filter(is_agreeing).count()
+    well > 0 && is_possible
 }
 
 fn server_is_well(

@@ -14,8 +14,7 @@ const SENT: At = Duration::from_secs(50);
 
 /// One chain with one upstream that never fails.
 pub(crate) fn evidence(requests: Vec<Request>, exchanges: Vec<Exchange>) -> Evidence {
-    let mut scenario = Scenario::draw(1, Scale::Short);
-    scenario.settings.checks = wellhead_watch::Mode::On;
+    let mut scenario = Scenario::plain(1, Scale::Short);
     scenario.chains.truncate(1);
     let chain = &mut scenario.chains[0];
     chain.upstreams.truncate(1);

@@ -3,6 +3,7 @@
 //! An upstream is well from one moment to another when
 //!
 //! - it shows the right chain, and told its chain id to the control loop before;
+//! - its settings bound nothing of what it may be asked for;
 //! - no spell has a hand in that time, nor ended so shortly before that the proxy may
 //!   still rightly rest it ([`Kind::settling`](crate::weather::Kind::settling));
 //! - it refused nothing for its meter, and every pause that it asked for is over;
@@ -34,7 +35,8 @@ impl Wellness {
         for place in evidence.places() {
             let plan = &evidence.scenario.chains[place.chain].upstreams[place.slot];
             let spans = unwell.entry(place).or_default();
-            if plan.is_elsewhere {
+            // One whose settings bound it may be at a bound at any time.
+            if plan.is_elsewhere || plan.budget.is_some() {
                 spans.push((At::ZERO, At::MAX));
             }
             spans.push((At::ZERO, verified(evidence, place)));
