@@ -2,8 +2,15 @@
 
 use crate::Malformed;
 
+/// Whether a header is called `lower`, a name of lower-case letters and dashes; upper case
+/// counts as lower. `name` is a token, as the parser saw to: of the bytes in tokens only
+/// letters become letters by this bit, and only a dash becomes a dash. Written without an
+/// early end, so that it is a comparison of whole words.
+#[inline]
 pub(crate) fn is(name: &str, lower: &str) -> bool {
-    name.eq_ignore_ascii_case(lower)
+    const LOWER: u8 = 0x20;
+    name.len() == lower.len()
+        && name.bytes().zip(lower.bytes()).fold(0, |odd, (a, b)| odd | ((a | LOWER) ^ b)) == 0
 }
 
 pub(crate) fn once<T>(place: &mut Option<T>, value: T, twice: Malformed) -> Result<(), Malformed> {
