@@ -83,6 +83,8 @@ pub struct LearntLimit<const CLASSES: usize> {
 struct State<const CLASSES: usize> {
     /// Logarithms of nanoseconds.
     base: [Option<f64>; CLASSES],
+    /// Of [`FLOOR`]: what most answers of a quick node count as.
+    floor_log: f64,
     window: Window<CLASSES>,
     /// As at first.
     is_doubling: bool,
@@ -114,6 +116,7 @@ impl<const CLASSES: usize> Default for LearntLimit<CLASSES> {
     fn default() -> Self {
         let state = State {
             base: [None; CLASSES],
+            floor_log: log(FLOOR),
             window: Window::new(Duration::ZERO),
             is_doubling: true,
             dip: None,
@@ -126,6 +129,11 @@ impl<const CLASSES: usize> Default for LearntLimit<CLASSES> {
             state: Mutex::new(state),
         }
     }
+}
+
+/// The logarithm of so many nanoseconds.
+fn log(took: Duration) -> f64 {
+    (nanos(took) as f64).ln()
 }
 
 impl<const CLASSES: usize> Window<CLASSES> {
@@ -175,12 +183,13 @@ impl<const CLASSES: usize> LearntLimit<CLASSES> {
             return;
         }
         let limit = self.limit();
+        let floor_log = state.floor_log;
         let window = &mut state.window;
         window.peak = window.peak.max(in_flight);
         // What was sent before belongs to another limit.
         if began >= window.began {
-            let took = now.saturating_sub(began).max(FLOOR);
-            window.sums[class] += (nanos(took) as f64).ln();
+            let took = now.saturating_sub(began);
+            window.sums[class] += if took > FLOOR { log(took) } else { floor_log };
             window.counts[class] += 1;
         }
         let lasted = now.saturating_sub(window.began);

@@ -81,6 +81,11 @@ impl LearntRate {
         self.recent.add(credits, now);
     }
 
+    /// Whether a rate was ever learnt; it may be forgotten since.
+    pub fn is_known(&self) -> bool {
+        self.ceiling.load(Ordering::Relaxed) != 0
+    }
+
     /// The rate now, in credits a second; `None` while there is no bound.
     pub fn rate(&self, now: Duration) -> Option<f64> {
         let ceiling = match self.ceiling.load(Ordering::Relaxed) {
