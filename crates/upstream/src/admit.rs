@@ -53,7 +53,10 @@ impl Upstream {
 
     /// How long a call of `row` would be held by rates; zero for most.
     pub fn rate_wait(&self, row: &MethodRow, now: Instant) -> Duration {
-        self.controls().rate_wait(row, self.since_epoch(now))
+        match self.controls().has_rate() {
+            true => self.controls().rate_wait(row, self.since_epoch(now)),
+            false => Duration::ZERO,
+        }
     }
 
     /// Counts a call as held.

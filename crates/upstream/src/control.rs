@@ -226,6 +226,11 @@ impl Controls {
         self.price(std::iter::once(row)).billed
     }
 
+    /// Whether any rate may hold a call: one that was told, or was learnt once.
+    pub(crate) fn has_rate(&self) -> bool {
+        self.is_bounded || self.learnt_rate.is_known()
+    }
+
     /// How long the rates hold a call of this method.
     pub(crate) fn rate_wait(&self, row: &MethodRow, now: Duration) -> Duration {
         let learnt = self.learnt_rate.rate(now).is_some();
@@ -241,9 +246,14 @@ impl Controls {
             .max(self.learnt_rate.wait(price.throughput, now))
     }
 
+    /// Whether there is a cap at all.
+    pub(crate) fn is_capped(&self) -> bool {
+        self.budget.caps != Caps::default()
+    }
+
     /// The cap that was reached.
     pub(crate) fn cap_reached(&self, now: Duration) -> Option<Cap> {
-        if self.budget.caps == Caps::default() {
+        if !self.is_capped() {
             return None;
         }
         self.ledger.reached(self.budget.caps, self.today(now))

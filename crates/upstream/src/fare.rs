@@ -43,6 +43,11 @@ impl Fare {
         f64::from(self.share.load(Ordering::Relaxed)) / f64::from(ONE)
     }
 
+    /// Whether it is well: nothing that depends on the time.
+    pub(crate) fn is_well(&self) -> bool {
+        self.breaker.is_closed()
+    }
+
     /// Whether its calls should go elsewhere: it rests, or somebody is trying it.
     pub(crate) fn rests(&self, now_ms: u64) -> bool {
         match self.breaker.state(now_ms) {

@@ -300,6 +300,11 @@ impl Upstream {
 
     /// Claims what a call of this class is to find out, beside what `trials` holds already.
     pub(crate) fn on_trial(&self, class: CostClass, trials: &mut Trials, now: Instant) {
+        let fare = &self.fares[class as usize];
+        let is_in = self.out_until_ms.load(Ordering::Relaxed) == 0;
+        if is_in && self.breaker.is_closed() && fare.is_well() {
+            return;
+        }
         let now_ms = self.ms(now);
         if trials.ours & Trials::WHOLE == 0 {
             let whole = match self.out_until_ms.load(Ordering::Relaxed) {
@@ -311,7 +316,7 @@ impl Upstream {
         }
         let place = 1 << class as u8;
         if trials.ours & place == 0 {
-            trials.note(place, self.fares[class as usize].begin(now_ms));
+            trials.note(place, fare.begin(now_ms));
         }
     }
 
@@ -345,9 +350,7 @@ impl Upstream {
     }
 
     fn ms(&self, now: Instant) -> u64 {
-        // One, not zero, at the epoch: zero means never.
-        let ms = now.saturating_duration_since(self.epoch).as_millis();
-        u64::try_from(ms).unwrap_or(u64::MAX).saturating_add(1)
+        whole_ms(self.since_epoch(now))
     }
 
     /// Whether it was seen to be on its chain.
@@ -382,7 +385,6 @@ impl Upstream {
 
     /// Whether it can take a call now.
     pub fn condition(&self, now: Instant) -> Condition {
-        let now_ms = self.ms(now);
         match self.standing.load(Ordering::Acquire) {
             0 => return Condition::Unverified,
             1 => {}
@@ -394,19 +396,23 @@ impl Upstream {
         if self.out_until_ms.load(Ordering::Relaxed) != 0 {
             return Condition::OutOfService;
         }
-        match self.breaker.state(now_ms) {
-            BreakerState::Open(_) => return Condition::Resting,
-            BreakerState::HalfOpen => return Condition::HalfOpen,
-            BreakerState::Closed => {}
+        // The time is worked out where something depends on it, here and below: for an
+        // upstream that is well nothing does, and a call asks a dozen times.
+        if !self.breaker.is_closed() {
+            match self.breaker.state(self.ms(now)) {
+                BreakerState::Open(_) => return Condition::Resting,
+                BreakerState::HalfOpen => return Condition::HalfOpen,
+                BreakerState::Closed => {}
+            }
         }
         if self.syncing.load(Ordering::Relaxed) {
             return Condition::Syncing;
         }
-        if self.controls.cap_reached(self.since_epoch(now)).is_some() {
+        if self.controls.is_capped() && self.controls.cap_reached(self.since_epoch(now)).is_some() {
             let may_go_on = self.controls.may_overspend();
             return if may_go_on { Condition::Overspent } else { Condition::Spent };
         }
-        if self.throttled_until_ms.load(Ordering::Relaxed) > now_ms {
+        if self.throttled_for(now).is_some() {
             return Condition::Throttled;
         }
         Condition::Ready
@@ -419,6 +425,9 @@ impl Upstream {
         match self.out_until_ms.load(Ordering::Relaxed) {
             0 => {}
             until => return Some(at(until)),
+        }
+        if self.breaker.is_closed() {
+            return None;
         }
         match self.breaker.state(self.ms(now)) {
             BreakerState::Closed => None,
@@ -448,7 +457,8 @@ impl Upstream {
     /// Whether calls of `class` should go elsewhere, although it is well otherwise: they
     /// failed here too often lately.
     pub fn class_rests(&self, class: CostClass, now: Instant) -> bool {
-        self.fares[class as usize].rests(self.ms(now))
+        let fare = &self.fares[class as usize];
+        !fare.is_well() && fare.rests(self.ms(now))
     }
 
     /// The share of the calls of `class` that failed lately, from zero to one.
@@ -513,6 +523,9 @@ impl Upstream {
     /// be asked, as far as this goes.
     pub fn throttled_for(&self, now: Instant) -> Option<Duration> {
         let until = self.throttled_until_ms.load(Ordering::Relaxed);
+        if until == 0 {
+            return None;
+        }
         let left = until.checked_sub(self.ms(now)).filter(|left| *left > 0);
         left.map(Duration::from_millis)
     }
@@ -562,10 +575,11 @@ impl Upstream {
         began: Instant,
         now: Instant,
     ) -> Change {
+        let (began, now) = (self.since_epoch(began), self.since_epoch(now));
         if verdict.health == HealthEffect::Good {
-            self.controls.answered(row.class, self.since_epoch(began), self.since_epoch(now));
+            self.controls.answered(row.class, began, now);
         }
-        self.settle_shared(row, verdict, began, now)
+        self.settle_at(row, verdict, began, now)
     }
 
     /// The same for one call of several in one exchange: how long that took says little of
@@ -577,8 +591,19 @@ impl Upstream {
         began: Instant,
         now: Instant,
     ) -> Change {
-        let (began_ms, now_ms) = (self.ms(began), self.ms(now));
-        let took = now.saturating_duration_since(began);
+        self.settle_at(row, verdict, self.since_epoch(began), self.since_epoch(now))
+    }
+
+    /// The same with instants as times since the epoch.
+    fn settle_at(
+        &self,
+        row: &MethodRow,
+        verdict: &Verdict,
+        began: Duration,
+        now: Duration,
+    ) -> Change {
+        let (began_ms, now_ms) = (whole_ms(began), whole_ms(now));
+        let took = now.saturating_sub(began);
         if verdict.class == VerdictClass::Unsupported && !row.is_unknown() {
             let until = now_ms.saturating_add(METHOD_BAN.as_millis() as u64);
             self.banned_until_ms[row.index.get()].store(until, Ordering::Relaxed);
@@ -611,7 +636,6 @@ impl Upstream {
             HealthEffect::Throttled => {
                 self.count_failure(row.class, took, now_ms);
                 let asked = verdict.retry_after.map(|asked| asked.min(THROTTLE_REST_MAX));
-                let (began, now) = (self.since_epoch(began), self.since_epoch(now));
                 let rest = self.controls.refused(row, began, now, asked, THROTTLE_REST);
                 let until = now_ms.saturating_add(rest.as_millis() as u64);
                 self.throttled_until_ms.fetch_max(until, Ordering::Relaxed);
@@ -708,6 +732,12 @@ impl Upstream {
         // Else one that only ever failed would cost nothing in every other class.
         self.latency_overall.observe(took, now_ms);
     }
+}
+
+/// Milliseconds since the epoch. One, not zero, at the epoch: zero means never.
+fn whole_ms(since_epoch: Duration) -> u64 {
+    let seconds = since_epoch.as_secs().saturating_mul(1_000);
+    seconds.saturating_add(u64::from(since_epoch.subsec_millis())).saturating_add(1)
 }
 
 /// Whether a verdict that says nothing of health still shows that the upstream
