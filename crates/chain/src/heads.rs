@@ -86,6 +86,12 @@ impl Heads {
         self.view.load_full()
     }
 
+    /// Looks at what is believed now, without a count that all workers would share. To be
+    /// used for a moment: what replaces the view waits for no one, but keeps it for him.
+    pub fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        look(&self.view.load())
+    }
+
     /// Takes in what `slot` showed. Cheap when it is no news: no lock, no new view.
     pub fn observe(&self, slot: Slot, seen: Observation, source: Source, now: Instant) -> News {
         if !is_news(self.view.load().head(slot), &seen, source) {

@@ -82,7 +82,7 @@ impl View {
     /// blocks' own timestamps decide, and where there are none, as many blocks as the
     /// quickest chain makes in that time.
     pub fn is_lagging(&self, slot: Slot, own_bound: Option<u64>) -> bool {
-        let Some(lag) = self.lag_blocks(slot) else { return false };
+        let Some(lag) = self.lag_blocks(slot).filter(|lag| *lag > 0) else { return false };
         let bound = own_bound.or(self.lag_blocks_max);
         if bound.is_some() || self.block_time.is_some() {
             return lag > bound.unwrap_or_else(|| self.lag_bound());

@@ -23,6 +23,8 @@ use crate::roster::Roster;
 
 /// A plan names at most so many candidates; attempts are bounded lower still.
 pub const CANDIDATES_MAX: usize = 16;
+/// Upstreams that a chain has at most, as a rule.
+const FEW: usize = 8;
 /// From so many equals on, two are drawn and the cheaper is taken.
 const DRAW_FROM: usize = 4;
 /// The place of who is fit in the order of last resort.
@@ -179,10 +181,25 @@ struct Entry {
 /// An empty plan means that nobody may be asked: all are on another chain, not
 /// yet verified or being taken out.
 pub fn plan(ask: &Ask<'_>, view: &View, roster: &Roster, now: Instant, rng: &mut impl Rng) -> Plan {
+    // Making room for as many as there may be costs more than all the rest for the usual few.
+    match roster.upstreams().len() {
+        0..=FEW => order::<FEW>(ask, view, roster, now, rng),
+        _ => order::<UPSTREAMS_MAX>(ask, view, roster, now, rng),
+    }
+}
+
+/// The plan for a roster of at most `MAX`.
+fn order<const MAX: usize>(
+    ask: &Ask<'_>,
+    view: &View,
+    roster: &Roster,
+    now: Instant,
+    rng: &mut impl Rng,
+) -> Plan {
     let blank = Entry { rank: 0, tier: Tier::Primary, cost: 0.0, slot: Slot(0) };
-    let mut entries = [blank; UPSTREAMS_MAX];
+    let mut entries = [blank; MAX];
     let mut len = 0;
-    for upstream in roster.upstreams() {
+    for upstream in roster.upstreams().iter().take(MAX) {
         let Some(rank) = assess(ask, upstream, view, now).rank() else { continue };
         let chance = 1.0 + COST_CHANCE * rng.random::<f64>();
         entries[len] = Entry {
