@@ -13,6 +13,9 @@ use crate::hex;
 use crate::id::{BlockHash, BlockNumber, hex_number};
 use crate::member;
 
+/// `"0x"` and 64 digits, quotes included.
+const HASH_TEXT_BYTES: usize = 68;
+
 /// Where the block reference sits. `Display` writes it as the data file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockParam {
@@ -113,6 +116,10 @@ fn single(value: &[u8]) -> Option<BlockRef> {
             // Both, or neither: geth refuses it, others choose.
             [Some(_), Some(_)] | [None, None] => None,
         };
+    }
+    // Shorter than a hash as it is written; escapes would only make it longer.
+    if value.len() < HASH_TEXT_BYTES {
+        return point(value).map(BlockRef::from);
     }
     // A 32-byte number is a hash, whatever its leading zeros.
     hash(value).map(BlockRef::Hash).or_else(|| point(value).map(BlockRef::from))
