@@ -1,12 +1,13 @@
 //! One attempt: send, judge, settle, log what changed.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use wellhead_eth::MethodRow;
 use wellhead_transport::{
-    Exchange, ExchangeFuture, Rest, Sent, Transport, TransportError, TransportErrorKind,
+    Exchange, ExchangeFuture, Rest, Sent, Transport, TransportError, TransportErrorKind, WireReply,
 };
 use wellhead_upstream::{
     Change, HealthEffect, InFlight, Judge, Payload, Upstream, Verdict, VerdictClass,
@@ -66,7 +67,7 @@ pub(crate) async fn attempt(
     let guarded = Guarded::begin(upstream, row, in_flight, patience);
     let whole_max = room.whole_max;
     let exchange = transport.exchange(Exchange { body, deadline: patience.deadline, whole_max });
-    let judged = guarded.in_time(judged(row, exchange, room)).await;
+    let judged = guarded.in_time(pin!(judged(row, exchange, room))).await;
     let ended = now();
     let (verdict, sent, rest) = match judged {
         Ok((verdict, rest)) => {
@@ -110,7 +111,19 @@ async fn judged(
     exchange: ExchangeFuture<'_>,
     room: Room<'_>,
 ) -> Result<(Verdict, Option<(Box<dyn Rest>, Place)>), TransportError> {
-    let mut reply = exchange.await?;
+    let reply = exchange.await?;
+    if reply.rest.is_none() {
+        return Ok((Judge::standard().reply(row, &reply), None));
+    }
+    // Boxed: nearly every answer is whole, and should not carry the state of those that are not.
+    Box::pin(judged_in_part(row, reply, room)).await
+}
+
+async fn judged_in_part(
+    row: &MethodRow,
+    mut reply: WireReply,
+    room: Room<'_>,
+) -> Result<(Verdict, Option<(Box<dyn Rest>, Place)>), TransportError> {
     let judge = Judge::standard();
     let Some(rest) = reply.rest.take() else { return Ok((judge.reply(row, &reply), None)) };
     if let Some(verdict) = judge.beginning(&reply)
@@ -166,7 +179,7 @@ impl<'a> Guarded<'a> {
     /// Waits for `work` until the deadline.
     pub(crate) async fn in_time<T>(
         &self,
-        work: impl Future<Output = Result<T, TransportError>>,
+        work: Pin<&mut impl Future<Output = Result<T, TransportError>>>,
     ) -> Result<T, TransportError> {
         let late = || TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, String::new());
         let Patience { deadline, alarm, .. } = self.patience;

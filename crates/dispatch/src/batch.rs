@@ -7,6 +7,7 @@
 //! An upstream that answers a batch with something else, a single error say, is
 //! not ill: it does not take batches, and is sent none for a while.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,7 +86,7 @@ pub async fn run_batch(
         deadline: patience.deadline,
         whole_max: BATCH_BYTES_MAX,
     };
-    let reply = guarded.in_time(lane.transport(slot).exchange(exchange)).await;
+    let reply = guarded.in_time(pin!(lane.transport(slot).exchange(exchange))).await;
     let ended = now();
     let judge = Judge::standard();
     let verdicts = match reply {

@@ -95,9 +95,10 @@ impl Alarm {
 }
 
 /// Waits for `work` until the deadline; `None` when that passed. One timer serves the
-/// deadline and the alarm.
+/// deadline and the alarm. The work stays where it is pinned: taken by value it would have
+/// room in this future twice over.
 pub(crate) async fn within<T>(
-    work: impl Future<Output = T>,
+    mut work: Pin<&mut impl Future<Output = T>>,
     began: Instant,
     deadline: Instant,
     alarm: Option<&Alarm>,
@@ -108,7 +109,6 @@ pub(crate) async fn within<T>(
         pause.and_then(|pause| began.checked_add(pause)).map_or(deadline, |at| at.min(deadline))
     };
     let mut at = next(pause);
-    let mut work = pin!(work);
     let mut timer = pin!(tokio::time::sleep_until(at.into()));
     poll_fn(|cx| {
         if let Poll::Ready(done) = work.as_mut().poll(cx) {
@@ -183,15 +183,27 @@ impl Run<'_> {
             }
         };
         alarm.turn_off();
-        let (other, in_flight) = other;
+        // Boxed, as few calls have any: its state would more than double what each carries
+        // about.
+        Box::pin(self.in_company(ground, (slot, began, first), other)).await
+    }
+
+    /// Asks `other` as well, and takes whichever answers first. `began` is when the first was
+    /// asked.
+    async fn in_company(
+        &mut self,
+        ground: Ground<'_>,
+        (slot, began, mut first): (Slot, Instant, Pin<&mut impl Future<Output = Settled>>),
+        (other, in_flight): (Slot, InFlight),
+    ) -> Next {
+        let Ground { roster, .. } = ground;
+        let (row, upstream) = (self.job.row, roster.upstream(slot));
         let hedged_at = in_flight.began();
         let room = ground.room(self.job.may_flow, other);
         let patience = self.patience(ground, other, hedged_at);
         let (body, transport) = (self.body.clone(), ground.lane.transport(other));
         let company = roster.upstream(other);
-        // Boxed, as few calls have any: it would double what each carries about.
-        let mut second =
-            Box::pin(attempt(row, body, company, transport, in_flight, patience, room));
+        let mut second = pin!(attempt(row, body, company, transport, in_flight, patience, room));
         let (settled, is_first) = either(first.as_mut(), second.as_mut()).await;
         let (winner, loser, sent_at) =
             if is_first { (slot, other, hedged_at) } else { (other, slot, began) };
@@ -310,7 +322,7 @@ mod tests {
         let began = now();
         let ms = Duration::from_millis;
         let alarm = Alarm::new(ms(after_ms));
-        let work = std::future::pending::<()>();
+        let work = pin!(std::future::pending::<()>());
         let mut waiting = pin!(within(work, began, began + ms(deadline_ms), Some(&alarm)));
         let mut seen = Vec::new();
         let ended = poll_fn(|cx| {

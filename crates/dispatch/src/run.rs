@@ -267,7 +267,7 @@ impl Run<'_> {
             return next;
         }
         for round in 0..ROUNDS_MAX {
-            if round > 0 && !self.another_round(ground, round).await {
+            if round > 0 && !Box::pin(self.another_round(ground, round)).await {
                 break;
             }
             match self.round(ground, round).await {
