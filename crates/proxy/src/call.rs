@@ -57,8 +57,9 @@ pub(crate) struct Terms {
 
 /// Answers `call`.
 pub(crate) async fn answer(chain: &ServedChain, lane: &Lane, call: &Call, terms: Terms) -> Report {
-    let row = MethodTable::standard().row(call.method());
-    let said = say(chain, lane, call, row, terms).await;
+    let method = call.method();
+    let row = MethodTable::standard().row(method);
+    let said = say(chain, lane, call, (row, method), terms).await;
     let report = |reply, outcome, slot, trail| Report {
         row,
         reply,
@@ -120,19 +121,19 @@ async fn say(
     chain: &ServedChain,
     lane: &Lane,
     call: &Call,
-    row: &'static MethodRow,
+    (row, method): (&'static MethodRow, &str),
     terms: Terms,
 ) -> Said {
     let Terms { received_at, began, deadline, may_flow } = terms;
-    let eligible = match (row.effect, chain.roster.eligible(row, call.method())) {
+    let eligible = match (row.effect, chain.roster.eligible(row, method)) {
         (_, Ok(eligible)) => eligible,
         // No upstream is asked, so none has to serve it; what is forbidden stays so.
         (Effect::Local | Effect::Subscribe, Err(NotServed::NoUpstream)) => UpstreamSet::default(),
-        (_, Err(why)) => return Said::refused(Refusal::not_served(why, call.method())),
+        (_, Err(why)) => return Said::refused(Refusal::not_served(why, method)),
     };
     let job = Job {
         row,
-        method: call.method(),
+        method,
         params: call.params(),
         received_at,
         deadline,
@@ -143,7 +144,7 @@ async fn say(
     };
     match row.effect {
         Effect::Local => local(chain, row, deadline).await,
-        Effect::Subscribe => Said::refused(Refusal::needs_websocket(call.method())),
+        Effect::Subscribe => Said::refused(Refusal::needs_websocket(method)),
         // Boxed, as the state of an attempt is ten times that of everything before it
         // and would be moved about with each request, also with those answered here.
         Effect::Read | Effect::Write | Effect::Broadcast => {
@@ -192,9 +193,13 @@ async fn upstream(
 ) -> Said {
     let block = job.row.block_ref(job.params);
     let ask = Ask { row: job.row, eligible, needed: needed(&block) };
-    let (plan, view) = make_plan(chain, lane, &ask, job.deadline, began).await;
-    let null_is_final = is_ahead(&block, &view);
-    let job = &Job { null_is_final, is_there: is_there(&block, &view), ..*job };
+    let mut planned = try_plan(chain, lane, (&ask, &block), began);
+    if planned.plan.candidates().is_empty() {
+        // Boxed: it is rare, and few calls should carry the state of waiting.
+        planned = Box::pin(make_plan(chain, lane, (&ask, &block), job.deadline, began)).await;
+    }
+    let Planned { plan, null_is_final, is_there } = planned;
+    let job = &Job { null_is_final, is_there, ..*job };
     let Outcome { result, trail } =
         wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
     let served = match result {
@@ -250,7 +255,8 @@ async fn maybe_there(chain: &ServedChain, lane: &Lane, job: &Job<'_>, mut said: 
     let params = format!("[{hash}]");
     let look_up = Job { row, method: row.name, params: Some(params.as_bytes()), ..*job };
     let ask = Ask { row, eligible, needed: None };
-    let (plan, _) = make_plan(chain, lane, &ask, job.deadline, now()).await;
+    let planned = make_plan(chain, lane, (&ask, &BlockRef::None), job.deadline, now()).await;
+    let plan = planned.plan;
     let found = wellhead_dispatch::run(&look_up, &plan, &chain.roster, lane, &chain.bounds).await;
     let trail = said.trail();
     trail.attempts.extend(found.trail.attempts);
@@ -285,26 +291,47 @@ fn known_hash(job: &Job<'_>) -> Option<String> {
     raw_transaction_hash(job.params?).map(|hash| format!("\"{hash}\""))
 }
 
-/// Plans on one view and returns both. When nobody may be asked because nobody was
-/// verified yet, waits for it: a call that comes with the start should not fail.
+/// A plan, and what the view that it was made on says of the block that is asked for.
+struct Planned {
+    plan: Plan,
+    /// See [`is_ahead`].
+    null_is_final: bool,
+    /// See [`is_there`].
+    is_there: bool,
+}
+
+/// Plans on one view.
+fn try_plan(
+    chain: &ServedChain,
+    lane: &Lane,
+    (ask, block): (&Ask<'_>, &BlockRef),
+    now: Instant,
+) -> Planned {
+    chain.heads.look(|view| {
+        let plan = lane.with_rng(|rng| plan(ask, view, &chain.roster, now, rng));
+        Planned { plan, null_is_final: is_ahead(block, view), is_there: is_there(block, view) }
+    })
+}
+
+/// The same. When nobody may be asked because nobody was verified yet, waits for it: a
+/// call that comes with the start should not fail.
 async fn make_plan(
     chain: &ServedChain,
     lane: &Lane,
-    ask: &Ask<'_>,
+    (ask, block): (&Ask<'_>, &BlockRef),
     deadline: Instant,
     mut now: Instant,
-) -> (Plan, Arc<View>) {
+) -> Planned {
     let began = now;
     loop {
         // Made before the look, so that a verification in between is not missed.
         let verified = chain.pulse.verified();
-        let view = chain.heads.view();
-        let plan = lane.with_rng(|rng| plan(ask, &view, &chain.roster, now, rng));
-        if !plan.candidates().is_empty() || !is_anybody_unverified(chain, ask.eligible) {
-            return (plan, view);
+        let planned = try_plan(chain, lane, (ask, block), now);
+        if !planned.plan.candidates().is_empty() || !is_anybody_unverified(chain, ask.eligible) {
+            return planned;
         }
         if !is_worth_waiting(chain, ask.eligible, began, deadline, verified).await {
-            return (plan, view);
+            return planned;
         }
         now = wellhead_dispatch::now();
     }

@@ -192,7 +192,12 @@ impl Trip<'_> {
         let received_at = self.ctx.received_at;
         let terms = Terms { received_at, began, deadline: self.deadline(), may_flow };
         let report = answer(self.chain, self.lane, call, terms).await;
-        let ended = now();
+        // A call that an upstream answered ended with that attempt, but for a moment: a
+        // reading of the clock less.
+        let ended = match (report.outcome, report.trail.attempts.last()) {
+            (CallOutcome::Answered, Some(_)) => received_at + report.trail.lasted(),
+            _ => now(),
+        };
         let took = ended.saturating_duration_since(began);
         let (counts, trail) = (self.chain.counts(), &report.trail);
         counts.observe(report.row, report.outcome, took, &trail.attempts);
