@@ -152,6 +152,18 @@ impl H1Connection {
         Pin::new(&mut self.stream).poll_read(cx, &mut byte).map(|_| ())
     }
 
+    /// Whether the peer has closed it while it was idle, as far as the runtime knows. Over
+    /// bare TCP this leaves no waker behind, which costs more than the look itself.
+    async fn is_ended(&mut self) -> bool {
+        if let Stream::Plain(tcp) = &self.stream {
+            return match tcp.try_read(&mut [0]) {
+                Ok(_) => true,
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            };
+        }
+        poll_fn(|cx| Poll::Ready(self.poll_ended(cx).is_ready())).await
+    }
+
     /// Asks the socket itself, past what the runtime knows.
     fn is_ended_by_socket(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
@@ -190,8 +202,7 @@ impl H1Connection {
     ) -> Result<AnswerHead, TransportError> {
         if self.reused {
             let asleep = now.saturating_duration_since(self.idle_since) > TRUSTED_IDLE_MAX;
-            let ended = poll_fn(|cx| Poll::Ready(self.poll_ended(cx).is_ready())).await;
-            if ended || (asleep && self.is_ended_by_socket()) {
+            if self.is_ended().await || (asleep && self.is_ended_by_socket()) {
                 let detail = "the peer closed the idle connection";
                 return Err(TransportError::new(TransportErrorKind::Closed, Sent::No, detail));
             }
@@ -367,6 +378,15 @@ impl H1Connection {
         let nothing = self.read.is_empty();
         let kind = if nothing { TransportErrorKind::Closed } else { TransportErrorKind::Truncated };
         TransportError::new(kind, sent, detail)
+    }
+
+    /// Whether all that was announced of the answer's body arrived with its head.
+    pub(crate) fn has_arrived(&self) -> bool {
+        match self.exchange.body {
+            Body::Length(length) => length <= (self.read.len() - self.taken) as u64,
+            Body::Ended => true,
+            Body::Chunked(_) | Body::UntilClose => false,
+        }
     }
 
     /// Whether the answer under way is complete.

@@ -162,6 +162,7 @@ impl HttpTransport {
                 }
             }
         };
+        let came_whole = incoming.has_arrived();
         let Received { body, more } = match receive(&mut incoming, head.body, limits).await {
             Ok(received) => received,
             Err(error) => {
@@ -169,7 +170,7 @@ impl HttpTransport {
                 return Err((error, Retry::No));
             }
         };
-        let done = Instant::now();
+        let done = if came_whole { head.at } else { Instant::now() };
         let rest: Option<Box<dyn Rest>> = match more {
             Some(decoding) => Some(Box::new(Remainder::new(incoming, decoding))),
             None => {

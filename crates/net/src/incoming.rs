@@ -26,6 +26,14 @@ pub(crate) enum Incoming {
 }
 
 impl Incoming {
+    /// Whether the whole answer arrived with its head, where that is known.
+    pub(crate) fn has_arrived(&self) -> bool {
+        match self {
+            Self::H1(lease) => lease.has_arrived(),
+            Self::H2 { .. } => false,
+        }
+    }
+
     /// The answer is complete.
     pub(crate) fn finish(self, now: Instant) {
         match self {

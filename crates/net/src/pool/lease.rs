@@ -137,6 +137,11 @@ impl H1Lease {
         &mut self.pooled.as_mut().expect("taken only by those who consume the lease").connection
     }
 
+    /// Whether all that was announced of the answer's body arrived with its head.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.pooled.as_ref().is_some_and(|pooled| pooled.connection.has_arrived())
+    }
+
     /// Whether the answer under way is complete.
     pub(crate) fn is_end(&self) -> bool {
         self.pooled.as_ref().is_some_and(|pooled| pooled.connection.is_end())
