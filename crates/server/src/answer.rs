@@ -67,12 +67,39 @@ const UPSTREAM_VALUES_MAX: usize = 128;
 /// What a client is told to wait when a bound of ours was reached.
 const RETRY_AFTER_OVERLOAD: HeaderValue = HeaderValue::from_static("1");
 
-/// Words what the handler answered.
-pub(crate) async fn word(answer: Answer, coding: Option<Coding>, ticket: Ticket) -> Reply {
-    let server = &ticket.link().server;
+/// The coding in which the answer is to be sent, if any.
+pub(crate) fn worth_squeezing(
+    answer: &Answer,
+    coding: Option<Coding>,
+    ticket: &Ticket,
+) -> Option<Coding> {
+    coding.filter(|_| may_be_squeezed(answer, ticket))
+}
+
+/// What flows goes as it is: compressing it would hold it back.
+fn may_be_squeezed(answer: &Answer, ticket: &Ticket) -> bool {
+    let compression = &ticket.link().server.settings.compression;
+    let bytes = answer.body.len();
+    compression.enabled && answer.rest.is_none() && bytes >= compression.bytes_min.max(1)
+}
+
+/// Puts the body in that coding and says which; `None` when it stays as it is.
+pub(crate) async fn squeeze(
+    answer: &mut Answer,
+    coding: Coding,
+    ticket: &Ticket,
+) -> Option<Coding> {
+    let squeezed = compress(&ticket.link().server, &answer.body, coding).await?;
+    answer.body = AnswerBody::One(squeezed);
+    Some(coding)
+}
+
+/// Words what the handler answered; its body is in the coding `squeezed`.
+pub(crate) fn word(answer: Answer, squeezed: Option<Coding>, ticket: Ticket) -> Reply {
+    let varies = squeezed.is_some() || may_be_squeezed(&answer, &ticket);
     let mut status =
         StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let (mut body, rest) = (answer.body, answer.rest);
+    let (body, rest) = (answer.body, answer.rest);
     let mut fields = Fields::with_capacity(8);
     if body.is_empty() && rest.is_none() {
         if status == StatusCode::OK {
@@ -80,18 +107,11 @@ pub(crate) async fn word(answer: Answer, coding: Option<Coding>, ticket: Ticket)
         }
     } else {
         fields.push((CONTENT_TYPE, JSON.clone()));
-        // What flows goes as it is: compressing it would hold it back.
-        if server.settings.compression.enabled
-            && rest.is_none()
-            && body.len() >= server.settings.compression.bytes_min
-        {
+        if varies {
             fields.push((VARY, HeaderValue::from_name(ACCEPT_ENCODING)));
-            if let Some(coding) = coding
-                && let Some(squeezed) = Box::pin(compress(server, &body, coding)).await
-            {
-                fields.push((CONTENT_ENCODING, HeaderValue::from_static(coding.name())));
-                body = AnswerBody::One(squeezed);
-            }
+        }
+        if let Some(coding) = squeezed {
+            fields.push((CONTENT_ENCODING, HeaderValue::from_static(coding.name())));
         }
     }
     if let Some(upstream) = answer.upstream

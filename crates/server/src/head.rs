@@ -60,7 +60,10 @@ pub(crate) enum Headers<'a> {
 impl<'a> Headers<'a> {
     /// The first value of `name`, which is in lower case.
     pub(crate) fn get(self, name: &'static str) -> Option<&'a [u8]> {
-        self.all(name).next()
+        match self {
+            Self::Lines(lines) => fields(lines, name).next(),
+            Self::Map(map) => map.get(name).map(HeaderValue::as_bytes),
+        }
     }
 
     pub(crate) fn has(self, name: &'static str) -> bool {

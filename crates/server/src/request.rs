@@ -31,6 +31,13 @@ pub(crate) struct Asked {
     gzip: bool,
 }
 
+impl Asked {
+    /// Whether the body has to be decoded.
+    pub(crate) fn is_encoded(&self) -> bool {
+        self.gzip
+    }
+}
+
 /// Judges a head, the length of the body apart.
 pub(crate) fn read_head(head: &Head<'_>, settings: &Settings) -> Result<Asked, Refusal> {
     let path = head.target.path().ok_or(Refusal::NotFound)?;

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use crate::answer::{self, Fields, Reply};
 use crate::connection::Endpoint;
-use crate::encoding::Coding;
 use crate::head::Head;
 use crate::request::{self, decode, read_head};
 use crate::ticket::Ticket;
@@ -48,9 +47,12 @@ impl<H: Handler> Rpc<H> {
         body: Result<Bytes, Refusal>,
         received_at: Instant,
         ticket: &mut Ticket,
-    ) -> Result<(Answer, Option<Coding>), Refusal> {
-        let server = Arc::clone(&ticket.link().server);
-        let body = decode(body?, &asked, &server.settings, ticket).await?;
+    ) -> Result<Answer, Refusal> {
+        let mut body = body?;
+        if asked.is_encoded() {
+            let server = Arc::clone(&ticket.link().server);
+            body = decode(body, &asked, &server.settings, ticket).await?;
+        }
         let peer = ticket.link().peer;
         let request = Request {
             received_at: received_at.into_std(),
@@ -59,18 +61,17 @@ impl<H: Handler> Rpc<H> {
             want_trail: asked.want_trail,
             body,
         };
-        // A panic would take along every other request of an HTTP/2 connection.
-        let mut answer = AssertUnwindSafe(async { self.handler.handle(request).await })
-            .catch_unwind()
-            .await
-            .map_err(|_| {
+        // A panic would take along every other request of an HTTP/2 connection. No block
+        // around the call: it would hold the request a second time.
+        let mut answer =
+            AssertUnwindSafe(self.handler.handle(request)).catch_unwind().await.map_err(|_| {
                 tracing::error!(%peer, "the handler panicked; answered 500");
                 Refusal::HandlerFailed
             })?;
         if !asked.want_trail {
             answer.trail = None;
         }
-        Ok((answer, asked.coding))
+        Ok(answer)
     }
 }
 
@@ -111,18 +112,30 @@ impl<H: Handler> Endpoint for Rpc<H> {
         received_at: Instant,
         mut ticket: Ticket,
     ) -> Reply {
-        let server = Arc::clone(&ticket.link().server);
         let mut reply = match asked.what {
-            What::Call(call) => match self.call(call, body, received_at, &mut ticket).await {
-                Ok((answer, coding)) => answer::word(answer, coding, ticket).await,
-                Err(refusal) => answer::refuse(refusal, ticket),
-            },
+            What::Call(call) => {
+                let coding = call.coding;
+                match self.call(call, body, received_at, &mut ticket).await {
+                    Ok(mut answer) => {
+                        let squeezed = match answer::worth_squeezing(&answer, coding, &ticket) {
+                            // Boxed: small answers should not carry the state of it.
+                            Some(coding) => {
+                                Box::pin(answer::squeeze(&mut answer, coding, &ticket)).await
+                            }
+                            None => None,
+                        };
+                        answer::word(answer, squeezed, ticket)
+                    }
+                    Err(refusal) => answer::refuse(refusal, ticket),
+                }
+            }
             What::Preflight(fields) => {
                 answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
             }
             What::Refused(refusal) => answer::refuse(refusal, ticket),
         };
-        server.cors.write(asked.allowed.as_ref(), &mut reply.fields);
+        let Reply { ticket, fields, .. } = &mut reply;
+        ticket.link().server.cors.write(asked.allowed.as_ref(), fields);
         reply
     }
 }
