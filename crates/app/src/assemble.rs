@@ -21,8 +21,8 @@ use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
 use wellhead_route::{Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
 use wellhead_telemetry::clock;
-use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
+use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
     BreakerBounds, Budget, BudgetTerms, Identity, Mask, MethodRules, Slot, Upstream,
 };
@@ -80,6 +80,7 @@ struct ChainParts {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) proxy: Arc<Proxy>,
+    answers: Arc<Ceiling>,
     chains: Vec<ChainParts>,
 }
 
@@ -100,8 +101,9 @@ impl Parts {
             chains.push(chain_parts(name.as_ref(), chain, settings, &mut commons, now)?);
         }
         let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();
-        let proxy = Arc::new(Proxy::new(served, proxy_settings(settings)));
-        Ok(Self { proxy, chains })
+        let answers = Arc::new(Ceiling::new(settings.limits.answers_bytes.as_usize()));
+        let proxy = Proxy::new(served, proxy_settings(settings)).holding(Arc::clone(&answers));
+        Ok(Self { proxy: Arc::new(proxy), answers, chains })
     }
 
     /// Lanes for one more thread, with connections of their own.
@@ -110,10 +112,11 @@ impl Parts {
         for chain in &self.chains {
             let mut transports: Vec<Arc<dyn Transport>> = Vec::new();
             for reach in &chain.reach {
-                transports.push(Arc::new(reach.transport(rng)?));
+                transports.push(Arc::new(reach.transport(&self.answers, rng)?));
             }
             let lane = Lane::new(transports, rng.random())
                 .spending(Arc::clone(&chain.budgets))
+                .holding(Arc::clone(&self.answers))
                 .flowing(chain.reach.iter().map(Reach::flows_max));
             lanes.push(lane);
         }
@@ -123,11 +126,13 @@ impl Parts {
     /// The control loops, one an upstream, with connections of their own.
     pub(crate) fn watchers(&self, rng: &mut impl Rng) -> Result<Vec<Watcher>, AssembleError> {
         let mut watchers = Vec::new();
+        // Not below the ceiling: they hold one answer each, and are to go on when it is reached.
+        let answers = Arc::default();
         for chain in &self.chains {
             for (upstream, reach) in chain.served.roster.upstreams().iter().zip(&chain.reach) {
                 let watcher = Watcher::new(
                     Arc::clone(upstream),
-                    Arc::new(reach.transport(rng)?),
+                    Arc::new(reach.transport(&answers, rng)?),
                     reach.feed()?,
                     Arc::clone(&chain.served.heads),
                     Arc::clone(&chain.served.pulse),
@@ -169,8 +174,13 @@ impl Reach {
         AssembleError::Upstream { id: self.id.clone(), problem: problem.to_string() }
     }
 
-    fn transport(&self, rng: &mut impl Rng) -> Result<HttpTransport, AssembleError> {
-        let (settings, shared) = (self.settings.clone(), self.shared.clone());
+    fn transport(
+        &self,
+        answers: &Arc<Ceiling>,
+        rng: &mut impl Rng,
+    ) -> Result<HttpTransport, AssembleError> {
+        let settings = self.settings.clone();
+        let shared = Shared { answers: Arc::clone(answers), ..self.shared.clone() };
         HttpTransport::new(&self.endpoint, settings, shared, rng.random())
             .map_err(|error| self.problem(&error))
     }
@@ -267,6 +277,7 @@ fn chain_parts(
             attempt: settings.timeouts.attempt,
             whole_bytes_max: settings.limits.answer_buffer.as_usize(),
             answer_bytes_max: settings.limits.answer_bytes.as_usize(),
+            batch_bytes_max: settings.limits.batch_bytes.as_usize(),
             hedging: settings.hedging.enabled.then_some(Hedging {
                 delay_min: settings.hedging.delay_min,
                 delay_max: settings.hedging.delay_max,
@@ -403,6 +414,8 @@ fn reach_of(
         tls: commons.tls(&id, upstream.ca_file.as_deref())?,
         learnt: Arc::new(Learnt::new()),
         stats: Arc::default(),
+        // Each transport is told whose.
+        answers: Arc::default(),
     };
     let settings = ClientSettings {
         connect_timeout: upstream.timeouts.connect.unwrap_or(settings.timeouts.connect),

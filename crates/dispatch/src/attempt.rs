@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wellhead_eth::MethodRow;
 use wellhead_transport::{
-    Exchange, ExchangeFuture, Rest, Sent, Transport, TransportError, TransportErrorKind, WireReply,
+    Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Rest, Sent, Share, Shortage, Transport,
+    TransportError, TransportErrorKind, WireReply,
 };
 use wellhead_upstream::{
     Change, HealthEffect, InFlight, Judge, Payload, Upstream, Verdict, VerdictClass,
@@ -26,7 +27,17 @@ pub(crate) struct Settled {
     pub(crate) sent: Sent,
     /// What follows the beginning of a large result.
     pub(crate) rest: Option<Box<dyn Rest>>,
+    /// There was an answer, and no room for it.
+    pub(crate) no_room: bool,
 }
+
+/// So long an answer waits for others to be written and forgotten, when there is no room
+/// for it: what is held is on its way to clients, most of whom take it within a second.
+const ROOM_WAIT: Duration = Duration::from_secs(1);
+/// How often it looks.
+const ROOM_LOOK: Duration = Duration::from_millis(10);
+/// Room that is asked for at first; then twice as much each time.
+const ROOM_STEP: usize = 256 << 10;
 
 /// How long one attempt may take.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +60,8 @@ pub(crate) struct Room<'a> {
     pub(crate) answer_max: usize,
     /// Who may pass one on; all are read whole when it is full or not there.
     pub(crate) flows: Option<&'a Gate>,
+    /// Where answers are counted; `None` for those that are small.
+    pub(crate) answers: Option<&'a Arc<Ceiling>>,
 }
 
 /// Sends `body` to the upstream that let `in_flight` go just now, and waits until the
@@ -69,6 +82,7 @@ pub(crate) async fn attempt(
     let exchange = transport.exchange(Exchange { body, deadline: patience.deadline, whole_max });
     let judged = guarded.in_time(pin!(judged(row, exchange, room))).await;
     let ended = now();
+    let mut no_room = false;
     let (verdict, sent, rest) = match judged {
         Ok((verdict, rest)) => {
             let verdict = upstream.masked(verdict);
@@ -80,8 +94,10 @@ pub(crate) async fn attempt(
             if !guarded.is_to_blame(&error) {
                 guarded.give_up();
                 note(upstream, row, &verdict, Change::None, was_unwell, ended);
-                return Settled { verdict, began, ended, sent: error.sent, rest: None };
+                let (sent, no_room) = (error.sent, false);
+                return Settled { verdict, began, ended, sent, rest: None, no_room };
             }
+            no_room = error.kind == TransportErrorKind::NoRoom;
             (verdict, error.sent, None)
         }
     };
@@ -96,11 +112,11 @@ pub(crate) async fn attempt(
             Payload::Error(_) | Payload::None { .. } => &[],
         };
         let rest = Box::new(Flowing::new(rest, beginning, piece_timeout, Some(account), ended));
-        return Settled { verdict, began, ended, sent, rest: Some(rest) };
+        return Settled { verdict, began, ended, sent, rest: Some(rest), no_room };
     }
     let (change, _) = guarded.settle(&verdict, ended);
     note(upstream, row, &verdict, change, was_unwell, ended);
-    Settled { verdict, began, ended, sent, rest: None }
+    Settled { verdict, began, ended, sent, rest: None, no_room }
 }
 
 /// Waits for the exchange and judges it. A large answer is judged by its beginning
@@ -129,28 +145,77 @@ async fn judged_in_part(
     if let Some(verdict) = judge.beginning(&reply)
         && let Some(place) = room.flows.and_then(Gate::enter)
     {
+        if reply.body.len() <= room.whole_max
+            && let Some(answers) = room.answers
+        {
+            answers.note(Shortage::Flowed);
+        }
         return Ok((verdict, Some((rest, place))));
     }
-    reply.body = whole(std::mem::take(&mut reply.body), rest, room.answer_max).await?;
+    let first = std::mem::take(&mut reply.body);
+    reply.body = whole(first, rest, room.answer_max, room.answers).await?;
     Ok((judge.reply(row, &reply), None))
 }
 
-/// Reads what is left, within the bound on answers that are held.
-async fn whole(
+/// Reads what is left, within the bound on answers that are held and that on all of them
+/// together. When there is no room it waits, but only before it has asked for any: who
+/// holds much never waits for others, so that nobody waits in a circle.
+pub(crate) async fn whole(
     first: Bytes,
     mut rest: Box<dyn Rest>,
     answer_max: usize,
+    answers: Option<&Arc<Ceiling>>,
 ) -> Result<Bytes, TransportError> {
+    let error = |kind, what: String| TransportError::new(kind, Sent::Maybe, what);
+    let mut share = None;
     let mut body = BytesMut::from(first);
-    while let Some(piece) = rest.next().await {
-        let piece = piece?;
-        if body.len() + piece.len() > answer_max {
-            let kind = TransportErrorKind::TooLarge;
-            return Err(TransportError::new(kind, Sent::Maybe, format!("over {answer_max} bytes")));
+    loop {
+        if body.len() > answer_max {
+            return Err(error(TransportErrorKind::TooLarge, format!("over {answer_max} bytes")));
+        }
+        let Some(piece) = rest.next().await.transpose()? else { break };
+        let len = body.len() + piece.len();
+        if len > FREE_BYTES
+            && len <= answer_max
+            && let Some(answers) = answers
+        {
+            let step = len.saturating_mul(2).max(ROOM_STEP).min(answer_max);
+            let fits = match &mut share {
+                None => {
+                    share = Box::pin(room_for(answers, step)).await;
+                    share.is_some()
+                }
+                Some(share) => len <= share.bytes() || share.grow(step) || share.grow(len),
+            };
+            if !fits {
+                answers.note(Shortage::Refused);
+                return Err(error(TransportErrorKind::NoRoom, String::new()));
+            }
         }
         body.extend_from_slice(&piece);
     }
-    Ok(body.freeze())
+    let body = body.freeze();
+    Ok(match answers {
+        Some(answers) => answers.around(body, share),
+        None => body,
+    })
+}
+
+/// Room for `bytes`, at once or within [`ROOM_WAIT`].
+async fn room_for(answers: &Arc<Ceiling>, bytes: usize) -> Option<Share> {
+    if let Some(share) = answers.try_hold(bytes) {
+        return Some(share);
+    }
+    let _place = answers.queue()?;
+    let until = now() + ROOM_WAIT;
+    while now() < until {
+        tokio::time::sleep(ROOM_LOOK).await;
+        if let Some(share) = answers.try_hold(bytes) {
+            answers.note(Shortage::Waited);
+            return Some(share);
+        }
+    }
+    None
 }
 
 /// An exchange under way: counted as in flight, and never without a word on how long
@@ -229,7 +294,8 @@ fn ran_out_of_time(error: &TransportError) -> bool {
         | TransportErrorKind::Truncated
         | TransportErrorKind::Protocol
         | TransportErrorKind::TooLarge
-        | TransportErrorKind::PoolFull => false,
+        | TransportErrorKind::PoolFull
+        | TransportErrorKind::NoRoom => false,
     }
 }
 

@@ -15,12 +15,12 @@ use bytes::Bytes;
 use wellhead_eth::{CostClass, MethodRow};
 use wellhead_jsonrpc::{Envelope, scan_batch, write};
 use wellhead_route::Roster;
-use wellhead_transport::{Exchange, WireReply};
+use wellhead_transport::{Exchange, ExchangeFuture, TransportError, TransportErrorKind, WireReply};
 use wellhead_upstream::{
     Change, HealthEffect, InFlight, Judge, Payload, Slot, Upstream, Verdict, VerdictClass,
 };
 
-use crate::attempt::{Guarded, note};
+use crate::attempt::{Guarded, note, whole};
 use crate::lane::Lane;
 use crate::line::{HeldBy, Priority};
 use crate::now;
@@ -33,10 +33,6 @@ pub const BATCH_ITEMS_MAX: usize = 100;
 /// So long a batch waits for its turn at one upstream; then its calls go alone, and each
 /// may go elsewhere.
 const TURN_WAIT: Duration = Duration::from_secs(1);
-
-/// The answer to one exchange may be this long; when it is longer its items are asked
-/// for one by one, so that the caller can stop when it holds enough.
-pub const BATCH_BYTES_MAX: usize = 32 << 20;
 
 /// One call of a batch.
 #[derive(Debug, Clone, Copy)]
@@ -81,15 +77,21 @@ pub async fn run_batch(
     let was_unwell = upstream.probe_due(began).is_some();
     let patience = bounds.patience(upstream.identity().attempt, row.class, began, deadline);
     let mut guarded = Guarded::begin(upstream, row, in_flight, patience);
-    let exchange = Exchange {
-        body: wire_body(items),
-        deadline: patience.deadline,
-        whole_max: BATCH_BYTES_MAX,
-    };
-    let reply = guarded.in_time(pin!(lane.transport(slot).exchange(exchange))).await;
+    let bytes_max = bounds.batch_bytes_max.min(bounds.answer_bytes_max);
+    let exchange =
+        Exchange { body: wire_body(items), deadline: patience.deadline, whole_max: bytes_max };
+    let exchange = lane.transport(slot).exchange(exchange);
+    let reply = guarded.in_time(pin!(all(exchange, bytes_max, lane))).await;
     let ended = now();
     let judge = Judge::standard();
     let verdicts = match reply {
+        // Its items are asked for one by one, so that the caller can stop when it holds enough.
+        Err(error) if error.kind == TransportErrorKind::TooLarge => {
+            guarded.give_up();
+            let detail = format!("the answers are longer than {bytes_max} bytes together");
+            let payload = Payload::None { detail };
+            vec![Verdict::new(VerdictClass::Fault, "batch-too-large", payload); items.len()]
+        }
         Err(error) => {
             let verdict = judge.transport(&error);
             let mut change = Change::None;
@@ -100,12 +102,6 @@ pub async fn run_batch(
             }
             note(upstream, row, &verdict, change, was_unwell, ended);
             vec![verdict; items.len()]
-        }
-        Ok(reply) if reply.rest.is_some() => {
-            guarded.give_up();
-            let detail = format!("the answers are longer than {BATCH_BYTES_MAX} bytes together");
-            let payload = Payload::None { detail };
-            vec![Verdict::new(VerdictClass::Fault, "batch-too-large", payload); items.len()]
         }
         Ok(reply) => match scan_batch(&reply.body, items.len()) {
             Ok(envelopes) => {
@@ -136,6 +132,20 @@ pub async fn run_batch(
     };
     lane.line().freed(slot);
     BatchOutcome { verdicts, began, took: ended.saturating_duration_since(began) }
+}
+
+/// The whole answer, when there is or will be room for it.
+async fn all(
+    exchange: ExchangeFuture<'_>,
+    bytes_max: usize,
+    lane: &Lane,
+) -> Result<WireReply, TransportError> {
+    let mut reply = exchange.await?;
+    if let Some(rest) = reply.rest.take() {
+        let first = std::mem::take(&mut reply.body);
+        reply.body = Box::pin(whole(first, rest, bytes_max, Some(lane.answers()))).await?;
+    }
+    Ok(reply)
 }
 
 /// The exchange's turn: at once, or after a short wait. A batch costs what its calls cost.

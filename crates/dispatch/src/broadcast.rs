@@ -45,7 +45,7 @@ impl Run<'_> {
             let transport = ground.lane.shared_transport(slot);
             let patience = self.patience(ground, slot, began);
             let answer_max = ground.bounds.answer_bytes_max;
-            let room = Room { whole_max: usize::MAX, answer_max, flows: None };
+            let room = Room { whole_max: answer_max, answer_max, flows: None, answers: None };
             let (body, sender) = (self.body.clone(), sender.clone());
             waiting.push(slot);
             tokio::spawn(async move {

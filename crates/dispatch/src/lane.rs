@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use wellhead_transport::Transport;
+use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::Slot;
 
 use crate::budget::Budgets;
@@ -26,6 +26,7 @@ pub struct Lane {
     flows: Box<[Gate]>,
     outliving: Gate,
     budgets: Arc<Budgets>,
+    answers: Arc<Ceiling>,
     rng: Mutex<SmallRng>,
     line: Line,
 }
@@ -44,6 +45,7 @@ impl Lane {
             transports: transports.into(),
             outliving: Gate::new(OUTLIVING_MAX),
             budgets: Arc::default(),
+            answers: Arc::default(),
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
             line: Line::default(),
         }
@@ -53,6 +55,12 @@ impl Lane {
     #[must_use]
     pub fn spending(self, budgets: Arc<Budgets>) -> Self {
         Self { budgets, ..self }
+    }
+
+    /// With the ceiling on the answers that are held in the whole process.
+    #[must_use]
+    pub fn holding(self, answers: Arc<Ceiling>) -> Self {
+        Self { answers, ..self }
     }
 
     /// With a bound on the large answers of each upstream that flow at a time, in the order
@@ -65,6 +73,11 @@ impl Lane {
     /// The transport of one upstream.
     pub fn transport(&self, slot: Slot) -> &dyn Transport {
         &*self.transports[slot.index()]
+    }
+
+    /// Where answers are counted while they are held.
+    pub fn answers(&self) -> &Arc<Ceiling> {
+        &self.answers
     }
 
     pub(crate) fn shared_transport(&self, slot: Slot) -> Arc<dyn Transport> {

@@ -27,7 +27,7 @@ mod run;
 mod trail;
 mod turn;
 
-pub use batch::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
+pub use batch::{BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
 pub use budget::Budgets;
 pub use hedge::Hedging;
 pub use lane::Lane;

@@ -47,6 +47,8 @@ pub struct Bounds {
     pub whole_bytes_max: usize,
     /// No longer answer is ever held.
     pub answer_bytes_max: usize,
+    /// The answers to one batch together are never longer.
+    pub batch_bytes_max: usize,
     /// When a read gets a second attempt beside the first; `None`: never.
     pub hedging: Option<Hedging>,
     /// A raw transaction is sent to so many upstreams at once, if so many are fit.
@@ -60,6 +62,7 @@ impl Default for Bounds {
             attempt: Duration::from_secs(5),
             whole_bytes_max: 1 << 20,
             answer_bytes_max: 128 << 20,
+            batch_bytes_max: 32 << 20,
             hedging: Some(Hedging::default()),
             broadcast_max: 3,
         }
@@ -96,12 +99,13 @@ pub(crate) struct Ground<'a> {
 impl<'a> Ground<'a> {
     pub(crate) fn room(self, may_flow: bool, slot: Slot) -> Room<'a> {
         let Bounds { whole_bytes_max, answer_bytes_max: answer_max, .. } = *self.bounds;
+        let answers = Some(self.lane.answers());
         match may_flow {
             true => {
                 let whole_max = whole_bytes_max.min(answer_max);
-                Room { whole_max, answer_max, flows: self.lane.flows(slot) }
+                Room { whole_max, answer_max, flows: self.lane.flows(slot), answers }
             }
-            false => Room { whole_max: usize::MAX, answer_max, flows: None },
+            false => Room { whole_max: answer_max, answer_max, flows: None, answers },
         }
     }
 }
@@ -165,6 +169,8 @@ pub enum Failure {
         /// The shortest pause that any of them asked for.
         retry_after: Option<Duration>,
     },
+    /// There was an answer, and our memory for answers is full.
+    NoRoom,
     /// Nobody was asked: all are at a bound, and would be until after the deadline.
     Held {
         /// The bound that ends first.
@@ -206,6 +212,7 @@ pub async fn run(
         no_turn: None,
         opinion: None,
         is_agreed: false,
+        no_room: false,
     };
     lane.budgets().count_call();
     let ground = Ground { plan, roster, lane, bounds };
@@ -247,6 +254,8 @@ pub(crate) struct Run<'a> {
     opinion: Option<VerdictClass>,
     /// A second upstream was of the same opinion, which may yet be a fault of both.
     is_agreed: bool,
+    /// There was an answer, and no room to hold it.
+    no_room: bool,
 }
 
 /// What to do after an attempt.
@@ -384,7 +393,7 @@ impl Run<'_> {
 
     /// Records the attempt and decides what comes next.
     pub(crate) fn after(&mut self, slot: Slot, settled: Settled) -> Next {
-        let Settled { verdict, began, ended, sent, rest } = settled;
+        let Settled { verdict, began, ended, sent, rest, no_room } = settled;
         let class = verdict.class;
         let elsewhere = match class {
             VerdictClass::Null if self.job.null_is_final => TryElsewhere::No,
@@ -399,6 +408,10 @@ impl Run<'_> {
             rule: verdict.rule,
             detail: if class.is_answer() { String::new() } else { verdict.detail() },
         });
+        if no_room {
+            self.no_room = true;
+            return Next::Stop;
+        }
         if let Some(pause) = verdict.retry_after {
             self.retry_after = Some(self.retry_after.map_or(pause, |least| least.min(pause)));
         }
@@ -492,6 +505,9 @@ impl Run<'_> {
     fn give_up(&mut self, plan: &Plan) -> Result<Served, Failure> {
         if plan.candidates().is_empty() {
             return Err(Failure::NobodyToAsk);
+        }
+        if self.no_room {
+            return Err(Failure::NoRoom);
         }
         match self.best.take() {
             Some((slot, verdict)) if passes_on(&verdict) => Ok(Served::new(slot, verdict, None)),

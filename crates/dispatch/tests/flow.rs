@@ -9,8 +9,8 @@ use bytes::Bytes;
 use support::Stage;
 use wellhead_dispatch::{Lane, now};
 use wellhead_transport::{
-    BoxFuture, Exchange, ExchangeFuture, Pieces, Rest, Sent, Timing, Transport, TransportError,
-    TransportErrorKind, WireReply,
+    BoxFuture, Ceiling, Exchange, ExchangeFuture, Pieces, Rest, Sent, Shortage, Timing, Transport,
+    TransportError, TransportErrorKind, WireReply,
 };
 use wellhead_upstream::Condition;
 
@@ -135,4 +135,85 @@ async fn so_many_flow_at_a_time_and_the_others_are_read_whole() {
     let held = (flow(&stage).await, flow(&stage).await);
     assert!(stage.run("eth_getCode").await.result.is_err());
     drop(held);
+}
+
+/// Says its whole answer of 60,003 bytes after a while, and only its beginning where that
+/// is all there was room for.
+#[derive(Debug)]
+struct Short;
+
+impl Transport for Short {
+    fn exchange(&self, _: Exchange) -> ExchangeFuture<'_> {
+        Box::pin(async move {
+            let id_last = format!(r#"{{"jsonrpc":"2.0","result":"{}"#, "x".repeat(30_000));
+            let rest = format!(r#"{}","id":1}}"#, "x".repeat(30_000));
+            let reply = WireReply::whole(200, id_last, Timing::default());
+            Ok(WireReply { rest: Some(Box::new(Pieces::of(rest.into()))), ..reply })
+        })
+    }
+}
+
+/// A stage whose answers have to be read whole, below a ceiling.
+fn stage_below(ceiling: &Arc<Ceiling>) -> Stage {
+    let mut stage = Stage::new("ok | ok");
+    stage.may_flow = true;
+    let transport: Arc<dyn Transport> = Arc::new(Short);
+    let transports = vec![Arc::clone(&transport), transport];
+    stage.lane = Lane::new(transports, 1).holding(Arc::clone(ceiling));
+    stage
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_waits_for_room_and_is_then_given_up_without_blame() {
+    let ceiling = Arc::new(Ceiling::new(300_000));
+    let stage = stage_below(&ceiling);
+    let other = ceiling.try_hold(300_000).expect("room");
+    let began = now();
+    let outcome = stage.run("eth_getCode").await;
+    // Nobody else is asked: the answer would be as large.
+    assert_eq!(stage.tell(&outcome), "a=fault -> NoRoom");
+    assert!((SECOND..SECOND * 2).contains(&(now() - began)), "{:?}", now() - began);
+    assert_eq!(ceiling.shortages(Shortage::Refused), 1);
+    assert_eq!(stage.upstream(0).totals().1, 0, "no failure of the upstream");
+
+    // One that is written meanwhile makes room.
+    let free = async {
+        tokio::time::sleep(SECOND / 2).await;
+        drop(other);
+    };
+    let (outcome, ()) = tokio::join!(stage.run("eth_getCode"), free);
+    assert!(outcome.result.is_ok());
+    assert_eq!(ceiling.shortages(Shortage::Waited), 1);
+    assert!(ceiling.held() > 60_000, "{}", ceiling.held());
+    drop(outcome);
+    assert_eq!(ceiling.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_that_grow_below_a_small_ceiling_all_end() {
+    let ceiling = Arc::new(Ceiling::new(600_000));
+    let stage = stage_below(&ceiling);
+    let began = now();
+    let calls = (0..200).map(|_| async { stage.run("eth_getCode").await.result.is_ok() });
+    let ended = futures_util::future::join_all(calls).await;
+    let good = ended.iter().filter(|good| **good).count();
+    // Each is dropped as soon as it ends, so that all that may wait have their turn.
+    assert!(good >= 64, "{good}");
+    assert!(now() - began <= SECOND * 3, "{:?}", now() - began);
+    assert!(ceiling.peak() <= 600_000, "{}", ceiling.peak());
+    assert_eq!(ceiling.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_goes_away_while_it_waits_leaves_nothing() {
+    let ceiling = Arc::new(Ceiling::new(300_000));
+    let stage = stage_below(&ceiling);
+    let other = ceiling.try_hold(300_000).expect("room");
+    for _ in 0..1_000 {
+        let mut waiting = Box::pin(stage.run("eth_getCode"));
+        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+    }
+    drop(other);
+    assert_eq!(ceiling.held(), 0);
+    assert!(stage.run("eth_getCode").await.result.is_ok());
 }

@@ -114,6 +114,7 @@ async fn measure(
         tls: Arc::new(TlsClient::new(None).expect("a TLS client")),
         learnt: Arc::new(Learnt::new()),
         stats: Arc::new(ConnectionStats::default()),
+        answers: Arc::default(),
     };
     let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, 1);
     let transport = transport.expect("a good endpoint");

@@ -4,11 +4,14 @@
 //! copy. Also reads `Retry-After`, the one header that callers decide by.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+use wellhead_transport::{
+    Ceiling, FREE_BYTES, Sent, Share, Shortage, TransportError, TransportErrorKind,
+};
 
 use crate::inflate::{Encoding, INFLATE_STEP, Inflate, too_large};
 
@@ -17,6 +20,8 @@ use crate::inflate::{Encoding, INFLATE_STEP, Inflate, too_large};
 pub(crate) const TRUSTED_LENGTH_MAX: usize = 8 << 20;
 /// Bytes that are worth a read of their own.
 pub(crate) const PIECE: usize = 64 << 10;
+/// Room that is asked for before it is known how long an answer will be.
+const ASKED_AT_ONCE_MAX: usize = 2 << 20;
 /// Other tasks get a turn after this much inflated output.
 const INFLATE_YIELD: usize = 1 << 20;
 /// Longest `Retry-After` believed; a larger one is a broken server.
@@ -74,21 +79,41 @@ pub(crate) struct Received {
     pub(crate) more: Option<Decoding>,
 }
 
-/// Reads a body whole, or as much of it as `limits` say.
+/// Reads a body whole, or as much of it as `limits` say and as there is room for below
+/// `ceiling`. Asks for room before it reads; what one read brings beyond that is counted
+/// when it is there.
 pub(crate) async fn receive(
     chunks: &mut impl Chunks,
     head: BodyHead,
     limits: Limits,
+    ceiling: &Arc<Ceiling>,
 ) -> Result<Received, TransportError> {
     let (bound, enough) = (limits.bound(), limits.wanted());
     // Whoever wants everything is told that it is too much; others read on.
     let reads_on = limits.whole_max < limits.answer_bytes_max;
+    let may_be_short = limits.whole_max != usize::MAX;
     if !reads_on && head.length.is_some_and(|length| length > bound as u64) {
         return Err(too_large(bound));
     }
     let mut decoding = Decoding::new(head, if reads_on { usize::MAX } else { bound })?;
     let mut body = Bytes::new();
     let mut joined = BytesMut::new();
+    // How much of it will be read, where that is known.
+    let announced = match head.encoding {
+        Encoding::Identity => {
+            head.length.map(|length| usize::try_from(length).map_or(enough, |it| it.min(enough)))
+        }
+        Encoding::Gzip | Encoding::Deflate | Encoding::Foreign => None,
+    };
+    let mut share = None;
+    // What may be read before there must be more room: all of a small answer, and of a
+    // large one what was announced.
+    let mut room = match announced {
+        Some(announced) if announced <= FREE_BYTES || grow(&mut share, ceiling, announced) => {
+            enough
+        }
+        Some(_) | None => FREE_BYTES,
+    };
     loop {
         let have = body.len().max(joined.len());
         if have > bound {
@@ -96,9 +121,23 @@ pub(crate) async fn receive(
                 return Err(too_large(bound));
             }
             let body = if joined.is_empty() { body } else { joined.freeze() };
-            return Ok(Received { body, more: Some(decoding) });
+            return Ok(Received { body: ceiling.around(body, share), more: Some(decoding) });
         }
-        let Some(piece) = decoding.next(chunks, enough - have).await.transpose()? else { break };
+        if have >= room {
+            let more = announced.unwrap_or_else(|| next_room(have, enough));
+            if !grow(&mut share, ceiling, more) {
+                if !may_be_short {
+                    ceiling.note(Shortage::Refused);
+                    return Err(no_room());
+                }
+                let body = if joined.is_empty() { body } else { joined.freeze() };
+                return Ok(Received { body: ceiling.around(body, share), more: Some(decoding) });
+            }
+            room = if announced.is_some() { enough } else { more };
+        }
+        // More than `have`, as there was room for that or would be no need of it.
+        let at_least = room.min(enough) - have;
+        let Some(piece) = decoding.next(chunks, at_least).await.transpose()? else { break };
         if have == 0 {
             body = piece;
             if decoding.is_end(chunks) {
@@ -111,6 +150,7 @@ pub(crate) async fn receive(
             let room = announced.min(TRUSTED_LENGTH_MAX).max(have + piece.len());
             joined.reserve(room);
             joined.extend_from_slice(&body);
+            body = Bytes::new();
         }
         joined.extend_from_slice(&piece);
     }
@@ -118,7 +158,27 @@ pub(crate) async fn receive(
         return Err(too_large(bound));
     }
     let body = if joined.is_empty() { body } else { joined.freeze() };
-    Ok(Received { body, more: None })
+    Ok(Received { body: ceiling.around(body, share), more: None })
+}
+
+/// The room to ask for when there is no word on what is still to come: all at once where
+/// that is little, as each step costs a copy, and otherwise four times as much.
+fn next_room(have: usize, enough: usize) -> usize {
+    if enough <= ASKED_AT_ONCE_MAX { enough } else { have.saturating_mul(4).min(enough) }
+}
+
+fn grow(share: &mut Option<Share>, ceiling: &Arc<Ceiling>, bytes: usize) -> bool {
+    match share {
+        Some(share) => share.grow(bytes),
+        None => {
+            *share = ceiling.try_hold(bytes);
+            share.is_some()
+        }
+    }
+}
+
+fn no_room() -> TransportError {
+    TransportError::new(TransportErrorKind::NoRoom, Sent::Maybe, "")
 }
 
 /// Reads on in a body, undoing its encoding and checking its length.
@@ -292,7 +352,9 @@ mod tests {
         max: usize,
     ) -> Result<Bytes, TransportErrorKind> {
         let limits = Limits { whole_max: usize::MAX, answer_bytes_max: max };
-        let received = receive(&mut pieces(of), head(pairs), limits).await.map_err(|e| e.kind)?;
+        let received = receive(&mut pieces(of), head(pairs), limits, &Arc::default())
+            .await
+            .map_err(|e| e.kind)?;
         assert!(received.more.is_none());
         Ok(received.body)
     }
@@ -305,7 +367,8 @@ mod tests {
     ) -> Result<(Bytes, Vec<Bytes>), TransportErrorKind> {
         let limits = Limits { whole_max, answer_bytes_max: usize::MAX };
         let mut pieces = pieces(of);
-        let received = receive(&mut pieces, head(pairs), limits).await.map_err(|e| e.kind)?;
+        let received =
+            receive(&mut pieces, head(pairs), limits, &Arc::default()).await.map_err(|e| e.kind)?;
         let mut rest = Vec::new();
         if let Some(mut more) = received.more {
             while let Some(piece) = more.next(&mut pieces, 1).await {
@@ -373,7 +436,8 @@ mod tests {
         let piece = Bytes::from(vec![b'x'; 1000]);
         let mut pieces = Pieces([piece.clone()].into());
         let limits = Limits { whole_max: 1000, answer_bytes_max: 1000 };
-        let received = receive(&mut pieces, head(&[]), limits).await.expect("complete");
+        let received =
+            receive(&mut pieces, head(&[]), limits, &Arc::default()).await.expect("complete");
         assert_eq!(received.body.as_ptr(), piece.as_ptr());
     }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 use wellhead_transport::{
-    Exchange, ExchangeFuture, Rest, Sent, Timing, Transport, TransportError, TransportErrorKind,
-    WireReply,
+    Ceiling, Exchange, ExchangeFuture, Rest, Sent, Timing, Transport, TransportError,
+    TransportErrorKind, WireReply,
 };
 
 use crate::body::{BodyHead, Limits, Received, receive};
@@ -38,6 +38,8 @@ pub struct Shared {
     pub learnt: Arc<Learnt>,
     /// Counters; one per upstream.
     pub stats: Arc<ConnectionStats>,
+    /// Where answers are counted while they are held; one for the whole process.
+    pub answers: Arc<Ceiling>,
 }
 
 /// HTTP/1.1 and HTTP/2 to one upstream, for one worker thread.
@@ -51,6 +53,7 @@ pub struct HttpTransport {
     pool: Arc<Pool>,
     stats: Arc<ConnectionStats>,
     learnt: Arc<Learnt>,
+    answers: Arc<Ceiling>,
     answer_bytes_max: usize,
 }
 
@@ -77,7 +80,7 @@ impl HttpTransport {
     ) -> Result<Self, EndpointError> {
         let purpose = Purpose::Calls { compression: settings.compression };
         let prepared = Prepared::new(endpoint, purpose)?;
-        let Shared { resolver, tls, learnt, stats } = shared;
+        let Shared { resolver, tls, learnt, stats, answers } = shared;
         let dialer = Dialer::new(&prepared, resolver, &tls, seed as usize);
         let connector = Connector::new(
             dialer,
@@ -89,7 +92,7 @@ impl HttpTransport {
         );
         let answer_bytes_max = settings.answer_bytes_max;
         let pool = Pool::new(connector, settings, Arc::clone(&stats));
-        Ok(Self { prepared: Arc::new(prepared), pool, stats, learnt, answer_bytes_max })
+        Ok(Self { prepared: Arc::new(prepared), pool, stats, learnt, answers, answer_bytes_max })
     }
 
     /// Counters of this upstream's connections, over all workers.
@@ -163,7 +166,8 @@ impl HttpTransport {
             }
         };
         let came_whole = incoming.has_arrived();
-        let Received { body, more } = match receive(&mut incoming, head.body, limits).await {
+        let received = receive(&mut incoming, head.body, limits, &self.answers).await;
+        let Received { body, more } = match received {
             Ok(received) => received,
             Err(error) => {
                 incoming.fail(error.kind);
@@ -228,6 +232,7 @@ mod tests {
             tls: Arc::new(TlsClient::new(None).expect("a TLS client")),
             learnt: Arc::default(),
             stats: Arc::default(),
+            answers: Arc::default(),
         };
         let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, 1);
         let transport = transport.expect("a good endpoint");

@@ -82,6 +82,7 @@ pub(crate) fn close_reason(kind: TransportErrorKind) -> CloseReason {
         | TransportErrorKind::Closed
         | TransportErrorKind::Truncated
         | TransportErrorKind::PoolFull => CloseReason::Peer,
+        TransportErrorKind::NoRoom => CloseReason::Abandoned,
     }
 }
 

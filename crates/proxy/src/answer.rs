@@ -63,6 +63,9 @@ pub(crate) const SERVER_ERROR: i64 = -32000;
 /// geth's code for a batch whose replies are too large together.
 pub(crate) const BATCH_TOO_LARGE: i64 = -32003;
 
+/// What is said when the ceiling on answers keeps one from being held.
+const NO_ROOM: &str = "too many large answers are on their way to clients";
+
 /// How long a client is asked to wait when nobody could answer.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 /// And at most, whatever an upstream asks of us: another may be well sooner.
@@ -135,6 +138,13 @@ impl Refusal {
         Self::new(200, BATCH_TOO_LARGE, message)
     }
 
+    /// An item of a batch was answered, and there is no room to hold it until all are.
+    pub(crate) fn no_room() -> Self {
+        let code = VerdictClass::Throttled.client_code();
+        let message = format!("{NO_ROOM}: try again later");
+        Self { retry_after: Some(RETRY_SOON), ..Self::new(503, code, message) }
+    }
+
     /// Nobody answered: says of each upstream what it said last, or why it was not asked.
     pub(crate) fn failed(
         failure: Failure,
@@ -148,6 +158,9 @@ impl Refusal {
             Failure::NobodyToAsk => {
                 let message = format!("no upstream can be asked: {each}");
                 return Self { data, ..Self::unavailable(message) };
+            }
+            Failure::NoRoom => {
+                (503, VerdictClass::Throttled.client_code(), NO_ROOM, Some(RETRY_SOON))
             }
             Failure::Deadline => (503, UNAVAILABLE, "no answer in time", Some(RETRY_SOON)),
             Failure::Held { bound, retry_after } => {

@@ -6,22 +6,26 @@
 //! this upstream cannot answer, or all of them when the exchange fails, then goes
 //! its own way, so that no item ever does worse than alone.
 //!
-//! The replies of one batch hold at most [`BATCH_BYTES_MAX`] bytes together, and what is
-//! in flight; calls that follow are refused unasked. More than geth's 25 MB, and a
-//! bound on our memory: one batch may ask for the largest answer a thousand times.
+//! The replies of one batch hold at most `limits.batch_bytes` together, and what is in
+//! flight; calls that follow are refused unasked: one batch may ask for the largest answer
+//! a thousand times. They are copied into one body, so they are counted below the ceiling
+//! on answers like any other; a reply for which there is no room is refused, and the others
+//! stay.
 //!
 //! Traces, logs, writes and filters go alone from the start: one slow item would
 //! hold up all that share its exchange.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use wellhead_dispatch::{Attempt, BATCH_BYTES_MAX, BATCH_ITEMS_MAX, BatchItem, now, run_batch};
+use parking_lot::Mutex;
+use wellhead_dispatch::{Attempt, BATCH_ITEMS_MAX, BatchItem, now, run_batch};
 use wellhead_eth::{BlockRef, CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed};
 use wellhead_route::{Ask, Fitness, assess, plan};
+use wellhead_transport::{Ceiling, FREE_BYTES, Share, Shortage};
 use wellhead_upstream::{Payload, Slot, TryElsewhere, Verdict, VerdictClass};
 
 use crate::answer::{Answer, Refusal};
@@ -59,10 +63,60 @@ struct Settled {
     trail: String,
 }
 
+/// The replies of a batch so far, as bytes of the body that they will be.
+struct Pile<'a> {
+    bytes_max: usize,
+    answers: &'a Arc<Ceiling>,
+    /// Its calls run on one thread, and none is held across a wait.
+    state: Mutex<(usize, Option<Share>)>,
+}
+
+impl<'a> Pile<'a> {
+    fn new(trip: &Trip<'a>) -> Self {
+        let bytes_max = trip.chain.bounds.batch_bytes_max;
+        Self { bytes_max, answers: trip.lane.answers(), state: Mutex::default() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.state.lock().0 > self.bytes_max
+    }
+
+    /// The reply, counted; in its place a refusal when there is no room to copy it.
+    fn add(&self, reply: Reply) -> Reply {
+        let more = match &reply {
+            Reply::Result(bytes) | Reply::Error(bytes) | Reply::Flowing(bytes, _) => bytes.len(),
+            Reply::Refused(_) => 0,
+        };
+        let mut state = self.state.lock();
+        let (bytes, share) = &mut *state;
+        let sum = *bytes + more;
+        if sum > FREE_BYTES && more > 0 {
+            let fits = match share {
+                Some(share) => share.grow(sum),
+                None => {
+                    *share = self.answers.try_hold(sum);
+                    share.is_some()
+                }
+            };
+            if !fits {
+                self.answers.note(Shortage::Refused);
+                return Reply::Refused(Refusal::no_room());
+            }
+        }
+        *bytes = sum;
+        reply
+    }
+
+    /// Bytes so far, and the room that they have.
+    fn into_parts(self) -> (usize, Option<Share>) {
+        self.state.into_inner()
+    }
+}
+
 /// Answers the items side by side, a bounded number of exchanges at a time, and puts
 /// the replies together in the order of the items. One slow call holds up no other.
 pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> (Answer, Line) {
-    let held = AtomicUsize::new(0);
+    let pile = Pile::new(trip);
     let mut replies: Vec<Option<Reply>> = (0..items.len()).map(|_| None).collect();
     let (mut attempts, mut failed, mut trail) = (0, 0, String::new());
     let mut waiting = divide(trip, items).into_iter();
@@ -71,12 +125,12 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
         let settled = if running.is_empty() && waiting.len() == 1 {
             // What stays together as a whole needs nobody to look after several.
             let Some(work) = waiting.next() else { break };
-            perform(trip, items, work, parallel, &held).await
+            perform(trip, items, work, parallel, &pile).await
         } else {
             while running.len() < parallel
                 && let Some(work) = waiting.next()
             {
-                running.push(perform(trip, items, work, parallel, &held));
+                running.push(perform(trip, items, work, parallel, &pile));
             }
             let Some(settled) = running.next().await else { break };
             settled
@@ -92,10 +146,14 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
         }
     }
     drop(running);
-    let out = write(items, &replies, held.into_inner());
+    let (bytes, share) = pile.into_parts();
+    let out = write(items, &replies, bytes);
     let answer = Answer {
         status: if out.is_empty() { 204 } else { 200 },
-        body: if out.is_empty() { Vec::new() } else { vec![out.into()] },
+        body: match out.is_empty() {
+            true => Vec::new(),
+            false => vec![trip.lane.answers().around(out.into(), share)],
+        },
         attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
         trail: trip.ctx.want_trail.then_some(trail),
         ..Answer::default()
@@ -182,11 +240,11 @@ async fn perform(
     items: &[Item],
     work: Work<'_>,
     parallel: usize,
-    held: &AtomicUsize,
+    pile: &Pile<'_>,
 ) -> Vec<Settled> {
     match work {
         Work::One(place) => match &items[place] {
-            Ok(call) => vec![alone(trip, place, call, held).await],
+            Ok(call) => vec![alone(trip, place, call, pile).await],
             Err(_) => {
                 vec![Settled {
                     place,
@@ -197,41 +255,32 @@ async fn perform(
                 }]
             }
         },
-        Work::Together(slot, members) => together(trip, slot, members, parallel, held).await,
+        Work::Together(slot, members) => together(trip, slot, members, parallel, pile).await,
     }
 }
 
-/// `held` counts the bytes of the replies so far.
-async fn alone(trip: &Trip<'_>, place: usize, call: &Call, held: &AtomicUsize) -> Settled {
-    if held.load(Ordering::Relaxed) > BATCH_BYTES_MAX {
-        return too_large(place);
+async fn alone(trip: &Trip<'_>, place: usize, call: &Call, pile: &Pile<'_>) -> Settled {
+    if pile.is_full() {
+        return too_large(place, pile);
     }
     let (report, _) = trip.call(call, now(), false).await;
-    hold(&report.reply, held);
+    let reply = pile.add(report.reply);
     Settled {
         place,
-        is_failed: report.outcome != CallOutcome::Answered,
+        is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
         attempts: report.trail.exchanges(),
         trail: if trip.ctx.want_trail {
             report.trail.line(&trip.chain.roster)
         } else {
             String::new()
         },
-        reply: Some(report.reply),
+        reply: Some(reply),
     }
 }
 
-fn too_large(place: usize) -> Settled {
-    let reply = Some(Reply::Refused(Refusal::batch_too_large(BATCH_BYTES_MAX)));
+fn too_large(place: usize, pile: &Pile<'_>) -> Settled {
+    let reply = Some(Reply::Refused(Refusal::batch_too_large(pile.bytes_max)));
     Settled { place, reply, is_failed: true, attempts: 0, trail: String::new() }
-}
-
-fn hold(reply: &Reply, held: &AtomicUsize) {
-    let bytes = match reply {
-        Reply::Result(bytes) | Reply::Error(bytes) | Reply::Flowing(bytes, _) => bytes.len(),
-        Reply::Refused(_) => 0,
-    };
-    held.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// One exchange for all members; those that it does not settle go alone.
@@ -240,10 +289,10 @@ async fn together(
     slot: Slot,
     members: Vec<Member<'_>>,
     parallel: usize,
-    held: &AtomicUsize,
+    pile: &Pile<'_>,
 ) -> Vec<Settled> {
-    if held.load(Ordering::Relaxed) > BATCH_BYTES_MAX {
-        return members.iter().map(|member| too_large(member.place)).collect();
+    if pile.is_full() {
+        return members.iter().map(|member| too_large(member.place, pile)).collect();
     }
     let chain = trip.chain;
     let calls: Vec<BatchItem<'_>> = members
@@ -280,8 +329,8 @@ async fn together(
                 continue;
             }
         };
-        hold(&reply, held);
-        let is_failed = outcome != CallOutcome::Answered;
+        let reply = pile.add(reply);
+        let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
         tally.count(member.row, outcome, attempt);
         // The exchange counts once, with the first item that it settled.
         let attempts = usize::from(settled.is_empty());
@@ -303,7 +352,7 @@ async fn together(
         while running.len() < parallel
             && let Some(member) = waiting.next()
         {
-            running.push(alone(trip, member.place, member.call, held));
+            running.push(alone(trip, member.place, member.call, pile));
         }
         let Some(item) = running.next().await else { return settled };
         settled.push(item);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use wellhead_dispatch::{Lane, now};
 use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, parse, write};
+use wellhead_transport::Ceiling;
 
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
 use crate::batch;
@@ -57,13 +58,25 @@ pub struct Proxy {
     directory: Directory,
     settings: Settings,
     requests: RequestCounts,
+    answers: Arc<Ceiling>,
 }
 
 impl Proxy {
     /// A proxy for `chains`.
     pub fn new(chains: Vec<Arc<ServedChain>>, settings: Settings) -> Self {
         let directory = Directory::new(&chains);
-        Self { chains, directory, settings, requests: RequestCounts::default() }
+        let (requests, answers) = (RequestCounts::default(), Arc::default());
+        Self { chains, directory, settings, requests, answers }
+    }
+
+    /// With the ceiling that its lanes hold answers below, to tell of it.
+    #[must_use]
+    pub fn holding(self, answers: Arc<Ceiling>) -> Self {
+        Self { answers, ..self }
+    }
+
+    pub(crate) fn answers(&self) -> &Ceiling {
+        &self.answers
     }
 
     /// The chains, in the order in which a worker's lanes must be.

@@ -28,4 +28,6 @@ pub use answer::Answer;
 pub use chain::{ChainName, ServedChain};
 pub use journey::{Ctx, Lanes, Proxy, Settings};
 pub use metrics::register;
-pub use status::{CallStatus, ChainStatus, Readiness, RequestStatus, Status, UpstreamStatus};
+pub use status::{
+    AnswerStatus, CallStatus, ChainStatus, Readiness, RequestStatus, Status, UpstreamStatus,
+};

@@ -20,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 use wellhead_dispatch::{Abandoned, Attempt, now};
 use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_telemetry::Histogram;
+use wellhead_transport::Shortage;
 use wellhead_upstream::VerdictClass;
 use wellhead_watch::Reason;
 
@@ -175,6 +176,7 @@ type Encoded = Result<(), fmt::Error>;
 impl Collector for Exposed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         self.requests(&mut encoder)?;
+        self.answers(&mut encoder)?;
         self.calls(&mut encoder)?;
         self.attempts(&mut encoder)?;
         self.upstreams(&mut encoder)?;
@@ -211,6 +213,38 @@ impl Exposed {
             prometheus_client::metrics::MetricType::Histogram,
         )?;
         counts.took.encode(family)
+    }
+
+    fn answers(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let answers = self.0.answers();
+        let gauge = prometheus_client::metrics::MetricType::Gauge;
+        let none: &[(&str, &str)] = &[];
+        for (name, help, bytes) in [
+            ("wellhead_answers_held_bytes", "Bytes of answers held now", answers.held()),
+            (
+                "wellhead_answers_held_peak_bytes",
+                "The most bytes of answers that were held at once",
+                answers.peak(),
+            ),
+            (
+                "wellhead_answers_bytes_max",
+                "Bytes of answers that may be held at once",
+                answers.bytes_max(),
+            ),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, gauge)?;
+            // As `f64`, which holds any size that there is.
+            ConstGauge::new(bytes as f64).encode(family.encode_family(&none)?)?;
+        }
+        let help = "Answers for which there was no room, by what became of them";
+        let counter = prometheus_client::metrics::MetricType::Counter;
+        let mut family =
+            encoder.encode_descriptor("wellhead_answers_without_room", help, None, counter)?;
+        for shortage in Shortage::ALL {
+            let count = ConstCounter::new(answers.shortages(shortage));
+            count.encode(family.encode_family(&[("became", shortage.word())])?)?;
+        }
+        Ok(())
     }
 
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {

@@ -37,6 +37,14 @@ impl Reply {
         }
     }
 
+    /// Whether these are our own words.
+    pub(crate) fn is_refused(&self) -> bool {
+        match self {
+            Self::Refused(_) => true,
+            Self::Result(_) | Self::Flowing(..) | Self::Error(_) => false,
+        }
+    }
+
     /// The reply in pieces that follow each other, and what follows them.
     pub(crate) fn into_pieces(self, id: Option<&[u8]>) -> (Vec<Bytes>, Option<Box<dyn Rest>>) {
         match self {

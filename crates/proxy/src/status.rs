@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use wellhead_dispatch::now;
 use wellhead_eth::CostClass;
+use wellhead_transport::Shortage;
 use wellhead_upstream::{Bound, Condition, Upstream};
 
 use crate::chain::ServedChain;
@@ -20,6 +21,8 @@ pub struct Status {
     pub version: &'static str,
     /// All requests, whatever chain they name.
     pub requests: RequestStatus,
+    /// Answers that are held in memory.
+    pub answers: AnswerStatus,
     /// Chain by chain.
     pub chains: Vec<ChainStatus>,
 }
@@ -33,6 +36,19 @@ pub struct RequestStatus {
     pub p50_ms_at_most: Option<f64>,
     /// All but one in a hundred took no longer, in milliseconds.
     pub p99_ms_at_most: Option<f64>,
+}
+
+/// The bytes of answers that are held, from those of 16 KiB on.
+#[derive(Debug, Clone, Serialize)]
+pub struct AnswerStatus {
+    /// Now.
+    pub held_bytes: usize,
+    /// The most at once since the start.
+    pub peak_bytes: usize,
+    /// The ceiling.
+    pub bytes_max: usize,
+    /// Answers given up because there was no room.
+    pub refused: u64,
 }
 
 /// One chain.
@@ -189,6 +205,12 @@ impl Proxy {
                 total: self.requests().total(),
                 p50_ms_at_most: quantile(0.5),
                 p99_ms_at_most: quantile(0.99),
+            },
+            answers: AnswerStatus {
+                held_bytes: self.answers().held(),
+                peak_bytes: self.answers().peak(),
+                bytes_max: self.answers().bytes_max(),
+                refused: self.answers().shortages(Shortage::Refused),
             },
             chains: self.chains().iter().map(|chain| chain_status(chain, now())).collect(),
         }

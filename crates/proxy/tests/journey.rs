@@ -214,6 +214,53 @@ async fn the_replies_of_a_batch_are_bounded_in_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_of_a_batch_without_room_are_refused_and_the_others_stay() {
+    let stage = Stage::upstreams(1);
+    let room = 300_000;
+    let others = stage.answers.try_hold(stage.answers.bytes_max() - room).expect("room");
+    let large = format!("\"{}\"", "x".repeat(200_000));
+    for said in [large.as_str(), &large, "[]"] {
+        // Logs go alone, one after the other as they are answered.
+        stage.peer(0).next("eth_getLogs", result(said));
+    }
+    let calls: Vec<String> = (0..3)
+        .map(|id| format!(r#"{{"id":{id},"method":"eth_getLogs","params":[{{}}]}}"#))
+        .collect();
+    let answer = stage.send(None, &format!("[{}]", calls.join(","))).await;
+    let told = text(&answer).replace(&large, "LARGE");
+    assert_eq!(
+        told,
+        r#"[{"jsonrpc":"2.0","id":0,"result":LARGE},{"jsonrpc":"2.0","id":1,"error":{"code":-32005,"message":"too many large answers are on their way to clients: try again later"}},{"jsonrpc":"2.0","id":2,"result":[]}]"#
+    );
+    drop(others);
+    assert!(stage.answers.held() > 200_000, "until it is written");
+    drop(answer);
+    assert_eq!(stage.answers.held(), 0);
+    let status = serde_json::to_value(stage.proxy.status()).expect("as JSON");
+    assert_eq!(
+        (&status["answers"]["refused"], &status["answers"]["held_bytes"]),
+        (&1.into(), &0.into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_room_is_a_503_that_says_why() {
+    let stage = Stage::upstreams(2);
+    let others = stage.answers.try_hold(stage.answers.bytes_max() - 10).expect("room");
+    // Its beginning does not say whose it is, so that it has to be read whole.
+    let large = format!(r#"{{"jsonrpc":"2.0","result":"{}","id":1}}"#, "x".repeat(2 << 20));
+    stage.peer(0).next("eth_getLogs", Say::Status(200, large));
+    let answer = stage.send(None, r#"{"id":1,"method":"eth_getLogs","params":[{}]}"#).await;
+    assert_eq!((answer.status, answer.retry_after), (503, Some(Duration::from_secs(1))));
+    let told = text(&answer);
+    assert!(told.contains(r#""code":-32005"#) && told.contains("too many large answers"), "{told}");
+    assert!(stage.peer(1).seen().is_empty(), "another would say the same");
+    assert_eq!(stage.upstream(0).totals().1, 0, "no failure of the upstream");
+    drop((answer, others));
+    assert_eq!(stage.answers.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_no_call_is_told_so() {
     let stage = Stage::upstreams(1);
     for (body, code, id) in [

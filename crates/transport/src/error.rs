@@ -37,6 +37,8 @@ pub enum TransportErrorKind {
     TooLarge,
     /// Our own pool is full: too many exchanges wait for a connection.
     PoolFull,
+    /// Our own memory for answers is full.
+    NoRoom,
 }
 
 impl TransportErrorKind {
@@ -53,6 +55,7 @@ impl TransportErrorKind {
             Self::Protocol => "protocol",
             Self::TooLarge => "too_large",
             Self::PoolFull => "pool_full",
+            Self::NoRoom => "no_room",
         }
     }
 }
@@ -88,6 +91,7 @@ impl fmt::Display for TransportError {
             TransportErrorKind::Protocol => f.write_str("answer is not valid HTTP")?,
             TransportErrorKind::TooLarge => f.write_str("answer is larger than allowed")?,
             TransportErrorKind::PoolFull => f.write_str("too many calls wait for a connection")?,
+            TransportErrorKind::NoRoom => f.write_str("too many large answers are held")?,
         }
         if self.detail.is_empty() { Ok(()) } else { write!(f, ": {}", self.detail) }
     }

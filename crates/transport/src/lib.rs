@@ -5,6 +5,7 @@
 //! may be asked, how often and what an answer means is decided elsewhere
 //! (`route`, `dispatch`, `upstream`).
 
+mod ceiling;
 mod error;
 pub mod fault;
 pub mod feed;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+pub use ceiling::{Ceiling, FREE_BYTES, Share, Shortage, Waiting};
 pub use error::{Sent, TransportError, TransportErrorKind};
 pub use rest::{Pieces, Rest};
 
@@ -34,8 +36,9 @@ pub struct Exchange {
     pub deadline: Instant,
     /// Bytes of an answer that are kept in memory: one up to this size arrives
     /// whole in [`WireReply::body`], of a longer one the remainder is read as the
-    /// caller asks for it ([`WireReply::rest`]). `usize::MAX` asks for everything,
-    /// bounded by the transport's own setting.
+    /// caller asks for it ([`WireReply::rest`]), and so it is, from fewer bytes on, when
+    /// there is no room below the [`Ceiling`]. `usize::MAX` asks for everything, bounded by
+    /// the transport's own setting, and fails when there is no room.
     pub whole_max: usize,
 }
 
@@ -50,7 +53,7 @@ pub struct WireReply {
     /// `Retry-After` as a duration (dates are turned into one on arrival).
     pub retry_after: Option<Duration>,
     /// The body, content encodings already undone. With a `rest` only its
-    /// beginning: at least [`Exchange::whole_max`] bytes.
+    /// beginning: at least [`Exchange::whole_max`] bytes, or as much as there was room for.
     pub body: Bytes,
     /// What follows `body`, when the answer is longer than [`Exchange::whole_max`].
     pub rest: Option<Box<dyn Rest>>,

@@ -59,6 +59,7 @@ pub(crate) const BUILT_IN: &[(&str, VerdictClass, &str)] = &[
     ("transport-protocol", VerdictClass::Fault, "not HTTP"),
     ("transport-too-large", VerdictClass::RangeTooLarge, "more than we are willing to hold"),
     ("transport-pool-full", VerdictClass::Fault, "too many of our calls wait for a connection"),
+    ("transport-no-room", VerdictClass::Fault, "too many large answers are held"),
 ];
 
 /// From here on a reply is not read from end to end; see [`large`].
@@ -149,8 +150,13 @@ impl Judge {
             Kind::Protocol => ("transport-protocol", HealthEffect::Failed),
             Kind::TooLarge => ("transport-too-large", HealthEffect::Neutral),
             Kind::PoolFull => ("transport-pool-full", HealthEffect::Neutral),
+            Kind::NoRoom => ("transport-no-room", HealthEffect::Neutral),
         };
-        let verdict = Verdict::new(built_in(rule), rule, none(error.to_string()));
+        let mut verdict = Verdict::new(built_in(rule), rule, none(error.to_string()));
+        if error.kind == Kind::NoRoom {
+            // It would bring the same answer, and there would be no more room for that.
+            verdict.elsewhere = TryElsewhere::No;
+        }
         Verdict { health, ..verdict }
     }
 

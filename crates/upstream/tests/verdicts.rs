@@ -504,6 +504,7 @@ fn transports() {
     check_transport(Kind::Protocol, Sent::Maybe, "transport-protocol fault failed");
     check_transport(Kind::TooLarge, Sent::Maybe, "transport-too-large range_too_large neutral");
     check_transport(Kind::PoolFull, Sent::No, "transport-pool-full fault neutral");
+    check_transport(Kind::NoRoom, Sent::Maybe, "transport-no-room fault neutral");
 }
 
 /// An object with a `result` that is ours, as serde_json reads it.

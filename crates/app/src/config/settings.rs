@@ -110,6 +110,14 @@ section! {
         /// beginning does not say enough. A larger one is an error.
         answer_bytes: ByteSize = default(ByteSize::mib(128))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
+        /// All answers held at one moment: read whole, in batches, or on their way to clients;
+        /// those up to 16 KiB are not counted. Over it, answers that may be passed on as they
+        /// arrive are; others wait for a second and are then given up with 503.
+        answers_bytes: ByteSize = default(ByteSize::mib(256))
+            .within(ByteSize::mib(16), ByteSize::gib(64)),
+        /// All replies of one batch together. The calls over it are answered with an error.
+        batch_bytes: ByteSize = default(ByteSize::mib(32))
+            .within(ByteSize::kib(64), ByteSize::gib(4)),
         /// Client connections open at once. One more is answered with 503 and closed; under TLS
         /// it is just closed.
         connections: usize = default(10_000).within(1, 1_000_000),

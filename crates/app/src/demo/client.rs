@@ -64,6 +64,7 @@ impl Client {
             tls: Arc::new(TlsClient::new(None).map_err(ClientError::Tls)?),
             learnt: Arc::new(Learnt::new()),
             stats: Arc::default(),
+            answers: Arc::default(),
         };
         let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, seed)
             .map_err(ClientError::Endpoint)?;

@@ -136,7 +136,7 @@ pub(crate) fn line(status: &Status, client: &Figures, sky: &Sky) -> String {
 mod tests {
     use std::time::Duration;
 
-    use wellhead_proxy::{CallStatus, ChainStatus, RequestStatus};
+    use wellhead_proxy::{AnswerStatus, CallStatus, ChainStatus, RequestStatus};
 
     use super::*;
 
@@ -186,7 +186,8 @@ mod tests {
             upstreams,
         };
         let requests = RequestStatus { total: 400, p50_ms_at_most: None, p99_ms_at_most: None };
-        Status { version: "0.0.0", requests, chains: vec![chain] }
+        let answers = AnswerStatus { held_bytes: 0, peak_bytes: 0, bytes_max: 0, refused: 0 };
+        Status { version: "0.0.0", requests, answers, chains: vec![chain] }
     }
 
     fn two() -> Status {

@@ -1,6 +1,8 @@
 //! One connection against a scripted peer in memory: every answer arrives cut at
 //! every place.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::body::{Chunks, Limits, receive};
 use crate::endpoint::{Endpoint, Purpose};
@@ -49,7 +51,7 @@ async fn play(pieces: &[&[u8]], closes: bool, whole_max: usize) -> Outcome {
         assert_eq!(sent, Sent::Maybe);
         let head = head?;
         let limits = Limits { whole_max, answer_bytes_max: 1 << 20 };
-        let received = receive(&mut connection, head.body, limits).await?;
+        let received = receive(&mut connection, head.body, limits, &Arc::default()).await?;
         let mut rest = Vec::new();
         if let Some(mut more) = received.more {
             while let Some(piece) = more.next(&mut connection, 1).await.transpose()? {
@@ -211,7 +213,8 @@ async fn nothing_more_is_read_than_is_asked_for() {
         assert!(is_full.await, "more was taken than asked for");
         let piece = match &mut more {
             None => {
-                let received = receive(&mut connection, head, limits).await.expect("a part");
+                let received =
+                    receive(&mut connection, head, limits, &Arc::default()).await.expect("a part");
                 more = received.more;
                 received.body
             }
@@ -244,7 +247,7 @@ async fn a_peer_that_answers_while_it_reads_gets_the_rest() {
         let head = connection.exchange(&prepared, &body, now, &mut sent).await;
         let limits = Limits { whole_max: 100, answer_bytes_max: 100 };
         let head = head.expect("a head").body;
-        receive(&mut connection, head, limits).await.expect("whole").body
+        receive(&mut connection, head, limits, &Arc::default()).await.expect("whole").body
     };
     let (answer, ()) = tokio::join!(ask, serve);
     assert_eq!(answer, "done");
@@ -285,7 +288,8 @@ async fn small_chunks_leave_time_for_others() {
     let head = connection.exchange(&prepared, &body, Instant::now(), &mut sent).await;
     let head = head.expect("a head");
     let limits = Limits { whole_max: usize::MAX, answer_bytes_max: 1 << 20 };
-    let mut receiving = pin!(receive(&mut connection, head.body, limits));
+    let ceiling = Arc::default();
+    let mut receiving = pin!(receive(&mut connection, head.body, limits, &ceiling));
     let mut turns = 0;
     let received = std::future::poll_fn(|cx| {
         turns += 1;

@@ -3,6 +3,7 @@
 //! other, or a condition is awaited.
 
 mod caps;
+mod ceiling;
 mod detect;
 mod h1;
 mod h2;

@@ -107,6 +107,7 @@ impl Upstream {
             tls: Arc::new(TlsClient::new(None).expect("a TLS client")),
             learnt: Arc::new(Learnt::new()),
             stats: Arc::new(ConnectionStats::default()),
+            answers: Arc::default(),
         };
         let settings = ClientSettings {
             connect_timeout: PATIENCE,

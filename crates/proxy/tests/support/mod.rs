@@ -15,7 +15,7 @@ use wellhead_jsonrpc::{Limits, raw};
 use wellhead_proxy::{Answer, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings};
 use wellhead_route::Roster;
 use wellhead_transport::{
-    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
+    Ceiling, Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
     WireReply,
 };
 use wellhead_upstream::{
@@ -165,6 +165,8 @@ impl Default for Plan {
 pub(crate) struct Stage {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) peers: Vec<Vec<Arc<Peer>>>,
+    /// Below which all answers are held.
+    pub(crate) answers: Arc<Ceiling>,
     lanes: Lanes,
 }
 
@@ -175,10 +177,12 @@ impl Stage {
 
     pub(crate) fn new(plans: Vec<Plan>) -> Self {
         let (mut chains, mut lanes, mut peers) = (Vec::new(), Vec::new(), Vec::new());
+        let answers = Arc::new(Ceiling::new(256 << 20));
         for plan in plans {
             let (chain, own) = chain(plan);
             let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
-            lanes.push(Lane::new(own.iter().map(dynamic).collect(), 1));
+            let lane = Lane::new(own.iter().map(dynamic).collect(), 1);
+            lanes.push(lane.holding(Arc::clone(&answers)));
             chains.push(Arc::new(chain));
             peers.push(own);
         }
@@ -188,8 +192,8 @@ impl Stage {
             total: Duration::from_secs(30),
             log_requests: true,
         };
-        let proxy = Arc::new(Proxy::new(chains, settings));
-        Self { proxy, peers, lanes: Lanes::new(lanes) }
+        let proxy = Arc::new(Proxy::new(chains, settings).holding(Arc::clone(&answers)));
+        Self { proxy, peers, answers, lanes: Lanes::new(lanes) }
     }
 
     pub(crate) fn chain(&self) -> &ServedChain {
