@@ -140,6 +140,7 @@ fn server_settings(settings: &Settings) -> wellhead_server::Settings {
     let (limits, timeouts) = (&settings.limits, &settings.timeouts);
     wellhead_server::Settings {
         connections_max: limits.connections,
+        connections_per_peer_max: limits.connections_per_address,
         requests_max: limits.in_flight,
         head_bytes_max: limits.header_bytes.as_usize(),
         body_bytes_max: limits.body_bytes.as_usize(),

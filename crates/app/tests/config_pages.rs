@@ -35,7 +35,7 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 17] = [
+    const DERIVED: [&str; 19] = [
         "plan",
         "credits_per_second",
         "calls_per_second",
@@ -53,7 +53,10 @@ fn the_example_says_true_defaults() {
         "ws",
         "credits_per_day",
         "mode",
+        "state",
+        "connections_per_address",
     ];
+    const TOP_DERIVED: [&str; 4] = ["workers", "tls", "state", "connections_per_address"];
     let example = root_file("wellhead.example.yaml");
     let mut uncommented = String::new();
     let mut taken = 0;
@@ -64,7 +67,7 @@ fn the_example_says_true_defaults() {
             let word = key.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
             // Deeper than the top level, `timeouts` and its times are an upstream's own.
             let derived =
-                DERIVED.contains(&key) && (!indent.is_empty() || ["workers", "tls"].contains(&key));
+                DERIVED.contains(&key) && (!indent.is_empty() || TOP_DERIVED.contains(&key));
             word && rest.trim_start().len() > key.len() && !derived && !rest.contains("$schema")
         });
         match setting {

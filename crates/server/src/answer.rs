@@ -150,7 +150,10 @@ pub(crate) fn refuse(refusal: Refusal, ticket: Ticket) -> Reply {
         Refusal::UnsupportedEncoding => {
             fields.push((ACCEPT_ENCODING, const { HeaderValue::from_static("gzip") }));
         }
-        Refusal::ConnectionsFull | Refusal::RequestsFull | Refusal::BodiesFull => {
+        Refusal::ConnectionsFull
+        | Refusal::PeerFull
+        | Refusal::RequestsFull
+        | Refusal::BodiesFull => {
             fields.push((RETRY_AFTER, RETRY_AFTER_OVERLOAD));
         }
         Refusal::NotHttp

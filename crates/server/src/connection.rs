@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -34,6 +34,7 @@ use crate::drain::Drain;
 use crate::h1;
 use crate::head::{Head, Headers, Target};
 use crate::link::{Link, TooSlow};
+use crate::peers::Peer;
 use crate::request::collect;
 use crate::socket::{Opening, Socket, Stream};
 use crate::stream::Streams;
@@ -414,12 +415,15 @@ impl Wake for Bell {
 #[derive(Debug)]
 pub(crate) struct Seat {
     server: Arc<Server>,
+    /// Whose it is, where that is counted.
+    peer: Option<Peer>,
     protocol: Option<Protocol>,
 }
 
 impl Seat {
-    pub(crate) fn take(server: &Arc<Server>) -> Option<Self> {
-        server.take_seat().then(|| Self { server: Arc::clone(server), protocol: None })
+    pub(crate) fn take(server: &Arc<Server>, peer: IpAddr) -> Result<Self, Refusal> {
+        let peer = server.take_seat(peer)?;
+        Ok(Self { server: Arc::clone(server), peer, protocol: None })
     }
 
     fn speak(mut self, protocol: Protocol) -> Self {
@@ -436,11 +440,10 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let counters = &self.server.counters;
         if let Some(protocol) = self.protocol {
-            gauge(counters, protocol).fetch_sub(1, Relaxed);
+            gauge(&self.server.counters, protocol).fetch_sub(1, Relaxed);
         }
-        counters.connections_open.fetch_sub(1, Relaxed);
+        self.server.leave_seat(self.peer);
     }
 }
 
@@ -452,9 +455,9 @@ fn gauge(counters: &Counters, protocol: Protocol) -> &AtomicUsize {
 }
 
 /// Tells a client that speaks no TLS that there is no room, and closes.
-pub(crate) async fn turn_away(mut stream: TcpStream, body: &[u8]) {
+pub(crate) async fn turn_away(mut stream: TcpStream, status: StatusCode, body: &[u8]) {
     let head = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\n\
          content-length: {}\r\nretry-after: 1\r\nconnection: close\r\n\r\n",
         body.len()
     );

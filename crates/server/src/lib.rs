@@ -26,6 +26,7 @@ mod head;
 mod link;
 mod listen;
 mod path;
+mod peers;
 mod refusal;
 mod request;
 mod rpc;

@@ -31,6 +31,8 @@ pub enum Refusal {
     BodyBroken,
     /// `connections_max` connections are open.
     ConnectionsFull,
+    /// The client's address has `connections_per_peer_max` connections open.
+    PeerFull,
     /// `requests_max` requests are under way.
     RequestsFull,
     /// Bodies under way hold `bodies_bytes_max`.
@@ -131,6 +133,13 @@ const ROWS: [Row; Refusal::COUNT] = [
         "too many open connections: try again later",
     ),
     row(
+        Refusal::PeerFull,
+        StatusCode::TOO_MANY_REQUESTS,
+        -32005,
+        "peer_full",
+        "too many open connections from this address: close some, or try again later",
+    ),
+    row(
         Refusal::RequestsFull,
         StatusCode::SERVICE_UNAVAILABLE,
         -32005,
@@ -155,7 +164,7 @@ const ROWS: [Row; Refusal::COUNT] = [
 
 impl Refusal {
     /// How many there are.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 14;
 
     /// All of them, in the order of [`crate::Counts::refused`].
     pub fn all() -> impl Iterator<Item = Self> {
@@ -179,7 +188,7 @@ impl Refusal {
 
     /// Whether the same request may succeed a little later.
     pub fn passes(self) -> bool {
-        self.status() == StatusCode::SERVICE_UNAVAILABLE
+        matches!(self.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
     }
 
     /// Whether the rest of the request cannot be told from the next one, so
@@ -192,7 +201,8 @@ impl Refusal {
             | Self::BodySlow
             | Self::BodyBroken
             | Self::BodiesFull
-            | Self::ConnectionsFull => true,
+            | Self::ConnectionsFull
+            | Self::PeerFull => true,
             Self::NotFound
             | Self::MethodNotAllowed
             | Self::NotJson
@@ -265,6 +275,6 @@ mod tests {
     fn only_overload_passes() {
         let passing: Vec<_> =
             Refusal::all().filter(|refusal| refusal.passes()).map(Refusal::word).collect();
-        assert_eq!(passing, ["connections_full", "requests_full", "bodies_full"]);
+        assert_eq!(passing, ["connections_full", "peer_full", "requests_full", "bodies_full"]);
     }
 }

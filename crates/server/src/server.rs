@@ -1,7 +1,7 @@
 //! What all workers share, and the loop in which each of them accepts.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,6 +15,7 @@ use crate::connection::{self, Endpoint, Seat, Worker};
 use crate::cors::Cors;
 use crate::count::Counters;
 use crate::listen::{BACKLOG, Backoff, is_passing};
+use crate::peers::{Peer, Peers};
 use crate::refusal::Bodies;
 use crate::rpc::Rpc;
 use crate::tls::Tls;
@@ -34,6 +35,7 @@ pub struct Server {
     pub(crate) compression_jobs: Semaphore,
     tls: Option<Arc<Tls>>,
     turning_away: Arc<Semaphore>,
+    peers: Peers,
 }
 
 impl Server {
@@ -51,6 +53,7 @@ impl Server {
             compression_jobs: Semaphore::new(settings.compression.jobs_max),
             turning_away: Arc::new(Semaphore::new(TURNING_AWAY_MAX)),
             counters: Counters::default(),
+            peers: Peers::default(),
             settings,
         })
     }
@@ -156,40 +159,68 @@ impl Server {
         connections: &TaskTracker,
     ) {
         Counters::add(&self.counters.accepted);
-        if let Some(seat) = Seat::take(self) {
-            let worker = Arc::clone(worker);
-            match &self.tls {
-                None => connections.spawn(connection::run(stream, None, peer, worker, seat)),
-                Some(tls) => {
-                    let tls = Arc::clone(tls);
-                    connections.spawn(connection::run_tls(stream, tls, peer, worker, seat))
-                }
-            };
-            return;
-        }
+        let refusal = match Seat::take(self, peer.ip()) {
+            Ok(seat) => return self.spawn(stream, peer, worker, connections, seat),
+            Err(refusal) => refusal,
+        };
         // To wait in the accept queue would look like a dead server; 503 sends a
         // balancer to the next one.
-        self.counters.refuse(Refusal::ConnectionsFull);
+        self.counters.refuse(refusal);
         if self.tls.is_some() {
             // To say so would take a handshake, which is the dearest part of a connection.
             return;
         }
         if let Ok(permit) = Arc::clone(&self.turning_away).try_acquire_owned() {
-            let body = self.refusals.of(Refusal::ConnectionsFull);
+            let body = self.refusals.of(refusal);
             tokio::spawn(async move {
-                connection::turn_away(stream, &body).await;
+                connection::turn_away(stream, refusal.status(), &body).await;
                 drop(permit);
             });
         }
     }
 
-    /// Whether one more connection is within the bound; takes its place if so.
-    pub(crate) fn take_seat(&self) -> bool {
+    fn spawn<E: Endpoint>(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        worker: &Arc<Worker<E>>,
+        connections: &TaskTracker,
+        seat: Seat,
+    ) {
+        let worker = Arc::clone(worker);
+        match &self.tls {
+            None => connections.spawn(connection::run(stream, None, peer, worker, seat)),
+            Some(tls) => {
+                let tls = Arc::clone(tls);
+                connections.spawn(connection::run_tls(stream, tls, peer, worker, seat))
+            }
+        };
+    }
+
+    /// Takes the place of one more connection from `peer`; says which bound is reached when
+    /// there is none.
+    pub(crate) fn take_seat(&self, peer: IpAddr) -> Result<Option<Peer>, Refusal> {
         let taken = self.counters.connections_open.fetch_add(1, Relaxed);
-        let fits = taken < self.settings.connections_max;
-        if !fits {
+        let refused = |refusal| {
             self.counters.connections_open.fetch_sub(1, Relaxed);
+            Err(refusal)
+        };
+        if taken >= self.settings.connections_max {
+            return refused(Refusal::ConnectionsFull);
         }
-        fits
+        let Some(most) = self.settings.connections_per_peer_max else { return Ok(None) };
+        let peer = Peer::of(peer);
+        match self.peers.enter(peer, most) {
+            true => Ok(Some(peer)),
+            false => refused(Refusal::PeerFull),
+        }
+    }
+
+    /// Gives the place back.
+    pub(crate) fn leave_seat(&self, peer: Option<Peer>) {
+        if let Some(peer) = peer {
+            self.peers.leave(peer);
+        }
+        self.counters.connections_open.fetch_sub(1, Relaxed);
     }
 }

@@ -12,6 +12,10 @@ use http::HeaderValue;
 pub struct Settings {
     /// Open connections over all workers. At the bound a new one is told 503 and closed.
     pub connections_max: usize,
+    /// Open connections of one IPv4 address, or one IPv6 /64, over all workers. At the bound
+    /// a new one is told 429 and closed. `None`: no bound, as behind a balancer all clients
+    /// may have one address.
+    pub connections_per_peer_max: Option<usize>,
     /// Requests being read, answered or written over all workers. At the bound: 503.
     pub requests_max: usize,
     /// Streams of one HTTP/2 connection. At the bound the client queues them itself.
@@ -67,6 +71,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             connections_max: 16_384,
+            connections_per_peer_max: None,
             requests_max: 32_768,
             streams_max: 256,
             head_bytes_max: 16 * 1024,
@@ -110,6 +115,7 @@ impl Settings {
         let mut problems = Vec::new();
         for (name, value) in [
             ("connections_max", self.connections_max),
+            ("connections_per_peer_max", self.connections_per_peer_max.unwrap_or(usize::MAX)),
             ("requests_max", self.requests_max),
             ("streams_max", self.streams_max as usize),
             ("bodies_bytes_max", self.bodies_bytes_max),

@@ -156,6 +156,12 @@ impl Checker<'_> {
         let path = Path::root().key("limits");
         let reversed = limits.body_bytes > limits.bodies_bytes;
         self.ordered(&path, "body_bytes", "bodies_bytes", reversed);
+        let reversed = limits.connections_per_address.is_some_and(|it| it > limits.connections);
+        self.ordered(&path, "connections_per_address", "connections", reversed);
+        let reversed = limits.answer_bytes > limits.answers_bytes;
+        self.ordered(&path, "answer_bytes", "answers_bytes", reversed);
+        let reversed = limits.batch_bytes > limits.answers_bytes;
+        self.ordered(&path, "batch_bytes", "answers_bytes", reversed);
     }
 
     /// `low` must not be above `high`; points at the one that was written.

@@ -121,6 +121,11 @@ section! {
         /// Client connections open at once. One more is answered with 503 and closed; under TLS
         /// it is just closed.
         connections: usize = default(10_000).within(1, 1_000_000),
+        /// Of these, from one client address (one /64 of IPv6); one more is answered with 429
+        /// and closed. Leave it out behind a load balancer or proxy, where all clients have
+        /// its address.
+        connections_per_address: Option<usize> =
+            derived("no bound").if_given_within(1, 1_000_000),
         /// Requests worked on at once, over all connections. One more is answered with 503.
         in_flight: usize = default(16_384).within(1, 1_000_000),
     }

@@ -76,6 +76,28 @@ async fn requests_under_way_are_bounded() {
 }
 
 #[tokio::test]
+async fn connections_of_one_address_are_bounded_and_others_have_their_own() {
+    let site = Site::open(Settings { connections_per_peer_max: Some(1), ..Settings::default() });
+    let first = site.connect().await;
+    site.until("it has a seat", |counts| counts.connections_open == 1).await;
+    let mut second = site.connect().await;
+    second.post("/", "", b"{}").await;
+    let reply = second.reply().await;
+    reply.is_refusal(429, -32005);
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    second.is_closed().await;
+    let counts = site.server.counts();
+    assert_eq!((counts.refused(Refusal::PeerFull), counts.connections_open), (1, 1));
+    // Another address of this machine is another peer.
+    let mut other = site.connect_from([127, 0, 0, 2]).await;
+    assert_eq!(other.exchange("/", "", b"{}").await.status, 200);
+    drop(first);
+    site.until("its seat is given back", |counts| counts.connections_open == 1).await;
+    let mut third = site.connect().await;
+    assert_eq!(third.exchange("/", "", b"{}").await.status, 200);
+}
+
+#[tokio::test]
 async fn connections_are_bounded_with_an_answer() {
     let site = Site::open(Settings { connections_max: 2, ..Settings::default() });
     let first = site.connect().await;

@@ -121,6 +121,13 @@ impl Site {
         Wire::connect(self.address).await
     }
 
+    /// From another address of this machine.
+    pub(crate) async fn connect_from(&self, own: [u8; 4]) -> Wire {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((own, 0).into()).unwrap();
+        Wire::over(socket.connect(self.address).await.unwrap())
+    }
+
     /// Lets everything else run until `holds`.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Counts) -> bool) {
         let wait = async {
