@@ -8,10 +8,11 @@ use bytes::Bytes;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use wellhead_dispatch::now;
-use wellhead_proxy::{Proxy, Readiness};
+use wellhead_net::{ConnectionStats, Lesson, Protocol};
+use wellhead_proxy::{ConnectionStatus, Proxy, Readiness, Status};
 use wellhead_server::{Admin, Health, Metrics, Server};
 
-use crate::assemble::Parts;
+use crate::assemble::{Parts, UpstreamConnections};
 use crate::metrics;
 
 /// A worker that did not beat for so long is stuck: something blocks its thread.
@@ -54,6 +55,7 @@ impl Heartbeats {
 #[derive(Debug)]
 pub(crate) struct AdminPages {
     proxy: Arc<Proxy>,
+    connections: Vec<UpstreamConnections>,
     registry: Registry,
     beats: Arc<Heartbeats>,
     draining: AtomicBool,
@@ -65,12 +67,42 @@ impl AdminPages {
         wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
         metrics::register(parts, server, &mut registry);
         let draining = AtomicBool::new(false);
-        Self { proxy: Arc::clone(&parts.proxy), registry, beats, draining }
+        let connections = parts.connections();
+        Self { proxy: Arc::clone(&parts.proxy), connections, registry, beats, draining }
+    }
+
+    /// The proxy's status, with what is known of sockets.
+    fn whole_status(&self) -> Status {
+        let mut status = self.proxy.status();
+        for chain in &mut status.chains {
+            for upstream in &mut chain.upstreams {
+                let own = self
+                    .connections
+                    .iter()
+                    .find(|it| *it.chain == *chain.name && it.upstream == upstream.id);
+                upstream.connections = own.map(|own| connection_status(&own.stats));
+            }
+        }
+        status
     }
 
     /// From now on not ready.
     pub(crate) fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+    }
+}
+
+fn connection_status(stats: &ConnectionStats) -> ConnectionStatus {
+    let learnt = stats.learnt_caps();
+    ConnectionStatus {
+        open: stats.open(Protocol::H1) + stats.open(Protocol::H2),
+        streams_announced: stats.announced_streams(),
+        streams_learnt: learnt.streams,
+        streams_learnt_by: learnt.streams_lesson.map(Lesson::word),
+        streams_fatal: learnt.streams_fatal,
+        requests_learnt: learnt.requests,
+        idle_learnt_ms: learnt.idle.map(|idle| idle.as_millis() as u64),
+        streams_left_open: stats.left_open(),
     }
 }
 
@@ -107,7 +139,7 @@ impl Admin for AdminPages {
 
     fn status(&self) -> Bytes {
         // Plain data with string keys always serializes.
-        serde_json::to_vec(&self.proxy.status()).map_or_else(|_| Bytes::new(), Bytes::from)
+        serde_json::to_vec(&self.whole_status()).map_or_else(|_| Bytes::new(), Bytes::from)
     }
 }
 

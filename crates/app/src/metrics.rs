@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use wellhead_net::{CloseReason, ConnectionStats, Protocol};
+use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
 use wellhead_server::{HandshakeFailure, Refusal, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
@@ -157,11 +157,57 @@ impl Collector for Pools {
                 let told = |reason: &CloseReason| ("reason", reason.word(), closed(stats, *reason));
                 CloseReason::ALL.iter().map(told).collect()
             },
-        )
+        )?;
+        self.learnt(&mut encoder)
     }
 }
 
 impl Pools {
+    /// What one HTTP/2 connection bears: told, and found out.
+    fn learnt(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        self.tell(
+            encoder,
+            (
+                "wellhead_upstream_streams_max",
+                "Streams at once that an HTTP/2 connection bears, by how that is known",
+            ),
+            MetricType::Gauge,
+            |stats| {
+                let learnt = stats.learnt_caps();
+                let by = learnt.streams_lesson.map_or("learnt", Lesson::word);
+                let announced = stats.announced_streams().map(|streams| ("announced", streams));
+                let found = learnt.streams.map(|streams| (by, streams as u64));
+                let fatal = learnt.streams_fatal.map(|streams| ("fatal", streams as u64));
+                let rows = [announced, found, fatal].into_iter().flatten();
+                rows.map(|(by, streams)| ("by", by, streams)).collect()
+            },
+        )?;
+        self.tell(
+            encoder,
+            (
+                "wellhead_upstream_connection_bounds",
+                "Requests and idle milliseconds after which HTTP/2 connections are replaced, as learnt",
+            ),
+            MetricType::Gauge,
+            |stats| {
+                let learnt = stats.learnt_caps();
+                let requests = learnt.requests.map(|requests| ("requests", requests));
+                let idle = learnt.idle.map(|idle| ("idle_ms", idle.as_millis() as u64));
+                let rows = [requests, idle].into_iter().flatten();
+                rows.map(|(of, bound)| ("of", of, bound)).collect()
+            },
+        )?;
+        let help = "Abandoned HTTP/2 streams that were left to finish, to send fewer resets";
+        let name = "wellhead_upstream_streams_left_open";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for row in &self.0 {
+            let labels = [("chain", &*row.chain), ("upstream", &*row.upstream)];
+            let count = ConstCounter::new(row.stats.left_open());
+            count.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     /// One family: for each upstream what `of` makes of its counters, each a label, its
     /// value and a number.
     fn tell(
@@ -184,5 +230,28 @@ impl Pools {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_told_of_streams_before_something_is_known() {
+        let row = UpstreamConnections {
+            chain: "ethereum".into(),
+            upstream: "a".to_owned(),
+            stats: Arc::default(),
+        };
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Pools(vec![row])));
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("text");
+        assert!(!text.contains("wellhead_upstream_streams_max{"), "{text}");
+        let left = r#"streams_left_open_total{chain="ethereum",upstream="a"} 0"#;
+        assert!(text.contains(left), "{text}");
     }
 }

@@ -33,7 +33,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::stats::LearntCaps;
+use crate::stats::{LearntCaps, Lesson};
 
 /// Streams that must have been open for their number to be blamed. Below it a
 /// wrong lesson would cost more than a death.
@@ -220,6 +220,7 @@ impl Lessons {
     fn summary(&self) -> LearntCaps {
         LearntCaps {
             streams: self.streams.cap,
+            streams_lesson: self.streams.cap.and(self.streams.lesson),
             streams_fatal: self.streams.fatal.map(|(streams, _)| streams),
             streams_proven: self.streams.proven.map(|(streams, _)| streams),
             requests: self.requests.bound(),
@@ -232,6 +233,8 @@ impl Lessons {
 #[derive(Debug, Default)]
 struct Streams {
     cap: Option<usize>,
+    /// What the cap was last lowered by.
+    lesson: Option<Lesson>,
     /// With when it was last seen.
     fatal: Option<(usize, Instant)>,
     proven: Option<(usize, Instant)>,
@@ -248,6 +251,7 @@ struct Streams {
 #[derive(Debug)]
 struct Before {
     cap: Option<usize>,
+    lesson: Option<Lesson>,
     fatal: Option<(usize, Instant)>,
     learnt_at: Instant,
 }
@@ -271,18 +275,24 @@ impl Streams {
         }
         let proven = self.proven_at(now).min(open - margin(open));
         let borne = if self.proven_at(now) >= open { 0 } else { proven };
-        self.learn(open, below(open).max(borne), now);
+        let lesson = match ending.manner {
+            Manner::Orderly => Lesson::Goaways,
+            Manner::Abrupt => Lesson::Death,
+        };
+        self.learn(lesson, open, below(open).max(borne), now);
         true
     }
 
-    fn learn(&mut self, fatal: usize, cap: usize, now: Instant) {
-        self.before = Some(Before { cap: self.cap, fatal: self.fatal, learnt_at: now });
+    fn learn(&mut self, lesson: Lesson, fatal: usize, cap: usize, now: Instant) {
+        let Self { cap: known, lesson: how, fatal: seen, .. } = *self;
+        self.before = Some(Before { cap: known, lesson: how, fatal: seen, learnt_at: now });
         let lowest = self.fatal.map_or(fatal, |(known, _)| known.min(fatal));
         self.fatal = Some((lowest, now));
         // A trial that went wrong, or a connection filled before the lesson, says
         // nothing against the cap.
         if self.cap.is_none_or(|known| fatal <= known) {
             self.cap = Some(cap);
+            self.lesson = Some(lesson);
             self.proven = self.proven.filter(|(proven, _)| *proven < fatal);
             self.doubted = false;
         }
@@ -291,7 +301,7 @@ impl Streams {
 
     fn refused(&mut self, streams: usize, now: Instant) {
         if self.cap.is_none_or(|cap| streams < cap) {
-            self.learn(streams + 1, streams, now);
+            self.learn(Lesson::Refusal, streams + 1, streams, now);
         }
     }
 
@@ -316,7 +326,7 @@ impl Streams {
         if let Some(before) = self.before.take()
             && now.saturating_duration_since(before.learnt_at) <= DOWN_WITHIN
         {
-            (self.cap, self.fatal) = (before.cap, before.fatal);
+            (self.cap, self.lesson, self.fatal) = (before.cap, before.lesson, before.fatal);
         }
     }
 

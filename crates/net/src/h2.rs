@@ -85,7 +85,11 @@ impl Common {
         let changed = self.settled.swap(settled, Relaxed) != settled;
         let left = self.leaving.swap(leaving, Relaxed) != leaving;
         let left = self.abandoned.swap(mux.abandoned(), Relaxed) > mux.abandoned() || left;
-        self.announced.swap(mux.streams_max(), Relaxed) != mux.streams_max() || changed || left
+        let announced = self.announced.swap(mux.streams_max(), Relaxed) != mux.streams_max();
+        if settled && (changed || announced) {
+            self.stats.note_announced(mux.streams_max());
+        }
+        announced || changed || left
     }
 }
 

@@ -33,7 +33,7 @@ pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
 pub use crate::http::{HttpTransport, Shared};
 pub use crate::settings::ClientSettings;
-pub use crate::stats::{CloseReason, ConnectionStats, LearntCaps, Protocol};
+pub use crate::stats::{CloseReason, ConnectionStats, LearntCaps, Lesson, Protocol};
 pub use crate::ws::{FeedSettings, WsClient, WsConnection};
 
 /// What the fuzzer calls.

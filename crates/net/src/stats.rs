@@ -80,12 +80,36 @@ impl CloseReason {
     }
 }
 
+/// How the streams that one HTTP/2 connection bears were learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lesson {
+    /// It refused one more.
+    Refusal,
+    /// The connection died with so many.
+    Death,
+    /// Connections were ended in an orderly way (GOAWAY), again and again with about so many.
+    Goaways,
+}
+
+impl Lesson {
+    /// A stable word for metrics and the status page.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Refusal => "refused",
+            Self::Death => "died",
+            Self::Goaways => "goaway",
+        }
+    }
+}
+
 /// What one HTTP/2 connection to an upstream was found to bear, from how connections
 /// ended. `None` where nothing speaks for a bound; the settings hold besides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LearntCaps {
     /// Streams at once. One connection at a time may be trying more.
     pub streams: Option<usize>,
+    /// What that rests on.
+    pub streams_lesson: Option<Lesson>,
     /// The fewest streams with which a connection died.
     pub streams_fatal: Option<usize>,
     /// The most streams with which a connection was seen to be well, if 32 or more.
@@ -106,6 +130,8 @@ pub struct ConnectionStats {
     waiting: AtomicU64,
     resent: AtomicU64,
     left_open: AtomicU64,
+    /// One more than what was announced last; zero while nothing was.
+    announced: AtomicU64,
     pub(crate) caps: Caps,
 }
 
@@ -114,6 +140,18 @@ impl ConnectionStats {
     /// metrics and the status page.
     pub fn learnt_caps(&self) -> LearntCaps {
         self.caps.learnt()
+    }
+
+    /// The streams at once that the last HTTP/2 connection announced to bear. `None` where
+    /// nothing was announced, and where the announcement is no bound.
+    pub fn announced_streams(&self) -> Option<u64> {
+        self.announced.load(Relaxed).checked_sub(1)
+    }
+
+    pub(crate) fn note_announced(&self, streams: usize) {
+        // What says nothing of streams allows them all.
+        let told = u32::try_from(streams).map_or(0, |streams| u64::from(streams) + 1);
+        self.announced.store(told, Relaxed);
     }
 
     /// Abandoned HTTP/2 streams that were left to finish, because the connection

@@ -29,5 +29,6 @@ pub use chain::{ChainName, ServedChain};
 pub use journey::{Ctx, Lanes, Proxy, Settings};
 pub use metrics::register;
 pub use status::{
-    AnswerStatus, CallStatus, ChainStatus, Readiness, RequestStatus, Status, UpstreamStatus,
+    AnswerStatus, CallStatus, ChainStatus, ConnectionStatus, Readiness, RequestStatus, Status,
+    UpstreamStatus,
 };

@@ -134,6 +134,8 @@ pub struct UpstreamStatus {
     pub learnt_rate: Option<f64>,
     /// Calls that it may be sent at once now.
     pub in_flight_max: Option<u32>,
+    /// Its connections; for whoever has the sockets to fill in.
+    pub connections: Option<ConnectionStatus>,
     /// Calls that a bound of it held, by bound: `learnt_rate=12`.
     pub held: Vec<String>,
     /// When it is asked: primary, fallback, public.
@@ -146,6 +148,27 @@ pub struct UpstreamStatus {
     pub last_problem: Option<String>,
     /// When that was.
     pub last_problem_ms_ago: Option<u64>,
+}
+
+/// The connections to one upstream, over all workers.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ConnectionStatus {
+    /// Open now.
+    pub open: u64,
+    /// Streams at once that its last HTTP/2 connection announced to bear.
+    pub streams_announced: Option<u64>,
+    /// Those that one was found to bear.
+    pub streams_learnt: Option<usize>,
+    /// By what: it `refused` more, it `died` with more, or `goaway`.
+    pub streams_learnt_by: Option<&'static str>,
+    /// The fewest with which a connection died or was left.
+    pub streams_fatal: Option<usize>,
+    /// Requests after which a connection is replaced, because it would be ended.
+    pub requests_learnt: Option<u64>,
+    /// How long a connection may be idle, for the same reason.
+    pub idle_learnt_ms: Option<u64>,
+    /// Abandoned streams that were left to finish, to send fewer resets.
+    pub streams_left_open: u64,
 }
 
 /// An error that no rule knows.
@@ -277,6 +300,7 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         credits_per_month: spending.caps.month,
         learnt_rate: spending.learnt_rate,
         in_flight_max: spending.limit,
+        connections: None,
         held: held
             .into_iter()
             .filter(|(_, count)| *count > 0)

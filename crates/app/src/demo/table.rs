@@ -164,6 +164,7 @@ mod tests {
             credits_per_day: None,
             credits_per_month: None,
             learnt_rate: None,
+            connections: None,
             in_flight_max: None,
             held: Vec::new(),
             tier: "primary",

@@ -207,3 +207,21 @@ fn a_refusal_tells_the_number_itself() {
     }
     assert_eq!((caps.streams(), caps.learnt().streams_fatal), (99, Some(100)));
 }
+
+#[test]
+fn it_is_told_what_a_cap_rests_on() {
+    let lesson = |endings: &[Ending]| after(endings).streams_lesson;
+    assert_eq!(lesson(&[]), None);
+    assert_eq!(lesson(&[death(100)]), Some(Lesson::Death));
+    assert_eq!(lesson(&[goodbye(100)]), None);
+    assert_eq!(lesson(&[goodbye(100), goodbye(101)]), Some(Lesson::Goaways));
+    let caps = Caps::default();
+    let now = Instant::now();
+    caps.refused(40, now);
+    assert_eq!(caps.learnt().streams_lesson, Some(Lesson::Refusal));
+    caps.ended(&death(35), now + MINUTE);
+    assert_eq!(caps.learnt().streams_lesson, Some(Lesson::Death));
+    // It was down: the earlier lesson stands.
+    caps.was_down(now + MINUTE);
+    assert_eq!(caps.learnt().streams_lesson, Some(Lesson::Refusal));
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use wellhead_net::{CloseReason, LearntCaps, Protocol};
+use wellhead_net::{CloseReason, LearntCaps, Lesson, Protocol};
 use wellhead_transport::{Sent, TransportErrorKind as Kind};
 
 use crate::h2::{Call, serve_h2};
@@ -65,6 +65,8 @@ async fn a_fatal_number_of_streams_is_learnt_after_one_death() {
     until("that was noticed", || stats.learnt_caps().streams.is_some()).await;
     let learnt = stats.learnt_caps();
     assert!(learnt.streams.is_some_and(|cap| cap < 99), "{learnt:?}");
+    assert_eq!(learnt.streams_lesson, Some(Lesson::Death));
+    assert!(learnt.streams_fatal.is_some_and(|fatal| fatal >= 99), "{learnt:?}");
     // From now on the same load is carried, whoever asks.
     killer.peak.store(0, SeqCst);
     let other = upstream.transport();
@@ -190,13 +192,16 @@ async fn streams_that_are_refused_beyond_a_number_teach_it() {
                 }
             }
         };
-        async move { serve_h2(stream, handle, |_| {}, None).await }
+        async move { serve_h2(stream, handle, |b| _ = b.max_concurrent_streams(200), None).await }
     })
     .await;
     let transport = Upstream::auto(&server).transport();
     let asked: Vec<_> = (0..70).map(|n| ask_aside(&transport, &format!("q{n}"))).collect();
     let stats = transport.stats();
     until("it was learnt", || stats.learnt_caps().streams == Some(60)).await;
+    assert_eq!(stats.learnt_caps().streams_lesson, Some(Lesson::Refusal));
+    // More than it bears, as servers do.
+    assert_eq!(stats.announced_streams(), Some(200));
     until("ten were refused", || refused.load(SeqCst) == 10).await;
     let answering = tokio::spawn(async move {
         loop {
