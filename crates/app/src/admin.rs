@@ -14,6 +14,7 @@ use wellhead_server::{Admin, Health, Metrics, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
 use crate::metrics;
+use crate::state::State;
 
 /// A worker that did not beat for so long is stuck: something blocks its thread.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
@@ -62,10 +63,15 @@ pub(crate) struct AdminPages {
 }
 
 impl AdminPages {
-    pub(crate) fn new(parts: &Parts, server: Arc<Server>, beats: Arc<Heartbeats>) -> Self {
+    pub(crate) fn new(
+        parts: &Parts,
+        server: Arc<Server>,
+        beats: Arc<Heartbeats>,
+        state: Option<Arc<State>>,
+    ) -> Self {
         let mut registry = Registry::default();
         wellhead_proxy::register(Arc::clone(&parts.proxy), &mut registry);
-        metrics::register(parts, server, &mut registry);
+        metrics::register(parts, server, state, &mut registry);
         let draining = AtomicBool::new(false);
         let connections = parts.connections();
         Self { proxy: Arc::clone(&parts.proxy), connections, registry, beats, draining }

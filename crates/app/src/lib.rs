@@ -18,5 +18,6 @@ mod handler;
 mod metrics;
 mod renew;
 mod serve;
+mod state;
 
 pub use command::run;

@@ -13,15 +13,39 @@ use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
 use wellhead_server::{HandshakeFailure, Refusal, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
+use crate::state::State;
 
 /// Adds the connections of clients and to upstreams to `registry`.
-pub(crate) fn register(parts: &Parts, server: Arc<Server>, registry: &mut Registry) {
+pub(crate) fn register(
+    parts: &Parts,
+    server: Arc<Server>,
+    state: Option<Arc<State>>,
+    registry: &mut Registry,
+) {
     registry.register_collector(Box::new(Listeners(server)));
+    if let Some(state) = state {
+        registry.register_collector(Box::new(StateFile(state)));
+    }
     registry.register_collector(Box::new(Pools(parts.connections())));
 }
 
 #[derive(Debug)]
 struct Listeners(Arc<Server>);
+
+#[derive(Debug)]
+struct StateFile(Arc<State>);
+
+impl Collector for StateFile {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+        let (written, failed) = self.0.writes();
+        counter(
+            &mut encoder,
+            "wellhead_state_writes",
+            "Times that the state file was written or could not be, by result",
+            &[(&[("result", "written")], written), (&[("result", "failed")], failed)],
+        )
+    }
+}
 
 #[derive(Debug)]
 struct Pools(Vec<UpstreamConnections>);

@@ -23,6 +23,7 @@ use crate::assemble::{AssembleError, Parts};
 use crate::config::{Admin, Settings};
 use crate::handler::WorkerHandler;
 use crate::renew;
+use crate::state::State;
 
 /// Workers show that they are not stuck so often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -80,6 +81,7 @@ pub(crate) struct Running {
     admin: Option<(Listener, Arc<AdminPages>)>,
     pages: Arc<AdminPages>,
     tls: Option<Arc<Tls>>,
+    state: Option<Arc<State>>,
     unready: Duration,
 }
 
@@ -102,7 +104,10 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let server = Server::with(server_settings(settings), tls.clone());
     let shutdown = Shutdown::new();
     let beats = Arc::new(Heartbeats::new(listeners.len(), wellhead_dispatch::now()));
-    let pages = Arc::new(AdminPages::new(&parts, Arc::clone(&server), Arc::clone(&beats)));
+    let now = wellhead_dispatch::now();
+    let state = settings.state.as_ref().map(|path| State::restore(path, &parts.proxy, now));
+    let pages = AdminPages::new(&parts, Arc::clone(&server), Arc::clone(&beats), state.clone());
+    let pages = Arc::new(pages);
     let mut rng = SmallRng::from_os_rng();
     let mut workers = Vec::new();
     for (number, listener) in listeners.into_iter().enumerate() {
@@ -128,6 +133,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         admin: admin_listener.map(|listener| (listener, Arc::clone(&pages))),
         pages,
         tls,
+        state,
         unready: settings.timeouts.unready,
     })
 }
@@ -212,6 +218,9 @@ impl Running {
         if let Some(tls) = self.tls {
             loops.spawn(renew::run(tls));
         }
+        if let Some(state) = &self.state {
+            loops.spawn(Arc::clone(state).run());
+        }
         let admin_shutdown = Shutdown::new();
         let admin = self.admin.map(|(listener, pages)| {
             let server = Server::new(wellhead_server::Settings::admin());
@@ -245,6 +254,10 @@ impl Running {
             },
             _ = terminate.recv() => tracing::warn!("told to stop again: not waiting"),
             _ = interrupt.recv() => tracing::warn!("interrupted again: not waiting"),
+        }
+        loops.shutdown().await;
+        if let Some(state) = self.state {
+            state.end().await;
         }
         admin_shutdown.begin();
         if let Some(admin) = admin {

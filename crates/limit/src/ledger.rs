@@ -2,7 +2,7 @@
 //!
 //! Days and months are those of UTC. A provider whose month begins on another day counts
 //! differently; a cap is then a little early or late. What was spent before the process
-//! started is not known here.
+//! started is known when somebody kept the [`Pages`] and gives them back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,6 +28,19 @@ pub enum Cap {
     Month,
 }
 
+/// What was spent on the last day and in the last month that anything was: to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pages {
+    /// The day, counted from 1970.
+    pub day: u32,
+    /// Credits of that day.
+    pub day_credits: u64,
+    /// The month, counted from January 1970.
+    pub month: u32,
+    /// Credits of that month.
+    pub month_credits: u64,
+}
+
 /// The books. A page holds 10^12 credits, beyond which it is full.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -47,6 +60,27 @@ impl Ledger {
     /// Notes `credits` in the total alone: enough where nobody asks for days.
     pub fn spend_undated(&self, credits: u64) {
         self.total.fetch_add(credits, Ordering::Relaxed);
+    }
+
+    /// The pages that are open.
+    pub fn pages(&self) -> Pages {
+        let open = |page: &AtomicU64| {
+            let page = page.load(Ordering::Relaxed);
+            ((page >> CREDIT_BITS) as u32, page & CREDITS_MAX)
+        };
+        let ((day, day_credits), (month, month_credits)) = (open(&self.day), open(&self.month));
+        Pages { day, day_credits, month, month_credits }
+    }
+
+    /// Adds what was spent before the start. Pages of days that are over say nothing, and
+    /// neither do those of days to come, which a clock that was wrong may have written.
+    pub fn restore(&self, pages: Pages, today: u32) {
+        if pages.day == today {
+            add(&self.day, pages.day_credits, today);
+        }
+        if pages.month == month_of(today) {
+            add(&self.month, pages.month_credits, month_of(today));
+        }
     }
 
     /// Spent since the start.
@@ -184,6 +218,34 @@ mod tests {
         assert_eq!(ledger.reached(caps, 20_781), Some(Cap::Month));
         assert_eq!(ledger.reached(Caps::default(), 20_781), None);
         assert_eq!(ledger.reached(caps, 20_790), None, "December");
+    }
+
+    #[test]
+    fn what_was_kept_goes_on_where_it_still_counts() {
+        let before = Ledger::default();
+        before.spend(10, 20_780);
+        before.spend(5, 20_781);
+        let pages = before.pages();
+        assert_eq!((pages.day_credits, pages.month_credits), (5, 15));
+        for (today, day, month) in [
+            (20_781, 5, 15),
+            (20_782, 0, 15),
+            // December.
+            (20_788, 0, 0),
+            // The clock was wrong: another day of November, and one of October.
+            (20_779, 0, 15),
+            (20_750, 0, 0),
+        ] {
+            let ledger = Ledger::default();
+            ledger.restore(pages, today);
+            assert_eq!((ledger.on_day(today), ledger.in_month(today)), (day, month), "{today}");
+            // It goes on from there, and nothing of it was spent since the start.
+            ledger.spend(1, today);
+            assert_eq!((ledger.on_day(today), ledger.total()), (day + 1, 1), "{today}");
+        }
+        let full = Ledger::default();
+        full.restore(Pages { day: 1, day_credits: u64::MAX, ..Pages::default() }, 1);
+        assert_eq!(full.on_day(1), CREDITS_MAX);
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod window;
 
 pub use bucket::{Bucket, Pace};
 pub use gate::Gate;
-pub use ledger::{Cap, Caps, Ledger, days_left_in_month, month_of};
+pub use ledger::{Cap, Caps, Ledger, Pages, days_left_in_month, month_of};
 pub use limit::LearntLimit;
 pub use rate::LearntRate;
 pub use window::FixedWindow;

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use wellhead_eth::MethodRow;
+use wellhead_limit::Pages;
 
 use crate::control::{Bound, Held, Spending};
 use crate::upstream::{InFlight, Trials, Upstream};
@@ -72,6 +73,17 @@ impl Upstream {
     /// What was spent, and what bounds it.
     pub fn spending(&self, now: Instant) -> Spending {
         self.controls().spending(self.since_epoch(now))
+    }
+
+    /// What was spent on the last day and in the last month, to be kept over a restart;
+    /// `None` where nobody counts days.
+    pub fn pages(&self) -> Option<Pages> {
+        self.controls().pages()
+    }
+
+    /// Adds what was spent before the start, as far as it counts today.
+    pub fn restore(&self, pages: Pages, now: Instant) {
+        self.controls().restore(pages, self.since_epoch(now));
     }
 
     fn attempted<'a>(

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use wellhead_eth::{CostClass, MethodRow};
 use wellhead_limit::{
-    Bucket, Cap, Caps, FixedWindow, Gate, LearntLimit, LearntRate, Ledger, days_left_in_month,
+    Bucket, Cap, Caps, FixedWindow, Gate, LearntLimit, LearntRate, Ledger, Pages,
+    days_left_in_month,
 };
 
 use crate::budget::{Budget, Rate};
@@ -282,6 +283,18 @@ impl Controls {
             caps: self.budget.caps,
             learnt_rate: self.learnt_rate.rate(now),
             limit: Some(self.limit().0).filter(|limit| *limit < u32::MAX),
+        }
+    }
+
+    /// What was spent, to be kept; `None` where nobody counts days.
+    pub(crate) fn pages(&self) -> Option<Pages> {
+        self.is_bounded.then(|| self.ledger.pages())
+    }
+
+    /// Adds what was spent before the start.
+    pub(crate) fn restore(&self, pages: Pages, now: Duration) {
+        if self.is_bounded {
+            self.ledger.restore(pages, self.today(now));
         }
     }
 

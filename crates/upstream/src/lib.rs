@@ -29,6 +29,8 @@ pub use identity::{Identity, MethodRules, Tier, UpstreamId};
 pub use judge::{CALL_ID, Judge};
 pub use mask::Mask;
 pub use provider::{Cost, Meter, Metering, Plan, Provider, Tariff};
+pub use wellhead_limit::Pages;
+
 pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
 pub use unknown::UNKNOWN_CODES_MAX;
 pub use upstream::{

@@ -205,7 +205,7 @@ section! {
         credits_per_second: Option<u64> =
             derived("as the plan says, or learnt").if_given_within(1, CREDITS_MAX),
         /// Credits a day, in UTC. When they are spent, calls go to others; counted from the
-        /// start of wellhead.
+        /// start of wellhead, or over restarts with `state`.
         credits_per_day: Option<u64> =
             derived("as the plan says, or no cap").if_given_within(1, CREDITS_MAX),
         /// Credits a calendar month, in UTC; in the same way.

@@ -58,6 +58,7 @@ pub(super) fn check(
     let known = problems.len();
     let mut checker = Checker { settings, tree, blanks, problems, known };
     checker.listeners();
+    checker.state();
     checker.times();
     checker.chains();
     for (name, chain) in settings.chains.iter() {
@@ -132,6 +133,30 @@ impl Checker<'_> {
                 &path,
                 "`listen` and `admin` are the same address",
                 "give one of them another port",
+            );
+        }
+    }
+
+    /// The state file is written over again and again, whatever was in it.
+    fn state(&mut self) {
+        let (path, settings) = (Path::root().key("state"), self.settings);
+        let Some(state) = &settings.state else { return };
+        let tls = settings.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key.0]);
+        let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
+        if state.as_os_str().as_encoded_bytes().ends_with(b"/") && !self.touched(&path) {
+            self.error(
+                &path,
+                "`state` is a folder",
+                "name the file in it, such as `wellhead.state`",
+            );
+            return;
+        }
+        let mut others = tls.chain(upstreams.filter_map(|upstream| upstream.ca_file.as_ref()));
+        if others.any(|other| other == state) && !self.touched(&path) {
+            self.error(
+                &path,
+                "`state` is written over, and this file is read for its certificates or key",
+                "give it a file of its own",
             );
         }
     }

@@ -36,6 +36,10 @@ section! {
         /// Where metrics, health, status and the dashboard are served, or `off`. It has no
         /// password: keep it away from the internet.
         admin: Admin = default(Admin::At(SocketAddr::from(([127, 0, 0, 1], 4546)))),
+        /// A file in which what was spent at each upstream in the day and the month survives a
+        /// restart. Written every 10 s, so that a crash forgets as much. Its folder must exist;
+        /// each running wellhead needs a file of its own.
+        state: Option<PathBuf> = derived("none: counted from the start"),
         /// Worker threads, each with its own connections.
         workers: Option<usize> = derived("one per available core").if_given_within(1, 256),
         /// What is logged, and how.
