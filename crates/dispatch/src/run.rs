@@ -213,6 +213,7 @@ pub async fn run(
         opinion: None,
         is_agreed: false,
         no_room: false,
+        has_waited_for_cheaper: false,
     };
     lane.budgets().count_call();
     let ground = Ground { plan, roster, lane, bounds };
@@ -256,6 +257,8 @@ pub(crate) struct Run<'a> {
     is_agreed: bool,
     /// There was an answer, and no room to hold it.
     no_room: bool,
+    /// It waited for a cheaper tier before it asked a dearer one.
+    pub(crate) has_waited_for_cheaper: bool,
 }
 
 /// What to do after an attempt.
@@ -323,6 +326,15 @@ impl Run<'_> {
                 if round == 0 { !is_known } else { self.may_have_been_a_moment(slot) };
             if !is_worth_it {
                 continue;
+            }
+            if self.may_be_cheaper(ground, slot) {
+                match Box::pin(self.wait_for_cheaper(ground, slot)).await {
+                    Next::Another if self.asked() >= bounds.attempts_max.max(1) => {
+                        return Next::Stop;
+                    }
+                    Next::Another => {}
+                    end => return end,
+                }
             }
             let now = now();
             if now >= self.job.deadline {

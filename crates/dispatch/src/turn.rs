@@ -2,7 +2,9 @@
 //! answered.
 //!
 //! An upstream that asked to be left alone is not asked before its pause is over, whatever
-//! else fails; one at another bound is not asked now. When nobody else answered, the call
+//! else fails; one at another bound is not asked now. Another of its tier is asked instead,
+//! at once; a dearer tier only when the cheaper one would hold the call for longer than
+//! [`HOLD_SHORT`], as that is paid for. When nobody else answered, the call
 //! waits its turn in the lane's line, if that is in time; otherwise the client hears at
 //! once how long to wait.
 
@@ -10,7 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wellhead_eth::MethodRow;
-use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, VerdictClass};
+use wellhead_route::HOLD_SHORT;
+use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet, VerdictClass};
 
 use crate::line::{HeldBy, Priority};
 use crate::now;
@@ -78,6 +81,40 @@ impl Run<'_> {
         })
     }
 
+    /// Whether a cheaper tier than that of `slot` would take the call within a moment. Each
+    /// call waits for that once.
+    pub(crate) fn may_be_cheaper(&self, ground: Ground<'_>, slot: Slot) -> bool {
+        !self.has_waited_for_cheaper
+            && self.held_by.is_some_and(|by| by.first.wait < HOLD_SHORT && is_timed(by.first.bound))
+            && self.cheaper_holders(ground, slot).is_some()
+    }
+
+    /// Those of cheaper tiers than `slot` who are well, were not asked yet and hold the call.
+    fn cheaper_holders(&self, ground: Ground<'_>, slot: Slot) -> Option<HeldBy> {
+        let tier = |slot: Slot| ground.roster.upstream(slot).identity().tier;
+        let by = self.held_by?;
+        let fit = ground.plan.candidates()[..ground.plan.fit()].iter().copied();
+        let slots: UpstreamSet = fit
+            .filter(|other| by.slots.contains(*other) && tier(*other) < tier(slot))
+            .filter(|other| !self.has_asked(*other))
+            .collect();
+        (!slots.is_empty()).then_some(HeldBy { slots, ..by })
+    }
+
+    /// Waits for a moment until one of a cheaper tier than that of `slot` lets the call go,
+    /// and asks it. Without a turn by then nothing was lost but the moment.
+    pub(crate) async fn wait_for_cheaper(&mut self, ground: Ground<'_>, slot: Slot) -> Next {
+        self.has_waited_for_cheaper = true;
+        let Some(by) = self.cheaper_holders(ground, slot) else { return Next::Another };
+        let (row, until) = (self.job.row, self.job.deadline.min(now() + HOLD_SHORT));
+        let (line, priority) = (ground.lane.line(), Priority::of(row));
+        let candidates = ground.plan.candidates();
+        match line.wait(candidates, by, priority, try_admit(row), ground.roster, until).await {
+            Ok((slot, in_flight)) => self.ask(ground, slot, in_flight).await,
+            Err(_) => Next::Another,
+        }
+    }
+
     /// Waits for the turn at one of those who hold the call, or who asked for a pause when
     /// they were asked, and asks that one.
     pub(crate) async fn wait_for_a_turn(&mut self, ground: Ground<'_>) -> Next {
@@ -132,6 +169,15 @@ impl Run<'_> {
     /// The failure of a call that nobody was asked for, because all wanted to be left alone.
     pub(crate) fn throttled(&self) -> Option<VerdictClass> {
         self.is_throttled.then_some(VerdictClass::Throttled)
+    }
+}
+
+/// Whether it is known when the bound lets the next call go: nobody knows when a call under
+/// way will end.
+fn is_timed(bound: Bound) -> bool {
+    match bound {
+        Bound::Pause | Bound::Credits | Bound::Calls | Bound::LearntRate | Bound::Line => true,
+        Bound::Day | Bound::Month | Bound::InFlight | Bound::LearntLimit => false,
     }
 }
 

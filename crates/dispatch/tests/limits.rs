@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use support::{Scripted, Stage, Step};
 use wellhead_dispatch::{Bounds, Failure, Lane, PLACES_MAX, now};
 use wellhead_route::Roster;
@@ -267,6 +269,77 @@ async fn who_is_held_is_passed_over_at_no_cost() {
     // Planned behind the next tier, as its wait is long; asked, it would have been held.
     assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (1, 1));
     assert_eq!(stage.upstream(0).totals(), (1, 0));
+}
+
+/// A primary of 20 calls/s lets one go each 52.6 ms (0.95 of its rate, as the window slides).
+/// Of calls that come together the first goes at once, the next waits for 53 ms and a third
+/// would for 105 ms: that one is paid for.
+#[tokio::test(start_paused = true)]
+async fn a_cheaper_tier_is_waited_for_when_it_is_free_in_a_moment() {
+    let (a, b) = (scripted(""), scripted(""));
+    let twenty = BudgetTerms { calls_per_second: Some(20), ..terms() };
+    let stage = stage(vec![(a.clone(), twenty), (b.clone(), terms())]);
+    let began = now();
+    let timed = async || {
+        let told = stage.tell(&stage.run("eth_call").await);
+        (told, (now() - began).as_millis())
+    };
+    let (first, second, third) = tokio::join!(timed(), timed(), timed());
+    let told = |by: &str| format!(r#"{by}=answer -> {by} "0x1""#);
+    assert_eq!(first, (told("a"), 0));
+    assert_eq!(second, (told("a"), 53));
+    assert_eq!(third, (told("b"), 0), "it would not have been served by then");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_waited_for_before_the_next_tier_is_paid() {
+    for (pause, after, by) in [(99, 99, 'a'), (101, 0, 'b')] {
+        let (a, b) = (scripted(""), scripted(""));
+        let mut stage = stage(vec![(a.clone(), terms()), (b.clone(), terms())]);
+        stage.throttle(0, ms(pause));
+        let wait = stage.upstream(0).throttled_for(now()).expect("a pause");
+        assert_eq!(wait, ms(pause));
+        let began = now();
+        let told = stage.tell(&stage.run("eth_call").await);
+        assert_eq!(told, format!(r#"{by}=answer -> {by} "0x1""#), "{pause} ms");
+        assert_eq!(now() - began, ms(after), "{pause} ms");
+    }
+}
+
+/// Calls that bunch up, at 0.8 of what the primary lets go: what they cost at the next tier.
+#[tokio::test(start_paused = true)]
+async fn bunches_below_the_rate_of_a_tier_hardly_spill() {
+    let (a, b) = (scripted(""), scripted(""));
+    let hundred = BudgetTerms { calls_per_second: Some(100), ..terms() };
+    let stage = stage(vec![(a.clone(), hundred), (b.clone(), terms())]);
+    let mut rng = SmallRng::seed_from_u64(1);
+    let stage = Rc::new(stage);
+    let local = tokio::task::LocalSet::new();
+    let running = local.run_until(async {
+        let mut calls = Vec::new();
+        for _ in 0..5_000 {
+            let pause = -rng.random_range(f64::EPSILON..1.0).ln() / 76.0;
+            tokio::time::sleep(Duration::from_secs_f64(pause)).await;
+            let stage = Rc::clone(&stage);
+            calls.push(tokio::task::spawn_local(async move {
+                let began = now();
+                assert!(stage.run("eth_call").await.result.is_ok());
+                now() - began
+            }));
+        }
+        let mut took = Vec::new();
+        for call in calls {
+            took.push(call.await.expect("no panic"));
+        }
+        took.sort();
+        took
+    });
+    let took = running.await;
+    let spilled = b.seen.lock().len();
+    let (p50, p95) = (took[took.len() / 2], took[took.len() * 95 / 100]);
+    println!("{spilled} of 5000 spilled; waited {p50:?} (p50), {p95:?} (p95)");
+    assert!(spilled <= 250, "{spilled}");
+    assert!(p95 < ms(110), "{p95:?}");
 }
 
 #[tokio::test(start_paused = true)]

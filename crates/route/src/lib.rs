@@ -10,5 +10,5 @@
 mod plan;
 mod roster;
 
-pub use plan::{Ask, CANDIDATES_MAX, Fitness, Plan, assess, plan};
+pub use plan::{Ask, CANDIDATES_MAX, Fitness, HOLD_SHORT, Plan, assess, plan};
 pub use roster::{NotServed, Only, Roster, RouteRule};

@@ -36,9 +36,11 @@ const RANK_BEHIND: u8 = 2;
 /// How much of a cost is chance, so that equals share.
 const COST_CHANCE: f64 = 0.1;
 
-/// An upstream whose rate holds a call for less is as good as one that does not: the wait
-/// is shorter than asking a worse one, and the call does not wait for it if another is free.
-const HOLD_SHORT: Duration = Duration::from_millis(100);
+/// An upstream that holds a call for less, by its rate or because it asked for a pause, is as
+/// good as one that does not: the wait is no longer than a call to a worse one takes, and
+/// nobody waits while another of its tier is free. Before a dearer tier is asked, whoever
+/// dispatches waits for so long.
+pub const HOLD_SHORT: Duration = Duration::from_millis(100);
 
 /// What a request asks of the plan.
 #[derive(Debug, Clone, Copy)]
@@ -159,11 +161,13 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
     }
     match (ask.needed, view.head(slot)) {
         (Some(needed), Some(head)) if head.number < needed => Fitness::Behind { head: head.number },
-        _ => match (upstream.throttled_for(now), upstream.rate_wait(ask.row, now)) {
-            (Some(pause), wait) => Fitness::Held { wait: wait.max(pause) },
-            (None, wait) if wait >= HOLD_SHORT => Fitness::Held { wait },
-            (None, _) => Fitness::Fit,
-        },
+        _ => {
+            let pause = upstream.throttled_for(now).unwrap_or_default();
+            match upstream.rate_wait(ask.row, now).max(pause) {
+                wait if wait >= HOLD_SHORT => Fitness::Held { wait },
+                _ => Fitness::Fit,
+            }
+        }
     }
 }
 
