@@ -4,23 +4,36 @@
 //! asked again come here: an item that this upstream cannot answer is for the
 //! caller to run by itself, and with the whole exchange all of them may be.
 //!
+//! There is no second exchange beside one that is merely slow: it is as slow as its slowest
+//! item, and to ask for all of them again would cost a hundred calls for the sake of one.
+//! But an upstream that stalls holds nobody up: when nothing was heard of it by anybody for
+//! four times as long as nineteen in twenty exchanges take (250 ms at least, 4 s at most),
+//! or when it has begun to rest, and another is well, the exchange is left as one that timed
+//! out, and its items go on alone.
+//!
 //! An upstream that answers a batch with something else, a single error say, is
 //! not ill: it does not take batches, and is sent none for a while.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_eth::{CostClass, MethodRow};
 use wellhead_jsonrpc::{Envelope, scan_batch, write};
 use wellhead_route::Roster;
-use wellhead_transport::{Exchange, ExchangeFuture, TransportError, TransportErrorKind, WireReply};
+use wellhead_transport::{
+    Exchange, ExchangeFuture, Sent, TransportError, TransportErrorKind, WireReply,
+};
 use wellhead_upstream::{
-    Change, HealthEffect, InFlight, Judge, Payload, Slot, Upstream, Verdict, VerdictClass,
+    Change, Condition, HealthEffect, InFlight, Judge, Payload, Slot, Upstream, Verdict,
+    VerdictClass,
 };
 
 use crate::attempt::{Guarded, note, whole};
+use crate::hedge::Alarm;
 use crate::lane::Lane;
 use crate::line::{HeldBy, Priority};
 use crate::now;
@@ -75,14 +88,22 @@ pub async fn run_batch(
     };
     let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
-    let patience = bounds.patience(upstream.identity().attempt, row.class, began, deadline);
+    let alarm = bounds
+        .hedging
+        .filter(|_| is_another_well(roster, slot, began))
+        .map(|hedging| Alarm::new(hedging.batch_delay(upstream)));
+    let mut patience = bounds.patience(upstream.identity().attempt, row.class, began, deadline);
+    patience.alarm = alarm.as_ref();
     let mut guarded = Guarded::begin(upstream, row, in_flight, patience);
     let bytes_max = bounds.batch_bytes_max.min(bounds.answer_bytes_max);
     let exchange =
         Exchange { body: wire_body(items), deadline: patience.deadline, whole_max: bytes_max };
     let exchange = lane.transport(slot).exchange(exchange);
-    let reply = guarded.in_time(pin!(all(exchange, bytes_max, lane))).await;
+    let reply = pin!(all(exchange, bytes_max, lane));
+    let reply = guarded.in_time(reply);
+    let reply = unless_stalled(reply, upstream, began, alarm.as_ref()).await;
     let ended = now();
+    upstream.batch_took(ended.saturating_duration_since(began));
     let judge = Judge::standard();
     let verdicts = match reply {
         // Its items are asked for one by one, so that the caller can stop when it holds enough.
@@ -132,6 +153,42 @@ pub async fn run_batch(
     };
     lane.line().freed(slot);
     BatchOutcome { verdicts, began, took: ended.saturating_duration_since(began) }
+}
+
+/// So many times longer than most exchanges take, without a word to anybody, is a stall: as
+/// for single calls.
+const QUIET_FACTOR: u32 = 4;
+
+fn is_another_well(roster: &Roster, slot: Slot, now: Instant) -> bool {
+    let mut others = roster.upstreams().iter().filter(|other| other.slot() != slot);
+    others.any(|other| other.condition(now) == Condition::Ready)
+}
+
+/// Waits for `reply` until its upstream stalls, looking whenever the alarm rings.
+async fn unless_stalled(
+    reply: impl Future<Output = Result<WireReply, TransportError>>,
+    upstream: &Upstream,
+    began: Instant,
+    alarm: Option<&Alarm>,
+) -> Result<WireReply, TransportError> {
+    let mut reply = pin!(reply);
+    let mut noted = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
+            return Poll::Ready(reply);
+        }
+        let Some(alarm) = alarm.filter(|alarm| alarm.has_rung()) else { return Poll::Pending };
+        let now = now();
+        upstream.overdue(began, noted.replace(now), now);
+        let is_quiet = now.saturating_duration_since(began) >= alarm.after() * QUIET_FACTOR
+            && !upstream.was_heard_after(began);
+        if !is_quiet && upstream.condition(now) == Condition::Ready {
+            return Poll::Pending;
+        }
+        let what = "nothing was heard while others are well; its calls go on alone";
+        Poll::Ready(Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, what)))
+    })
+    .await
 }
 
 /// The whole answer, when there is or will be room for it.

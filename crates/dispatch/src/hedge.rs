@@ -34,6 +34,9 @@ use crate::trail::Abandoned;
 /// How long a call waits for company while nothing was measured of its class.
 const UNMEASURED: Duration = Duration::from_millis(250);
 
+/// A quarter of the least silence that is taken for a stall.
+const BATCH_DELAY_MIN: Duration = Duration::from_millis(63);
+
 /// When a second attempt begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hedging {
@@ -50,6 +53,13 @@ impl Default for Hedging {
 }
 
 impl Hedging {
+    /// How long several calls in one exchange may take before anybody looks whether their
+    /// upstream stalls.
+    pub(crate) fn batch_delay(&self, upstream: &Upstream) -> Duration {
+        let usual = upstream.slow_batch_after().unwrap_or(UNMEASURED);
+        usual.min(self.delay_max).max(self.delay_min).max(BATCH_DELAY_MIN)
+    }
+
     /// How long a call of `class` at `upstream` may take before it gets company.
     fn delay(&self, upstream: &Upstream, class: CostClass) -> Duration {
         let heavy = if is_heavy(class) { HEAVY_FACTOR } else { 1 };
@@ -81,11 +91,16 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    fn new(after: Duration) -> Self {
+    pub(crate) fn new(after: Duration) -> Self {
         Self { after, rang: AtomicBool::new(false), is_off: AtomicBool::new(false) }
     }
 
-    fn has_rung(&self) -> bool {
+    /// When it rings first.
+    pub(crate) fn after(&self) -> Duration {
+        self.after
+    }
+
+    pub(crate) fn has_rung(&self) -> bool {
         self.rang.swap(false, Ordering::Relaxed)
     }
 

@@ -13,7 +13,7 @@
 //! [`run_batch`] sends several reads in one exchange; a large result may flow to the
 //! client as it arrives ([`Served::rest`]).
 //!
-//! Not here yet: quorum, and hedges for batches.
+//! Not here yet: quorum.
 
 mod attempt;
 mod batch;

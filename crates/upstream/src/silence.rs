@@ -78,6 +78,11 @@ impl Silence {
             && u128::from(now_ms.saturating_sub(since)) >= quiet.as_millis()
     }
 
+    /// Whether it said anything after `began_ms`.
+    pub(crate) fn was_heard_after(&self, began_ms: u64) -> bool {
+        self.heard_ms.load(Ordering::Relaxed) > began_ms
+    }
+
     fn forget(&self) {
         self.overdue.store(0, Ordering::Relaxed);
         self.since_ms.store(u64::MAX, Ordering::Relaxed);

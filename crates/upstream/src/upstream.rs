@@ -227,6 +227,8 @@ pub struct Upstream {
     latency_overall: PeakEwma,
     /// When a call takes longer than nineteen in twenty, by class.
     slow: [SlowMark; CostClass::ALL.len()],
+    /// The same for exchanges of several calls.
+    slow_batch: SlowMark,
     silence: Silence,
     controls: Controls,
     /// Until when each method of the table is kept away, by row.
@@ -266,6 +268,7 @@ impl Upstream {
             latency: Default::default(),
             latency_overall: PeakEwma::default(),
             slow: Default::default(),
+            slow_batch: SlowMark::default(),
             silence: Silence::default(),
             controls: Controls::new(Budget::default()),
             banned_until_ms: (0..rows).map(|_| AtomicU64::new(0)).collect(),
@@ -519,6 +522,17 @@ impl Upstream {
         self.slow[class as usize].read()
     }
 
+    /// What nineteen in twenty exchanges of several calls take at most; `None` while too few
+    /// were measured.
+    pub fn slow_batch_after(&self) -> Option<Duration> {
+        self.slow_batch.read()
+    }
+
+    /// Notes how long an exchange of several calls took, or how long it was waited for.
+    pub fn batch_took(&self, took: Duration) {
+        self.slow_batch.observe(took);
+    }
+
     /// How long it has yet to be left alone because it asked for that; `None` when it may
     /// be asked, as far as this goes.
     pub fn throttled_for(&self, now: Instant) -> Option<Duration> {
@@ -540,6 +554,11 @@ impl Upstream {
     /// of it meanwhile. `usual` is what most calls take.
     pub fn is_silent(&self, usual: Duration, now: Instant) -> bool {
         self.silence.is_long(self.ms(now), usual)
+    }
+
+    /// Whether it said anything to anybody after `began`.
+    pub fn was_heard_after(&self, began: Instant) -> bool {
+        self.silence.was_heard_after(self.ms(began))
     }
 
     /// Calls in flight.
