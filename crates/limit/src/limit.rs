@@ -35,7 +35,10 @@ use crate::nanos;
 
 /// `T`: how much longer than unloaded answers may take.
 const TOLERANCE: f64 = 1.2;
-/// Where `L` begins: what an upstream gets before anything is known of it.
+/// Where `L` begins: what an upstream gets before anything is known of it. `N` calls that
+/// come together then are all answered after `⌈log2(N/INITIAL + 1)⌉` times the latency, as
+/// `L` doubles with each round of answers. To begin higher is no help: of an upstream that is
+/// busy from the start nobody would see a latency without a queue.
 const INITIAL: u32 = 32;
 /// `L` never falls below.
 const LEAST: u32 = 2;
@@ -60,8 +63,10 @@ const QUEUED: f64 = 1.25;
 const FLAT: f64 = 0.9;
 /// A dip is no deeper than this power of two.
 const DIP_DEPTH_MAX: u32 = 6;
-/// Calls in the window of a dip, which costs throughput, or while `L` doubles, when others
-/// wait for what is learnt.
+/// Calls in a window while `L` doubles: others wait for what is learnt, and with the first
+/// answers of a round `L` is raised before the others of that round come.
+const DOUBLING_SAMPLES: u32 = 8;
+/// Calls in the window of a dip, which costs throughput.
 const SHORT_SAMPLES: (u32, u32) = (8, 64);
 /// The weight of a window in the average of a base.
 const BASE_WEIGHT: f64 = 0.3;
@@ -208,8 +213,10 @@ impl<const CLASSES: usize> LearntLimit<CLASSES> {
 impl<const CLASSES: usize> State<CLASSES> {
     /// Calls in a full window.
     fn samples(&self, limit: u32) -> u32 {
-        let is_short = self.dip.is_some() || self.is_doubling;
-        let (least, most) = if is_short { SHORT_SAMPLES } else { SAMPLES };
+        if self.is_doubling {
+            return DOUBLING_SAMPLES;
+        }
+        let (least, most) = if self.dip.is_some() { SHORT_SAMPLES } else { SAMPLES };
         limit.clamp(least, most)
     }
 
