@@ -8,7 +8,8 @@
 //!
 //! * [`parse`] reads what a client sent: a [`Packet`] of [`Call`]s.
 //! * [`scan`] and [`scan_batch`] read what an upstream answered, [`scan_head`]
-//!   reads as much as the first bytes tell, [`scan_error`] an error object.
+//!   reads as much as the first bytes tell, [`scan_error`] an error object, and
+//!   [`scan_id`] finds whose a text is.
 //! * [`raw`] looks into values already known to be valid, [`write`](mod@write)
 //!   makes calls and replies.
 //!
@@ -79,6 +80,7 @@ mod call;
 mod envelope;
 mod error;
 mod head;
+mod id;
 mod json;
 mod nesting;
 mod parse;
@@ -91,6 +93,7 @@ pub use call::{Call, Packet};
 pub use envelope::{Envelope, Outcome, scan, scan_batch};
 pub use error::{Malformed, MalformedReason, ParseError, ScanError};
 pub use head::{Head, scan_head};
+pub use id::scan_id;
 pub use nesting::Nesting;
 pub use parse::{Limits, parse};
 pub use raw::{ErrorObject, scan_error};

@@ -98,7 +98,7 @@ fn escape(out: &mut Vec<u8>, byte: u8) {
 
 /// Decimal digits without going through the formatting machinery: ids are
 /// written once per attempt.
-fn integer(out: &mut Vec<u8>, mut value: u64) {
+pub fn integer(out: &mut Vec<u8>, mut value: u64) {
     let mut digits = [0_u8; 20];
     let mut at = digits.len();
     loop {

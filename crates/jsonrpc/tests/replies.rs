@@ -2,7 +2,7 @@
 //! and what can be seen inside raw values.
 
 use wellhead_jsonrpc::{
-    Envelope, Head, Outcome, ScanError, Span, raw, scan, scan_batch, scan_error, scan_head,
+    Envelope, Head, Outcome, ScanError, Span, raw, scan, scan_batch, scan_error, scan_head, scan_id,
 };
 
 fn text(body: &[u8], span: Option<Span>) -> String {
@@ -395,4 +395,51 @@ fn nulls_and_white_space() {
     assert_eq!(raw::trim(b" \t\r\n"), b"");
     assert_eq!(raw::trim(b" a b "), b"a b");
     assert_eq!(raw::trim(b"\x0ba"), b"\x0ba");
+}
+
+/// `expected` is the id, or `-`.
+#[track_caller]
+fn check_id(body: impl AsRef<[u8]>, expected: &str) {
+    let body = body.as_ref();
+    assert_eq!(text(body, scan_id(body)), expected, "{}", String::from_utf8_lossy(body));
+}
+
+#[test]
+fn the_id_is_found_wherever_it_stands() {
+    check_id(r#"{"jsonrpc":"2.0","id":1042,"result":"0x1"}"#, "1042");
+    check_id(r#"{"jsonrpc":"2.0","id":1042}"#, "1042");
+    check_id(r#"{"jsonrpc":"2.0","id":1042,"method":"eth_call","params":[{"id":7}]}"#, "1042");
+    check_id(r#"{"result":{"id":7,"x":[{"id":8}]},"id":1042}"#, "1042");
+    check_id(r#"{"result":"{\"id\":7}","jsonrpc":"2.0","id":1042}"#, "1042");
+    check_id(r#"{"error":{"code":1,"message":"id\":3,","id":4},"id":1042}"#, "1042");
+    check_id(" {\n\"id\" : 1042 ,\"result\":1}", "1042");
+    check_id(r#"{"\u0069d":1042,"result":1}"#, "1042");
+    // The first counts; that there are two is for others to find.
+    check_id(r#"{"id":1042,"result":1,"id":2}"#, "1042");
+}
+
+#[test]
+fn ids_are_found_of_every_kind() {
+    check_id(r#"{"jsonrpc":"2.0","id":"1042","result":1}"#, r#""1042""#);
+    check_id(r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, "null");
+    check_id(r#"{"jsonrpc":"2.0","id":1.5,"result":1}"#, "1.5");
+    check_id(r#"{"jsonrpc":"2.0","id":1e3,"result":1}"#, "1e3");
+    check_id(r#"{"jsonrpc":"2.0","id":0,"result":1}"#, "0");
+    check_id(r#"{"jsonrpc":"2.0","id":{"id":3},"result":1}"#, r#"{"id":3}"#);
+}
+
+#[test]
+fn what_has_no_id() {
+    check_id("", "-");
+    check_id("{", "-");
+    check_id("{}", "-");
+    check_id(r#"[{"id":1,"result":1}]"#, "-");
+    check_id(r#"{"method":"eth_subscription","params":{"id":1,"result":{"id":2}}}"#, "-");
+    check_id(r#"{"jsonrpc":"2.0","id":01,"result":1}"#, "-");
+    check_id(r#"{"jsonrpc":"2.0","id":1x,"result":1}"#, "-");
+    check_id(r#"{"jsonrpc":"2.0","id":"#, "-");
+    check_id(r#"{"result":"0x1,"id":5}"#, "-");
+    check_id("<html>", "-");
+    check_id("\u{feff}{\"id\":1}", "-");
+    check_id(vec![b'['; 10_000], "-");
 }

@@ -16,7 +16,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use wellhead_jsonrpc::{
     Call, Envelope, Head, Limits, Malformed, MalformedReason, Outcome, Packet, ParseError,
-    ScanError, Span, parse, raw, scan, scan_batch, scan_error, scan_head, write,
+    ScanError, Span, parse, raw, scan, scan_batch, scan_error, scan_head, scan_id, write,
 };
 
 /// The bound on replies that `scan` documents.
@@ -168,6 +168,9 @@ pub fn check_scan(body: &[u8]) {
         return;
     }
     let slow = slow_envelope(text);
+    if let Ok(envelope) = &ours {
+        assert_eq!(scan_id(body), envelope.id, "the id of {text}");
+    }
     assert_eq!(pieces(body, ours), slow, "{text}");
     let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(text) else {
         assert_eq!(batch, Err(ScanError::NotAnArray), "{text}");
