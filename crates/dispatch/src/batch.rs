@@ -96,8 +96,12 @@ pub async fn run_batch(
     patience.alarm = alarm.as_ref();
     let mut guarded = Guarded::begin(upstream, row, in_flight, patience);
     let bytes_max = bounds.batch_bytes_max.min(bounds.answer_bytes_max);
-    let exchange =
-        Exchange { body: wire_body(items), deadline: patience.deadline, whole_max: bytes_max };
+    let exchange = Exchange {
+        body: wire_body(items),
+        deadline: patience.deadline,
+        whole_max: bytes_max,
+        bulky: true,
+    };
     let exchange = lane.transport(slot).exchange(exchange);
     let reply = pin!(all(exchange, bytes_max, lane));
     let reply = guarded.in_time(reply);

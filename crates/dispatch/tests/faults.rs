@@ -160,7 +160,8 @@ impl World {
                     continue;
                 }
                 let deadline = began + Duration::from_secs(1);
-                let exchange = Exchange { body: "".into(), deadline, whole_max: usize::MAX };
+                let exchange =
+                    Exchange { body: "".into(), deadline, whole_max: usize::MAX, bulky: false };
                 let reply = tokio::time::timeout_at(deadline.into(), node.exchange(exchange)).await;
                 let verdict = match reply {
                     Ok(Ok(reply)) => Judge::standard().reply(row, &reply),

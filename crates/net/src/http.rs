@@ -107,7 +107,7 @@ impl HttpTransport {
 
     /// One attempt, and a second one if the first was certainly not processed.
     async fn run(&self, exchange: Exchange) -> Result<WireReply, TransportError> {
-        let Exchange { body, deadline, whole_max } = exchange;
+        let Exchange { body, deadline, whole_max, .. } = exchange;
         let started = Instant::now();
         let deadline = Instant::from_std(deadline);
         if deadline <= started {
@@ -237,7 +237,8 @@ mod tests {
         let transport = HttpTransport::new(&endpoint, ClientSettings::default(), shared, 1);
         let transport = transport.expect("a good endpoint");
         let now = Instant::now().into_std();
-        let exchange = Exchange { body: Bytes::new(), deadline: now, whole_max: usize::MAX };
+        let exchange =
+            Exchange { body: Bytes::new(), deadline: now, whole_max: usize::MAX, bulky: false };
         // Allocated and initialised per attempt: what is held across awaits costs time.
         let size = size_of_val(&transport.run(exchange));
         assert!(size <= 2200, "{size} bytes");

@@ -196,7 +196,12 @@ fn traffic_is_seeded_and_almost_always_answered() {
 
 fn exchange() -> Exchange {
     let deadline = now() + Duration::from_secs(60);
-    Exchange { body: Bytes::from_static(BLOCK_NUMBER), deadline, whole_max: usize::MAX }
+    Exchange {
+        body: Bytes::from_static(BLOCK_NUMBER),
+        deadline,
+        whole_max: usize::MAX,
+        bulky: false,
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,7 +28,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// One request body on its way to one upstream.
 #[derive(Debug, Clone)]
 pub struct Exchange {
-    /// A JSON-RPC call or batch with ids of our own. The transport does not look inside.
+    /// A JSON-RPC call or batch with ids of our own. Of what is inside, a transport that
+    /// carries many calls over one connection looks at the id alone.
     pub body: Bytes,
     /// When the caller stops waiting. A transport uses it to bound connection
     /// set-up and to refuse work that cannot be done in time; the caller still
@@ -40,6 +41,9 @@ pub struct Exchange {
     /// there is no room below the [`Ceiling`]. `usize::MAX` asks for everything, bounded by
     /// the transport's own setting, and fails when there is no room.
     pub whole_max: usize,
+    /// Whether the answer is likely to be long, or is several answers: a transport whose
+    /// answers share connections sends such an exchange by a way of its own.
+    pub bulky: bool,
 }
 
 /// What came back: an HTTP response, whatever its status.

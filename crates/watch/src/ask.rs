@@ -133,6 +133,7 @@ impl Asker {
             body: Bytes::from(body),
             deadline,
             whole_max: usize::MAX,
+            bulky: false,
         });
         let reply = tokio::time::timeout_at(deadline.into(), exchange).await.unwrap_or_else(|_| {
             Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))

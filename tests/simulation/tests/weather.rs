@@ -62,6 +62,7 @@ async fn ask(way: &Way, body: &str) -> Result<WireReply, String> {
         body: Bytes::from(body.to_owned()),
         deadline: deadline.into_std(),
         whole_max: usize::MAX,
+        bulky: false,
     };
     match timeout(Duration::from_secs(20), way.exchange(exchange)).await {
         Err(_elapsed) => Err("silence".to_owned()),

@@ -113,7 +113,7 @@ impl Client {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         let began = wellhead_dispatch::now();
         let deadline = began + PATIENCE;
-        let exchange = Exchange { body, deadline, whole_max: usize::MAX };
+        let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: false };
         let reply = tokio::time::timeout_at(deadline.into(), self.transport.exchange(exchange))
             .await
             .unwrap_or_else(|_| {

@@ -138,20 +138,21 @@ impl Upstream {
 
 /// Sends `question` with a generous deadline.
 pub(crate) async fn ask(
-    transport: &HttpTransport,
+    transport: &impl Transport,
     question: &str,
 ) -> Result<WireReply, TransportError> {
     ask_within(transport, question, PATIENCE).await
 }
 
 pub(crate) async fn ask_within(
-    transport: &HttpTransport,
+    transport: &impl Transport,
     question: &str,
     within: Duration,
 ) -> Result<WireReply, TransportError> {
     let deadline = (tokio::time::Instant::now() + within).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
-    let exchange = transport.exchange(Exchange { body, deadline, whole_max: usize::MAX });
+    let exchange =
+        transport.exchange(Exchange { body, deadline, whole_max: usize::MAX, bulky: false });
     // As every caller does: the transport bounds the wait for a connection only.
     tokio::time::timeout_at(deadline.into(), exchange)
         .await
@@ -166,17 +167,23 @@ pub(crate) async fn ask_for_part(
 ) -> WireReply {
     let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
-    transport.exchange(Exchange { body, deadline, whole_max }).await.expect("an answer")
+    transport
+        .exchange(Exchange { body, deadline, whole_max, bulky: false })
+        .await
+        .expect("an answer")
 }
 
 /// The body of a good answer.
-pub(crate) async fn answer(transport: &HttpTransport, question: &str) -> String {
+pub(crate) async fn answer(transport: &impl Transport, question: &str) -> String {
     let reply = ask(transport, question).await.expect("an answer");
     String::from_utf8(reply.body.to_vec()).expect("text")
 }
 
 /// Kind and certainty of a failure, after checking that it says no secret.
-pub(crate) async fn fails(transport: &HttpTransport, question: &str) -> (TransportErrorKind, Sent) {
+pub(crate) async fn fails(
+    transport: &impl Transport,
+    question: &str,
+) -> (TransportErrorKind, Sent) {
     let error = ask(transport, question).await.expect_err("a failure");
     assert!(!error.to_string().contains("SECRET"), "{error}");
     (error.kind, error.sent)
@@ -184,7 +191,7 @@ pub(crate) async fn fails(transport: &HttpTransport, question: &str) -> (Transpo
 
 /// Asks in a task of its own.
 pub(crate) fn ask_aside(
-    transport: &HttpTransport,
+    transport: &(impl Transport + Clone + 'static),
     question: &str,
 ) -> tokio::task::JoinHandle<Result<WireReply, TransportError>> {
     let (transport, question) = (transport.clone(), question.to_owned());
