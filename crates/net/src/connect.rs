@@ -180,11 +180,11 @@ fn speaks_no_h2() -> TransportError {
 
 /// SplitMix64: enough for jitter, and a seed makes it repeatable.
 #[derive(Debug)]
-struct Jitter(u64);
+pub(crate) struct Jitter(pub(crate) u64);
 
 impl Jitter {
     /// At least 0, below 1.
-    fn next_fraction(&mut self) -> f64 {
+    pub(crate) fn next_fraction(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

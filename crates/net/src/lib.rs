@@ -1,15 +1,17 @@
 //! The only outgoing sockets: HTTP/1.1, HTTP/2 and WebSocket clients.
 //!
-//! [`HttpTransport`] implements `transport::Transport` and [`WsClient`]
+//! [`HttpTransport`] and [`WsTransport`] implement `transport::Transport` and [`WsClient`]
 //! `transport::feed::FeedConnector`. They move bytes and keep connections; what
 //! the bytes mean, whom to ask and how often is decided elsewhere (`upstream`,
 //! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
 //! connection it takes, `caps` what their ends taught, `connect` how one comes to be,
 //! `h1` (over the crate `http1`) and `h2` what happens on it, `body` how the answer
-//! becomes bytes, `incoming` how a long one is read on demand.
+//! becomes bytes, `incoming` how a long one is read on demand. `carrier` is the other way:
+//! plain calls over a few WebSocket connections, many at a time.
 
 mod body;
 mod caps;
+mod carrier;
 mod connect;
 mod detect;
 mod dial;
@@ -28,6 +30,7 @@ mod settings;
 mod stats;
 mod ws;
 
+pub use crate::carrier::WsTransport;
 pub use crate::detect::Learnt;
 pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};

@@ -266,7 +266,8 @@ impl Pool {
                 let room = state.h2.len() < self.settings.h2_connections_max;
                 usize::from(!coming && (grow || (waiting > 0 && room)))
             }
-            Some(Protocol::H1) => waiting
+            // WebSocket is never what HTTP is found to speak.
+            Some(Protocol::H1 | Protocol::Ws) => waiting
                 .saturating_sub(state.connecting)
                 .min(self.settings.connects_max.saturating_sub(state.connecting))
                 .min(

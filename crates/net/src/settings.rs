@@ -39,9 +39,20 @@ pub struct ClientSettings {
     pub h2_ping_interval: Duration,
     /// A ping without an answer for this long ends the connection.
     pub h2_ping_timeout: Duration,
+    /// WebSocket connections open at once, where calls travel over them. Few that are
+    /// well filled cost less than many; providers bound them by the account.
+    pub ws_connections_max: usize,
+    /// Calls in flight on one WebSocket connection. What is abandoned there goes on at
+    /// the upstream and counts until it is answered.
+    pub ws_calls_max: usize,
+    /// A WebSocket connection on which nothing arrived for this long is sent a ping.
+    pub ws_ping_interval: Duration,
+    /// When nothing at all arrives for this long after a ping, or the peer reads nothing,
+    /// the connection is taken to be dead.
+    pub ws_ping_timeout: Duration,
     /// Largest answer that is buffered whole, after content encodings are undone.
     /// One that is read on demand (`Exchange::whole_max`) is held nowhere and may
-    /// be longer.
+    /// be longer. Over WebSocket nothing is read on demand, and none may be longer.
     pub answer_bytes_max: usize,
     /// Whether to offer gzip and deflate; `None` offers them over TLS only,
     /// where bytes usually cost more than time.
@@ -64,6 +75,10 @@ impl Default for ClientSettings {
             h2_streams_before_settings: 8,
             h2_ping_interval: Duration::from_secs(20),
             h2_ping_timeout: Duration::from_secs(10),
+            ws_connections_max: 4,
+            ws_calls_max: 90,
+            ws_ping_interval: Duration::from_secs(10),
+            ws_ping_timeout: Duration::from_secs(5),
             answer_bytes_max: 128 << 20,
             compression: None,
         }

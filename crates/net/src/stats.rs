@@ -4,7 +4,7 @@
 //! here decides anything. What was learnt from how connections ended lives here
 //! too, for it is shared in the same way; `caps` knows what it means.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use wellhead_transport::TransportErrorKind;
@@ -18,14 +18,20 @@ pub enum Protocol {
     H1,
     /// HTTP/2, over TLS or in plain text.
     H2,
+    /// WebSocket that carries calls. Feeds are not counted.
+    Ws,
 }
 
 impl Protocol {
+    /// All of them, for the metrics.
+    pub const ALL: [Self; 3] = [Self::H1, Self::H2, Self::Ws];
+
     /// A stable word for metrics and the status page.
     pub fn word(self) -> &'static str {
         match self {
             Self::H1 => "h1",
             Self::H2 => "h2",
+            Self::Ws => "ws",
         }
     }
 }
@@ -123,8 +129,8 @@ pub struct LearntCaps {
 /// Counters of one upstream, over all workers.
 #[derive(Debug, Default)]
 pub struct ConnectionStats {
-    opened: [AtomicU64; 2],
-    closed: [[AtomicU64; CloseReason::ALL.len()]; 2],
+    opened: [AtomicU64; Protocol::ALL.len()],
+    closed: [[AtomicU64; CloseReason::ALL.len()]; Protocol::ALL.len()],
     connect_failed: AtomicU64,
     connect_timed_out: AtomicU64,
     waiting: AtomicU64,
@@ -132,6 +138,10 @@ pub struct ConnectionStats {
     left_open: AtomicU64,
     /// One more than what was announced last; zero while nothing was.
     announced: AtomicU64,
+    on_sockets: AtomicU64,
+    unclaimed: AtomicU64,
+    /// No WebSocket can be opened, and that was said.
+    without_sockets: AtomicBool,
     pub(crate) caps: Caps,
 }
 
@@ -162,6 +172,34 @@ impl ConnectionStats {
 
     pub(crate) fn note_left_open(&self) {
         self.left_open.fetch_add(1, Relaxed);
+    }
+
+    /// Calls under way on WebSocket connections now.
+    pub fn on_sockets(&self) -> u64 {
+        self.on_sockets.load(Relaxed)
+    }
+
+    /// Messages on WebSocket connections that answered no call that anybody waits for: late
+    /// answers, announcements that nobody asked for, garbage.
+    pub fn unclaimed(&self) -> u64 {
+        self.unclaimed.load(Relaxed)
+    }
+
+    pub(crate) fn note_on_socket(&self) {
+        self.on_sockets.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn note_off_socket(&self) {
+        self.on_sockets.fetch_sub(1, Relaxed);
+    }
+
+    pub(crate) fn note_unclaimed(&self) {
+        self.unclaimed.fetch_add(1, Relaxed);
+    }
+
+    /// Notes whether WebSocket connections can be opened; `true` when that is news.
+    pub(crate) fn note_without_sockets(&self, without: bool) -> bool {
+        self.without_sockets.swap(without, Relaxed) != without
     }
 
     /// Connections opened since the start.

@@ -75,11 +75,37 @@ impl WsClient {
         Ok(Self { prepared, dialer, settings })
     }
 
+    /// Whom it calls, for the log: without path and query.
+    pub(crate) fn host(&self) -> &str {
+        &self.prepared.host
+    }
+
     /// Opens a connection.
     pub async fn open(&self) -> Result<WsConnection, TransportError> {
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER)
+            .write_buffer_size(0)
+            .max_write_buffer_size(WRITE_BUFFER_MAX);
+        Ok(WsConnection {
+            stream: self.open_stream(config).await?,
+            ping_timer: Box::pin(sleep(self.settings.ping_interval)),
+            unanswered: false,
+            settings: self.settings.clone(),
+        })
+    }
+
+    /// Opens a connection that reads and writes as `config` says; how large a message may
+    /// be is said by the settings.
+    pub(crate) async fn open_stream(
+        &self,
+        config: WebSocketConfig,
+    ) -> Result<WebSocketStream<Stream>, TransportError> {
+        let config = config
+            .max_message_size(Some(self.settings.message_bytes_max))
+            .max_frame_size(Some(self.settings.message_bytes_max));
         let deadline = Instant::now() + self.settings.connect_timeout;
         let mut step = Step::LookUp;
-        match timeout_at(deadline, self.handshake(deadline, &mut step)).await {
+        match timeout_at(deadline, self.handshake(deadline, &mut step, config)).await {
             Ok(opened) => opened,
             Err(_) => Err(step.timed_out()),
         }
@@ -89,7 +115,8 @@ impl WsClient {
         &self,
         deadline: Instant,
         step: &mut Step,
-    ) -> Result<WsConnection, TransportError> {
+        config: WebSocketConfig,
+    ) -> Result<WebSocketStream<Stream>, TransportError> {
         let stream = self.dialer.dial(deadline, step).await?;
         *step = Step::Http;
         let mut request = self
@@ -99,21 +126,10 @@ impl WsClient {
             .into_client_request()
             .map_err(|e| failure(&e, TransportErrorKind::Protocol, Sent::No))?;
         request.headers_mut().extend(self.prepared.headers.clone());
-        let config = WebSocketConfig::default()
-            .read_buffer_size(READ_BUFFER)
-            .write_buffer_size(0)
-            .max_write_buffer_size(WRITE_BUFFER_MAX)
-            .max_message_size(Some(self.settings.message_bytes_max))
-            .max_frame_size(Some(self.settings.message_bytes_max));
         let (stream, _) = client_async_with_config(request, stream, Some(config))
             .await
             .map_err(|e| failure(&e, TransportErrorKind::Connect, Sent::No))?;
-        Ok(WsConnection {
-            stream,
-            ping_timer: Box::pin(sleep(self.settings.ping_interval)),
-            unanswered: false,
-            settings: self.settings.clone(),
-        })
+        Ok(stream)
     }
 }
 
@@ -220,7 +236,11 @@ impl fmt::Debug for WsConnection {
 }
 
 /// Own words where the library would quote the URL or what the peer wrote.
-fn failure(error: &WsError, otherwise: TransportErrorKind, sent: Sent) -> TransportError {
+pub(crate) fn failure(
+    error: &WsError,
+    otherwise: TransportErrorKind,
+    sent: Sent,
+) -> TransportError {
     let (kind, detail) = match error {
         WsError::ConnectionClosed | WsError::AlreadyClosed => {
             (TransportErrorKind::Closed, "the connection is closed".to_owned())

@@ -3,6 +3,7 @@
 //! other, or a condition is awaited.
 
 mod caps;
+mod carrier;
 mod ceiling;
 mod detect;
 mod h1;

@@ -1,0 +1,406 @@
+//! Which WebSocket connection a call gets on: a few per upstream and worker thread, one
+//! filled before the next.
+//!
+//! A call that finds no room waits in one bounded queue. Connections are opened by tasks of
+//! their own, one at a time and only when a call asks for one; after a failure not before a
+//! pause that doubles. Until then, and while the next attempt is under way, calls are told
+//! that there is no way here ([`Refused::Down`]), and go another one.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+
+use super::socket::{Observer, Socket};
+use crate::connect::Jitter;
+use crate::dial::Stream;
+use crate::settings::ClientSettings;
+use crate::stats::ConnectionStats;
+use crate::ws::WsClient;
+
+/// Read at a time: the answers of a burst.
+const READ_BUFFER: usize = 32 << 10;
+/// Messages are gathered up to this size before they are written. One that waits for a
+/// peer that reads slowly stays with its call.
+const WRITE_BUFFER: usize = 64 << 10;
+/// Share of a connection's room taken from which another one is opened.
+const BUSY_PERCENT: usize = 80;
+/// The pause after a first failure; doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// And its bound. Meanwhile calls go by HTTP, so that nothing waits for its end.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The WebSocket connections to one upstream within one worker.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    me: Weak<Self>,
+    client: WsClient,
+    settings: ClientSettings,
+    stats: Arc<ConnectionStats>,
+    state: Mutex<State>,
+    /// Length of the queue, readable without the lock.
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct State {
+    sockets: Vec<Arc<Socket>>,
+    connecting: bool,
+    waiters: VecDeque<Waiter>,
+    next_waiter: u64,
+    /// Connections that could not be opened, or were of no use, one after the other.
+    failures: u32,
+    /// None is opened before.
+    retry_at: Option<Instant>,
+    jitter: Jitter,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    grant: oneshot::Sender<Result<Place, Refused>>,
+}
+
+/// Why a call got on no connection.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// There is none, and none can be opened now.
+    Down,
+    /// No room came in time, or too many wait for it.
+    Full(TransportError),
+}
+
+/// A place on a connection for one call, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    fleet: Arc<Fleet>,
+    socket: Arc<Socket>,
+}
+
+impl Place {
+    fn new(fleet: &Arc<Fleet>, socket: &Arc<Socket>) -> Self {
+        socket.enter();
+        Self { fleet: Arc::clone(fleet), socket: Arc::clone(socket) }
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.socket.leave();
+        if self.fleet.waiting.load(Relaxed) > 0 {
+            self.fleet.changed();
+        }
+    }
+}
+
+impl Fleet {
+    pub(super) fn new(
+        client: WsClient,
+        settings: ClientSettings,
+        stats: Arc<ConnectionStats>,
+        seed: u64,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            client,
+            settings,
+            stats,
+            state: Mutex::new(State::new(seed)),
+            waiting: AtomicUsize::new(0),
+        })
+    }
+
+    /// A place for one call; waits for one if it must, until `deadline` at the latest.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        now: Instant,
+        deadline: Instant,
+    ) -> Result<Place, Refused> {
+        let mut waiting = {
+            let mut state = self.state.lock();
+            let found = best(&state.sockets).map(|best| Place::new(self, best));
+            let connect = state.wants_one(self.settings.ws_connections_max, now);
+            state.connecting |= connect;
+            if found.is_some() || state.is_down() {
+                drop(state);
+                self.connect_if(connect);
+                return found.ok_or(Refused::Down);
+            }
+            if state.waiters.len() >= self.settings.queue_max {
+                let detail = format!("{} calls wait already", state.waiters.len());
+                let kind = TransportErrorKind::PoolFull;
+                return Err(Refused::Full(TransportError::new(kind, Sent::No, detail)));
+            }
+            let (grant, granted) = oneshot::channel();
+            let id = state.next_waiter;
+            state.next_waiter += 1;
+            state.waiters.push_back(Waiter { id, grant });
+            self.note_queue(&state);
+            self.stats.note_waiting();
+            drop(state);
+            self.connect_if(connect);
+            Waiting { fleet: self, id, granted }
+        };
+        match timeout_at(deadline, &mut waiting.granted).await {
+            Ok(Ok(granted)) => granted,
+            Ok(Err(_)) => Err(Refused::Down),
+            Err(_) => {
+                let detail = "while waiting for a WebSocket connection";
+                let kind = TransportErrorKind::Timeout;
+                Err(Refused::Full(TransportError::new(kind, Sent::No, detail)))
+            }
+        }
+    }
+
+    /// Must be called without the lock: a runtime that shuts down drops tasks at once.
+    fn connect_if(self: &Arc<Self>, wanted: bool) {
+        if !wanted {
+            return;
+        }
+        let attempt = Attempt { fleet: Arc::clone(self), finished: false };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                let config = WebSocketConfig::default()
+                    .read_buffer_size(READ_BUFFER)
+                    .write_buffer_size(WRITE_BUFFER);
+                let opened = attempt.fleet.client.open_stream(config).await;
+                attempt.finish(opened);
+            });
+        }
+    }
+
+    fn connected(self: &Arc<Self>, stream: WebSocketStream<Stream>) {
+        let now = Instant::now();
+        let member = Member { fleet: Weak::clone(&self.me) };
+        let mut state = self.state.lock();
+        // Up to a tenth earlier, so that connections opened together are not replaced together.
+        let age = self.settings.age_max;
+        let retire_at = now + age - age.mul_f64(state.jitter.next_fraction() / 10.0);
+        let socket = Socket::open(stream, member, &self.settings, &self.stats, retire_at);
+        state.connecting = false;
+        for worn in state.sockets.extract_if(.., |socket| socket.is_worn(now)) {
+            worn.retire();
+        }
+        state.sockets.push(Arc::new(socket));
+        drop(state);
+        if self.stats.note_without_sockets(false) {
+            let host = self.client.host();
+            tracing::info!(host, "a WebSocket connection is open; calls go over it");
+        }
+        self.changed();
+    }
+
+    fn failed(self: &Arc<Self>, error: &TransportError) {
+        self.stats.note_connect_failed(error.kind);
+        let is_down = {
+            let mut state = self.state.lock();
+            state.connecting = false;
+            state.fall(Instant::now());
+            state.is_down()
+        };
+        if is_down && self.stats.note_without_sockets(true) {
+            let host = self.client.host();
+            tracing::warn!(host, %error, "no WebSocket connection can be opened; calls go by HTTP meanwhile");
+        }
+        self.changed();
+    }
+
+    fn note_queue(&self, state: &State) {
+        self.waiting.store(state.waiters.len(), Relaxed);
+    }
+
+    /// Room or usability of a connection changed: lets as many of the queue in as there is
+    /// room for, and sends them away when none is to be expected.
+    fn changed(self: &Arc<Self>) {
+        let mut served = Vec::new();
+        let connect = {
+            let mut state = self.state.lock();
+            state.sockets.retain(|socket| !socket.is_over());
+            while !state.waiters.is_empty()
+                && let Some(best) = best(&state.sockets)
+            {
+                let place = Place::new(self, best);
+                served.extend(state.waiters.pop_front().map(|waiter| (waiter, Ok(place))));
+            }
+            let connections_max = self.settings.ws_connections_max;
+            let connect =
+                !state.waiters.is_empty() && state.wants_one(connections_max, Instant::now());
+            state.connecting |= connect;
+            if state.is_down() {
+                served.extend(state.waiters.drain(..).map(|waiter| (waiter, Err(Refused::Down))));
+            }
+            self.note_queue(&state);
+            connect
+        };
+        self.stats.note_waited(served.len());
+        // Without the lock: a place that nobody takes comes back at once.
+        for (waiter, granted) in served {
+            let _ = waiter.grant.send(granted);
+        }
+        self.connect_if(connect);
+    }
+}
+
+impl State {
+    fn new(seed: u64) -> Self {
+        Self {
+            sockets: Vec::new(),
+            connecting: false,
+            waiters: VecDeque::new(),
+            next_waiter: 0,
+            failures: 0,
+            retry_at: None,
+            jitter: Jitter(seed),
+        }
+    }
+
+    /// Whether a connection is to be opened for the call that comes now.
+    fn wants_one(&self, connections_max: usize, now: Instant) -> bool {
+        if self.connecting || self.retry_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        let few = self.sockets.len() < connections_max.max(1);
+        let busy = best(&self.sockets).is_none_or(|best| best.is_filled(BUSY_PERCENT));
+        // Room for it is made by those that are worn.
+        (few && busy) || self.sockets.iter().any(|socket| socket.is_worn(now))
+    }
+
+    /// Counts a failure and lets none be opened for a while.
+    fn fall(&mut self, now: Instant) {
+        let doubled = PAUSE_MIN.saturating_mul(1 << self.failures.min(16)).min(PAUSE_MAX);
+        self.failures = self.failures.saturating_add(1);
+        let share = 0.5 + self.jitter.next_fraction() / 2.0;
+        self.retry_at = Some(now + doubled.mul_f64(share));
+    }
+
+    /// Whether there is nothing to wait for: no connection, and the last one failed.
+    fn is_down(&self) -> bool {
+        self.failures > 0 && self.sockets.iter().all(|socket| socket.is_over())
+    }
+}
+
+/// The fullest connection that is not busy, or else the emptiest one with room.
+///
+/// What shares a connection is written and read together: few that are well filled cost
+/// less than many, and those not needed fall idle and close.
+fn best(sockets: &[Arc<Socket>]) -> Option<&Arc<Socket>> {
+    let usable = || sockets.iter().filter(|socket| !socket.is_over() && socket.has_room());
+    let filling = usable().filter(|it| !it.is_filled(BUSY_PERCENT)).max_by_key(|it| it.load());
+    filling.or_else(|| usable().min_by_key(|it| it.load()))
+}
+
+/// A place in the queue, left when dropped.
+struct Waiting<'a> {
+    fleet: &'a Arc<Fleet>,
+    id: u64,
+    granted: oneshot::Receiver<Result<Place, Refused>>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.fleet.waiting.load(Relaxed) == 0 {
+            return;
+        }
+        let mut state = self.fleet.state.lock();
+        if let Ok(at) = state.waiters.binary_search_by_key(&self.id, |waiter| waiter.id) {
+            state.waiters.remove(at);
+            self.fleet.note_queue(&state);
+            self.fleet.stats.note_waited(1);
+        }
+    }
+}
+
+/// A connection attempt under way; counts as failed when it is dropped unfinished.
+struct Attempt {
+    fleet: Arc<Fleet>,
+    finished: bool,
+}
+
+impl Attempt {
+    fn finish(mut self, opened: Result<WebSocketStream<Stream>, TransportError>) {
+        self.finished = true;
+        match opened {
+            Ok(stream) => self.fleet.connected(stream),
+            Err(error) => self.fleet.failed(&error),
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.finished {
+            let error = TransportError::new(
+                TransportErrorKind::Connect,
+                Sent::No,
+                "the worker is stopping",
+            );
+            self.fleet.failed(&error);
+        }
+    }
+}
+
+/// Held by a connection's task.
+struct Member {
+    fleet: Weak<Fleet>,
+}
+
+impl Observer for Member {
+    fn ended(&self, was_well: bool) {
+        let Some(fleet) = self.fleet.upgrade() else { return };
+        let mut state = fleet.state.lock();
+        if was_well {
+            state.failures = 0;
+            state.retry_at = None;
+        } else {
+            // Or a peer that opens and closes at once would be knocked at without end.
+            state.fall(Instant::now());
+        }
+        drop(state);
+        fleet.changed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_within_their_bounds() {
+        let now = Instant::now();
+        let mut state = State::new(7);
+        for failure in 0..40 {
+            state.fall(now);
+            let pause = state.retry_at.expect("a pause") - now;
+            let doubled = PAUSE_MIN.saturating_mul(1 << failure.min(20)).min(PAUSE_MAX);
+            assert!(pause >= doubled / 2 && pause < doubled, "{failure}: {pause:?}");
+        }
+        assert!(state.is_down());
+    }
+
+    #[test]
+    fn nothing_is_opened_before_the_pause_is_over() {
+        let now = Instant::now();
+        let mut state = State::new(7);
+        let wants_one = |state: &State, now| state.wants_one(4, now);
+        assert!(wants_one(&state, now) && !state.is_down());
+        state.fall(now);
+        let retry_at = state.retry_at.expect("a pause");
+        assert!(!wants_one(&state, now));
+        assert!(!wants_one(&state, retry_at - Duration::from_nanos(1)));
+        assert!(wants_one(&state, retry_at));
+        state.connecting = true;
+        assert!(!wants_one(&state, retry_at), "one at a time");
+    }
+}
