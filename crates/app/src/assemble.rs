@@ -15,7 +15,7 @@ use wellhead_dispatch::{Bounds, Budgets, Hedging, Lane};
 use wellhead_jsonrpc::Limits;
 use wellhead_net::{
     Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt, Resolver,
-    Shared, TlsClient, WsClient,
+    Shared, TlsClient, WsClient, WsTransport,
 };
 use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
 use wellhead_route::{Only, Roster, RouteRule};
@@ -28,7 +28,7 @@ use wellhead_upstream::{
 };
 use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 
-use crate::config::{self, Settings};
+use crate::config::{self, CallsOver, Settings};
 
 /// Why the parts could not be made. The config was checked before, so these are
 /// things that only show when they are tried.
@@ -62,7 +62,9 @@ impl std::error::Error for AssembleError {}
 struct Reach {
     id: String,
     endpoint: Endpoint,
+    /// Where the upstream speaks WebSocket.
     feed: Option<Endpoint>,
+    calls_over: CallsOver,
     settings: ClientSettings,
     shared: Shared,
     pace: Pace,
@@ -112,7 +114,7 @@ impl Parts {
         for chain in &self.chains {
             let mut transports: Vec<Arc<dyn Transport>> = Vec::new();
             for reach in &chain.reach {
-                transports.push(Arc::new(reach.transport(&self.answers, rng)?));
+                transports.push(reach.transport(&self.answers, rng)?);
             }
             let lane = Lane::new(transports, rng.random())
                 .spending(Arc::clone(&chain.budgets))
@@ -132,7 +134,7 @@ impl Parts {
             for (upstream, reach) in chain.served.roster.upstreams().iter().zip(&chain.reach) {
                 let watcher = Watcher::new(
                     Arc::clone(upstream),
-                    Arc::new(reach.transport(&answers, rng)?),
+                    reach.transport(&answers, rng)?,
                     reach.feed()?,
                     Arc::clone(&chain.served.heads),
                     Arc::clone(&chain.served.pulse),
@@ -174,15 +176,26 @@ impl Reach {
         AssembleError::Upstream { id: self.id.clone(), problem: problem.to_string() }
     }
 
+    /// Checks go the same way as calls: they find out whether that one is open.
     fn transport(
         &self,
         answers: &Arc<Ceiling>,
         rng: &mut impl Rng,
-    ) -> Result<HttpTransport, AssembleError> {
+    ) -> Result<Arc<dyn Transport>, AssembleError> {
         let settings = self.settings.clone();
         let shared = Shared { answers: Arc::clone(answers), ..self.shared.clone() };
-        HttpTransport::new(&self.endpoint, settings, shared, rng.random())
-            .map_err(|error| self.problem(&error))
+        let http =
+            HttpTransport::new(&self.endpoint, settings.clone(), shared.clone(), rng.random())
+                .map_err(|error| self.problem(&error))?;
+        match (self.calls_over, &self.feed) {
+            (CallsOver::WebSocket, Some(endpoint)) => {
+                let sockets = WsTransport::new(endpoint, settings, shared, http, rng.random())
+                    .map_err(|error| self.problem(&error))?;
+                Ok(Arc::new(sockets))
+            }
+            // The config check has seen to it that there is a URL where one is needed.
+            (CallsOver::Http, _) | (CallsOver::WebSocket, None) => Ok(Arc::new(http)),
+        }
     }
 
     fn feed(&self) -> Result<Option<Arc<dyn FeedConnector>>, AssembleError> {
@@ -425,11 +438,14 @@ fn reach_of(
         ..ClientSettings::default()
     };
     let (pace, checks) = checks_of(&chain.checks_of(upstream));
-    Ok(Reach { id, endpoint, feed, settings, shared, pace, checks })
+    let calls_over = upstream.calls_over;
+    Ok(Reach { id, endpoint, feed, calls_over, settings, shared, pace, checks })
 }
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng as _;
+
     use super::*;
 
     #[test]
@@ -456,6 +472,29 @@ chains:
             "basicpassword",
         ];
         assert_eq!(secrets.iter().map(|secrets| secrets.join(" ")).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn calls_go_over_websocket_where_the_settings_say_so() {
+        let source = r#"
+chains:
+  ethereum:
+    id: 1
+    upstreams:
+      - { id: a, url: "http://a", ws: "ws://a" }
+      - { id: b, url: "http://b", ws: "ws://b", calls_over: websocket }
+"#;
+        let loaded = config::parse("test", source, &|_| None, config::Overrides::default());
+        let settings = loaded.expect("a good config").settings;
+        let now = tokio::time::Instant::now().into_std();
+        let parts = Parts::new(&settings, now).expect("sound");
+        let mut rng = rand::rngs::StdRng::seed_from_u64(1);
+        let made = parts.chains[0].reach.iter().map(|reach| {
+            let transport = reach.transport(&mut rng).expect("usable");
+            let name = format!("{transport:?}");
+            name.split(' ').next().unwrap_or_default().to_owned()
+        });
+        assert_eq!(made.collect::<Vec<_>>(), ["HttpTransport", "WsTransport"]);
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub use settings::{
     Attempts, Compression, Cors, Health, Hedging, Limits, Log, Settings, Timeouts, Tls,
 };
 pub use unit::{ByteSize, Wrong};
-pub use value::{Admin, KeyFile, LogFilter, Text};
+pub use value::{Admin, CallsOver, KeyFile, LogFilter, Text};
 
 use read::{Reader, Setting, Word};
 use wellhead_server::{TlsFile, TlsFiles};

@@ -50,9 +50,6 @@ impl Collector for StateFile {
 #[derive(Debug)]
 struct Pools(Vec<UpstreamConnections>);
 
-/// In the order in which they are told.
-const PROTOCOLS: [Protocol; 2] = [Protocol::H1, Protocol::H2];
-
 type Encoded = Result<(), fmt::Error>;
 
 fn counter(
@@ -159,16 +156,16 @@ impl Collector for Pools {
             &mut encoder,
             ("wellhead_upstream_connections", "Open connections to upstreams"),
             MetricType::Gauge,
-            |stats| PROTOCOLS.map(|it| ("protocol", it.word(), stats.open(it))).to_vec(),
+            |stats| Protocol::ALL.map(|it| ("protocol", it.word(), stats.open(it))).to_vec(),
         )?;
         self.tell(
             &mut encoder,
             ("wellhead_upstream_connections_opened", "Connections to upstreams so far"),
             MetricType::Counter,
-            |stats| PROTOCOLS.map(|it| ("protocol", it.word(), stats.opened(it))).to_vec(),
+            |stats| Protocol::ALL.map(|it| ("protocol", it.word(), stats.opened(it))).to_vec(),
         )?;
         let closed = |stats: &ConnectionStats, reason| {
-            PROTOCOLS.into_iter().map(|it| stats.closed(it, reason)).sum::<u64>()
+            Protocol::ALL.into_iter().map(|it| stats.closed(it, reason)).sum::<u64>()
         };
         self.tell(
             &mut encoder,
@@ -181,6 +178,22 @@ impl Collector for Pools {
                 let told = |reason: &CloseReason| ("reason", reason.word(), closed(stats, *reason));
                 CloseReason::ALL.iter().map(told).collect()
             },
+        )?;
+        let on_sockets = ("protocol", Protocol::Ws.word());
+        self.tell(
+            &mut encoder,
+            ("wellhead_upstream_socket_calls", "Calls under way on WebSocket connections"),
+            MetricType::Gauge,
+            |stats| vec![(on_sockets.0, on_sockets.1, stats.on_sockets())],
+        )?;
+        self.tell(
+            &mut encoder,
+            (
+                "wellhead_upstream_socket_unclaimed",
+                "Messages on WebSocket connections that answered no call that anybody waited for",
+            ),
+            MetricType::Counter,
+            |stats| vec![(on_sockets.0, on_sockets.1, stats.unclaimed())],
         )?;
         self.learnt(&mut encoder)
     }

@@ -15,7 +15,7 @@ use wellhead_watch::{Check, Mode};
 use super::name::{ChainName, HeaderName, LabelName};
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
-use super::value::Text;
+use super::value::{CallsOver, Text};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -128,7 +128,7 @@ section! {
         /// providers put keys there.
         url: SecretUrl = required(),
         /// Where new blocks are listened for: `ws://` or `wss://`. Without it the upstream is
-        /// polled.
+        /// polled. See `calls_over` as well.
         ws: Option<SecretUrl> = derived("none"),
         /// `primary` upstreams are asked first, `fallback` ones when no primary can serve,
         /// `public` ones last.
@@ -146,6 +146,11 @@ section! {
         auth: Option<Auth> = derived("none"),
         /// Which HTTP to speak; `auto` takes HTTP/2 where the upstream offers it.
         http: HttpVersion = default(HttpVersion::Auto),
+        /// How single calls travel: `http`, or `websocket`, many at a time over a few
+        /// connections to `ws`. Batches, logs and traces are sent to `url` in any case, and so
+        /// is every call while `ws` cannot be reached. What is answered over WebSocket is held
+        /// whole: an answer above `limits.answer_bytes` ends its connection.
+        calls_over: CallsOver = default(CallsOver::Http),
         /// Which methods this upstream is sent.
         methods: Methods = default(Methods::default()),
         /// Blocks that this upstream may be behind the best one.

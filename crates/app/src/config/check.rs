@@ -13,14 +13,14 @@ use wellhead_telemetry::SecretUrl;
 use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
-use super::chain::{Chain, Methods, Route, Upstream};
+use super::chain::{Chain, Checks, Methods, Route, Upstream};
 use super::near::near;
 use super::place::{is_private, overlap, reaches};
 use super::problem::{Path, Problem, Severity};
 use super::read::listed;
 use super::settings::Settings;
 use super::tree::Node;
-use super::value::Admin;
+use super::value::{Admin, CallsOver};
 
 /// More chains than there are in the wild.
 const CHAINS_MAX: usize = 1_000;
@@ -203,12 +203,22 @@ impl Checker<'_> {
     fn checks(&mut self, path: &Path, chain: &Chain) {
         let (all, own) = (path.key("checks"), path.key("upstreams"));
         self.useless_checks(&all, chain.checks.mode);
+        let place = all.key("ws");
+        if chain.checks.ws == Some(true)
+            && chain.upstreams.iter().all(|upstream| upstream.ws.is_none())
+            && !self.touched(&place)
+            && !self.touched(&own)
+        {
+            let message = "new blocks are to be listened for, and no upstream has a `ws`";
+            self.error(&place, message, "give one of them a `ws`, or remove this");
+        }
         let bounds = (chain.checks.head_min, chain.checks.every);
         self.ordered(&all, "head_min", "every", bounds.0 > bounds.1);
         for (index, upstream) in chain.upstreams.iter().enumerate() {
             let own = own.item(index).key("checks");
             let checks = chain.checks_of(upstream);
             self.useless_checks(&own, checks.mode);
+            self.socket(&path.key("upstreams").item(index), upstream, &checks);
             let given = self.given(&own.key("head_min")) || self.given(&own.key("every"));
             if given {
                 self.ordered(&own, "head_min", "every", checks.head_min > checks.every);
@@ -226,6 +236,34 @@ impl Checker<'_> {
                     return;
                 }
             }
+        }
+    }
+
+    /// What needs the WebSocket URL, and what it is needed for.
+    fn socket(&mut self, path: &Path, upstream: &Upstream, checks: &Checks) {
+        let (place, ws) = (path.key("calls_over"), path.key("ws"));
+        let is_carrier = upstream.calls_over == CallsOver::WebSocket && !self.touched(&place);
+        if self.touched(&ws) {
+            return;
+        }
+        if upstream.ws.is_none() {
+            if is_carrier {
+                let message = "calls are to go over WebSocket, and the upstream has no `ws`";
+                self.error(&place, message, "give it a `ws`, or leave `calls_over` out");
+            }
+            let place = path.key("checks").key("ws");
+            if upstream.checks.ws == Some(true) && self.given(&place) && !self.touched(&place) {
+                let message = "new blocks are to be listened for, and the upstream has no `ws`";
+                self.error(&place, message, "give it a `ws`, or remove this");
+            }
+        } else if !is_carrier
+            && !self.touched(&place)
+            && !self.touched(path)
+            && !checks.ws.unwrap_or(checks.mode == Mode::On)
+        {
+            let message = "`ws` has no use here: new blocks are not listened for";
+            let hint = "remove it, or set `checks.ws: true`, or `calls_over: websocket`";
+            self.push(Problem::warning(&ws, message).hint(hint));
         }
     }
 

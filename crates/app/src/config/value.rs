@@ -248,6 +248,15 @@ impl Word for LogFilter {
     }
 }
 
+/// How single calls travel to an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallsOver {
+    /// Each is a request.
+    Http,
+    /// Each is a message on a connection that many share.
+    WebSocket,
+}
+
 /// Reads and writes an enum of a few words.
 macro_rules! choice {
     ($type:ty, $expected:literal, $blank:path, $($word:literal => $value:path),+ $(,)?) => {
@@ -295,6 +304,8 @@ choice!(Check, "`chain_id`, `head`, `syncing` or `peers`", Check::ChainId,
     "syncing" => Check::Syncing, "peers" => Check::Peers);
 choice!(HttpVersion, "`auto`, `1.1` or `2`", HttpVersion::Auto,
     "auto" => HttpVersion::Auto, "1.1" => HttpVersion::H1, "2" => HttpVersion::H2);
+choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
+    "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
 
 impl Word for ChainId {
     const EXPECTED: &'static str = "a chain id such as `1` or `0x1`";
@@ -547,6 +558,8 @@ mod tests {
         );
         check::<HttpVersion>("1.1", "1.1");
         check::<HttpVersion>("3", "expected `auto`, `1.1` or `2`");
+        check::<CallsOver>("websocket", "websocket");
+        check::<CallsOver>("ws", "expected `http` or `websocket`");
         check::<ChainId>("0xa", "10");
         check::<ChainId>("0", "a chain id is at least 1");
         check::<ChainName>(
