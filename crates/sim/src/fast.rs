@@ -1,7 +1,8 @@
 //! A canned upstream for benchmarks: as cheap as we can make it, and honest.
 //!
 //! HTTP/1.1 is parsed by hand (keep-alive, pipelining, `content-length` only),
-//! HTTP/2 with prior knowledge goes to hyper. Answers depend on the method
+//! HTTP/2 with prior knowledge goes to hyper, and a `GET` becomes a WebSocket, on
+//! which the calls that are there together are answered together. Answers depend on the method
 //! alone: about 100 bytes, a block of 300 KB, or a trace of 20 MB; heads advance
 //! with time so that a proxy believes them. No batch is too clever, no request
 //! is checked: for behaviour use [`crate::fake`].
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -22,6 +24,9 @@ use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
+use tokio_tungstenite::accept_async_with_config;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
 use crate::fake::body::Parts;
 
@@ -173,7 +178,42 @@ async fn connection(stream: TcpStream, canned: &Arc<Canned>) -> io::Result<()> {
     if first[..seen] == b"PRI"[..seen] && seen > 0 {
         return http2(stream, Arc::clone(canned)).await;
     }
+    if first[..seen] == b"GET"[..seen] && seen > 0 {
+        return websocket(stream, canned).await.map_err(io::Error::other);
+    }
     http1(stream, canned).await
+}
+
+async fn websocket(stream: TcpStream, canned: &Canned) -> Result<(), tungstenite::Error> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
+        .write_buffer_size(GATHER_BYTES_MAX)
+        .max_message_size(Some(REQUEST_BYTES_MAX));
+    let mut socket = accept_async_with_config(stream, Some(config)).await?;
+    let mut parts = Vec::with_capacity(3);
+    while let Some(first) = socket.next().await {
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message? {
+                call @ (Message::Text(_) | Message::Binary(_)) => {
+                    parts.clear();
+                    canned.answer(&call.into_data(), &mut parts);
+                    let answer = match parts.as_slice() {
+                        [whole] => whole.clone(),
+                        parts => parts.concat().into(),
+                    };
+                    let text = Utf8Bytes::try_from(answer)
+                        .map_err(|e| tungstenite::Error::Utf8(e.to_string()))?;
+                    socket.feed(Message::Text(text)).await?;
+                }
+                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+                Message::Close(_) => return socket.flush().await,
+            }
+            next = socket.next().now_or_never().flatten();
+        }
+        socket.flush().await?;
+    }
+    Ok(())
 }
 
 async fn http2(stream: TcpStream, canned: Arc<Canned>) -> io::Result<()> {
@@ -396,6 +436,30 @@ fn huge_trace() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn calls_over_a_websocket_are_answered_in_their_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let canned = Canned::new(Duration::from_secs(1_790_000_000), 1);
+        let server = tokio::spawn(serve(listener, canned));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let url = format!("ws://{address}/");
+        let (mut socket, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
+        for id in 0..20 {
+            let method = if id % 2 == 0 { "eth_chainId" } else { "eth_getBlockByHash" };
+            let call = format!(r#"{{"id":{id},"method":"{method}"}}"#);
+            socket.feed(Message::text(call)).await.unwrap();
+        }
+        socket.flush().await.unwrap();
+        for id in 0..20 {
+            let answer = socket.next().await.unwrap().unwrap().into_data();
+            let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+            assert_eq!(answer["id"], id);
+            assert_eq!(answer["result"] == "0x1", id % 2 == 0);
+        }
+        server.abort();
+    }
 
     #[test]
     fn requests_are_framed_by_their_length() {
