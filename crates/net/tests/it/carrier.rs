@@ -193,6 +193,20 @@ async fn a_connection_that_breaks_is_replaced_by_the_next_call() {
     assert_eq!(both.closed(CloseReason::Peer), 1);
 }
 
+#[tokio::test]
+async fn a_peer_that_ends_connections_unanswered_is_not_asked_again_at_once() {
+    let both = Both::start(
+        |_| {},
+        |mut peer, _| async move {
+            let _ = peer.next().await;
+        },
+    )
+    .await;
+    assert_eq!(fails(&both.transport, &call("a")).await, (Kind::Closed, Sent::Maybe));
+    until("counted", || both.closed(CloseReason::Peer) == 1).await;
+    assert_eq!(answer(&both.transport, &call("b")).await, "by http");
+}
+
 /// Answers as many calls as there are permits.
 async fn echo_when_told(mut peer: WebSocketStream<TcpStream>, permits: Arc<Semaphore>) {
     while let Some(Ok(message)) = peer.next().await {
