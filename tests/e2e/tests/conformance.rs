@@ -133,12 +133,50 @@ async fn ids(wellhead: &Wellhead) {
 }
 
 async fn conforms(node: &Node, chain_id: u64, calls: impl Fn(&Facts) -> Vec<Call>) {
+    let upstream = Upstream::new("node", &node.url());
+    let wellhead = conforms_by(upstream, node, chain_id, calls).await;
+    assert_eq!(opened(&wellhead, "ws").await, 0);
+}
+
+async fn conforms_by(
+    upstream: Upstream,
+    node: &Node,
+    chain_id: u64,
+    calls: impl Fn(&Facts) -> Vec<Call>,
+) -> Wellhead {
     let facts = Facts::prepare(node, chain_id).await;
-    let wellhead = Wellhead::start(chain_id, &[Upstream::new("node", &node.url())]).await;
+    let wellhead = Wellhead::start(chain_id, &[upstream]).await;
     compare(node, &wellhead, &calls(&facts)).await;
     batch(node, &wellhead, &facts).await;
     filters(node, &wellhead).await;
     ids(&wellhead).await;
+    wellhead
+}
+
+/// The same while single calls travel over WebSocket, to which no connection was lost.
+async fn conforms_over_websocket(node: &Node, chain_id: u64, calls: impl Fn(&Facts) -> Vec<Call>) {
+    let fields = format!("ws: \"{}\", calls_over: websocket", node.ws_url());
+    let upstream = Upstream::new("node", &node.url()).with(&fields);
+    let wellhead = conforms_by(upstream, node, chain_id, calls).await;
+    let sockets = opened(&wellhead, "ws").await;
+    assert!(sockets > 0, "no WebSocket was opened:\n{}", wellhead.process.log());
+    assert_eq!(told(&wellhead, "connections", r#"protocol="ws""#).await, sockets);
+    assert_eq!(told(&wellhead, "socket_unclaimed_total", r#"protocol="ws""#).await, 0);
+}
+
+/// Connections to upstreams that were opened for this protocol.
+async fn opened(wellhead: &Wellhead, protocol: &str) -> u64 {
+    told(wellhead, "connections_opened_total", &format!("protocol=\"{protocol}\"")).await
+}
+
+/// A number among the metrics of upstreams.
+async fn told(wellhead: &Wellhead, name: &str, label: &str) -> u64 {
+    let reply = wellhead.admin().get("/metrics").await.unwrap();
+    let text = String::from_utf8(reply.body.to_vec()).unwrap();
+    let name = format!("wellhead_upstream_{name}{{");
+    let line = text.lines().find(|line| line.starts_with(&name) && line.contains(label));
+    let line = line.unwrap_or_else(|| panic!("no `{name}` with `{label}`:\n{text}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 mod with_geth {
@@ -150,6 +188,13 @@ mod with_geth {
     async fn answers_are_geth_s() {
         let node = Geth::start().await;
         conforms(&node, Geth::CHAIN_ID, calls::geth).await;
+    }
+
+    /// Of geth alone: anvil words what it refuses in another way over WebSocket.
+    #[tokio::test]
+    async fn answers_over_websocket_are_geth_s() {
+        let node = Geth::start().await;
+        conforms_over_websocket(&node, Geth::CHAIN_ID, calls::geth).await;
     }
 
     /// The list is worth what it holds: shown without wellhead in between.
