@@ -146,7 +146,9 @@ impl Case {
         match self {
             // What goes upstream does not differ where nothing does.
             Self::Local | Self::Idle => &Kind::ALL[..3],
-            _ => &Kind::ALL,
+            Self::Small | Self::Small4 | Self::Small512 | Self::Block => &Kind::ALL,
+            // Batches and traces do not go over WebSocket, and the rest would say the same.
+            _ => &Kind::ALL[..4],
         }
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Place<'a> {
     pub(crate) http2_port: u16,
     pub(crate) metrics_port: u16,
     pub(crate) upstream: u16,
+    /// Where the upstream speaks WebSocket.
+    pub(crate) upstream_ws: u16,
     pub(crate) certificate_file: &'a Path,
     pub(crate) key_file: &'a Path,
     pub(crate) both_file: &'a Path,
@@ -142,8 +144,8 @@ pub(crate) fn haproxy(place: &Place<'_>) -> String {
     )
 }
 
-/// `http` is what it speaks to the upstream.
-pub(crate) fn wellhead(place: &Place<'_>, http: &str) -> String {
+/// `http` is what it speaks to the upstream; over `sockets` go single calls, and no heads.
+pub(crate) fn wellhead(place: &Place<'_>, http: &str, sockets: bool) -> String {
     let Place { port, upstream, setup, .. } = place;
     let requests = setup.log;
     let limits = match setup.many_connections {
@@ -158,6 +160,13 @@ pub(crate) fn wellhead(place: &Place<'_>, http: &str) -> String {
         ),
         false => String::new(),
     };
+    let sockets = match sockets {
+        true => format!(
+            ", ws: \"ws://127.0.0.1:{}\", calls_over: websocket, checks: {{ ws: false }}",
+            place.upstream_ws
+        ),
+        false => String::new(),
+    };
     format!(
         "listen: 127.0.0.1:{port}
 {tls}admin: 127.0.0.1:{admin}
@@ -166,7 +175,7 @@ log: {{ level: info, requests: {requests} }}
   main:
     id: {CHAIN_ID}
     upstreams:
-      - {{ id: a, url: \"http://127.0.0.1:{upstream}\", http: \"{http}\" }}
+      - {{ id: a, url: \"http://127.0.0.1:{upstream}\", http: \"{http}\"{sockets} }}
 ",
         admin = place.metrics_port,
     )

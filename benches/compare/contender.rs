@@ -73,14 +73,16 @@ pub(crate) enum Kind {
     Wellhead,
     /// Calls multiplexed over HTTP/2 to the upstream.
     WellheadHttp2,
+    /// Calls multiplexed over WebSocket to the upstream.
+    WellheadWebSocket,
     /// The upstream itself, where latency is compared. No contender.
     Direct,
 }
 
 impl Kind {
     /// In the order of their turns; the bar comes first.
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Nginx, Self::HaProxy, Self::Wellhead, Self::WellheadHttp2];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Nginx, Self::HaProxy, Self::Wellhead, Self::WellheadHttp2, Self::WellheadWebSocket];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -88,6 +90,7 @@ impl Kind {
             Self::HaProxy => "haproxy",
             Self::Wellhead => "wellhead",
             Self::WellheadHttp2 => "wellhead, http2",
+            Self::WellheadWebSocket => "wellhead, websocket",
             Self::Direct => "direct",
         }
     }
@@ -126,6 +129,7 @@ impl Contender {
             http2_port,
             metrics_port,
             upstream: upstream.port,
+            upstream_ws: upstream.ws_port,
             certificate_file,
             key_file,
             both_file,
@@ -137,8 +141,9 @@ impl Contender {
         let (text, command) = match kind {
             Kind::Nginx => (nginx(&place), vec![tool("nginx"), "-e".into(), errors, "-c".into()]),
             Kind::HaProxy => (haproxy(&place), vec![tool("haproxy"), "-db".into(), "-f".into()]),
-            Kind::Wellhead => (wellhead(&place, "1.1"), serve()),
-            Kind::WellheadHttp2 => (wellhead(&place, "2"), serve()),
+            Kind::Wellhead => (wellhead(&place, "1.1", false), serve()),
+            Kind::WellheadHttp2 => (wellhead(&place, "2", false), serve()),
+            Kind::WellheadWebSocket => (wellhead(&place, "1.1", true), serve()),
             Kind::Direct => {
                 let pid = upstream.process.pid();
                 let (port, none) = (upstream.port, Duration::ZERO);
