@@ -15,8 +15,9 @@ use crate::evidence::{Ask, At, End, Evidence, Exchange, Place, key};
 /// What is allowed.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
-    /// Of the calls that an upstream receives while another is well, this share may be
-    /// refused by its meter. While nobody else is, asking it is better than not asking.
+    /// Of the exchanges that an upstream receives while another is well, this share may be
+    /// refused by its meter. While nobody else is, asking it is better than not asking. A
+    /// batch counts once: each refusal pauses all calls, however many were in it.
     refused_share_max: f64,
     /// And so many beyond, since a meter shows itself by refusing.
     refused_floor: usize,
@@ -107,14 +108,14 @@ fn refusals(evidence: &Evidence, bounds: Bounds) -> Vec<Violation> {
         };
         let clients = evidence.exchanges_of(place).filter(|exchange| !exchange.is_house);
         for exchange in clients.filter(|exchange| has_other(exchange)) {
-            received += exchange.calls.len();
+            received += 1;
             if let End::Refused(_) = exchange.end {
-                refused += exchange.calls.len();
+                refused += 1;
             }
         }
         let allowed = received as f64 * bounds.refused_share_max + bounds.refused_floor as f64;
         if refused as f64 > allowed {
-            let what = format!("{} refused {refused} of {received} calls", plan.name);
+            let what = format!("{} refused {refused} of {received} exchanges", plan.name);
             let at = evidence.scenario.length;
             violations.push(Violation { checker: "budget", at, what });
         }
