@@ -16,11 +16,19 @@ const END: &str = "<!-- imports:end -->";
 const OUTSIDE: [&str; 3] = ["xtask", "wellhead-e2e", "wellhead-simulation"];
 
 /// Only these may be built with a socket library.
-const SOCKET_CRATES: [&str; 3] = ["net", "server", "sim"];
+const SOCKET_CRATES: [&str; 4] = ["net", "server", "sim", "store"];
 
 /// Libraries that open sockets, or speak a protocol over one.
-const SOCKET_LIBRARIES: [&str; 7] =
-    ["h2", "hyper", "hyper-util", "reqwest", "socket2", "tokio-rustls", "tokio-tungstenite"];
+const SOCKET_LIBRARIES: [&str; 8] = [
+    "h2",
+    "hyper",
+    "hyper-util",
+    "redis",
+    "reqwest",
+    "socket2",
+    "tokio-rustls",
+    "tokio-tungstenite",
+];
 
 /// One crate of the workspace and what it is built from.
 #[derive(Debug)]
@@ -242,7 +250,7 @@ mod tests {
         check(
             "| eth | 1 | |",
             "wellhead-eth: +hyper",
-            &["crate `eth`: depends on `hyper`; only `net`, `server`, `sim` open sockets"],
+            &["crate `eth`: depends on `hyper`; only `net`, `server`, `sim`, `store` open sockets"],
         );
     }
     #[test]

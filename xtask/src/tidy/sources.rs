@@ -10,14 +10,15 @@ use super::mask::mask;
 const LINES_MAX: usize = 900;
 
 /// Folders whose code may name a socket library; all tests may too.
-const MAY_NAME_SOCKETS: [&str; 5] =
-    ["crates/net/", "crates/server/", "crates/sim/", "tests/", "benches/"];
+const MAY_NAME_SOCKETS: [&str; 6] =
+    ["crates/net/", "crates/server/", "crates/sim/", "crates/store/", "tests/", "benches/"];
 
 /// Paths of libraries and modules that open sockets.
-const SOCKET_PATHS: [&str; 8] = [
+const SOCKET_PATHS: [&str; 9] = [
     "hyper::",
     "hyper_util::",
     "h2::",
+    "redis::",
     "socket2::",
     "tokio::net",
     "tokio_tungstenite::",
@@ -81,7 +82,9 @@ pub(super) fn check(path: &str, text: &str) -> Vec<String> {
         }
         if !in_tests && !may_name_sockets(path) {
             for socket in SOCKET_PATHS.iter().filter(|socket| names_path(code, socket)) {
-                say(&format!("`{socket}`: only `net`, `server` and `sim` name a socket library"));
+                say(&format!(
+                    "`{socket}`: only `net`, `server`, `sim` and `store` name a socket library"
+                ));
             }
         }
         for (name, why) in NAMES_NOT_USED {
@@ -238,7 +241,7 @@ mod tests {
         check(
             "use tokio::net::TcpStream;",
             &[
-                "crates/eth/src/tag.rs:2: `tokio::net`: only `net`, `server` and `sim` name a socket library",
+                "crates/eth/src/tag.rs:2: `tokio::net`: only `net`, `server`, `sim` and `store` name a socket library",
             ],
         );
     }

@@ -1,0 +1,82 @@
+//! Two slow tiers behind a cache of answers: [`Disk`], which outlives a restart,
+//! and [`Shared`], a Redis or Valkey that replicas have in common.
+//!
+//! Both keep opaque bytes under an opaque digest of 32 bytes and know nothing else of
+//! them: what may be kept, for how long and under which digest is for the cache to
+//! say. They look alike (`get`, `put`, `stats`) and are two types, as whoever uses
+//! them asks them in turn and not in general.
+//!
+//! # What both promise
+//!
+//! - A `get` returns what was put under this very digest, or nothing. Each value has a
+//!   header with its digest and a checksum (`record`); what is damaged, torn, expired or
+//!   another's is a miss and is forgotten.
+//! - A `get` is slow for `read_within` or `get_within` at most, and never an error.
+//! - A `put` never waits. What does not fit its queue is dropped and counted.
+//! - Futures may be dropped at any moment. What runs in the background belongs to the
+//!   handles and ends with the last one.
+//!
+//! What they do not promise is that a value is there, however lately it was put.
+//!
+//! # The disk
+//!
+//! *Shape.* A row of about 64 segments, each two files: values one after the other, and
+//! 16 bytes for each that say where it lies (`disk::segment`). One thread appends. An index
+//! of fixed size in memory, 12 bytes for each of `entries_max`, leads from a
+//! digest to its place (`disk::index`): a miss is a look at two cache lines and wakes
+//! nobody; a hit is one read of 4 KiB by a reader's thread, and another one for
+//! what is larger.
+//!
+//! *Bound.* Before a record is appended the oldest segments are deleted until it fits, so
+//! the lengths of all files together never exceed `bytes_max`. Beyond it are: the
+//! rounding of each file up to a block by the file system, and a deleted segment that a
+//! reader has open, until that read ends. Eviction is by age of writing alone, a 64th
+//! of the store at a time.
+//!
+//! *Death.* A record is written before its place, and a place before the write is
+//! acknowledged, in plain writes that are the kernel's once they return: a killed process
+//! loses what was still queued and nothing else. A machine that loses power loses more,
+//! in any order; places and records have checksums of their own. There is nothing to
+//! replay: opening reads the places, 16 bytes a value.
+//!
+//! *Why not an embedded database.* `fjall` and `redb` were considered. An LSM tree keeps
+//! at least 64 MiB of journal, compacts in the background, and is poisoned by a damaged
+//! table until it is rebuilt; a B-tree in one file is repaired by reading it whole after
+//! a kill, unless each commit pays, and does not shrink. Both are made for values that
+//! must not be lost, and neither is bounded to the byte. A cache that forgets the oldest
+//! first is a log.
+//!
+//! # The shared tier
+//!
+//! Gets go to Redis only over a link that a task in the background has proven to be
+//! quick. Five late answers in a row, or more than one in a hundred in the long run,
+//! end the link; until the task has proven a new one with three quick pings, a
+//! get is a miss without a wait. No request tries whether Redis is back. So the 99th
+//! percentile of gets stays within `get_within`, whatever Redis does, but for five gets
+//! and those beside them each time a link ends.
+
+mod disk;
+mod record;
+mod shared;
+mod stats;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use crate::disk::{Disk, DiskBounds, OpenError};
+pub use crate::shared::{NotRedis, Shared, SharedBounds};
+pub use crate::stats::{Snapshot, State};
+
+/// Tells the seconds since 1970, from any thread: `telemetry::clock::unix_seconds`.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// What a value is found by. Its bytes must be as good as random, those of a
+/// cryptographic hash: nothing else tells two questions apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(pub [u8; 32]);
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

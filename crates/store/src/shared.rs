@@ -1,0 +1,389 @@
+//! The tier that replicas share: a Redis or Valkey, used as long as it is quick.
+//!
+//! One task keeps a proven link: two connections, one for gets and one for puts, so
+//! that no get waits behind what is written. While there is no link, a `get` is a miss
+//! and a `put` is dropped, both at once. A link ends when the [`breaker`] trips, when a
+//! connection breaks or when a ping of the keeper fails; the keeper makes a new
+//! one in the background and proves it with pings. No request ever tries whether
+//! Redis is back.
+//!
+//! On one connection gets overtake each other as little as Redis does, so what a get
+//! may fetch is bounded: a value of `value_bytes_max`, whatever is stored there.
+//! Gets that are under way together are written together by the client; `MGET` would
+//! make the first wait for the last.
+//!
+//! Deliberately absent: Redis Cluster and Sentinel, and trust: whoever may write to
+//! this Redis decides what clients are told.
+
+mod breaker;
+mod link;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use rand::rngs::SmallRng;
+use redis::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use wellhead_telemetry::SecretUrl;
+
+use self::link::{Keeper, Link};
+use crate::record::{self, FORMAT, HEADER, Unusable};
+use crate::stats::{Counters, Snapshot, State};
+use crate::{Clock, Digest};
+
+/// What the shared tier may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedBounds {
+    /// How long a get may take; past it, it is a miss. Tokio's clock counts whole
+    /// milliseconds, so it may be one longer. More than one late get in a hundred, or
+    /// five in a row, and Redis is left alone until it is quick again.
+    pub get_within: Duration,
+    /// Gets under way at once; a further one is a miss at once.
+    pub gets_max: usize,
+    /// Bytes of a value: larger ones are not put, and not fetched whole.
+    pub value_bytes_max: usize,
+    /// The longest that a value is kept; those put for longer are kept this long.
+    pub ttl_max: Duration,
+    /// Values that wait to be written; what does not fit is dropped.
+    pub queue_items_max: usize,
+    /// Bytes of values that wait to be written; what does not fit is dropped.
+    pub queue_bytes_max: usize,
+    /// How long a row of puts that are written together may take.
+    pub put_within: Duration,
+    /// How long connecting may take, logging in included.
+    pub connect_within: Duration,
+    /// How often a link that seems well is looked at. A ping may take `get_within`
+    /// ten times before the link is given up: those who ask judge sooner.
+    pub ping_every: Duration,
+    /// The pause after the first failure to get a link; it doubles with each.
+    pub pause_min: Duration,
+    /// The longest pause. A link that held longer than this makes the next pause short
+    /// again.
+    pub pause_max: Duration,
+    /// What keys begin with, so that others may use the same Redis.
+    pub prefix: String,
+}
+
+impl Default for SharedBounds {
+    fn default() -> Self {
+        Self {
+            get_within: Duration::from_millis(2),
+            gets_max: 256,
+            value_bytes_max: 64 << 10,
+            ttl_max: Duration::from_secs(24 * 60 * 60),
+            queue_items_max: 4096,
+            queue_bytes_max: 16 << 20,
+            put_within: Duration::from_secs(1),
+            connect_within: Duration::from_secs(1),
+            ping_every: Duration::from_secs(1),
+            pause_min: Duration::from_millis(100),
+            pause_max: Duration::from_secs(10),
+            prefix: "wellhead".to_owned(),
+        }
+    }
+}
+
+/// The URL is none of a Redis. Does not quote it: it may hold a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a usable URL of a Redis, such as `redis://host:6379/0` or `rediss://host`")]
+pub struct NotRedis;
+
+/// Values that are written together: at most this many, of `value_bytes_max` each.
+const BATCH: usize = 32;
+
+/// A handle on the tier; clones share it. The tasks end with the last one.
+#[derive(Clone)]
+pub struct Shared {
+    inner: Arc<Inner>,
+    jobs: mpsc::Sender<Job>,
+    _closer: Arc<Closer>,
+}
+
+struct Inner {
+    link: ArcSwapOption<Link>,
+    counters: Counters,
+    changes: watch::Sender<State>,
+    clock: Clock,
+    bounds: SharedBounds,
+    gets: AtomicUsize,
+    queued_bytes: AtomicUsize,
+}
+
+enum Job {
+    Put { digest: Digest, value: Bytes, put: u64, ttl: Duration },
+    Forget(Digest),
+    Flush(oneshot::Sender<()>),
+}
+
+struct Closer(AbortHandle);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Shared {
+    /// Begins to look for the Redis at `url`, in tasks of this runtime, and is down
+    /// until it was found. Handles may be used on any runtime with timers.
+    ///
+    /// `clock` tells seconds since 1970; `rng` spreads the attempts of replicas.
+    pub fn start(
+        url: &SecretUrl,
+        bounds: SharedBounds,
+        clock: Clock,
+        rng: SmallRng,
+    ) -> Result<Self, NotRedis> {
+        let client = link::client(url).map_err(|_| NotRedis)?;
+        let (jobs, queue) = mpsc::channel(bounds.queue_items_max.max(1));
+        let inner = Arc::new(Inner {
+            link: ArcSwapOption::empty(),
+            counters: Counters::new(State::Down, clock()),
+            changes: watch::Sender::new(State::Down),
+            clock,
+            bounds,
+            gets: AtomicUsize::new(0),
+            queued_bytes: AtomicUsize::new(0),
+        });
+        let keeper = Keeper { inner: Arc::clone(&inner), client, place: url.clone(), rng };
+        let keeper = tokio::spawn(keeper.run()).abort_handle();
+        tokio::spawn(deliver(Arc::clone(&inner), queue));
+        Ok(Self { inner, jobs, _closer: Arc::new(Closer(keeper)) })
+    }
+
+    /// The value put under `digest`, by this replica or another, when it is there,
+    /// whole, and told in time.
+    ///
+    /// May be dropped at any moment. Needs tokio's timers.
+    pub async fn get(&self, digest: &Digest) -> Option<Bytes> {
+        let Inner { link, counters, bounds, gets, .. } = &*self.inner;
+        let Some(link) = link.load_full().filter(|link| !link.is_over()) else {
+            counters.down.add(1);
+            return None;
+        };
+        let Some(_entered) = Entered::within(gets, bounds.gets_max) else {
+            counters.busy.add(1);
+            return None;
+        };
+        // One byte more than fits tells a value that is too large from a whole one.
+        let command = redis::cmd("GETRANGE")
+            .arg(bounds.key(digest))
+            .arg(0)
+            .arg(HEADER + bounds.value_bytes_max)
+            .to_owned();
+        let mut connection = link.reads.clone();
+        match timeout(bounds.get_within, connection.send_packed_command(&command)).await {
+            Ok(Ok(Value::BulkString(record))) => {
+                link.breaker.answered();
+                self.found(digest, record)
+            }
+            Ok(Ok(Value::Nil)) => {
+                link.breaker.answered();
+                counters.misses.add(1);
+                None
+            }
+            Ok(Ok(_)) => {
+                counters.errors.add(1);
+                link.failed("Redis answers with errors");
+                None
+            }
+            Ok(Err(why)) => {
+                counters.errors.add(1);
+                if why.is_unrecoverable_error() {
+                    link.end("the connection broke");
+                } else {
+                    link.failed("Redis answers with errors");
+                }
+                None
+            }
+            Err(_) => {
+                counters.late.add(1);
+                link.failed("Redis is slow or silent");
+                None
+            }
+        }
+    }
+
+    /// Has the value written some time soon, unless it is too large, too many wait or
+    /// Redis is down. Never waits.
+    ///
+    /// `ttl` is rounded up to whole seconds, and down to `ttl_max`.
+    pub fn put(&self, digest: Digest, value: Bytes, ttl: Duration) {
+        let Inner { link, counters, bounds, queued_bytes, .. } = &*self.inner;
+        if value.len() > bounds.value_bytes_max || ttl.is_zero() {
+            counters.refused.add(1);
+            return;
+        }
+        let bytes = value.len();
+        let job =
+            Job::Put { digest, value, put: (self.inner.clock)(), ttl: ttl.min(bounds.ttl_max) };
+        // What waited for Redis to come back would be old, and in the way of the new.
+        let taken = link.load().as_ref().is_some_and(|link| !link.is_over())
+            && grow(queued_bytes, bytes, bounds.queue_bytes_max)
+            && self.jobs.try_send(job).inspect_err(|_| shrink(queued_bytes, bytes)).is_ok();
+        if !taken {
+            counters.dropped.add(1);
+        }
+    }
+
+    /// Waits until what was put before is written, or lost and counted as such.
+    pub async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        if self.jobs.send(Job::Flush(done)).await.is_ok() {
+            let _runtime_ends = flushed.await;
+        }
+    }
+
+    /// What it did so far and how it is.
+    pub fn stats(&self) -> Snapshot {
+        self.inner.counters.snapshot(None, None)
+    }
+
+    /// Tells each change of [`Snapshot::state`].
+    pub fn changes(&self) -> watch::Receiver<State> {
+        self.inner.changes.subscribe()
+    }
+
+    fn found(&self, digest: &Digest, record: Vec<u8>) -> Option<Bytes> {
+        let Inner { counters, bounds, clock, .. } = &*self.inner;
+        // Redis does not tell an empty string from none.
+        let readable = !record.is_empty() && record.len() <= HEADER + bounds.value_bytes_max;
+        if readable {
+            match record::check(&record, digest, clock()) {
+                Ok(()) => {
+                    counters.hits.add(1);
+                    return Some(Bytes::from(record).slice(HEADER..));
+                }
+                Err(Unusable::Expired) => counters.expired.add(1),
+                Err(Unusable::Damaged | Unusable::Other) => {
+                    counters.damaged.add(1);
+                    // If there is no room, the next one who finds it tries again.
+                    let _later = self.jobs.try_send(Job::Forget(*digest));
+                }
+            }
+        }
+        counters.misses.add(1);
+        None
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl SharedBounds {
+    fn key(&self, digest: &Digest) -> String {
+        format!("{}:{FORMAT}:{digest:?}", self.prefix)
+    }
+}
+
+/// Writes what was put, row by row, until no handle is left.
+async fn deliver(inner: Arc<Inner>, mut queue: mpsc::Receiver<Job>) {
+    let mut jobs = Vec::with_capacity(BATCH);
+    while queue.recv_many(&mut jobs, BATCH).await > 0 {
+        let mut row = redis::pipe();
+        let (mut commands, mut puts, mut flushed) = (0, 0, Vec::new());
+        for job in jobs.drain(..) {
+            match job {
+                Job::Put { digest, value, put, ttl } => {
+                    shrink(&inner.queued_bytes, value.len());
+                    let mut record = Vec::with_capacity(HEADER + value.len());
+                    let expires = record::expiry(put, ttl);
+                    record::append(&mut record, &digest, &value, put, expires);
+                    let seconds = expires.saturating_sub(put);
+                    row.cmd("SET").arg(inner.bounds.key(&digest)).arg(record);
+                    row.arg("EX").arg(seconds);
+                    commands += 1;
+                    puts += 1;
+                }
+                Job::Forget(digest) => {
+                    row.cmd("DEL").arg(inner.bounds.key(&digest));
+                    commands += 1;
+                }
+                Job::Flush(done) => flushed.push(done),
+            }
+        }
+        let written = if commands > 0 { write(&inner, &row, commands).await } else { 0 };
+        inner.counters.written.add(written);
+        inner.counters.dropped.add(puts - written);
+        for done in flushed {
+            let _gone_meanwhile = done.send(());
+        }
+    }
+}
+
+/// Writes a row and returns how many values Redis took: `SET` alone answers `OK`.
+async fn write(inner: &Inner, row: &redis::Pipeline, commands: usize) -> u64 {
+    let Some(link) = inner.link.load_full() else { return 0 };
+    let mut connection = link.writes.clone();
+    let sent = connection.send_packed_commands(row, 0, commands);
+    match timeout(inner.bounds.put_within, sent).await {
+        Ok(Ok(answers)) => {
+            answers.iter().filter(|answer| matches!(answer, Value::Okay)).count() as u64
+        }
+        // A Redis that is full, or a replica, takes no values and may still be read.
+        Ok(Err(why)) if !why.is_unrecoverable_error() => 0,
+        Ok(Err(_)) => {
+            link.end("the connection broke");
+            0
+        }
+        Err(_) => {
+            link.end("Redis does not take what is put");
+            0
+        }
+    }
+}
+
+/// One of the gets under way, for as long as it lives.
+struct Entered<'a>(&'a AtomicUsize);
+
+impl<'a> Entered<'a> {
+    fn within(count: &'a AtomicUsize, max: usize) -> Option<Self> {
+        // Not `then_some`: what is made is dropped again, and gives a place back.
+        grow(count, 1, max).then(|| Self(count))
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        shrink(self.0, 1);
+    }
+}
+
+/// Adds unless that would be too much; says whether it did.
+fn grow(sum: &AtomicUsize, by: usize, max: usize) -> bool {
+    let more = |now: usize| now.checked_add(by).filter(|sum| *sum <= max);
+    sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+}
+
+fn shrink(sum: &AtomicUsize, by: usize) {
+    sum.fetch_sub(by, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_has_prefix_format_and_digest() {
+        let bounds = SharedBounds::default();
+        let key = bounds.key(&Digest([0xab; 32]));
+        assert_eq!(key, format!("wellhead:1:{}", "ab".repeat(32)));
+    }
+    #[test]
+    fn places_are_given_back() {
+        let count = AtomicUsize::new(0);
+        let first = Entered::within(&count, 1);
+        assert!(first.is_some() && Entered::within(&count, 1).is_none());
+        drop(first);
+        assert!(Entered::within(&count, 1).is_some());
+    }
+}

@@ -1,0 +1,176 @@
+//! The link to Redis: how it is made and proven, when it ends, and the pause between.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::SmallRng;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisResult, Value};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+use wellhead_telemetry::SecretUrl;
+
+use super::Inner;
+use super::breaker::Breaker;
+use crate::stats::State;
+
+/// Pings in a row, each within `get_within`, that a new link has to answer.
+const PROOF: usize = 3;
+
+/// How many times longer than a get a ping may take before the link is given up.
+const PING_PATIENCE: u32 = 10;
+
+/// Two connections that were well when it began.
+pub(super) struct Link {
+    pub(super) reads: MultiplexedConnection,
+    pub(super) writes: MultiplexedConnection,
+    pub(super) breaker: Breaker,
+    /// Why it is over; the first reason stays.
+    over: OnceLock<&'static str>,
+    ended: Notify,
+}
+
+impl Link {
+    /// A get failed for this reason; the link ends if that was one too many.
+    pub(super) fn failed(&self, reason: &'static str) {
+        if self.breaker.failed() {
+            self.end(reason);
+        }
+    }
+
+    /// Ends the link: the keeper takes it away.
+    pub(super) fn end(&self, reason: &'static str) {
+        if self.over.set(reason).is_ok() {
+            self.ended.notify_one();
+        }
+    }
+
+    /// Whether somebody found that it is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.get().is_some()
+    }
+}
+
+/// What makes connections. The error may quote the URL.
+pub(super) fn client(url: &SecretUrl) -> RedisResult<Client> {
+    // Without this, a get would wait for the answer to the one before it.
+    let tcp = TcpSettings::default().set_nodelay(true);
+    Client::open(url.expose().as_str().into_connection_info()?.set_tcp_settings(tcp))
+}
+
+/// The one who makes links, looks after them and takes them away.
+pub(super) struct Keeper {
+    pub(super) inner: Arc<Inner>,
+    pub(super) client: Client,
+    /// Prints without its secrets.
+    pub(super) place: SecretUrl,
+    pub(super) rng: SmallRng,
+}
+
+impl Keeper {
+    pub(super) async fn run(mut self) {
+        let (min, max) = (self.inner.bounds.pause_min, self.inner.bounds.pause_max);
+        let mut pause = min;
+        // The first failure is told although nothing changed by it.
+        let mut told = false;
+        loop {
+            let reason = match self.link().await {
+                Ok(link) => {
+                    let since = Instant::now();
+                    let reason = self.keep(Arc::new(link)).await;
+                    if since.elapsed() > max {
+                        pause = min;
+                    }
+                    told = false;
+                    reason
+                }
+                Err(reason) => reason,
+            };
+            if !told {
+                told = true;
+                warn!(redis = %self.place, reason, "the shared store is down: answers are served without");
+            }
+            sleep(spread(pause, &mut self.rng)).await;
+            pause = pause.saturating_mul(2).min(max);
+        }
+    }
+
+    /// Makes a link and proves that it is quick.
+    async fn link(&self) -> Result<Link, &'static str> {
+        let bounds = &self.inner.bounds;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(bounds.connect_within))
+            // Each command of ours has a limit of its own, and logging in has this one's.
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(bounds.gets_max.max(1));
+        let connect = async || {
+            let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
+            match timeout(bounds.connect_within, connecting).await {
+                Ok(Ok(connection)) => Ok(connection),
+                Ok(Err(why)) if why.kind() == redis::ErrorKind::AuthenticationFailed => {
+                    Err("Redis refuses the password")
+                }
+                Ok(Err(_)) => Err("it cannot be connected to"),
+                Err(_) => Err("connecting takes too long"),
+            }
+        };
+        let mut reads = Box::pin(connect()).await?;
+        let writes = Box::pin(connect()).await?;
+        for _ in 0..PROOF {
+            ping(&mut reads, bounds.get_within).await?;
+        }
+        let (breaker, over, ended) = (Breaker::default(), OnceLock::new(), Notify::new());
+        Ok(Link { reads, writes, breaker, over, ended })
+    }
+
+    /// Lets a link be used until it is over; returns why it is.
+    async fn keep(&self, link: Arc<Link>) -> &'static str {
+        let bounds = &self.inner.bounds;
+        self.inner.link.store(Some(Arc::clone(&link)));
+        if self.turn(State::Up) {
+            info!(redis = %self.place, "the shared store is up");
+        }
+        let mut connection = link.reads.clone();
+        let reason = loop {
+            tokio::select! {
+                () = link.ended.notified() => break link.over.get().copied().unwrap_or_default(),
+                () = sleep(bounds.ping_every) => {}
+            }
+            let patience = bounds.get_within.saturating_mul(PING_PATIENCE);
+            if let Err(reason) = ping(&mut connection, patience).await {
+                link.end(reason);
+            }
+        };
+        self.inner.link.store(None);
+        self.turn(State::Down);
+        reason
+    }
+
+    fn turn(&self, state: State) -> bool {
+        let turned = self.inner.counters.turn(state, (self.inner.clock)());
+        self.inner.changes.send_replace(state);
+        turned
+    }
+}
+
+async fn ping(
+    connection: &mut MultiplexedConnection,
+    within: Duration,
+) -> Result<(), &'static str> {
+    match timeout(within, connection.send_packed_command(&redis::cmd("PING"))).await {
+        Ok(Ok(Value::SimpleString(pong))) if pong == "PONG" => Ok(()),
+        // It loads its data, wants a password, or is no Redis.
+        Ok(Ok(_)) => Err("it answers a ping with an error"),
+        Ok(Err(why)) if why.is_unrecoverable_error() => Err("the connection broke"),
+        Ok(Err(_)) => Err("it answers a ping with an error"),
+        Err(_) => Err("it answers a ping too late"),
+    }
+}
+
+/// Between half of the pause and all of it, so that replicas do not come together.
+fn spread(pause: Duration, rng: &mut SmallRng) -> Duration {
+    pause.mul_f64(rng.random_range(0.5..=1.0))
+}
