@@ -134,7 +134,7 @@ impl World {
         let roster = &self.stage.roster;
         let view = View::unknown(2, None, None);
         let eligible = roster.eligible(row, row.name).expect("served");
-        let ask = Ask { row, eligible, needed: None };
+        let ask = Ask::of(row, eligible);
         let plan = self.lane.with_rng(|rng| plan(&ask, &view, roster, now(), rng));
         let job = Job {
             row,

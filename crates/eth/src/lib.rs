@@ -23,7 +23,7 @@ mod word;
 pub use block::{BlockPoint, BlockRef, BlockTag, UnknownTag};
 pub use glob::{GLOB_BYTES_MAX, MethodGlob, MethodGlobError};
 pub use id::{BlockHash, BlockNumber, ChainId, NumberError, TransactionHash};
-pub use method::{CostClass, Effect, Finality, MethodIndex, MethodRow, StickyRole};
+pub use method::{CostClass, Data, Effect, Finality, MethodIndex, MethodRow, StickyRole};
 pub use param::BlockParam;
 pub use table::{MethodTable, TableError};
 pub use transaction::{keccak256, raw_transaction_hash, transaction_hash};

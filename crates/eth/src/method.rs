@@ -79,6 +79,33 @@ word_enum! {
     }
 }
 
+word_enum! {
+    /// Kinds of data of which an upstream keeps more or less.
+    pub enum Data {
+        /// Balances, code, storage: what calls are made on.
+        State = "state",
+        /// Headers and transactions.
+        Blocks = "blocks",
+        /// Logs, and the receipts that they are in.
+        Logs = "logs",
+        /// Traces.
+        Traces = "traces",
+    }
+}
+
+impl Data {
+    /// What calls of this class read; `None` where that belongs to no block.
+    pub const fn of(class: CostClass) -> Option<Self> {
+        match class {
+            CostClass::State | CostClass::Call => Some(Self::State),
+            CostClass::Block => Some(Self::Blocks),
+            CostClass::Logs => Some(Self::Logs),
+            CostClass::Trace => Some(Self::Traces),
+            CostClass::Light | CostClass::Write => None,
+        }
+    }
+}
+
 /// The place of a row in the table; 0 is the row for unknown methods.
 ///
 /// Small and dense, so that counters per method can be an array.
@@ -136,5 +163,13 @@ impl MethodRow {
     /// matters is looked at: a readable reference does not mean a good call.
     pub fn block_ref(&self, params: Option<&[u8]>) -> BlockRef {
         self.block.read(params)
+    }
+
+    /// Whether an answer over a range is that over its first part, followed by that over the
+    /// rest: a list of what a filter found, with no bound of its own on how much.
+    pub fn is_divisible(&self, params: Option<&[u8]>) -> bool {
+        let is_list = matches!(self.class, CostClass::Logs | CostClass::Trace)
+            && matches!(self.block, BlockParam::Filter { .. });
+        is_list && self.effect == Effect::Read && self.block.counts_nothing(params)
     }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 use wellhead_chain::View;
-use wellhead_eth::{BlockNumber, MethodRow};
+use wellhead_eth::{BlockNumber, Data, MethodRow};
 use wellhead_upstream::{Condition, Slot, Tier, UPSTREAMS_MAX, Upstream, UpstreamSet};
 
 use crate::roster::Roster;
@@ -51,6 +51,17 @@ pub struct Ask<'a> {
     pub eligible: UpstreamSet,
     /// The block that the upstream must hold, when the request names one by number.
     pub needed: Option<BlockNumber>,
+    /// The oldest block that the upstream must still keep, when the request names one by number.
+    pub oldest: Option<BlockNumber>,
+    /// Over how many blocks the upstream has to search; zero where it need not search.
+    pub span: u64,
+}
+
+impl<'a> Ask<'a> {
+    /// An ask that names no block.
+    pub fn of(row: &'a MethodRow, eligible: UpstreamSet) -> Self {
+        Self { row, eligible, needed: None, oldest: None, span: 0 }
+    }
 }
 
 /// Whether one upstream can serve an ask, the best first.
@@ -67,6 +78,16 @@ pub enum Fitness {
     Behind {
         /// The newest block that it holds.
         head: BlockNumber,
+    },
+    /// It searches over fewer blocks at once.
+    TooWide {
+        /// Over so many.
+        max: u64,
+    },
+    /// It no longer keeps the block.
+    Pruned {
+        /// The oldest block that it keeps.
+        oldest: BlockNumber,
     },
     /// It lags too far behind the best head.
     Lagging {
@@ -93,6 +114,9 @@ impl Fitness {
             Self::Lagging { .. } => Some(3),
             Self::ClassRests => Some(4),
             Self::Unwell(condition) if condition.is_last_resort() => Some(5 + condition as u8),
+            // What was learnt may be out of date.
+            Self::TooWide { .. } => Some(98),
+            Self::Pruned { .. } => Some(99),
             Self::MethodUnknown => Some(100),
             Self::Unwell(_) | Self::NotEligible => None,
         }
@@ -159,8 +183,22 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
     if upstream.class_rests(ask.row.class, now) {
         return Fitness::ClassRests;
     }
-    match (ask.needed, view.head(slot)) {
-        (Some(needed), Some(head)) if head.number < needed => Fitness::Behind { head: head.number },
+    let head = view.head(slot).map(|head| head.number);
+    if let (Some(asked), Some(data)) = (ask.oldest, Data::of(ask.row.class)) {
+        if let Some(oldest) = upstream.oldest(data, head, now)
+            && asked < oldest
+        {
+            return Fitness::Pruned { oldest };
+        }
+        if ask.span > 1
+            && let Some(max) = upstream.range_max(data, now)
+            && ask.span > max
+        {
+            return Fitness::TooWide { max };
+        }
+    }
+    match (ask.needed, head) {
+        (Some(needed), Some(head)) if head < needed => Fitness::Behind { head },
         _ => {
             let pause = upstream.throttled_for(now).unwrap_or_default();
             match upstream.rate_wait(ask.row, now).max(pause) {
@@ -261,7 +299,8 @@ mod tests {
     use wellhead_chain::{Heads, Observation, Source};
     use wellhead_eth::{ChainId, MethodTable};
     use wellhead_upstream::{
-        BreakerBounds, Identity, MethodRules, Payload, Standing, UpstreamId, Verdict, VerdictClass,
+        BreakerBounds, Identity, Learnt, MethodRules, Payload, Standing, UpstreamId, Verdict,
+        VerdictClass,
     };
 
     use super::*;
@@ -329,6 +368,16 @@ mod tests {
                             2 => fail(VerdictClass::Answer),
                             _ => fail(VerdictClass::Fault),
                         }),
+                        "pruned" => {
+                            let learnt = Some(Learnt::PrunedBelow { number: 50 });
+                            let class = VerdictClass::MissingData;
+                            upstream.learn_reach(row, class, learnt, None, None, now);
+                        }
+                        "narrow" => {
+                            let learnt = Some(Learnt::RangeMax { blocks: 10 });
+                            let class = VerdictClass::RangeTooLarge;
+                            upstream.learn_reach(row, class, learnt, None, None, now);
+                        }
                         "unprobed" => upstream.set_tried_by_clients(true),
                         "out" => fail(VerdictClass::Auth),
                         "banned" => fail(VerdictClass::Unsupported),
@@ -351,13 +400,40 @@ mod tests {
         plan.candidates().iter().map(name).collect::<Vec<_>>().join(" ")
     }
 
+    /// Plans an `eth_call` about `blocks`, the first and the last, and compares as below.
+    fn check_reach(blocks: (u64, u64), upstreams: &str, expected: &str) {
+        let now = origin();
+        let (roster, view) = build(upstreams, now);
+        let row = MethodTable::standard().row("eth_call");
+        let eligible = roster.eligible(row, "eth_call").expect("served");
+        let (oldest, needed) = (Some(BlockNumber(blocks.0)), Some(BlockNumber(blocks.1)));
+        let ask = Ask { oldest, needed, span: blocks.1 - blocks.0 + 1, ..Ask::of(row, eligible) };
+        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        let (fit, rest) = plan.candidates().split_at(plan.fit());
+        let names = |slots: &[Slot]| {
+            let name = |slot: &Slot| roster.upstream(*slot).identity().id.to_string();
+            slots.iter().map(name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(format!("{} | {}", names(fit), names(rest)), expected, "{upstreams}");
+    }
+
+    #[test]
+    fn who_does_not_reach_so_far_is_the_last_resort() {
+        check_reach((49, 49), "a:#100:pruned b:#100:fallback", "b | a");
+        check_reach((49, 49), "a:#100:pruned b:#100:syncing", " | b a");
+        check_reach((50, 50), "a:#100:pruned b:#100:fallback", "a b | ");
+        check_reach((50, 59), "a:#100:narrow b:#100:fallback", "a b | ");
+        check_reach((50, 60), "a:#100:narrow b:#100:fallback", "b | a");
+        check_reach((50, 60), "a:#100:narrow b:#100:narrow:pruned:fallback", " | a b");
+    }
+
     /// Plans an `eth_call` at block `needed` and compares "fit | last resorts".
     fn check(needed: Option<u64>, upstreams: &str, expected: &str) {
         let now = origin();
         let (roster, view) = build(upstreams, now);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = Ask { row, eligible, needed: needed.map(BlockNumber) };
+        let ask = Ask { needed: needed.map(BlockNumber), ..Ask::of(row, eligible) };
         // Well after the rests that `build` started would still be running.
         let later = now + Duration::from_millis(500);
         let plan = plan(&ask, &view, &roster, later, &mut SmallRng::seed_from_u64(1));
@@ -412,7 +488,7 @@ mod tests {
         let (roster, view) = build("a:#100 b:#99 c:#99:dead d:#90", now);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = Ask { row, eligible, needed: Some(BlockNumber(100)) };
+        let ask = Ask { needed: Some(BlockNumber(100)), ..Ask::of(row, eligible) };
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!((plan.candidates().len(), plan.fit(), plan.well()), (4, 1, 2));
     }
@@ -450,7 +526,7 @@ mod tests {
         let shown = |method: &str, now| {
             let row = MethodTable::standard().row(method);
             let eligible = roster.eligible(row, method).expect("served");
-            let ask = Ask { row, eligible, needed: None };
+            let ask = Ask::of(row, eligible);
             [0, 1, 2].map(|slot| assess(&ask, roster.upstream(Slot(slot)), &view, now))
         };
         let (fit, rests) = (Fitness::Fit, Fitness::Unwell(Condition::Resting));
@@ -472,8 +548,7 @@ mod tests {
         let start = origin();
         let (roster, view) = build("a:banned b:200ms", start);
         let row = MethodTable::standard().row("eth_call");
-        let ask =
-            Ask { row, eligible: roster.eligible(row, "eth_call").expect("served"), needed: None };
+        let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
         let fitness = |seconds| {
             assess(&ask, roster.upstream(Slot(0)), &view, start + Duration::from_secs(seconds))
         };
@@ -489,7 +564,7 @@ mod tests {
         let (roster, view) = build("a b", start);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = Ask { row, eligible, needed: None };
+        let ask = Ask::of(row, eligible);
         let mut rng = SmallRng::seed_from_u64(3);
         let (mut asked, mut failed) = (0_u32, 0_u32);
         for turn in 0..600 {
@@ -525,8 +600,7 @@ mod tests {
         let now = origin();
         let (roster, view) = build("a:10ms b:20ms c:30ms d:400ms", now);
         let row = MethodTable::standard().row("eth_call");
-        let ask =
-            Ask { row, eligible: roster.eligible(row, "eth_call").expect("served"), needed: None };
+        let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
         let mut rng = SmallRng::seed_from_u64(7);
         let mut led = [0; 4];
         for _ in 0..1000 {

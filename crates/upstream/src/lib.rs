@@ -16,6 +16,7 @@ mod latency;
 mod mask;
 mod provider;
 mod quantile;
+mod reach;
 mod rule;
 mod silence;
 mod unknown;
@@ -29,11 +30,11 @@ pub use identity::{Identity, MethodRules, Tier, UpstreamId};
 pub use judge::{CALL_ID, Judge};
 pub use mask::Mask;
 pub use provider::{Cost, Meter, Metering, Plan, Provider, Tariff};
-pub use wellhead_limit::Pages;
-
+pub use reach::History;
 pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
 pub use unknown::UNKNOWN_CODES_MAX;
 pub use upstream::{
     Change, Condition, InFlight, Problem, Slot, Standing, UPSTREAMS_MAX, Upstream, UpstreamSet,
 };
 pub use verdict::{Doing, HealthEffect, Learnt, Payload, TryElsewhere, Verdict, VerdictClass};
+pub use wellhead_limit::Pages;

@@ -256,7 +256,8 @@ impl Stage {
             heads.observe(slot, seen, Source::Word, now());
         }
         let view = heads.view();
-        let ask = Ask { row, eligible, needed: view.best.map(|best| best.number) };
+        let needed = view.best.map(|best| best.number);
+        let ask = Ask { needed, ..Ask::of(row, eligible) };
         plan(&ask, &view, &self.roster, now(), &mut SmallRng::seed_from_u64(1))
     }
 
