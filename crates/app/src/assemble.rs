@@ -12,19 +12,20 @@ use std::time::Instant;
 use rand::Rng;
 use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Budgets, Hedging, Lane};
+use wellhead_eth::Data;
 use wellhead_jsonrpc::Limits;
 use wellhead_net::{
     Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt, Resolver,
     Shared, TlsClient, WsClient, WsTransport,
 };
-use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
+use wellhead_proxy::{ChainName, Lanes, Proxy, SearchBounds, ServedChain};
 use wellhead_route::{Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
 use wellhead_telemetry::clock;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
-    BreakerBounds, Budget, BudgetTerms, Identity, Mask, MethodRules, Slot, Upstream,
+    BreakerBounds, Budget, BudgetTerms, History, Identity, Mask, MethodRules, Slot, Upstream,
 };
 use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 
@@ -265,7 +266,8 @@ fn chain_parts(
         upstreams.push(Arc::new(
             Upstream::new(identity(upstream), slot, breaker(chain, upstream, settings), now)
                 .hiding(Mask::new(secrets_of(upstream)))
-                .within(budget(upstream)),
+                .within(budget(upstream))
+                .reaching(history(&upstream.history)),
         ));
         reach.push(reach_of(chain, upstream, settings, commons)?);
     }
@@ -297,7 +299,11 @@ fn chain_parts(
             }),
             broadcast_max: settings.attempts.broadcast as usize,
         },
-    );
+    )
+    .searching(SearchBounds {
+        calls_max: chain.searches.calls_max,
+        parallel: chain.searches.parallel,
+    });
     Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
 }
 
@@ -340,6 +346,20 @@ fn identity(upstream: &config::Upstream) -> Identity {
         attempt: upstream.timeouts.attempt,
         lag_blocks_max: upstream.lag_blocks_max,
     }
+}
+
+fn history(given: &config::History) -> History {
+    let config::History { state, blocks, logs, traces, range_max } = *given;
+    let mut history = History { range_max, ..History::default() };
+    for data in Data::ALL {
+        history.kept[*data as usize] = match data {
+            Data::State => state,
+            Data::Blocks => blocks,
+            Data::Logs => logs,
+            Data::Traces => traces,
+        };
+    }
+    history
 }
 
 /// The upstream is made now, so that the wall time of its epoch is that of now.

@@ -35,7 +35,8 @@ mod value;
 mod write;
 
 pub use chain::{
-    Auth, Basic, Budget, Chain, Checks, Methods, Route, Upstream, UpstreamChecks, UpstreamTimeouts,
+    Auth, Basic, Budget, Chain, Checks, History, Methods, Route, Upstream, UpstreamChecks,
+    UpstreamTimeouts,
 };
 pub use env::Lookup;
 pub use name::{ChainName, HeaderName, LabelName, Origin};

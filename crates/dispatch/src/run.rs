@@ -418,6 +418,7 @@ impl Run<'_> {
             took: ended.saturating_duration_since(began),
             class,
             rule: verdict.rule,
+            learnt: verdict.learnt,
             detail: if class.is_answer() { String::new() } else { verdict.detail() },
         });
         if no_room {

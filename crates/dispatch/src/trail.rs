@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use wellhead_route::Roster;
-use wellhead_upstream::{Bound, Held, Slot, VerdictClass};
+use wellhead_upstream::{Bound, Held, Learnt, Slot, VerdictClass};
 
 /// One exchange with one upstream.
 #[derive(Debug, Clone)]
@@ -19,6 +19,8 @@ pub struct Attempt {
     pub class: VerdictClass,
     /// By which rule.
     pub rule: &'static str,
+    /// What its words give away.
+    pub learnt: Option<Learnt>,
     /// What a person should know, without secrets; empty for an answer.
     pub detail: String,
 }
@@ -61,6 +63,16 @@ impl Trail {
     pub(crate) fn hold(&mut self, slot: Slot, held: Held) {
         self.holds.retain(|hold| hold.slot != slot);
         self.holds.push(Hold { slot, bound: held.bound, wait: held.wait });
+    }
+
+    /// Adds what was tried for a part of the same request.
+    pub fn append(&mut self, other: Self) {
+        self.attempts.extend(other.attempts);
+        self.abandoned.extend(other.abandoned);
+        for hold in other.holds {
+            self.holds.retain(|known| known.slot != hold.slot);
+            self.holds.push(hold);
+        }
     }
 
     /// How many exchanges there were.

@@ -122,6 +122,10 @@ impl Refusal {
         Self::new(200, INVALID_PARAMS, message.to_owned())
     }
 
+    pub(crate) fn range_too_large(message: String) -> Self {
+        Self::new(200, VerdictClass::RangeTooLarge.client_code(), message)
+    }
+
     pub(crate) fn chain_id_unknown(roster: &Roster) -> Self {
         let all = roster.upstreams().iter().map(|upstream| upstream.slot()).collect();
         let each = each(&Trail::default(), roster, all);

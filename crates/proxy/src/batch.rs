@@ -314,6 +314,7 @@ async fn together(
             took: outcome.took,
             class: verdict.class,
             rule: verdict.rule,
+            learnt: None,
             detail: String::new(),
         };
         let is_final = is_final(&verdict) || (is_null(&verdict) && is_ahead(&member.block, &view));

@@ -20,7 +20,8 @@ use crate::answer::Refusal;
 use crate::chain::ServedChain;
 use crate::metrics::CallOutcome;
 use crate::reply::Reply;
-use crate::{sticky, teach};
+use crate::search::{Range, Searched};
+use crate::{search, sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
 const START_WAIT: Duration = Duration::from_secs(5);
@@ -192,16 +193,30 @@ async fn upstream(
     began: Instant,
 ) -> Said {
     let block = job.row.block_ref(job.params);
-    let ask = Ask { row: job.row, eligible, needed: needed(&block) };
+    let range = Range::of(chain, job, &block);
+    let ask = ask(job.row, eligible, &block);
     let mut planned = try_plan(chain, lane, (&ask, &block), began);
     if planned.plan.candidates().is_empty() {
         // Boxed: it is rare, and few calls should carry the state of waiting.
         planned = Box::pin(make_plan(chain, lane, (&ask, &block), job.deadline, began)).await;
     }
     let Planned { plan, null_is_final, is_there } = planned;
+    if let Some(range) = range
+        && plan.fit() == 0
+        && let Some(span) = search::widest(chain, &ask, began)
+    {
+        let trail = Trail::default();
+        return Box::pin(in_parts(chain, lane, job, &ask, (range, span), trail)).await;
+    }
     let job = &Job { null_is_final, is_there, ..*job };
     let Outcome { result, trail } =
         wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
+    search::learn(chain, &ask, &trail);
+    if let Some(range) = range
+        && let Some(span) = search::refused_for_size(&result, range)
+    {
+        return Box::pin(in_parts(chain, lane, job, &ask, (range, span), trail)).await;
+    }
     let served = match result {
         Ok(served) => served,
         Err(failure) => {
@@ -240,6 +255,35 @@ async fn upstream(
     }
 }
 
+/// A search in parts, and what it comes to.
+async fn in_parts(
+    chain: &ServedChain,
+    lane: &Lane,
+    job: &Job<'_>,
+    ask: &Ask<'_>,
+    parts: (Range, u64),
+    mut trail: Trail,
+) -> Said {
+    match search::search(chain, lane, job, ask, parts, &mut trail).await {
+        Searched::Found(pieces, slot) => {
+            let bytes: usize = pieces.iter().map(Bytes::len).sum();
+            match job.may_flow && bytes > chain.bounds.whole_bytes_max {
+                true => {
+                    let rest = Some(search::flowing(pieces));
+                    let result = Bytes::new();
+                    Said::Result { result, rest, slot: Some(slot), trail }
+                }
+                false => Said::result(pieces.concat().into(), slot, trail),
+            }
+        }
+        Searched::Error(error, slot) => Said::Error { error, slot, trail },
+        Searched::Failed(failure) => failed(chain, failure, trail, ask.eligible),
+        Searched::Refused(refusal) => {
+            Said::Refused { refusal, outcome: CallOutcome::Refused, trail }
+        }
+    }
+}
+
 /// A raw transaction was refused because its nonce is used, which is also what is
 /// said of one that was mined since: after a lost answer, or when the sender asks
 /// twice. Or nobody answered, though somebody may have taken it. Whether the chain has it
@@ -254,7 +298,7 @@ async fn maybe_there(chain: &ServedChain, lane: &Lane, job: &Job<'_>, mut said: 
     }
     let params = format!("[{hash}]");
     let look_up = Job { row, method: row.name, params: Some(params.as_bytes()), ..*job };
-    let ask = Ask { row, eligible, needed: None };
+    let ask = Ask::of(row, eligible);
     let planned = make_plan(chain, lane, (&ask, &BlockRef::None), job.deadline, now()).await;
     let plan = planned.plan;
     let found = wellhead_dispatch::run(&look_up, &plan, &chain.roster, lane, &chain.bounds).await;
@@ -292,8 +336,8 @@ fn known_hash(job: &Job<'_>) -> Option<String> {
 }
 
 /// A plan, and what the view that it was made on says of the block that is asked for.
-struct Planned {
-    plan: Plan,
+pub(crate) struct Planned {
+    pub(crate) plan: Plan,
     /// See [`is_ahead`].
     null_is_final: bool,
     /// See [`is_there`].
@@ -315,7 +359,7 @@ fn try_plan(
 
 /// The same. When nobody may be asked because nobody was verified yet, waits for it: a
 /// call that comes with the start should not fail.
-async fn make_plan(
+pub(crate) async fn make_plan(
     chain: &ServedChain,
     lane: &Lane,
     (ask, block): (&Ask<'_>, &BlockRef),
@@ -377,7 +421,28 @@ pub(crate) fn batch_ask(
 ) -> Option<(Ask<'static>, BlockRef)> {
     let eligible = chain.roster.eligible(row, call.method()).ok()?;
     let block = row.block_ref(call.params());
-    Some((Ask { row, eligible, needed: needed(&block) }, block))
+    Some((ask(row, eligible, &block), block))
+}
+
+/// What a call about `block` asks of the plan.
+fn ask<'a>(row: &'a MethodRow, eligible: UpstreamSet, block: &BlockRef) -> Ask<'a> {
+    let number = |point| match point {
+        BlockPoint::Number(number) => Some(number),
+        BlockPoint::Tag(_) => None,
+    };
+    let span = match block {
+        BlockRef::Range { from: BlockPoint::Number(from), to: BlockPoint::Number(to) } => {
+            to.0.saturating_sub(from.0).saturating_add(1)
+        }
+        BlockRef::Range { .. }
+        | BlockRef::None
+        | BlockRef::Number(_)
+        | BlockRef::Tag(_)
+        | BlockRef::Hash(_)
+        | BlockRef::Unreadable => 0,
+    };
+    let oldest = block.oldest().and_then(number);
+    Ask { row, eligible, needed: needed(block), oldest, span }
 }
 
 /// Whether the call asks for a block above the best head. Nobody can have it, so

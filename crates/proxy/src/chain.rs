@@ -10,6 +10,7 @@ use wellhead_route::Roster;
 use wellhead_watch::{Asked, Pulse};
 
 use crate::metrics::Counts;
+use crate::search::SearchBounds;
 
 /// What a chain is called in a path: its name and its other names.
 #[derive(Debug, Clone)]
@@ -35,6 +36,8 @@ pub struct ServedChain {
     pub asked: Vec<Arc<Asked>>,
     /// How long and how often.
     pub bounds: Bounds,
+    /// How far searches over many blocks may be divided.
+    pub search: SearchBounds,
     counts: Counts,
 }
 
@@ -49,7 +52,14 @@ impl ServedChain {
         bounds: Bounds,
     ) -> Self {
         let counts = Counts::new(roster.upstreams().len());
-        Self { name, roster, heads, pulse, asked, bounds, counts }
+        let search = SearchBounds::default();
+        Self { name, roster, heads, pulse, asked, bounds, search, counts }
+    }
+
+    /// With these bounds on how far searches are divided.
+    #[must_use]
+    pub fn searching(self, search: SearchBounds) -> Self {
+        Self { search, ..self }
     }
 
     pub(crate) fn counts(&self) -> &Counts {

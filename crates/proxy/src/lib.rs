@@ -7,6 +7,7 @@
 //! - [`journey`](Proxy::handle): bodies, batches, one access line a request
 //! - `call`: one call, by its effect
 //! - `batch`: reads of a batch that go upstream together
+//! - `search`, `parts`: searches over more blocks than an upstream accepts
 //! - `reply`: a result or an error as bytes
 //! - `answer`: the one table of failures, codes and HTTP statuses
 //! - `sticky`: filter ids that name their upstream
@@ -19,7 +20,9 @@ mod call;
 mod chain;
 mod journey;
 mod metrics;
+mod parts;
 mod reply;
+mod search;
 mod status;
 mod sticky;
 mod teach;
@@ -28,6 +31,7 @@ pub use answer::Answer;
 pub use chain::{ChainName, ServedChain};
 pub use journey::{Ctx, Lanes, Proxy, Settings};
 pub use metrics::register;
+pub use search::SearchBounds;
 pub use status::{
     AnswerStatus, CallStatus, ChainStatus, ConnectionStatus, Readiness, RequestStatus, Status,
     UpstreamStatus,

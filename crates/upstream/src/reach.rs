@@ -10,9 +10,12 @@
 //! takes it back.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use wellhead_eth::{BlockNumber, Data};
+use wellhead_eth::{BlockNumber, Data, MethodRow};
+
+use crate::upstream::Upstream;
+use crate::verdict::{Learnt, VerdictClass};
 
 /// What was learnt is forgotten after this long.
 const LEARNT_FOR: Duration = Duration::from_secs(600);
@@ -160,6 +163,65 @@ impl Reach {
     pub(crate) fn is_anything_missing(&self, data: Data) -> bool {
         let of = self.of(data);
         (of.missing.number.load(Ordering::Relaxed) | of.oldest.number.load(Ordering::Relaxed)) != 0
+    }
+}
+
+impl Upstream {
+    /// The oldest block of which it keeps this, as far as is known; `head` is its own.
+    pub fn oldest(
+        &self,
+        data: Data,
+        head: Option<BlockNumber>,
+        now: Instant,
+    ) -> Option<BlockNumber> {
+        self.reach.oldest(data, self.history.kept(data), head, self.ms(now))
+    }
+
+    /// Over how many blocks it searches at once, as far as is known: the settings' word
+    /// counts, else its own.
+    pub fn range_max(&self, data: Data, now: Instant) -> Option<u64> {
+        self.history.range_max.or_else(|| self.reach.range_max(data, self.ms(now)))
+    }
+
+    /// Whether a block was missing lately of what calls of `row` read, so that an answer is
+    /// worth a [`Upstream::learn_reach`].
+    pub fn is_anything_missing(&self, row: &MethodRow) -> bool {
+        Data::of(row.class).is_some_and(|data| self.reach.is_anything_missing(data))
+    }
+
+    /// Takes in what its words about a call for block `oldest` and later ones say of how
+    /// far it reaches; `head` is its own. See [`Upstream::settle`] for the rest.
+    pub fn learn_reach(
+        &self,
+        row: &MethodRow,
+        class: VerdictClass,
+        learnt: Option<Learnt>,
+        oldest: Option<BlockNumber>,
+        head: Option<BlockNumber>,
+        now: Instant,
+    ) {
+        let Some(data) = Data::of(row.class) else { return };
+        let now_ms = self.ms(now);
+        match (learnt, class) {
+            (Some(Learnt::PrunedBelow { number }), _) => {
+                self.reach.pruned_below(data, number, now_ms);
+            }
+            (Some(Learnt::NoHistory), _) => self.reach.no_history(data, head, now_ms),
+            (Some(Learnt::RangeMax { blocks }), _) => {
+                self.reach.range_at_most(data, blocks, now_ms);
+            }
+            (_, VerdictClass::MissingData) => {
+                if let (Some(oldest), Some(head)) = (oldest, head) {
+                    self.reach.missed(data, oldest, head, now_ms);
+                }
+            }
+            (_, VerdictClass::Answer) => {
+                if let Some(oldest) = oldest {
+                    self.reach.had(data, oldest, now_ms);
+                }
+            }
+            _ => {}
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use wellhead_eth::{BlockNumber, ChainId, CostClass, Data, MethodRow, MethodTable};
+use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
 
 use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
 use crate::budget::Budget;
@@ -23,7 +23,7 @@ use crate::quantile::SlowMark;
 use crate::reach::{History, Reach};
 use crate::silence::Silence;
 use crate::unknown::Unknowns;
-use crate::{HealthEffect, Learnt, Payload, Verdict, VerdictClass};
+use crate::{HealthEffect, Payload, Verdict, VerdictClass};
 
 /// How many upstreams a chain may have: what fits an [`UpstreamSet`].
 pub const UPSTREAMS_MAX: usize = 128;
@@ -233,8 +233,8 @@ pub struct Upstream {
     silence: Silence,
     controls: Controls,
     /// What the settings say that it keeps, and what it said itself.
-    history: History,
-    reach: Reach,
+    pub(crate) history: History,
+    pub(crate) reach: Reach,
     /// Until when each method of the table is kept away, by row.
     banned_until_ms: Box<[AtomicU64]>,
     /// Until when no batch is sent to it.
@@ -364,7 +364,7 @@ impl Upstream {
         self.slot
     }
 
-    fn ms(&self, now: Instant) -> u64 {
+    pub(crate) fn ms(&self, now: Instant) -> u64 {
         whole_ms(self.since_epoch(now))
     }
 
@@ -479,57 +479,6 @@ impl Upstream {
     /// The share of the calls of `class` that failed lately, from zero to one.
     pub fn failing(&self, class: CostClass) -> f64 {
         self.fares[class as usize].share()
-    }
-
-    /// The oldest block of which it keeps this, as far as is known; `head` is its own.
-    pub fn oldest(
-        &self,
-        data: Data,
-        head: Option<BlockNumber>,
-        now: Instant,
-    ) -> Option<BlockNumber> {
-        self.reach.oldest(data, self.history.kept(data), head, self.ms(now))
-    }
-
-    /// Over how many blocks it searches at once, as far as is known: the settings' word
-    /// counts, else its own.
-    pub fn range_max(&self, data: Data, now: Instant) -> Option<u64> {
-        self.history.range_max.or_else(|| self.reach.range_max(data, self.ms(now)))
-    }
-
-    /// Takes in what its words about a call for block `oldest` and later ones say of how
-    /// far it reaches; `head` is its own. See [`Upstream::settle`] for the rest.
-    pub fn learn_reach(
-        &self,
-        row: &MethodRow,
-        class: VerdictClass,
-        learnt: Option<Learnt>,
-        oldest: Option<BlockNumber>,
-        head: Option<BlockNumber>,
-        now: Instant,
-    ) {
-        let Some(data) = Data::of(row.class) else { return };
-        let now_ms = self.ms(now);
-        match (learnt, class) {
-            (Some(Learnt::PrunedBelow { number }), _) => {
-                self.reach.pruned_below(data, number, now_ms);
-            }
-            (Some(Learnt::NoHistory), _) => self.reach.no_history(data, head, now_ms),
-            (Some(Learnt::RangeMax { blocks }), _) => {
-                self.reach.range_at_most(data, blocks, now_ms);
-            }
-            (_, VerdictClass::MissingData) => {
-                if let (Some(oldest), Some(head)) = (oldest, head) {
-                    self.reach.missed(data, oldest, head, now_ms);
-                }
-            }
-            (_, VerdictClass::Answer) if self.reach.is_anything_missing(data) => {
-                if let Some(oldest) = oldest {
-                    self.reach.had(data, oldest, now_ms);
-                }
-            }
-            _ => {}
-        }
     }
 
     /// How often it said something that no rule knows: by code, and with codes for which

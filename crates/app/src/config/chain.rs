@@ -28,6 +28,9 @@ const fn secs(n: u64) -> Duration {
 /// More than anybody sells in a day.
 const CREDITS_MAX: u64 = 1_000_000_000_000;
 
+/// More blocks than any chain has; more is a slip of the pen.
+const BLOCKS_MAX: u64 = 100_000_000_000;
+
 section! {
     /// One chain and who serves it.
     Chain {
@@ -41,12 +44,46 @@ section! {
         lag_blocks_max: Option<u64> = derived("the blocks of 20 s, at least 3"),
         /// What upstreams are asked on wellhead's own behalf, and how often.
         checks: Checks = default(Checks::default()),
+        /// How searches over many blocks are divided.
+        searches: Searches = default(Searches::default()),
         /// Which methods clients may call.
         methods: Methods = default(Methods::default()),
         /// Who serves the chain. The order does not matter: see `tier`.
         upstreams: Vec<Upstream> = required(),
         /// Methods that only some upstreams serve. The first route that matches decides.
         routes: Vec<Route> = default(Vec::new()),
+    }
+}
+
+section! {
+    /// How searches over many blocks (`eth_getLogs`, `trace_filter` and their kin) are divided
+    /// where upstreams accept fewer at once. What each accepts is given by its `history` or
+    /// learnt from its refusals.
+    Searches {
+        /// Calls that one search may be made of; `1`: never divided. A search that needs more
+        /// is refused before any of them is made.
+        calls_max: usize = default(100).within(1, 10_000),
+        /// Those of one search that are under way at a time.
+        parallel: usize = default(4).within(1, 64),
+    }
+}
+
+section! {
+    /// How far an upstream reaches, counted in its newest blocks. Whoever no longer keeps a
+    /// block that a call names, by number or by tag, is not asked for it while another may be. What is not given
+    /// here is learnt from what the upstream answers, and forgotten after ten minutes.
+    History {
+        /// So many states are kept, for balances, calls and the like: 128 for most nodes that
+        /// are no archive.
+        state: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
+        /// So many blocks with their transactions.
+        blocks: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
+        /// The logs and receipts of so many blocks.
+        logs: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
+        /// The traces of so many blocks.
+        traces: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
+        /// A search may go over so many blocks at once.
+        range_max: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
     }
 }
 
@@ -155,6 +192,8 @@ section! {
         methods: Methods = default(Methods::default()),
         /// Blocks that this upstream may be behind the best one.
         lag_blocks_max: Option<u64> = derived("as for the chain"),
+        /// How far back it reaches, and over how much at once.
+        history: History = default(History::default()),
         /// HTTP/1.1 connections open at once, per worker.
         connections_max: usize = default(256).within(1, 65_536),
         /// Certificates (PEM) to trust for this upstream, instead of the public ones.

@@ -56,6 +56,7 @@ pub(crate) struct Peer {
     /// Bodies as they came.
     pub(crate) seen: Mutex<Vec<String>>,
     pub(crate) now_in_flight: Mutex<(usize, usize)>,
+    searches: Mutex<Option<u64>>,
 }
 
 impl Peer {
@@ -65,12 +66,26 @@ impl Peer {
             says: Mutex::default(),
             seen: Mutex::default(),
             now_in_flight: Mutex::default(),
+            searches: Mutex::default(),
         }
     }
 
     /// The next call of `method` gets `say`.
     pub(crate) fn next(&self, method: &str, say: Say) {
         self.says.lock().entry(method.to_owned()).or_default().push_back(say);
+    }
+
+    /// From now on a search is answered with the numbers of its blocks, if there are at
+    /// most `most`.
+    pub(crate) fn searches(&self, most: u64) {
+        *self.searches.lock() = Some(most);
+    }
+
+    /// The ranges that were searched so far: `1-5 6-10`.
+    pub(crate) fn searched(&self) -> String {
+        let seen = self.seen.lock();
+        let ranges = seen.iter().filter_map(|body| range(body.as_bytes()));
+        ranges.map(|(from, to)| format!("{from}-{to}")).collect::<Vec<_>>().join(" ")
     }
 
     /// The calls so far, without what is the same in each.
@@ -82,8 +97,24 @@ impl Peer {
     fn said(&self, call: &[u8]) -> Say {
         let method = raw::field(call, "method").and_then(raw::string).expect("a call");
         let told = self.says.lock().get_mut(&*method).and_then(VecDeque::pop_front);
+        if let (None, Some(most), Some((from, to))) = (&told, *self.searches.lock(), range(call)) {
+            return match to - from < most {
+                true => {
+                    let blocks: Vec<String> = (from..=to).map(|block| block.to_string()).collect();
+                    Say::Result(format!("[{}]", blocks.join(",")))
+                }
+                false => error(-32602, &format!("range {} exceeds limit of {most}", to - from + 1)),
+            };
+        }
         told.unwrap_or_else(|| Say::Result(format!("\"{}\"", self.name)))
     }
+}
+
+/// The range of a search.
+fn range(call: &[u8]) -> Option<(u64, u64)> {
+    let filter = raw::item(raw::field(call, "params")?, 0)?;
+    let end = |name| raw::quantity(raw::field(filter, name)?);
+    Some((end("fromBlock")?, end("toBlock")?))
 }
 
 /// What `say` says after the time that it takes; `Err` when it answers the exchange as
