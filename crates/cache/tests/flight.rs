@@ -19,7 +19,7 @@ fn key(name: &str, head: u64) -> FlightKey {
     let params = format!("[\"{name}\"]");
     let params = Some(params.as_bytes());
     let ask = Ask { chain: ChainId(1), row, params, pin: Pin::Fixed, head: None, salt: b"" };
-    FlightKey { key: Key::of(&ask).unwrap(), head: Some(BlockNumber(head)) }
+    FlightKey { key: Key::of(&ask).expect("a good call"), head: Some(BlockNumber(head)) }
 }
 
 fn flights() -> Flights<Outcome> {
@@ -138,7 +138,7 @@ fn a_follower_that_was_not_polled_yet_is_told_too() {
 fn a_leader_that_goes_away_hands_over_to_one() {
     let flights = flights();
     let leader = lead(&flights);
-    let bells = [const { () }; 3].map(|()| Arc::new(Bell::default()));
+    let bells: [Arc<Bell>; 3] = Default::default();
     let mut followers = [follow(&flights), follow(&flights), follow(&flights)];
     for (follower, bell) in followers.iter_mut().zip(&bells) {
         waits(follower, bell);
