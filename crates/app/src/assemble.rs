@@ -510,7 +510,7 @@ chains:
         let parts = Parts::new(&settings, now).expect("sound");
         let mut rng = rand::rngs::StdRng::seed_from_u64(1);
         let made = parts.chains[0].reach.iter().map(|reach| {
-            let transport = reach.transport(&mut rng).expect("usable");
+            let transport = reach.transport(&parts.answers, &mut rng).expect("usable");
             let name = format!("{transport:?}");
             name.split(' ').next().unwrap_or_default().to_owned()
         });

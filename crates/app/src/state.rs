@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
-use wellhead_dispatch::now;
 use wellhead_proxy::Proxy;
 use wellhead_upstream::{Pages, Upstream};
 
@@ -253,6 +252,7 @@ mod tests {
     use super::*;
     use crate::assemble::Parts;
     use crate::config::{self, Overrides};
+    use wellhead_dispatch::now;
 
     fn proxy() -> Arc<Proxy> {
         let source = r#"

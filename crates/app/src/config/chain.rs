@@ -280,7 +280,7 @@ section! {
     }
 }
 
-with_defaults!(Checks, Methods, UpstreamTimeouts, UpstreamChecks, Budget);
+with_defaults!(Checks, Searches, History, Methods, UpstreamTimeouts, UpstreamChecks, Budget);
 
 impl Chain {
     /// The checks of one of its upstreams.

@@ -278,7 +278,8 @@ fn ending(stop: Stop, under_way: usize) -> (TransportErrorKind, String, CloseRea
                 | Kind::Timeout
                 | Kind::Closed
                 | Kind::Truncated
-                | Kind::PoolFull => (Kind::Closed, detail, CloseReason::Peer),
+                | Kind::PoolFull
+                | Kind::NoRoom => (Kind::Closed, detail, CloseReason::Peer),
             }
         }
     }
