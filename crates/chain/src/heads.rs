@@ -7,10 +7,10 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use wellhead_eth::{BlockHash, BlockNumber};
 use wellhead_jsonrpc::raw;
-use wellhead_upstream::Slot;
+use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamSet};
 
-use crate::pace::Pace;
-use crate::view::{Head, View};
+use crate::agree::{Agreement, Rules};
+use crate::view::{Head, Mark, Tag, View};
 
 /// How we heard of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct Observation {
     pub number: BlockNumber,
     /// Its hash, where told.
     pub hash: Option<BlockHash>,
+    /// The hash of the block before it, where told.
+    pub parent: Option<BlockHash>,
     /// Its timestamp in seconds since 1970, where told.
     pub timestamp: Option<u64>,
 }
@@ -36,12 +38,21 @@ impl Observation {
     /// Reads the raw JSON of a block or header object; `None` without a number.
     pub fn of_block(block: &[u8]) -> Option<Self> {
         let number = raw::quantity(raw::field(block, "number")?).map(BlockNumber)?;
-        let hash = raw::field(block, "hash").and_then(raw::string);
+        let hash = |name| {
+            let hash = raw::field(block, name).and_then(raw::string)?;
+            hash.parse::<BlockHash>().ok()
+        };
         Some(Self {
             number,
-            hash: hash.and_then(|hash| hash.parse::<BlockHash>().ok()),
+            hash: hash("hash"),
+            parent: hash("parentHash"),
             timestamp: raw::field(block, "timestamp").and_then(raw::quantity),
         })
+    }
+
+    /// A block of which only the number is known.
+    pub fn of_number(number: BlockNumber) -> Self {
+        Self { number, hash: None, parent: None, timestamp: None }
     }
 }
 
@@ -52,7 +63,7 @@ pub enum News {
     Known,
     /// This upstream's head.
     OwnHead,
-    /// The best head of the chain.
+    /// The highest head that anybody claims, and that others may not have heard of yet.
     BestHead,
 }
 
@@ -60,10 +71,12 @@ pub enum News {
 #[derive(Debug)]
 pub struct Heads {
     view: ArcSwap<View>,
-    /// Writers take turns; readers never wait. The pace is theirs alone.
-    writer: Mutex<Pace>,
-    /// Given by the settings; outranks what is measured.
-    block_time_given: Option<Duration>,
+    /// Writers take turns; readers never wait.
+    writer: Mutex<Agreement>,
+    rules: Rules,
+    block_time: Option<Duration>,
+    /// Whose condition says whether their word counts; where they are not given, all are well.
+    upstreams: Vec<Arc<Upstream>>,
 }
 
 impl Heads {
@@ -74,11 +87,50 @@ impl Heads {
         block_time: Option<Duration>,
         lag_blocks_max: Option<u64>,
     ) -> Self {
+        let rules = Rules::default();
         Self {
             view: ArcSwap::from_pointee(View::unknown(upstreams, block_time, lag_blocks_max)),
-            writer: Mutex::default(),
-            block_time_given: block_time,
+            writer: Mutex::new(Agreement::new(upstreams, rules, block_time)),
+            rules,
+            block_time,
+            upstreams: Vec::new(),
         }
+    }
+
+    /// So many upstreams have to hold a block before it is the newest.
+    #[must_use]
+    pub fn agreeing(self, agreement: Option<usize>) -> Self {
+        self.ruled(|rules| rules.agreement = agreement)
+    }
+
+    /// Where no upstream tells which block is safe or final, the one so far below the
+    /// newest is.
+    #[must_use]
+    pub fn final_after(self, blocks: Option<u64>) -> Self {
+        self.ruled(|rules| rules.final_after = blocks)
+    }
+
+    fn ruled(mut self, change: impl FnOnce(&mut Rules)) -> Self {
+        change(&mut self.rules);
+        let upstreams = self.view().heads.len();
+        self.writer = Mutex::new(Agreement::new(upstreams, self.rules, self.block_time));
+        self
+    }
+
+    /// Polls come no faster than this, so that what they told has to last for longer.
+    /// `None`: nobody is polled, and what is known of heads is never fresh.
+    #[must_use]
+    pub fn polled_every(self, poll_min: Option<Duration>) -> Self {
+        let (is_followed, poll_min) = (poll_min.is_some(), poll_min.unwrap_or_default());
+        let view = View { is_followed, poll_min, ..View::clone(&self.view.load()) };
+        self.view.store(Arc::new(view));
+        self
+    }
+
+    /// The word of those that are not well does not count.
+    #[must_use]
+    pub fn among(self, upstreams: Vec<Arc<Upstream>>) -> Self {
+        Self { upstreams, ..self }
     }
 
     /// The present view. One atomic load; pin it once per request.
@@ -92,33 +144,45 @@ impl Heads {
         look(&self.view.load())
     }
 
-    /// Takes in what `slot` showed. Cheap when it is no news: no lock, no new view.
+    /// Takes in what `slot` showed. Cheap when an answer is no news: no lock, no new view.
+    /// An upstream's own word is always noted, as it shows that nothing newer is there.
     pub fn observe(&self, slot: Slot, seen: Observation, source: Source, now: Instant) -> News {
-        if !is_news(self.view.load().head(slot), &seen, source) {
+        if source == Source::Answer && !is_news(self.view.load().head(slot), &seen, source) {
             return News::Known;
         }
-        let mut pace = self.writer.lock();
+        let mut writer = self.writer.lock();
         let present = self.view.load();
-        // Another writer may have been first.
-        if slot.index() >= present.heads.len() || !is_news(present.head(slot), &seen, source) {
+        if slot.index() >= present.heads.len() {
             return News::Known;
         }
-        let head =
-            Head { number: seen.number, hash: seen.hash, timestamp: seen.timestamp, seen_at: now };
-        let mut next = View::clone(&present);
-        next.heads[slot.index()] = Some(head);
-        let is_best = next.best.is_none_or(|best| seen.number > best.number);
-        if is_best {
-            next.best = Some(head);
-            pace.observe(seen.number.0, now);
-            next.block_time = self.block_time_given.or_else(|| pace.block_time());
+        // Another writer may have been first.
+        let is_news = is_news(present.head(slot), &seen, source);
+        if source == Source::Answer && !is_news {
+            return News::Known;
         }
+        writer.hear(&present, slot, seen.number.0, seen.hash, seen.parent, now);
+        let mut next = View::clone(&present);
+        if is_news {
+            let head = Head {
+                number: seen.number,
+                hash: seen.hash,
+                timestamp: seen.timestamp,
+                seen_at: now,
+            };
+            next.heads[slot.index()] = Some(head);
+        }
+        writer.settle(&mut next, self.well(now), now);
+        let is_best = next.best.map(|head| head.number) > present.best.map(|head| head.number);
         self.view.store(Arc::new(next));
-        if is_best { News::BestHead } else { News::OwnHead }
+        match (is_best, is_news) {
+            (true, _) => News::BestHead,
+            (false, true) => News::OwnHead,
+            (false, false) => News::Known,
+        }
     }
 
     /// Forgets the head of an upstream of which nobody told lately: how far it is is not
-    /// known any more. The best head stays, as what was there is still there.
+    /// known any more. What was agreed stays, as what was there is still there.
     pub fn fade(&self, slot: Slot) {
         let _writer = self.writer.lock();
         let mut next = View::clone(&self.view.load());
@@ -128,16 +192,48 @@ impl Heads {
         self.view.store(Arc::new(next));
     }
 
-    /// Forgets the head of an upstream that turned out not to be on this chain,
-    /// and the best head with it if nobody else holds it.
-    pub fn forget(&self, slot: Slot) {
-        let _writer = self.writer.lock();
+    /// Takes in which block `slot` holds to be safe or final.
+    pub fn observe_mark(&self, slot: Slot, tag: Tag, seen: Observation, now: Instant) {
+        let mut writer = self.writer.lock();
+        writer.mark(slot, tag, Mark { number: seen.number, hash: seen.hash, told_at: now });
+        let mut next = View::clone(&self.view.load());
+        writer.settle(&mut next, self.well(now), now);
+        self.view.store(Arc::new(next));
+    }
+
+    /// Forgets the head of an upstream that turned out not to be on this chain.
+    pub fn forget(&self, slot: Slot, now: Instant) {
+        let mut writer = self.writer.lock();
         let mut next = View::clone(&self.view.load());
         if let Some(head) = next.heads.get_mut(slot.index()) {
             *head = None;
         }
-        next.best = next.heads.iter().flatten().max_by_key(|head| head.number).copied();
+        writer.forget(&mut next, slot, now);
+        writer.settle(&mut next, self.well(now), now);
         self.view.store(Arc::new(next));
+    }
+
+    /// Those whose word counts: what they say is not in doubt, whatever keeps calls from
+    /// them for the moment.
+    fn well(&self, now: Instant) -> UpstreamSet {
+        if self.upstreams.is_empty() {
+            return (0..UPSTREAMS_MAX)
+                .map_while(|slot| u8::try_from(slot).ok().map(Slot))
+                .collect();
+        }
+        let is_well = |upstream: &&Arc<Upstream>| match upstream.condition(now) {
+            Condition::Ready | Condition::Throttled | Condition::Overspent | Condition::Spent => {
+                true
+            }
+            Condition::HalfOpen
+            | Condition::Syncing
+            | Condition::Resting
+            | Condition::OutOfService
+            | Condition::Draining
+            | Condition::Unverified
+            | Condition::WrongChain => false,
+        };
+        self.upstreams.iter().filter(is_well).map(|upstream| upstream.slot()).collect()
     }
 }
 
@@ -167,7 +263,7 @@ mod tests {
             let source = if step.contains(':') { Source::Word } else { Source::Answer };
             let (slot, number) = step.split_once([':', '~']).expect("slot:number");
             let number = BlockNumber(number.parse().expect("a number"));
-            let seen = Observation { number, hash: None, timestamp: None };
+            let seen = Observation::of_number(number);
             heads.observe(Slot(slot.parse().expect("a slot")), seen, source, now);
         }
         let view = heads.view();
@@ -205,9 +301,8 @@ mod tests {
         let now = Instant::now();
         let heads = Heads::new(2, None, Some(2));
         let seen = |number, timestamp| Observation {
-            number: BlockNumber(number),
-            hash: None,
             timestamp: Some(timestamp),
+            ..Observation::of_number(BlockNumber(number))
         };
         heads.observe(Slot(0), seen(10, 1000), Source::Word, now);
         heads.observe(Slot(1), seen(7, 964), Source::Word, now);
@@ -224,12 +319,13 @@ mod tests {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let now = Instant::now();
         let heads = Heads::new(2, None, None);
-        let seen =
-            |number| Observation { number: BlockNumber(number), hash: None, timestamp: None };
+        let seen = |number| Observation::of_number(BlockNumber(number));
         heads.observe(Slot(0), seen(900), Source::Word, now);
         heads.observe(Slot(1), seen(7), Source::Word, now);
-        heads.forget(Slot(0));
-        assert_eq!(heads.view().best.map(|head| head.number), Some(BlockNumber(7)));
+        heads.forget(Slot(0), now);
+        let view = heads.view();
+        assert_eq!(view.latest.map(|head| head.number), Some(BlockNumber(7)));
+        assert_eq!(view.best.map(|head| head.number), Some(BlockNumber(7)));
     }
 
     #[test]
@@ -237,8 +333,7 @@ mod tests {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let now = Instant::now();
         let heads = Heads::new(2, None, Some(3));
-        let seen =
-            |number| Observation { number: BlockNumber(number), hash: None, timestamp: None };
+        let seen = |number| Observation::of_number(BlockNumber(number));
         heads.observe(Slot(0), seen(900), Source::Answer, now);
         heads.observe(Slot(1), seen(7), Source::Answer, now);
         assert!(heads.view().is_lagging(Slot(1), None));
@@ -255,10 +350,13 @@ mod tests {
     #[test]
     fn a_header_teaches_number_hash_and_time() {
         let hash = "0x00000000000000000000000000000000000000000000000000000000000000ff";
-        let block = format!(r#"{{"timestamp":"0x10","hash":"{hash}","number":"0x1b4"}}"#);
+        let block = format!(
+            r#"{{"timestamp":"0x10","hash":"{hash}","parentHash":"{hash}","number":"0x1b4"}}"#
+        );
         let seen = Observation::of_block(block.as_bytes()).expect("a block");
         assert_eq!((seen.number, seen.timestamp), (BlockNumber(436), Some(16)));
         assert_eq!(seen.hash.map(|hash| hash.to_string()), Some(hash.to_owned()));
+        assert_eq!(seen.parent, seen.hash);
         assert_eq!(Observation::of_block(b"null"), None);
     }
 }

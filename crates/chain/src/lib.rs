@@ -1,15 +1,21 @@
-//! What we believe of one chain: who stands on which head, and which is the best.
+//! What we believe of one chain: who stands on which head, and which one they agree on.
 //!
 //! [`Heads`] takes observations (feeds, polls, and answers that happen to name a
 //! block) and publishes an immutable [`View`]; a request pins one view and asks
 //! it everything. Nothing here sleeps or reads a clock; `watch` feeds it.
 //!
-//! Not promised yet: agreement by hash. The best head is the highest that a
-//! verified upstream reported.
+//! - `agree`: the rules of agreement, and what they do not withstand
+//! - `header`: the tree of recent headers
+//! - `reorg`: which blocks are canonical, and what was taken back
+//! - `pace`: the time between blocks
 
+mod agree;
+mod header;
 mod heads;
 mod pace;
+mod reorg;
 mod view;
 
 pub use heads::{Heads, News, Observation, Source};
-pub use view::{Head, View};
+pub use reorg::{Canonical, Reorg, Reorgs};
+pub use view::{Head, Mark, Tag, View};

@@ -1,9 +1,12 @@
 //! The snapshot of a chain that a request pins.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wellhead_eth::{BlockHash, BlockNumber};
-use wellhead_upstream::Slot;
+use wellhead_eth::{BlockHash, BlockNumber, BlockTag};
+use wellhead_upstream::{Slot, UpstreamSet};
+
+use crate::reorg::{Canon, Canonical, Reorgs};
 
 /// An upstream is left out only when it lags by at least this many blocks,
 /// whatever the block time: two upstreams never hear of a block together.
@@ -11,8 +14,19 @@ const LAG_BLOCKS_MIN: u64 = 3;
 /// And by about this long: on a chain of quick blocks three are nothing.
 const LAG_TIME: Duration = Duration::from_secs(20);
 
-/// What that is on a chain that makes four blocks a second, as the quickest do.
-const LAG_BLOCKS_QUICKEST: u64 = 80;
+/// The quickest chains make four blocks a second.
+pub(crate) const BLOCK_TIME_QUICKEST: Duration = Duration::from_millis(250);
+/// What [`LAG_TIME`] is on such a chain.
+pub(crate) const LAG_BLOCKS_QUICKEST: u64 = 80;
+
+/// What was heard of the newest block is fresh for so many block times: a poll comes a
+/// little slower than a block, and a slot may be missed.
+const FRESH_BLOCKS: u32 = 3;
+/// But for this at least.
+const FRESH_MIN: Duration = Duration::from_secs(5);
+/// A safe or final block that was told longer ago is not what the tag means today. Upstreams
+/// are asked for one of the two in turns, once a minute at least while clients want to know.
+const MARK_FRESH: Duration = Duration::from_secs(300);
 
 /// The newest block that an upstream is known to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,17 +41,56 @@ pub struct Head {
     pub seen_at: Instant,
 }
 
+/// The tags of blocks that stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tag {
+    /// `safe`.
+    Safe,
+    /// `finalized`.
+    Finalized,
+}
+
+impl Tag {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 2;
+}
+
+/// A block that is held to be safe or final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Its number.
+    pub number: BlockNumber,
+    /// Its hash, where told.
+    pub hash: Option<BlockHash>,
+    /// When that was last heard.
+    pub told_at: Instant,
+}
+
 /// What is believed of a chain at one moment. Immutable.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// The highest block that a verified upstream reported.
+    /// The newest block that enough upstreams hold. From one view to the next it never
+    /// goes back without a reorg in [`View::reorgs`].
+    pub latest: Option<Head>,
+    /// The highest head of an upstream that is not astray; one that others may not hold.
     pub best: Option<Head>,
     /// By slot, each upstream's own head.
     pub heads: Box<[Option<Head>]>,
+    /// Those that are known to be on another branch than `latest`, or claim more blocks
+    /// than can have been made.
+    pub astray: UpstreamSet,
+    /// When somebody was last heard to hold `latest`.
+    pub confirmed_at: Option<Instant>,
     /// The time between blocks, given or measured; `None` until two were seen.
     pub block_time: Option<Duration>,
     /// The lag in blocks from which an upstream is left out, when the settings say so.
     pub lag_blocks_max: Option<u64>,
+    /// Upstreams are not polled more often than this.
+    pub(crate) poll_min: Duration,
+    /// Somebody is asked for its head, or tells it.
+    pub(crate) is_followed: bool,
+    pub(crate) marks: [Option<Mark>; Tag::COUNT],
+    pub(crate) canon: Arc<Canon>,
 }
 
 impl View {
@@ -47,7 +100,19 @@ impl View {
         block_time: Option<Duration>,
         lag_blocks_max: Option<u64>,
     ) -> Self {
-        Self { best: None, heads: vec![None; upstreams].into(), block_time, lag_blocks_max }
+        Self {
+            latest: None,
+            best: None,
+            heads: vec![None; upstreams].into(),
+            astray: UpstreamSet::default(),
+            confirmed_at: None,
+            block_time,
+            lag_blocks_max,
+            poll_min: Duration::ZERO,
+            is_followed: true,
+            marks: [None; Tag::COUNT],
+            canon: Arc::default(),
+        }
     }
 
     /// The head of one upstream.
@@ -55,21 +120,79 @@ impl View {
         self.heads.get(slot.index())?.as_ref()
     }
 
-    /// How many blocks an upstream is behind the best; `None` while its head is unknown.
+    /// The agreed block behind `safe` or `finalized`, however long ago it was told: it
+    /// stays what it is, only the tag moves on.
+    pub fn mark(&self, tag: Tag) -> Option<&Mark> {
+        self.marks[tag as usize].as_ref()
+    }
+
+    /// The number that a tag stands for, while that is fresh. `None` for `earliest`, which
+    /// differs from one upstream to the next, and `pending`, which has none.
+    pub fn number_of(&self, tag: BlockTag, now: Instant) -> Option<BlockNumber> {
+        let mark = |tag: Tag| {
+            let is_fresh = |mark: &&Mark| now.saturating_duration_since(mark.told_at) <= MARK_FRESH;
+            self.mark(tag).filter(is_fresh).map(|mark| mark.number)
+        };
+        match tag {
+            BlockTag::Latest if self.is_fresh(now) => self.latest.map(|head| head.number),
+            BlockTag::Safe => mark(Tag::Safe),
+            BlockTag::Finalized => mark(Tag::Finalized),
+            BlockTag::Latest | BlockTag::Earliest | BlockTag::Pending => None,
+        }
+    }
+
+    /// Whether `latest` was heard of lately: it is then what a well upstream would say, or
+    /// said when it was last polled. Never, where heads are known from answers alone.
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        let since = self.confirmed_at.map(|at| now.saturating_duration_since(at));
+        self.is_followed && since.is_some_and(|since| since <= self.fresh_for())
+    }
+
+    /// For so long the word of an upstream counts.
+    pub fn fresh_for(&self) -> Duration {
+        let blocks = self.block_time.unwrap_or_default().saturating_mul(FRESH_BLOCKS);
+        blocks.max(self.poll_min.saturating_mul(2)).max(FRESH_MIN)
+    }
+
+    /// Whether a block is on the agreed chain. Knows the newest 256 heights, and not all
+    /// of them where upstreams are polled more slowly than blocks come.
+    pub fn canonical(&self, number: BlockNumber, hash: &BlockHash) -> Canonical {
+        self.canon.is_canonical(number, hash)
+    }
+
+    /// What was taken back lately.
+    pub fn reorgs(&self) -> &Reorgs {
+        &self.canon.reorgs
+    }
+
+    /// Whether an upstream is on another branch, or claims what cannot be.
+    pub fn is_astray(&self, slot: Slot) -> bool {
+        self.astray.contains(slot)
+    }
+
+    /// How many blocks an upstream is behind the agreed head; `None` while its own is
+    /// unknown.
     pub fn lag_blocks(&self, slot: Slot) -> Option<u64> {
-        let best = self.best?.number.0;
-        Some(best.saturating_sub(self.head(slot)?.number.0))
+        let latest = self.latest?.number.0;
+        Some(latest.saturating_sub(self.head(slot)?.number.0))
+    }
+
+    /// How many blocks an upstream is ahead of the agreed head, negative when behind.
+    pub fn distance(&self, slot: Slot) -> Option<i64> {
+        let (own, latest) = (self.head(slot)?.number.0, self.latest?.number.0);
+        let blocks = i64::try_from(own.abs_diff(latest)).unwrap_or(i64::MAX);
+        Some(if own < latest { -blocks } else { blocks })
     }
 
     /// How far behind it is in time: by the two blocks' timestamps where they are
     /// known, else by how long ago its head was first seen. Zero when it is not behind.
     pub fn lag_time(&self, slot: Slot, now: Instant) -> Option<Duration> {
-        let (best, head) = (self.best?, self.head(slot)?);
-        if head.number >= best.number {
+        let (latest, head) = (self.latest?, self.head(slot)?);
+        if head.number >= latest.number {
             return Some(Duration::ZERO);
         }
-        Some(match (best.timestamp, head.timestamp) {
-            (Some(best), Some(own)) => Duration::from_secs(best.saturating_sub(own)),
+        Some(match (latest.timestamp, head.timestamp) {
+            (Some(latest), Some(own)) => Duration::from_secs(latest.saturating_sub(own)),
             _ => now.saturating_duration_since(head.seen_at),
         })
     }
@@ -88,9 +211,9 @@ impl View {
             return lag > bound.unwrap_or_else(|| self.lag_bound());
         }
         let timestamp = |head: Option<&Head>| head.and_then(|head| head.timestamp);
-        match (timestamp(self.best.as_ref()), timestamp(self.head(slot))) {
-            (Some(best), Some(own)) => {
-                lag > LAG_BLOCKS_MIN && best.saturating_sub(own) > LAG_TIME.as_secs()
+        match (timestamp(self.latest.as_ref()), timestamp(self.head(slot))) {
+            (Some(latest), Some(own)) => {
+                lag > LAG_BLOCKS_MIN && latest.saturating_sub(own) > LAG_TIME.as_secs()
             }
             _ => lag > LAG_BLOCKS_QUICKEST,
         }
@@ -130,7 +253,7 @@ mod tests {
         };
         let check = |blocks: u64, seconds: Option<u64>, lags| {
             let mut view = View::unknown(1, None, None);
-            view.best = Some(head(1000, Some(5000)));
+            view.latest = Some(head(1000, Some(5000)));
             view.heads[0] = Some(head(1000 - blocks, seconds.map(|seconds| 5000 - seconds)));
             assert_eq!(view.is_lagging(Slot(0), None), lags, "{blocks} blocks, {seconds:?} s");
             assert_eq!(view.is_lagging(Slot(0), Some(4)), blocks > 4, "the setting outranks");

@@ -257,7 +257,7 @@ fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
         name: chain.name.name.to_string(),
         id: chain.pulse.chain_id().map(|id| id.0),
         aliases: chain.name.aliases.clone(),
-        head: view.best.map(|head| head.number.0),
+        head: view.latest.map(|head| head.number.0),
         block_time_ms: view.block_time.map(whole_millis),
         lag_bound_blocks: view.lag_bound(),
         calls: CallStatus { answered, upstream_error, failed, refused },

@@ -51,9 +51,10 @@ fn shown(
     }
     let is_news = |number: BlockNumber| known.is_none_or(|known| number > known);
     match (row.name, block) {
-        ("eth_blockNumber", _) => {
-            raw::quantity(result).map(BlockNumber).filter(|number| is_news(*number)).map(bare)
-        }
+        ("eth_blockNumber", _) => raw::quantity(result)
+            .map(BlockNumber)
+            .filter(|number| is_news(*number))
+            .map(Observation::of_number),
         ("eth_getBlockByNumber", BlockRef::Tag(BlockTag::Latest)) => Observation::of_block(result),
         ("eth_getBlockByNumber", BlockRef::Number(number)) if is_news(*number) => {
             Observation::of_block(result).filter(|seen| seen.number == *number)
@@ -61,14 +62,10 @@ fn shown(
         ("eth_getBlockReceipts", BlockRef::Number(number)) if is_news(*number) => {
             let receipt = raw::item(result, 0)?;
             let told = raw::field(receipt, "blockNumber").and_then(raw::quantity);
-            (told == Some(number.0)).then_some(bare(*number))
+            (told == Some(number.0)).then_some(Observation::of_number(*number))
         }
         _ => None,
     }
-}
-
-fn bare(number: BlockNumber) -> Observation {
-    Observation { number, hash: None, timestamp: None }
 }
 
 #[cfg(test)]

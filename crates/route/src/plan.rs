@@ -89,7 +89,9 @@ pub enum Fitness {
         /// The oldest block that it keeps.
         oldest: BlockNumber,
     },
-    /// It lags too far behind the best head.
+    /// It is on another branch than the others, or claims blocks that cannot be.
+    Astray,
+    /// It lags too far behind the agreed head.
     Lagging {
         /// By so many blocks.
         blocks: u64,
@@ -111,7 +113,7 @@ impl Fitness {
             Self::Fit => Some(RANK_FIT),
             Self::Held { .. } => Some(RANK_HELD),
             Self::Behind { .. } => Some(RANK_BEHIND),
-            Self::Lagging { .. } => Some(3),
+            Self::Lagging { .. } | Self::Astray => Some(3),
             Self::ClassRests => Some(4),
             Self::Unwell(condition) if condition.is_last_resort() => Some(5 + condition as u8),
             // What was learnt may be out of date.
@@ -179,6 +181,9 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
     }
     if view.is_lagging(slot, upstream.identity().lag_blocks_max) {
         return Fitness::Lagging { blocks: view.lag_blocks(slot).unwrap_or_default() };
+    }
+    if view.is_astray(slot) {
+        return Fitness::Astray;
     }
     if upstream.class_rests(ask.row.class, now) {
         return Fitness::ClassRests;
@@ -354,7 +359,7 @@ mod tests {
                 };
                 if let Some(number) = part.strip_prefix('#') {
                     let number = BlockNumber(number.parse().expect("a number"));
-                    let seen = Observation { number, hash: None, timestamp: None };
+                    let seen = Observation::of_number(number);
                     heads.observe(slot, seen, Source::Word, now);
                 } else if let Some(ms) = part.strip_suffix("ms") {
                     let took = Duration::from_millis(ms.parse().expect("a number"));

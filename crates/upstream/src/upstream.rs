@@ -87,6 +87,17 @@ impl UpstreamSet {
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
+
+    /// How many are in.
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Those in either.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }
 
 impl FromIterator<Slot> for UpstreamSet {

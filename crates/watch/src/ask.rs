@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_chain::Observation;
-use wellhead_eth::{ChainId, MethodRow, MethodTable};
+use wellhead_eth::{BlockTag, ChainId, MethodRow, MethodTable};
 use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
@@ -29,6 +29,8 @@ pub enum Reason {
     Peers,
     /// To follow its head.
     Head,
+    /// To see which blocks are safe and final.
+    Finality,
     /// To see whether it is back.
     Probe,
     /// To open its feed: the chain id and the subscription.
@@ -37,8 +39,15 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 6] =
-        [Self::Verify, Self::Syncing, Self::Peers, Self::Head, Self::Probe, Self::Feed];
+    pub const ALL: [Self; 7] = [
+        Self::Verify,
+        Self::Syncing,
+        Self::Peers,
+        Self::Head,
+        Self::Finality,
+        Self::Probe,
+        Self::Feed,
+    ];
 
     /// A stable word for metrics.
     pub fn word(self) -> &'static str {
@@ -47,6 +56,7 @@ impl Reason {
             Self::Syncing => "syncing",
             Self::Peers => "peers",
             Self::Head => "head",
+            Self::Finality => "finality",
             Self::Probe => "probe",
             Self::Feed => "feed",
         }
@@ -150,8 +160,9 @@ impl Asker {
             Payload::Result(ref result) => Ok(result.clone()),
             Payload::Error(_) | Payload::None { .. } => {
                 let detail = format!("{method}: {}", verdict.detail());
-                // Many do not offer `eth_syncing`, which is no problem of theirs.
-                if !matches!(reason, Reason::Syncing | Reason::Peers) {
+                // Many do not offer `eth_syncing` or know these tags, which is no problem of
+                // theirs.
+                if !matches!(reason, Reason::Syncing | Reason::Peers | Reason::Finality) {
                     self.upstream.note_failure(verdict.class, detail.clone(), ended);
                 }
                 Err(detail)
@@ -199,8 +210,14 @@ impl Asker {
     }
 
     pub(crate) async fn head(&self, reason: Reason) -> Result<Observation, String> {
-        let result = self.ask(reason, "eth_getBlockByNumber", r#"["latest",false]"#).await?;
-        Observation::of_block(&result).ok_or_else(|| "the newest block has no number".to_owned())
+        self.block(reason, BlockTag::Latest).await
+    }
+
+    /// The block behind a tag.
+    pub(crate) async fn block(&self, reason: Reason, tag: BlockTag) -> Result<Observation, String> {
+        let params = format!(r#"["{tag}",false]"#);
+        let result = self.ask(reason, "eth_getBlockByNumber", &params).await?;
+        Observation::of_block(&result).ok_or_else(|| format!("the {tag} block has no number"))
     }
 }
 

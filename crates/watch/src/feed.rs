@@ -64,7 +64,7 @@ pub(crate) async fn listen(
                 if let Some(seen) = header.and_then(Observation::of_block) {
                     heads_seen += 1;
                     is_live.store(true, Ordering::Relaxed);
-                    word::take(heads, &asker.upstream, &asker.falls, seen);
+                    word::take(heads, asker, seen);
                 }
             }
         }
@@ -92,7 +92,7 @@ fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads) -> bool {
             "the upstream's feed is on another chain; the upstream will not be used until both agree"
         );
     }
-    heads.forget(upstream.slot());
+    heads.forget(upstream.slot(), now());
     upstream
         .note_problem(format!("its feed is on chain {chain_id}, this is chain {expected}"), now());
     false

@@ -253,7 +253,7 @@ impl Watcher {
                     "upstream is on another chain and will not be used; check its URL and the chain's `id`"
                 );
             }
-            self.heads.forget(self.upstream().slot());
+            self.heads.forget(self.upstream().slot(), now());
             let text = format!("it is on chain {reported}, this is chain {expected}");
             self.upstream().note_problem(text, now());
             return Identity::Wrong;

@@ -12,6 +12,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
+use wellhead_chain::Tag;
+use wellhead_eth::BlockTag;
 use wellhead_upstream::Condition;
 
 use crate::ask::{Reason, now};
@@ -39,6 +41,15 @@ const PROBE_URGENT: Duration = Duration::from_millis(500);
 /// A probe that hangs does not keep the next one waiting then, up to so many: as many as
 /// begin before the first gives up.
 const PROBES_OPEN_MAX: usize = 10;
+/// An upstream is asked which block is safe or final, in turns, once in so many blocks:
+/// epochs have more, and what was final stays so.
+const FINALITY_BLOCKS: u32 = 32;
+/// But no more often.
+const FINALITY_EVERY_MIN: Duration = Duration::from_secs(15);
+/// And no less, since clients who ask for these tags should hear of today's.
+const FINALITY_EVERY_MAX: Duration = Duration::from_secs(60);
+/// Who does not know these tags is left alone for so long.
+const FINALITY_REFUSED: Duration = Duration::from_secs(600);
 /// A syncing or lagging upstream is asked about it so often.
 const STATE_EVERY: Duration = Duration::from_secs(60);
 /// And so often while nobody asks, which is when the answer matters to nobody.
@@ -57,6 +68,8 @@ pub(crate) struct State {
     asked: Option<Instant>,
     syncing: bool,
     isolated: bool,
+    finality_due: Option<Instant>,
+    asked_safe: bool,
 }
 
 impl Watcher {
@@ -73,7 +86,7 @@ impl Watcher {
         let mut probes = Probes::default();
         loop {
             // Made before looking, so that a client who comes meanwhile is not missed.
-            let woken = self.pulse().woken();
+            let (woken, heard) = (self.pulse().woken(), self.pulse().head());
             let is_spent = self.asker.allowance.is_spent(now());
             self.upstream().set_tried_by_clients(is_spent || self.checks.probe().is_none());
             let interval = self.interval();
@@ -94,6 +107,7 @@ impl Watcher {
                 if !is_spent && self.checks.mode == Mode::On {
                     // Before the head: while nobody asks there is one turn for both.
                     self.while_it_is_well(self.look_at_state_again()).await;
+                    self.while_it_is_well(self.look_at_finality()).await;
                     if self.may_poll(polled, interval) {
                         polled = now();
                         let told = self.while_it_is_well(self.poll_once(Reason::Head)).await;
@@ -116,7 +130,7 @@ impl Watcher {
                     continue;
                 }
                 let due = match self.is_busy() {
-                    true => polled + interval,
+                    true => self.poll_due(polled, interval),
                     false => self.asker.turns.free_at(now()),
                 };
                 let due = due.saturating_duration_since(now());
@@ -137,6 +151,8 @@ impl Watcher {
                 () = tokio::time::sleep(tick) => {}
                 // A client came after a quiet time: what we know is old.
                 () = woken => {}
+                // Somebody showed a block that this one may have, too.
+                () = heard => {}
             }
         }
     }
@@ -209,8 +225,23 @@ impl Watcher {
     }
 
     fn may_poll(&self, polled: Instant, interval: Duration) -> bool {
-        let is_due = if self.is_busy() { now() >= polled + interval } else { self.has_turn() };
+        let is_due = match self.is_busy() {
+            true => now() >= self.poll_due(polled, interval),
+            false => self.has_turn(),
+        };
         is_due && self.checks.follows_by(Check::Head) && self.poll_would_tell(interval)
+    }
+
+    /// When the next poll is due while clients ask: at the pace of blocks, and as soon as
+    /// another one showed a block since, so that the two can agree on it. That costs no
+    /// call more, as the next one comes that much later.
+    fn poll_due(&self, polled: Instant, interval: Duration) -> Instant {
+        let view = self.heads.view();
+        let own = view.head(self.upstream().slot()).map(|head| head.number);
+        let is_behind =
+            view.best.is_some_and(|best| Some(best.number) > own && best.seen_at > polled);
+        let soon = (view.block_time.unwrap_or(POLL_UNKNOWN) / 2).max(self.pace.poll_min);
+        polled + if is_behind { soon.min(interval) } else { interval }
     }
 
     /// Not while the feed or the answers to clients tell its head as it moves.
@@ -271,8 +302,36 @@ impl Watcher {
     pub(crate) async fn poll_once(&self, reason: Reason) -> Result<(), String> {
         let seen = self.asker.head(reason).await?;
         *self.polled.lock() = Some(seen.number);
-        word::take(&self.heads, self.upstream(), &self.asker.falls, seen);
+        word::take(&self.heads, &self.asker, seen);
         Ok(())
+    }
+
+    /// Asks which block is safe, and the next time which is final, while clients want to
+    /// know.
+    async fn look_at_finality(&self) {
+        if !self.pulse().wants_finality(now()) {
+            return;
+        }
+        let block_time = self.heads.view().block_time.unwrap_or(POLL_UNKNOWN);
+        let every = (block_time * FINALITY_BLOCKS).clamp(FINALITY_EVERY_MIN, FINALITY_EVERY_MAX);
+        let tag = {
+            let mut state = self.state.lock();
+            let is_due = state.finality_due.is_none_or(|due| now() >= due);
+            if !is_due || !self.is_busy() || !self.checks.follows_by(Check::Head) {
+                return;
+            }
+            state.finality_due = Some(now() + every);
+            state.asked_safe = !state.asked_safe;
+            if state.asked_safe { Tag::Safe } else { Tag::Finalized }
+        };
+        let word = match tag {
+            Tag::Safe => BlockTag::Safe,
+            Tag::Finalized => BlockTag::Finalized,
+        };
+        match self.asker.block(Reason::Finality, word).await {
+            Ok(seen) => self.heads.observe_mark(self.upstream().slot(), tag, seen, now()),
+            Err(_) => self.state.lock().finality_due = Some(now() + FINALITY_REFUSED),
+        }
     }
 
     /// Asks whether it is syncing, and whether it has peers, as far as that is wanted.

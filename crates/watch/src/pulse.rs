@@ -9,6 +9,8 @@ use wellhead_eth::ChainId;
 
 /// So long after the last call a chain counts as in use.
 const BUSY_FOR: Duration = Duration::from_secs(30);
+/// So long after the last question for a safe or final block they are followed.
+const FINALITY_FOR: Duration = Duration::from_secs(600);
 /// `note_call` writes at most so often: the request path should not share a hot cache line.
 const NOTE_EVERY_MS: u64 = 250;
 
@@ -21,6 +23,9 @@ pub struct Pulse {
     last_call_ms: AtomicU64,
     woken: Notify,
     verified: Notify,
+    head: Notify,
+    /// When a client last asked for a safe or final block; as `last_call_ms`.
+    last_finality_ms: AtomicU64,
 }
 
 impl Pulse {
@@ -38,6 +43,8 @@ impl Pulse {
             last_call_ms: AtomicU64::new(0),
             woken: Notify::new(),
             verified: Notify::new(),
+            head: Notify::new(),
+            last_finality_ms: AtomicU64::new(0),
         }
     }
 
@@ -80,6 +87,34 @@ impl Pulse {
     /// this call and the first poll: made before looking, nothing is missed.
     pub fn woken(&self) -> impl Future<Output = ()> + '_ {
         self.woken.notified()
+    }
+
+    /// Notes that somebody wants to know which block is safe or final: only then are
+    /// upstreams asked.
+    pub fn want_finality(&self, now: Instant) {
+        let (now_ms, last) = (self.ms(now), self.last_finality_ms.load(Ordering::Relaxed));
+        if last == 0 || now_ms >= last + NOTE_EVERY_MS {
+            self.last_finality_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether somebody wanted to know that lately.
+    pub fn wants_finality(&self, now: Instant) -> bool {
+        match self.last_finality_ms.load(Ordering::Relaxed) {
+            0 => false,
+            last => self.ms(now) <= last + FINALITY_FOR.as_millis() as u64,
+        }
+    }
+
+    /// Tells the loops that an upstream showed a block that the others did not.
+    pub fn tell_head(&self) {
+        self.head.notify_waiters();
+    }
+
+    /// Resolves when an upstream shows a new block after this call, polled or not: made
+    /// before looking, nothing is missed.
+    pub fn head(&self) -> impl Future<Output = ()> + '_ {
+        self.head.notified()
     }
 
     /// Tells waiting requests that an upstream was verified.

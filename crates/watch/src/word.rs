@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use wellhead_chain::{Heads, News, Observation, Source};
-use wellhead_upstream::Upstream;
 
-use crate::ask::now;
+use crate::ask::{Asker, now};
 
 /// A fall of one upstream is told so often at most: a broken feed can fall back
 /// thousands of times a second.
@@ -28,28 +27,33 @@ impl Falls {
     }
 }
 
-/// Takes in what `upstream` says of its head.
+/// Takes in what an upstream says of its head, and lets those look who have not heard of
+/// it yet: the more of them know a block, the sooner it is the newest.
 ///
 /// One that falls back by more than the lag bound did not see a reorg: its chain was
-/// reset, or what it showed before was never there. Then the best head must not
-/// stand on that, or every upstream would lag behind it for ever.
-pub(crate) fn take(heads: &Heads, upstream: &Upstream, falls: &Falls, seen: Observation) {
-    let slot = upstream.slot();
+/// reset, or what it showed before was never there.
+pub(crate) fn take(heads: &Heads, asker: &Asker, seen: Observation) {
+    let (slot, id) = (asker.upstream.slot(), &asker.upstream.identity().id);
     let view = heads.view();
     if let Some(head) = view.head(slot) {
         let fell = head.number.0.saturating_sub(seen.number.0);
-        if fell > view.lag_bound() {
-            if falls.tell(now()) {
-                tracing::warn!(
-                    upstream = %upstream.identity().id, from = head.number.0, to = seen.number.0,
-                    "upstream fell back by {fell} blocks; forgetting what it showed before"
-                );
-            }
-            heads.forget(slot);
+        if fell > view.lag_bound() && asker.falls.tell(now()) {
+            tracing::warn!(
+                upstream = %id, from = head.number.0, to = seen.number.0,
+                "upstream fell back by {fell} blocks; it is taken at its word"
+            );
         }
     }
     if heads.observe(slot, seen, Source::Word, now()) == News::BestHead {
-        tracing::trace!(upstream = %upstream.identity().id, block = seen.number.0, "new best head");
+        tracing::trace!(upstream = %id, block = seen.number.0, "new best head");
+        asker.pulse.tell_head();
+    }
+    let seen = heads.view();
+    for reorg in seen.reorgs().since(view.reorgs().last()).into_iter().flatten() {
+        tracing::info!(
+            upstream = %id, depth = reorg.depth, from = reorg.from.0, to = reorg.to.0,
+            orphaned = reorg.orphaned.len(), "the chain was reorganised"
+        );
     }
 }
 

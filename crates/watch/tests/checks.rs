@@ -101,7 +101,7 @@ async fn ephemeral_checks_ask_at_the_start_and_while_it_is_unwell() {
 
 /// As an answer to a client tells it.
 fn tell(stage: &Stage, place: u8, number: u64) {
-    let seen = Observation { number: BlockNumber(number), hash: None, timestamp: None };
+    let seen = Observation::of_number(BlockNumber(number));
     stage.heads.observe(Slot(place), seen, Source::Answer, now());
 }
 

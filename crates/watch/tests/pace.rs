@@ -163,7 +163,7 @@ async fn a_busy_hour_costs_nothing_while_answers_to_clients_tell_the_head() {
     let asked = stage.asked_in_all(0);
     for _ in 0..3600 {
         stage.pulse.note_call(now());
-        let seen = Observation { number: BlockNumber(node.head()), hash: None, timestamp: None };
+        let seen = Observation::of_number(BlockNumber(node.head()));
         stage.heads.observe(Slot(0), seen, Source::Answer, now());
         pass(seconds(1)).await;
     }

@@ -252,7 +252,7 @@ impl Stage {
         let heads = Heads::new(self.roster.upstreams().len(), None, Some(9));
         for (slot, number) in (0..).map(Slot).zip(&self.heads) {
             let number = BlockNumber(*number);
-            let seen = Observation { number, hash: None, timestamp: None };
+            let seen = Observation::of_number(number);
             heads.observe(slot, seen, Source::Word, now());
         }
         let view = heads.view();

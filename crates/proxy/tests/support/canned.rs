@@ -58,7 +58,7 @@ impl Bench {
         let upstreams: Vec<_> = (0..UPSTREAMS).map(upstream).collect();
         let heads = Heads::new(upstreams.len(), None, None);
         for slot in 0..UPSTREAMS {
-            let seen = Observation { number: BlockNumber(100), hash: None, timestamp: None };
+            let seen = Observation::of_number(BlockNumber(100));
             heads.observe(Slot(slot), seen, Source::Word, now());
         }
         let lane = Lane::new(upstreams.iter().map(|_| Arc::clone(&canned)).collect(), 1);

@@ -248,7 +248,7 @@ impl Stage {
     }
 
     pub(crate) fn show_head(&self, place: u8, number: u64) {
-        let seen = Observation { number: BlockNumber(number), hash: None, timestamp: None };
+        let seen = Observation::of_number(BlockNumber(number));
         self.chain().heads.observe(Slot(place), seen, Source::Word, now());
     }
 

@@ -1,0 +1,157 @@
+//! The recent headers of a chain, as far as they were heard of: which block follows which,
+//! and who stood on it.
+//!
+//! A tree, since there are siblings; bounded in depth and in number. Gaps are left as they
+//! are: a poller skips blocks, and asking for them would cost calls. What is not linked by
+//! known parents counts as unknown, never as another fork.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use wellhead_eth::BlockHash;
+use wellhead_upstream::Slot;
+
+/// Headers so far below the newest agreed block are forgotten. No proof-of-stake chain
+/// reorganises deeper, and clients that follow heads do not look back further.
+pub(crate) const DEPTH: u64 = 256;
+/// And so many are kept at most: four siblings at each height, 100 bytes each.
+const HEADERS_MAX: usize = 4 * DEPTH as usize;
+
+#[derive(Debug)]
+struct Header {
+    number: u64,
+    parent: Option<BlockHash>,
+    /// Those whose own newest block it was, and since when.
+    stood: Vec<(Slot, Instant)>,
+}
+
+/// The headers that are remembered.
+#[derive(Debug, Default)]
+pub(crate) struct Headers {
+    by_hash: HashMap<BlockHash, Header>,
+}
+
+impl Headers {
+    /// Remembers that the upstream in `slot` stands on a block. `agreed` is the newest
+    /// agreed number: far below it nothing is kept, and what is farthest goes when there
+    /// are too many.
+    pub(crate) fn stand(
+        &mut self,
+        slot: Slot,
+        (number, hash): (u64, BlockHash),
+        parent: Option<BlockHash>,
+        agreed: u64,
+        now: Instant,
+    ) {
+        if number.saturating_add(DEPTH) < agreed {
+            return;
+        }
+        if let Some(known) = self.by_hash.get_mut(&hash) {
+            known.parent = known.parent.or(parent);
+            if !known.stood.iter().any(|(it, _)| *it == slot) {
+                known.stood.push((slot, now));
+            }
+            return;
+        }
+        if self.by_hash.len() >= HEADERS_MAX {
+            self.by_hash.retain(|_, header| header.number.saturating_add(DEPTH) >= agreed);
+            let farthest =
+                |(hash, header): (&BlockHash, &Header)| (header.number.abs_diff(agreed), *hash);
+            if self.by_hash.len() >= HEADERS_MAX
+                && let Some((_, hash)) = self.by_hash.iter().map(farthest).max()
+            {
+                self.by_hash.remove(&hash);
+            }
+        }
+        let stood = vec![(slot, now)];
+        self.by_hash.insert(hash, Header { number, parent, stood });
+    }
+
+    /// The block and those before it, as far as parents are known.
+    pub(crate) fn back(
+        &self,
+        number: u64,
+        hash: BlockHash,
+    ) -> impl Iterator<Item = (u64, BlockHash)> + '_ {
+        let parent = |(number, hash): &(u64, BlockHash)| {
+            let header = self.by_hash.get(hash)?;
+            // A parent is one below; whoever says otherwise is not followed.
+            (header.number == *number && *number > 0).then_some(())?;
+            Some((number - 1, header.parent?))
+        };
+        std::iter::successors(Some((number, hash)), parent)
+            .take(usize::try_from(DEPTH).unwrap_or(usize::MAX))
+    }
+
+    /// The block at `height` of the branch that ends in this one; `None` when it is not known.
+    pub(crate) fn ancestor(&self, number: u64, hash: BlockHash, height: u64) -> Option<BlockHash> {
+        self.back(number, hash).find(|(at, _)| *at == height).map(|(_, hash)| hash)
+    }
+
+    /// Since when the upstream in `slot` stood on this block.
+    pub(crate) fn stood(&self, hash: &BlockHash, slot: Slot) -> Option<Instant> {
+        let stood = &self.by_hash.get(hash)?.stood;
+        stood.iter().find(|(it, _)| *it == slot).map(|(_, at)| *at)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.by_hash.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(number: u64, fork: u8) -> BlockHash {
+        let mut bytes = [fork; 32];
+        bytes[..8].copy_from_slice(&number.to_be_bytes());
+        BlockHash(bytes)
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn a_branch_is_known_as_far_as_its_parents() {
+        let (mut headers, now) = (Headers::default(), origin());
+        for number in [10, 11, 13, 14] {
+            let parent = Some(hash(number - 1, 0));
+            headers.stand(Slot(0), (number, hash(number, 0)), parent, 14, now);
+        }
+        assert_eq!(headers.ancestor(14, hash(14, 0), 14), Some(hash(14, 0)));
+        assert_eq!(headers.ancestor(14, hash(14, 0), 12), Some(hash(12, 0)), "named as a parent");
+        assert_eq!(headers.ancestor(14, hash(14, 0), 11), None, "nobody showed block 12");
+        headers.stand(Slot(1), (12, hash(12, 0)), Some(hash(11, 0)), 14, now);
+        assert_eq!(headers.ancestor(14, hash(14, 0), 9), Some(hash(9, 0)));
+        let stood = |number, slot| headers.stood(&hash(number, 0), Slot(slot));
+        assert_eq!((stood(12, 1), stood(12, 0), stood(9, 0)), (Some(now), None, None));
+    }
+
+    #[test]
+    fn a_parent_that_is_not_one_below_leads_nowhere() {
+        let mut headers = Headers::default();
+        headers.stand(Slot(0), (10, hash(10, 0)), Some(hash(10, 0)), 10, origin());
+        assert_eq!(headers.back(10, hash(10, 0)).count(), 2, "itself as its own parent");
+        assert_eq!(headers.ancestor(10, hash(10, 0), 8), None);
+    }
+
+    #[test]
+    fn they_are_bounded() {
+        let (mut headers, now) = (Headers::default(), origin());
+        for number in 0..5_000 {
+            for fork in 0..4 {
+                headers.stand(Slot(0), (number, hash(number, fork)), None, number, now);
+            }
+            headers.stand(Slot(1), (u64::MAX - number, hash(number, 9)), None, number, now);
+        }
+        assert_eq!(headers.len(), HEADERS_MAX);
+        assert!(headers.stood(&hash(4_999, 0), Slot(0)).is_some(), "the newest is there");
+        let before = headers.len();
+        headers.stand(Slot(0), (4_000, hash(4_000, 7)), None, 4_999, now);
+        assert_eq!(headers.len(), before, "too old to matter");
+    }
+}

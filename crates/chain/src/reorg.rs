@@ -1,0 +1,155 @@
+//! Which blocks are canonical, and what was taken back.
+//!
+//! A published view never takes a block back without saying so: what was canonical in one
+//! view and is not in the next is in a [`Reorg`], in the order in which it happened, so that
+//! whoever keeps something by block can drop it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use wellhead_eth::{BlockHash, BlockNumber};
+
+use crate::header::{DEPTH, Headers};
+
+/// So many reorgs are remembered; whoever looks less often has to drop everything.
+const REORGS_MAX: usize = 64;
+
+/// A head that was taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reorg {
+    /// Counts from 1, without a gap.
+    pub sequence: u64,
+    /// How many blocks below the old head the two branches part, or how far the head fell
+    /// where no hash says that it is another branch.
+    pub depth: u64,
+    /// The head that was taken back.
+    pub from: BlockNumber,
+    /// The head after it; zero where nothing is known any more.
+    pub to: BlockNumber,
+    /// The blocks that were canonical and are no longer, as far as their hashes are known.
+    pub orphaned: Box<[(BlockNumber, BlockHash)]>,
+    /// When it was seen.
+    pub seen_at: Instant,
+}
+
+/// The newest reorgs. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Reorgs {
+    ring: VecDeque<Arc<Reorg>>,
+    last: u64,
+}
+
+impl Reorgs {
+    /// How many there were so far: the sequence of the last.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Those after `sequence`, oldest first; `None` when some of them are forgotten by now.
+    pub fn since(&self, sequence: u64) -> Option<impl Iterator<Item = &Reorg>> {
+        let missed = self.last.saturating_sub(sequence);
+        let missed = usize::try_from(missed).ok().filter(|missed| *missed <= self.ring.len())?;
+        Some(self.ring.iter().skip(self.ring.len() - missed).map(|reorg| &**reorg))
+    }
+
+    fn is_orphaned(&self, number: BlockNumber, hash: &BlockHash) -> bool {
+        let names = |reorg: &Arc<Reorg>| reorg.orphaned.contains(&(number, *hash));
+        self.ring.iter().any(names)
+    }
+
+    fn push(&mut self, reorg: Reorg) {
+        if self.ring.len() == REORGS_MAX {
+            self.ring.pop_front();
+        }
+        self.last = reorg.sequence;
+        self.ring.push_back(Arc::new(reorg));
+    }
+}
+
+/// Whether a block is on the agreed chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Canonical {
+    /// It is.
+    Yes,
+    /// Another block is at its height, or it was taken back.
+    No,
+    /// Too old, too new, or never heard of at that height.
+    Unknown,
+}
+
+/// The agreed chain: by height, as far as hashes are known, and what was taken back of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Canon {
+    /// Sorted by number; at most [`DEPTH`] blocks.
+    blocks: Vec<(u64, BlockHash)>,
+    pub(crate) reorgs: Reorgs,
+}
+
+impl Canon {
+    pub(crate) fn at(&self, number: u64) -> Option<BlockHash> {
+        let place = self.blocks.binary_search_by_key(&number, |(at, _)| *at).ok()?;
+        Some(self.blocks[place].1)
+    }
+
+    pub(crate) fn is_canonical(&self, number: BlockNumber, hash: &BlockHash) -> Canonical {
+        match self.at(number.0) {
+            Some(known) if known == *hash => Canonical::Yes,
+            Some(_) => Canonical::No,
+            None if self.reorgs.is_orphaned(number, hash) => Canonical::No,
+            None => Canonical::Unknown,
+        }
+    }
+
+    /// Takes everything back: it was another chain's.
+    pub(crate) fn clear(&mut self, old: u64, now: Instant) {
+        let orphaned = std::mem::take(&mut self.blocks);
+        self.reorgs.push(Reorg {
+            sequence: self.reorgs.last + 1,
+            depth: old,
+            from: BlockNumber(old),
+            to: BlockNumber(0),
+            orphaned: orphaned.into_iter().map(|(at, hash)| (BlockNumber(at), hash)).collect(),
+            seen_at: now,
+        });
+    }
+
+    /// Makes this block the head. `old` is the head before it.
+    pub(crate) fn adopt(
+        &mut self,
+        old: Option<u64>,
+        (number, hash): (u64, Option<BlockHash>),
+        headers: &Headers,
+        now: Instant,
+    ) {
+        let mut orphaned = Vec::new();
+        let above = self.blocks.partition_point(|(at, _)| *at <= number);
+        orphaned.extend(self.blocks.drain(above..));
+        let floor = number.saturating_sub(DEPTH - 1);
+        self.blocks.retain(|(at, _)| *at >= floor);
+        let branch = hash.map(|hash| headers.back(number, hash)).into_iter().flatten();
+        for (at, hash) in branch.take_while(|(at, _)| *at >= floor) {
+            match self.blocks.binary_search_by_key(&at, |(at, _)| *at) {
+                Ok(place) if self.blocks[place].1 != hash => {
+                    orphaned.push(std::mem::replace(&mut self.blocks[place], (at, hash)));
+                }
+                Ok(_) => {}
+                Err(place) => self.blocks.insert(place, (at, hash)),
+            }
+        }
+        let Some(old) = old else { return };
+        let parted = orphaned.iter().map(|(at, _)| at.saturating_sub(1)).min();
+        if parted.is_none() && number >= old {
+            return;
+        }
+        orphaned.sort_unstable();
+        self.reorgs.push(Reorg {
+            sequence: self.reorgs.last + 1,
+            depth: old.saturating_sub(parted.unwrap_or(number).min(number)),
+            from: BlockNumber(old),
+            to: BlockNumber(number),
+            orphaned: orphaned.into_iter().map(|(at, hash)| (BlockNumber(at), hash)).collect(),
+            seen_at: now,
+        });
+    }
+}
