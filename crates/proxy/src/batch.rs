@@ -21,8 +21,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
+use wellhead_chain::View;
 use wellhead_dispatch::{Attempt, BATCH_ITEMS_MAX, BatchItem, now, run_batch};
-use wellhead_eth::{BlockRef, CostClass, Effect, MethodRow, MethodTable};
+use wellhead_eth::{CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed};
 use wellhead_route::{Ask, Fitness, assess, plan};
 use wellhead_transport::{Ceiling, FREE_BYTES, Share, Shortage};
@@ -33,6 +34,7 @@ use crate::call::{batch_ask, is_ahead};
 use crate::chain::ServedChain;
 use crate::journey::{Line, Trip, write_malformed};
 use crate::metrics::CallOutcome;
+use crate::pin::Pin;
 use crate::reply::Reply;
 use crate::teach;
 
@@ -50,7 +52,7 @@ struct Member<'a> {
     place: usize,
     call: &'a Call,
     row: &'static MethodRow,
-    block: BlockRef,
+    pin: Pin,
 }
 
 /// What became of one item.
@@ -181,8 +183,11 @@ fn write(items: &[Item], replies: &[Option<Reply>], bytes: usize) -> Vec<u8> {
 
 /// Sorts the items into exchanges.
 fn divide<'a>(trip: &Trip<'_>, items: &'a [Item]) -> Vec<Work<'a>> {
-    let chain = trip.chain;
-    let (view, now) = (chain.heads.view(), now());
+    trip.look(|view| divide_by(trip, items, view))
+}
+
+fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> Vec<Work<'a>> {
+    let (chain, now) = (trip.chain, now());
     let mut work = Vec::new();
     let mut lead: Option<(Slot, Vec<Member<'a>>)> = None;
     for (place, item) in items.iter().enumerate() {
@@ -191,15 +196,15 @@ fn divide<'a>(trip: &Trip<'_>, items: &'a [Item]) -> Vec<Work<'a>> {
             continue;
         };
         let row = MethodTable::standard().row(call.method());
-        let Some((ask, block)) = may_share(row).then(|| batch_ask(chain, call, row)).flatten()
+        let Some((ask, pin)) = may_share(row).then(|| batch_ask(trip, call, row, view)).flatten()
         else {
             work.push(Work::One(place));
             continue;
         };
-        let member = Member { place, call, row, block };
+        let member = Member { place, call, row, pin };
         let is_fit = |slot: Slot, ask: &Ask<'_>| {
             let upstream = chain.roster.upstream(slot);
-            upstream.takes_batches(now) && assess(ask, upstream, &view, now) == Fitness::Fit
+            upstream.takes_batches(now) && assess(ask, upstream, view, now) == Fitness::Fit
         };
         match &mut lead {
             Some((slot, members)) if is_fit(*slot, &ask) => {
@@ -210,7 +215,7 @@ fn divide<'a>(trip: &Trip<'_>, items: &'a [Item]) -> Vec<Work<'a>> {
             }
             Some(_) => work.push(Work::One(place)),
             None => {
-                let plan = trip.lane.with_rng(|rng| plan(&ask, &view, &chain.roster, now, rng));
+                let plan = trip.lane.with_rng(|rng| plan(&ask, view, &chain.roster, now, rng));
                 match plan.candidates().first() {
                     Some(slot) if is_fit(*slot, &ask) => lead = Some((*slot, vec![member])),
                     Some(_) | None => work.push(Work::One(place)),
@@ -264,16 +269,13 @@ async fn alone(trip: &Trip<'_>, place: usize, call: &Call, pile: &Pile<'_>) -> S
         return too_large(place, pile);
     }
     let (report, _) = trip.call(call, now(), false).await;
+    let trail = if trip.ctx.want_trail { report.line(&trip.chain.roster) } else { String::new() };
     let reply = pile.add(report.reply);
     Settled {
         place,
         is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
         attempts: report.trail.exchanges(),
-        trail: if trip.ctx.want_trail {
-            report.trail.line(&trip.chain.roster)
-        } else {
-            String::new()
-        },
+        trail,
         reply: Some(reply),
     }
 }
@@ -297,12 +299,14 @@ async fn together(
     let chain = trip.chain;
     let calls: Vec<BatchItem<'_>> = members
         .iter()
-        .map(|it| BatchItem { row: it.row, method: it.call.method(), params: it.call.params() })
+        .map(|it| {
+            let params = it.pin.params(it.call.params());
+            BatchItem { row: it.row, method: it.call.method(), params }
+        })
         .collect();
     let outcome =
         run_batch(&calls, slot, &chain.roster, trip.lane, &chain.bounds, trip.deadline()).await;
     let ended = outcome.began + outcome.took;
-    let view = chain.heads.view();
     let mut settled = Vec::with_capacity(members.len());
     let mut unsettled = Vec::new();
     let took = ended.saturating_duration_since(trip.ctx.received_at);
@@ -317,10 +321,11 @@ async fn together(
             learnt: None,
             detail: String::new(),
         };
-        let is_final = is_final(&verdict) || (is_null(&verdict) && is_ahead(&member.block, &view));
+        let is_final = is_final(&verdict)
+            || (is_null(&verdict) && trip.look(|view| is_ahead(&member.pin.block, view)));
         let (reply, outcome) = match (is_final, verdict.payload) {
             (true, Payload::Result(result)) => {
-                teach::teach(chain, slot, member.row, &member.block, &result, ended);
+                teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
                 (Reply::Result(result), CallOutcome::Answered)
             }
             (true, Payload::Error(error)) => (Reply::Error(error), CallOutcome::UpstreamError),

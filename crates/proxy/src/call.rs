@@ -1,6 +1,7 @@
 //! One call, by its effect: read, broadcast and write go upstream, sticky goes
 //! where its filter lives, local is answered here, subscribe is refused.
 
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,17 +9,19 @@ use bytes::Bytes;
 use wellhead_chain::View;
 use wellhead_dispatch::{Failure, Job, Lane, Outcome, Trail, now};
 use wellhead_eth::{
-    BlockNumber, BlockPoint, BlockRef, ChainId, Effect, MethodRow, MethodTable, StickyRole,
-    raw_transaction_hash,
+    BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId, Effect, MethodRow, MethodTable,
+    StickyRole, raw_transaction_hash,
 };
-use wellhead_jsonrpc::Call;
-use wellhead_route::{Ask, NotServed, Plan, plan};
+use wellhead_jsonrpc::{Call, raw};
+use wellhead_route::{Ask, NotServed, Plan, Roster, plan};
 use wellhead_transport::Rest;
 use wellhead_upstream::{Condition, Learnt, Payload, Slot, Upstream, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
 use crate::chain::ServedChain;
+use crate::journey::Trip;
 use crate::metrics::CallOutcome;
+use crate::pin::{Pin, highest, needed};
 use crate::reply::Reply;
 use crate::search::{Range, Searched};
 use crate::{search, sticky, teach};
@@ -28,6 +31,9 @@ const START_WAIT: Duration = Duration::from_secs(5);
 /// And only so long when each of those that were not verified yet has failed: they are down
 /// rather than slow, and a client that hears so can do something else.
 const DOWN_WAIT: Duration = Duration::from_secs(1);
+
+/// The method that asks which block is the newest.
+const BLOCK_NUMBER: &str = "eth_blockNumber";
 
 /// What this proxy calls itself.
 const CLIENT_VERSION: &str = concat!("\"wellhead/v", env!("CARGO_PKG_VERSION"), "\"");
@@ -40,9 +46,24 @@ pub(crate) struct Report {
     pub(crate) outcome: CallOutcome,
     pub(crate) slot: Option<Slot>,
     pub(crate) trail: Trail,
+    /// The block that was written in the place of a tag.
+    pub(crate) block: Option<BlockNumber>,
     /// The HTTP status, if it was alone in its request.
     pub(crate) status: u16,
     pub(crate) retry_after: Option<Duration>,
+}
+
+impl Report {
+    /// What was tried, in one line, and the block that a tag stood for.
+    pub(crate) fn line(&self, roster: &Roster) -> String {
+        let mut line = self.trail.line(roster);
+        if let Some(block) = self.block {
+            let space = if line.is_empty() { "" } else { " " };
+            // Writing to a String cannot fail.
+            let _ = write!(line, "{space}block={}", block.0);
+        }
+        line
+    }
 }
 
 /// When a call arrived, when it must be answered, and whether a large result may
@@ -57,11 +78,13 @@ pub(crate) struct Terms {
 }
 
 /// Answers `call`.
-pub(crate) async fn answer(chain: &ServedChain, lane: &Lane, call: &Call, terms: Terms) -> Report {
+pub(crate) async fn answer(trip: &Trip<'_>, call: &Call, terms: Terms) -> Report {
     let method = call.method();
     let row = MethodTable::standard().row(method);
-    let said = say(chain, lane, call, (row, method), terms).await;
+    let mut block = None;
+    let said = say(trip, call, (row, method), terms, &mut block).await;
     let report = |reply, outcome, slot, trail| Report {
+        block,
         row,
         reply,
         outcome,
@@ -118,13 +141,15 @@ impl Said {
     }
 }
 
+/// `block` is where the block is noted that was written in the place of a tag.
 async fn say(
-    chain: &ServedChain,
-    lane: &Lane,
+    trip: &Trip<'_>,
     call: &Call,
     (row, method): (&'static MethodRow, &str),
     terms: Terms,
+    block: &mut Option<BlockNumber>,
 ) -> Said {
+    let chain = trip.chain;
     let Terms { received_at, began, deadline, may_flow } = terms;
     let eligible = match (row.effect, chain.roster.eligible(row, method)) {
         (_, Ok(eligible)) => eligible,
@@ -149,9 +174,40 @@ async fn say(
         // Boxed, as the state of an attempt is ten times that of everything before it
         // and would be moved about with each request, also with those answered here.
         Effect::Read | Effect::Write | Effect::Broadcast => {
-            Box::pin(upstream(chain, lane, &job, eligible, began)).await
+            if row.name == BLOCK_NUMBER
+                && let Some(number) = known_height(trip, call.params())
+            {
+                return Said::local(number);
+            }
+            Box::pin(upstream(trip, &job, eligible, began, block)).await
         }
-        Effect::Sticky => Box::pin(sticky_call(chain, lane, job, eligible, began)).await,
+        Effect::Sticky => Box::pin(sticky_call(trip, job, eligible, began)).await,
+    }
+}
+
+/// The number of the newest agreed block, while the view is fresh: what `latest` means in
+/// the calls that follow. Parameters are for an upstream to refuse.
+fn known_height(trip: &Trip<'_>, params: Option<&[u8]>) -> Option<String> {
+    let is_plain = params
+        .is_none_or(|params| params.iter().filter(|byte| !byte.is_ascii_whitespace()).eq(b"[]"));
+    if !trip.chain.pins || !is_plain {
+        return None;
+    }
+    let look = |view: &View| view.number_of(BlockTag::Latest, trip.ctx.received_at);
+    let number = trip.look(look)?;
+    Some(format!("\"0x{:x}\"", number.0))
+}
+
+/// What an upstream said of its height, seen from what is agreed by now: nobody hears of a
+/// height that is taken back with the next answer.
+fn agreed_height(chain: &ServedChain, result: Bytes) -> Bytes {
+    let view = chain.heads.view();
+    let (Some(told), Some(latest), true) = (raw::quantity(&result), view.latest, chain.pins) else {
+        return result;
+    };
+    match view.is_fresh(now()) || told < latest.number.0 {
+        true if told != latest.number.0 => format!("\"0x{:x}\"", latest.number.0).into(),
+        true | false => result,
     }
 }
 
@@ -184,21 +240,28 @@ async fn chain_id(chain: &ServedChain, deadline: Instant) -> Option<ChainId> {
     }
 }
 
-/// The usual way: plan on one pinned view, run, teach.
+/// The usual way: pin and plan on one view, run, teach.
 async fn upstream(
-    chain: &ServedChain,
-    lane: &Lane,
+    trip: &Trip<'_>,
     job: &Job<'_>,
     eligible: UpstreamSet,
     began: Instant,
+    block: &mut Option<BlockNumber>,
 ) -> Said {
-    let block = job.row.block_ref(job.params);
-    let range = Range::of(chain, job, &block);
-    let ask = ask(job.row, eligible, &block);
-    let mut planned = try_plan(chain, lane, (&ask, &block), began);
+    let (chain, lane) = (trip.chain, trip.lane);
+    let (pin, ask, mut planned) = trip.look(|view| {
+        let pin = Pin::new(chain, job.row, job.params, view, job.received_at);
+        let ask = ask(job.row, eligible, &pin.block);
+        let planned = plan_on(view, chain, lane, (&ask, &pin.block), began);
+        (pin, ask, planned)
+    });
+    *block = pin.number();
+    let job = &Job { params: pin.params(job.params), ..*job };
+    let range = Range::of(chain, job, &pin.block);
     if planned.plan.candidates().is_empty() {
         // Boxed: it is rare, and few calls should carry the state of waiting.
-        planned = Box::pin(make_plan(chain, lane, (&ask, &block), job.deadline, began)).await;
+        let subject = (&ask, &pin.block);
+        planned = Box::pin(make_plan(chain, lane, subject, job.deadline, began)).await;
     }
     let Planned { plan, null_is_final, is_there } = planned;
     if let Some(range) = range
@@ -247,7 +310,12 @@ async fn upstream(
             Box::pin(maybe_there(chain, lane, job, Said::Error { error, slot, trail })).await
         }
         (_, Payload::Result(result)) => {
-            teach::teach(chain, slot, job.row, &block, &result, job.received_at + trail.lasted());
+            let at = job.received_at + trail.lasted();
+            teach::teach(chain, slot, job.row, &pin.block, &result, at);
+            let result = match job.row.name {
+                BLOCK_NUMBER => agreed_height(chain, result),
+                _ => result,
+            };
             Said::Result { result, rest: served.rest, slot: Some(slot), trail }
         }
         (_, Payload::Error(error)) => Said::Error { error, slot, trail },
@@ -348,13 +416,21 @@ pub(crate) struct Planned {
 fn try_plan(
     chain: &ServedChain,
     lane: &Lane,
+    subject: (&Ask<'_>, &BlockRef),
+    now: Instant,
+) -> Planned {
+    chain.heads.look(|view| plan_on(view, chain, lane, subject, now))
+}
+
+fn plan_on(
+    view: &View,
+    chain: &ServedChain,
+    lane: &Lane,
     (ask, block): (&Ask<'_>, &BlockRef),
     now: Instant,
 ) -> Planned {
-    chain.heads.look(|view| {
-        let plan = lane.with_rng(|rng| plan(ask, view, &chain.roster, now, rng));
-        Planned { plan, null_is_final: is_ahead(block, view), is_there: is_there(block, view) }
-    })
+    let plan = lane.with_rng(|rng| plan(ask, view, &chain.roster, now, rng));
+    Planned { plan, null_is_final: is_ahead(block, view), is_there: is_there(block, view) }
 }
 
 /// The same. When nobody may be asked because nobody was verified yet, waits for it: a
@@ -413,15 +489,20 @@ fn unverified(chain: &ServedChain, eligible: UpstreamSet) -> impl Iterator<Item 
     chain.roster.upstreams().iter().filter(is_one)
 }
 
-/// Whom a read in a batch may be sent to, and the block that it needs.
+/// Whom a read in a batch may be sent to, and what it asks for.
 pub(crate) fn batch_ask(
-    chain: &ServedChain,
+    trip: &Trip<'_>,
     call: &Call,
     row: &'static MethodRow,
-) -> Option<(Ask<'static>, BlockRef)> {
-    let eligible = chain.roster.eligible(row, call.method()).ok()?;
-    let block = row.block_ref(call.params());
-    Some((ask(row, eligible, &block), block))
+    view: &View,
+) -> Option<(Ask<'static>, Pin)> {
+    // Answered here, if the view is fresh.
+    if row.name == BLOCK_NUMBER {
+        return None;
+    }
+    let eligible = trip.chain.roster.eligible(row, call.method()).ok()?;
+    let pin = Pin::new(trip.chain, row, call.params(), view, trip.ctx.received_at);
+    Some((ask(row, eligible, &pin.block), pin))
 }
 
 /// What a call about `block` asks of the plan.
@@ -445,50 +526,31 @@ fn ask<'a>(row: &'a MethodRow, eligible: UpstreamSet, block: &BlockRef) -> Ask<'
     Ask { row, eligible, needed: needed(block), oldest, span }
 }
 
-/// Whether the call asks for a block above the best head. Nobody can have it, so
-/// that null is the truth and need not be heard twice.
+/// Whether the call asks for a block above all that is known. Nobody can have it, so
+/// that null is the truth and need not be heard twice. Above the agreed head somebody may
+/// have it already, and is asked.
 pub(crate) fn is_ahead(block: &BlockRef, view: &View) -> bool {
-    match (block, view.best) {
-        (BlockRef::Number(number), Some(best)) => *number > best.number,
+    match (block, highest(view)) {
+        (BlockRef::Number(number), Some(highest)) => *number > highest,
         _ => false,
     }
 }
 
 /// Whether the call asks for a block that somebody was seen to hold.
 fn is_there(block: &BlockRef, view: &View) -> bool {
-    match (block, view.best) {
-        (BlockRef::Number(number), Some(best)) => *number <= best.number,
+    match (block, highest(view)) {
+        (BlockRef::Number(number), Some(highest)) => *number <= highest,
         _ => false,
     }
 }
 
-/// The block that an upstream must hold to answer truthfully, when the call says
-/// it by number. Of a range both ends count: an upstream whose head is below
-/// `fromBlock` calls "from there to `latest`" an invalid range. Tags are left to
-/// the upstream for now.
-fn needed(block: &BlockRef) -> Option<BlockNumber> {
-    let number = |point: &BlockPoint| match point {
-        BlockPoint::Number(number) => Some(*number),
-        BlockPoint::Tag(_) => None,
-    };
-    match block {
-        BlockRef::Number(number) => Some(*number),
-        BlockRef::Range { from, to } => number(from).max(number(to)),
-        BlockRef::None | BlockRef::Tag(_) | BlockRef::Hash(_) | BlockRef::Unreadable => None,
-    }
-}
-
 /// Filters: made anywhere, then asked where they live.
-async fn sticky_call(
-    chain: &ServedChain,
-    lane: &Lane,
-    job: Job<'_>,
-    eligible: UpstreamSet,
-    began: Instant,
-) -> Said {
+async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began: Instant) -> Said {
+    let chain = trip.chain;
     match job.row.sticky {
         Some(StickyRole::Create) | None => {
-            name_the_filter(chain, upstream(chain, lane, &job, eligible, began).await, eligible)
+            let said = upstream(trip, &job, eligible, began, &mut None).await;
+            name_the_filter(chain, said, eligible)
         }
         Some(StickyRole::Use | StickyRole::Drop) => {
             let Some(params) = job.params else {
@@ -501,7 +563,7 @@ async fn sticky_call(
             };
             let only = [slot].into_iter().collect::<UpstreamSet>().and(eligible);
             let job = Job { params: Some(&params), ..job };
-            upstream(chain, lane, &job, only, began).await
+            upstream(trip, &job, only, began, &mut None).await
         }
     }
 }

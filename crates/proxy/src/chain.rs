@@ -38,6 +38,8 @@ pub struct ServedChain {
     pub bounds: Bounds,
     /// How far searches over many blocks may be divided.
     pub search: SearchBounds,
+    /// Whether tags are replaced by the numbers of the agreed blocks.
+    pub pins: bool,
     counts: Counts,
 }
 
@@ -53,13 +55,19 @@ impl ServedChain {
     ) -> Self {
         let counts = Counts::new(roster.upstreams().len());
         let search = SearchBounds::default();
-        Self { name, roster, heads, pulse, asked, bounds, search, counts }
+        Self { name, roster, heads, pulse, asked, bounds, search, pins: true, counts }
     }
 
     /// With these bounds on how far searches are divided.
     #[must_use]
     pub fn searching(self, search: SearchBounds) -> Self {
         Self { search, ..self }
+    }
+
+    /// Whether tags are replaced by the numbers of the agreed blocks; they are by default.
+    #[must_use]
+    pub fn pinning(self, pins: bool) -> Self {
+        Self { pins, ..self }
     }
 
     pub(crate) fn counts(&self) -> &Counts {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use wellhead_chain::View;
 use wellhead_dispatch::{Lane, now};
 use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, parse, write};
 use wellhead_transport::Ceiling;
@@ -144,7 +145,10 @@ impl Proxy {
         };
         let chain = &self.chains[index.0];
         chain.pulse.note_call(ctx.received_at);
-        let trip = Trip { chain, lane: self.lane(lanes, index), ctx, total: self.settings.total };
+        // All items of a batch see the same; one call looks for itself, once.
+        let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
+        let lane = self.lane(lanes, index);
+        let trip = Trip { chain, lane, ctx, view, total: self.settings.total };
         match packet {
             Packet::Single(Ok(call)) => trip.single(&call).await,
             Packet::Single(Err(malformed)) => {
@@ -186,10 +190,20 @@ pub(crate) struct Trip<'a> {
     pub(crate) chain: &'a ServedChain,
     pub(crate) lane: &'a Lane,
     pub(crate) ctx: Ctx,
+    /// What was believed of the chain when the batch came, if it is one.
+    pub(crate) view: Option<Arc<View>>,
     total: Duration,
 }
 
 impl Trip<'_> {
+    /// Looks at the view of the request: of its batch, or the newest.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        match &self.view {
+            Some(view) => look(view),
+            None => self.chain.heads.look(look),
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         self.ctx.received_at + self.total
     }
@@ -204,7 +218,7 @@ impl Trip<'_> {
     ) -> (Report, Instant) {
         let received_at = self.ctx.received_at;
         let terms = Terms { received_at, began, deadline: self.deadline(), may_flow };
-        let report = answer(self.chain, self.lane, call, terms).await;
+        let report = answer(self, call, terms).await;
         // A call that an upstream answered ended with that attempt, but for a moment: a
         // reading of the clock less.
         let ended = match (report.outcome, report.trail.attempts.last()) {
@@ -230,6 +244,7 @@ impl Trip<'_> {
         let failed = usize::from(report.outcome != CallOutcome::Answered);
         let roster = &self.chain.roster;
         let name = |slot| roster.upstream(slot).identity().id.shared();
+        let trail = self.ctx.want_trail.then(|| report.line(roster));
         let (body, rest) =
             if silent { (Vec::new(), None) } else { report.reply.into_pieces(call.id()) };
         let answer = Answer {
@@ -239,7 +254,7 @@ impl Trip<'_> {
             upstream: report.slot.map(name),
             attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
             retry_after: report.retry_after,
-            trail: self.ctx.want_trail.then(|| report.trail.line(roster)),
+            trail,
         };
         (answer, Line { method, calls: 1, failed, ended })
     }

@@ -6,6 +6,7 @@
 //!
 //! - [`journey`](Proxy::handle): bodies, batches, one access line a request
 //! - `call`: one call, by its effect
+//! - `pin`: tags become the numbers of one view
 //! - `batch`: reads of a batch that go upstream together
 //! - `search`, `parts`: searches over more blocks than an upstream accepts
 //! - `reply`: a result or an error as bytes
@@ -21,6 +22,7 @@ mod chain;
 mod journey;
 mod metrics;
 mod parts;
+mod pin;
 mod reply;
 mod search;
 mod status;

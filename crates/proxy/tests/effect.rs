@@ -185,6 +185,8 @@ async fn answers_teach_the_head() {
     stage.peer(0).next("eth_blockNumber", result("\"0x64\""));
     stage.call("eth_blockNumber", "[]").await;
     assert_eq!(stage.head(0), Some(100));
+    // While that is fresh `latest` is block 100; nobody is followed here, so it grows old.
+    tokio::time::advance(std::time::Duration::from_secs(6)).await;
     stage.peer(0).next("eth_getBlockByNumber", result(r#"{"number":"0x65"}"#));
     stage.call("eth_getBlockByNumber", r#"["latest",false]"#).await;
     assert_eq!(stage.head(0), Some(101));
@@ -286,4 +288,47 @@ async fn no_secret_of_an_upstream_reaches_a_client() {
         assert!(!text(&answer).contains("s3cret"), "{say:?}: {}", text(&answer));
         assert!(!answer.trail.expect("asked for").contains("s3cret"), "{say:?}");
     }
+}
+
+/// The params that went upstream for `eth_getBalance` with these.
+async fn sent(stage: &Stage, params: &str) -> String {
+    let before = stage.peer(0).seen().len();
+    stage.call("eth_getBalance", params).await;
+    let seen = stage.peer(0).seen();
+    seen.get(before).cloned().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tag_is_a_number_while_the_view_is_fresh() {
+    let stage = Stage::upstreams(1);
+    assert!(sent(&stage, r#"["0xab","latest"]"#).await.contains("latest"), "nothing is known");
+    stage.show_head(0, 100);
+    assert!(sent(&stage, r#"["0xab","latest"]"#).await.contains(r#"["0xab","0x64"]"#));
+    assert!(sent(&stage, r#"["0xab"]"#).await.contains(r#"["0xab","0x64"]"#));
+    assert!(sent(&stage, r#"["0xab","pending"]"#).await.contains("pending"));
+    assert!(sent(&stage, r#"["0xab","finalized"]"#).await.contains("finalized"), "nobody told");
+    assert!(stage.chain().pulse.wants_finality(wellhead_dispatch::now()));
+    let body = r#"{"id":1,"method":"eth_getBalance","params":["0xab","latest"]}"#;
+    let trail = stage.send(None, body).await.trail.expect("asked for");
+    assert!(trail.ends_with(" block=100"), "{trail}");
+    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    assert!(sent(&stage, r#"["0xab","latest"]"#).await.contains("latest"), "it may be old");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_height_is_the_agreed_one() {
+    let stage = Stage::upstreams(2);
+    stage.show_head(0, 100);
+    stage.show_head(1, 100);
+    stage.show_head(0, 101);
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x64\"", "one of two holds 101");
+    stage.show_head(1, 101);
+    assert_eq!(stage.call("eth_blockNumber", "[ ]").await, "\"0x65\"");
+    let asked = || (0..2).map(|place| stage.peer(place).seen().len()).sum::<usize>();
+    assert_eq!(asked(), 0);
+    // Old by now, so that somebody is asked; what is lower than what was told is not passed on.
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    (0..2).for_each(|place| stage.peer(place).next("eth_blockNumber", result("\"0x63\"")));
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");
+    assert_eq!(asked(), 1);
 }
