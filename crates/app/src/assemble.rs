@@ -281,10 +281,11 @@ fn chain_parts(
         name: name.into(),
         aliases: chain.aliases.iter().map(|alias| alias.as_ref().to_owned()).collect(),
     };
+    let heads = heads(chain, roster.upstreams());
     let served = ServedChain::new(
         name,
         roster,
-        Arc::new(Heads::new(count, chain.block_time, chain.lag_blocks_max)),
+        heads,
         Arc::new(Pulse::new(chain.id, now)),
         (0..count).map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
         Bounds {
@@ -303,8 +304,23 @@ fn chain_parts(
     .searching(SearchBounds {
         calls_max: chain.searches.calls_max,
         parallel: chain.searches.parallel,
-    });
+    })
+    .pinning(chain.pin);
     Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
+}
+
+fn heads(chain: &config::Chain, upstreams: &[Arc<Upstream>]) -> Arc<Heads> {
+    let checks = chain.upstreams.iter().map(|upstream| checks_of(&chain.checks_of(upstream)));
+    // Where all are followed rarely, what one of them told has to last until the next poll.
+    let followed = checks.filter(|(_, checks)| checks.mode == Mode::On);
+    let poll_min = followed.map(|(pace, _)| pace.poll_min).min();
+    let agreement = chain.agreement.and_then(|count| usize::try_from(count).ok());
+    let heads = Heads::new(upstreams.len(), chain.block_time, chain.lag_blocks_max)
+        .agreeing(agreement)
+        .final_after(chain.final_after)
+        .polled_every(poll_min)
+        .among(upstreams.to_vec());
+    Arc::new(heads)
 }
 
 fn breaker(

@@ -44,6 +44,8 @@ fn the_example_says_true_defaults() {
         "tls",
         "block_time",
         "lag_blocks_max",
+        "agreement",
+        "final_after",
         "ca_file",
         "gzip",
         "attempt",

@@ -42,6 +42,15 @@ section! {
         block_time: Option<Duration> = derived("measured").if_given_within(ms(10), secs(3_600)),
         /// Blocks that an upstream may be behind the best one before it is left out.
         lag_blocks_max: Option<u64> = derived("the blocks of 20 s, at least 3"),
+        /// Well upstreams that have to hold a block before it is `latest`; with 1 the first to
+        /// show it is believed.
+        agreement: Option<u64> = derived("2, or as many as are well").if_given_within(1, 128),
+        /// Whether `latest`, `safe` and `finalized` in calls are replaced by the numbers of the
+        /// agreed blocks, so that all upstreams answer the same question.
+        pin: bool = default(true),
+        /// So many blocks below the newest one a block counts as safe and final where no
+        /// upstream knows these tags.
+        final_after: Option<u64> = derived("such calls go as they are"),
         /// What upstreams are asked on wellhead's own behalf, and how often.
         checks: Checks = default(Checks::default()),
         /// How searches over many blocks are divided.
