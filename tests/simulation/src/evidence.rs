@@ -36,6 +36,18 @@ impl Item {
     pub fn key(&self) -> String {
         key(&self.method, &self.params)
     }
+
+    /// The keys under which upstreams may receive it: the number of any of these blocks may
+    /// stand in the place of `latest`.
+    pub fn keys(&self, blocks: &BTreeMap<u64, Vec<B256>>) -> Vec<String> {
+        const LATEST: &str = "\"latest\"";
+        let mut keys = vec![self.key()];
+        if self.params.contains(LATEST) {
+            let pinned = |number: &u64| self.params.replace(LATEST, &format!("\"{number:#x}\""));
+            keys.extend(blocks.keys().map(|number| key(&self.method, &pinned(number))));
+        }
+        keys
+    }
 }
 
 /// Method and params as one word.

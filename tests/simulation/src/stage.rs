@@ -148,11 +148,14 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
         })
     });
     let roster = Roster::new(upstreams.collect(), MethodRules::default(), Vec::new());
+    let poll_min = (settings.checks == Mode::On).then(|| Pace::default().poll_min);
+    let heads =
+        Heads::new(count, None, None).polled_every(poll_min).among(roster.upstreams().to_vec());
     let id = plan.id_is_given.then_some(ChainId(plan.world.chain_id));
     ServedChain::new(
         ChainName { name: plan.name.into(), aliases: Vec::new() },
         roster,
-        Arc::new(Heads::new(count, None, None)),
+        Arc::new(heads),
         Arc::new(Pulse::new(id, now)),
         (0..count).map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
         Bounds {

@@ -84,14 +84,15 @@ impl Heard<'_> {
                 if is_there { Ok(()) } else { Err("nobody took the transaction".to_owned()) }
             }
             (Ask::Filter, _) => Ok(()),
-            (Ask::Read | Ask::Pinned(_) | Ask::Height | Ask::Write, Ok(result)) => {
-                if !self.told(&item.key()).any(|told| told == Ok(result)) {
+            (Ask::Height, Ok(result)) => self.height(item, result),
+            (Ask::Read | Ask::Pinned(_) | Ask::Write, Ok(result)) => {
+                if !self.told_any(item, Ok(result)) {
                     return Err(format!("nobody said {}", cut(result)));
                 }
                 self.recomputed(item, result)
             }
             (Ask::Read | Ask::Pinned(_), Err(error)) if code(error) == Some(REVERTED) => {
-                let is_said = self.told(&item.key()).any(|told| told == Err(error));
+                let is_said = self.told_any(item, Err(error));
                 if is_said { Ok(()) } else { Err(format!("nobody said {}", cut(error))) }
             }
             // That reads do not fail is for `reads` to say.
@@ -104,6 +105,24 @@ impl Heard<'_> {
                 | Ask::Local(_),
                 Err(_),
             ) => Ok(()),
+        }
+    }
+
+    /// Whether this was said to the call as it was made, or at the number of a block in the
+    /// place of `latest`.
+    fn told_any(&self, item: &Item, outcome: Result<&str, &str>) -> bool {
+        let keys = item.keys(&self.evidence.blocks[self.request.chain]);
+        keys.iter().any(|key| self.told(key).any(|told| told == outcome))
+    }
+
+    /// A height is that of a block that was made, whoever showed it, and when.
+    fn height(&self, item: &Item, result: &str) -> Result<(), String> {
+        let is_said = self.told(&item.key()).any(|told| told == Ok(result));
+        let blocks = &self.evidence.blocks[self.request.chain];
+        let height = super::height(result).filter(|height| blocks.contains_key(height));
+        match is_said || height.is_some() {
+            true => Ok(()),
+            false => Err(format!("no block was made at {}", cut(result))),
         }
     }
 

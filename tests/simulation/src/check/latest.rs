@@ -1,19 +1,21 @@
 //! For one client the newest height never goes back.
 //!
-//! NOT ENFORCED YET: nothing in the proxy promises it, since each `eth_blockNumber` is
-//! answered by whoever is cheapest. The checker and its test are here for the mechanism
-//! to come; [`ENFORCED`] turns it on.
+//! Promised where heads are followed, and as long as the chain itself does not go back: a
+//! chain with reorgs is left out, as a shorter branch may win.
 
 use std::collections::HashMap;
 
-use crate::check::{Violation, replies};
-use crate::evidence::{Ask, Evidence};
+use wellhead_watch::Mode;
 
-/// Whether the proxy promises it.
-const ENFORCED: bool = false;
+use crate::check::{Violation, height, replies};
+use crate::evidence::{Ask, Evidence};
+use crate::scenario::Turn;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
-    if ENFORCED { falls(evidence) } else { Vec::new() }
+    match evidence.scenario.settings.checks {
+        Mode::On => falls(evidence),
+        Mode::Ephemeral | Mode::Off => Vec::new(),
+    }
 }
 
 /// Every fall of a height between two answers, of which the first had arrived before the
@@ -23,6 +25,10 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
     let mut told: HashMap<usize, Vec<(crate::evidence::At, u64)>> = HashMap::new();
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
+        let is_reorg = |(_, turn): &(_, Turn)| matches!(turn, Turn::Reorg(_));
+        if evidence.scenario.chains[request.chain].turns.iter().any(is_reorg) {
+            continue;
+        }
         let [item] = request.items.as_slice() else { continue };
         if item.ask != Ask::Height {
             continue;
@@ -40,10 +46,6 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
         before.push((answered.at, height));
     }
     violations
-}
-
-fn height(result: &str) -> Option<u64> {
-    u64::from_str_radix(result.trim_matches('"').strip_prefix("0x")?, 16).ok()
 }
 
 #[cfg(test)]
@@ -68,7 +70,8 @@ mod tests {
             request.answered = Some(answer);
             request
         });
-        let evidence = evidence(requests.collect(), Vec::new());
+        let mut evidence = evidence(requests.collect(), Vec::new());
+        evidence.scenario.chains[0].turns.clear();
         assert_eq!(super::falls(&evidence).len(), falls, "{answers}");
     }
 

@@ -98,6 +98,11 @@ fn replies(body: &[u8], is_batch: bool) -> Result<Vec<Reply<'_>>, String> {
     read.map_err(|error| error.to_string())
 }
 
+/// The height in a raw result.
+fn height(result: &str) -> Option<u64> {
+    u64::from_str_radix(result.trim_matches('"').strip_prefix("0x")?, 16).ok()
+}
+
 /// The code of a raw error object.
 fn code(error: &str) -> Option<i64> {
     serde_json::from_str::<serde_json::Value>(error).ok()?.get("code")?.as_i64()

@@ -80,13 +80,14 @@ fn failure(
         Ok(_) => None,
         Err(error) => {
             let key = item.key();
+            let keys = item.keys(&evidence.blocks[request.chain]);
             let is_true = evidence.exchanges.iter().any(|exchange| {
                 exchange.place.chain == request.chain
                     && exchange.began >= request.at
                     && exchange.ended.is_some_and(|ended| ended <= answered.at)
                     && exchange.calls.iter().any(|call| {
                         let told = call.told.as_ref().filter(|told| told.is_honest);
-                        call.key == key
+                        keys.contains(&call.key)
                             && told.is_some_and(|told| {
                                 told.outcome.as_ref().is_err_and(|it| code(it) == code(error))
                             })
