@@ -35,7 +35,7 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 19] = [
+    const DERIVED: [&str; 26] = [
         "plan",
         "credits_per_second",
         "calls_per_second",
@@ -46,6 +46,11 @@ fn the_example_says_true_defaults() {
         "lag_blocks_max",
         "agreement",
         "final_after",
+        "history",
+        "blocks",
+        "logs",
+        "traces",
+        "range_max",
         "ca_file",
         "gzip",
         "attempt",

@@ -504,7 +504,7 @@ mod tests {
         let (roster, view) = build("a:#99 b:#100:throttled c:#80 d:#80:throttled", now);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = Ask { row, eligible, needed: Some(BlockNumber(100)) };
+        let ask = Ask { needed: Some(BlockNumber(100)), ..Ask::of(row, eligible) };
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!(names(&roster, &plan).split(' ').take(2).collect::<String>(), "ba");
         assert_eq!((plan.fit(), plan.holding(), plan.well()), (0, 1, 2), "a pause heals no lag");

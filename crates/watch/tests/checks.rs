@@ -121,6 +121,8 @@ async fn one_that_is_not_followed_is_not_left_out_for_an_old_head() {
         settle().await;
         tell(&stage, 0, 900);
         tell(&stage, 1, 900);
+        // So many blocks are not made at once.
+        pass(seconds(6)).await;
         tell(&stage, 0, 1000);
         assert!(lags(&stage, 1), "{mode:?}");
         stage.busy_for(seconds(17), seconds(1)).await;
