@@ -17,7 +17,8 @@
 //!
 //! - `k` voters hold another branch, and fewer hold the old head;
 //! - those who held it said themselves that they stand lower, by more than the lag bound or
-//!   for longer than a view stays fresh, and nobody holds it any more: the chain was reset;
+//!   for longer than a view stays fresh, and nobody holds it any more, not even by the last
+//!   word of one that is away: the chain was reset;
 //! - nobody but the first to speak ever held it, and two others stand far below.
 //!
 //! When branches last and none has `k` voters, the one with most of them is followed as
@@ -39,6 +40,10 @@ use crate::view::{BLOCK_TIME_QUICKEST, Head, LAG_BLOCKS_QUICKEST, Mark, Tag, Vie
 
 /// So many have to hold a block, where the settings do not say.
 const AGREEMENT: usize = 2;
+
+/// The last word of one that is away speaks against a fall for so long: the other one may
+/// only have come to lag. After that it is likelier that the chain was reset.
+const WORD_LASTS: Duration = Duration::from_secs(600);
 
 /// What the settings say of agreement.
 #[derive(Debug, Clone, Copy, Default)]
@@ -252,7 +257,8 @@ impl Agreement {
         moves.then_some(*next)
     }
 
-    /// Whether those who held the head say that they stand lower, and nobody holds it.
+    /// Whether those who held the head say that they stand lower, and nobody holds it, not
+    /// even by the last word of one that is away.
     fn has_fallen(&self, view: &View, present: &[Voter], now: Instant) -> bool {
         let (Some(latest), Some(confirmed_at)) = (view.latest, view.confirmed_at) else {
             return false;
@@ -260,7 +266,11 @@ impl Agreement {
         let highest = present.iter().map(|voter| voter.number).max().unwrap_or_default();
         let is_deep = latest.number.0.saturating_sub(highest) > bound(view);
         let is_long = now.saturating_duration_since(confirmed_at) >= view.fresh_for();
-        !present.iter().any(|voter| self.holds_latest(voter, view))
+        let is_remembered = |slot: Slot| {
+            let heard = self.heard[slot.index()];
+            heard.is_some_and(|at| now.saturating_duration_since(at) <= WORD_LASTS)
+        };
+        !standing(view).any(|it| is_remembered(it.slot) && self.holds_latest(&it, view))
             && present.iter().any(|voter| self.held_by.contains(voter.slot))
             && (is_deep || is_long)
     }
@@ -591,6 +601,8 @@ mod tests {
         check("0:100 =100a 0:20 =20a", "80");
         check("0:100 =100a 0:98 =100a +35 0:98 =100a +1 0:98 =98a", "2");
         check("0:100 1:100 0:20 =100a 1:20 =20a", "80");
+        // The other one is away, and may have been right.
+        check("0:100 1:100 !0 1:20 =100a +60 1:21 =100a +600 1:40 =40a", "60");
         check("0:100 0:99 =100a +12 0:101 =101a", "");
     }
 
