@@ -1,7 +1,9 @@
 //! For one client the newest height never goes back.
 //!
 //! Promised where heads are followed, and as long as the chain itself does not go back: a
-//! chain with reorgs is left out, as a shorter branch may win.
+//! chain with reorgs is left out, as a shorter branch may win. So is one of which an
+//! upstream falls back while nobody is well all the time: when it alone can be heard, its
+//! word is the truth, and that is what a chain that was reset looks like.
 
 use std::collections::HashMap;
 
@@ -9,7 +11,8 @@ use wellhead_watch::Mode;
 
 use crate::check::{Violation, height, replies};
 use crate::evidence::{Ask, Evidence};
-use crate::scenario::Turn;
+use crate::scenario::{Turn, UpstreamPlan};
+use crate::weather::Kind;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     match evidence.scenario.settings.checks {
@@ -26,7 +29,10 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
         let is_reorg = |(_, turn): &(_, Turn)| matches!(turn, Turn::Reorg(_));
-        if evidence.scenario.chains[request.chain].turns.iter().any(is_reorg) {
+        let chain = &evidence.scenario.chains[request.chain];
+        let seems_reset =
+            chain.upstreams.iter().any(falls_back) && !chain.upstreams.iter().any(is_steady);
+        if seems_reset || chain.turns.iter().any(is_reorg) {
             continue;
         }
         let [item] = request.items.as_slice() else { continue };
@@ -46,6 +52,17 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
         before.push((answered.at, height));
     }
     violations
+}
+
+/// Whether there is a time at which it shows less than before.
+fn falls_back(plan: &UpstreamPlan) -> bool {
+    plan.spells.iter().any(|spell| matches!(spell.kind, Kind::Lag(_) | Kind::Syncing))
+}
+
+/// Whether it is heard of all the time.
+fn is_steady(plan: &UpstreamPlan) -> bool {
+    let is_held = plan.meter.is_some() || plan.shaped.is_some();
+    plan.spells.is_empty() && !is_held && !plan.is_elsewhere
 }
 
 #[cfg(test)]
