@@ -46,6 +46,11 @@ impl Reorgs {
         self.last
     }
 
+    /// The last one, if there was any.
+    pub fn newest(&self) -> Option<&Reorg> {
+        self.ring.back().map(|reorg| &**reorg)
+    }
+
     /// Those after `sequence`, oldest first; `None` when some of them are forgotten by now.
     pub fn since(&self, sequence: u64) -> Option<impl Iterator<Item = &Reorg>> {
         let missed = self.last.saturating_sub(sequence);

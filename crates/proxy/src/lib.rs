@@ -35,6 +35,6 @@ pub use journey::{Ctx, Lanes, Proxy, Settings};
 pub use metrics::register;
 pub use search::SearchBounds;
 pub use status::{
-    AnswerStatus, CallStatus, ChainStatus, ConnectionStatus, Readiness, RequestStatus, Status,
-    UpstreamStatus,
+    AnswerStatus, CallStatus, ChainStatus, ConnectionStatus, Readiness, ReorgStatus, RequestStatus,
+    Status, UpstreamStatus,
 };

@@ -6,6 +6,7 @@
 //! Prometheus families when somebody scrapes.
 
 mod budget;
+mod view;
 
 use std::fmt;
 use std::sync::Arc;
@@ -180,6 +181,7 @@ impl Collector for Exposed {
         self.calls(&mut encoder)?;
         self.attempts(&mut encoder)?;
         self.upstreams(&mut encoder)?;
+        self.views(&mut encoder)?;
         self.unknown_errors(&mut encoder)?;
         self.budgets(&mut encoder)?;
         self.asked(&mut encoder)
@@ -360,7 +362,7 @@ impl Exposed {
                 ConstGauge::new(*head).encode(family.encode_family(labels)?)?;
             }
         }
-        let help = "Blocks behind the best head";
+        let help = "Blocks behind the agreed head";
         let mut family =
             encoder.encode_descriptor("wellhead_upstream_lag_blocks", help, None, gauge)?;
         for (labels, _, _, lag) in &rows {

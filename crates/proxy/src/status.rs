@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use wellhead_chain::Tag;
 use wellhead_dispatch::now;
 use wellhead_eth::CostClass;
 use wellhead_transport::Shortage;
@@ -60,8 +61,16 @@ pub struct ChainStatus {
     pub id: Option<u64>,
     /// Other names.
     pub aliases: Vec<String>,
-    /// The highest block that a verified upstream reported.
+    /// The newest block that enough upstreams hold: `latest` in calls.
     pub head: Option<u64>,
+    /// The agreed block that is `safe`, once somebody asked for it.
+    pub safe: Option<u64>,
+    /// And `finalized`.
+    pub finalized: Option<u64>,
+    /// Times that the head was taken back, since the start.
+    pub reorgs: u64,
+    /// The last of them.
+    pub last_reorg: Option<ReorgStatus>,
     /// Given or measured.
     pub block_time_ms: Option<u64>,
     /// The lag up to which an upstream is used.
@@ -70,6 +79,19 @@ pub struct ChainStatus {
     pub calls: CallStatus,
     /// In the order of the settings.
     pub upstreams: Vec<UpstreamStatus>,
+}
+
+/// A head that was taken back.
+#[derive(Debug, Clone, Serialize)]
+pub struct ReorgStatus {
+    /// Blocks between the old head and where the branches part.
+    pub depth: u64,
+    /// The head before.
+    pub from: u64,
+    /// The head after.
+    pub to: u64,
+    /// When that was seen.
+    pub ms_ago: u64,
 }
 
 /// How calls ended for clients, since the start.
@@ -94,8 +116,12 @@ pub struct UpstreamStatus {
     pub condition: &'static str,
     /// The newest block that it is known to hold.
     pub head: Option<u64>,
-    /// Behind the best head.
+    /// Behind the agreed head.
     pub lag_blocks: Option<u64>,
+    /// Ahead of the agreed head; negative when behind.
+    pub distance_blocks: Option<i64>,
+    /// On another branch, or claims more blocks than can have been made: a last resort.
+    pub astray: bool,
     /// The same in time.
     pub lag_ms: Option<u64>,
     /// Too far behind to be used.
@@ -258,6 +284,15 @@ fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
         id: chain.pulse.chain_id().map(|id| id.0),
         aliases: chain.name.aliases.clone(),
         head: view.latest.map(|head| head.number.0),
+        safe: view.mark(Tag::Safe).map(|mark| mark.number.0),
+        finalized: view.mark(Tag::Finalized).map(|mark| mark.number.0),
+        reorgs: view.reorgs().last(),
+        last_reorg: view.reorgs().newest().map(|reorg| ReorgStatus {
+            depth: reorg.depth,
+            from: reorg.from.0,
+            to: reorg.to.0,
+            ms_ago: whole_millis(now.saturating_duration_since(reorg.seen_at)),
+        }),
         block_time_ms: view.block_time.map(whole_millis),
         lag_bound_blocks: view.lag_bound(),
         calls: CallStatus { answered, upstream_error, failed, refused },
@@ -277,6 +312,8 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         condition: upstream.condition(now).word(),
         head: view.head(slot).map(|head| head.number.0),
         lag_blocks: view.lag_blocks(slot),
+        distance_blocks: view.distance(slot),
+        astray: view.is_astray(slot),
         lag_ms: view.lag_time(slot, now).map(whole_millis),
         lagging: view.is_lagging(slot, identity.lag_blocks_max),
         latency_ms: upstream.latency(now).map(millis),

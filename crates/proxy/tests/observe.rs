@@ -103,6 +103,31 @@ async fn the_status_tells_the_state_of_everything() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_agreed_and_taken_back_is_told() {
+    let stage = Stage::upstreams(1);
+    stage.show_head(0, 100);
+    stage.show_head(0, 97);
+    let status = serde_json::to_value(stage.proxy.status()).expect("as JSON");
+    let chain = &status["chains"][0];
+    assert_eq!((&chain["head"], &chain["reorgs"]), (&97.into(), &1.into()), "{chain}");
+    let reorg = &chain["last_reorg"];
+    assert_eq!((&reorg["from"], &reorg["to"]), (&100.into(), &97.into()), "{chain}");
+    assert_eq!(chain["upstreams"][0]["distance_blocks"], 0);
+    assert_eq!(chain["upstreams"][0]["astray"], false);
+    let mut registry = Registry::default();
+    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("as text");
+    for line in [
+        r#"wellhead_chain_block{chain="ethereum",tag="latest"} 97"#,
+        r#"wellhead_chain_reorgs_total{chain="ethereum"} 1"#,
+        r#"wellhead_upstream_astray{chain="ethereum",upstream="a"} 0"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_no_rule_knows_goes_once_elsewhere_and_is_counted_by_its_code() {
     let stage = Stage::upstreams(2);
     stage.peer(0).next("eth_call", error(-32042, "the moon is in the wrong house"));
