@@ -131,6 +131,8 @@ impl Watcher {
                 None => this.poll().await,
                 Some(feed) => {
                     tokio::select! {
+                        // In this order, so that a simulated world has no chance but its own.
+                        biased;
                         () = this.poll() => {}
                         () = this.follow_feed(&**feed) => {}
                     }
@@ -166,6 +168,7 @@ impl Watcher {
             let due = next.filter(|_| may_ask && open.len() < VERIFY_OPEN_MAX);
             let wait = due.map_or(VERIFY_TICK, |due| due.saturating_duration_since(now()));
             tokio::select! {
+                biased;
                 Some(ended) = open.join_next() => match ended {
                     Ok(Identity::Right) => {
                         // What was asked meanwhile would tell nothing new.

@@ -137,6 +137,8 @@ impl Watcher {
                 tick = if due.is_zero() { interval } else { due }.clamp(TICK_MIN, TICK_MAX);
             }
             tokio::select! {
+                // In this order, so that a simulated world has no chance but its own.
+                biased;
                 Some(ended) = probes.open.join_next() => {
                     let is_right = match ended {
                         Ok(Identity::Wrong) => return,
