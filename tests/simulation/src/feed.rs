@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy_primitives::B256;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
@@ -92,21 +93,16 @@ struct OpenFeed {
     upstream: Arc<SimUpstream>,
     said: VecDeque<Bytes>,
     /// The hash of the block that it told last; `None` before it is asked for them.
-    told: Option<Value>,
+    told: Option<B256>,
 }
 
 impl OpenFeed {
-    fn newest(&self) -> Option<Value> {
-        let latest = json!(["latest", false]);
-        self.upstream.node().ask("eth_getBlockByNumber", Some(&latest)).ok()
-    }
-
     /// Answers a call.
     fn answer(&mut self, text: &[u8]) {
         let Ok(call) = serde_json::from_slice::<Value>(text) else { return };
         let result = match call["method"].as_str() {
             Some("eth_subscribe") => {
-                self.told = self.newest().map(|block| block["hash"].clone());
+                self.told = Some(self.upstream.node().head().hash);
                 Some(json!("0x1"))
             }
             Some(method) => self.upstream.node().ask(method, call.get("params")).ok(),
@@ -124,9 +120,14 @@ impl OpenFeed {
 
     /// Says that there is a new block, if there is one.
     fn look(&mut self) {
-        let Some(told) = &self.told else { return };
-        let Some(mut block) = self.newest().filter(|block| block["hash"] != *told) else { return };
-        self.told = Some(block["hash"].clone());
+        let newest = self.upstream.node().head().hash;
+        if self.told.is_none_or(|told| told == newest) {
+            return;
+        }
+        self.told = Some(newest);
+        let latest = json!(["latest", false]);
+        let block = self.upstream.node().ask("eth_getBlockByNumber", Some(&latest));
+        let Ok(mut block) = block else { return };
         if let Some(header) = block.as_object_mut() {
             header.remove("transactions");
         }

@@ -58,9 +58,8 @@ struct Return {
 fn returns(evidence: &Evidence, chain: usize) -> Vec<Return> {
     let upstreams = &evidence.scenario.chains[chain].upstreams;
     let down_since = |slot: usize, at: At| {
-        let spells = upstreams[slot].spells.iter();
-        let spell =
-            spells.filter(|it| is_down(it.kind) && it.from < at && it.until >= at).next_back();
+        let mut spells = upstreams[slot].spells.iter();
+        let spell = spells.rfind(|it| is_down(it.kind) && it.from < at && it.until >= at);
         spell.map(|spell| spell.from)
     };
     let mut returns = Vec::new();
