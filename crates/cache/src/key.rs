@@ -86,6 +86,13 @@ impl Key {
         *blake3::hash(&self.0).as_bytes()
     }
 
+    /// The chain that was asked.
+    pub fn chain(&self) -> ChainId {
+        // Written by `header`, which no key is without.
+        let id = self.0.get(1..).and_then(<[u8]>::first_chunk);
+        ChainId(id.map_or(0, |id| u64::from_le_bytes(*id)))
+    }
+
     /// The bytes that are compared.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

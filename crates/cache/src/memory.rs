@@ -20,7 +20,7 @@ use foldhash::quality::FixedState;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
-use wellhead_eth::{BlockHash, BlockNumber};
+use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 
 use crate::canon::{BlockId, Canon, Standing};
 use crate::entry::{Entry, Hold, Kept, Use};
@@ -84,6 +84,7 @@ struct Stored {
 /// A block that may be orphaned, and what hangs on it.
 #[derive(Debug)]
 struct Block {
+    chain: ChainId,
     number: BlockNumber,
     keys: HashSet<Key, FixedState>,
 }
@@ -221,7 +222,7 @@ impl Memory {
         if let Some((number, hash)) = indexed(entry.hold) {
             let mut blocks = self.blocks.lock();
             let hasher = blocks.hasher().clone();
-            let keys = || Block { number, keys: HashSet::with_hasher(hasher) };
+            let keys = || Block { chain: key.chain(), number, keys: HashSet::with_hasher(hasher) };
             blocks.entry(hash).or_insert_with(keys).keys.insert(key.clone());
         }
         let stored = Arc::new(Stored { entry, is_final: AtomicBool::new(false) });
@@ -254,14 +255,18 @@ impl Memory {
         dropped
     }
 
-    /// Goes through the blocks that may still be replaced, to be called after each change
-    /// of the finalized block or a reorg: entries whose block is final now need no more
+    /// Goes through the blocks of one chain that may still be replaced, to be called after
+    /// each change of its finalized block or a reorg: entries whose block is final now need no more
     /// questions, those whose block was orphaned are freed, and those whose block is below
     /// the finalized one and not remembered too, unless they were asked for by hash.
     ///
     /// Costs some hundred nanoseconds an entry of such a block: for the control plane.
-    pub fn settle(&self, canon: &(impl Canon + ?Sized)) -> Settled {
+    pub fn settle(&self, chain: ChainId, canon: &(impl Canon + ?Sized)) -> Settled {
         let settled = |hash: &BlockHash, block: &Block| {
+            // Of other chains this view knows nothing, and would call all of it orphaned.
+            if block.chain != chain {
+                return None;
+            }
             let number = block.number;
             match (BlockId { number: Some(number), hash: *hash }).standing(canon) {
                 Standing::Final => Some(true),
@@ -488,10 +493,10 @@ mod tests {
         put(&memory, "missed", canonical(97), None);
         let later = Chain { first: 50, finalized: 96, head: 110, ..chain() };
         check(&memory, "seen", later, 0, Some(Reason::Final));
-        assert_eq!(memory.settle(&later), Settled { promoted: 1, dropped: 0 });
+        assert_eq!(memory.settle(ChainId(1), &later), Settled { promoted: 1, dropped: 0 });
         // Much later the view has forgotten all three blocks.
         let much_later = Chain { first: 200, finalized: 250, head: 300, ..chain() };
-        assert_eq!(memory.settle(&much_later), Settled { promoted: 0, dropped: 1 });
+        assert_eq!(memory.settle(ChainId(1), &much_later), Settled { promoted: 0, dropped: 1 });
         check(&memory, "seen", much_later, 0, Some(Reason::Final));
         check(&memory, "settled", much_later, 0, Some(Reason::Final));
         check(&memory, "missed", much_later, 0, None);
@@ -515,7 +520,7 @@ mod tests {
         let reorged = Chain { forked_at: 95, ..chain() };
         check(&memory, "c", reorged, 0, Some(Reason::Canonical));
         check(&memory, "d", reorged, 0, Some(Reason::Canonical));
-        assert_eq!(memory.settle(&chain()), Settled { promoted: 0, dropped: 1 });
+        assert_eq!(memory.settle(ChainId(1), &chain()), Settled { promoted: 0, dropped: 1 });
     }
 
     #[test]
@@ -525,6 +530,15 @@ mod tests {
         check(&memory, "a", chain(), 0, Some(Reason::Final));
         assert_eq!(memory.drop_orphaned(&[hash(90)]), 0);
         check(&memory, "a", chain(), 0, Some(Reason::Final));
+    }
+
+    #[test]
+    fn one_chain_s_view_says_nothing_of_another_s_blocks() {
+        let memory = memory();
+        let (number, hash) = (BlockNumber(95), fork(95));
+        put(&memory, "a", Hold::Canonical { number, hash }, None);
+        assert_eq!(memory.settle(ChainId(10), &chain()), Settled::default());
+        assert_eq!(memory.settle(ChainId(1), &chain()), Settled { promoted: 0, dropped: 1 });
     }
 
     #[test]
@@ -607,7 +621,7 @@ mod tests {
                         put(memory, &name, canonical(91 + number % 9), None);
                         if step % 100 == 0 {
                             memory.drop_orphaned(&[hash(91 + thread)]);
-                            memory.settle(&canon);
+                            memory.settle(ChainId(1), &canon);
                         }
                     }
                 });

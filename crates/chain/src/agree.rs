@@ -731,12 +731,17 @@ mod tests {
                 for (number, hash) in &named {
                     let answer = chain.view.canonical(BlockNumber(*number), hash);
                     prop_assert_eq!(answer, crate::Canonical::No);
+                    let number = BlockNumber(*number);
+                    prop_assert_eq!(chain.view.height_of(hash), Some(number));
+                    prop_assert_ne!(chain.view.hash_at(number), Some(*hash));
                 }
                 if let Some(latest) = chain.view.latest
                     && let Some(hash) = latest.hash
                 {
                     let answer = chain.view.canonical(latest.number, &hash);
                     prop_assert_eq!(answer, crate::Canonical::Yes);
+                    prop_assert_eq!(chain.view.hash_at(latest.number), Some(hash));
+                    prop_assert_eq!(chain.view.height_of(&hash), Some(latest.number));
                 }
                 let mark = chain.view.mark(Tag::Finalized).map_or(0, |mark| mark.number.0);
                 prop_assert!(mark >= marked && mark <= height(&chain.view).max(marked));

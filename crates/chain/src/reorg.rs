@@ -63,6 +63,11 @@ impl Reorgs {
         self.ring.iter().any(names)
     }
 
+    fn height_of(&self, hash: &BlockHash) -> Option<BlockNumber> {
+        let mut orphaned = self.ring.iter().flat_map(|reorg| reorg.orphaned.iter());
+        orphaned.find(|(_, it)| it == hash).map(|(number, _)| *number)
+    }
+
     fn push(&mut self, reorg: Reorg) {
         if self.ring.len() == REORGS_MAX {
             self.ring.pop_front();
@@ -95,6 +100,12 @@ impl Canon {
     pub(crate) fn at(&self, number: u64) -> Option<BlockHash> {
         let place = self.blocks.binary_search_by_key(&number, |(at, _)| *at).ok()?;
         Some(self.blocks[place].1)
+    }
+
+    pub(crate) fn height_of(&self, hash: &BlockHash) -> Option<BlockNumber> {
+        // The newest is asked for most.
+        let known = self.blocks.iter().rev().find(|(_, it)| it == hash);
+        known.map(|(at, _)| BlockNumber(*at)).or_else(|| self.reorgs.height_of(hash))
     }
 
     pub(crate) fn is_canonical(&self, number: BlockNumber, hash: &BlockHash) -> Canonical {

@@ -160,6 +160,18 @@ impl View {
         self.canon.is_canonical(number, hash)
     }
 
+    /// The block at this height of the agreed chain, as far as that is known; see
+    /// [`View::canonical`].
+    pub fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
+        self.canon.at(number.0)
+    }
+
+    /// The height of a block that is on the agreed chain or was taken back lately. Goes
+    /// through all that is remembered: some hundred nanoseconds.
+    pub fn height_of(&self, hash: &BlockHash) -> Option<BlockNumber> {
+        self.canon.height_of(hash)
+    }
+
     /// What was taken back lately.
     pub fn reorgs(&self) -> &Reorgs {
         &self.canon.reorgs
