@@ -30,6 +30,8 @@ pub struct Answer {
     pub upstream: Option<Arc<str>>,
     /// Attempts, over all calls of a batch.
     pub attempts: u32,
+    /// What the cache had for it, when it was one call that the cache was asked for.
+    pub cache: Option<&'static str>,
     /// For `Retry-After`.
     pub retry_after: Option<Duration>,
     /// What was tried, when the client asked.

@@ -12,12 +12,17 @@
 //! on answers like any other; a reply for which there is no room is refused, and the others
 //! stay.
 //!
+//! Answers that are kept do not go upstream at all, and those that come are kept as those of
+//! single calls are; items that go together neither wait for the same call of another client
+//! nor are waited for.
+//!
 //! Traces, logs, writes and filters go alone from the start: one slow item would
 //! hold up all that share its exchange.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
@@ -33,6 +38,7 @@ use crate::answer::{Answer, Refusal};
 use crate::call::{batch_ask, is_ahead};
 use crate::chain::ServedChain;
 use crate::journey::{Line, Trip, write_malformed};
+use crate::kept::{self, Asked, Found};
 use crate::metrics::CallOutcome;
 use crate::pin::Pin;
 use crate::reply::Reply;
@@ -53,6 +59,8 @@ struct Member<'a> {
     call: &'a Call,
     row: &'static MethodRow,
     pin: Pin,
+    /// What the cache is told of its answer.
+    asked: Option<Box<Asked>>,
 }
 
 /// What became of one item.
@@ -121,7 +129,13 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
     let pile = Pile::new(trip);
     let mut replies: Vec<Option<Reply>> = (0..items.len()).map(|_| None).collect();
     let (mut attempts, mut failed, mut trail) = (0, 0, String::new());
-    let mut waiting = divide(trip, items).into_iter();
+    let (work, kept) = divide(trip, items);
+    for item in kept {
+        let settled = from_memory(trip, item, &pile);
+        replies[settled.place] = settled.reply;
+        failed += usize::from(settled.is_failed);
+    }
+    let mut waiting = work.into_iter();
     let mut running = FuturesUnordered::new();
     loop {
         let settled = if running.is_empty() && waiting.len() == 1 {
@@ -181,14 +195,17 @@ fn write(items: &[Item], replies: &[Option<Reply>], bytes: usize) -> Vec<u8> {
     out
 }
 
-/// Sorts the items into exchanges.
-fn divide<'a>(trip: &Trip<'_>, items: &'a [Item]) -> Vec<Work<'a>> {
+/// What of a batch was kept: the item's place, its row and the answer.
+type Kept = Vec<(usize, &'static MethodRow, Bytes)>;
+
+/// Sorts the items into exchanges, and those whose answer was kept.
+fn divide<'a>(trip: &Trip<'_>, items: &'a [Item]) -> (Vec<Work<'a>>, Kept) {
     trip.look(|view| divide_by(trip, items, view))
 }
 
-fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> Vec<Work<'a>> {
+fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> (Vec<Work<'a>>, Kept) {
     let (chain, now) = (trip.chain, now());
-    let mut work = Vec::new();
+    let (mut work, mut kept) = (Vec::new(), Vec::new());
     let mut lead: Option<(Slot, Vec<Member<'a>>)> = None;
     for (place, item) in items.iter().enumerate() {
         let Ok(call) = item else {
@@ -201,7 +218,14 @@ fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> Vec<Work<'a
             work.push(Work::One(place));
             continue;
         };
-        let member = Member { place, call, row, pin };
+        let asked = match kept::look_up(trip, (row, call.params()), &pin, view) {
+            Ok(answer) => {
+                kept.push((place, row, answer));
+                continue;
+            }
+            Err(asked) => asked,
+        };
+        let member = Member { place, call, row, pin, asked };
         let is_fit = |slot: Slot, ask: &Ask<'_>| {
             let upstream = chain.roster.upstream(slot);
             upstream.takes_batches(now) && assess(ask, upstream, view, now) == Fitness::Fit
@@ -228,7 +252,7 @@ fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> Vec<Work<'a
         [only] => Work::One(only.place),
         _ => Work::Together(slot, members),
     }));
-    work
+    (work, kept)
 }
 
 /// Whether calls of this kind may share an exchange.
@@ -262,6 +286,23 @@ async fn perform(
         },
         Work::Together(slot, members) => together(trip, slot, members, parallel, pile).await,
     }
+}
+
+/// The answer to an item, where it was kept.
+fn from_memory(
+    trip: &Trip<'_>,
+    (place, row, answer): (usize, &MethodRow, Bytes),
+    pile: &Pile<'_>,
+) -> Settled {
+    if pile.is_full() {
+        return too_large(place, pile);
+    }
+    let (counts, took) = (trip.chain.counts(), now() - trip.ctx.received_at);
+    counts.observe(row, CallOutcome::Answered, took, &[]);
+    counts.found(Found::Hit);
+    let reply = pile.add(Reply::Result(answer));
+    let is_failed = reply.is_refused();
+    Settled { place, reply: Some(reply), is_failed, attempts: 0, trail: String::new() }
 }
 
 async fn alone(trip: &Trip<'_>, place: usize, call: &Call, pile: &Pile<'_>) -> Settled {
@@ -326,6 +367,11 @@ async fn together(
         let (reply, outcome) = match (is_final, verdict.payload) {
             (true, Payload::Result(result)) => {
                 teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
+                if let Some(asked) = &member.asked {
+                    let told = (member.row, member.call.params(), ended);
+                    asked.keep(chain, told, kept::Answer::Result(&result));
+                    chain.counts().found(Found::Miss);
+                }
                 (Reply::Result(result), CallOutcome::Answered)
             }
             (true, Payload::Error(error)) => (Reply::Error(error), CallOutcome::UpstreamError),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use wellhead_cache::{Follow, Turn};
 use wellhead_chain::View;
 use wellhead_dispatch::{Failure, Job, Lane, Outcome, Trail, now};
 use wellhead_eth::{
@@ -20,6 +21,7 @@ use wellhead_upstream::{Condition, Learnt, Payload, Slot, Upstream, UpstreamSet,
 use crate::answer::Refusal;
 use crate::chain::ServedChain;
 use crate::journey::Trip;
+use crate::kept::{self, Asked, Found, Landed, Way};
 use crate::metrics::CallOutcome;
 use crate::pin::{Pin, highest, needed};
 use crate::reply::Reply;
@@ -33,7 +35,7 @@ const START_WAIT: Duration = Duration::from_secs(5);
 const DOWN_WAIT: Duration = Duration::from_secs(1);
 
 /// The method that asks which block is the newest.
-const BLOCK_NUMBER: &str = "eth_blockNumber";
+pub(crate) const BLOCK_NUMBER: &str = "eth_blockNumber";
 
 /// What this proxy calls itself.
 const CLIENT_VERSION: &str = concat!("\"wellhead/v", env!("CARGO_PKG_VERSION"), "\"");
@@ -46,8 +48,7 @@ pub(crate) struct Report {
     pub(crate) outcome: CallOutcome,
     pub(crate) slot: Option<Slot>,
     pub(crate) trail: Trail,
-    /// The block that was written in the place of a tag.
-    pub(crate) block: Option<BlockNumber>,
+    pub(crate) noted: Noted,
     /// The HTTP status, if it was alone in its request.
     pub(crate) status: u16,
     pub(crate) retry_after: Option<Duration>,
@@ -57,13 +58,22 @@ impl Report {
     /// What was tried, in one line, and the block that a tag stood for.
     pub(crate) fn line(&self, roster: &Roster) -> String {
         let mut line = self.trail.line(roster);
-        if let Some(block) = self.block {
+        if let Some(block) = self.noted.block {
             let space = if line.is_empty() { "" } else { " " };
             // Writing to a String cannot fail.
             let _ = write!(line, "{space}block={}", block.0);
         }
         line
     }
+}
+
+/// What is told of a call besides its answer.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Noted {
+    /// The block that was written in the place of a tag.
+    pub(crate) block: Option<BlockNumber>,
+    /// What the cache had, if it was asked.
+    pub(crate) found: Option<Found>,
 }
 
 /// When a call arrived, when it must be answered, and whether a large result may
@@ -81,10 +91,10 @@ pub(crate) struct Terms {
 pub(crate) async fn answer(trip: &Trip<'_>, call: &Call, terms: Terms) -> Report {
     let method = call.method();
     let row = MethodTable::standard().row(method);
-    let mut block = None;
-    let said = say(trip, call, (row, method), terms, &mut block).await;
+    let mut noted = Noted::default();
+    let said = say(trip, call, (row, method), terms, &mut noted).await;
     let report = |reply, outcome, slot, trail| Report {
-        block,
+        noted,
         row,
         reply,
         outcome,
@@ -112,7 +122,7 @@ pub(crate) async fn answer(trip: &Trip<'_>, call: &Call, terms: Terms) -> Report
 }
 
 /// What there is to say.
-enum Said {
+pub(crate) enum Said {
     Result { result: Bytes, rest: Option<Box<dyn Rest>>, slot: Option<Slot>, trail: Trail },
     Error { error: Bytes, slot: Slot, trail: Trail },
     Refused { refusal: Refusal, outcome: CallOutcome, trail: Trail },
@@ -141,13 +151,12 @@ impl Said {
     }
 }
 
-/// `block` is where the block is noted that was written in the place of a tag.
 async fn say(
     trip: &Trip<'_>,
     call: &Call,
     (row, method): (&'static MethodRow, &str),
     terms: Terms,
-    block: &mut Option<BlockNumber>,
+    noted: &mut Noted,
 ) -> Said {
     let chain = trip.chain;
     let Terms { received_at, began, deadline, may_flow } = terms;
@@ -179,7 +188,7 @@ async fn say(
             {
                 return Said::local(number);
             }
-            Box::pin(upstream(trip, &job, eligible, began, block)).await
+            Box::pin(upstream(trip, &job, eligible, began, noted)).await
         }
         Effect::Sticky => Box::pin(sticky_call(trip, job, eligible, began)).await,
     }
@@ -240,45 +249,116 @@ async fn chain_id(chain: &ServedChain, deadline: Instant) -> Option<ChainId> {
     }
 }
 
-/// The usual way: pin and plan on one view, run, teach.
+/// The usual way: pin, look for what is kept, and plan on one view.
 async fn upstream(
     trip: &Trip<'_>,
     job: &Job<'_>,
     eligible: UpstreamSet,
     began: Instant,
-    block: &mut Option<BlockNumber>,
+    noted: &mut Noted,
 ) -> Said {
-    let (chain, lane) = (trip.chain, trip.lane);
-    let (pin, ask, mut planned) = trip.look(|view| {
-        let pin = Pin::new(chain, job.row, job.params, view, job.received_at);
+    let (pin, ask, way, planned) = trip.look(|view| {
+        let pin = Pin::new(trip.chain, job.row, job.params, view, job.received_at);
         let ask = ask(job.row, eligible, &pin.block);
-        let planned = plan_on(view, chain, lane, (&ask, &pin.block), began);
-        (pin, ask, planned)
+        let way = kept::way(trip, job, &pin, view);
+        let planned = match way {
+            Way::Kept(_) | Way::Follow(..) => None,
+            Way::Plain | Way::Ask(_) => {
+                Some(plan_on(view, trip.chain, trip.lane, (&ask, &pin.block), began))
+            }
+        };
+        (pin, ask, way, planned)
     });
-    *block = pin.number();
-    let job = &Job { params: pin.params(job.params), ..*job };
-    let range = Range::of(chain, job, &pin.block);
-    if planned.plan.candidates().is_empty() {
-        // Boxed: it is rare, and few calls should carry the state of waiting.
-        let subject = (&ask, &pin.block);
-        planned = Box::pin(make_plan(chain, lane, subject, job.deadline, began)).await;
+    noted.block = pin.number();
+    let as_sent = Job { params: pin.params(job.params), ..*job };
+    let asked = match way {
+        Way::Plain => None,
+        Way::Ask(asked) => Some(asked),
+        Way::Kept(result) => {
+            noted.found = Some(Found::Hit);
+            let trail = Trail::default();
+            return Said::Result { result, rest: None, slot: None, trail };
+        }
+        // Boxed, as few calls should carry the state of waiting.
+        Way::Follow(follow, asked) => {
+            let (said, found) =
+                Box::pin(follow_on(trip, (job, &as_sent), (&ask, &pin.block), follow, asked)).await;
+            noted.found = Some(found);
+            return said;
+        }
+    };
+    noted.found = asked.is_some().then_some(Found::Miss);
+    let said = run(trip, &as_sent, (&ask, &pin.block), planned, began).await;
+    if let Some(asked) = asked {
+        asked.settle(trip.chain, told(job, &said), &said);
     }
-    let Planned { plan, null_is_final, is_there } = planned;
+    said
+}
+
+/// Waits for what comes of another's call, as long as the deadline lets it, or makes the
+/// call when that one went away or cannot share its answer.
+async fn follow_on(
+    trip: &Trip<'_>,
+    (job, as_sent): (&Job<'_>, &Job<'_>),
+    (ask, block): (&Ask<'_>, &BlockRef),
+    follow: Follow<Landed>,
+    asked: Asked,
+) -> (Said, Found) {
+    let chain = trip.chain;
+    let asked = match tokio::time::timeout_at(job.deadline.into(), follow).await {
+        Ok(Turn::Landed(landed)) => return (landed.into_said(), Found::Joined),
+        Err(_) => {
+            let said = failed(chain, Failure::Deadline, Trail::default(), ask.eligible);
+            return (said, Found::Joined);
+        }
+        Ok(Turn::Lead(lead)) => asked.leading(lead),
+        Ok(Turn::Alone) => asked,
+    };
+    let said = run(trip, as_sent, (ask, block), None, now()).await;
+    asked.settle(chain, told(job, &said), &said);
+    (said, Found::Miss)
+}
+
+/// What the cache is told of a call beside its answer.
+fn told<'a>(job: &Job<'a>, said: &Said) -> kept::Told<'a> {
+    let trail = match said {
+        Said::Result { trail, .. } | Said::Error { trail, .. } | Said::Refused { trail, .. } => {
+            trail
+        }
+    };
+    (job.row, job.params, job.received_at + trail.lasted())
+}
+
+/// Asks upstreams by the plan, or by one made now, and learns from what they say.
+async fn run(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    (ask, block): (&Ask<'_>, &BlockRef),
+    planned: Option<Planned>,
+    began: Instant,
+) -> Said {
+    let (chain, lane, eligible) = (trip.chain, trip.lane, ask.eligible);
+    let range = Range::of(chain, job, block);
+    let Planned { plan, null_is_final, is_there } = match planned {
+        Some(planned) if !planned.plan.candidates().is_empty() => planned,
+        // Boxed: it is rare, and few calls should carry the state of waiting.
+        Some(_) | None => Box::pin(make_plan(chain, lane, (ask, block), job.deadline, began)).await,
+    };
     if let Some(range) = range
         && plan.fit() == 0
-        && let Some(span) = search::widest(chain, &ask, began)
+        && let Some(span) = search::widest(chain, ask, began)
     {
         let trail = Trail::default();
-        return Box::pin(in_parts(chain, lane, job, &ask, (range, span), trail)).await;
+        return Box::pin(in_parts(chain, lane, job, ask, (range, span), trail)).await;
     }
     let job = &Job { null_is_final, is_there, ..*job };
     let Outcome { result, trail } =
         wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
-    search::learn(chain, &ask, &trail);
+    search::learn(chain, ask, &trail);
     if let Some(range) = range
         && let Some(span) = search::refused_for_size(&result, range)
     {
-        return Box::pin(in_parts(chain, lane, job, &ask, (range, span), trail)).await;
+        return Box::pin(in_parts(chain, lane, job, ask, (range, span), trail)).await;
     }
     let served = match result {
         Ok(served) => served,
@@ -311,7 +391,7 @@ async fn upstream(
         }
         (_, Payload::Result(result)) => {
             let at = job.received_at + trail.lasted();
-            teach::teach(chain, slot, job.row, &pin.block, &result, at);
+            teach::teach(chain, slot, job.row, block, &result, at);
             let result = match job.row.name {
                 BLOCK_NUMBER => agreed_height(chain, result),
                 _ => result,
@@ -549,7 +629,7 @@ async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began
     let chain = trip.chain;
     match job.row.sticky {
         Some(StickyRole::Create) | None => {
-            let said = upstream(trip, &job, eligible, began, &mut None).await;
+            let said = upstream(trip, &job, eligible, began, &mut Noted::default()).await;
             name_the_filter(chain, said, eligible)
         }
         Some(StickyRole::Use | StickyRole::Drop) => {
@@ -563,7 +643,7 @@ async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began
             };
             let only = [slot].into_iter().collect::<UpstreamSet>().and(eligible);
             let job = Job { params: Some(&params), ..job };
-            upstream(trip, &job, only, began, &mut None).await
+            upstream(trip, &job, only, began, &mut Noted::default()).await
         }
     }
 }

@@ -9,6 +9,7 @@ use wellhead_eth::ChainId;
 use wellhead_route::Roster;
 use wellhead_watch::{Asked, Pulse};
 
+use crate::kept::{Cache, Shares};
 use crate::metrics::Counts;
 use crate::search::SearchBounds;
 
@@ -40,6 +41,8 @@ pub struct ServedChain {
     pub search: SearchBounds,
     /// Whether tags are replaced by the numbers of the agreed blocks.
     pub pins: bool,
+    /// What it keeps and shares, if anything.
+    pub(crate) shares: Option<Shares>,
     counts: Counts,
 }
 
@@ -55,7 +58,8 @@ impl ServedChain {
     ) -> Self {
         let counts = Counts::new(roster.upstreams().len());
         let search = SearchBounds::default();
-        Self { name, roster, heads, pulse, asked, bounds, search, pins: true, counts }
+        let shares = None;
+        Self { name, roster, heads, pulse, asked, bounds, search, pins: true, shares, counts }
     }
 
     /// With these bounds on how far searches are divided.
@@ -68,6 +72,12 @@ impl ServedChain {
     #[must_use]
     pub fn pinning(self, pins: bool) -> Self {
         Self { pins, ..self }
+    }
+
+    /// With answers kept here, and identical calls shared; by default nothing is.
+    #[must_use]
+    pub fn keeping(self, cache: Option<Arc<Cache>>) -> Self {
+        Self { shares: cache.map(Shares::new), ..self }
     }
 
     pub(crate) fn counts(&self) -> &Counts {

@@ -14,6 +14,7 @@ use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
 use crate::batch;
 use crate::call::{Report, Terms, answer};
 use crate::chain::{ChainIndex, Directory, ServedChain};
+use crate::kept::Found;
 use crate::metrics::{CallOutcome, RequestCounts};
 
 /// What the settings say of requests.
@@ -229,6 +230,9 @@ impl Trip<'_> {
         let (counts, trail) = (self.chain.counts(), &report.trail);
         counts.observe(report.row, report.outcome, took, &trail.attempts);
         trail.abandoned.iter().for_each(|attempt| counts.abandoned(attempt));
+        if let Some(found) = report.noted.found {
+            counts.found(found);
+        }
         (report, ended)
     }
 
@@ -253,6 +257,7 @@ impl Trip<'_> {
             rest,
             upstream: report.slot.map(name),
             attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
+            cache: report.noted.found.map(Found::word),
             retry_after: report.retry_after,
             trail,
         };

@@ -7,6 +7,7 @@
 //! - [`journey`](Proxy::handle): bodies, batches, one access line a request
 //! - `call`: one call, by its effect
 //! - `pin`: tags become the numbers of one view
+//! - `kept`: answers from memory, and one upstream call for many who ask the same
 //! - `batch`: reads of a batch that go upstream together
 //! - `search`, `parts`: searches over more blocks than an upstream accepts
 //! - `reply`: a result or an error as bytes
@@ -20,6 +21,7 @@ mod batch;
 mod call;
 mod chain;
 mod journey;
+mod kept;
 mod metrics;
 mod parts;
 mod pin;
@@ -32,9 +34,10 @@ mod teach;
 pub use answer::Answer;
 pub use chain::{ChainName, ServedChain};
 pub use journey::{Ctx, Lanes, Proxy, Settings};
+pub use kept::{Cache, CacheSettings, Tidier};
 pub use metrics::register;
 pub use search::SearchBounds;
 pub use status::{
-    AnswerStatus, CallStatus, ChainStatus, ConnectionStatus, Readiness, ReorgStatus, RequestStatus,
-    Status, UpstreamStatus,
+    AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, Readiness,
+    ReorgStatus, RequestStatus, Status, UpstreamStatus,
 };

@@ -27,6 +27,7 @@ use wellhead_watch::Reason;
 
 use crate::chain::ServedChain;
 use crate::journey::Proxy;
+use crate::kept::Found;
 
 /// How a call ended for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub(crate) struct Counts {
     attempt_took: Box<[Histogram]>,
     /// By slot: those that nobody waited for any more.
     abandoned: Box<[AtomicU64]>,
+    /// By what the cache had.
+    found: [AtomicU64; Found::ALL.len()],
 }
 
 impl Counts {
@@ -81,6 +84,7 @@ impl Counts {
             attempts: (0..upstreams).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             attempt_took: (0..upstreams).map(|_| Histogram::default()).collect(),
             abandoned: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
+            found: Default::default(),
         }
     }
 
@@ -122,6 +126,16 @@ impl Counts {
     /// Counts an attempt that was left for a quicker one.
     pub(crate) fn abandoned(&self, attempt: &Abandoned) {
         self.abandoned[attempt.slot.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a call that the cache was asked for.
+    pub(crate) fn found(&self, found: Found) {
+        self.found[found as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Calls that the cache was asked for, by what it had.
+    pub(crate) fn found_so_far(&self, found: Found) -> u64 {
+        self.found[found as usize].load(Ordering::Relaxed)
     }
 
     /// Calls by outcome since the start: answered, with an upstream's error, failed, refused.

@@ -14,6 +14,7 @@ use wellhead_upstream::{Bound, Condition, Upstream};
 
 use crate::chain::ServedChain;
 use crate::journey::Proxy;
+use crate::kept::{Cache, Found};
 
 /// Everything an operator may want to know, without secrets.
 #[derive(Debug, Clone, Serialize)]
@@ -24,6 +25,8 @@ pub struct Status {
     pub requests: RequestStatus,
     /// Answers that are held in memory.
     pub answers: AnswerStatus,
+    /// Answers that are kept; none where the settings say so.
+    pub cache: Option<CacheStatus>,
     /// Chain by chain.
     pub chains: Vec<ChainStatus>,
 }
@@ -52,6 +55,34 @@ pub struct AnswerStatus {
     pub refused: u64,
 }
 
+/// The answers that are kept, of all chains.
+#[derive(Debug, Clone, Serialize)]
+pub struct CacheStatus {
+    /// Kept now.
+    pub entries: u64,
+    /// What they take, with their keys and all that goes with them.
+    pub bytes: u64,
+    /// What they may take.
+    pub bytes_max: u64,
+    /// Put in since the start.
+    pub stored: u64,
+    /// Pushed out by others.
+    pub evicted: u64,
+    /// Freed because their block was orphaned.
+    pub orphaned: u64,
+}
+
+/// What the cache had for the calls that it was asked for, since the start.
+#[derive(Debug, Clone, Serialize)]
+pub struct FoundStatus {
+    /// The answer.
+    pub hits: u64,
+    /// Nothing: an upstream was asked.
+    pub misses: u64,
+    /// The same call under way for another client.
+    pub joined: u64,
+}
+
 /// One chain.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChainStatus {
@@ -77,6 +108,8 @@ pub struct ChainStatus {
     pub lag_bound_blocks: u64,
     /// How calls ended.
     pub calls: CallStatus,
+    /// What was kept of their answers.
+    pub cache: FoundStatus,
     /// In the order of the settings.
     pub upstreams: Vec<UpstreamStatus>,
 }
@@ -261,6 +294,7 @@ impl Proxy {
                 bytes_max: self.answers().bytes_max(),
                 refused: self.answers().shortages(Shortage::Refused),
             },
+            cache: self.cache().map(cache_status),
             chains: self.chains().iter().map(|chain| chain_status(chain, now())).collect(),
         }
     }
@@ -273,6 +307,18 @@ fn millis(duration: Duration) -> f64 {
 
 fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn cache_status(cache: &Cache) -> CacheStatus {
+    let stats = cache.stats();
+    CacheStatus {
+        entries: stats.entries,
+        bytes: stats.bytes,
+        bytes_max: cache.bytes_max(),
+        stored: stats.stored,
+        evicted: stats.evicted,
+        orphaned: stats.orphaned,
+    }
 }
 
 fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
@@ -296,6 +342,11 @@ fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
         block_time_ms: view.block_time.map(whole_millis),
         lag_bound_blocks: view.lag_bound(),
         calls: CallStatus { answered, upstream_error, failed, refused },
+        cache: FoundStatus {
+            hits: chain.counts().found_so_far(Found::Hit),
+            misses: chain.counts().found_so_far(Found::Miss),
+            joined: chain.counts().found_so_far(Found::Joined),
+        },
         upstreams: upstreams.map(|upstream| upstream_status(chain, upstream, now)).collect(),
     }
 }

@@ -136,7 +136,7 @@ pub(crate) fn line(status: &Status, client: &Figures, sky: &Sky) -> String {
 mod tests {
     use std::time::Duration;
 
-    use wellhead_proxy::{AnswerStatus, CallStatus, ChainStatus, RequestStatus};
+    use wellhead_proxy::{AnswerStatus, CallStatus, ChainStatus, FoundStatus, RequestStatus};
 
     use super::*;
 
@@ -184,11 +184,12 @@ mod tests {
             block_time_ms: Some(2000),
             lag_bound_blocks: 10,
             calls: CallStatus { answered: 400, upstream_error: 0, failed: 0, refused: 0 },
+            cache: FoundStatus { hits: 0, misses: 0, joined: 0 },
             upstreams,
         };
         let requests = RequestStatus { total: 400, p50_ms_at_most: None, p99_ms_at_most: None };
         let answers = AnswerStatus { held_bytes: 0, peak_bytes: 0, bytes_max: 0, refused: 0 };
-        Status { version: "0.0.0", requests, answers, chains: vec![chain] }
+        Status { version: "0.0.0", requests, answers, cache: None, chains: vec![chain] }
     }
 
     fn two() -> Status {

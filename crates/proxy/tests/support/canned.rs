@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_chain::{Heads, Observation, Source};
+use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, Lane, now};
 use wellhead_eth::{BlockNumber, ChainId};
 use wellhead_jsonrpc::Limits;
-use wellhead_proxy::{Answer, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings};
+use wellhead_proxy::{
+    Answer, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings,
+};
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
 use wellhead_upstream::{
@@ -38,8 +40,15 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Upstreams that all answer `reply`.
+    /// Upstreams that all answer `reply`, and a cache, as by default.
     pub(crate) fn answering(reply: String) -> Self {
+        let settings =
+            CacheSettings { bytes: 4 << 20, head: Duration::from_secs(1), null: Duration::ZERO };
+        Self::keeping(reply, Some(Arc::new(Cache::new(settings, now(), 0, 42))))
+    }
+
+    /// The same with this cache.
+    pub(crate) fn keeping(reply: String, cache: Option<Arc<Cache>>) -> Self {
         let canned: Arc<dyn Transport> = Arc::new(Canned(Bytes::from(reply)));
         let upstream = |slot: u8| {
             let identity = Identity {
@@ -60,6 +69,8 @@ impl Bench {
         for slot in 0..UPSTREAMS {
             let seen = Observation::of_number(BlockNumber(100));
             heads.observe(Slot(slot), seen, Source::Word, now());
+            let seen = Observation::of_number(BlockNumber(90));
+            heads.observe_mark(Slot(slot), Tag::Finalized, seen, now());
         }
         let lane = Lane::new(upstreams.iter().map(|_| Arc::clone(&canned)).collect(), 1);
         let chain = ServedChain::new(
@@ -69,7 +80,8 @@ impl Bench {
             Arc::new(Pulse::new(Some(ChainId(1)), now())),
             (0..UPSTREAMS).map(|_| Arc::default()).collect(),
             Bounds::default(),
-        );
+        )
+        .keeping(cache);
         let settings = Settings {
             limits: Limits::default(),
             batch_parallel: 32,

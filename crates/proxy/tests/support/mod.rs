@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use wellhead_chain::{Heads, Observation, Source};
+use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, Lane, now};
-use wellhead_eth::{BlockNumber, ChainId, MethodTable};
+use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 use wellhead_jsonrpc::{Limits, raw};
-use wellhead_proxy::{Answer, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings};
+use wellhead_proxy::{
+    Answer, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings,
+};
 use wellhead_route::Roster;
 use wellhead_transport::{
     Ceiling, Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
@@ -177,6 +179,8 @@ pub(crate) struct Plan {
     pub(crate) methods: MethodRules,
     /// By upstream; those missing have none.
     pub(crate) own_methods: Vec<MethodRules>,
+    /// Whether answers are kept.
+    pub(crate) keeps: bool,
 }
 
 impl Default for Plan {
@@ -189,6 +193,7 @@ impl Default for Plan {
             verified: true,
             methods: MethodRules::default(),
             own_methods: Vec::new(),
+            keeps: false,
         }
     }
 }
@@ -206,11 +211,19 @@ impl Stage {
         Self::new(vec![Plan { upstreams: count, ..Plan::default() }])
     }
 
+    /// The same, whose answers are kept.
+    pub(crate) fn keeping(count: usize) -> Self {
+        Self::new(vec![Plan { upstreams: count, keeps: true, ..Plan::default() }])
+    }
+
     pub(crate) fn new(plans: Vec<Plan>) -> Self {
         let (mut chains, mut lanes, mut peers) = (Vec::new(), Vec::new(), Vec::new());
         let answers = Arc::new(Ceiling::new(256 << 20));
+        let cache = Arc::new(Cache::new(KEPT, now(), 1_000_000, 42));
         for plan in plans {
+            let kept = plan.keeps.then(|| Arc::clone(&cache));
             let (chain, own) = chain(plan);
+            let chain = chain.keeping(kept);
             let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
             let lane = Lane::new(own.iter().map(dynamic).collect(), 1);
             lanes.push(lane.holding(Arc::clone(&answers)));
@@ -252,6 +265,23 @@ impl Stage {
         self.chain().heads.observe(Slot(place), seen, Source::Word, now());
     }
 
+    /// The upstream stands on this block of this branch.
+    pub(crate) fn show_block(&self, place: u8, number: u64, branch: u8) {
+        let seen = Observation {
+            number: BlockNumber(number),
+            hash: Some(hash(number, branch)),
+            parent: number.checked_sub(1).map(|number| hash(number, branch)),
+            timestamp: None,
+        };
+        self.chain().heads.observe(Slot(place), seen, Source::Word, now());
+    }
+
+    /// The upstream holds this block to be final.
+    pub(crate) fn show_final(&self, place: u8, number: u64) {
+        let seen = Observation::of_number(BlockNumber(number));
+        self.chain().heads.observe_mark(Slot(place), Tag::Finalized, seen, now());
+    }
+
     pub(crate) fn head(&self, place: u8) -> Option<u64> {
         self.chain().heads.view().head(Slot(place)).map(|head| head.number.0)
     }
@@ -275,6 +305,20 @@ impl Stage {
         String::from_utf8_lossy(value).into_owned()
     }
 }
+
+/// What the stage keeps.
+const KEPT: CacheSettings =
+    CacheSettings { bytes: 4 << 20, head: Duration::from_secs(1), null: Duration::ZERO };
+
+/// The hash of a block. Up to [`SPLIT`] all branches are one.
+pub(crate) fn hash(number: u64, branch: u8) -> BlockHash {
+    let mut bytes = [if number <= SPLIT { b'a' } else { branch }; 32];
+    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    BlockHash(bytes)
+}
+
+/// Here branches part.
+pub(crate) const SPLIT: u64 = 99;
 
 pub(crate) fn text(answer: &Answer) -> String {
     String::from_utf8_lossy(&answer.body.concat()).into_owned()

@@ -1,0 +1,448 @@
+//! Answers kept and shared: the cache is asked before an upstream is, and told what came.
+//!
+//! What may be kept and for how long is decided in `wellhead_cache`. Here is what that
+//! needs to know of the world: what a view says of blocks ([`Seen`]), which clock entries
+//! end by, who waits for whose call, and when the control plane tidies up ([`Tidier`]).
+//!
+//! Not promised: that a chain whose final blocks are replaced, as when a development node
+//! starts anew, is seen so at once. What was kept is forgotten when the view falls below
+//! its finalized block.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+pub(crate) use wellhead_cache::Answer;
+use wellhead_cache::{
+    Ask, Canon, FlightKey, FlightLimits, Flights, Follow, Joined, Key, Lead, Memory, MemoryStats,
+    Pin, Point, Reason, Times, rule,
+};
+use wellhead_chain::{Reorg, Tag, View};
+use wellhead_dispatch::{Job, Trail};
+use wellhead_eth::{BlockHash, BlockNumber, ChainId, CostClass, MethodRow};
+use wellhead_upstream::{Slot, TryElsewhere};
+
+use crate::answer::Refusal;
+use crate::call::{BLOCK_NUMBER, Said};
+use crate::chain::ServedChain;
+use crate::journey::{Proxy, Trip};
+use crate::metrics::CallOutcome;
+use crate::pin;
+
+/// What the settings say of kept answers.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheSettings {
+    /// Bytes of answers in memory, with their keys and all that goes with them.
+    pub bytes: u64,
+    /// For answers that change with the head; zero keeps none.
+    pub head: Duration,
+    /// For a `null` that says something true; zero keeps none.
+    pub null: Duration,
+}
+
+/// The answers that are kept, of all chains and for all workers.
+#[derive(Debug)]
+pub struct Cache {
+    memory: Memory,
+    settings: CacheSettings,
+    seed: u64,
+    /// The clock by which entries end: milliseconds since 1970 at a moment, counted on from
+    /// there by the clock that requests have.
+    since: (Instant, u64),
+}
+
+impl Cache {
+    /// Keeps nothing yet. `unix_ms` is the wall time at `now`; `seed` is a secret, so that
+    /// nobody can choose calls that are slow to look up.
+    pub fn new(settings: CacheSettings, now: Instant, unix_ms: u64, seed: u64) -> Self {
+        let memory = Memory::new(settings.bytes, seed);
+        Self { memory, settings, seed, since: (now, unix_ms) }
+    }
+
+    pub(crate) fn stats(&self) -> MemoryStats {
+        self.memory.stats()
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.settings.bytes
+    }
+
+    fn ms(&self, at: Instant) -> u64 {
+        let (then, unix_ms) = self.since;
+        let passed = at.saturating_duration_since(then).as_millis();
+        unix_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+
+    fn times(&self) -> Times {
+        Times { head: self.settings.head, null: self.settings.null }
+    }
+}
+
+impl Proxy {
+    /// The answers that are kept; all chains that keep any keep them in one place.
+    pub(crate) fn cache(&self) -> Option<&Cache> {
+        self.chains().iter().find_map(|chain| Some(&*chain.shares.as_ref()?.cache))
+    }
+}
+
+/// What one chain shares: the answers kept, and the calls under way.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    pub(crate) cache: Arc<Cache>,
+    /// Of this chain alone: another may have the same id, and other upstreams.
+    flights: Flights<Landed>,
+}
+
+impl Shares {
+    pub(crate) fn new(cache: Arc<Cache>) -> Self {
+        let flights = Flights::new(FlightLimits::default(), cache.seed);
+        Self { cache, flights }
+    }
+}
+
+/// What a view says of blocks. While it is not fresh it says nothing of those that may have
+/// been replaced since.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    view: &'a View,
+    is_fresh: bool,
+}
+
+impl<'a> Seen<'a> {
+    fn at(view: &'a View, now: Instant) -> Self {
+        Self { view, is_fresh: view.is_fresh(now) }
+    }
+}
+
+impl Canon for Seen<'_> {
+    fn head(&self) -> Option<BlockNumber> {
+        self.view.latest.filter(|_| self.is_fresh).map(|head| head.number)
+    }
+
+    fn finalized(&self) -> Option<BlockNumber> {
+        let (mark, latest) = (self.view.mark(Tag::Finalized)?.number, self.view.latest?.number);
+        // Above the newest block it is a chain's that was there before a reset.
+        (mark <= latest).then_some(mark)
+    }
+
+    fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
+        let may_be_known = self.is_fresh || self.finalized().is_some_and(|mark| number <= mark);
+        may_be_known.then(|| self.view.hash_at(number)).flatten()
+    }
+
+    fn number_of(&self, hash: &BlockHash) -> Option<BlockNumber> {
+        self.view.height_of(hash)
+    }
+}
+
+/// What the cache had to say to a call that it may answer, for the client to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It was kept.
+    Hit,
+    /// It was not, and an upstream was asked.
+    Miss,
+    /// The same was under way for another client, and what came of it was the answer.
+    Joined,
+}
+
+impl Found {
+    pub(crate) const ALL: [Self; 3] = [Self::Hit, Self::Miss, Self::Joined];
+
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+            Self::Joined => "joined",
+        }
+    }
+}
+
+/// How a call is answered.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// By an upstream, and nobody else hears of it.
+    Plain,
+    /// By this.
+    Kept(Bytes),
+    /// By an upstream.
+    Ask(Asked),
+    /// By what comes of the same call of another client.
+    Follow(Follow<Landed>, Asked),
+}
+
+/// What a call means, to know its answer again.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    chain: ChainId,
+    key: Key,
+    pin: Pin,
+    head: Option<BlockNumber>,
+    /// Where others may wait for it.
+    lead: Option<Lead<Landed>>,
+}
+
+/// What came of a call that others wait for.
+#[derive(Debug, Clone)]
+pub(crate) enum Landed {
+    Result(Bytes, Option<Slot>),
+    Error(Bytes, Slot),
+    Refused(Arc<Refusal>, CallOutcome),
+}
+
+impl Landed {
+    pub(crate) fn into_said(self) -> Said {
+        let trail = Trail::default();
+        match self {
+            Self::Result(result, slot) => Said::Result { result, rest: None, slot, trail },
+            Self::Error(error, slot) => Said::Error { error, slot, trail },
+            Self::Refused(refusal, outcome) => {
+                Said::Refused { refusal: Refusal::clone(&refusal), outcome, trail }
+            }
+        }
+    }
+}
+
+/// How `job` is answered, by the view that it was pinned on: from memory, together with
+/// others, or alone. Costs a comparison where the method's answers are never kept.
+pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -> Way {
+    let Some(shares) = &trip.chain.shares else { return Way::Plain };
+    let asked = depends_on(trip, job.row, pin, view)
+        .and_then(|of| asked(trip, (job.row, job.params), of, view));
+    let mut asked = match asked {
+        Ok(asked) => asked,
+        Err(reason) => {
+            shares.cache.memory.refused(reason);
+            return Way::Plain;
+        }
+    };
+    let head = view.latest.map(|head| head.number);
+    if let Some(kept) = shares.get(&asked, job.row, view, job.received_at) {
+        return Way::Kept(kept);
+    }
+    match shares.flights.join(FlightKey { key: asked.key.clone(), head }) {
+        Joined::Lead(lead) => {
+            // The call before this one may have landed since the first look.
+            if let Some(kept) = shares.get(&asked, job.row, view, job.received_at) {
+                lead.land(Landed::Result(kept.clone(), None));
+                return Way::Kept(kept);
+            }
+            asked.lead = Some(lead);
+            Way::Ask(asked)
+        }
+        Joined::Follow(follow) => Way::Follow(follow, asked),
+        Joined::Alone => Way::Ask(asked),
+    }
+}
+
+/// Looks for the answer to an item of a batch, which waits for nobody: `Err` with what is
+/// told when the answer came, if anything. Boxed, as most items have nothing to tell.
+pub(crate) fn look_up(
+    trip: &Trip<'_>,
+    call: (&MethodRow, Option<&[u8]>),
+    pin: &pin::Pin,
+    view: &View,
+) -> Result<Bytes, Option<Box<Asked>>> {
+    let Some(shares) = &trip.chain.shares else { return Err(None) };
+    let of = match depends_on(trip, call.0, pin, view) {
+        Ok(of) if may_be_kept(call.0, of) => of,
+        refused => {
+            shares.cache.memory.refused(refused.err().unwrap_or(Reason::Unproven));
+            return Err(None);
+        }
+    };
+    match asked(trip, call, of, view) {
+        Ok(asked) => {
+            let kept = shares.get(&asked, call.0, view, trip.ctx.received_at);
+            kept.ok_or_else(|| Some(Box::new(asked)))
+        }
+        Err(reason) => {
+            shares.cache.memory.refused(reason);
+            Err(None)
+        }
+    }
+}
+
+/// What the answer depends on, where it can be kept or shared. Needs no allocation.
+fn depends_on(
+    trip: &Trip<'_>,
+    row: &MethodRow,
+    pin: &pin::Pin,
+    view: &View,
+) -> Result<Pin, Reason> {
+    let (pulse, at) = (&trip.chain.pulse, trip.ctx.received_at);
+    let of = Pin::of(row, pin.block, &Seen::at(view, at))?;
+    // What is final is kept for ever. Whoever names a height may name a final one; who
+    // speaks of the newest block does not.
+    let is_by_height = matches!(of, Pin::Block(Point::Height(_))) && pin.params.is_none();
+    if is_by_height || of == Pin::Inclusion {
+        pulse.want_finality(at);
+    }
+    match of {
+        // While the view is not fresh, each is to hear what there is now.
+        Pin::Head if row.name == BLOCK_NUMBER => Err(Reason::Live),
+        of => Ok(of),
+    }
+}
+
+/// What the call means to the cache.
+fn asked(
+    trip: &Trip<'_>,
+    (row, params): (&MethodRow, Option<&[u8]>),
+    pin: Pin,
+    view: &View,
+) -> Result<Asked, Reason> {
+    let chain = trip.chain.pulse.chain_id().ok_or(Reason::Off)?;
+    let head = Seen::at(view, trip.ctx.received_at).head();
+    let key = Key::of(&Ask { chain, row, params, pin, head, salt: b"" })?;
+    Ok(Asked { chain, key, pin, head, lead: None })
+}
+
+impl Shares {
+    fn get(&self, asked: &Asked, row: &MethodRow, view: &View, at: Instant) -> Option<Bytes> {
+        if !may_be_kept(row, asked.pin) {
+            return None;
+        }
+        let canon = Seen::at(view, at);
+        self.cache.memory.get(&asked.key, &canon, self.cache.ms(at)).map(|hit| hit.value)
+    }
+}
+
+/// Whether an answer can be there at all. A balance at a height that may still get another
+/// block never is, since it does not tell from which block it is: those are most calls.
+fn may_be_kept(row: &MethodRow, pin: Pin) -> bool {
+    match pin {
+        Pin::Fixed | Pin::Inclusion | Pin::Head => true,
+        Pin::Block(Point::Final(_) | Point::Hash(_)) => true,
+        Pin::Block(Point::Height(_)) => match row.class {
+            CostClass::State | CostClass::Call => false,
+            CostClass::Light
+            | CostClass::Block
+            | CostClass::Logs
+            | CostClass::Trace
+            | CostClass::Write => true,
+        },
+        Pin::Block(Point::Tag(_)) => false,
+        Pin::Range { from, to } => {
+            matches!((from, to), (Point::Final(_), Point::Final(_)))
+        }
+    }
+}
+
+/// A call, as far as what it is told by needs it: its row, its parameters as the client wrote
+/// them, and when it was answered.
+pub(crate) type Told<'a> = (&'a MethodRow, Option<&'a [u8]>, Instant);
+
+impl Asked {
+    /// Leads those who wait for the same.
+    pub(crate) fn leading(self, lead: Lead<Landed>) -> Self {
+        Self { lead: Some(lead), ..self }
+    }
+
+    /// Keeps what an upstream said where it may be kept, and tells those who wait.
+    pub(crate) fn settle(self, chain: &ServedChain, told: Told<'_>, said: &Said) {
+        let flows = Answer::Unfinished;
+        let (answer, landed, is_final) = match said {
+            Said::Result { rest: Some(_), .. } => (flows, None, true),
+            Said::Result { result, rest: None, slot, .. } => {
+                (Answer::Result(result), Some(Landed::Result(result.clone(), *slot)), true)
+            }
+            Said::Error { error, slot, trail } => {
+                let is_final = trail.attempts.iter().any(|attempt| {
+                    attempt.slot == *slot && attempt.class.try_elsewhere() == TryElsewhere::No
+                });
+                (Answer::Error, Some(Landed::Error(error.clone(), *slot)), is_final)
+            }
+            Said::Refused { refusal, outcome, .. } => {
+                let refusal = Arc::new(refusal.clone());
+                (Answer::Error, Some(Landed::Refused(refusal, *outcome)), false)
+            }
+        };
+        self.keep(chain, told, answer);
+        match (self.lead, landed) {
+            (Some(lead), Some(landed)) if is_final => lead.land(landed),
+            (Some(lead), Some(landed)) => lead.fail(landed),
+            (Some(lead), None) => lead.part(),
+            (None, _) => {}
+        }
+    }
+
+    /// Keeps an answer where it may be kept, by the newest view.
+    pub(crate) fn keep(
+        &self,
+        chain: &ServedChain,
+        (row, params, at): Told<'_>,
+        answer: Answer<'_>,
+    ) {
+        let Some(Shares { cache, .. }) = &chain.shares else { return };
+        let (pin, head, now_ms) = (self.pin, self.head, cache.ms(at));
+        let ask = Ask { chain: self.chain, row, params, pin, head, salt: b"" };
+        let ruling = chain.heads.look(|view| {
+            let canon = Seen::at(view, at);
+            rule(&ask, answer, &canon, cache.times(), now_ms)
+        });
+        let result = match answer {
+            Answer::Result(result) => result,
+            Answer::Error | Answer::Unfinished => b"",
+        };
+        cache.memory.put(&self.key, ruling, result);
+    }
+}
+
+/// Frees what became untrue, off the path of requests: nothing is served because it was
+/// late. One for all chains of a proxy.
+#[derive(Debug)]
+pub struct Tidier {
+    proxy: Arc<Proxy>,
+    /// By chain: the reorgs heard of, and the finalized block.
+    seen: Vec<(u64, Option<BlockNumber>)>,
+}
+
+impl Tidier {
+    /// How often to look: a block of the quickest chains is four times as quick, and a
+    /// second's worth of orphaned answers is little.
+    pub const EVERY: Duration = Duration::from_secs(1);
+
+    /// Has seen nothing yet.
+    pub fn new(proxy: Arc<Proxy>) -> Self {
+        let seen = vec![(0, None); proxy.chains().len()];
+        Self { proxy, seen }
+    }
+
+    /// Looks at each chain, and tidies where there was a reorg or a step of finality.
+    pub fn tidy(&mut self) {
+        for (chain, seen) in self.proxy.chains().iter().zip(&mut self.seen) {
+            let (Some(shares), Some(id)) = (&chain.shares, chain.pulse.chain_id()) else {
+                continue;
+            };
+            let view = chain.heads.view();
+            // What is not fresh is still what is believed.
+            let canon = Seen { view: &view, is_fresh: true };
+            let (reorgs, finalized) = *seen;
+            let now = (view.reorgs().last(), canon.finalized());
+            if now == *seen {
+                continue;
+            }
+            *seen = now;
+            let is_reset = |reorg: &Reorg| {
+                finalized.is_some_and(|mark| {
+                    reorg.to < mark || reorg.orphaned.iter().any(|(number, _)| *number <= mark)
+                })
+            };
+            let memory = &shares.cache.memory;
+            let was_reset = match view.reorgs().since(reorgs) {
+                Some(mut missed) => missed.any(is_reset),
+                None => true,
+            };
+            if was_reset {
+                tracing::warn!(
+                    chain = %chain.name.name,
+                    "blocks that were final were replaced: all kept answers are forgotten"
+                );
+                memory.clear();
+            } else {
+                memory.settle(id, &canon);
+            }
+        }
+    }
+}
