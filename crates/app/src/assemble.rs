@@ -18,7 +18,7 @@ use wellhead_net::{
     Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt, Resolver,
     Shared, TlsClient, WsClient, WsTransport,
 };
-use wellhead_proxy::{ChainName, Lanes, Proxy, SearchBounds, ServedChain};
+use wellhead_proxy::{Cache, CacheSettings, ChainName, Lanes, Proxy, SearchBounds, ServedChain};
 use wellhead_route::{Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
 use wellhead_telemetry::clock;
@@ -98,7 +98,9 @@ pub(crate) struct UpstreamConnections {
 impl Parts {
     /// Makes the parts. Opens no connection.
     pub(crate) fn new(settings: &Settings, now: Instant) -> Result<Self, AssembleError> {
-        let mut commons = Commons { resolver: Arc::new(Resolver::new()), tls: HashMap::new() };
+        let cache = cache(&settings.cache, now);
+        let mut commons =
+            Commons { resolver: Arc::new(Resolver::new()), tls: HashMap::new(), cache };
         let mut chains = Vec::new();
         for (name, chain) in settings.chains.iter() {
             chains.push(chain_parts(name.as_ref(), chain, settings, &mut commons, now)?);
@@ -212,11 +214,12 @@ impl Reach {
     }
 }
 
-/// What all upstreams share.
+/// What all upstreams and chains share.
 struct Commons {
     resolver: Arc<Resolver>,
     /// By the file of extra certificates, if any.
     tls: HashMap<Option<PathBuf>, Arc<TlsClient>>,
+    cache: Option<Arc<Cache>>,
 }
 
 impl Commons {
@@ -237,6 +240,18 @@ impl Commons {
         })?;
         Ok(Arc::clone(self.tls.entry(key).or_insert(Arc::new(client))))
     }
+}
+
+/// One for all chains.
+fn cache(settings: &config::Cache, now: Instant) -> Option<Arc<Cache>> {
+    let kept = CacheSettings {
+        bytes: settings.bytes.0,
+        head: settings.head_time,
+        null: settings.null_time,
+    };
+    let unix_ms = clock::unix_seconds().saturating_mul(1_000);
+    let make = || Arc::new(Cache::new(kept, now, unix_ms, rand::random()));
+    settings.enabled.then(make)
 }
 
 fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {
@@ -305,7 +320,8 @@ fn chain_parts(
         calls_max: chain.searches.calls_max,
         parallel: chain.searches.parallel,
     })
-    .pinning(chain.pin);
+    .pinning(chain.pin)
+    .keeping(commons.cache.clone());
     Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
 }
 

@@ -23,7 +23,7 @@ impl Handler for WorkerHandler {
             rest: answer.rest,
             upstream: answer.upstream,
             attempts: answer.attempts,
-            cache: None,
+            cache: answer.cache,
             retry_after: answer.retry_after,
             trail: answer.trail,
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
-use wellhead_proxy::Proxy;
+use wellhead_proxy::{Proxy, Tidier};
 use wellhead_server::{Compression, Drained, Listener, Server, Shutdown, Tls};
 
 use crate::admin::{AdminPages, Heartbeats};
@@ -215,6 +215,7 @@ impl Running {
         for watcher in self.parts.watchers(&mut SmallRng::from_os_rng())? {
             loops.spawn(watcher.run());
         }
+        loops.spawn(tidy(Tidier::new(Arc::clone(&self.proxy))));
         if let Some(tls) = self.tls {
             loops.spawn(renew::run(tls));
         }
@@ -265,6 +266,14 @@ impl Running {
             let _ = admin.await;
         }
         Ok(())
+    }
+}
+
+/// Tidies the answers that are kept until it is dropped.
+async fn tidy(mut tidier: Tidier) {
+    loop {
+        tokio::time::sleep(Tidier::EVERY).await;
+        tidier.tidy();
     }
 }
 

@@ -18,6 +18,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use wellhead_cache::Reason as NotKept;
 use wellhead_dispatch::{Abandoned, Attempt, now};
 use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_telemetry::Histogram;
@@ -192,6 +193,7 @@ impl Collector for Exposed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         self.requests(&mut encoder)?;
         self.answers(&mut encoder)?;
+        self.cache(&mut encoder)?;
         self.calls(&mut encoder)?;
         self.attempts(&mut encoder)?;
         self.upstreams(&mut encoder)?;
@@ -259,6 +261,53 @@ impl Exposed {
         for shortage in Shortage::ALL {
             let count = ConstCounter::new(answers.shortages(shortage));
             count.encode(family.encode_family(&[("became", shortage.word())])?)?;
+        }
+        Ok(())
+    }
+
+    fn cache(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let Some(cache) = self.0.cache() else { return Ok(()) };
+        let stats = cache.stats();
+        let counter = prometheus_client::metrics::MetricType::Counter;
+        let gauge = prometheus_client::metrics::MetricType::Gauge;
+        let none: &[(&str, &str)] = &[];
+        let help = "Calls that the cache was asked for: hit, miss, or joined to another's";
+        let mut family = encoder.encode_descriptor("wellhead_cache_calls", help, None, counter)?;
+        for (chain, served) in self.chains() {
+            for found in Found::ALL {
+                let count = ConstCounter::new(served.counts().found_so_far(found));
+                let labels = [("chain", chain), ("found", found.word())];
+                count.encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Calls and answers that were not kept, by reason";
+        let mut family =
+            encoder.encode_descriptor("wellhead_cache_not_kept", help, None, counter)?;
+        for (reason, count) in NotKept::ALL.iter().zip(stats.refused) {
+            if !reason.is_kept() {
+                let labels = [("reason", reason.word())];
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        for (name, help, count) in [
+            ("wellhead_cache_stored", "Answers put into memory", stats.stored),
+            ("wellhead_cache_evicted", "Kept answers pushed out by others", stats.evicted),
+            (
+                "wellhead_cache_orphaned",
+                "Kept answers freed because their block was orphaned",
+                stats.orphaned,
+            ),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, counter)?;
+            ConstCounter::new(count).encode(family.encode_family(&none)?)?;
+        }
+        for (name, help, now) in [
+            ("wellhead_cache_entries", "Answers kept now", stats.entries),
+            ("wellhead_cache_bytes", "Bytes that kept answers take, all counted", stats.bytes),
+            ("wellhead_cache_bytes_max", "Bytes that kept answers may take", cache.bytes_max()),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, gauge)?;
+            ConstGauge::new(now).encode(family.encode_family(&none)?)?;
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ fn a_call_that_goes_upstream() {
 fn a_call_whose_answer_was_kept() {
     let body = Bytes::from(balance_call(7).replace("latest", "0x50"));
     // The state of the call, the key, the reply and its handle, the pieces.
-    check(&Bench::answering(balance_reply()), &body, 6);
+    check(&Bench::answering(balance_reply()), &body, 5);
 }
 
 #[test]

@@ -227,6 +227,9 @@ async fn metrics_are_well_formed() {
         "wellhead_upstream_condition",
         "wellhead_self_calls",
         "wellhead_self_credits",
+        "wellhead_cache_calls",
+        "wellhead_cache_not_kept",
+        "wellhead_cache_bytes",
     ] {
         assert!(names.contains(name), "{name} of {names:?}");
     }
@@ -254,6 +257,10 @@ async fn metrics_are_well_formed() {
     let condition =
         r#"wellhead_upstream_condition{chain="gnosis",upstream="a",condition="unverified"}"#;
     assert_eq!(value("wellhead_upstream_condition", condition), 1.0);
+    let found = r#"wellhead_cache_calls_total{chain="ethereum",found="miss"}"#;
+    assert!(*value("wellhead_cache_calls", found) >= 1.0);
+    let live = r#"wellhead_cache_not_kept_total{reason="live"}"#;
+    assert!(*value("wellhead_cache_not_kept", live) >= 1.0, "an unknown method");
     // Buckets only grow, and the last is the count.
     for (name, family) in families.iter().filter(|(_, family)| family.kind == "histogram") {
         let count: f64 =

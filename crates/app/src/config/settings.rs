@@ -52,6 +52,8 @@ section! {
         attempts: Attempts = default(Attempts::default()),
         /// A second attempt for reads that take long.
         hedging: Hedging = default(Hedging::default()),
+        /// Answers that are kept, and calls that are shared.
+        cache: Cache = default(Cache::default()),
         /// Compression of answers to clients.
         compression: Compression = default(Compression::default()),
         /// Which web pages may call from a browser.
@@ -190,6 +192,24 @@ section! {
 }
 
 section! {
+    /// Answers are kept in memory as long as they are true, and clients that ask the same at
+    /// the same time share one call. What of an answer is final, canonical or not to be kept is
+    /// found out for each: see `docs/cache.md`.
+    Cache {
+        /// Whether answers are kept and calls shared at all.
+        enabled: bool = default(true),
+        /// Memory for kept answers, of all chains together. One answer may take a 64th of it.
+        bytes: ByteSize = default(ByteSize::mib(64)).within(ByteSize::mib(1), ByteSize::gib(64)),
+        /// How long an answer that changes with the newest block (`eth_gasPrice`) is kept, at
+        /// most until the next one. As long one upstream's word stands for all; 0 keeps none.
+        head_time: Duration = default(secs(1)).within(Duration::ZERO, secs(60)),
+        /// How long a `null` that says something true is kept (a receipt that is not there
+        /// yet), at most until the next block; 0 keeps none.
+        null_time: Duration = default(Duration::ZERO).within(Duration::ZERO, secs(60)),
+    }
+}
+
+section! {
     /// Compression of answers to clients that accept it (zstd or gzip).
     Compression {
         /// Whether answers are compressed at all.
@@ -219,4 +239,4 @@ section! {
     }
 }
 
-with_defaults!(Log, Limits, Timeouts, Attempts, Hedging, Compression, Cors, Health);
+with_defaults!(Log, Limits, Timeouts, Attempts, Hedging, Cache, Compression, Cors, Health);
