@@ -197,7 +197,7 @@ section! {
     /// found out for each: see `docs/cache.md`.
     Cache {
         /// Whether answers are kept and calls shared at all.
-        enabled: bool = default(true),
+        enabled: bool = default(false),
         /// Memory for kept answers, of all chains together. One answer may take a 64th of it.
         bytes: ByteSize = default(ByteSize::mib(64)).within(ByteSize::mib(1), ByteSize::gib(64)),
         /// How long an answer that changes with the newest block (`eth_gasPrice`) is kept, at
