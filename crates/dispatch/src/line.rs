@@ -144,9 +144,8 @@ impl Line {
         Err(held)
     }
 
-    /// Waits until one of `candidates` that is in `by` lets the call go, as long as there is
-    /// time for an answer before `deadline`: a turn that comes too late would be taken from
-    /// others for nothing. Cancel-safe: who goes away leaves the line.
+    /// Waits until one of `candidates` that is in `by` lets the call go; until `latest` at
+    /// the latest. Cancel-safe: who goes away leaves the line.
     pub(crate) async fn wait(
         &self,
         candidates: &[Slot],
@@ -154,13 +153,12 @@ impl Line {
         priority: Priority,
         try_admit: impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held>,
         roster: &Roster,
-        deadline: Instant,
+        latest: Instant,
     ) -> Result<(Slot, InFlight), NoTurn> {
         let no_turn = |retry_after: Duration| NoTurn { bound: by.first.bound, retry_after };
         let Some(ticket) = self.join(by.slots, priority) else {
             return Err(no_turn(by.first.wait + by.first.pace * PLACES_MAX as u32));
         };
-        let latest = deadline - time_for_an_answer(candidates, by, roster, deadline);
         let mut first = by.first;
         // What the line itself said counts those before already.
         let mut before = if first.bound == Bound::Line { 0 } else { ticket.before };
@@ -259,19 +257,20 @@ impl Line {
     }
 }
 
-/// What has to be left for the answer when the turn comes: twice what answers take at
-/// whoever takes longest, but no more than a quarter of what there is now.
-fn time_for_an_answer(
+/// When the turn has to come at the latest, so that there is time for the answer: one that
+/// comes later would be taken from others for nothing. What has to be left is twice what
+/// answers take at whoever takes longest, but no more than a quarter of what there is now.
+pub(crate) fn latest_turn(
     candidates: &[Slot],
     by: HeldBy,
     roster: &Roster,
     deadline: Instant,
-) -> Duration {
+) -> Instant {
     let now = now();
     let waited_for = candidates.iter().copied().filter(|slot| by.slots.contains(*slot));
     let latencies = waited_for.filter_map(|slot| roster.upstream(slot).latency(now));
     let longest = latencies.max().unwrap_or_default();
-    (longest * 2).min(deadline.saturating_duration_since(now) / 4)
+    deadline - (longest * 2).min(deadline.saturating_duration_since(now) / 4)
 }
 
 /// A place in line, given up when dropped.

@@ -15,7 +15,7 @@ use wellhead_eth::MethodRow;
 use wellhead_route::HOLD_SHORT;
 use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet, VerdictClass};
 
-use crate::line::{HeldBy, Priority};
+use crate::line::{HeldBy, Priority, latest_turn};
 use crate::now;
 use crate::run::{Ground, Next, ROUND_PAUSE_BASE, ROUND_PAUSE_CAP, Run};
 
@@ -135,7 +135,8 @@ impl Run<'_> {
                 return Next::Stop;
             }
             let candidates = ground.plan.candidates();
-            let turn = line.wait(candidates, by, priority, try_admit(row), ground.roster, deadline);
+            let latest = latest_turn(candidates, by, ground.roster, deadline);
+            let turn = line.wait(candidates, by, priority, try_admit(row), ground.roster, latest);
             let (slot, in_flight) = match turn.await {
                 Ok(turn) => turn,
                 Err(no_turn) => {
