@@ -177,7 +177,10 @@ impl Line {
                     }
                 }
             }
-            if let Some(soonest) = soonest {
+            // Where it is not its turn yet, what the line said holds.
+            if let Some(soonest) = soonest
+                && (by.slots.without(turn).is_empty() || soonest.wait < first.wait)
+            {
                 (first, before) = (soonest, 0);
             }
             let expected = first.wait.saturating_add(first.pace.saturating_mul(before));

@@ -462,6 +462,32 @@ async fn the_length_of_the_line_is_counted_once() {
     running.await;
 }
 
+/// Found by seed 5157 of the simulation: of two that hold a call the one with the shorter
+/// line was forgotten, because it was the call's turn at the other, which would hold it for
+/// minutes.
+#[tokio::test(start_paused = true)]
+async fn the_shorter_line_counts_whoever_else_holds_the_call() {
+    let few = BudgetTerms { calls_per_second: Some(2), ..terms() };
+    let mut stage = stage(vec![(scripted(""), few), (scripted(""), terms())]);
+    stage.throttle(1, secs(100));
+    stage.total = secs(5);
+    let stage = Rc::new(stage);
+    let local = tokio::task::LocalSet::new();
+    let running = local.run_until(async {
+        let mut running = Vec::new();
+        for _ in 0..4 {
+            let stage = Rc::clone(&stage);
+            running.push(tokio::task::spawn_local(async move {
+                stage.run("eth_call").await.result.is_ok()
+            }));
+        }
+        for call in running {
+            assert!(call.await.expect("no panic"));
+        }
+    });
+    running.await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wait_beyond_the_deadline_is_refused_at_once() {
     let a = scripted("429+60");
