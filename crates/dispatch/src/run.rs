@@ -473,12 +473,19 @@ impl Run<'_> {
         is_open && holding.iter().any(|slot| !self.has_asked(*slot))
     }
 
-    /// Whether a last resort may have what all others lack: one that comes back just now,
-    /// or any, while those who lack it were known to be behind.
+    /// Whether a last resort may have what all others lack: one that comes back just now or
+    /// is well otherwise, or any, while those who lack it were known to be behind. Whoever is
+    /// well otherwise may also have the second opinion that an unknown error needs.
     fn may_mend(&self, ground: Ground<'_>, slot: Slot) -> bool {
-        self.lacks_data()
-            && (!self.is_missing_where_it_should_be(ground)
-                || ground.roster.upstream(slot).condition(now()) == Condition::HalfOpen)
+        let condition = || ground.roster.upstream(slot).condition(now());
+        if self.lacks_data() {
+            return !self.is_missing_where_it_should_be(ground)
+                || matches!(condition(), Condition::HalfOpen | Condition::Ready);
+        }
+        let is_unknown = |verdict: &Verdict| verdict.class == VerdictClass::Unknown;
+        self.best.as_ref().is_some_and(|(_, verdict)| is_unknown(verdict))
+            && !self.is_agreed
+            && condition() == Condition::Ready
     }
 
     /// Whether the most telling word so far is that something is not there.

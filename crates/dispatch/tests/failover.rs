@@ -74,7 +74,7 @@ async fn an_error_that_nobody_knows_has_a_third_opinion_within_the_budget() {
     let scripts = format!("{strange} | {strange} | ok");
     check("eth_call", &scripts, "a=unknown b=unknown c=answer -> c").await;
     check("eth_call", "404 | 404 | ok", "a=fault b=fault c=answer -> c").await;
-    // Nobody is asked twice, nor are last resorts.
+    // Nobody is asked twice, nor are those who rest.
     check("eth_call", "strange | strange | resting ok", "a=unknown b=unknown -> a {").await;
     let stage = support::Stage::new(&format!("{strange} | {strange} | {strange}"));
     let mut asked = 0;
@@ -86,6 +86,13 @@ async fn an_error_that_nobody_knows_has_a_third_opinion_within_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_second_opinion_may_be_that_of_one_who_is_behind() {
+    let mut stage = support::Stage::new("strange | ok");
+    stage.heads = vec![100, 80];
+    assert_eq!(stage.tell(&stage.run("eth_call").await), "a=unknown b=answer -> b \"0x1\"");
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_comes_back_is_asked_for_what_others_lack() {
     for (word, class) in [("missing", "missing_data"), ("null", "null")] {
         let mut stage = support::Stage::new(&format!("{word} | resting ok"));
@@ -93,12 +100,17 @@ async fn one_that_comes_back_is_asked_for_what_others_lack() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         let told = stage.tell(&stage.run("eth_getBlockByNumber").await);
         assert_eq!(told, format!("a={class} b=answer -> b \"0x1\""));
-        // One that is down just now is not, or every such answer would wait for it.
+        // One that is down just now is not asked, or every such answer would wait for it.
         let mut stage = support::Stage::new(&format!("{word} | resting ok"));
         stage.heads = vec![100, 100];
         let told = stage.tell(&stage.run("eth_getBlockByNumber").await);
         assert!(told.starts_with(&format!("a={class} -> a")), "{told}");
-        // Unless nobody else could have it.
+        // One that is behind and well otherwise may have what others dropped.
+        let mut stage = support::Stage::new(&format!("{word} | ok"));
+        stage.heads = vec![100, 80];
+        let told = stage.tell(&stage.run("eth_getBlockByNumber").await);
+        assert_eq!(told, format!("a={class} b=answer -> b \"0x1\""));
+        // And anybody, where nobody else could have it.
         let mut stage = support::Stage::new(&format!("{word} | resting ok"));
         stage.heads = vec![80, 100];
         let told = stage.tell(&stage.run("eth_getBlockByNumber").await);
