@@ -4,8 +4,9 @@
 //! An outage is a time in which every upstream of a chain is down at once: it takes no
 //! calls, is silent, or fails all of them. It ends with the first that comes back. From a
 //! second after that on, reads that live while this one stays well do not fail, however long
-//! it was to rest; and they are answered soon, once the outage was long enough, and clients
-//! called often enough, for everybody to be known to be down.
+//! it was to rest, if there are attempts enough to pass the others; and they are answered
+//! soon, and by the first attempt, once the outage was long enough, and clients called often
+//! enough, for everybody to be known to be down.
 
 use std::time::Duration;
 
@@ -161,6 +162,9 @@ fn failures(evidence: &Evidence, request: &Request, returns: &[Return]) -> Vec<S
             && answered.at < back.until
             && answered.at < tail(evidence, back)
     });
+    // Those who are not known to be down are asked first, and take as many attempts.
+    let others = evidence.scenario.chains[request.chain].upstreams.len() - 1;
+    let has_attempts = others < evidence.scenario.settings.attempts_max;
     let mut failures = Vec::new();
     let items = request.items.iter().filter(|item| item.id.is_some());
     for (item, reply) in items.zip(&replies) {
@@ -172,7 +176,9 @@ fn failures(evidence: &Evidence, request: &Request, returns: &[Return]) -> Vec<S
         for upstream in upstreams.iter().filter(|it| !error.contains(&it.name)) {
             failures.push(format!("{} is not named in: {error}", upstream.name));
         }
-        if let Some(back) = back.filter(|_| item.ask.is_read()) {
+        if let Some(back) =
+            back.filter(|back| item.ask.is_read() && (back.is_known || has_attempts))
+        {
             let name = &upstreams[back.place.slot].name;
             failures.push(format!("{name} is back since {:?}: {error}", back.at));
         }
