@@ -107,12 +107,12 @@ async fn what_is_agreed_and_taken_back_is_told() {
     let stage = Stage::upstreams(1);
     stage.show_head(0, 100);
     // By more than an upstream may lag.
-    stage.show_head(0, 90);
+    stage.show_head(0, 10);
     let status = serde_json::to_value(stage.proxy.status()).expect("as JSON");
     let chain = &status["chains"][0];
-    assert_eq!((&chain["head"], &chain["reorgs"]), (&90.into(), &1.into()), "{chain}");
+    assert_eq!((&chain["head"], &chain["reorgs"]), (&10.into(), &1.into()), "{chain}");
     let reorg = &chain["last_reorg"];
-    assert_eq!((&reorg["from"], &reorg["to"]), (&100.into(), &90.into()), "{chain}");
+    assert_eq!((&reorg["from"], &reorg["to"]), (&100.into(), &10.into()), "{chain}");
     assert_eq!(chain["upstreams"][0]["distance_blocks"], 0);
     assert_eq!(chain["upstreams"][0]["astray"], false);
     let mut registry = Registry::default();
@@ -120,7 +120,7 @@ async fn what_is_agreed_and_taken_back_is_told() {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).expect("as text");
     for line in [
-        r#"wellhead_chain_block{chain="ethereum",tag="latest"} 90"#,
+        r#"wellhead_chain_block{chain="ethereum",tag="latest"} 10"#,
         r#"wellhead_chain_reorgs_total{chain="ethereum"} 1"#,
         r#"wellhead_upstream_astray{chain="ethereum",upstream="a"} 0"#,
     ] {

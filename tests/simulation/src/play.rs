@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
-use wellhead_proxy::{Proxy, Tidier};
+use wellhead_proxy::Proxy;
 use wellhead_sim::World;
 
 use crate::check::{self, Violation};
@@ -76,13 +76,6 @@ async fn act(scenario: Scenario) -> Evidence {
         }
     }
     tasks.extend(loops.into_iter().map(|watcher| tokio::spawn(watcher.run())));
-    let mut tidier = Tidier::new(Arc::clone(&stage.proxy));
-    tasks.push(tokio::spawn(async move {
-        loop {
-            sleep(Tidier::EVERY).await;
-            tidier.tidy();
-        }
-    }));
     let (proxy, desk) = (Arc::clone(&stage.proxy), Arc::clone(&recorder));
     let half = scenario.length / 2;
     tasks.push(tokio::spawn(async move {

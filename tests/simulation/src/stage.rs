@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Budgets, Lane};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::Limits;
-use wellhead_proxy::{Cache, CacheSettings, ChainName, Lanes, Proxy, ServedChain};
+use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
 use wellhead_route::Roster;
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
@@ -28,10 +28,6 @@ use crate::upstream::{SimUpstream, Way};
 
 /// The wall time at which scenarios begin, in seconds since 1970: no day ends in one.
 const NOON: u64 = 20_772 * 86_400 + 43_200;
-
-/// So little that answers are pushed out too.
-const KEPT: CacheSettings =
-    CacheSettings { bytes: 2 << 20, head: Duration::from_secs(1), null: Duration::ZERO };
 
 /// Everything that plays.
 #[derive(Debug)]
@@ -54,11 +50,10 @@ impl Stage {
     pub fn new(scenario: &Scenario, recorder: &Arc<Recorder>, now: Instant) -> (Self, Loops) {
         let (mut worlds, mut upstreams, mut served) = (Vec::new(), Vec::new(), Vec::new());
         let mut loops = Vec::new();
-        let cache = Arc::new(Cache::new(KEPT, now, NOON * 1000, scenario.seed));
         for (place, plan) in scenario.chains.iter().enumerate() {
             let world = World::new(plan.world.clone());
             let own = simulated(scenario.seed, place, plan, &world, recorder);
-            let chain = chain(plan, &scenario.settings, now).keeping(Some(Arc::clone(&cache)));
+            let chain = chain(plan, &scenario.settings, now);
             let chain = Arc::new(chain);
             loops.extend(watchers(&chain, &own, scenario.settings.checks));
             worlds.push(world);
