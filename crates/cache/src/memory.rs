@@ -28,7 +28,7 @@ use crate::key::Key;
 use crate::reason::Reason;
 
 /// One answer may be this part of the whole at most: a few large traces must not push out
-/// what everybody asks. It also has to fit one shard, see [`SHARDS_MAX`].
+/// what everybody asks. It also has to fit one shard, see `SHARDS_MAX`.
 pub const LARGEST_SHARE: u64 = 64;
 
 /// Enough that threads rarely meet. Each shard holds its part of the bytes and evicts for
