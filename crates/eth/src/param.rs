@@ -89,43 +89,6 @@ impl BlockParam {
 }
 
 impl BlockParam {
-    /// The parameters with the filter's range replaced by `from..to`, both included, and
-    /// everything else as it was. `None` where there is no filter with a range to be read.
-    pub fn with_range(self, params: &[u8], from: BlockNumber, to: BlockNumber) -> Option<Vec<u8>> {
-        let Self::Filter { index, .. } = self else { return None };
-        let object = raw::trim(required(Some(params), index)?);
-        let found = member::find(object, ["fromBlock", "toBlock", "blockHash"]).ok()?;
-        let [first, last, hash] = found;
-        if hash.is_some_and(|hash| !raw::is_null(hash)) {
-            return None;
-        }
-        let mut out = Vec::with_capacity(params.len() + 64);
-        // Where the present ends are, in the order of the text; absent ones go in front.
-        let mut cuts = [(first, "fromBlock", from), (last, "toBlock", to)];
-        cuts.sort_unstable_by_key(|(value, ..)| value.map(|value| offset(params, value)));
-        let mut kept = offset(params, object) + 1;
-        out.extend_from_slice(&params[..kept]);
-        let is_empty = raw::members(object).next().is_none();
-        let added = cuts.iter().filter(|(value, ..)| value.is_none()).count();
-        for (place, (value, name, number)) in cuts.iter().enumerate() {
-            match value {
-                Some(value) => {
-                    let begin = offset(params, value);
-                    out.extend_from_slice(&params[kept..begin]);
-                    out.extend_from_slice(format!("\"0x{:x}\"", number.0).as_bytes());
-                    kept = begin + value.len();
-                }
-                None => {
-                    let comma = if is_empty && place + 1 == added { "" } else { "," };
-                    let member = format!("\"{name}\":\"0x{:x}\"{comma}", number.0);
-                    out.extend_from_slice(member.as_bytes());
-                }
-            }
-        }
-        out.extend_from_slice(&params[kept..]);
-        Some(out)
-    }
-
     /// Whether the filter asks for everything that it finds: `trace_filter` can also be
     /// told how many to skip and how many to answer with.
     pub(crate) fn counts_nothing(self, params: Option<&[u8]>) -> bool {
@@ -135,11 +98,6 @@ impl BlockParam {
             found.is_ok_and(|found| found.map(not_null) == [None, None])
         })
     }
-}
-
-/// Where `part`, a slice of `whole`, begins in it.
-fn offset(whole: &[u8], part: &[u8]) -> usize {
-    part.as_ptr() as usize - whole.as_ptr() as usize
 }
 
 /// The parameters are an object, or not even JSON.
@@ -314,47 +272,6 @@ mod tests {
     #[track_caller]
     fn check_unreadable(word: &'static str, params: &[&str]) {
         params.iter().for_each(|params| check(word, params, "unreadable"));
-    }
-
-    /// The range of a filter becomes blocks 10 to 20.
-    #[track_caller]
-    fn check_range(params: &str, want: Option<&str>) {
-        let block = BlockParam::from_word("filter:0=latest..latest").unwrap();
-        let params = params.replace('\'', "\"");
-        let got = block.with_range(params.as_bytes(), BlockNumber(10), BlockNumber(20));
-        let got = got.map(|got| String::from_utf8(got).unwrap());
-        assert_eq!(got, want.map(|want| want.replace('\'', "\"")), "{params}");
-        let Some(got) = got else { return };
-        assert_eq!(block.read(Some(got.as_bytes())).to_string(), "10..20", "{got}");
-    }
-
-    #[test]
-    fn a_range_is_replaced_and_the_rest_is_kept() {
-        check_range(
-            "[ {'fromBlock':'0x1', 'toBlock' : 'latest','topics':[[]]} , 7]",
-            Some("[ {'fromBlock':'0xa', 'toBlock' : '0x14','topics':[[]]} , 7]"),
-        );
-        check_range(
-            "[{'address':'0x','toBlock':null,'x':{'fromBlock':1},'fromBlock':5}]",
-            Some("[{'address':'0x','toBlock':'0x14','x':{'fromBlock':1},'fromBlock':'0xa'}]"),
-        );
-        check_range("[{}]", Some("[{'fromBlock':'0xa','toBlock':'0x14'}]"));
-        check_range("[{ }]", Some("[{'fromBlock':'0xa','toBlock':'0x14' }]"));
-        check_range(
-            "[{'address':'0x'}]",
-            Some("[{'fromBlock':'0xa','toBlock':'0x14','address':'0x'}]"),
-        );
-        check_range("[{'toBlock':'0x2'}]", Some("[{'fromBlock':'0xa','toBlock':'0x14'}]"));
-        check_range("[{'fromBlock':'0x2'}]", Some("[{'toBlock':'0x14','fromBlock':'0xa'}]"));
-    }
-
-    #[test]
-    fn what_has_no_range_of_its_own_is_left_alone() {
-        for params in
-            ["[]", "{}", "['latest']", "[{'blockHash':'0x1'}]", "[{'fromBlock':1,'fromBlock':2}]"]
-        {
-            check_range(params, None);
-        }
     }
 
     #[test]

@@ -75,16 +75,7 @@ impl MethodRow {
                 BlockRef::Number(number)
             }
             (BlockParam::Filter { index, .. }, BlockRef::Range { from, to }) => {
-                let object = raw::trim(raw::item(written, usize::from(index))?);
-                let names = ["fromBlock", "toBlock"];
-                let values = member::find(object, names).ok()?;
-                for ((name, value), point) in names.into_iter().zip(values).zip([from, to]) {
-                    match (number(point), value) {
-                        (Some(number), Some(value)) => cuts.replace(value, number),
-                        (Some(number), None) => cuts.insert(object, name, number),
-                        (None, _) => {}
-                    }
-                }
+                cuts.ends(usize::from(index), [number(from), number(to)])?;
                 range(from, to, number)?
             }
             (BlockParam::Range { from: first, to: last }, BlockRef::Range { from, to }) => {
@@ -110,6 +101,19 @@ impl MethodRow {
             ) => return None,
         };
         Some(Pinned { params: cuts.write()?, block })
+    }
+
+    /// The parameters of a search with the range of its filter replaced by `from` to `to`,
+    /// both included. `None` where there is no filter with a range that can be read.
+    pub fn with_range(&self, params: &[u8], from: BlockNumber, to: BlockNumber) -> Option<Vec<u8>> {
+        let (BlockParam::Filter { index, .. }, BlockRef::Range { .. }) =
+            (self.block, self.block_ref(Some(params)))
+        else {
+            return None;
+        };
+        let mut cuts = Cuts { text: raw::trim(params), cuts: [const { None }; 2] };
+        cuts.ends(usize::from(index), [Some(from), Some(to)])?;
+        cuts.write()
     }
 }
 
@@ -157,6 +161,21 @@ impl Cuts<'_> {
         let start = self.place_of(value);
         let at = start..start + value.len();
         self.add(Cut { at, before: "", name: None, number, after: "" });
+    }
+
+    /// The ends of the filter at `index`, each where it stands or as a new member.
+    fn ends(&mut self, index: usize, numbers: [Option<BlockNumber>; 2]) -> Option<()> {
+        let object = raw::trim(raw::item(self.text, index)?);
+        let names = ["fromBlock", "toBlock"];
+        let values = member::find(object, names).ok()?;
+        for ((name, value), number) in names.into_iter().zip(values).zip(numbers) {
+            match (number, value) {
+                (Some(number), Some(value)) => self.replace(value, number),
+                (Some(number), None) => self.insert(object, name, number),
+                (None, _) => {}
+            }
+        }
+        Some(())
     }
 
     /// A new first member of an object.
@@ -300,6 +319,47 @@ mod tests {
         // It would end before it starts: the upstream may know more by now.
         check("[{'fromBlock':'0x65'}]", "-");
         check("[{'fromBlock':'latest','toBlock':'safe'}]", "-");
+    }
+
+    /// The range of a filter becomes blocks 10 to 20.
+    #[track_caller]
+    fn check_range(params: &str, want: Option<&str>) {
+        let row = MethodTable::standard().row("eth_getLogs");
+        let params = params.replace('\'', "\"");
+        let got = row.with_range(params.as_bytes(), BlockNumber(10), BlockNumber(20));
+        let got = got.map(|got| String::from_utf8(got).expect("it was text"));
+        assert_eq!(got, want.map(|want| want.replace('\'', "\"")), "{params}");
+        let Some(got) = got else { return };
+        assert_eq!(row.block_ref(Some(got.as_bytes())).to_string(), "10..20", "{got}");
+    }
+
+    #[test]
+    fn a_range_is_replaced_and_the_rest_is_kept() {
+        check_range(
+            "[ {'fromBlock':'0x1', 'toBlock' : 'latest','topics':[[]]} , 7]",
+            Some("[ {'fromBlock':'0xa', 'toBlock' : '0x14','topics':[[]]} , 7]"),
+        );
+        check_range(
+            "[{'address':'0x','toBlock':null,'x':{'fromBlock':1},'fromBlock':5}]",
+            Some("[{'address':'0x','toBlock':'0x14','x':{'fromBlock':1},'fromBlock':'0xa'}]"),
+        );
+        check_range("[{}]", Some("[{'toBlock':'0x14','fromBlock':'0xa'}]"));
+        check_range("[{ }]", Some("[{'toBlock':'0x14','fromBlock':'0xa' }]"));
+        check_range(
+            "[{'address':'0x'}]",
+            Some("[{'fromBlock':'0xa','toBlock':'0x14','address':'0x'}]"),
+        );
+        check_range("[{'toBlock':'0x2'}]", Some("[{'fromBlock':'0xa','toBlock':'0x14'}]"));
+        check_range("[{'fromBlock':'0x2'}]", Some("[{'toBlock':'0x14','fromBlock':'0xa'}]"));
+    }
+
+    #[test]
+    fn what_has_no_range_of_its_own_is_left_alone() {
+        for params in
+            ["[]", "{}", "['latest']", "[{'blockHash':'0x1'}]", "[{'fromBlock':1,'fromBlock':2}]"]
+        {
+            check_range(params, None);
+        }
     }
 
     #[test]

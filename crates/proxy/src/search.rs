@@ -198,7 +198,7 @@ async fn part(
     range: Range,
 ) -> (u64, Outcome) {
     let (first, last) = (BlockNumber(range.from), BlockNumber(range.to));
-    let params = job.params.and_then(|params| job.row.block.with_range(params, first, last));
+    let params = job.params.and_then(|params| job.row.with_range(params, first, last));
     let ask = Ask { needed: Some(last), oldest: Some(first), span: range.len(), ..*ask };
     // What could be read as a range before can be written as one.
     let job = Job { params: params.as_deref().or(job.params), may_flow: false, ..*job };
