@@ -156,7 +156,18 @@ impl Agreement {
         }
         self.set_marks(view, well, now);
         self.tell_astray(view, voting, now);
+        self.tell_pace(view, now);
         before != view.latest.map(|head| (head.number, head.hash))
+    }
+
+    /// How fast blocks come, by the best head: the agreed one may stand still until it is
+    /// known how far behind is too far, and that follows from the pace.
+    fn tell_pace(&mut self, view: &mut View, now: Instant) {
+        if let Some(best) = view.best {
+            self.pace.observe(best.number.0, now);
+        }
+        let measured = || self.pace.block_time().or(view.block_time);
+        view.block_time = self.block_time_given.or_else(measured);
     }
 
     /// The well ones that were heard of while what they said is fresh.
@@ -300,8 +311,6 @@ impl Agreement {
         canon.adopt(old, (next.number, next.hash), &self.headers, now);
         if old != Some(next.number) {
             self.moved_at = Some(now);
-            self.pace.observe(next.number, now);
-            view.block_time = self.block_time_given.or_else(|| self.pace.block_time());
         }
         self.held_by = UpstreamSet::default();
     }
@@ -430,12 +439,13 @@ mod tests {
     }
 
     impl Chain {
-        fn new(upstreams: usize, rules: Rules, block_time: Duration) -> Self {
+        fn new(upstreams: usize, rules: Rules, block_time: impl Into<Option<Duration>>) -> Self {
+            let block_time = block_time.into();
             #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
             let now = Instant::now();
             Self {
-                agreement: Agreement::new(upstreams, rules, Some(block_time)),
-                view: View::unknown(upstreams, Some(block_time), None),
+                agreement: Agreement::new(upstreams, rules, block_time),
+                view: View::unknown(upstreams, block_time, None),
                 well: (0..u8::try_from(upstreams).expect("few")).map(Slot).collect(),
                 now,
             }
@@ -542,6 +552,21 @@ mod tests {
     fn who_was_not_heard_of_lately_does_not_hold_it_up() {
         check("0:100 1:100 +60 0:105 =105a", "");
         check("0:100 1:100 +60 0:900 =100a", "");
+    }
+
+    #[test]
+    fn one_that_comes_to_lag_does_not_hold_up_a_pace_that_is_not_known() {
+        let mut chain = Chain::new(2, Rules::default(), None);
+        chain.say(0, 40, None);
+        chain.say(1, 40, None);
+        for second in 1..10 {
+            chain.now += Duration::from_secs(1);
+            chain.say(0, 10 + second, None);
+            chain.say(1, 40 + second, None);
+        }
+        assert_eq!(chain.view.block_time, Some(Duration::from_secs(1)));
+        assert_eq!(chain.latest(), "49?");
+        assert!(chain.view.is_lagging(Slot(0), None));
     }
 
     #[test]

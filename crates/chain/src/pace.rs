@@ -9,6 +9,13 @@ use std::time::{Duration, Instant};
 
 /// So many new heads are remembered.
 const WINDOW: usize = 32;
+/// Heads seen so soon after the first are those of several upstreams that were heard of one
+/// after the other, and no new blocks.
+const START: Duration = Duration::from_secs(1);
+/// What was seen for less than this says nothing of the pace.
+const SPAN_MIN: Duration = Duration::from_secs(1);
+/// A fall by so many blocks is no reorg: the higher ones were another chain's, or no one's.
+const FALL: u64 = 256;
 /// A longer silence is a pause of ours or of the chain and says nothing of its pace.
 const GAP_MAX: Duration = Duration::from_secs(120);
 
@@ -21,7 +28,8 @@ impl Pace {
     /// Notes that `number` became the best head.
     pub(crate) fn observe(&mut self, number: u64, now: Instant) {
         if let Some((last, at)) = self.seen.back() {
-            if now.saturating_duration_since(*at) > GAP_MAX {
+            let has_fallen = number.saturating_add(FALL) <= *last;
+            if has_fallen || now.saturating_duration_since(*at) > GAP_MAX {
                 self.seen.clear();
             } else if *last >= number {
                 return;
@@ -34,16 +42,18 @@ impl Pace {
     }
 
     /// The mean time between blocks; `None` before three heads were seen, since the
-    /// first interval is cut short by when we began to look.
+    /// first interval is cut short by when we began to look, and before they tell of a
+    /// second: two that poll one after the other may show two blocks in one millisecond.
     pub(crate) fn block_time(&self) -> Option<Duration> {
-        if self.seen.len() < 3 {
-            return None;
-        }
+        let (_, start) = self.seen.front()?;
+        let is_start = |(_, at): &&(u64, Instant)| at.saturating_duration_since(*start) <= START;
+        let started = self.seen.iter().take_while(is_start).count();
         // The first head had been there for an unknown time when we came.
-        let (first, began) = self.seen.get(1)?;
+        let (first, began) = self.seen.get((started - 1).max(1))?;
         let (last, ended) = self.seen.back()?;
         let blocks = u32::try_from(last - first).ok().filter(|blocks| *blocks > 0)?;
-        Some(ended.saturating_duration_since(*began) / blocks)
+        let span = ended.saturating_duration_since(*began);
+        (span >= SPAN_MIN).then(|| span / blocks)
     }
 }
 
@@ -82,7 +92,23 @@ mod tests {
     }
 
     #[test]
+    fn those_who_are_heard_of_first_may_lag() {
+        check("10@0 20@10 40@20 41@1020", Some(1000));
+    }
+
+    #[test]
+    fn a_moment_says_nothing() {
+        check("1@0 2@1500 3@1503", None);
+        check("1@0 2@1500 3@1503 4@3500", Some(1000));
+    }
+
+    #[test]
     fn a_long_pause_starts_over() {
         check("1@0 2@1000 3@2000 90@500000", None);
+    }
+
+    #[test]
+    fn a_deep_fall_starts_over() {
+        check("9001@0 9002@1000 1@1500 2@2000 3@3000", Some(1000));
     }
 }
