@@ -61,18 +61,19 @@ pub struct Trail {
 
 impl Trail {
     pub(crate) fn hold(&mut self, slot: Slot, held: Held) {
-        self.holds.retain(|hold| hold.slot != slot);
-        self.holds.push(Hold { slot, bound: held.bound, wait: held.wait });
+        self.note(Hold { slot, bound: held.bound, wait: held.wait });
     }
 
     /// Adds what was tried for a part of the same request.
     pub fn append(&mut self, other: Self) {
         self.attempts.extend(other.attempts);
         self.abandoned.extend(other.abandoned);
-        for hold in other.holds {
-            self.holds.retain(|known| known.slot != hold.slot);
-            self.holds.push(hold);
-        }
+        other.holds.into_iter().for_each(|hold| self.note(hold));
+    }
+
+    fn note(&mut self, hold: Hold) {
+        self.holds.retain(|known| known.slot != hold.slot);
+        self.holds.push(hold);
     }
 
     /// How many exchanges there were.

@@ -34,11 +34,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 use wellhead_jsonrpc::Span;
 use wellhead_transport::{
-    Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
-    WireReply,
+    Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Sent, Shortage, Timing, Transport,
+    TransportError, TransportErrorKind, WireReply,
 };
 
 use crate::endpoint::{Endpoint, EndpointError};
@@ -59,6 +60,7 @@ pub struct WsTransport {
     fleet: Arc<Fleet>,
     http: HttpTransport,
     stats: Arc<ConnectionStats>,
+    answers: Arc<Ceiling>,
 }
 
 impl WsTransport {
@@ -78,10 +80,10 @@ impl WsTransport {
             message_bytes_max: settings.answer_bytes_max,
             ..FeedSettings::default()
         };
-        let Shared { resolver, tls, stats, .. } = shared;
+        let Shared { resolver, tls, stats, answers, .. } = shared;
         let client = WsClient::new(endpoint, feed, resolver, &tls)?;
         let fleet = Fleet::new(client, settings, Arc::clone(&stats), seed);
-        Ok(Self { fleet, http, stats })
+        Ok(Self { fleet, http, stats, answers })
     }
 
     async fn run(&self, exchange: Exchange, own: (Span, u64)) -> Result<WireReply, TransportError> {
@@ -114,7 +116,21 @@ impl WsTransport {
             total: answer.at - started,
             reused: queued.is_zero(),
         };
-        Ok(WireReply::whole(200, answer.body, timing).shortened(exchange.whole_max))
+        let body = self.counted(answer.body)?;
+        Ok(WireReply::whole(200, body, timing).shortened(exchange.whole_max))
+    }
+
+    /// A message cannot be read in part, so it is counted when it is there, and given up when
+    /// there is no room for it: beyond the ceiling there is one a connection at most.
+    fn counted(&self, body: Bytes) -> Result<Bytes, TransportError> {
+        if body.len() <= FREE_BYTES {
+            return Ok(body);
+        }
+        let Some(share) = self.answers.try_hold(body.len()) else {
+            self.answers.note(Shortage::Refused);
+            return Err(TransportError::new(TransportErrorKind::NoRoom, Sent::Maybe, ""));
+        };
+        Ok(share.around(body))
     }
 
     /// The other way, for a call that waited for a socket since `started`.

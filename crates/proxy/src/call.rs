@@ -210,13 +210,14 @@ fn known_height(trip: &Trip<'_>, params: Option<&[u8]>) -> Option<String> {
 /// What an upstream said of its height, seen from what is agreed by now: nobody hears of a
 /// height that is taken back with the next answer.
 fn agreed_height(chain: &ServedChain, result: Bytes) -> Bytes {
-    let view = chain.heads.view();
-    let (Some(told), Some(latest), true) = (raw::quantity(&result), view.latest, chain.pins) else {
-        return result;
-    };
-    match view.is_fresh(now()) || told < latest.number.0 {
-        true if told != latest.number.0 => format!("\"0x{:x}\"", latest.number.0).into(),
-        true | false => result,
+    let Some(told) = raw::quantity(&result).filter(|_| chain.pins) else { return result };
+    let agreed = chain.heads.look(|view| {
+        let latest = view.latest?.number.0;
+        (view.is_fresh(now()) || told < latest).then_some(latest)
+    });
+    match agreed.filter(|latest| *latest != told) {
+        Some(latest) => format!("\"0x{latest:x}\"").into(),
+        None => result,
     }
 }
 
@@ -421,7 +422,10 @@ async fn in_parts(
                     let result = Bytes::new();
                     Said::Result { result, rest, slot: Some(slot), trail }
                 }
-                false => Said::result(pieces.concat().into(), slot, trail),
+                false => match search::whole(&pieces, lane.answers()) {
+                    Some(list) => Said::result(list, slot, trail),
+                    None => failed(chain, Failure::NoRoom, trail, ask.eligible),
+                },
             }
         }
         Searched::Error(error, slot) => Said::Error { error, slot, trail },
@@ -451,8 +455,7 @@ async fn maybe_there(chain: &ServedChain, lane: &Lane, job: &Job<'_>, mut said: 
     let plan = planned.plan;
     let found = wellhead_dispatch::run(&look_up, &plan, &chain.roster, lane, &chain.bounds).await;
     let trail = said.trail();
-    trail.attempts.extend(found.trail.attempts);
-    trail.abandoned.extend(found.trail.abandoned);
+    trail.append(found.trail);
     match found.result {
         Ok(served) if served.class == VerdictClass::Answer => {
             Said::result(hash.into(), served.slot, std::mem::take(trail))

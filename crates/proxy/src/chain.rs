@@ -57,9 +57,8 @@ impl ServedChain {
         bounds: Bounds,
     ) -> Self {
         let counts = Counts::new(roster.upstreams().len());
-        let search = SearchBounds::default();
-        let shares = None;
-        Self { name, roster, heads, pulse, asked, bounds, search, pins: true, shares, counts }
+        let (search, pins, shares) = (SearchBounds::default(), false, None);
+        Self { name, roster, heads, pulse, asked, bounds, search, pins, shares, counts }
     }
 
     /// With these bounds on how far searches are divided.
@@ -68,7 +67,7 @@ impl ServedChain {
         Self { search, ..self }
     }
 
-    /// Whether tags are replaced by the numbers of the agreed blocks; they are by default.
+    /// Whether tags are replaced by the numbers of the agreed blocks; by default they are not.
     #[must_use]
     pub fn pinning(self, pins: bool) -> Self {
         Self { pins, ..self }

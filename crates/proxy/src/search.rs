@@ -6,7 +6,7 @@
 //! How long parts are and when that is hopeless: [`crate::parts`]. All parts hold together
 //! at most what one answer may hold, and the whole has the deadline of the call.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use wellhead_chain::View;
 use wellhead_dispatch::{Failure, Job, Lane, Outcome, Served, Trail, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef};
 use wellhead_route::{Ask, Fitness, assess};
-use wellhead_transport::{BoxFuture, Rest, TransportError};
+use wellhead_transport::{Ceiling, FREE_BYTES, Pieces, Rest, Shortage};
 use wellhead_upstream::{Learnt, Payload, Slot, VerdictClass};
 
 use crate::answer::Refusal;
@@ -103,19 +103,21 @@ pub(crate) fn refused_for_size(result: &Result<Served, Failure>, range: Range) -
 
 /// A list as it is sent on piece by piece, and the end of its envelope.
 pub(crate) fn flowing(pieces: Vec<Bytes>) -> Box<dyn Rest> {
-    let mut pieces = VecDeque::from(pieces);
-    pieces.push_back(Bytes::from_static(b"}"));
-    Box::new(Joined(pieces))
+    Box::new(Pieces::joined(pieces.into_iter().chain([Bytes::from_static(b"}")])))
 }
 
-/// Pieces that are all there.
-#[derive(Debug)]
-struct Joined(VecDeque<Bytes>);
-
-impl Rest for Joined {
-    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
-        Box::pin(std::future::ready(self.0.pop_front().map(Ok)))
+/// The same in one, counted below the ceiling on answers; `None` when there is no room for it.
+/// What the parts hold is given back when the caller drops them.
+pub(crate) fn whole(pieces: &[Bytes], answers: &Arc<Ceiling>) -> Option<Bytes> {
+    let bytes = pieces.iter().map(Bytes::len).sum();
+    if bytes <= FREE_BYTES {
+        return Some(pieces.concat().into());
     }
+    let Some(share) = answers.try_hold(bytes) else {
+        answers.note(Shortage::Refused);
+        return None;
+    };
+    Some(share.around(pieces.concat().into()))
 }
 
 /// How a search in parts ended.

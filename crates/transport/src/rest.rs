@@ -47,6 +47,11 @@ impl Pieces {
         Self(pieces)
     }
 
+    /// What is in pieces already; none of them may be empty.
+    pub fn joined(pieces: impl IntoIterator<Item = Bytes>) -> Self {
+        Self(pieces.into_iter().map(Ok).collect())
+    }
+
     /// Fails with `error` where the end would have been.
     #[must_use]
     pub fn then_fail(mut self, error: TransportError) -> Self {
