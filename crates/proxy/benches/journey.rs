@@ -24,6 +24,10 @@ fn main() {
     measure("a call that goes upstream", &Bench::answering(balance_reply()), &single, 1);
     measure("a call answered here", &Bench::answering(balance_reply()), &local, 1);
     measure("one of a batch of 100", &Bench::answering(batch_reply(100)), &batch(100), 100);
+    let kept = Bytes::from(balance_call(7).replace("latest", "0x50"));
+    measure("pinned, upstream", &Bench::pinning(balance_reply()), &single, 1);
+    measure("pinned, one of a batch", &Bench::pinning(batch_reply(100)), &batch(100), 100);
+    measure("pinned and kept", &Bench::keeping(balance_reply()), &kept, 1);
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock")]

@@ -32,26 +32,27 @@ fn check(bench: &Bench, body: &Bytes, allocations_max: u64) {
 fn a_call_that_goes_upstream() {
     let body = Bytes::from(balance_call(7));
     // The state of the attempt, the body upstream and its handle, the exchange, the
-    // trail, the reply and its handle, the pieces; and the parameters with the number in
-    // the place of `latest`. Two more where calls are shared: the key, and the flight that
-    // those who ask the same would join.
-    check(&Bench::keeping(balance_reply(), None), &body, 10);
-    check(&Bench::answering(balance_reply()), &body, 12);
+    // trail, the reply and its handle, the pieces.
+    check(&Bench::answering(balance_reply()), &body, 9);
+    // The parameters with the number in the place of `latest`.
+    check(&Bench::pinning(balance_reply()), &body, 10);
+    // The key, and the flight that those who ask the same would join.
+    check(&Bench::keeping(balance_reply()), &body, 12);
 }
 
 #[test]
 fn a_call_whose_answer_was_kept() {
     let body = Bytes::from(balance_call(7).replace("latest", "0x50"));
     // The state of the call, the key, the reply and its handle, the pieces.
-    check(&Bench::answering(balance_reply()), &body, 5);
+    check(&Bench::keeping(balance_reply()), &body, 5);
 }
 
 #[test]
 fn a_call_that_is_never_kept() {
     let body = Bytes::from(r#"{"jsonrpc":"2.0","id":7,"method":"net_peerCount"}"#);
     // As without a cache.
-    check(&Bench::keeping(balance_reply(), None), &body, 9);
     check(&Bench::answering(balance_reply()), &body, 9);
+    check(&Bench::keeping(balance_reply()), &body, 9);
 }
 
 #[test]
@@ -62,7 +63,9 @@ fn a_call_that_is_answered_here() {
 
 #[test]
 fn a_batch_of_a_hundred() {
+    check(&Bench::answering(batch_reply(100)), &batch(100), 44);
     // One for each item whose `latest` became a number.
     // None for the cache: balances at the newest block are not looked up in a batch.
-    check(&Bench::answering(batch_reply(100)), &batch(100), 144);
+    check(&Bench::pinning(batch_reply(100)), &batch(100), 144);
+    check(&Bench::keeping(batch_reply(100)), &batch(100), 144);
 }

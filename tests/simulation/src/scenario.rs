@@ -65,6 +65,8 @@ pub struct Settings {
     pub lanes: usize,
     /// Large answers of one upstream that flow at a time; the default where it is `None`.
     pub flows_max: Option<usize>,
+    /// `pin` of each chain.
+    pub pins: bool,
 }
 
 /// One chain.
@@ -186,6 +188,7 @@ impl Scenario {
         for chain in &mut scenario.chains {
             chain.embellish(rng, scenario.length);
         }
+        scenario.settings.pins = rng.random();
         scenario
     }
 
@@ -232,6 +235,7 @@ impl Settings {
             checks: if rng.random_ratio(1, 8) { Mode::Ephemeral } else { Mode::On },
             lanes: rng.random_range(1..=2),
             flows_max: None,
+            pins: false,
         }
     }
 }

@@ -168,6 +168,7 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
             ..Bounds::default()
         },
     )
+    .pinning(settings.pins)
 }
 
 /// A budget as its settings say it.

@@ -40,15 +40,24 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Upstreams that all answer `reply`, and a cache, as by default.
+    /// Upstreams that all answer `reply`, with the settings that there are by default.
     pub(crate) fn answering(reply: String) -> Self {
-        let settings =
-            CacheSettings { bytes: 4 << 20, head: Duration::from_secs(1), null: Duration::ZERO };
-        Self::keeping(reply, Some(Arc::new(Cache::new(settings, now(), 0, 42))))
+        Self::new(reply, false, None)
     }
 
-    /// The same with this cache.
-    pub(crate) fn keeping(reply: String, cache: Option<Arc<Cache>>) -> Self {
+    /// The same, where tags are pinned.
+    pub(crate) fn pinning(reply: String) -> Self {
+        Self::new(reply, true, None)
+    }
+
+    /// The same, where answers are kept, too.
+    pub(crate) fn keeping(reply: String) -> Self {
+        let settings =
+            CacheSettings { bytes: 4 << 20, head: Duration::from_secs(1), null: Duration::ZERO };
+        Self::new(reply, true, Some(Arc::new(Cache::new(settings, now(), 0, 42))))
+    }
+
+    fn new(reply: String, pins: bool, cache: Option<Arc<Cache>>) -> Self {
         let canned: Arc<dyn Transport> = Arc::new(Canned(Bytes::from(reply)));
         let upstream = |slot: u8| {
             let identity = Identity {
@@ -81,6 +90,7 @@ impl Bench {
             (0..UPSTREAMS).map(|_| Arc::default()).collect(),
             Bounds::default(),
         )
+        .pinning(pins)
         .keeping(cache);
         let settings = Settings {
             limits: Limits::default(),

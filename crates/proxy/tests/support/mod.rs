@@ -223,7 +223,8 @@ impl Stage {
         for plan in plans {
             let kept = plan.keeps.then(|| Arc::clone(&cache));
             let (chain, own) = chain(plan);
-            let chain = chain.keeping(kept);
+            // Not by default, so that what it does is seen in all that is tested.
+            let chain = chain.pinning(true).keeping(kept);
             let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
             let lane = Lane::new(own.iter().map(dynamic).collect(), 1);
             lanes.push(lane.holding(Arc::clone(&answers)));

@@ -1,6 +1,6 @@
 //! For one client the newest height never goes back.
 //!
-//! Promised where heads are followed, and as long as the chain itself does not go back: a
+//! Promised where tags are pinned and heads are followed, and as long as the chain itself does not go back: a
 //! chain with reorgs is left out, as a shorter branch may win. So is one of which an
 //! upstream falls back while nobody is well all the time: when it alone can be heard, its
 //! word is the truth, and that is what a chain that was reset looks like.
@@ -15,9 +15,10 @@ use crate::scenario::{Turn, UpstreamPlan};
 use crate::weather::Kind;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
-    match evidence.scenario.settings.checks {
-        Mode::On => falls(evidence),
-        Mode::Ephemeral | Mode::Off => Vec::new(),
+    let settings = &evidence.scenario.settings;
+    match settings.checks {
+        Mode::On if settings.pins => falls(evidence),
+        Mode::On | Mode::Ephemeral | Mode::Off => Vec::new(),
     }
 }
 
