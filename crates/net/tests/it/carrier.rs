@@ -14,7 +14,9 @@ use wellhead_net::{
     ClientSettings, CloseReason, Endpoint, EndpointError, HttpVersion, Protocol, WsTransport,
 };
 use wellhead_telemetry::SecretUrl;
-use wellhead_transport::{Exchange, Sent, Transport as _, TransportErrorKind as Kind};
+use wellhead_transport::{
+    Exchange, FREE_BYTES, Sent, Shortage, Transport as _, TransportErrorKind as Kind,
+};
 
 use crate::support::*;
 
@@ -121,6 +123,24 @@ async fn a_hundred_calls_are_in_flight_on_one_connection() {
     let answers = join_all(questions.iter().map(|it| answer(&both.transport, it))).await;
     assert_eq!(answers, questions);
     assert_eq!((both.sockets.accepted(), both.http.accepted()), (1, 0));
+}
+
+#[tokio::test]
+async fn answers_count_below_the_ceiling() {
+    let both = Both::start(|_| {}, |peer, _| echo_messages(peer)).await;
+    let answers = Arc::clone(&both.upstream.shared.answers);
+    let question = call(&"x".repeat(3 * FREE_BYTES));
+    let reply = ask(&both.transport, &question).await.expect("an answer");
+    assert_eq!(reply.body, question);
+    assert!(answers.held() >= question.len());
+    drop(reply);
+    assert_eq!(answers.held(), 0);
+
+    let all = answers.try_hold(answers.bytes_max()).expect("room");
+    assert_eq!(fails(&both.transport, &question).await, (Kind::NoRoom, Sent::Maybe));
+    assert_eq!(answers.shortages(Shortage::Refused), 1);
+    drop(all);
+    assert_eq!(answer(&both.transport, &question).await, question);
 }
 
 #[tokio::test]
