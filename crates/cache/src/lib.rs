@@ -128,4 +128,4 @@ pub use key::{Ask, Key, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
 pub use memory::{Hit, LARGEST_SHARE, Memory, MemoryStats, Settled};
 pub use pin::{Pin, Point};
 pub use reason::Reason;
-pub use rule::{Answer, Times, rule};
+pub use rule::{Answer, Times, may_be_kept, rule};

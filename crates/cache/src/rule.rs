@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use wellhead_eth::{BlockHash, BlockNumber, BlockParam, Finality};
+use wellhead_eth::{BlockHash, BlockNumber, BlockParam, CostClass, Finality, MethodRow};
 use wellhead_jsonrpc::raw;
 
 use crate::canon::{BlockId, Canon, Standing};
@@ -47,6 +47,37 @@ pub enum Answer<'a> {
     Unfinished,
 }
 
+/// Whether any answer to such a call is kept: what can be told before it is made.
+///
+/// A balance at a height that may still get another block never is, since it does not tell
+/// from which block it is: those are most calls.
+pub fn may_be_kept(row: &MethodRow, pin: Pin) -> Result<(), Reason> {
+    // The pin was made by `Pin::of`, which refuses these; but what is kept by mistake is
+    // served for long, so this is asked again.
+    if row.finality == Finality::Live {
+        return Err(Reason::Live);
+    }
+    match pin {
+        Pin::Fixed | Pin::Inclusion | Pin::Head => Ok(()),
+        Pin::Block(Point::Final(_) | Point::Hash(_)) => Ok(()),
+        Pin::Block(Point::Height(_)) => match row.class {
+            CostClass::State | CostClass::Call => Err(Reason::Unproven),
+            CostClass::Light
+            | CostClass::Block
+            | CostClass::Logs
+            | CostClass::Trace
+            | CostClass::Write => Ok(()),
+        },
+        Pin::Block(Point::Tag(_)) => Err(Reason::Tag),
+        Pin::Range { from, to } => match (from, to) {
+            (Point::Final(_), Point::Final(_)) => Ok(()),
+            (Point::Tag(_), _) | (_, Point::Tag(_)) => Err(Reason::Tag),
+            // No answer over several blocks says which ones they were.
+            _ => Err(Reason::Unproven),
+        },
+    }
+}
+
 /// Decides about one answer.
 ///
 /// `canon` is the newest view, not the one that the request pinned: a block that was
@@ -64,11 +95,7 @@ pub fn rule(
         Answer::Error => return Err(Reason::Error),
         Answer::Unfinished => return Err(Reason::Unfinished),
     };
-    // The pin was made by `Pin::of`, which refuses the rest; but what is kept by mistake
-    // is served for long, so this is asked again.
-    if ask.row.finality == Finality::Live {
-        return Err(Reason::Live);
-    }
+    may_be_kept(ask.row, ask.pin)?;
     if raw::is_null(result) {
         if !ask.row.null_is_answer {
             return Err(Reason::NullAnswer);
@@ -92,12 +119,8 @@ pub fn rule(
             Some(_) | None => Err(Reason::Unproven),
         },
         Pin::Block(Point::Tag(_)) => Err(Reason::Tag),
-        Pin::Range { from, to } => match (from, to) {
-            (Point::Final(_), Point::Final(_)) => for_ever(Reason::Final),
-            (Point::Tag(_), _) | (_, Point::Tag(_)) => Err(Reason::Tag),
-            // No answer over several blocks says which ones they were.
-            _ => Err(Reason::Unproven),
-        },
+        // Both ends are final, or none would be kept.
+        Pin::Range { .. } => for_ever(Reason::Final),
     }
 }
 

@@ -138,12 +138,16 @@ impl Said {
         Self::Result { result, rest: None, slot: Some(slot), trail }
     }
 
-    fn trail(&mut self) -> &mut Trail {
-        match self {
-            Self::Result { trail, .. }
-            | Self::Error { trail, .. }
-            | Self::Refused { trail, .. } => trail,
-        }
+    fn trail(&self) -> &Trail {
+        let (Self::Result { trail, .. } | Self::Error { trail, .. } | Self::Refused { trail, .. }) =
+            self;
+        trail
+    }
+
+    fn trail_mut(&mut self) -> &mut Trail {
+        let (Self::Result { trail, .. } | Self::Error { trail, .. } | Self::Refused { trail, .. }) =
+            self;
+        trail
     }
 
     fn refused(refusal: Refusal) -> Self {
@@ -322,12 +326,7 @@ async fn follow_on(
 
 /// What the cache is told of a call beside its answer.
 fn told<'a>(job: &Job<'a>, said: &Said) -> kept::Told<'a> {
-    let trail = match said {
-        Said::Result { trail, .. } | Said::Error { trail, .. } | Said::Refused { trail, .. } => {
-            trail
-        }
-    };
-    (job.row, job.params, job.received_at + trail.lasted())
+    (job.row, job.params, job.received_at + said.trail().lasted())
 }
 
 /// Asks upstreams by the plan, or by one made now, and learns from what they say.
@@ -454,7 +453,7 @@ async fn maybe_there(chain: &ServedChain, lane: &Lane, job: &Job<'_>, mut said: 
     let planned = make_plan(chain, lane, (&ask, &BlockRef::None), job.deadline, now()).await;
     let plan = planned.plan;
     let found = wellhead_dispatch::run(&look_up, &plan, &chain.roster, lane, &chain.bounds).await;
-    let trail = said.trail();
+    let trail = said.trail_mut();
     trail.append(found.trail);
     match found.result {
         Ok(served) if served.class == VerdictClass::Answer => {

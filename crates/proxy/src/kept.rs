@@ -15,11 +15,11 @@ use bytes::Bytes;
 pub(crate) use wellhead_cache::Answer;
 use wellhead_cache::{
     Ask, Canon, FlightKey, FlightLimits, Flights, Follow, Joined, Key, Lead, Memory, MemoryStats,
-    Pin, Point, Reason, Times, rule,
+    Pin, Point, Reason, Times, may_be_kept, rule,
 };
 use wellhead_chain::{Reorg, Tag, View};
 use wellhead_dispatch::{Job, Trail};
-use wellhead_eth::{BlockHash, BlockNumber, ChainId, CostClass, MethodRow};
+use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodRow};
 use wellhead_upstream::{Slot, TryElsewhere};
 
 use crate::answer::Refusal;
@@ -244,14 +244,9 @@ pub(crate) fn look_up(
     view: &View,
 ) -> Result<Bytes, Option<Box<Asked>>> {
     let Some(shares) = &trip.chain.shares else { return Err(None) };
-    let of = match depends_on(trip, call.0, pin, view) {
-        Ok(of) if may_be_kept(call.0, of) => of,
-        refused => {
-            shares.cache.memory.refused(refused.err().unwrap_or(Reason::Unproven));
-            return Err(None);
-        }
-    };
-    match asked(trip, call, of, view) {
+    let of =
+        depends_on(trip, call.0, pin, view).and_then(|of| may_be_kept(call.0, of).map(|()| of));
+    match of.and_then(|of| asked(trip, call, of, view)) {
         Ok(asked) => {
             let kept = shares.get(&asked, call.0, view, trip.ctx.received_at);
             kept.ok_or_else(|| Some(Box::new(asked)))
@@ -300,32 +295,9 @@ fn asked(
 
 impl Shares {
     fn get(&self, asked: &Asked, row: &MethodRow, view: &View, at: Instant) -> Option<Bytes> {
-        if !may_be_kept(row, asked.pin) {
-            return None;
-        }
+        may_be_kept(row, asked.pin).ok()?;
         let canon = Seen::at(view, at);
         self.cache.memory.get(&asked.key, &canon, self.cache.ms(at)).map(|hit| hit.value)
-    }
-}
-
-/// Whether an answer can be there at all. A balance at a height that may still get another
-/// block never is, since it does not tell from which block it is: those are most calls.
-fn may_be_kept(row: &MethodRow, pin: Pin) -> bool {
-    match pin {
-        Pin::Fixed | Pin::Inclusion | Pin::Head => true,
-        Pin::Block(Point::Final(_) | Point::Hash(_)) => true,
-        Pin::Block(Point::Height(_)) => match row.class {
-            CostClass::State | CostClass::Call => false,
-            CostClass::Light
-            | CostClass::Block
-            | CostClass::Logs
-            | CostClass::Trace
-            | CostClass::Write => true,
-        },
-        Pin::Block(Point::Tag(_)) => false,
-        Pin::Range { from, to } => {
-            matches!((from, to), (Point::Final(_), Point::Final(_)))
-        }
     }
 }
 
