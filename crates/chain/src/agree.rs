@@ -17,8 +17,8 @@
 //!
 //! - `k` voters hold another branch, and fewer hold the old head;
 //! - those who held it said themselves that they stand lower, by more than the lag bound or
-//!   for longer than a view stays fresh, and nobody holds it any more, not even by the last
-//!   word of one that is away: the chain was reset;
+//!   for longer than a view stays fresh, and nobody holds it any more or stands above them, not
+//!   even by the last word of one that is away: the chain was reset;
 //! - nobody but the first to speak ever held it, and two others stand far below.
 //!
 //! When branches last and none has `k` voters, the one with most of them is followed as
@@ -277,11 +277,14 @@ impl Agreement {
         let highest = present.iter().map(|voter| voter.number).max().unwrap_or_default();
         let is_deep = latest.number.0.saturating_sub(highest) > bound(view);
         let is_long = now.saturating_duration_since(confirmed_at) >= view.fresh_for();
-        let is_remembered = |slot: Slot| {
-            let heard = self.heard[slot.index()];
+        let is_remembered = |it: &Voter| {
+            let heard = self.heard[it.slot.index()];
             heard.is_some_and(|at| now.saturating_duration_since(at) <= WORD_LASTS)
         };
-        !standing(view).any(|it| is_remembered(it.slot) && self.holds_latest(&it, view))
+        // Who is away and stands above the others need not have held the head itself.
+        let is_above = |it: &Voter| it.number > highest && !view.is_astray(it.slot);
+        let speaks_against = |it: &Voter| is_above(it) || self.holds_latest(it, view);
+        !standing(view).any(|it| is_remembered(&it) && speaks_against(&it))
             && present.iter().any(|voter| self.held_by.contains(voter.slot))
             && (is_deep || is_long)
     }
@@ -629,6 +632,9 @@ mod tests {
         // The other one is away, and may have been right.
         check("0:100 1:100 !0 1:20 =100a +60 1:21 =100a +600 1:40 =40a", "60");
         check("0:100 0:99 =100a +12 0:101 =101a", "");
+        // It was not asked since, but what it showed is far above.
+        check("0:98 1:98 +60 0:100 =100a 0:20 =100a +10 1:100 =100a", "");
+        check("0:98 1:98 +60 0:100 =100a 0:20 =100a +600 0:21 =21a", "79");
     }
 
     #[test]
