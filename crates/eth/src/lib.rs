@@ -28,4 +28,4 @@ pub use method::{CostClass, Data, Effect, Finality, MethodIndex, MethodRow, Stic
 pub use param::BlockParam;
 pub use pin::Pinned;
 pub use table::{MethodTable, TableError};
-pub use transaction::{keccak256, raw_transaction_hash, transaction_hash};
+pub use transaction::{keccak256, raw_transaction, raw_transaction_hash, transaction_hash};

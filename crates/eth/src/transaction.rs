@@ -34,14 +34,18 @@ pub fn transaction_hash(encoded: &[u8]) -> TransactionHash {
     TransactionHash(hasher.finalize().0)
 }
 
-/// The hash of the transaction in the parameters of `eth_sendRawTransaction`.
+/// The encoded transaction in the parameters of `eth_sendRawTransaction`.
 ///
 /// `None` when the first parameter is not hex data; whether it is a
 /// transaction is for an upstream to say.
-pub fn raw_transaction_hash(params: &[u8]) -> Option<TransactionHash> {
+pub fn raw_transaction(params: &[u8]) -> Option<Vec<u8>> {
     let text = raw::string(raw::item(raw::trim(params), 0)?)?;
-    let encoded = hex::decode(&text).ok()?;
-    if encoded.is_empty() { None } else { Some(transaction_hash(&encoded)) }
+    hex::decode(&text).ok().filter(|encoded| !encoded.is_empty())
+}
+
+/// The hash of that transaction.
+pub fn raw_transaction_hash(params: &[u8]) -> Option<TransactionHash> {
+    raw_transaction(params).map(|encoded| transaction_hash(&encoded))
 }
 
 /// The transaction's own list, when `encoded` is a blob transaction with its

@@ -42,7 +42,7 @@ use crate::kept::{self, Asked, Found};
 use crate::metrics::CallOutcome;
 use crate::pin::Pin;
 use crate::reply::Reply;
-use crate::teach;
+use crate::{session, teach};
 
 /// An item of the client's batch.
 type Item = Result<Call, Malformed>;
@@ -367,11 +367,12 @@ async fn together(
         let (reply, outcome) = match (is_final, verdict.payload) {
             (true, Payload::Result(result)) => {
                 teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
+                let call = (member.row, member.call.params());
                 if let Some(asked) = &member.asked {
-                    let told = (member.row, member.call.params(), ended);
-                    asked.keep(chain, told, kept::Answer::Result(&result));
+                    asked.keep(chain, (call.0, call.1, ended), kept::Answer::Result(&result));
                     chain.counts().found(Found::Miss);
                 }
+                let result = session::recall(trip, call, &member.pin.block, Some(slot), result);
                 (Reply::Result(result), CallOutcome::Answered)
             }
             (true, Payload::Error(error)) => (Reply::Error(error), CallOutcome::UpstreamError),

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use wellhead_cache::{Follow, Turn};
 use wellhead_chain::View;
-use wellhead_dispatch::{Failure, Job, Lane, Outcome, Trail, now};
+use wellhead_dispatch::{Failure, Job, Lane, Outcome, Served, Trail, now};
 use wellhead_eth::{
-    BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId, Effect, MethodRow, MethodTable,
+    BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId, Effect, Finality, MethodRow, MethodTable,
     StickyRole, raw_transaction_hash,
 };
 use wellhead_jsonrpc::{Call, raw};
@@ -26,7 +26,7 @@ use crate::metrics::CallOutcome;
 use crate::pin::{Pin, highest, needed};
 use crate::reply::Reply;
 use crate::search::{Range, Searched};
-use crate::{search, sticky, teach};
+use crate::{search, sent, session, sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
 const START_WAIT: Duration = Duration::from_secs(5);
@@ -36,6 +36,9 @@ const DOWN_WAIT: Duration = Duration::from_secs(1);
 
 /// The method that asks which block is the newest.
 pub(crate) const BLOCK_NUMBER: &str = "eth_blockNumber";
+
+/// The method that asks for a transaction.
+const TRANSACTION: &str = "eth_getTransactionByHash";
 
 /// What this proxy calls itself.
 const CLIENT_VERSION: &str = concat!("\"wellhead/v", env!("CARGO_PKG_VERSION"), "\"");
@@ -198,25 +201,30 @@ async fn say(
     }
 }
 
-/// The number of the newest agreed block, while the view is fresh: what `latest` means in
-/// the calls that follow. Parameters are for an upstream to refuse.
+/// The number of the newest block for this client, while the view is fresh: what `latest`
+/// means in the calls that follow, or more while nobody can be asked there. Parameters are for an upstream to refuse.
 fn known_height(trip: &Trip<'_>, params: Option<&[u8]>) -> Option<String> {
     let is_plain = params
         .is_none_or(|params| params.iter().filter(|byte| !byte.is_ascii_whitespace()).eq(b"[]"));
     if !trip.chain.pins || !is_plain {
         return None;
     }
-    let look = |view: &View| view.number_of(BlockTag::Latest, trip.ctx.received_at);
-    let number = trip.look(look)?;
+    let number = trip.look(|view| {
+        let agreed = view.number_of(BlockTag::Latest, trip.ctx.received_at)?;
+        Some(trip.chain.sessions.above(trip.ctx.peer.ip(), agreed, view).unwrap_or(agreed))
+    })?;
     Some(format!("\"0x{:x}\"", number.0))
 }
 
-/// What an upstream said of its height, seen from what is agreed by now: nobody hears of a
-/// height that is taken back with the next answer.
-fn agreed_height(chain: &ServedChain, result: Bytes) -> Bytes {
+/// What an upstream said of its height, seen from what is agreed by now, and what this client
+/// was shown: nobody hears of a height that is taken back with the next answer.
+fn agreed_height(trip: &Trip<'_>, result: Bytes) -> Bytes {
+    let chain = trip.chain;
     let Some(told) = raw::quantity(&result).filter(|_| chain.pins) else { return result };
     let agreed = chain.heads.look(|view| {
-        let latest = view.latest?.number.0;
+        let agreed = view.latest?.number;
+        let shown = chain.sessions.above(trip.ctx.peer.ip(), agreed, view);
+        let latest = shown.unwrap_or(agreed).0;
         (view.is_fresh(now()) || told < latest).then_some(latest)
     });
     match agreed.filter(|latest| *latest != told) {
@@ -263,8 +271,8 @@ async fn upstream(
     noted: &mut Noted,
 ) -> Said {
     let (pin, ask, way, planned) = trip.look(|view| {
-        let pin = Pin::new(trip.chain, job.row, job.params, view, job.received_at);
-        let ask = ask(job.row, eligible, &pin.block);
+        let pin = Pin::new(trip, job.row, job.params, view);
+        let ask = ask(trip, job.row, eligible, &pin.block, view);
         let way = kept::way(trip, job, &pin, view);
         let planned = match way {
             Way::Kept(_) | Way::Follow(..) => None,
@@ -289,7 +297,7 @@ async fn upstream(
             let (said, found) =
                 Box::pin(follow_on(trip, (job, &as_sent), (&ask, &pin.block), follow, asked)).await;
             noted.found = Some(found);
-            return said;
+            return recalled(trip, job, &pin.block, said).await;
         }
     };
     noted.found = asked.is_some().then_some(Found::Miss);
@@ -297,7 +305,73 @@ async fn upstream(
     if let Some(asked) = asked {
         asked.settle(trip.chain, told(job, &said), &said);
     }
-    said
+    recalled(trip, job, &pin.block, said).await
+}
+
+/// What the client is told, by what it was shown and sent before; see [`crate::session`] and
+/// [`crate::sent`]. Costs a comparison where tags are not pinned.
+async fn recalled(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, said: Said) -> Said {
+    let chain = trip.chain;
+    match said {
+        Said::Result { result, rest: None, slot, trail } if chain.pins => {
+            if job.row.effect == Effect::Broadcast {
+                note_sent(chain, job, slot, job.received_at + trail.lasted());
+            }
+            let is_missing = job.row.name == TRANSACTION && raw::is_null(&result);
+            let said = Said::Result { result, rest: None, slot, trail };
+            if is_missing && let Some(taker) = taker(chain, job, slot) {
+                return Box::pin(look_there(trip, job, block, taker, said)).await;
+            }
+            let Said::Result { result, rest, slot, trail } = said else { return said };
+            let call = (job.row, job.params);
+            let result = session::recall(trip, call, block, slot, result);
+            Said::Result { result, rest, slot, trail }
+        }
+        said => said,
+    }
+}
+
+/// Remembers a transaction that an upstream took.
+fn note_sent(chain: &ServedChain, job: &Job<'_>, slot: Option<Slot>, at: Instant) {
+    let hash = job.params.and_then(raw_transaction_hash);
+    if let (Some(hash), Some(slot)) = (hash, slot) {
+        chain.sent.note(hash, job.params.and_then(sent::sender), slot, at);
+    }
+}
+
+/// Who took the transaction that is asked for, when another said that it has none.
+fn taker(chain: &ServedChain, job: &Job<'_>, asked: Option<Slot>) -> Option<Slot> {
+    let hash = raw::string(raw::item(raw::trim(job.params?), 0)?)?.parse().ok()?;
+    chain.sent.taken_by(&hash, now()).filter(|taker| Some(*taker) != asked)
+}
+
+/// Asks the one that took the transaction; without an answer from there, what was `said` stands.
+async fn look_there(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    block: &BlockRef,
+    taker: Slot,
+    mut said: Said,
+) -> Said {
+    let (chain, lane) = (trip.chain, trip.lane);
+    if now() >= job.deadline {
+        return said;
+    }
+    let ask = Ask::of(job.row, [taker].into_iter().collect());
+    let planned = try_plan(chain, lane, (&ask, block), now());
+    let found =
+        wellhead_dispatch::run(job, &planned.plan, &chain.roster, lane, &chain.bounds).await;
+    let trail = said.trail_mut();
+    trail.append(found.trail);
+    match found.result {
+        Ok(Served { class: VerdictClass::Answer, payload: Payload::Result(result), .. })
+            if !raw::is_null(&result) =>
+        {
+            let result = session::recall(trip, (job.row, job.params), block, Some(taker), result);
+            Said::result(result, taker, std::mem::take(trail))
+        }
+        Ok(_) | Err(_) => said,
+    }
 }
 
 /// Waits for what comes of another's call, as long as the deadline lets it, or makes the
@@ -393,7 +467,7 @@ async fn run(
             let at = job.received_at + trail.lasted();
             teach::teach(chain, slot, job.row, block, &result, at);
             let result = match job.row.name {
-                BLOCK_NUMBER => agreed_height(chain, result),
+                BLOCK_NUMBER => agreed_height(trip, result),
                 _ => result,
             };
             Said::Result { result, rest: served.rest, slot: Some(slot), trail }
@@ -440,7 +514,7 @@ async fn in_parts(
 /// twice. Or nobody answered, though somebody may have taken it. Whether the chain has it
 /// decides; without an answer to that, what was `said` stands.
 async fn maybe_there(chain: &ServedChain, lane: &Lane, job: &Job<'_>, mut said: Said) -> Said {
-    let row = MethodTable::standard().row("eth_getTransactionByHash");
+    let row = MethodTable::standard().row(TRANSACTION);
     let (Some(hash), Ok(eligible)) = (known_hash(job), chain.roster.eligible(row, row.name)) else {
         return said;
     };
@@ -583,12 +657,19 @@ pub(crate) fn batch_ask(
         return None;
     }
     let eligible = trip.chain.roster.eligible(row, call.method()).ok()?;
-    let pin = Pin::new(trip.chain, row, call.params(), view, trip.ctx.received_at);
-    Some((ask(row, eligible, &pin.block), pin))
+    let pin = Pin::new(trip, row, call.params(), view);
+    Some((ask(trip, row, eligible, &pin.block, view), pin))
 }
 
-/// What a call about `block` asks of the plan.
-fn ask<'a>(row: &'a MethodRow, eligible: UpstreamSet, block: &BlockRef) -> Ask<'a> {
+/// What a call about `block` asks of the plan. What has no height, a receipt or a pending
+/// nonce, is asked of those who hold the newest block of this client.
+fn ask<'a>(
+    trip: &Trip<'_>,
+    row: &'a MethodRow,
+    eligible: UpstreamSet,
+    block: &BlockRef,
+    view: &View,
+) -> Ask<'a> {
     let number = |point| match point {
         BlockPoint::Number(number) => Some(number),
         BlockPoint::Tag(_) => None,
@@ -605,7 +686,10 @@ fn ask<'a>(row: &'a MethodRow, eligible: UpstreamSet, block: &BlockRef) -> Ask<'
         | BlockRef::Unreadable => 0,
     };
     let oldest = block.oldest().and_then(number);
-    Ask { row, eligible, needed: needed(block), oldest, span }
+    let is_open = row.finality == Finality::Inclusion || *block == BlockRef::Tag(BlockTag::Pending);
+    let newest = || (trip.chain.pins && is_open).then(|| trip.latest(view)).flatten();
+    let needed = needed(block).or_else(newest);
+    Ask { row, eligible, needed, oldest, span }
 }
 
 /// Whether the call asks for a block above all that is known. Nobody can have it, so

@@ -12,6 +12,8 @@ use wellhead_watch::{Asked, Pulse};
 use crate::kept::{Cache, Shares};
 use crate::metrics::Counts;
 use crate::search::SearchBounds;
+use crate::sent::Sent;
+use crate::session::Sessions;
 
 /// What a chain is called in a path: its name and its other names.
 #[derive(Debug, Clone)]
@@ -39,10 +41,15 @@ pub struct ServedChain {
     pub bounds: Bounds,
     /// How far searches over many blocks may be divided.
     pub search: SearchBounds,
-    /// Whether tags are replaced by the numbers of the agreed blocks.
+    /// Whether tags are replaced by the numbers of the agreed blocks, and each client is
+    /// answered at what it was shown.
     pub pins: bool,
     /// What it keeps and shares, if anything.
     pub(crate) shares: Option<Shares>,
+    /// What clients were shown.
+    pub(crate) sessions: Sessions,
+    /// What they sent.
+    pub(crate) sent: Sent,
     counts: Counts,
 }
 
@@ -57,8 +64,20 @@ impl ServedChain {
         bounds: Bounds,
     ) -> Self {
         let counts = Counts::new(roster.upstreams().len());
-        let (search, pins, shares) = (SearchBounds::default(), false, None);
-        Self { name, roster, heads, pulse, asked, bounds, search, pins, shares, counts }
+        Self {
+            name,
+            roster,
+            heads,
+            pulse,
+            asked,
+            bounds,
+            search: SearchBounds::default(),
+            pins: false,
+            shares: None,
+            sessions: Sessions::default(),
+            sent: Sent::default(),
+            counts,
+        }
     }
 
     /// With these bounds on how far searches are divided.

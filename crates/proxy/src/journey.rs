@@ -1,12 +1,13 @@
 //! From a body to an answer: one call or a batch, and the closing line.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_chain::View;
 use wellhead_dispatch::{Lane, now};
+use wellhead_eth::BlockNumber;
 use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, parse, write};
 use wellhead_transport::Ceiling;
 
@@ -149,7 +150,8 @@ impl Proxy {
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let lane = self.lane(lanes, index);
-        let trip = Trip { chain, lane, ctx, view, total: self.settings.total };
+        let (latest, total) = (OnceLock::new(), self.settings.total);
+        let trip = Trip { chain, lane, ctx, view, latest, total };
         match packet {
             Packet::Single(Ok(call)) => trip.single(&call).await,
             Packet::Single(Err(malformed)) => {
@@ -193,6 +195,8 @@ pub(crate) struct Trip<'a> {
     pub(crate) ctx: Ctx,
     /// What was believed of the chain when the batch came, if it is one.
     pub(crate) view: Option<Arc<View>>,
+    /// The newest block for the client, once somebody wanted to know.
+    latest: OnceLock<Option<BlockNumber>>,
     total: Duration,
 }
 
@@ -203,6 +207,14 @@ impl Trip<'_> {
             Some(view) => look(view),
             None => self.chain.heads.look(look),
         }
+    }
+
+    /// The newest block for this client, by the view that it was first asked on, so that all
+    /// items of a batch see the same; see [`crate::session`].
+    pub(crate) fn latest(&self, view: &View) -> Option<BlockNumber> {
+        let (chain, Ctx { peer, received_at, .. }) = (self.chain, self.ctx);
+        let latest = || chain.sessions.latest(peer.ip(), view, &chain.roster, received_at);
+        *self.latest.get_or_init(latest)
     }
 
     pub(crate) fn deadline(&self) -> Instant {

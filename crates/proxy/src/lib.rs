@@ -27,6 +27,8 @@ mod parts;
 mod pin;
 mod reply;
 mod search;
+mod sent;
+mod session;
 mod status;
 mod sticky;
 mod teach;

@@ -6,12 +6,10 @@
 //! reorg goes on; the view keeps upstreams on the other branch from being asked as soon as
 //! that is known.
 
-use std::time::Instant;
-
 use wellhead_chain::{Head, View};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, BlockTag, MethodRow};
 
-use crate::chain::ServedChain;
+use crate::journey::Trip;
 
 /// What a call asks for, seen from one view.
 #[derive(Debug)]
@@ -23,21 +21,23 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    /// Pins `params` at `now`, where the settings let it and the view is fresh.
+    /// Pins `params` where the settings let it and the view is fresh.
     pub(crate) fn new(
-        chain: &ServedChain,
+        trip: &Trip<'_>,
         row: &MethodRow,
         params: Option<&[u8]>,
         view: &View,
-        now: Instant,
     ) -> Self {
-        let number_of = |tag| {
-            if let BlockTag::Safe | BlockTag::Finalized = tag {
-                chain.pulse.want_finality(now);
+        let now = trip.ctx.received_at;
+        let number_of = |tag| match tag {
+            BlockTag::Latest => trip.latest(view),
+            BlockTag::Safe | BlockTag::Finalized => {
+                trip.chain.pulse.want_finality(now);
+                view.number_of(tag, now)
             }
-            view.number_of(tag, now)
+            BlockTag::Earliest | BlockTag::Pending => None,
         };
-        let pinned = chain.pins.then(|| row.pin(params, number_of)).flatten();
+        let pinned = trip.chain.pins.then(|| row.pin(params, number_of)).flatten();
         match pinned {
             Some(pinned) => Self { params: Some(pinned.params), block: pinned.block },
             None => Self { params: None, block: row.block_ref(params) },

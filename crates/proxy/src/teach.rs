@@ -28,8 +28,24 @@ pub(crate) fn teach(
     if !TELLING.contains(&row.name) {
         return;
     }
-    let known = chain.heads.view().head(slot).map(|head| head.number);
-    let Some(seen) = shown(row, block, result, known) else { return };
+    let known = known(chain, slot);
+    if let Some(seen) = shown(row, block, result, known) {
+        observe(chain, slot, seen, now);
+    }
+}
+
+/// Tells the chain that an answer by the upstream in `slot` was found in this block.
+pub(crate) fn holds(chain: &ServedChain, slot: Slot, number: BlockNumber, now: Instant) {
+    if known(chain, slot).is_none_or(|known| number > known) {
+        observe(chain, slot, Observation::of_number(number), now);
+    }
+}
+
+fn known(chain: &ServedChain, slot: Slot) -> Option<BlockNumber> {
+    chain.heads.look(|view| view.head(slot).map(|head| head.number))
+}
+
+fn observe(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
     // Refused while the call was under way: its blocks are another chain's.
     if chain.roster.upstream(slot).standing() == Standing::Verified {
         chain.heads.observe(slot, seen, Source::Answer, now);

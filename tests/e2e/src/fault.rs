@@ -218,7 +218,8 @@ async fn rewritten(
     response
 }
 
-/// Asks the node about the block that `latest` was, `blocks` ago.
+/// Asks the node about the block that `latest` was, `blocks` ago, and hides what was found in
+/// later ones.
 async fn lagging(node: &Rpc, body: &[u8], blocks: u64) -> Response<Piece> {
     let head = node.result("eth_blockNumber", json!([])).await.ok();
     let head = head.as_ref().and_then(Value::as_str).and_then(|text| text.strip_prefix("0x"));
@@ -227,10 +228,15 @@ async fn lagging(node: &Rpc, body: &[u8], blocks: u64) -> Response<Piece> {
     };
     let seen = format!("{:#x}", head.saturating_sub(blocks));
     let text = String::from_utf8_lossy(body);
-    let asked = text.replace("\"latest\"", &format!("\"{seen}\""));
+    let now = format!("\"{seen}\"");
+    let asked = text.replace("\"latest\"", &now).replace("\"pending\"", &now);
     rewritten(node, asked.as_bytes(), |call, reply| {
+        let found_in = reply["result"]["blockNumber"].as_str();
+        let found_in = found_in.and_then(|text| u64::from_str_radix(text.get(2..)?, 16).ok());
         if call["method"] == "eth_blockNumber" {
             reply["result"] = json!(seen);
+        } else if found_in.is_some_and(|number| number > head.saturating_sub(blocks)) {
+            reply["result"] = Value::Null;
         }
     })
     .await

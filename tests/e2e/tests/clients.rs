@@ -4,20 +4,22 @@
 //! receipt, deploys a contract and calls it well and badly, sends a batch, and
 //! must notice another chain. geth stands behind wellhead twice, once directly
 //! and once as an upstream of HTTP/1.1 only: two upstreams with one history. Each script
-//! is also run before the nodes alone, so that a failure says whose it is.
+//! is also run before the nodes alone, so that a failure says whose it is. The wallets send
+//! one transaction after the other while one of two upstreams is three blocks late.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at what it does not expect")]
 
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::process::Command;
 use tokio::time::timeout;
-use wellhead_e2e::{Anvil, FaultProxy, Geth, Upstream, Wellhead, cache};
+use wellhead_e2e::{Anvil, Fault, FaultProxy, Geth, Upstream, Wellhead, cache};
 
 /// A script waits for some blocks of a second each.
 const SCRIPT_MAX: Duration = Duration::from_secs(90);
-/// What each script does, one printed line each.
+/// What each script but the wallets does, one printed line each.
 const LINES: usize = 5;
 /// The contract of `calls`, which says what it does.
 const CONTRACT: &str = "0x609580600b6000396000f336601a57602a600055602a60005260aa60206000a160206000\
@@ -51,7 +53,21 @@ async fn script(name: &str, url: &str, key: &str, chain_id: u64) {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} at {url}:\n{stdout}\n{stderr}");
-    assert_eq!(stdout.lines().count(), LINES, "{stdout}");
+    let lines = if name.starts_with("wallet.") { 1 } else { LINES };
+    assert_eq!(stdout.lines().count(), lines, "{stdout}");
+}
+
+/// Two upstreams, of which one is three blocks late, and a block for each transaction.
+async fn a_wallets_day(name: &str) {
+    let node = Anvil::start(31337).await;
+    node.rpc().result("anvil_mine", json!(["0xa"])).await.unwrap();
+    node.rpc().result("evm_setIntervalMining", json!([0])).await.unwrap();
+    node.rpc().result("evm_setAutomine", json!([true])).await.unwrap();
+    let late = FaultProxy::start(node.port).await;
+    late.set(Fault::Lagging(3));
+    let upstreams = [Upstream::new("direct", &node.url()), Upstream::new("late", &late.url())];
+    let wellhead = Wellhead::start(31337, &upstreams).await;
+    script(name, &wellhead.url(), Anvil::RICH_KEY, 31337).await;
 }
 
 async fn through_wellhead(name: &str) {
@@ -80,6 +96,10 @@ mod with_geth {
                 crate::through_wellhead("viem.mjs").await;
             }
             #[tokio::test]
+            async fn a_wallets_day_with_viem() {
+                crate::a_wallets_day("wallet.viem.mjs").await;
+            }
+            #[tokio::test]
             async fn viem_directly() {
                 crate::directly("viem.mjs").await;
             }
@@ -88,6 +108,10 @@ mod with_geth {
             #[tokio::test]
             async fn ethers_through_wellhead() {
                 crate::through_wellhead("ethers.mjs").await;
+            }
+            #[tokio::test]
+            async fn a_wallets_day_with_ethers() {
+                crate::a_wallets_day("wallet.ethers.mjs").await;
             }
             #[tokio::test]
             async fn ethers_directly() {

@@ -46,9 +46,9 @@ section! {
         /// show it is believed.
         agreement: Option<u64> = derived("2, or as many as are well").if_given_within(1, 128),
         /// Whether `latest`, `safe` and `finalized` in calls are replaced by the numbers of the
-        /// agreed blocks, so that all upstreams answer the same question. What was just sent may
-        /// then be missing from `latest` until the others have its block.
-        pin: bool = default(false),
+        /// agreed blocks, so that all upstreams answer the same question, and each client is
+        /// answered at what it was shown before or above. See docs/chain.md.
+        pin: bool = default(true),
         /// So many blocks below the newest one a block counts as safe and final where no
         /// upstream knows these tags.
         final_after: Option<u64> = derived("such calls go as they are"),
