@@ -26,6 +26,7 @@ use crate::metrics::CallOutcome;
 use crate::pin::{Pin, highest, needed};
 use crate::reply::Reply;
 use crate::search::{Range, Searched};
+use crate::session::Newest;
 use crate::{search, sent, session, sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
@@ -209,10 +210,7 @@ fn known_height(trip: &Trip<'_>, params: Option<&[u8]>) -> Option<String> {
     if !trip.chain.pins || !is_plain {
         return None;
     }
-    let number = trip.look(|view| {
-        let agreed = view.number_of(BlockTag::Latest, trip.ctx.received_at)?;
-        Some(trip.chain.sessions.above(trip.ctx.peer.ip(), agreed, view).unwrap_or(agreed))
-    })?;
+    let number = trip.look(|view| trip.newest(view).map(Newest::number))?;
     Some(format!("\"0x{:x}\"", number.0))
 }
 
@@ -271,7 +269,7 @@ async fn upstream(
     noted: &mut Noted,
 ) -> Said {
     let (pin, ask, way, planned) = trip.look(|view| {
-        let pin = Pin::new(trip, job.row, job.params, view);
+        let pin = Pin::new(trip, job.row, job.params, eligible, view);
         let ask = ask(trip, job.row, eligible, &pin.block, view);
         let way = kept::way(trip, job, &pin, view);
         let planned = match way {
@@ -657,7 +655,7 @@ pub(crate) fn batch_ask(
         return None;
     }
     let eligible = trip.chain.roster.eligible(row, call.method()).ok()?;
-    let pin = Pin::new(trip, row, call.params(), view);
+    let pin = Pin::new(trip, row, call.params(), eligible, view);
     Some((ask(trip, row, eligible, &pin.block, view), pin))
 }
 
@@ -687,7 +685,7 @@ fn ask<'a>(
     };
     let oldest = block.oldest().and_then(number);
     let is_open = row.finality == Finality::Inclusion || *block == BlockRef::Tag(BlockTag::Pending);
-    let newest = || (trip.chain.pins && is_open).then(|| trip.latest(view)).flatten();
+    let newest = || (trip.chain.pins && is_open).then(|| trip.latest(view, eligible)).flatten();
     let needed = needed(block).or_else(newest);
     Ask { row, eligible, needed, oldest, span }
 }

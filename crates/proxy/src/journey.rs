@@ -10,6 +10,7 @@ use wellhead_dispatch::{Lane, now};
 use wellhead_eth::BlockNumber;
 use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, parse, write};
 use wellhead_transport::Ceiling;
+use wellhead_upstream::UpstreamSet;
 
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
 use crate::batch;
@@ -17,6 +18,7 @@ use crate::call::{Report, Terms, answer};
 use crate::chain::{ChainIndex, Directory, ServedChain};
 use crate::kept::Found;
 use crate::metrics::{CallOutcome, RequestCounts};
+use crate::session::Newest;
 
 /// What the settings say of requests.
 #[derive(Debug, Clone, Copy)]
@@ -150,8 +152,8 @@ impl Proxy {
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let lane = self.lane(lanes, index);
-        let (latest, total) = (OnceLock::new(), self.settings.total);
-        let trip = Trip { chain, lane, ctx, view, latest, total };
+        let (newest, total) = (OnceLock::new(), self.settings.total);
+        let trip = Trip { chain, lane, ctx, view, newest, total };
         match packet {
             Packet::Single(Ok(call)) => trip.single(&call).await,
             Packet::Single(Err(malformed)) => {
@@ -196,7 +198,7 @@ pub(crate) struct Trip<'a> {
     /// What was believed of the chain when the batch came, if it is one.
     pub(crate) view: Option<Arc<View>>,
     /// The newest block for the client, once somebody wanted to know.
-    latest: OnceLock<Option<BlockNumber>>,
+    newest: OnceLock<Option<Newest>>,
     total: Duration,
 }
 
@@ -211,10 +213,15 @@ impl Trip<'_> {
 
     /// The newest block for this client, by the view that it was first asked on, so that all
     /// items of a batch see the same; see [`crate::session`].
-    pub(crate) fn latest(&self, view: &View) -> Option<BlockNumber> {
-        let (chain, Ctx { peer, received_at, .. }) = (self.chain, self.ctx);
-        let latest = || chain.sessions.latest(peer.ip(), view, &chain.roster, received_at);
-        *self.latest.get_or_init(latest)
+    pub(crate) fn newest(&self, view: &View) -> Option<Newest> {
+        let Ctx { peer, received_at, .. } = self.ctx;
+        *self.newest.get_or_init(|| self.chain.sessions.newest(peer.ip(), view, received_at))
+    }
+
+    /// The same, as far as one of those who may be asked holds it.
+    pub(crate) fn latest(&self, view: &View, eligible: UpstreamSet) -> Option<BlockNumber> {
+        let (roster, at) = (&self.chain.roster, self.ctx.received_at);
+        self.newest(view).map(|newest| newest.held(eligible, view, roster, at))
     }
 
     pub(crate) fn deadline(&self) -> Instant {

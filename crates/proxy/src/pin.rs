@@ -8,6 +8,7 @@
 
 use wellhead_chain::{Head, View};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, BlockTag, MethodRow};
+use wellhead_upstream::UpstreamSet;
 
 use crate::journey::Trip;
 
@@ -26,11 +27,12 @@ impl Pin {
         trip: &Trip<'_>,
         row: &MethodRow,
         params: Option<&[u8]>,
+        eligible: UpstreamSet,
         view: &View,
     ) -> Self {
         let now = trip.ctx.received_at;
         let number_of = |tag| match tag {
-            BlockTag::Latest => trip.latest(view),
+            BlockTag::Latest => trip.latest(view, eligible),
             BlockTag::Safe | BlockTag::Finalized => {
                 trip.chain.pulse.want_finality(now);
                 view.number_of(tag, now)

@@ -25,7 +25,7 @@ use wellhead_dispatch::now;
 use wellhead_eth::{BlockNumber, BlockParam, BlockRef, BlockTag, Finality, MethodRow};
 use wellhead_jsonrpc::raw;
 use wellhead_route::Roster;
-use wellhead_upstream::{Condition, Slot};
+use wellhead_upstream::{Condition, Slot, UpstreamSet};
 
 use crate::journey::Trip;
 use crate::pin::highest;
@@ -86,23 +86,44 @@ impl Sessions {
         Some(claimed.min(BlockNumber(floor))).filter(|number| *number > agreed)
     }
 
-    /// The newest block for `client`, while the view is fresh: the agreed one, or the one
-    /// above it that it was shown, or as far as those go who could be asked now.
-    pub(crate) fn latest(
-        &self,
-        client: IpAddr,
+    /// The newest block for `client`, while the view is fresh.
+    pub(crate) fn newest(&self, client: IpAddr, view: &View, now: Instant) -> Option<Newest> {
+        let agreed = view.number_of(BlockTag::Latest, now)?;
+        Some(Newest { agreed, shown: self.above(client, agreed, view) })
+    }
+}
+
+/// The newest block for one client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Newest {
+    agreed: BlockNumber,
+    /// One above it that it was shown.
+    shown: Option<BlockNumber>,
+}
+
+impl Newest {
+    /// What it was shown, or the agreed block.
+    pub(crate) fn number(self) -> BlockNumber {
+        self.shown.unwrap_or(self.agreed)
+    }
+
+    /// The same, as far as those go who may be asked and are well.
+    pub(crate) fn held(
+        self,
+        eligible: UpstreamSet,
         view: &View,
         roster: &Roster,
         now: Instant,
-    ) -> Option<BlockNumber> {
-        let agreed = view.number_of(BlockTag::Latest, now)?;
-        let Some(floor) = self.above(client, agreed, view) else { return Some(agreed) };
+    ) -> BlockNumber {
+        let Some(shown) = self.shown else { return self.agreed };
         let held = roster.upstreams().iter().filter_map(|upstream| {
             let slot = upstream.slot();
-            let is_well = upstream.condition(now) == Condition::Ready && !view.is_astray(slot);
+            let is_well = eligible.contains(slot)
+                && upstream.condition(now) == Condition::Ready
+                && !view.is_astray(slot);
             view.head(slot).filter(|_| is_well).map(|head| head.number)
         });
-        Some(held.max().map_or(agreed, |held| held.min(floor).max(agreed)))
+        held.max().map_or(self.agreed, |held| held.min(shown).max(self.agreed))
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn error(code: i64, message: &str) -> Say {
 /// An upstream. Says `"<name>"` to whatever it was not told about.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    name: String,
+    pub(crate) name: String,
     says: Mutex<HashMap<String, VecDeque<Say>>>,
     /// Bodies as they came.
     pub(crate) seen: Mutex<Vec<String>>,
@@ -288,7 +288,13 @@ impl Stage {
     }
 
     pub(crate) async fn send(&self, path: Option<&str>, body: &str) -> Answer {
-        let ctx = Ctx { received_at: now(), peer: ([127, 0, 0, 1], 1).into(), want_trail: true };
+        self.send_from(1, path, body).await
+    }
+
+    /// The same from the client at `127.0.0.client`.
+    pub(crate) async fn send_from(&self, client: u8, path: Option<&str>, body: &str) -> Answer {
+        let peer = ([127, 0, 0, client], 1).into();
+        let ctx = Ctx { received_at: now(), peer, want_trail: true };
         self.proxy.handle(&self.lanes, ctx, path, Bytes::from(body.to_owned())).await
     }
 
@@ -299,8 +305,13 @@ impl Stage {
 
     /// Calls with id 1 and strips the envelope: `"0x1"`, or the error object.
     pub(crate) async fn call(&self, method: &str, params: &str) -> String {
+        self.call_from(1, method, params).await
+    }
+
+    /// The same from the client at `127.0.0.client`.
+    pub(crate) async fn call_from(&self, client: u8, method: &str, params: &str) -> String {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-        let answer = self.ask(&body).await;
+        let answer = text(&self.send_from(client, None, &body).await);
         let field = |key| raw::field(answer.as_bytes(), key);
         let value = field("result").or_else(|| field("error")).expect("an outcome");
         String::from_utf8_lossy(value).into_owned()

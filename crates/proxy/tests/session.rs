@@ -1,0 +1,104 @@
+//! What a client was shown and sent decides what it is told next.
+
+mod support;
+
+use support::{Say, Stage, text};
+
+/// The example of EIP-155, whose sender and nonce are known.
+const RAW: &str = r#"["0xf86c098504a817c800825208943535353535353535353535353535353535353535880de0b6b3a76400008025a028ef61340bd939bc2195fe537567866003e1a15d3c71ff63e1590620aa636276a067cbe9d8997f761aecb703304b3800ccf555c9f3dc64214b297fb1966a3b6d83"]"#;
+const HASH: &str = r#"["0x33469b22e9f636356c4160a87eb19df52b7412e8eac32a4a55ffe88ea8350788"]"#;
+const SENDER: &str = "0x9d8A62f656a8d1615C1294fd71e9CFb3E4855A4F";
+
+fn stage(upstreams: u8) -> Stage {
+    let stage = Stage::upstreams(upstreams.into());
+    (0..upstreams).for_each(|place| stage.show_head(place, 100));
+    stage
+}
+
+/// The first client reads a receipt of block 101, which nobody had told of, at the upstream
+/// that is returned.
+async fn read_a_receipt(stage: &Stage) -> usize {
+    for peer in &stage.peers[0] {
+        let receipt = r#"{"status":"0x1","blockNumber":"0x65"}"#;
+        peer.next("eth_getTransactionReceipt", Say::Result(receipt.to_owned()));
+    }
+    assert!(stage.call("eth_getTransactionReceipt", HASH).await.contains("0x65"));
+    let asked = |peer: &support::Peer| !peer.seen().is_empty();
+    stage.peers[0].iter().position(|peer| asked(peer)).expect("somebody was asked")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_shown_is_the_newest_block_of_that_client() {
+    let stage = stage(2);
+    let holder = read_a_receipt(&stage).await;
+    assert_eq!(stage.head(holder as u8), Some(101), "the receipt tells of its upstream, too");
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");
+    assert_eq!(stage.call_from(2, "eth_blockNumber", "[]").await, "\"0x64\"");
+    for _ in 0..8 {
+        stage.call("eth_getBalance", &format!(r#"["{SENDER}","latest"]"#)).await;
+        stage.call("eth_getTransactionReceipt", HASH).await;
+    }
+    assert_eq!(stage.peer(1 - holder).seen().len(), 0, "the other one does not hold it yet");
+    assert!(stage.peer(holder).seen().iter().any(|call| call.contains("\"0x65\"]")));
+    stage.show_head(1 - holder as u8, 102);
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"", "both hold that");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_answered_there_too() {
+    let stage = stage(2);
+    let holder = read_a_receipt(&stage).await;
+    let item = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":["{SENDER}","latest"]}}"#
+    );
+    text(&stage.send(None, &format!("[{item},{item}]")).await);
+    assert_eq!(stage.peer(1 - holder).seen().len(), 0);
+    assert_eq!(stage.peer(holder).seen().last().expect("a batch").matches("\"0x65\"]").count(), 2);
+}
+
+/// When the only holder is gone, an older answer is better than none; the height stays.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_holds_any_more_is_not_asked_for() {
+    let stage = stage(2);
+    let holder = read_a_receipt(&stage).await;
+    stage.upstream(holder).set_standing(wellhead_upstream::Standing::Unverified);
+    stage.call("eth_getBalance", &format!(r#"["{SENDER}","latest"]"#)).await;
+    let seen = stage.peer(1 - holder).seen();
+    assert!(seen.len() == 1 && seen[0].contains("\"0x64\"]"), "{seen:?}");
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pending_nonce_counts_what_was_sent() {
+    let stage = stage(2);
+    let nonce = |block: &str| format!(r#"["{SENDER}","{block}"]"#);
+    let told = |times: usize| {
+        for peer in &stage.peers[0] {
+            (0..times)
+                .for_each(|_| peer.next("eth_getTransactionCount", Say::Result("\"0x9\"".into())));
+        }
+    };
+    told(5);
+    assert_eq!(stage.call("eth_getTransactionCount", &nonce("pending")).await, "\"0x9\"");
+    stage.call("eth_sendRawTransaction", RAW).await;
+    assert_eq!(stage.call("eth_getTransactionCount", &nonce("pending")).await, "\"0xa\"");
+    assert_eq!(stage.call("eth_getTransactionCount", &nonce("latest")).await, "\"0x9\"");
+    tokio::time::advance(std::time::Duration::from_secs(61)).await;
+    assert_eq!(stage.call("eth_getTransactionCount", &nonce("pending")).await, "\"0x9\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_is_found_where_it_was_taken() {
+    let stage = stage(4);
+    let body =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_sendRawTransaction","params":{RAW}}}"#);
+    let answer = stage.send(None, &body).await;
+    let taker = answer.upstream.expect("one took it");
+    for peer in stage.peers[0].iter().filter(|peer| *peer.name != *taker) {
+        (0..20).for_each(|_| peer.next("eth_getTransactionByHash", Say::Result("null".into())));
+    }
+    for _ in 0..5 {
+        let found = stage.call("eth_getTransactionByHash", HASH).await;
+        assert_eq!(found, format!("\"{taker}\""));
+    }
+}
