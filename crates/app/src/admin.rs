@@ -1,4 +1,4 @@
-//! What the admin listener tells: metrics, life, readiness, status.
+//! What the admin listener tells: metrics, life, readiness, status, explanations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use wellhead_proxy::{ConnectionStatus, Proxy, Readiness, Status};
 use wellhead_server::{Admin, Health, Metrics, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
-use crate::metrics;
 use crate::state::State;
+use crate::{explain, metrics};
 
 /// A worker that did not beat for so long is stuck: something blocks its thread.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
@@ -146,6 +146,10 @@ impl Admin for AdminPages {
     fn status(&self) -> Bytes {
         // Plain data with string keys always serializes.
         serde_json::to_vec(&self.whole_status()).map_or_else(|_| Bytes::new(), Bytes::from)
+    }
+
+    fn explain(&self, query: &str) -> Health {
+        explain::page(&self.proxy, query)
     }
 }
 

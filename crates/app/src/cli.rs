@@ -3,7 +3,7 @@
 //! Only shapes and texts; `serve` and its neighbours do the work.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub enum Command {
     Demo(Demo),
     /// Check a config: print it as it is meant, or every problem in it
     Check(Check),
+    /// Ask a running wellhead what would become of a call: block, cache, upstreams and why
+    Explain(Explain),
     /// Print the JSON schema of the config, for editors
     Schema,
     /// Print a completion script for a shell
@@ -104,6 +106,38 @@ pub struct Check {
     /// The config file
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// Arguments of `wellhead explain`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Nothing is sent to an upstream. Of upstreams that are equal in fitness, tier and cost another may
+be the first for the next call. The same is at GET /explain of the admin listener.
+
+Examples:
+  wellhead explain eth_getBalance '[\"0x00000000219ab540356cBB839Cbe05303d7705Fa\",\"latest\"]'
+      which block that is, whether the answer may be kept, and who would be asked
+  wellhead explain --chain base --client 10.0.0.7 eth_getTransactionReceipt '[\"0x...\"]'
+      on another chain, as the client at that address")]
+pub struct Explain {
+    /// The method
+    #[arg(value_name = "METHOD")]
+    pub method: String,
+    /// Its parameters, as JSON
+    #[arg(value_name = "PARAMS")]
+    pub params: Option<String>,
+    /// The chain: its name, alias or id; needed where several are served
+    #[arg(long, value_name = "NAME")]
+    pub chain: Option<String>,
+    /// Who would call: what a client was shown decides what is `latest` for it [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub client: Option<IpAddr>,
+    /// Where the admin listener of the running wellhead is
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546")]
+    pub admin: SocketAddr,
+    /// Print the JSON object as it came
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `wellhead completions`.

@@ -14,6 +14,7 @@ pub mod cli;
 mod command;
 pub mod config;
 mod demo;
+mod explain;
 mod handler;
 mod metrics;
 mod renew;

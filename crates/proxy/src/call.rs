@@ -661,7 +661,7 @@ pub(crate) fn batch_ask(
 
 /// What a call about `block` asks of the plan. What has no height, a receipt or a pending
 /// nonce, is asked of those who hold the newest block of this client.
-fn ask<'a>(
+pub(crate) fn ask<'a>(
     trip: &Trip<'_>,
     row: &'a MethodRow,
     eligible: UpstreamSet,

@@ -135,11 +135,9 @@ impl Proxy {
         named: Option<&str>,
         body: &Bytes,
     ) -> (Answer, Line) {
-        let index = match self.directory.find(&self.chains, named) {
+        let index = match self.index(named) {
             Ok(index) => index,
-            Err(why) => {
-                let known: Vec<&str> = self.chains.iter().map(|chain| &*chain.name.name).collect();
-                let refusal = Refusal::no_such_chain(why, named, &known);
+            Err(refusal) => {
                 return (refused(&refusal, body, self.settings.limits), Line::rejected());
             }
         };
@@ -152,8 +150,7 @@ impl Proxy {
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let lane = self.lane(lanes, index);
-        let (newest, total) = (OnceLock::new(), self.settings.total);
-        let trip = Trip { chain, lane, ctx, view, newest, total };
+        let trip = Trip::new(chain, lane, ctx, view, self.settings.total);
         match packet {
             Packet::Single(Ok(call)) => trip.single(&call).await,
             Packet::Single(Err(malformed)) => {
@@ -169,6 +166,23 @@ impl Proxy {
                 Box::pin(batch::answer(&trip, &items, parallel)).await
             }
         }
+    }
+
+    fn index(&self, named: Option<&str>) -> Result<ChainIndex, Refusal> {
+        self.directory.find(&self.chains, named).map_err(|why| {
+            let known: Vec<&str> = self.chains.iter().map(|chain| &*chain.name.name).collect();
+            Refusal::no_such_chain(why, named, &known)
+        })
+    }
+
+    /// The chain that a client calls so.
+    pub(crate) fn find(&self, named: Option<&str>) -> Result<&ServedChain, Refusal> {
+        self.index(named).map(|index| &*self.chains[index.0])
+    }
+
+    /// How long a request may take.
+    pub(crate) fn total(&self) -> Duration {
+        self.settings.total
     }
 
     fn lane<'a>(&self, lanes: &'a Lanes, index: ChainIndex) -> &'a Lane {
@@ -200,6 +214,18 @@ pub(crate) struct Trip<'a> {
     /// The newest block for the client, once somebody wanted to know.
     newest: OnceLock<Option<Newest>>,
     total: Duration,
+}
+
+impl<'a> Trip<'a> {
+    pub(crate) fn new(
+        chain: &'a ServedChain,
+        lane: &'a Lane,
+        ctx: Ctx,
+        view: Option<Arc<View>>,
+        total: Duration,
+    ) -> Self {
+        Self { chain, lane, ctx, view, newest: OnceLock::new(), total }
+    }
 }
 
 impl Trip<'_> {

@@ -280,6 +280,22 @@ fn depends_on(
     }
 }
 
+/// Whether the answer to such a call is looked for, or why not.
+pub(crate) fn would_ask(
+    trip: &Trip<'_>,
+    row: &MethodRow,
+    params: Option<&[u8]>,
+    pin: &pin::Pin,
+    view: &View,
+) -> Result<(), Reason> {
+    if trip.chain.shares.is_none() {
+        return Err(Reason::Off);
+    }
+    let of = depends_on(trip, row, pin, view)?;
+    may_be_kept(row, of)?;
+    asked(trip, (row, params), of, view).map(drop)
+}
+
 /// What the call means to the cache.
 fn asked(
     trip: &Trip<'_>,

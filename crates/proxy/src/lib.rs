@@ -20,6 +20,7 @@ mod answer;
 mod batch;
 mod call;
 mod chain;
+mod explain;
 mod journey;
 mod kept;
 mod metrics;
@@ -35,6 +36,7 @@ mod teach;
 
 pub use answer::Answer;
 pub use chain::{ChainName, ServedChain};
+pub use explain::{BlockExplained, CacheExplained, Explanation, Thought, UpstreamExplained};
 pub use journey::{Ctx, Lanes, Proxy, Settings};
 pub use kept::{Cache, CacheSettings, Tidier};
 pub use metrics::register;

@@ -102,6 +102,11 @@ pub(crate) struct Newest {
 }
 
 impl Newest {
+    /// Whether it was shown one above the agreed block.
+    pub(crate) fn is_shown(self) -> bool {
+        self.shown.is_some()
+    }
+
     /// What it was shown, or the agreed block.
     pub(crate) fn number(self) -> BlockNumber {
         self.shown.unwrap_or(self.agreed)

@@ -12,6 +12,7 @@
 //! the cost does the same.
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use rand::Rng;
@@ -104,6 +105,25 @@ pub enum Fitness {
     MethodUnknown,
     /// The settings keep the method from it.
     NotEligible,
+}
+
+impl fmt::Display for Fitness {
+    /// For people: why it would be asked, or would not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fit => f.write_str("fit"),
+            Self::Held { wait } => write!(f, "held back for {} ms", wait.as_millis()),
+            Self::Behind { head } => write!(f, "at block {head}, before the one that is needed"),
+            Self::TooWide { max } => write!(f, "searches over {max} blocks at once"),
+            Self::Pruned { oldest } => write!(f, "keeps blocks from {oldest} on"),
+            Self::Astray => f.write_str("astray: on another branch, or too far ahead"),
+            Self::Lagging { blocks } => write!(f, "lags by {blocks} blocks"),
+            Self::ClassRests => f.write_str("calls of this class failed there"),
+            Self::Unwell(condition) => f.write_str(condition.word()),
+            Self::MethodUnknown => f.write_str("did not know the method lately"),
+            Self::NotEligible => f.write_str("the settings keep the method from it"),
+        }
+    }
 }
 
 impl Fitness {

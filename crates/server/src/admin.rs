@@ -34,6 +34,9 @@ pub trait Admin: Send + Sync + 'static {
     /// `GET /status`: a JSON object. The page shows any shape; an array of
     /// objects becomes a table, and words such as `healthy` a colour.
     fn status(&self) -> Bytes;
+    /// `GET /explain?...`: what would become of the call in the query. The body is a JSON
+    /// object, and says why when it is not `well`: the query cannot be understood.
+    fn explain(&self, query: &str) -> Health;
 }
 
 /// The metrics as text.
@@ -60,8 +63,8 @@ pub(crate) struct Pages<A> {
     admin: Arc<A>,
 }
 
-const ROUTES: [&str; 7] =
-    ["/", "/page.css", "/page.js", "/status", "/livez", "/readyz", "/metrics"];
+const ROUTES: [&str; 8] =
+    ["/", "/page.css", "/page.js", "/status", "/livez", "/readyz", "/metrics", "/explain"];
 
 const PAGE: &str = include_str!("admin/page.html");
 const STYLE: &str = include_str!("admin/page.css");
@@ -103,11 +106,11 @@ impl<A: Admin> Pages<A> {
         Self { admin }
     }
 
-    fn page(&self, method: &str, path: &str) -> Page {
+    fn page(&self, method: &str, (path, query): (&str, Option<&str>)) -> Page {
         let read = |body: &'static str| Bytes::from_static(body.as_bytes());
         // The route first: a wrong method on no page is still no page.
         if !ROUTES.contains(&path) {
-            let hint = r#"{"error":"no such page: try /, /status, /metrics, /livez or /readyz"}"#;
+            let hint = r#"{"error":"no such page: try /, /status, /metrics, /livez, /readyz or /explain"}"#;
             return Page::json(StatusCode::NOT_FOUND, read(hint));
         }
         if method != "GET" && method != "HEAD" {
@@ -120,6 +123,11 @@ impl<A: Admin> Pages<A> {
             "/status" => Page::json(StatusCode::OK, self.admin.status()),
             "/livez" => Page::health(self.admin.live()),
             "/readyz" => Page::health(self.admin.ready()),
+            "/explain" => {
+                let Health { well, body } = self.admin.explain(query.unwrap_or_default());
+                let status = if well { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+                Page::json(status, body)
+            }
             "/metrics" => {
                 let metrics = self.admin.metrics();
                 Page::ok(metrics.content_type, metrics.body)
@@ -133,8 +141,8 @@ impl<A: Admin> Endpoint for Pages<A> {
     type Asked = Page;
 
     fn ask(&self, _ticket: &Ticket, head: &Head<'_>) -> Page {
-        let (path, _) = head.target.parts();
-        Page { coding: encoding::choose(head.headers), ..self.page(head.method, path) }
+        let page = self.page(head.method, head.target.parts());
+        Page { coding: encoding::choose(head.headers), ..page }
     }
 
     fn wants_body(_page: &Page) -> bool {

@@ -1,4 +1,4 @@
-//! The commands that people type first: the demo, `serve` with URLs, `check`.
+//! The commands that people type first: the demo, `serve` with URLs, `check`, `explain`.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at what it does not expect")]
 
@@ -38,19 +38,34 @@ async fn demo_serves_its_chain() {
     assert!(block["hash"].is_string(), "{block}");
     let curls = demo.log().lines().filter(|line| line.contains("curl")).count();
     assert!(curls >= 3, "three curl lines to try:\n{}", demo.log());
+    let (told, said) = explain(&admin, &["eth_getBalance", r#"["0xab","latest"]"#]);
+    assert_eq!(told, Some(0), "{said}");
+    for part in ["block     latest -> ", "a tag: what is agreed", "  1  ", "  fit"] {
+        assert!(said.contains(part), "no `{part}` in:\n{said}");
+    }
+    let (told, said) = explain(&admin, &["eth_getBalance", "[nonsense"]);
+    assert!(told == Some(1) && said.contains("`params` is no JSON"), "{said}");
     demo.signal(Signal::Term);
     assert_eq!(demo.exit_code(BOUND).await, Some(0), "{}", demo.log());
+    let (told, words) = explain(&admin, &["eth_chainId"]);
+    assert!(told == Some(2) && words.contains("no wellhead tells at"), "{words}");
+}
+
+fn explain(admin: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    said(Command::new(binary()).args(["explain", "--admin", admin]).args(arguments))
+}
+
+fn said(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
 }
 
 fn check(config: &str) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wellhead.yaml");
     std::fs::write(&file, config).unwrap();
-    let output =
-        Command::new(binary()).arg("check").arg("-c").arg(&file).env("KEY", "s3cret").output();
-    let output = output.unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(said).unwrap())
+    said(Command::new(binary()).arg("check").arg("-c").arg(&file).env("KEY", "s3cret"))
 }
 
 #[test]

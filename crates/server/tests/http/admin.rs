@@ -29,6 +29,10 @@ impl Admin for Well {
     fn status(&self) -> Bytes {
         Bytes::from_static(br#"{"version":"0.1.0"}"#)
     }
+
+    fn explain(&self, query: &str) -> Health {
+        Health { well: query == "method=a", body: Bytes::from_static(b"{}") }
+    }
 }
 
 async fn open() -> (Wire, Arc<Well>, Shutdown) {
@@ -58,6 +62,8 @@ async fn routes() {
         ("/page.js", 200, "text/javascript; charset=utf-8"),
         ("/status", 200, "application/json"),
         ("/livez", 200, "application/json"),
+        ("/explain?method=a", 200, "application/json"),
+        ("/explain", 400, "application/json"),
         ("/readyz", 503, "application/json"),
         ("/metrics", 200, "text/plain; version=0.0.4"),
         ("/page.html", 404, "application/json"),

@@ -1,0 +1,185 @@
+//! `wellhead explain`, and the page behind it: what would become of a call.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use url::form_urlencoded;
+use wellhead_proxy::{Proxy, Thought};
+use wellhead_server::Health;
+
+use crate::cli::Explain;
+use crate::command::{Failure, say};
+
+/// The page is quick; longer means that somebody else listens there.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// No explanation is longer: 128 upstreams with a line each.
+const ANSWER_MAX: u64 = 1 << 20;
+
+/// Answers `GET /explain?method=...&params=...&chain=...&client=...`.
+pub(crate) fn page(proxy: &Proxy, query: &str) -> Health {
+    let (well, body) = match explain(proxy, query) {
+        Ok(explanation) => (true, explanation),
+        Err(why) => (false, json!({ "error": why })),
+    };
+    Health { well, body: Bytes::from(body.to_string()) }
+}
+
+fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
+    let (mut chain, mut method, mut params) = (None, None, None);
+    let mut client = IpAddr::from(Ipv4Addr::LOCALHOST);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "chain" => chain = Some(value.into_owned()),
+            "method" => method = Some(value.into_owned()),
+            "params" => {
+                let valid: Result<&RawValue, _> = serde_json::from_str(&value);
+                valid.map_err(|error| format!("`params` is no JSON: {error}"))?;
+                params = Some(value.into_owned());
+            }
+            "client" => {
+                client = value.parse().map_err(|_| format!("`client`: no address: `{value}`"))?;
+            }
+            other => {
+                let known = "`method`, `params`, `chain` and `client`";
+                return Err(format!("unknown: `{other}`; known are {known}"));
+            }
+        }
+    }
+    let method = method.ok_or("say which `method`: /explain?method=eth_getBalance&params=[...]")?;
+    let params = params.as_deref().map(str::as_bytes);
+    let thought = Thought { chain: chain.as_deref(), method: &method, params, client };
+    let explanation = proxy.explain(thought)?;
+    serde_json::to_value(explanation).map_err(|error| error.to_string())
+}
+
+/// Asks a running wellhead, and prints what it says.
+pub(crate) fn command(arguments: &Explain) -> Result<(), Failure> {
+    let target = target(arguments);
+    let (status, body) = get(arguments.admin, &target).map_err(|why| {
+        let admin = arguments.admin;
+        Failure::System(format!("no wellhead tells at {admin} (--admin): {why}"))
+    })?;
+    let told: Value = serde_json::from_str(&body)
+        .map_err(|_| Failure::System(format!("not a wellhead's answer: HTTP {status}")))?;
+    if status != 200 {
+        let why = told["error"].as_str().unwrap_or("it cannot be explained");
+        return Err(Failure::Config(why.to_owned()));
+    }
+    match arguments.json {
+        true => say(&body),
+        false => say(&rendered(&told)),
+    }
+    Ok(())
+}
+
+fn target(arguments: &Explain) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("method", &arguments.method);
+    let client = arguments.client.map(|client| client.to_string());
+    let given = [("params", &arguments.params), ("chain", &arguments.chain), ("client", &client)];
+    for (name, value) in given {
+        if let Some(value) = value {
+            query.append_pair(name, value);
+        }
+    }
+    format!("/explain?{}", query.finish())
+}
+
+/// One request on a connection of its own: status and body.
+fn get(admin: SocketAddr, target: &str) -> Result<(u16, String), String> {
+    let words = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect_timeout(&admin, PATIENCE).map_err(words)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(words)?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(words)?;
+    let request = format!("GET {target} HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).map_err(words)?;
+    let mut answer = String::new();
+    stream.take(ANSWER_MAX).read_to_string(&mut answer).map_err(words)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("it does not speak HTTP")?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.ok_or("it does not speak HTTP")?, body.to_owned()))
+}
+
+/// For people.
+fn rendered(told: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let (block, cache) = (&told["block"], &told["cache"]);
+    let mut lines = vec![
+        format!("chain     {}", text(&told["chain"])),
+        format!(
+            "method    {} ({}, {})",
+            text(&told["method"]),
+            text(&told["effect"]),
+            text(&told["class"])
+        ),
+        format!(
+            "block     {} -> {}  {}",
+            text(&block["asked"]),
+            text(&block["sent"]),
+            text(&block["why"])
+        ),
+    ];
+    if let Some(params) = block["params"].as_str() {
+        lines.push(format!("sent as   {params}"));
+    }
+    let asked = if cache["asked"] == true { "asked" } else { "not asked" };
+    lines.push(format!("cache     {asked}: {}", text(&cache["why"])));
+    let upstreams = told["upstreams"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if upstreams.is_empty() {
+        lines.push("upstreams none: wellhead answers it itself".to_owned());
+    }
+    for upstream in upstreams {
+        let place = upstream["place"].as_u64().map_or("-".to_owned(), |place| place.to_string());
+        let (id, tier, why) =
+            (text(&upstream["id"]), text(&upstream["tier"]), text(&upstream["why"]));
+        lines.push(format!("{place:>3}  {id}  {tier}  {why}"));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_told_for_people() {
+        let told = json!({
+            "chain": "main", "method": "eth_getBalance", "effect": "read", "class": "state",
+            "block": { "asked": "latest", "sent": "100", "why": "a tag: what is agreed",
+                       "params": "[\"0xab\",\"0x64\"]" },
+            "cache": { "asked": false, "why": "off" },
+            "upstreams": [
+                { "id": "own", "tier": "primary", "place": 1, "why": "fit" },
+                { "id": "late", "tier": "primary", "place": null, "why": "wrong-chain" },
+            ],
+        });
+        let expected = "\
+chain     main
+method    eth_getBalance (read, state)
+block     latest -> 100  a tag: what is agreed
+sent as   [\"0xab\",\"0x64\"]
+cache     not asked: off
+  1  own  primary  fit
+  -  late  primary  wrong-chain";
+        assert_eq!(rendered(&told), expected);
+    }
+
+    #[test]
+    fn what_is_asked_for_is_encoded() {
+        let arguments = Explain {
+            method: "eth_call".to_owned(),
+            params: Some(r#"[{"to":"0xab"},"latest"]"#.to_owned()),
+            chain: Some("a b".to_owned()),
+            client: None,
+            admin: ([127, 0, 0, 1], 1).into(),
+            json: false,
+        };
+        let encoded = "/explain?method=eth_call&\
+                       params=%5B%7B%22to%22%3A%220xab%22%7D%2C%22latest%22%5D&chain=a+b";
+        assert_eq!(target(&arguments), encoded);
+    }
+}

@@ -1,0 +1,161 @@
+//! What would become of a call, without making it: for `GET /explain` and `wellhead explain`.
+//!
+//! The same functions decide here as for a call, on the view of this moment. Nothing is sent,
+//! no permit taken and nothing counted. Upstreams of the same tier and fitness are in the order of
+//! their cost, of which a tenth is chance: of equals another may be asked first.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+use wellhead_chain::View;
+use wellhead_dispatch::{Lane, now};
+use wellhead_eth::{BlockRef, Effect, MethodTable};
+use wellhead_route::{assess, plan};
+use wellhead_upstream::UpstreamSet;
+
+use crate::answer::Refusal;
+use crate::call::ask;
+use crate::journey::{Ctx, Proxy, Trip};
+use crate::kept;
+use crate::pin::Pin;
+use crate::session::Newest;
+
+/// A call that is only thought of.
+#[derive(Debug, Clone, Copy)]
+pub struct Thought<'a> {
+    /// The name, alias or id of the chain; `None` where there is one only.
+    pub chain: Option<&'a str>,
+    /// The method.
+    pub method: &'a str,
+    /// Raw JSON; it has to be valid.
+    pub params: Option<&'a [u8]>,
+    /// Who would call.
+    pub client: IpAddr,
+}
+
+/// What would become of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Explanation {
+    /// The chain's name in the settings.
+    pub chain: String,
+    /// The row of the method table; `*` for a method that is not known.
+    pub method: &'static str,
+    /// What it does: `read`, `local`, `broadcast`...
+    pub effect: String,
+    /// What it costs an upstream: `light`, `state`, `trace`...
+    pub class: String,
+    /// Which block it speaks of.
+    pub block: BlockExplained,
+    /// What the cache would say.
+    pub cache: CacheExplained,
+    /// All upstreams of the chain: first those that would be asked, in this order.
+    pub upstreams: Vec<UpstreamExplained>,
+}
+
+/// Which block a call speaks of.
+#[derive(Debug, Clone, Serialize)]
+pub struct BlockExplained {
+    /// As the client wrote it.
+    pub asked: String,
+    /// As it is sent.
+    pub sent: String,
+    /// Why.
+    pub why: &'static str,
+    /// The parameters as they are sent, where they change.
+    pub params: Option<String>,
+}
+
+/// What the cache would say.
+#[derive(Debug, Clone, Serialize)]
+pub struct CacheExplained {
+    /// Whether it is asked at all.
+    pub asked: bool,
+    /// Why not, in one word; `looked up` where it is.
+    pub why: &'static str,
+}
+
+/// Whether an upstream would be asked.
+#[derive(Debug, Clone, Serialize)]
+pub struct UpstreamExplained {
+    /// Its id.
+    pub id: String,
+    /// Its tier.
+    pub tier: &'static str,
+    /// Its place in the order, from 1; none where it is never asked.
+    pub place: Option<usize>,
+    /// Why there.
+    pub why: String,
+}
+
+impl Proxy {
+    /// Says what would become of a call; in words why it would be refused at once.
+    pub fn explain(&self, thought: Thought<'_>) -> Result<Explanation, String> {
+        let Thought { chain, method, params, client } = thought;
+        let chain = self.find(chain).map_err(|refusal| refusal.message)?;
+        let row = MethodTable::standard().row(method);
+        let eligible = match (row.effect, chain.roster.eligible(row, method)) {
+            (_, Ok(eligible)) => eligible,
+            (Effect::Local | Effect::Subscribe, Err(_)) => UpstreamSet::default(),
+            (_, Err(why)) => return Err(Refusal::not_served(why, method).message),
+        };
+        let lane = Lane::new(Vec::new(), 0);
+        let at = now();
+        let ctx = Ctx { received_at: at, peer: (client, 0).into(), want_trail: false };
+        let view = chain.heads.view();
+        let trip = Trip::new(chain, &lane, ctx, None, self.total());
+        let pin = Pin::new(&trip, row, params, eligible, &view);
+        let ask = ask(&trip, row, eligible, &pin.block, &view);
+        let planned = lane.with_rng(|rng| plan(&ask, &view, &chain.roster, at, rng));
+        let order = planned.candidates();
+        let mut upstreams: Vec<_> = chain
+            .roster
+            .upstreams()
+            .iter()
+            .map(|upstream| UpstreamExplained {
+                id: upstream.identity().id.to_string(),
+                tier: upstream.identity().tier.word(),
+                place: order.iter().position(|slot| *slot == upstream.slot()).map(|at| at + 1),
+                why: assess(&ask, upstream, &view, at).to_string(),
+            })
+            .collect();
+        if matches!(row.effect, Effect::Local | Effect::Subscribe) {
+            upstreams.clear();
+        }
+        upstreams.sort_by_key(|upstream| upstream.place.unwrap_or(usize::MAX));
+        let cache = match kept::would_ask(&trip, row, params, &pin, &view) {
+            Ok(()) => CacheExplained { asked: true, why: "looked up" },
+            Err(reason) => CacheExplained { asked: false, why: reason.word() },
+        };
+        let asked = row.block_ref(params);
+        Ok(Explanation {
+            chain: chain.name.name.to_string(),
+            method: row.name,
+            effect: row.effect.to_string(),
+            class: row.class.to_string(),
+            block: block(&trip, &pin, &asked, &view),
+            cache,
+            upstreams,
+        })
+    }
+}
+
+fn block(trip: &Trip<'_>, pin: &Pin, asked: &BlockRef, view: &View) -> BlockExplained {
+    let params = pin.params.as_deref().map(|params| String::from_utf8_lossy(params).into_owned());
+    let why = match (&params, asked) {
+        (Some(_), _) if trip.newest(view).is_some_and(Newest::is_shown) => {
+            "a tag: what this client was shown, or what is agreed"
+        }
+        (Some(_), _) => "a tag: what is agreed",
+        (None, BlockRef::None) => "it names no block",
+        (None, BlockRef::Number(_) | BlockRef::Hash(_)) => "the client named it",
+        (None, BlockRef::Unreadable) => "it cannot be read: an upstream says what is wrong",
+        (None, BlockRef::Tag(_) | BlockRef::Range { .. }) if !trip.chain.pins => {
+            "as it came: the settings say `pin: false`"
+        }
+        (None, BlockRef::Tag(_) | BlockRef::Range { .. }) if !view.is_fresh(now()) => {
+            "as it came: the view of the chain is not fresh"
+        }
+        (None, BlockRef::Tag(_) | BlockRef::Range { .. }) => "as it came",
+    };
+    BlockExplained { asked: asked.to_string(), sent: pin.block.to_string(), why, params }
+}

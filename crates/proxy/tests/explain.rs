@@ -1,0 +1,65 @@
+//! What would become of a call is told without making it.
+
+mod support;
+
+use support::{Plan, Stage};
+use wellhead_proxy::{Explanation, Thought};
+
+fn explain(stage: &Stage, client: u8, method: &str, params: &str) -> Result<Explanation, String> {
+    let client = [127, 0, 0, client].into();
+    let params = Some(params.as_bytes());
+    stage.proxy.explain(Thought { chain: None, method, params, client })
+}
+
+/// The upstreams as `name:place`, those never asked without a place.
+fn order(told: &Explanation) -> String {
+    let place = |place: Option<usize>| place.map_or(String::new(), |place| place.to_string());
+    let words = told.upstreams.iter().map(|it| format!("{}:{}", it.id, place(it.place)));
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_block_the_cache_and_the_order_are_told() {
+    let stage = Stage::keeping(3);
+    for (place, head) in [(0, 100), (1, 100), (2, 90)] {
+        stage.show_head(place, head);
+    }
+    let told = explain(&stage, 1, "eth_getBalance", r#"["0xab","latest"]"#).expect("told");
+    assert_eq!((told.block.asked.as_str(), told.block.sent.as_str()), ("latest", "100"));
+    assert_eq!(told.block.params.as_deref(), Some(r#"["0xab","0x64"]"#));
+    assert_eq!((told.cache.asked, told.cache.why), (false, "unproven"));
+    assert!(order(&told).ends_with("c:3"), "{told:?}");
+    assert!(told.upstreams[2].why.contains("90"), "{told:?}");
+
+    let told = explain(&stage, 1, "eth_getBlockByNumber", r#"["0x5",false]"#).expect("told");
+    assert_eq!((told.cache.asked, told.cache.why), (true, "looked up"));
+    assert_eq!(told.block.why, "the client named it");
+    let told = explain(&stage, 1, "eth_chainId", "[]").expect("told");
+    assert_eq!((told.effect.as_str(), told.upstreams.len()), ("local", 0));
+    // Nothing was sent, and nothing counted.
+    assert!(stage.peers[0].iter().all(|peer| peer.seen().is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_client_has_its_own_latest() {
+    let stage = Stage::upstreams(2);
+    (0..2).for_each(|place| stage.show_head(place, 100));
+    stage.peer(0).next("eth_getBlockByNumber", support::Say::Result(r#"{"number":"0x65"}"#.into()));
+    stage.peer(1).next("eth_getBlockByNumber", support::Say::Result(r#"{"number":"0x65"}"#.into()));
+    stage.call("eth_getBlockByNumber", r#"["0x65",false]"#).await;
+    let sent = |client| {
+        let told = explain(&stage, client, "eth_getBalance", r#"["0xab","latest"]"#);
+        told.expect("told").block.sent
+    };
+    assert_eq!((sent(1).as_str(), sent(2).as_str()), ("101", "100"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_be_refused_is_told_in_words() {
+    let stage = Stage::new(vec![
+        Plan::default(),
+        Plan { name: "base", aliases: &[], id: Some(8453), ..Plan::default() },
+    ]);
+    let why = explain(&stage, 1, "eth_call", "[]").expect_err("no chain is named");
+    assert!(why.contains("name one"), "{why}");
+}
