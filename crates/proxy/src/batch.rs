@@ -220,6 +220,7 @@ fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> (Vec<Work<'
         };
         let asked = match kept::look_up(trip, (row, call.params()), &pin, view) {
             Ok(answer) => {
+                let answer = session::recall(trip, (row, call.params()), &pin.block, None, answer);
                 kept.push((place, row, answer));
                 continue;
             }

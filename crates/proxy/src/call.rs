@@ -35,6 +35,9 @@ const START_WAIT: Duration = Duration::from_secs(5);
 /// rather than slow, and a client that hears so can do something else.
 const DOWN_WAIT: Duration = Duration::from_secs(1);
 
+/// A transaction that others do not find is looked for so long at the one that took it.
+const LOOK_THERE: Duration = Duration::from_secs(1);
+
 /// The method that asks which block is the newest.
 pub(crate) const BLOCK_NUMBER: &str = "eth_blockNumber";
 
@@ -221,7 +224,7 @@ fn agreed_height(trip: &Trip<'_>, result: Bytes) -> Bytes {
     let Some(told) = raw::quantity(&result).filter(|_| chain.pins) else { return result };
     let agreed = chain.heads.look(|view| {
         let agreed = view.latest?.number;
-        let shown = chain.sessions.above(trip.ctx.peer.ip(), agreed, view);
+        let shown = chain.sessions.above(trip.ctx.peer.ip(), agreed, view, now());
         let latest = shown.unwrap_or(agreed).0;
         (view.is_fresh(now()) || told < latest).then_some(latest)
     });
@@ -287,6 +290,7 @@ async fn upstream(
         Way::Ask(asked) => Some(asked),
         Way::Kept(result) => {
             noted.found = Some(Found::Hit);
+            let result = session::recall(trip, (job.row, job.params), &pin.block, None, result);
             let trail = Trail::default();
             return Said::Result { result, rest: None, slot: None, trail };
         }
@@ -325,6 +329,10 @@ async fn recalled(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, said: Said) 
             let result = session::recall(trip, call, block, slot, result);
             Said::Result { result, rest, slot, trail }
         }
+        Said::Result { rest: Some(_), .. } => {
+            session::recall_flowing(trip, block);
+            said
+        }
         said => said,
     }
 }
@@ -343,7 +351,8 @@ fn taker(chain: &ServedChain, job: &Job<'_>, asked: Option<Slot>) -> Option<Slot
     chain.sent.taken_by(&hash, now()).filter(|taker| Some(*taker) != asked)
 }
 
-/// Asks the one that took the transaction; without an answer from there, what was `said` stands.
+/// Asks the one that took the transaction, if it is fit for it; without an answer from there
+/// within a second, what was `said` stands.
 async fn look_there(
     trip: &Trip<'_>,
     job: &Job<'_>,
@@ -352,13 +361,18 @@ async fn look_there(
     mut said: Said,
 ) -> Said {
     let (chain, lane) = (trip.chain, trip.lane);
-    if now() >= job.deadline {
+    let began = now();
+    let eligible = chain.roster.eligible(job.row, job.method).unwrap_or_default();
+    if began >= job.deadline || !eligible.contains(taker) {
         return said;
     }
     let ask = Ask::of(job.row, [taker].into_iter().collect());
-    let planned = try_plan(chain, lane, (&ask, block), now());
-    let found =
-        wellhead_dispatch::run(job, &planned.plan, &chain.roster, lane, &chain.bounds).await;
+    let plan = try_plan(chain, lane, (&ask, block), began).plan;
+    if plan.fit() == 0 {
+        return said;
+    }
+    let job = &Job { deadline: job.deadline.min(began + LOOK_THERE), ..*job };
+    let found = wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
     let trail = said.trail_mut();
     trail.append(found.trail);
     match found.result {
@@ -685,7 +699,8 @@ pub(crate) fn ask<'a>(
     };
     let oldest = block.oldest().and_then(number);
     let is_open = row.finality == Finality::Inclusion || *block == BlockRef::Tag(BlockTag::Pending);
-    let newest = || (trip.chain.pins && is_open).then(|| trip.latest(view, eligible)).flatten();
+    let newest =
+        || (trip.chain.pins && is_open).then(|| trip.latest(row, eligible, view)).flatten();
     let needed = needed(block).or_else(newest);
     Ask { row, eligible, needed, oldest, span }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use wellhead_chain::View;
 use wellhead_dispatch::{Lane, now};
-use wellhead_eth::BlockNumber;
+use wellhead_eth::{BlockNumber, MethodRow};
 use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, parse, write};
 use wellhead_transport::Ceiling;
 use wellhead_upstream::UpstreamSet;
@@ -245,9 +245,14 @@ impl Trip<'_> {
     }
 
     /// The same, as far as one of those who may be asked holds it.
-    pub(crate) fn latest(&self, view: &View, eligible: UpstreamSet) -> Option<BlockNumber> {
+    pub(crate) fn latest(
+        &self,
+        row: &MethodRow,
+        eligible: UpstreamSet,
+        view: &View,
+    ) -> Option<BlockNumber> {
         let (roster, at) = (&self.chain.roster, self.ctx.received_at);
-        self.newest(view).map(|newest| newest.held(eligible, view, roster, at))
+        self.newest(view).map(|newest| newest.held((row, eligible), view, roster, at))
     }
 
     pub(crate) fn deadline(&self) -> Instant {

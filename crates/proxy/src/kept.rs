@@ -20,6 +20,7 @@ use wellhead_cache::{
 use wellhead_chain::{Reorg, Tag, View};
 use wellhead_dispatch::{Job, Trail};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodRow};
+use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Slot, TryElsewhere};
 
 use crate::answer::Refusal;
@@ -28,6 +29,7 @@ use crate::chain::ServedChain;
 use crate::journey::{Proxy, Trip};
 use crate::metrics::CallOutcome;
 use crate::pin;
+use crate::session::Newest;
 
 /// What the settings say of kept answers.
 #[derive(Debug, Clone, Copy)]
@@ -216,14 +218,21 @@ pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -
             return Way::Plain;
         }
     };
-    let head = view.latest.map(|head| head.number);
-    if let Some(kept) = shares.get(&asked, job.row, view, job.received_at) {
+    // Whoever was shown more than is agreed waits for nobody who was not, and is told of
+    // nothing that is missing only below that.
+    let shown = trip.chain.pins.then(|| trip.newest(view)).flatten().filter(|it| it.is_shown());
+    let head = shown.map(Newest::number).or_else(|| view.latest.map(|head| head.number));
+    let get = |asked: &Asked| {
+        let kept = shares.get(asked, job.row, view, job.received_at);
+        kept.filter(|kept| shown.is_none() || !raw::is_null(kept))
+    };
+    if let Some(kept) = get(&asked) {
         return Way::Kept(kept);
     }
     match shares.flights.join(FlightKey { key: asked.key.clone(), head }) {
         Joined::Lead(lead) => {
             // The call before this one may have landed since the first look.
-            if let Some(kept) = shares.get(&asked, job.row, view, job.received_at) {
+            if let Some(kept) = get(&asked) {
                 lead.land(Landed::Result(kept.clone(), None));
                 return Way::Kept(kept);
             }

@@ -32,7 +32,7 @@ impl Pin {
     ) -> Self {
         let now = trip.ctx.received_at;
         let number_of = |tag| match tag {
-            BlockTag::Latest => trip.latest(view, eligible),
+            BlockTag::Latest => trip.latest(row, eligible, view),
             BlockTag::Safe | BlockTag::Finalized => {
                 trip.chain.pulse.want_finality(now);
                 view.number_of(tag, now)

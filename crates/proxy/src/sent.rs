@@ -13,7 +13,7 @@
 //! Not promised: that a nonce stays used. A transaction that was dropped or replaced within
 //! the minute still counts, as it does at an upstream that has not heard of that.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -52,10 +52,12 @@ pub(crate) struct Sent {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The oldest first.
+    /// The oldest first; what was sent again is there again.
     order: VecDeque<(Instant, TransactionHash, Option<Sender>)>,
-    taken_by: HashMap<TransactionHash, Slot>,
-    nonces: HashMap<Address, BTreeSet<u64>>,
+    /// By whom, and when last.
+    taken_by: HashMap<TransactionHash, (Slot, Instant)>,
+    /// When each nonce was last sent.
+    nonces: HashMap<Address, BTreeMap<u64, Instant>>,
 }
 
 impl Sent {
@@ -69,25 +71,24 @@ impl Sent {
     ) {
         let mut state = self.state.lock();
         state.forget(now, SENT_MAX - 1);
-        if state.taken_by.insert(hash, slot).is_none() {
-            state.order.push_back((now, hash, sender));
-            if let Some((address, nonce)) = sender {
-                state.nonces.entry(address).or_default().insert(nonce);
-            }
+        state.order.push_back((now, hash, sender));
+        state.taken_by.insert(hash, (slot, now));
+        if let Some((address, nonce)) = sender {
+            state.nonces.entry(address).or_default().insert(nonce, now);
         }
         self.len.store(state.order.len(), Relaxed);
     }
 
     /// Who took a transaction.
     pub(crate) fn taken_by(&self, hash: &TransactionHash, now: Instant) -> Option<Slot> {
-        self.look(now, |state| state.taken_by.get(hash).copied())
+        self.look(now, |state| state.taken_by.get(hash).map(|(slot, _)| *slot))
     }
 
     /// The first nonce from `told` on that was not sent.
     pub(crate) fn next_nonce(&self, sender: &Address, told: u64, now: Instant) -> u64 {
         let next = self.look(now, |state| {
             let sent = state.nonces.get(sender)?;
-            (told..=u64::MAX).find(|nonce| !sent.contains(nonce))
+            (told..=u64::MAX).find(|nonce| !sent.contains_key(nonce))
         });
         next.unwrap_or(told)
     }
@@ -110,10 +111,15 @@ impl State {
             && (self.order.len() > keep || now.saturating_duration_since(at) > LASTS)
         {
             self.order.pop_front();
-            self.taken_by.remove(&hash);
+            // It, or another one with its nonce, may have been sent since.
+            if self.taken_by.get(&hash).is_some_and(|(_, last)| *last == at) {
+                self.taken_by.remove(&hash);
+            }
             let Some((address, nonce)) = sender else { continue };
             if let Some(nonces) = self.nonces.get_mut(&address) {
-                nonces.remove(&nonce);
+                if nonces.get(&nonce) == Some(&at) {
+                    nonces.remove(&nonce);
+                }
                 if nonces.is_empty() {
                     self.nonces.remove(&address);
                 }
@@ -163,6 +169,22 @@ mod tests {
         assert_eq!(sent.taken_by(&hash(1), later), None);
         assert_eq!(sent.next_nonce(&SENDER, 1, later), 1);
         assert!(sent.state.lock().nonces.is_empty());
+    }
+
+    #[test]
+    fn what_was_sent_again_lasts_for_longer() {
+        let (sent, now) = (Sent::default(), start());
+        let later = now + Duration::from_secs(50);
+        sent.note(hash(1), Some((SENDER, 5)), Slot(0), now);
+        // The same nonce at a higher price, and the same transaction.
+        sent.note(hash(2), Some((SENDER, 5)), Slot(0), later);
+        sent.note(hash(1), Some((SENDER, 5)), Slot(1), later);
+        let at = now + LASTS + Duration::from_secs(1);
+        assert_eq!(sent.next_nonce(&SENDER, 5, at), 6);
+        assert_eq!(sent.taken_by(&hash(1), at), Some(Slot(1)));
+        let at = later + LASTS + Duration::from_secs(1);
+        assert_eq!((sent.next_nonce(&SENDER, 5, at), sent.taken_by(&hash(1), at)), (5, None));
+        assert!(sent.state.lock().taken_by.is_empty());
     }
 
     #[test]

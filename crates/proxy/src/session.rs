@@ -10,22 +10,28 @@
 //! connections, and calls on one have to follow from answers on another. Behind one address
 //! (a load balancer, one cluster) all clients are one; each then sees at least what any of
 //! them saw. Nothing is allocated and nothing grows: addresses that share a place in a table
-//! are one client, too.
+//! are one client, too; which ones do differs from process to process.
+//!
+//! What counts is what nodes themselves write: blocks, transactions and receipts, and heights
+//! that calls named. A trace says what the client's own program says. What was shown is
+//! remembered as far as somebody who is not astray claims to be, and for two minutes: long
+//! before that it is agreed on, or gone. Logs and filters do not count.
 //!
 //! Not promised: that the block is still the same one. After a reorg nobody holds what was
 //! shown, or another block has its number, as with any node.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_chain::View;
+use wellhead_chain::{Observation, View};
 use wellhead_dispatch::now;
-use wellhead_eth::{BlockNumber, BlockParam, BlockRef, BlockTag, Finality, MethodRow};
+use wellhead_eth::{BlockNumber, BlockRef, BlockTag, MethodRow};
 use wellhead_jsonrpc::raw;
-use wellhead_route::Roster;
-use wellhead_upstream::{Condition, Slot, UpstreamSet};
+use wellhead_route::{Ask, Fitness, Roster, assess};
+use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::journey::Trip;
 use crate::pin::highest;
@@ -39,35 +45,54 @@ const NONCE: &str = "eth_getTransactionCount";
 /// Larger answers are not looked into.
 const LOOK_INTO_MAX: usize = 64 << 10;
 
+/// What was shown is remembered for so long.
+const LASTS: Duration = Duration::from_secs(120);
+/// A place holds a number in its upper bits, and when it was shown, in seconds from the start,
+/// in so many lower ones: 194 days, after which they begin anew.
+const SECONDS_BITS: u32 = 24;
+
 /// The highest block that was shown, by client.
 #[derive(Debug)]
-pub(crate) struct Sessions(Box<[AtomicU64]>);
+pub(crate) struct Sessions {
+    places: Box<[AtomicU64]>,
+    hasher: RandomState,
+    since: Instant,
+}
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        Self { places, hasher: RandomState::new(), since: now() }
     }
 }
 
 impl Sessions {
     fn place(&self, client: IpAddr) -> &AtomicU64 {
-        let bits = match client {
-            IpAddr::V4(address) => u128::from(address.to_bits()),
-            IpAddr::V6(address) => address.to_bits(),
-        };
-        // Fibonacci hashing (Knuth, The Art of Computer Programming, volume 3, section 6.4):
-        // neighbours get places far apart. Who shares one on purpose only shares the floor.
-        let folded = (bits >> 64) as u64 ^ bits as u64;
-        let place = folded.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - PLACES.trailing_zeros());
-        &self.0[place as usize]
+        &self.places[self.hasher.hash_one(client) as usize % PLACES]
+    }
+
+    fn seconds(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.since).as_secs() % (1 << SECONDS_BITS)
+    }
+
+    /// The number at a place, while it is remembered.
+    fn number(&self, packed: u64, at: Instant) -> u64 {
+        let shown_at = packed % (1 << SECONDS_BITS);
+        let age = self.seconds(at).wrapping_sub(shown_at) % (1 << SECONDS_BITS);
+        if age <= LASTS.as_secs() { packed >> SECONDS_BITS } else { 0 }
     }
 
     /// Notes that an answer to `client` named a block.
-    pub(crate) fn show(&self, client: IpAddr, number: BlockNumber) {
-        let place = self.place(client);
-        if place.load(Relaxed) < number.0 {
-            place.fetch_max(number.0, Relaxed);
+    pub(crate) fn show(&self, client: IpAddr, number: BlockNumber, view: &View, at: Instant) {
+        let number = highest(view).map_or(0, |highest| highest.min(number).0);
+        let agreed = view.latest.map_or(0, |head| head.number.0);
+        // Nearly always: what is agreed is no news.
+        if number <= agreed || number >= 1 << (u64::BITS - SECONDS_BITS) {
+            return;
         }
+        let packed = number << SECONDS_BITS | self.seconds(at);
+        let raised = |known: u64| (self.number(known, at) <= number).then_some(packed);
+        let _lower_stays = self.place(client).fetch_update(Relaxed, Relaxed, raised);
     }
 
     /// The highest block that `client` was shown, if that is above `agreed`, as far as an
@@ -77,8 +102,9 @@ impl Sessions {
         client: IpAddr,
         agreed: BlockNumber,
         view: &View,
+        at: Instant,
     ) -> Option<BlockNumber> {
-        let floor = self.place(client).load(Relaxed);
+        let floor = self.number(self.place(client).load(Relaxed), at);
         if floor <= agreed.0 {
             return None;
         }
@@ -89,7 +115,7 @@ impl Sessions {
     /// The newest block for `client`, while the view is fresh.
     pub(crate) fn newest(&self, client: IpAddr, view: &View, now: Instant) -> Option<Newest> {
         let agreed = view.number_of(BlockTag::Latest, now)?;
-        Some(Newest { agreed, shown: self.above(client, agreed, view) })
+        Some(Newest { agreed, shown: self.above(client, agreed, view, now) })
     }
 }
 
@@ -112,21 +138,20 @@ impl Newest {
         self.shown.unwrap_or(self.agreed)
     }
 
-    /// The same, as far as those go who may be asked and are well.
+    /// The same, as far as those go who are fit for a call of `row`.
     pub(crate) fn held(
         self,
-        eligible: UpstreamSet,
+        (row, eligible): (&MethodRow, UpstreamSet),
         view: &View,
         roster: &Roster,
         now: Instant,
     ) -> BlockNumber {
         let Some(shown) = self.shown else { return self.agreed };
+        let ask = Ask::of(row, eligible);
         let held = roster.upstreams().iter().filter_map(|upstream| {
-            let slot = upstream.slot();
-            let is_well = eligible.contains(slot)
-                && upstream.condition(now) == Condition::Ready
-                && !view.is_astray(slot);
-            view.head(slot).filter(|_| is_well).map(|head| head.number)
+            let fitness = assess(&ask, upstream, view, now);
+            let is_fit = matches!(fitness, Fitness::Fit | Fitness::Held { .. });
+            view.head(upstream.slot()).filter(|_| is_fit).map(|head| head.number)
         });
         held.max().map_or(self.agreed, |held| held.min(shown).max(self.agreed))
     }
@@ -138,7 +163,7 @@ enum Shown {
     /// The call named it, and it was not missing.
     Named(BlockNumber),
     /// The answer says that it is, or was found in, this one.
-    Told(BlockNumber),
+    Told(Observation),
 }
 
 fn shown(row: &MethodRow, block: &BlockRef, result: &[u8]) -> Option<Shown> {
@@ -150,14 +175,34 @@ fn shown(row: &MethodRow, block: &BlockRef, result: &[u8]) -> Option<Shown> {
         // A range may end above all that is there.
         BlockRef::Range { .. } | BlockRef::Tag(_) | BlockRef::Unreadable => return None,
     }
-    let tells = row.finality == Finality::Inclusion
-        || matches!(row.block, BlockParam::Hash { .. })
-        || row.name == "eth_getBlockByNumber";
-    if !tells || result.len() > LOOK_INTO_MAX || result.first() != Some(&b'{') {
+    if result.len() > LOOK_INTO_MAX || result.first() != Some(&b'{') {
         return None;
     }
-    let member = |name| raw::field(result, name).and_then(raw::quantity);
-    member("blockNumber").or_else(|| member("number")).map(BlockNumber).map(Shown::Told)
+    match row.name {
+        "eth_getTransactionReceipt" | "eth_getTransactionByHash" => {
+            let number = raw::field(result, "blockNumber").and_then(raw::quantity)?;
+            let hash = raw::field(result, "blockHash").and_then(raw::string);
+            let hash = hash.and_then(|hash| hash.parse().ok());
+            let seen = Observation::of_number(BlockNumber(number));
+            Some(Shown::Told(Observation { hash, ..seen }))
+        }
+        "eth_getBlockByHash" | "eth_getBlockByNumber" => {
+            Observation::of_block(result).map(Shown::Told)
+        }
+        _ => None,
+    }
+}
+
+/// Notes a block that a call named, whose answer is sent on as it arrives.
+pub(crate) fn recall_flowing(trip: &Trip<'_>, block: &BlockRef) {
+    if let (true, BlockRef::Number(number)) = (trip.chain.pins, block) {
+        show(trip, *number);
+    }
+}
+
+fn show(trip: &Trip<'_>, number: BlockNumber) {
+    let (sessions, client) = (&trip.chain.sessions, trip.ctx.peer.ip());
+    trip.chain.heads.look(|view| sessions.show(client, number, view, now()));
 }
 
 /// What a client is told of its own call: a pending nonce counts what it sent a moment ago.
@@ -173,16 +218,15 @@ pub(crate) fn recall(
     if !chain.pins {
         return result;
     }
-    let client = trip.ctx.peer.ip();
-    match (shown(row, block, &result), slot) {
-        (Some(Shown::Told(number)), Some(slot)) => {
-            teach::holds(chain, slot, number, now());
-            chain.sessions.show(client, number);
+    match shown(row, block, &result) {
+        Some(Shown::Told(seen)) => {
+            if let Some(slot) = slot {
+                teach::holds(chain, slot, seen, now());
+            }
+            show(trip, seen.number);
         }
-        (Some(Shown::Named(number) | Shown::Told(number)), _) => {
-            chain.sessions.show(client, number);
-        }
-        (None, _) => {}
+        Some(Shown::Named(number)) => show(trip, number),
+        None => {}
     }
     if row.name != NONCE || *block != BlockRef::Tag(BlockTag::Pending) {
         return result;
@@ -224,14 +268,21 @@ mod tests {
         stands(1, 100);
         stands(0, 101);
         let view = heads.view();
-        let above = |client| sessions.above(client, BlockNumber(100), &view);
+        let above = |client| sessions.above(client, BlockNumber(100), &view, now);
+        let show = |client, number| sessions.show(client, BlockNumber(number), &view, now);
         assert_eq!(above(client(1)), None);
-        sessions.show(client(1), BlockNumber(101));
+        show(client(1), 101);
         assert_eq!((above(client(1)), above(client(2))), (Some(BlockNumber(101)), None));
         // What nobody has is no floor, and an older answer does not lower it.
-        sessions.show(client(1), BlockNumber(5000));
-        sessions.show(client(1), BlockNumber(7));
+        show(client(1), 5000);
+        show(client(1), u64::MAX);
+        show(client(1), 7);
         assert_eq!(above(client(1)), Some(BlockNumber(101)));
+        let after = |seconds| {
+            let later = now + Duration::from_secs(seconds);
+            sessions.above(client(1), BlockNumber(100), &view, later).is_some()
+        };
+        assert!(after(120) && !after(122));
     }
 
     #[test]
@@ -241,13 +292,16 @@ mod tests {
         let mut places: Vec<_> = places.collect();
         places.sort_unstable();
         places.dedup();
-        assert!(places.len() > 240, "{}", places.len());
+        assert!(places.len() > 200, "{}", places.len());
     }
 
     fn check(method: &str, params: &str, result: &str, expected: Option<u64>) {
         let row = MethodTable::standard().row(method);
         let seen = shown(row, &row.block_ref(Some(params.as_bytes())), result.as_bytes());
-        let number = seen.map(|(Shown::Named(number) | Shown::Told(number))| number.0);
+        let number = seen.map(|shown| match shown {
+            Shown::Named(number) => number.0,
+            Shown::Told(seen) => seen.number.0,
+        });
         assert_eq!(number, expected, "{method}{params} {result}");
     }
 
@@ -257,6 +311,9 @@ mod tests {
         check("eth_getTransactionReceipt", &hash, r#"{"logs":[],"blockNumber":"0x64"}"#, Some(100));
         check("eth_getTransactionReceipt", &hash, "null", None);
         check("eth_getTransactionByHash", &hash, r#"{"blockNumber":null}"#, None);
+        // What a client's own tracer says.
+        check("debug_traceTransaction", &hash, r#"{"blockNumber":"0xffff"}"#, None);
+        check("trace_transaction", &hash, r#"{"number":"0xffff"}"#, None);
         check("eth_getBlockByHash", &hash, r#"{"number":"0x64"}"#, Some(100));
         check("eth_getBlockByNumber", r#"["latest",false]"#, r#"{"number":"0x64"}"#, Some(100));
         check("eth_getBlockByNumber", r#"["pending",false]"#, r#"{"number":"0x64"}"#, None);

@@ -34,10 +34,11 @@ pub(crate) fn teach(
     }
 }
 
-/// Tells the chain that an answer by the upstream in `slot` was found in this block.
-pub(crate) fn holds(chain: &ServedChain, slot: Slot, number: BlockNumber, now: Instant) {
-    if known(chain, slot).is_none_or(|known| number > known) {
-        observe(chain, slot, Observation::of_number(number), now);
+/// Tells the chain that an answer by the upstream in `slot` was found in this block. Without
+/// its hash nothing is told: a height alone would make one on another branch a good one again.
+pub(crate) fn holds(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
+    if seen.hash.is_some() && known(chain, slot).is_none_or(|known| seen.number > known) {
+        observe(chain, slot, seen, now);
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Say, Stage, text};
+use support::{Plan, Say, Stage, hash, text};
 
 /// The example of EIP-155, whose sender and nonce are known.
 const RAW: &str = r#"["0xf86c098504a817c800825208943535353535353535353535353535353535353535880de0b6b3a76400008025a028ef61340bd939bc2195fe537567866003e1a15d3c71ff63e1590620aa636276a067cbe9d8997f761aecb703304b3800ccf555c9f3dc64214b297fb1966a3b6d83"]"#;
@@ -19,8 +19,9 @@ fn stage(upstreams: u8) -> Stage {
 /// that is returned.
 async fn read_a_receipt(stage: &Stage) -> usize {
     for peer in &stage.peers[0] {
-        let receipt = r#"{"status":"0x1","blockNumber":"0x65"}"#;
-        peer.next("eth_getTransactionReceipt", Say::Result(receipt.to_owned()));
+        let hash = hash(101, b'a');
+        let receipt = format!(r#"{{"status":"0x1","blockNumber":"0x65","blockHash":"{hash}"}}"#);
+        peer.next("eth_getTransactionReceipt", Say::Result(receipt));
     }
     assert!(stage.call("eth_getTransactionReceipt", HASH).await.contains("0x65"));
     let asked = |peer: &support::Peer| !peer.seen().is_empty();
@@ -85,6 +86,39 @@ async fn a_pending_nonce_counts_what_was_sent() {
     assert_eq!(stage.call("eth_getTransactionCount", &nonce("latest")).await, "\"0x9\"");
     tokio::time::advance(std::time::Duration::from_secs(61)).await;
     assert_eq!(stage.call("eth_getTransactionCount", &nonce("pending")).await, "\"0x9\"");
+}
+
+/// A tracer is the client's own program, and says what it likes.
+#[tokio::test(start_paused = true)]
+async fn what_a_client_makes_an_upstream_say_moves_nothing() {
+    let stage = stage(2);
+    for peer in &stage.peers[0] {
+        let lie = format!(r#"{{"blockNumber":"0xffff","blockHash":"{}"}}"#, hash(0xffff, b'a'));
+        (0..2).for_each(|_| peer.next("debug_traceTransaction", Say::Result(lie.clone())));
+    }
+    for _ in 0..4 {
+        stage.call("debug_traceTransaction", HASH).await;
+    }
+    assert_eq!([stage.head(0), stage.head(1)], [Some(100), Some(100)]);
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x64\"");
+}
+
+/// Whoever was shown more does not join the call of one who was not.
+#[tokio::test(start_paused = true)]
+async fn a_call_is_not_shared_with_one_who_saw_less() {
+    let stage = Stage::new(vec![Plan { upstreams: 2, keeps: true, ..Plan::default() }]);
+    (0..2).for_each(|place| stage.show_head(place, 100));
+    let holder = read_a_receipt(&stage).await;
+    let late = Say::Slowly(std::time::Duration::from_secs(1), Box::new(Say::Result("null".into())));
+    stage.peer(1 - holder).next("eth_getTransactionReceipt", late);
+    let other = r#"["0x1111111111111111111111111111111111111111111111111111111111111111"]"#;
+    tokio::join!(
+        stage.call_from(2, "eth_getTransactionReceipt", other),
+        stage.call("eth_getTransactionReceipt", other),
+    );
+    let asked =
+        |place: usize| stage.peer(place).seen().iter().filter(|it| it.contains("0x1111")).count();
+    assert_eq!(asked(0) + asked(1), 2, "each had a call of its own");
 }
 
 #[tokio::test(start_paused = true)]
