@@ -130,7 +130,7 @@ fn rendered(told: &Value) -> String {
     lines.push(format!("cache     {asked}: {}", text(&cache["why"])));
     let upstreams = told["upstreams"].as_array().map(Vec::as_slice).unwrap_or_default();
     if upstreams.is_empty() {
-        lines.push("upstreams none: wellhead answers it itself".to_owned());
+        lines.push("upstreams none: wellhead answers or refuses it itself".to_owned());
     }
     for upstream in upstreams {
         let place = upstream["place"].as_u64().map_or("-".to_owned(), |place| place.to_string());

@@ -248,9 +248,10 @@ impl Judge {
 /// A whole large reply, judged by its two ends: our id and a result first, and the
 /// brace that closes it last. What lies between would take longer to read than all
 /// the rest of its way: 90 µs for 300 KB. HTTP vouches that none of it is missing;
-/// what a gateway cut and framed anew is caught here only by its missing brace.
-/// Members that follow the result stay in the payload, which then still is a valid
-/// end of an envelope that begins with a result.
+/// what a gateway cut and framed anew is caught here by its missing brace, or by the
+/// bracket before it, which has to close the result: most cuts leave another one there.
+/// Then `None`, and the reply is read from end to end. Members that follow a string may
+/// stay in the payload, which then still is a valid end of an envelope.
 fn large(reply: &WireReply, id: u64) -> Option<Verdict> {
     if reply.body.len() < LARGE_BYTES || !is_success(reply.status) {
         return None;
@@ -261,6 +262,16 @@ fn large(reply: &WireReply, id: u64) -> Option<Verdict> {
     }
     let end = reply.body.trim_ascii_end().len();
     if reply.body.get(end - 1) != Some(&b'}') || end <= value_at as usize {
+        return None;
+    }
+    let result = reply.body.get(value_at as usize..end - 1)?.trim_ascii_end();
+    let closes = match result.first()? {
+        b'{' => b'}',
+        b'[' => b']',
+        b'"' => b'"',
+        _ => return None,
+    };
+    if result.len() < 2 || result.last() != Some(&closes) {
         return None;
     }
     let payload = Payload::Result(reply.body.slice(value_at as usize..end - 1));

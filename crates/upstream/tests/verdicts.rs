@@ -58,6 +58,28 @@ fn the_result_is_passed_on_as_it_came() {
     assert_eq!(verdict.health, HealthEffect::Good);
 }
 
+/// From 64 KiB on not all of a reply is read, unless its end is not that of its result.
+#[test]
+fn a_large_reply_is_whole() {
+    let item = format!(r#"{{"topics":["0x1"],"data":"0x{}"}}"#, "0".repeat(70_000));
+    let list = format!("[{item},{item}]");
+    let judged =
+        |result: &str| judge(200, "eth_getLogs", &format!(r#"{{"id":1,"result":{result}"#));
+    for result in [&list, &item] {
+        for end in ["}", " } ", r#","jsonrpc":"2.0"}"#] {
+            let verdict = judged(&format!("{result}{end}"));
+            let is_whole = verdict.payload == Payload::Result(Bytes::from(result.clone()))
+                || verdict.payload == Payload::Result(Bytes::from(format!("{result} ")));
+            assert!(is_whole && verdict.class == VerdictClass::Answer, "{end}");
+        }
+    }
+    // Cut behind an item, inside one, and behind a list in one; framed as if it were whole.
+    let inside = list.len() / 2;
+    for cut in [&list[..=item.len()], &list[..inside], &list[..list.len() - 3], &list[..], &item] {
+        assert_eq!(judged(cut).rule, "body-truncated", "{} bytes", cut.len());
+    }
+}
+
 #[test]
 fn ids_have_to_be_ours() {
     check(200, "eth_call", r#"{"result":"0x"}"#, "id-missing fault");
