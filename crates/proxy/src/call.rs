@@ -171,11 +171,9 @@ async fn say(
 ) -> Said {
     let chain = trip.chain;
     let Terms { received_at, began, deadline, may_flow } = terms;
-    let eligible = match (row.effect, chain.roster.eligible(row, method)) {
-        (_, Ok(eligible)) => eligible,
-        // No upstream is asked, so none has to serve it; what is forbidden stays so.
-        (Effect::Local | Effect::Subscribe, Err(NotServed::NoUpstream)) => UpstreamSet::default(),
-        (_, Err(why)) => return Said::refused(Refusal::not_served(why, method)),
+    let eligible = match eligible(chain, row, method) {
+        Ok(eligible) => eligible,
+        Err(why) => return Said::refused(Refusal::not_served(why, method)),
     };
     let job = Job {
         row,
@@ -205,6 +203,21 @@ async fn say(
     }
 }
 
+/// Who may be asked by the settings.
+pub(crate) fn eligible(
+    chain: &ServedChain,
+    row: &MethodRow,
+    method: &str,
+) -> Result<UpstreamSet, NotServed> {
+    match (row.effect, chain.roster.eligible(row, method)) {
+        // No upstream is asked, so none has to serve it; what is forbidden stays so.
+        (Effect::Local | Effect::Subscribe, Err(NotServed::NoUpstream)) => {
+            Ok(UpstreamSet::default())
+        }
+        (_, eligible) => eligible,
+    }
+}
+
 /// The number of the newest block for this client, while the view is fresh: what `latest`
 /// means in the calls that follow, or more while nobody can be asked there. Parameters are for an upstream to refuse.
 fn known_height(trip: &Trip<'_>, params: Option<&[u8]>) -> Option<String> {
@@ -224,7 +237,8 @@ fn agreed_height(trip: &Trip<'_>, result: Bytes) -> Bytes {
     let Some(told) = raw::quantity(&result).filter(|_| chain.pins) else { return result };
     let agreed = chain.heads.look(|view| {
         let agreed = view.latest?.number;
-        let shown = chain.sessions.above(trip.ctx.peer.ip(), agreed, view, now());
+        let shown =
+            trip.chain.sessions.above(trip.ctx.peer.ip(), agreed, view, trip.ctx.received_at);
         let latest = shown.unwrap_or(agreed).0;
         (view.is_fresh(now()) || told < latest).then_some(latest)
     });
@@ -312,29 +326,28 @@ async fn upstream(
 
 /// What the client is told, by what it was shown and sent before; see [`crate::session`] and
 /// [`crate::sent`]. Costs a comparison where tags are not pinned.
-async fn recalled(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, said: Said) -> Said {
+async fn recalled(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, mut said: Said) -> Said {
     let chain = trip.chain;
-    match said {
-        Said::Result { result, rest: None, slot, trail } if chain.pins => {
-            if job.row.effect == Effect::Broadcast {
-                note_sent(chain, job, slot, job.received_at + trail.lasted());
-            }
-            let is_missing = job.row.name == TRANSACTION && raw::is_null(&result);
-            let said = Said::Result { result, rest: None, slot, trail };
-            if is_missing && let Some(taker) = taker(chain, job, slot) {
-                return Box::pin(look_there(trip, job, block, taker, said)).await;
-            }
-            let Said::Result { result, rest, slot, trail } = said else { return said };
-            let call = (job.row, job.params);
-            let result = session::recall(trip, call, block, slot, result);
-            Said::Result { result, rest, slot, trail }
-        }
-        Said::Result { rest: Some(_), .. } => {
-            session::recall_flowing(trip, block);
-            said
-        }
-        said => said,
+    let Said::Result { result, rest, slot, trail } = &mut said else { return said };
+    if !chain.pins {
+        return said;
     }
+    if rest.is_some() {
+        session::recall_flowing(trip, block);
+        return said;
+    }
+    if job.row.effect == Effect::Broadcast {
+        note_sent(chain, job, *slot, job.received_at + trail.lasted());
+    }
+    if job.row.name == TRANSACTION
+        && raw::is_null(result)
+        && let Some(taker) = taker(chain, job, *slot)
+    {
+        return Box::pin(look_there(trip, job, block, taker, said)).await;
+    }
+    let call = (job.row, job.params);
+    *result = session::recall(trip, call, block, *slot, std::mem::take(result));
+    said
 }
 
 /// Remembers a transaction that an upstream took.

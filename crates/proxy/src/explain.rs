@@ -1,7 +1,8 @@
 //! What would become of a call, without making it: for `GET /explain` and `wellhead explain`.
 //!
-//! The same functions decide here as for a call, on the view of this moment. Nothing is sent,
-//! no permit taken and nothing counted. Upstreams of the same tier and fitness are in the order of
+//! The same functions decide here as for a call, on the view of this moment. The call is not
+//! made, no permit taken and nothing counted; upstreams are asked what is final soon after, as
+//! they are while clients want to know. Upstreams of the same tier and fitness are in the order of
 //! their cost, of which a tenth is chance: of equals another may be asked first.
 
 use std::net::IpAddr;
@@ -11,10 +12,9 @@ use wellhead_chain::View;
 use wellhead_dispatch::{Lane, now};
 use wellhead_eth::{BlockRef, Effect, MethodTable};
 use wellhead_route::{assess, plan};
-use wellhead_upstream::UpstreamSet;
 
 use crate::answer::Refusal;
-use crate::call::ask;
+use crate::call::{ask, eligible};
 use crate::journey::{Ctx, Proxy, Trip};
 use crate::kept;
 use crate::pin::Pin;
@@ -65,10 +65,11 @@ pub struct BlockExplained {
     pub params: Option<String>,
 }
 
-/// What the cache would say.
+/// What the cache would say. A call that is not looked up may still share the same one of
+/// another client.
 #[derive(Debug, Clone, Serialize)]
 pub struct CacheExplained {
-    /// Whether it is asked at all.
+    /// Whether the answer is looked up.
     pub asked: bool,
     /// Why not, in one word; `looked up` where it is.
     pub why: &'static str,
@@ -93,11 +94,8 @@ impl Proxy {
         let Thought { chain, method, params, client } = thought;
         let chain = self.find(chain).map_err(|refusal| refusal.message)?;
         let row = MethodTable::standard().row(method);
-        let eligible = match (row.effect, chain.roster.eligible(row, method)) {
-            (_, Ok(eligible)) => eligible,
-            (Effect::Local | Effect::Subscribe, Err(_)) => UpstreamSet::default(),
-            (_, Err(why)) => return Err(Refusal::not_served(why, method).message),
-        };
+        let eligible =
+            eligible(chain, row, method).map_err(|why| Refusal::not_served(why, method).message)?;
         let lane = Lane::new(Vec::new(), 0);
         let at = now();
         let ctx = Ctx { received_at: at, peer: (client, 0).into(), want_trail: false };
@@ -122,8 +120,8 @@ impl Proxy {
             upstreams.clear();
         }
         upstreams.sort_by_key(|upstream| upstream.place.unwrap_or(usize::MAX));
-        let cache = match kept::would_ask(&trip, row, params, &pin, &view) {
-            Ok(()) => CacheExplained { asked: true, why: "looked up" },
+        let cache = match kept::sought(&trip, (row, params), &pin, &view) {
+            Ok(_) => CacheExplained { asked: true, why: "looked up" },
             Err(reason) => CacheExplained { asked: false, why: reason.word() },
         };
         let asked = row.block_ref(params);

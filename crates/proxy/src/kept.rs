@@ -218,21 +218,18 @@ pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -
             return Way::Plain;
         }
     };
-    // Whoever was shown more than is agreed waits for nobody who was not, and is told of
-    // nothing that is missing only below that.
-    let shown = trip.chain.pins.then(|| trip.newest(view)).flatten().filter(|it| it.is_shown());
-    let head = shown.map(Newest::number).or_else(|| view.latest.map(|head| head.number));
-    let get = |asked: &Asked| {
-        let kept = shares.get(asked, job.row, view, job.received_at);
-        kept.filter(|kept| shown.is_none() || !raw::is_null(kept))
-    };
-    if let Some(kept) = get(&asked) {
+    if let Some(kept) = shares.get(trip, &asked, job.row, view) {
         return Way::Kept(kept);
     }
+    // Whoever was shown more than is agreed waits for nobody who was not.
+    let head = match shown_more(trip, view) {
+        Some(shown) => Some(shown.number()),
+        None => view.latest.map(|head| head.number),
+    };
     match shares.flights.join(FlightKey { key: asked.key.clone(), head }) {
         Joined::Lead(lead) => {
             // The call before this one may have landed since the first look.
-            if let Some(kept) = get(&asked) {
+            if let Some(kept) = shares.get(trip, &asked, job.row, view) {
                 lead.land(Landed::Result(kept.clone(), None));
                 return Way::Kept(kept);
             }
@@ -253,13 +250,8 @@ pub(crate) fn look_up(
     view: &View,
 ) -> Result<Bytes, Option<Box<Asked>>> {
     let Some(shares) = &trip.chain.shares else { return Err(None) };
-    let of =
-        depends_on(trip, call.0, pin, view).and_then(|of| may_be_kept(call.0, of).map(|()| of));
-    match of.and_then(|of| asked(trip, call, of, view)) {
-        Ok(asked) => {
-            let kept = shares.get(&asked, call.0, view, trip.ctx.received_at);
-            kept.ok_or_else(|| Some(Box::new(asked)))
-        }
+    match sought(trip, call, pin, view) {
+        Ok(asked) => shares.get(trip, &asked, call.0, view).ok_or_else(|| Some(Box::new(asked))),
         Err(reason) => {
             shares.cache.memory.refused(reason);
             Err(None)
@@ -289,20 +281,19 @@ fn depends_on(
     }
 }
 
-/// Whether the answer to such a call is looked for, or why not.
-pub(crate) fn would_ask(
+/// What a call means whose answer may be in memory, or why it is not looked up there.
+pub(crate) fn sought(
     trip: &Trip<'_>,
-    row: &MethodRow,
-    params: Option<&[u8]>,
+    call: (&MethodRow, Option<&[u8]>),
     pin: &pin::Pin,
     view: &View,
-) -> Result<(), Reason> {
+) -> Result<Asked, Reason> {
     if trip.chain.shares.is_none() {
         return Err(Reason::Off);
     }
-    let of = depends_on(trip, row, pin, view)?;
-    may_be_kept(row, of)?;
-    asked(trip, (row, params), of, view).map(drop)
+    let of = depends_on(trip, call.0, pin, view)?;
+    may_be_kept(call.0, of)?;
+    asked(trip, call, of, view)
 }
 
 /// What the call means to the cache.
@@ -318,11 +309,18 @@ fn asked(
     Ok(Asked { chain, key, pin, head, lead: None })
 }
 
+/// What is the newest for a client that was shown more than is agreed.
+fn shown_more(trip: &Trip<'_>, view: &View) -> Option<Newest> {
+    trip.chain.pins.then(|| trip.newest(view)).flatten().filter(|newest| newest.is_shown())
+}
+
 impl Shares {
-    fn get(&self, asked: &Asked, row: &MethodRow, view: &View, at: Instant) -> Option<Bytes> {
+    /// Whoever was shown more than is agreed is told of nothing that is missing below that.
+    fn get(&self, trip: &Trip<'_>, asked: &Asked, row: &MethodRow, view: &View) -> Option<Bytes> {
         may_be_kept(row, asked.pin).ok()?;
-        let canon = Seen::at(view, at);
-        self.cache.memory.get(&asked.key, &canon, self.cache.ms(at)).map(|hit| hit.value)
+        let at = trip.ctx.received_at;
+        let hit = self.cache.memory.get(&asked.key, &Seen::at(view, at), self.cache.ms(at))?;
+        (!raw::is_null(&hit.value) || shown_more(trip, view).is_none()).then_some(hit.value)
     }
 }
 

@@ -7,6 +7,8 @@
 //! - [`journey`](Proxy::handle): bodies, batches, one access line a request
 //! - `call`: one call, by its effect
 //! - `pin`: tags become the numbers of one view
+//! - `session`, `sent`: what a client was shown, and what it sent a moment ago
+//! - `explain`: what would become of a call
 //! - `kept`: answers from memory, and one upstream call for many who ask the same
 //! - `batch`: reads of a batch that go upstream together
 //! - `search`, `parts`: searches over more blocks than an upstream accepts
