@@ -33,17 +33,15 @@ use wellhead_jsonrpc::raw;
 use wellhead_route::{Ask, Fitness, Roster, assess};
 use wellhead_upstream::{Slot, UpstreamSet};
 
-use crate::journey::Trip;
+use crate::journey::{Ctx, Trip};
 use crate::pin::highest;
 use crate::sent::address;
-use crate::teach;
+use crate::teach::{self, LOOK_INTO_MAX};
 
-/// Places, a power of two: 32 KiB a chain.
+/// 32 KiB a chain.
 const PLACES: usize = 4096;
 /// The method that asks how many transactions were sent.
 const NONCE: &str = "eth_getTransactionCount";
-/// Larger answers are not looked into.
-const LOOK_INTO_MAX: usize = 64 << 10;
 
 /// What was shown is remembered for so long.
 const LASTS: Duration = Duration::from_secs(120);
@@ -201,8 +199,8 @@ pub(crate) fn recall_flowing(trip: &Trip<'_>, block: &BlockRef) {
 }
 
 fn show(trip: &Trip<'_>, number: BlockNumber) {
-    let (sessions, client) = (&trip.chain.sessions, trip.ctx.peer.ip());
-    trip.chain.heads.look(|view| sessions.show(client, number, view, now()));
+    let (sessions, Ctx { peer, received_at, .. }) = (&trip.chain.sessions, trip.ctx);
+    trip.chain.heads.look(|view| sessions.show(peer.ip(), number, view, received_at));
 }
 
 /// What a client is told of its own call: a pending nonce counts what it sent a moment ago.

@@ -11,7 +11,7 @@ use crate::chain::ServedChain;
 
 /// Larger answers are not looked into: a block with all its transactions would
 /// cost more to read than the poll that it saves.
-const LOOK_INTO_MAX: usize = 64 * 1024;
+pub(crate) const LOOK_INTO_MAX: usize = 64 * 1024;
 
 /// The methods whose answers show a head.
 const TELLING: [&str; 3] = ["eth_blockNumber", "eth_getBlockByNumber", "eth_getBlockReceipts"];
