@@ -1,9 +1,9 @@
 //! For one client the newest height never goes back.
 //!
-//! Promised where tags are pinned and heads are followed, and as long as the chain itself does not go back: a
-//! chain with reorgs is left out, as a shorter branch may win. So is one of which an
-//! upstream falls back while nobody is well all the time: when it alone can be heard, its
-//! word is the truth, and that is what a chain that was reset looks like.
+//! Promised where tags are pinned and heads are followed, and as long as the chain itself
+//! does not go back: a chain with reorgs is left out, as a shorter branch may win. So is one
+//! of which an upstream falls back while nobody is well all the time: when it alone can be
+//! heard, its word is the truth, and that is what a chain that was reset looks like.
 
 use std::collections::HashMap;
 
