@@ -2,9 +2,10 @@
 //!
 //! The rule, which [`run`](crate::run) follows:
 //!
-//! - The first attempt of a call is free, and so is each attempt at a *fit* upstream that
-//!   the call has not asked yet: while one upstream is well, no budget makes a read fail.
-//! - Everything else needs a token: asking somebody a second time, a last resort after
+//! - The first attempt of a call is free, and so is each attempt at an upstream that is up
+//!   and that the call has not asked since it last came back: while one upstream is well, no
+//!   budget makes a read fail.
+//! - Everything else needs a token: asking somebody a second time, one that rests after
 //!   the first attempt, a hedge. When nobody is well these multiply the load of those who
 //!   are trying to come back.
 //! - What is free is taken from the budget too, as far as there is something, so that

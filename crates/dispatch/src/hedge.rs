@@ -34,6 +34,12 @@ use crate::trail::Abandoned;
 /// How long a call waits for company while nothing was measured of its class.
 const UNMEASURED: Duration = Duration::from_millis(250);
 
+/// An alarm rings at least so often once it has rung: who was away may be back by then.
+const RING_EVERY_MAX: Duration = Duration::from_millis(500);
+
+/// An upstream that rests and said nothing to anybody for so long answers no long search.
+const HEAVY_QUIET: Duration = Duration::from_secs(1);
+
 /// A quarter of the least silence that is taken for a stall.
 const BATCH_DELAY_MIN: Duration = Duration::from_millis(63);
 
@@ -81,18 +87,18 @@ pub(crate) fn is_heavy(class: CostClass) -> bool {
     }
 }
 
-/// Rings inside an attempt that takes long: after a while, and then after twice, four
-/// times as long and so on. Whoever polls the attempt looks whether it rang.
+/// Rings inside an attempt that takes long: after a while, then after twice, four times as
+/// long and so on, and in the end every [`RING_EVERY_MAX`]. Whoever polls the attempt looks
+/// whether it rang.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     after: Duration,
     rang: AtomicBool,
-    is_off: AtomicBool,
 }
 
 impl Alarm {
     pub(crate) fn new(after: Duration) -> Self {
-        Self { after, rang: AtomicBool::new(false), is_off: AtomicBool::new(false) }
+        Self { after, rang: AtomicBool::new(false) }
     }
 
     /// When it rings first.
@@ -102,10 +108,6 @@ impl Alarm {
 
     pub(crate) fn has_rung(&self) -> bool {
         self.rang.swap(false, Ordering::Relaxed)
-    }
-
-    fn turn_off(&self) {
-        self.is_off.store(true, Ordering::Relaxed);
     }
 }
 
@@ -138,8 +140,7 @@ pub(crate) async fn within<T>(
             if at >= deadline {
                 return Poll::Ready(None);
             }
-            let alarm = alarm.filter(|alarm| !alarm.is_off.load(Ordering::Relaxed));
-            pause = alarm.and(pause).map(|pause| pause.saturating_mul(2));
+            pause = pause.map(|pause| pause.saturating_add(pause.min(RING_EVERY_MAX)));
             if let Some(alarm) = alarm {
                 alarm.rang.store(true, Ordering::Relaxed);
             }
@@ -177,7 +178,7 @@ impl Run<'_> {
             return self.ended(ground, slot, settled);
         };
         let mut noted = None;
-        let other = loop {
+        loop {
             let settled = poll_fn(|cx| match first.as_mut().poll(cx) {
                 Poll::Ready(settled) => Poll::Ready(Some(settled)),
                 Poll::Pending if alarm.has_rung() => Poll::Ready(None),
@@ -190,27 +191,29 @@ impl Run<'_> {
             if !is_heavy(row.class) {
                 upstream.overdue(began, noted.replace(now), now);
             }
-            if let Some(other) = self.company(ground, slot, now)
-                && self.may_have_company(ground, upstream, now)
+            if let Some(other) = self.company(ground, (slot, began), now)
+                && self.may_have_company(ground, (upstream, began), now)
                 && let Some(in_flight) = self.admit(ground, other, now)
             {
-                break (other, in_flight);
+                let first = (slot, began, first.as_mut());
+                // Boxed, as few calls have any: its state would more than double what each
+                // carries about.
+                let next = Box::pin(self.in_company(ground, first, (other, in_flight))).await;
+                if let Some(next) = next {
+                    return next;
+                }
             }
-        };
-        alarm.turn_off();
-        // Boxed, as few calls have any: its state would more than double what each carries
-        // about.
-        Box::pin(self.in_company(ground, (slot, began, first), other)).await
+        }
     }
 
-    /// Asks `other` as well, and takes whichever answers first. `began` is when the first was
-    /// asked.
+    /// Asks `other` as well, and takes whichever answers first; `None` when the other one
+    /// failed while the first is still awaited. `began` is when the first was asked.
     async fn in_company(
         &mut self,
         ground: Ground<'_>,
         (slot, began, mut first): (Slot, Instant, Pin<&mut impl Future<Output = Settled>>),
         (other, in_flight): (Slot, InFlight),
-    ) -> Next {
+    ) -> Option<Next> {
         let Ground { roster, .. } = ground;
         let (row, upstream) = (self.job.row, roster.upstream(slot));
         let hedged_at = in_flight.began();
@@ -225,18 +228,15 @@ impl Run<'_> {
         match self.ended(ground, winner, settled) {
             Next::Another if is_first => {
                 let settled = second.await;
-                self.ended(ground, other, settled)
+                Some(self.ended(ground, other, settled))
             }
-            Next::Another => {
-                let settled = first.await;
-                self.ended(ground, slot, settled)
-            }
+            Next::Another => None,
             end => {
                 self.abandon(loser, sent_at, now());
                 if !is_first {
                     lost(upstream, row, began, usual(upstream, row.class), now());
                 }
-                end
+                Some(end)
             }
         }
     }
@@ -258,28 +258,48 @@ impl Run<'_> {
             | Effect::Sticky
             | Effect::Local => false,
         };
-        is_read && ground.plan.fit() > 1 && self.asked() + 1 < ground.bounds.attempts_max
+        is_read && ground.plan.candidates().len() > 1
     }
 
-    /// The best fit upstream that was not asked yet and is still well.
-    fn company(&self, ground: Ground<'_>, slot: Slot, now: Instant) -> Option<Slot> {
+    /// The best upstream that is fit, was not asked since it last came back, and is still well.
+    /// That may be the one that was asked at `began`, once it rested and came back.
+    fn company(
+        &self,
+        ground: Ground<'_>,
+        (slot, began): (Slot, Instant),
+        now: Instant,
+    ) -> Option<Slot> {
+        if self.asked() + 1 >= ground.bounds.attempts_max {
+            return None;
+        }
         let is_well = |other: Slot| {
             let other = ground.roster.upstream(other);
             // A hedge that would be held is none.
             other.condition(now) == Condition::Ready && other.rate_wait(self.job.row, now).is_zero()
         };
-        let mut fit = ground.plan.candidates()[..ground.plan.fit()].iter().copied();
-        fit.find(|other| *other != slot && !self.has_asked(*other) && is_well(*other))
+        let is_other =
+            |other: Slot| other != slot || ground.roster.upstream(slot).came_back_after(began);
+        let mut fit = self.fit_now(ground, now);
+        fit.find(|other| is_other(*other) && self.is_new_to(ground, *other) && is_well(*other))
     }
 
-    /// Whether the call may go on to another upstream: because this one stalls, or as a bet
-    /// that is paid for.
-    fn may_have_company(&self, ground: Ground<'_>, upstream: &Upstream, now: Instant) -> bool {
+    /// Whether the call, sent at `began`, may go on to another upstream: because this one
+    /// stalls or has been away since, or as a bet that is paid for.
+    fn may_have_company(
+        &self,
+        ground: Ground<'_>,
+        (upstream, began): (&Upstream, Instant),
+        now: Instant,
+    ) -> bool {
         let row = self.job.row;
         let budgets = ground.lane.budgets();
-        let is_lost = upstream.condition(now) != Condition::Ready
-            || upstream.is_silent(usual(upstream, row.class), now);
-        if is_lost && !is_heavy(row.class) {
+        let rests = upstream.condition(now) != Condition::Ready;
+        let is_lost = upstream.came_back_after(began)
+            || match is_heavy(row.class) {
+                false => rests || upstream.is_silent(usual(upstream, row.class), now),
+                true => rests && !upstream.was_heard_after(now - HEAVY_QUIET),
+            };
+        if is_lost {
             budgets.note_free_retry(now);
             return true;
         }
@@ -353,10 +373,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_alarm_rings_ever_more_rarely_until_the_deadline() {
+    async fn the_alarm_rings_more_rarely_at_first_until_the_deadline() {
         check(100, 1_000, &[100, 200, 400, 800]).await;
         check(1_000, 1_000, &[]).await;
         check(5_000, 1_000, &[]).await;
-        check(20, 5_000, &[20, 40, 80, 160, 320, 640, 1_280, 2_560]).await;
+        check(20, 3_000, &[20, 40, 80, 160, 320, 640, 1_140, 1_640, 2_140, 2_640]).await;
     }
 }

@@ -16,6 +16,7 @@
 //! Not here yet: quorum.
 
 mod attempt;
+mod back;
 mod batch;
 mod broadcast;
 mod budget;

@@ -217,7 +217,11 @@ pub async fn run(
     };
     lane.budgets().count_call();
     let ground = Ground { plan, roster, lane, bounds };
-    let served = match run.through(ground).await {
+    let mut next = run.through(ground).await;
+    if !matches!(next, Next::Serve) && run.may_wait_for_return() {
+        next = Box::pin(run.wait_for_return(ground)).await;
+    }
+    let served = match next {
         Next::Serve => run.serve(),
         Next::Another | Next::Stop => None,
     };
@@ -256,7 +260,7 @@ pub(crate) struct Run<'a> {
     /// A second upstream was of the same opinion, which may yet be a fault of both.
     is_agreed: bool,
     /// There was an answer, and no room to hold it.
-    no_room: bool,
+    pub(crate) no_room: bool,
     /// It waited for a cheaper tier before it asked a dearer one.
     pub(crate) has_waited_for_cheaper: bool,
 }
@@ -293,11 +297,13 @@ impl Run<'_> {
                 }
             }
         }
-        match self.held_by.is_some() || self.retry_after.is_some() {
-            // Boxed: few calls wait, and those that do not should not carry its state.
-            true => Box::pin(self.wait_for_a_turn(ground)).await,
-            false => Next::Stop,
+        // Boxed: few calls wait, and those that do not should not carry its state.
+        if (self.held_by.is_some() || self.retry_after.is_some())
+            && let Next::Serve = Box::pin(self.wait_for_a_turn(ground)).await
+        {
+            return Next::Serve;
         }
+        Next::Another
     }
 
     /// Asks the candidates in their order, each at most once.
@@ -314,17 +320,19 @@ impl Run<'_> {
             if self.asked() + kept >= bounds.attempts_max && self.has_asked(slot) {
                 continue;
             }
-            let is_fit = place < plan.fit();
+            let is_back = self.is_back(ground, slot, now());
+            let is_fit = place < plan.fit() || is_back;
+            let is_well = place < plan.well() || is_back;
             let is_known = self.has_asked(slot);
             if self.is_agreed && (!is_fit || is_known) {
                 continue;
             }
-            if place >= plan.well() && self.has_something_to_say() && !self.may_mend(ground, slot) {
+            if !is_well && self.has_something_to_say() && !self.may_mend(ground, slot) {
                 continue;
             }
             let is_worth_it =
                 if round == 0 { !is_known } else { self.may_have_been_a_moment(slot) };
-            if !is_worth_it {
+            if !is_worth_it || (round > 0 && self.is_another_readier(ground, slot)) {
                 continue;
             }
             if self.may_be_cheaper(ground, slot) {
@@ -341,7 +349,13 @@ impl Run<'_> {
                 return Next::Stop;
             }
             if self.must_wait(ground, slot, now)
-                || !self.may_spend(ground, is_fit && !is_known && !self.is_agreed, now)
+                || !self.may_spend(
+                    ground,
+                    (place < plan.up() || is_back)
+                        && self.is_new_to(ground, slot)
+                        && !self.is_agreed,
+                    now,
+                )
             {
                 continue;
             }
@@ -359,12 +373,12 @@ impl Run<'_> {
     }
 
     /// Whether an attempt may be made; see [`crate::Budgets`] for the rule.
-    fn may_spend(&self, ground: Ground<'_>, is_new_and_fit: bool, now: Instant) -> bool {
+    fn may_spend(&self, ground: Ground<'_>, is_new_and_up: bool, now: Instant) -> bool {
         let budgets = ground.lane.budgets();
         if self.asked() == 0 {
             return true;
         }
-        if is_new_and_fit {
+        if is_new_and_up {
             budgets.note_free_retry(now);
             return true;
         }
@@ -393,7 +407,7 @@ impl Run<'_> {
     }
 
     /// Whether asking this candidate a second time could help.
-    fn may_have_been_a_moment(&self, slot: Slot) -> bool {
+    pub(crate) fn may_have_been_a_moment(&self, slot: Slot) -> bool {
         let last = self.trail.attempts.iter().rev().find(|attempt| attempt.slot == slot);
         last.is_none_or(|attempt| attempt.class.may_pass())
     }
@@ -464,13 +478,13 @@ impl Run<'_> {
     /// and, as far as is known, holds what is asked for: that one is worth waiting for.
     pub(crate) fn is_in_doubt(&self, ground: Ground<'_>) -> bool {
         let Some((_, verdict)) = &self.best else { return false };
-        let holding = &ground.plan.candidates()[..ground.plan.holding()];
+        let mut holding = self.holding_now(ground, now());
         // One opinion is none.
         let is_open = match verdict.class == VerdictClass::Unknown {
             true => !self.is_agreed,
             false => self.lacks_data() && !self.is_missing_where_it_should_be(ground),
         };
-        is_open && holding.iter().any(|slot| !self.has_asked(*slot))
+        is_open && holding.any(|slot| !self.has_asked(slot))
     }
 
     /// Whether a last resort may have what all others lack: one that comes back just now or

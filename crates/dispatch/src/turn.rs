@@ -75,9 +75,13 @@ impl Run<'_> {
     /// Whether somebody holds the call who is well and was not asked yet. What others said
     /// of missing data, or how they failed, must not speak for that one.
     pub(crate) fn has_untried_holder(&self, ground: Ground<'_>) -> bool {
-        let well = &ground.plan.candidates()[..ground.plan.well()];
+        self.is_held_by_new(self.well_now(ground, now()), ground)
+    }
+
+    /// Whether one of these holds the call and was not asked since it last came back.
+    fn is_held_by_new(&self, mut slots: impl Iterator<Item = Slot>, ground: Ground<'_>) -> bool {
         self.held_by.is_some_and(|by| {
-            well.iter().any(|slot| by.slots.contains(*slot) && !self.has_asked(*slot))
+            slots.any(|slot| by.slots.contains(slot) && self.is_new_to(ground, slot))
         })
     }
 
@@ -129,7 +133,7 @@ impl Run<'_> {
             let began = now();
             if began.checked_add(by.first.wait).is_some_and(|turn| turn < deadline)
                 && self.asked() > 0
-                && !self.has_untried_holder(ground)
+                && !self.is_held_by_new(self.up_now(ground, began), ground)
                 && !ground.lane.budgets().spend_retry(began)
             {
                 return Next::Stop;
@@ -154,9 +158,16 @@ impl Run<'_> {
         Next::Another
     }
 
-    /// Everybody worth waiting for.
+    /// Everybody worth waiting for. The last attempt is kept for somebody who is well and was
+    /// not asked yet, however soon one would take the call that refused it before.
     fn holders(&self, ground: Ground<'_>, now: Instant) -> Option<HeldBy> {
-        ground.plan.candidates().iter().copied().fold(self.held_by, |by, slot| {
+        let is_last = self.asked() + 1 >= ground.bounds.attempts_max.max(1);
+        let only_new = is_last && self.has_untried_holder(ground);
+        let is_worth_it = |slot: Slot| !only_new || self.is_new_to(ground, slot);
+        let candidates = || ground.plan.candidates().iter().copied().filter(|it| is_worth_it(*it));
+        let slots: UpstreamSet = candidates().collect();
+        let held_by = self.held_by.map(|by| HeldBy { slots: by.slots.and(slots), ..by });
+        candidates().fold(held_by, |by, slot| {
             match ground.roster.upstream(slot).throttled_for(now) {
                 Some(wait) => {
                     let pace = Duration::ZERO;

@@ -146,7 +146,7 @@ async fn the_most_telling_failure_is_passed_on() {
         ("null | caller", "a=null b=caller_fault -> a null"),
         ("null | missing", "a=null b=missing_data -> a null"),
         ("unsupported | unsupported", "a=unsupported b=unsupported -> a {\"code\":-32601"),
-        ("429 | unsupported", "a=throttled b=unsupported -> b {\"code\":-32601"),
+        ("429+99 | unsupported", "a=throttled b=unsupported -> b {\"code\":-32601"),
         (
             "401 | 429+33",
             "a=auth b=throttled -> Exhausted { class: Throttled, retry_after: Some(33s)",
@@ -189,7 +189,7 @@ async fn last_resorts_are_for_failures_and_not_for_missing_data() {
 #[tokio::test(start_paused = true)]
 async fn a_second_round_heals_a_moment() {
     check("eth_call", "connect ok", "a=fault a=answer -> a \"0x1\"").await;
-    check("eth_call", "connect connect | closed ok", "a=fault b=fault a=fault b=answer").await;
+    check("eth_call", "connect connect | closed ok", "a=fault b=fault b=answer").await;
     check("eth_call", "connect connect ok", "a=fault a=fault a=answer").await;
     check("eth_call", "connect connect connect", "a=fault a=fault a=fault -> Exhausted").await;
 }

@@ -34,6 +34,10 @@ const RANK_FIT: u8 = 0;
 const RANK_HELD: u8 = 1;
 /// The place of who is well, and may not hold the block yet.
 const RANK_BEHIND: u8 = 2;
+/// The place of whose calls of this class fail; behind it come all who are not well.
+const RANK_CLASS_RESTS: u8 = 4;
+/// The place of who searches over fewer blocks; before it come all who are not well.
+const RANK_TOO_WIDE: u8 = 98;
 /// How much of a cost is chance, so that equals share.
 const COST_CHANCE: f64 = 0.1;
 
@@ -134,10 +138,12 @@ impl Fitness {
             Self::Held { .. } => Some(RANK_HELD),
             Self::Behind { .. } => Some(RANK_BEHIND),
             Self::Lagging { .. } | Self::Astray => Some(3),
-            Self::ClassRests => Some(4),
-            Self::Unwell(condition) if condition.is_last_resort() => Some(5 + condition as u8),
+            Self::ClassRests => Some(RANK_CLASS_RESTS),
+            Self::Unwell(condition) if condition.is_last_resort() => {
+                Some(RANK_CLASS_RESTS + 1 + condition as u8)
+            }
             // What was learnt may be out of date.
-            Self::TooWide { .. } => Some(98),
+            Self::TooWide { .. } => Some(RANK_TOO_WIDE),
             Self::Pruned { .. } => Some(99),
             Self::MethodUnknown => Some(100),
             Self::Unwell(_) | Self::NotEligible => None,
@@ -153,6 +159,10 @@ pub struct Plan {
     fit: usize,
     holding: usize,
     well: usize,
+    /// Where those begin that are not well, and were not looked at further.
+    unwell: usize,
+    /// And where they end.
+    unwell_end: usize,
 }
 
 impl Plan {
@@ -178,6 +188,18 @@ impl Plan {
     /// is missing must not speak for them.
     pub fn well(&self) -> usize {
         self.well
+    }
+
+    /// How many of them, from the front, are up: those who are well, and those who lag, stand
+    /// astray or fail calls of this class more often than others.
+    pub fn up(&self) -> usize {
+        self.unwell
+    }
+
+    /// Those of them that were left out for their condition alone, as far as was looked. They
+    /// may come back while the call is under way.
+    pub fn unwell(&self) -> &[Slot] {
+        &self.candidates[self.unwell..self.unwell_end]
     }
 }
 
@@ -293,7 +315,8 @@ fn order<const MAX: usize>(
     }
     let up_to = |rank| entries.iter().take(kept).filter(|entry| entry.rank <= rank).count();
     let (fit, holding, well) = (up_to(RANK_FIT), up_to(RANK_HELD), up_to(RANK_BEHIND));
-    Plan { candidates, len: kept, fit, holding, well }
+    let (unwell, unwell_end) = (up_to(RANK_CLASS_RESTS), up_to(RANK_TOO_WIDE - 1));
+    Plan { candidates, len: kept, fit, holding, well, unwell, unwell_end }
 }
 
 /// Moves the cheaper of two drawn from the leading group to the front.
@@ -516,6 +539,18 @@ mod tests {
         let ask = Ask { needed: Some(BlockNumber(100)), ..Ask::of(row, eligible) };
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!((plan.candidates().len(), plan.fit(), plan.well()), (4, 1, 2));
+    }
+
+    #[test]
+    fn who_is_not_well_is_named_as_it_may_come_back() {
+        let now = origin();
+        let (roster, view) = build("a:#100 b:dead c:#80 d:pruned:#100 e:syncing", now);
+        let row = MethodTable::standard().row("eth_call");
+        let eligible = roster.eligible(row, "eth_call").expect("served");
+        let ask = Ask { oldest: Some(BlockNumber(49)), ..Ask::of(row, eligible) };
+        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        assert_eq!(names(&roster, &plan), "a c e b d");
+        assert_eq!(plan.unwell(), [Slot(4), Slot(1)]);
     }
 
     #[test]

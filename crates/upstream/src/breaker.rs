@@ -55,6 +55,8 @@ pub(crate) struct Breaker {
     rest_began_ms: AtomicU64,
     rest_ends_ms: AtomicU64,
     recovered_ms: AtomicU64,
+    /// When it last went from well to resting; zero: never.
+    down_ms: AtomicU64,
     /// Until when a call on trial is under way; zero or past: none is.
     trial_until_ms: AtomicU64,
 }
@@ -90,6 +92,7 @@ impl Breaker {
             rest_began_ms: AtomicU64::new(0),
             rest_ends_ms: AtomicU64::new(0),
             recovered_ms: AtomicU64::new(0),
+            down_ms: AtomicU64::new(0),
             trial_until_ms: AtomicU64::new(0),
         }
     }
@@ -146,6 +149,16 @@ impl Breaker {
         // It fails when the claim is no longer ours.
         let _ =
             self.trial_until_ms.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Whether a rest ended after `at_ms`.
+    pub(crate) fn recovered_after(&self, at_ms: u64) -> bool {
+        self.recovered_ms.load(Ordering::Relaxed) > at_ms
+    }
+
+    /// Since when it has not been well, however often it was tried meanwhile; `None` while it is.
+    pub(crate) fn down_since(&self) -> Option<u64> {
+        (!self.is_closed()).then(|| self.down_ms.load(Ordering::Relaxed))
     }
 
     /// Whether this is the first rest since it was last well for long.
@@ -212,6 +225,7 @@ impl Breaker {
         let relapsed = self.rests.load(Ordering::Relaxed) > 0
             && u128::from(well_ms) < self.bounds.rest_max.as_millis();
         let rests = if relapsed { self.rests.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
+        self.down_ms.store(now_ms, Ordering::Relaxed);
         self.rest(now_ms, rests);
         true
     }
@@ -322,6 +336,19 @@ mod tests {
     #[test]
     fn what_hung_since_before_the_recovery_does_not_count() {
         check("10! 900-1020s 15-1030f 16-1040f 17-1050!", 1060, BreakerState::Closed);
+    }
+
+    #[test]
+    fn an_outage_lasts_from_the_first_rest_to_the_recovery() {
+        let breaker = breaker(1);
+        assert_eq!((breaker.down_since(), breaker.recovered_after(0)), (None, false));
+        play(&breaker, "10! 1010f", 1011, BreakerState::Open(3010));
+        assert_eq!(breaker.down_since(), Some(10), "a trial that failed is the same outage");
+        play(&breaker, "3010-3020s", 3021, BreakerState::Closed);
+        assert_eq!((breaker.down_since(), breaker.recovered_after(3019)), (None, true));
+        assert!(!breaker.recovered_after(3020));
+        play(&breaker, "4000!", 4001, BreakerState::Open(8000));
+        assert_eq!(breaker.down_since(), Some(4000));
     }
 
     #[test]

@@ -462,6 +462,17 @@ impl Upstream {
         }
     }
 
+    /// Whether it rested and came back after `at`: what was asked of it before says nothing of now.
+    pub fn came_back_after(&self, at: Instant) -> bool {
+        self.breaker.recovered_after(self.ms(at))
+    }
+
+    /// For how long it has been failing, probes included; `None` while it is not.
+    pub fn down_for(&self, now: Instant) -> Option<Duration> {
+        let since = self.breaker.down_since()?;
+        Some(Duration::from_millis(self.ms(now).saturating_sub(since)))
+    }
+
     /// Notes that nobody probes it on our behalf, or that somebody does again.
     pub fn set_tried_by_clients(&self, tried: bool) {
         self.tried_by_clients.store(tried, Ordering::Relaxed);

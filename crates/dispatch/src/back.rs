@@ -1,0 +1,165 @@
+//! Upstreams that come back while a call is under way.
+//!
+//! A plan is made once a call, and a call may last for seconds: whoever rested when it was
+//! made may be well by now, while those who were fit have failed. So an upstream that was
+//! left out for its condition alone counts as fit from the moment it is ready again, and one
+//! that was asked before it came back, or has had the pause that it asked for, counts as not
+//! asked.
+//!
+//! When nobody is left, and that has not been so for long, a call waits for whoever comes
+//! back first: probes find that within half a second while nobody is well, and then it is
+//! one call more and not a failed one. Waiting costs no upstream anything.
+
+use std::time::{Duration, Instant};
+
+use rand::Rng;
+use wellhead_eth::Effect;
+use wellhead_upstream::{Condition, Slot, VerdictClass};
+
+use crate::now;
+use crate::run::{Ground, Next, Run};
+
+/// So long a call waits for somebody to come back.
+const RETURN_WAIT: Duration = Duration::from_secs(2);
+/// How long one look is from the next at most; drawn, so that not all come at once.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Nobody waits once the upstream that failed last has been failing for so long: what lasts
+/// longer is not over in a moment.
+const OUTAGE_IS_NEW: Duration = Duration::from_secs(10);
+
+impl Run<'_> {
+    /// Whether `slot` was not well when the plan was made, and is now.
+    pub(crate) fn is_back(&self, ground: Ground<'_>, slot: Slot, now: Instant) -> bool {
+        ground.plan.unwell().contains(&slot) && {
+            let (upstream, row) = (ground.roster.upstream(slot), self.job.row);
+            upstream.condition(now) == Condition::Ready
+                && !upstream.class_rests(row.class, now)
+                && !upstream.is_banned(row, now)
+        }
+    }
+
+    /// Whether the call was not sent to `slot`, or that asked for a pause which it has had, or
+    /// came back since.
+    pub(crate) fn is_new_to(&self, ground: Ground<'_>, slot: Slot) -> bool {
+        let upstream = ground.roster.upstream(slot);
+        let is_past = |after| upstream.came_back_after(self.job.received_at + after);
+        let had_its_pause =
+            |class| class == VerdictClass::Throttled && upstream.throttled_for(now()).is_none();
+        let mut attempts = self.trail.attempts.iter().filter(|it| it.slot == slot);
+        let mut abandoned = self.trail.abandoned.iter().filter(|it| it.slot == slot);
+        attempts.all(|it| is_past(it.after) || had_its_pause(it.class))
+            && abandoned.all(|it| is_past(it.after))
+    }
+
+    /// Those who were fit when the plan was made, and those who are back.
+    pub(crate) fn fit_now<'a>(
+        &'a self,
+        ground: Ground<'a>,
+        now: Instant,
+    ) -> impl Iterator<Item = Slot> + 'a {
+        self.first_and_back(ground, ground.plan.fit(), now)
+    }
+
+    /// The same with those who are well and hold the block; see [`wellhead_route::Plan::holding`].
+    pub(crate) fn holding_now<'a>(
+        &'a self,
+        ground: Ground<'a>,
+        now: Instant,
+    ) -> impl Iterator<Item = Slot> + 'a {
+        self.first_and_back(ground, ground.plan.holding(), now)
+    }
+
+    /// The same with all who are well; see [`wellhead_route::Plan::well`].
+    pub(crate) fn well_now<'a>(
+        &'a self,
+        ground: Ground<'a>,
+        now: Instant,
+    ) -> impl Iterator<Item = Slot> + 'a {
+        self.first_and_back(ground, ground.plan.well(), now)
+    }
+
+    /// The same with all who are up; see [`wellhead_route::Plan::up`].
+    pub(crate) fn up_now<'a>(
+        &'a self,
+        ground: Ground<'a>,
+        now: Instant,
+    ) -> impl Iterator<Item = Slot> + 'a {
+        self.first_and_back(ground, ground.plan.up(), now)
+    }
+
+    fn first_and_back<'a>(
+        &'a self,
+        ground: Ground<'a>,
+        count: usize,
+        now: Instant,
+    ) -> impl Iterator<Item = Slot> + 'a {
+        let first = ground.plan.candidates()[..count].iter();
+        let back = ground.plan.unwell().iter();
+        first.chain(back.filter(move |slot| self.is_back(ground, **slot, now))).copied()
+    }
+
+    /// Whether somebody else may be asked again who is ready, as `slot` is not: attempts are few.
+    pub(crate) fn is_another_readier(&self, ground: Ground<'_>, slot: Slot) -> bool {
+        let now = now();
+        let is_ready = |slot| ground.roster.upstream(slot).condition(now) == Condition::Ready;
+        let mut up = self.up_now(ground, now);
+        !is_ready(slot)
+            && up.any(|it| it != slot && is_ready(it) && self.may_have_been_a_moment(it))
+    }
+
+    /// Whether the call may be made once more, and nothing was said that a client can be told.
+    pub(crate) fn may_wait_for_return(&self) -> bool {
+        let is_read = self.job.row.effect == Effect::Read && self.job.row.idempotent;
+        is_read && !self.no_room && !self.has_something_to_say()
+    }
+
+    /// Asks whoever comes back, as soon as that shows.
+    pub(crate) async fn wait_for_return(&mut self, ground: Ground<'_>) -> Next {
+        let until = self.job.deadline.min(now() + RETURN_WAIT);
+        while self.asked() < ground.bounds.attempts_max {
+            let at = now();
+            if at >= self.job.deadline {
+                return Next::Stop;
+            }
+            if let Some(slot) = self.worth_asking(ground, at) {
+                let next = match self.admit(ground, slot, at) {
+                    Some(in_flight) => self.ask(ground, slot, in_flight).await,
+                    None => Box::pin(self.wait_for_a_turn(ground)).await,
+                };
+                match next {
+                    Next::Another if self.may_wait_for_return() => continue,
+                    end => return end,
+                }
+            }
+            let pause = ground.lane.with_rng(|rng| rng.random_range(LOOK_EVERY / 2..LOOK_EVERY));
+            if at + pause >= until || !may_heal(ground, at) {
+                return Next::Stop;
+            }
+            tokio::time::sleep(pause).await;
+        }
+        Next::Stop
+    }
+
+    /// Somebody who is well and was not asked since, or was and is worth what that costs.
+    fn worth_asking(&self, ground: Ground<'_>, now: Instant) -> Option<Slot> {
+        let is_ready =
+            |slot: &Slot| ground.roster.upstream(*slot).condition(now) == Condition::Ready;
+        let new = self.up_now(ground, now).find(|it| is_ready(it) && self.is_new_to(ground, *it));
+        new.or_else(|| {
+            let mut known = self.up_now(ground, now).filter(is_ready);
+            let known = known.find(|slot| self.may_have_been_a_moment(*slot))?;
+            ground.lane.budgets().spend_retry(now).then_some(known)
+        })
+    }
+}
+
+/// Whether one of the upstreams began to fail a short time ago, or is well and only what
+/// asking it again costs is not there yet.
+fn may_heal(ground: Ground<'_>, now: Instant) -> bool {
+    ground.plan.candidates().iter().map(|slot| ground.roster.upstream(*slot)).any(|upstream| {
+        match upstream.down_for(now) {
+            Some(outage) => outage < OUTAGE_IS_NEW,
+            None => upstream.condition(now) == Condition::Ready,
+        }
+    })
+}
