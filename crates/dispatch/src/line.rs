@@ -4,7 +4,9 @@
 //! are [`PLACES_MAX`] places in a lane. Whoever comes when they are taken, or would not
 //! be served before its deadline, is refused at once, and told when to come back: waiting
 //! for nothing helps nobody. Writes go first, logs and traces last, and of a full line the
-//! last gives way to whoever goes before it.
+//! last gives way to whoever goes before it. So that the last are not never, the first of
+//! them that has waited for [`PATIENCE`] goes to the end of those that are usual, one at a
+//! time: of a round of the others it has one turn.
 //!
 //! A call waits for some upstreams, and it is its turn at those of them for which nobody
 //! before it waits; so one that waits for a slow bound holds up nobody who goes elsewhere.
@@ -31,6 +33,9 @@ use crate::now;
 /// Many, as all the clients of a busy start may come before the first answer has taught
 /// how many calls an upstream bears.
 pub const PLACES_MAX: usize = 8_192;
+
+/// So long the patient wait before one of them may be raised.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +107,8 @@ struct State {
     counts: [u32; Priority::COUNT],
     /// What each upstream said last to whoever was first in line for it.
     said: BTreeMap<Slot, Held>,
+    /// Where the patient one is that was raised last, while it waits.
+    raised: Option<Place>,
 }
 
 impl State {
@@ -113,7 +120,37 @@ impl State {
     fn remove(&mut self, place: Place) -> Option<Waiter> {
         let waiter = self.waiting.remove(&place)?;
         self.counts[place.0 as usize] -= 1;
+        if self.raised == Some(place) {
+            self.raised = None;
+        }
+        // The next of the patient may have waited for long enough.
+        if self.raised.is_none()
+            && let Some((_, next)) = self.waiting.range((Priority::Bulk, 0)..).next()
+        {
+            next.wake.notify_one();
+        }
         Some(waiter)
+    }
+
+    fn insert(&mut self, priority: Priority, waiter: Waiter) -> Place {
+        let place = (priority, self.next);
+        self.next += 1;
+        self.counts[priority as usize] += 1;
+        self.waiting.insert(place, waiter);
+        place
+    }
+
+    /// Moves the waiter at `place` to the end of those that are usual, if it is the first of
+    /// the patient and none of them was raised before. Where it is then.
+    fn raise(&mut self, place: Place) -> Place {
+        let mut patient = self.waiting.range((Priority::Bulk, 0)..);
+        if self.raised.is_some() || patient.next().is_none_or(|(first, _)| *first != place) {
+            return place;
+        }
+        let Some(waiter) = self.remove(place) else { return place };
+        let place = self.insert(Priority::Usual, waiter);
+        self.raised = Some(place);
+        place
     }
 }
 
@@ -156,14 +193,19 @@ impl Line {
         latest: Instant,
     ) -> Result<(Slot, InFlight), NoTurn> {
         let no_turn = |retry_after: Duration| NoTurn { bound: by.first.bound, retry_after };
-        let Some(ticket) = self.join(by.slots, priority) else {
+        let Some(mut ticket) = self.join(by.slots, priority) else {
             return Err(no_turn(by.first.wait + by.first.pace * PLACES_MAX as u32));
         };
         let mut first = by.first;
         // What the line itself said counts those before already.
         let mut before = if first.bound == Bound::Line { 0 } else { ticket.before };
+        let is_patient_until =
+            now().checked_add(PATIENCE).filter(|_| priority == Priority::Bulk).unwrap_or(latest);
         loop {
             let began = now();
+            if priority == Priority::Bulk && began >= is_patient_until {
+                ticket.place = self.state.lock().raise(ticket.place);
+            }
             let Some(turn) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };
             let mut soonest: Option<Held> = None;
             for slot in candidates.iter().copied().filter(|slot| turn.contains(*slot)) {
@@ -188,7 +230,10 @@ impl Line {
                 return Err(no_turn(expected));
             }
             // Without a turn there is nothing to look at before somebody leaves.
-            let until = soonest.map_or(latest, |held| latest.min(began + held.wait));
+            let mut until = soonest.map_or(latest, |held| latest.min(began + held.wait));
+            if began < is_patient_until {
+                until = until.min(is_patient_until);
+            }
             let _woken_or_due = tokio::time::timeout_at(until.into(), ticket.wake.notified()).await;
         }
     }
@@ -230,11 +275,8 @@ impl Line {
             // It finds its place gone when it wakes.
             state.remove(last)?.wake.notify_one();
         }
-        let (place, wake) = ((priority, state.next), Arc::new(Notify::new()));
-        let before = state.before(priority);
-        state.next += 1;
-        state.counts[priority as usize] += 1;
-        state.waiting.insert(place, Waiter { slots, wake: Arc::clone(&wake) });
+        let (before, wake) = (state.before(priority), Arc::new(Notify::new()));
+        let place = state.insert(priority, Waiter { slots, wake: Arc::clone(&wake) });
         self.len.store(state.waiting.len(), Ordering::Relaxed);
         Some(Ticket { line: self, place, before, slots, wake })
     }

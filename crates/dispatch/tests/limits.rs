@@ -505,6 +505,42 @@ async fn a_wait_beyond_the_deadline_is_refused_at_once() {
     assert_eq!(stage.tell(&stage.run("eth_call").await), r#"a=answer -> a "0x1""#);
 }
 
+/// What an upstream was asked for, in order.
+fn methods(transport: &Scripted) -> Vec<String> {
+    let seen = transport.seen.lock();
+    let method = |body: &[u8]| {
+        let text = String::from_utf8_lossy(body).into_owned();
+        let method = text.split("\"method\":\"").nth(1).and_then(|it| it.split('"').next());
+        method.unwrap_or_default().to_owned()
+    };
+    seen.iter().map(|(_, body)| method(body)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_wait_for_long_but_not_for_ever() {
+    let a = scripted(&"50ms~ok ".repeat(240));
+    let one = BudgetTerms { in_flight: Some(1), ..terms() };
+    let mut stage = stage(vec![(a.clone(), one)]);
+    stage.total = secs(30);
+    // Twice as many calls as it can take, and two searches.
+    let calls = (0..240)
+        .map(|call| (if call == 3 || call == 4 { "eth_getLogs" } else { "eth_call" }, call * 25));
+    let calls = calls.map(|(method, after)| {
+        let stage = &stage;
+        async move {
+            tokio::time::sleep(ms(after)).await;
+            stage.run(method).await
+        }
+    });
+    futures_util::future::join_all(calls).await;
+    let sent = methods(&a);
+    let at: Vec<usize> = (0..sent.len()).filter(|at| sent[*at] == "eth_getLogs").collect();
+    println!("searches at {at:?} of {}", sent.len());
+    // Raised after 2 s, when 40 calls were answered and as many waited; the second follows
+    // behind those who waited when the first had its turn.
+    assert!((60..100).contains(&at[0]) && (120..180).contains(&at[1]), "{at:?} of {}", sent.len());
+}
+
 #[tokio::test(start_paused = true)]
 async fn writes_go_before_calls_and_these_before_logs() {
     let a = scripted("50ms~ok");
@@ -525,18 +561,8 @@ async fn writes_go_before_calls_and_these_before_logs() {
         later("eth_gasPrice", 4),
         later("eth_sendRawTransaction", 5),
     );
-    let sent: Vec<String> = a
-        .seen
-        .lock()
-        .iter()
-        .map(|(_, body)| {
-            let text = String::from_utf8_lossy(body).into_owned();
-            let method = text.split("\"method\":\"").nth(1).and_then(|it| it.split('"').next());
-            method.unwrap_or_default().to_owned()
-        })
-        .collect();
     assert_eq!(
-        sent,
+        methods(&a),
         [
             "eth_call",
             "eth_sendRawTransaction",
