@@ -60,8 +60,7 @@ pub async fn play(desk: Arc<Desk>, plan: ClientPlan, name: usize, length: Durati
             return;
         }
         client.turn(&world).await;
-        // Now and then a client is quiet for a while, so that few calls see much weather.
-        if client.asker.rng.random_ratio(1, 12) {
+        if plan.pauses && client.asker.rng.random_ratio(1, 12) {
             sleep(millis(length.mul_f64(client.asker.rng.random_range(0.01..0.2)))).await;
         }
     }

@@ -44,6 +44,7 @@ fn line(kind: Option<Kind>) -> Line {
             | Kind::Truncate
             | Kind::Page(_)
             | Kind::Throttle(_)
+            | Kind::Crowded(_)
             | Kind::Auth
             | Kind::Billing,
         ) => Line::Broken,

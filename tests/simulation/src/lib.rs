@@ -21,6 +21,7 @@ pub mod log;
 pub mod meter;
 pub mod play;
 pub mod record;
+pub mod relay;
 pub mod scenario;
 pub mod stage;
 pub mod upstream;

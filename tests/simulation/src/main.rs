@@ -14,12 +14,13 @@ use wellhead_simulation::journal::written;
 use wellhead_simulation::{Report, Scale, Scenario, play_scenario};
 
 const USAGE: &str = "\
-usage: cargo xtask sim [--seeds N] [--from N] [--short] [--threads N] [--keep-going]
-       cargo xtask sim --seed N [--short] [--plain]
+usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay] [--threads N] [--keep-going]
+       cargo xtask sim --seed N [--short] [--plain|--relay]
   --seeds N      play so many seeds (1000)
   --from N       begin with this one (0)
   --seed N       play one and print what happened
   --plain        without feeds, budgets and outages of a whole chain
+  --relay        trouble that goes from one upstream to the next
   --short        the short scenarios of the tests
   --threads N    side by side (one a core)
   --keep-going   do not stop at the first failure; count them by checker";
@@ -35,15 +36,17 @@ struct Options {
     one: Option<u64>,
     scale: Scale,
     is_plain: bool,
+    is_relay: bool,
     threads: usize,
     keep_going: bool,
 }
 
 impl Options {
     fn play(&self, seed: u64) -> Report {
-        play_scenario(match self.is_plain {
-            true => Scenario::plain(seed, self.scale),
-            false => Scenario::draw(seed, self.scale),
+        play_scenario(match (self.is_plain, self.is_relay) {
+            (_, true) => Scenario::relay(seed, self.scale),
+            (true, false) => Scenario::plain(seed, self.scale),
+            (false, false) => Scenario::draw(seed, self.scale),
         })
     }
 }
@@ -56,6 +59,7 @@ fn options() -> Result<Options, String> {
         one: None,
         scale: Scale::Full,
         is_plain: false,
+        is_relay: false,
         threads,
         keep_going: false,
     };
@@ -72,6 +76,7 @@ fn options() -> Result<Options, String> {
             "--threads" => options.threads = usize::try_from(number()?.max(1)).unwrap_or(1),
             "--short" => options.scale = Scale::Short,
             "--plain" => options.is_plain = true,
+            "--relay" => options.is_relay = true,
             "--keep-going" => options.keep_going = true,
             _ => return Err(format!("`{argument}` is not known")),
         }
@@ -186,5 +191,6 @@ fn tell(report: &Report, options: &Options, lines: usize) {
     }
     let short = if options.scale == Scale::Short { " --short" } else { "" };
     let plain = if options.is_plain { " --plain" } else { "" };
-    println!("replay: cargo xtask sim --seed {}{short}{plain}", report.seed);
+    let relay = if options.is_relay { " --relay" } else { "" };
+    println!("replay: cargo xtask sim --seed {}{short}{plain}{relay}", report.seed);
 }

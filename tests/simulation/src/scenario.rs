@@ -38,6 +38,9 @@ pub struct Scenario {
     pub chains: Vec<ChainPlan>,
     /// The clients.
     pub clients: Vec<ClientPlan>,
+    /// Trouble goes from one upstream to the next, so that somebody is well at any moment,
+    /// and then no read may fail, whoever was resting a moment ago.
+    pub is_relay: bool,
 }
 
 /// What a config file would say.
@@ -151,6 +154,8 @@ pub struct ClientPlan {
     pub from: Duration,
     /// And makes so many requests at most.
     pub requests: u32,
+    /// Now and then it is quiet for a while, so that few calls see much weather.
+    pub pauses: bool,
 }
 
 /// How a client calls.
@@ -211,7 +216,8 @@ impl Scenario {
         };
         let clients =
             (0..clients).map(|_| ClientPlan::draw(rng, chains.len(), length, requests)).collect();
-        Self { seed, length, settings: Settings::draw(rng), chains, clients }
+        let settings = Settings::draw(rng);
+        Self { seed, length, settings, chains, clients, is_relay: false }
     }
 }
 
@@ -404,6 +410,7 @@ impl ClientPlan {
             // Some come before anybody was verified.
             from: length.mul_f64([0.0, 0.0, 0.1, 0.4][rng.random_range(0..4)]),
             requests,
+            pauses: true,
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::meter::{Meter, Queue};
 use crate::record::{OpenExchange, Recorder};
 use crate::scenario::UpstreamPlan;
 use crate::weather::{Kind, UNSUPPORTED};
-use crate::words::{self, Said};
+use crate::words::{self, Dialect, Said};
 
 /// The code of a contract's refusal, which is as true as a result.
 const REVERTED: i64 = 3;
@@ -52,6 +52,8 @@ struct State {
     queue: Queue,
     /// Exchanges on the present connection.
     carried: u32,
+    /// Until when it works on what it took in.
+    busy_until: Vec<Duration>,
 }
 
 /// One call as it came.
@@ -106,7 +108,7 @@ impl SimUpstream {
             plan,
             node,
             recorder: Arc::clone(recorder),
-            state: Mutex::new(State { rng, meter, queue, carried: 0 }),
+            state: Mutex::new(State { rng, meter, queue, carried: 0, busy_until: Vec::new() }),
             deaths: Notify::new(),
         })
     }
@@ -140,6 +142,7 @@ impl SimUpstream {
             | Kind::WrongId
             | Kind::LoseItems
             | Kind::Throttle(_)
+            | Kind::Crowded(_)
             | Kind::Auth
             | Kind::Billing
             | Kind::Slow(_)
@@ -299,6 +302,14 @@ impl SimUpstream {
         {
             return (Some(Kind::Throttle(dialect)), delay);
         }
+        state.busy_until.retain(|until| *until > now);
+        if let Some(Kind::Crowded(most)) = kind {
+            if state.busy_until.len() >= most as usize {
+                return (Some(Kind::Throttle(Dialect::Plain(None))), whole_millis(delay / 10));
+            }
+            kind = None;
+        }
+        state.busy_until.push(now + delay);
         if let Some(Kind::Die { after }) = kind {
             state.carried += 1;
             if state.carried > after {

@@ -41,6 +41,8 @@ pub enum Kind {
     LoseItems,
     /// Refuses everything as too much.
     Throttle(Dialect),
+    /// Refuses what comes while so many exchanges are under way.
+    Crowded(u32),
     /// The key is refused.
     Auth,
     /// The bill was not paid.
@@ -106,6 +108,7 @@ impl Kind {
             | Self::WrongId
             | Self::LoseItems
             | Self::Slow(_)
+            | Self::Crowded(_)
             | Self::Flaky(_) => rest_max + PROBE_AFTER,
             Self::Throttle(dialect) => rest_max.max(dialect.pause()) + PROBE_AFTER,
             Self::Auth | Self::Billing => OUT_OF_SERVICE + PROBE_AFTER,

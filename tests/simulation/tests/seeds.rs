@@ -8,6 +8,8 @@ use wellhead_simulation::{Report, Scale, Scenario, check, play, play_scenario};
 
 /// Seeds that every change has to pass.
 const SEEDS: u64 = 400;
+/// Relays of trouble that every change has to pass.
+const RELAYS: u64 = 12;
 /// Seeds that once failed, played as they were then: in full, and without what scenarios
 /// have learnt since.
 const KEPT: [(u64, &str); 6] = [
@@ -65,6 +67,14 @@ fn fixed_seeds_pass_every_checker() {
     let (requests, judged) = (sum(|it| it.requests), sum(|it| it.judged));
     // Otherwise "no read fails while somebody is well" would say little.
     assert!(judged * 2 > requests, "somebody was well for {judged} of {requests} requests only");
+}
+
+#[test]
+fn no_read_fails_while_trouble_goes_round() {
+    for seed in 0..RELAYS {
+        let report = play_scenario(Scenario::relay(seed, Scale::Short));
+        assert!(report.violations.is_empty(), "{} --short --relay", told(&report));
+    }
 }
 
 #[test]

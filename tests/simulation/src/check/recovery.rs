@@ -103,6 +103,7 @@ fn is_down(kind: Kind) -> bool {
         | Kind::WrongId
         | Kind::LoseItems
         | Kind::Throttle(_)
+        | Kind::Crowded(_)
         | Kind::Auth
         | Kind::Billing
         | Kind::Unsupported
