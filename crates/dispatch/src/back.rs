@@ -132,7 +132,7 @@ impl Run<'_> {
                 }
             }
             let pause = ground.lane.with_rng(|rng| rng.random_range(LOOK_EVERY / 2..LOOK_EVERY));
-            if at + pause >= until || !may_heal(ground, at) {
+            if at + pause >= until || !self.may_heal(ground, at) {
                 return Next::Stop;
             }
             tokio::time::sleep(pause).await;
@@ -151,15 +151,18 @@ impl Run<'_> {
             ground.lane.budgets().spend_retry(now).then_some(known)
         })
     }
-}
 
-/// Whether one of the upstreams began to fail a short time ago, or is well and only what
-/// asking it again costs is not there yet.
-fn may_heal(ground: Ground<'_>, now: Instant) -> bool {
-    ground.plan.candidates().iter().map(|slot| ground.roster.upstream(*slot)).any(|upstream| {
-        match upstream.down_for(now) {
-            Some(outage) => outage < OUTAGE_IS_NEW,
-            None => upstream.condition(now) == Condition::Ready,
-        }
-    })
+    /// Whether one of the upstreams began to fail a short time ago, or is well but for a pause
+    /// that is nearly over or for what asking it again costs.
+    fn may_heal(&self, ground: Ground<'_>, now: Instant) -> bool {
+        let mut upstreams = ground.plan.candidates().iter().map(|it| ground.roster.upstream(*it));
+        upstreams.any(|upstream| match (upstream.down_for(now), upstream.condition(now)) {
+            (Some(outage), _) => outage < OUTAGE_IS_NEW,
+            (None, Condition::Ready) => self.no_turn.is_none(),
+            (None, Condition::Throttled) => {
+                upstream.throttled_for(now).is_none_or(|pause| pause < RETURN_WAIT)
+            }
+            (None, _) => false,
+        })
+    }
 }

@@ -165,7 +165,7 @@ impl Run<'_> {
         let (row, upstream) = (self.job.row, roster.upstream(slot));
         let alarm = bounds
             .hedging
-            .filter(|_| self.may_hedge(ground))
+            .filter(|_| self.may_hedge())
             .map(|hedging| Alarm::new(hedging.delay(upstream, row.class)));
         let mut patience = self.patience(ground, slot, began);
         patience.alarm = alarm.as_ref();
@@ -189,6 +189,10 @@ impl Run<'_> {
             }
             let now = now();
             if !is_heavy(row.class) {
+                if upstream.came_back_after(began) {
+                    // Returning gives its connection to those who wait for one.
+                    return self.ended(ground, slot, left_behind(began, now));
+                }
                 upstream.overdue(began, noted.replace(now), now);
             }
             if let Some(other) = self.company(ground, (slot, began), now)
@@ -248,7 +252,7 @@ impl Run<'_> {
     }
 
     /// Whether this call may ever have two attempts at once.
-    fn may_hedge(&self, ground: Ground<'_>) -> bool {
+    fn may_hedge(&self) -> bool {
         let is_read = match self.job.row.effect {
             Effect::Read => self.job.row.idempotent,
             // Filters live at one upstream; the others change something.
@@ -258,7 +262,7 @@ impl Run<'_> {
             | Effect::Sticky
             | Effect::Local => false,
         };
-        is_read && ground.plan.candidates().len() > 1
+        is_read
     }
 
     /// The best upstream that is fit, was not asked since it last came back, and is still well.
@@ -317,6 +321,16 @@ impl Run<'_> {
 
 fn usual(upstream: &Upstream, class: CostClass) -> Duration {
     upstream.slow_after(class).unwrap_or_default()
+}
+
+/// The end of an attempt at an upstream that rested and came back since: what it did not
+/// answer then it will not answer now.
+fn left_behind(began: Instant, now: Instant) -> Settled {
+    let what = "it rested and came back since, and did not answer";
+    let sent = Sent::Maybe;
+    let verdict =
+        Judge::standard().transport(&TransportError::new(TransportErrorKind::Timeout, sent, what));
+    Settled { verdict, began, ended: now, sent, rest: None, no_room: false }
 }
 
 /// Another upstream answered while `upstream` said nothing to anybody: that is a failure,

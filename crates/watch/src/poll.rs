@@ -166,10 +166,10 @@ impl Watcher {
     /// Whether no upstream of the chain could take a call while clients ask.
     fn is_urgent(&self) -> bool {
         let could_serve = |condition| match condition {
-            Condition::Ready | Condition::Overspent | Condition::Throttled | Condition::Syncing => {
-                true
-            }
-            Condition::HalfOpen
+            Condition::Ready | Condition::Overspent | Condition::Syncing => true,
+            // One that wants to be left alone serves nobody just now.
+            Condition::Throttled
+            | Condition::HalfOpen
             | Condition::Resting
             | Condition::OutOfService
             | Condition::Draining

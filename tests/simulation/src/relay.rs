@@ -94,6 +94,8 @@ fn upstream(rng: &mut SmallRng, slot: usize, latency: Duration) -> UpstreamPlan 
         jitter: Duration::from_millis(rng.random_range(0..20)),
         meter: None,
         shaped: None,
+        // Enough for what comes while all is well.
+        connections: rng.random_ratio(1, 2).then(|| rng.random_range(64..=256)),
         envelope: Envelope::draw(rng),
         takes_batches: true,
         has_feed: false,

@@ -115,6 +115,9 @@ pub struct UpstreamPlan {
     pub meter: Option<(Limit, Dialect)>,
     /// Calls a second that it answers, the others wait.
     pub shaped: Option<u32>,
+    /// Connections to it of one worker, each with one call at a time; a call that hangs keeps
+    /// its own for as long as somebody waits for the answer. `None`: any number.
+    pub connections: Option<usize>,
     /// How it writes.
     pub envelope: Envelope,
     /// Whether it takes batches.
@@ -371,6 +374,7 @@ impl UpstreamPlan {
             jitter: millis(rng.random_range(0..50)),
             meter,
             shaped,
+            connections: None,
             envelope: Envelope::draw(rng),
             takes_batches: rng.random_ratio(4, 5),
             has_feed: false,

@@ -97,7 +97,7 @@ impl Stage {
 }
 
 fn way(upstream: &Arc<SimUpstream>, is_house: bool) -> Arc<dyn Transport> {
-    Arc::new(Way { upstream: Arc::clone(upstream), is_house })
+    Arc::new(Way::new(Arc::clone(upstream), is_house))
 }
 
 fn simulated(

@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use wellhead_sim::SimNode;
 use wellhead_transport::{
     Exchange, ExchangeFuture, Pieces, Sent, Timing, Transport, TransportError, TransportErrorKind,
@@ -492,14 +492,28 @@ fn read(body: &[u8]) -> (Vec<Call<'_>>, bool) {
 /// A way to an upstream: for clients' calls, or for those of the house.
 #[derive(Debug)]
 pub struct Way {
-    /// To whom.
-    pub upstream: Arc<SimUpstream>,
+    upstream: Arc<SimUpstream>,
     /// For the control loops.
-    pub is_house: bool,
+    is_house: bool,
+    connections: Option<Semaphore>,
+}
+
+impl Way {
+    /// A way of one worker, or of the house, which has as many connections as it likes.
+    pub fn new(upstream: Arc<SimUpstream>, is_house: bool) -> Self {
+        let connections = upstream.plan.connections.filter(|_| !is_house).map(Semaphore::new);
+        Self { upstream, is_house, connections }
+    }
 }
 
 impl Transport for Way {
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        Box::pin(self.upstream.play(exchange, self.is_house))
+        Box::pin(async move {
+            let _connection = match &self.connections {
+                Some(connections) => connections.acquire().await.ok(),
+                None => None,
+            };
+            self.upstream.play(exchange, self.is_house).await
+        })
     }
 }

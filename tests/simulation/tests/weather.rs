@@ -53,7 +53,7 @@ fn upstream_after(kind: Option<Kind>, seed: u64, latency: Duration) -> Way {
     if let Some(kind) = kind {
         upstream.begin(kind);
     }
-    Way { upstream: Arc::clone(&upstream), is_house: false }
+    Way::new(Arc::clone(&upstream), false)
 }
 
 async fn ask(way: &Way, body: &str) -> Result<WireReply, String> {
