@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rand::Rng;
+use rand::rngs::SmallRng;
 use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Budgets, Hedging, Lane};
 use wellhead_eth::Data;
@@ -18,9 +19,12 @@ use wellhead_net::{
     Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt, Resolver,
     Shared, TlsClient, WsClient, WsTransport,
 };
-use wellhead_proxy::{Cache, CacheSettings, ChainName, Lanes, Proxy, SearchBounds, ServedChain};
+use wellhead_proxy::{
+    Cache, CacheSettings, ChainName, Lanes, Proxy, SearchBounds, ServedChain, Tiers,
+};
 use wellhead_route::{Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
+use wellhead_store::{Disk, DiskBounds, OpenError, Shared as SharedTier, SharedBounds};
 use wellhead_telemetry::clock;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_transport::{Ceiling, Transport};
@@ -41,6 +45,8 @@ pub(crate) enum AssembleError {
     Tls(Vec<TlsProblem>),
     /// An upstream cannot be reached in the way that its settings say.
     Upstream { id: String, problem: String },
+    /// The folder of the cache cannot be used.
+    CacheDisk(PathBuf, OpenError),
 }
 
 impl std::fmt::Display for AssembleError {
@@ -52,6 +58,7 @@ impl std::fmt::Display for AssembleError {
                 write!(f, "{}", problems.join("; "))
             }
             Self::Upstream { id, problem } => write!(f, "upstream `{id}`: {problem}"),
+            Self::CacheDisk(path, error) => write!(f, "`cache.disk` `{}`: {error}", path.display()),
         }
     }
 }
@@ -83,6 +90,7 @@ struct ChainParts {
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) proxy: Arc<Proxy>,
+    pub(crate) cache: Option<Arc<Cache>>,
     answers: Arc<Ceiling>,
     chains: Vec<ChainParts>,
 }
@@ -98,7 +106,7 @@ pub(crate) struct UpstreamConnections {
 impl Parts {
     /// Makes the parts. Opens no connection.
     pub(crate) fn new(settings: &Settings, now: Instant) -> Result<Self, AssembleError> {
-        let cache = cache(&settings.cache, now);
+        let cache = cache(&settings.cache, now)?;
         let mut commons =
             Commons { resolver: Arc::new(Resolver::new()), tls: HashMap::new(), cache };
         let mut chains = Vec::new();
@@ -108,7 +116,7 @@ impl Parts {
         let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();
         let answers = Arc::new(Ceiling::new(settings.limits.answers_bytes.as_usize()));
         let proxy = Proxy::new(served, proxy_settings(settings)).holding(Arc::clone(&answers));
-        Ok(Self { proxy: Arc::new(proxy), answers, chains })
+        Ok(Self { proxy: Arc::new(proxy), cache: commons.cache, answers, chains })
     }
 
     /// Lanes for one more thread, with connections of their own.
@@ -243,15 +251,38 @@ impl Commons {
 }
 
 /// One for all chains.
-fn cache(settings: &config::Cache, now: Instant) -> Option<Arc<Cache>> {
+fn cache(settings: &config::Cache, now: Instant) -> Result<Option<Arc<Cache>>, AssembleError> {
+    if !settings.enabled {
+        return Ok(None);
+    }
     let kept = CacheSettings {
         bytes: settings.bytes.0,
         head: settings.head_time,
         null: settings.null_time,
     };
+    let open = |disk: &config::CacheDisk| {
+        let bounds = DiskBounds { bytes_max: disk.bytes.0, ..DiskBounds::default() };
+        Disk::open(&disk.path, &bounds, Arc::new(clock::unix_seconds))
+            .map_err(|error| AssembleError::CacheDisk(disk.path.clone(), error))
+    };
+    let tiers = Tiers::new(settings.disk.as_ref().map(open).transpose()?);
     let unix_ms = clock::unix_seconds().saturating_mul(1_000);
-    let make = || Arc::new(Cache::new(kept, now, unix_ms, rand::random()));
-    settings.enabled.then(make)
+    let cache = Cache::new(kept, now, unix_ms, rand::random()).before(tiers);
+    Ok(Some(Arc::new(cache)))
+}
+
+/// Begins to look for the Redis of the settings. Needs a runtime.
+pub(crate) fn share_cache(cache: &Cache, redis: &config::CacheRedis, rng: SmallRng) {
+    let bounds = SharedBounds {
+        ttl_max: redis.ttl,
+        get_within: redis.get_within,
+        ..SharedBounds::default()
+    };
+    match SharedTier::start(&redis.url, bounds, Arc::new(clock::unix_seconds), rng) {
+        Ok(shared) => cache.tiers().share(shared),
+        // The config check has looked at the URL.
+        Err(error) => tracing::error!(%error, "the cache goes on without its Redis"),
+    }
 }
 
 fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {

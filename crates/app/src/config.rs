@@ -44,7 +44,8 @@ pub use problem::{Path, Problem, Report, Severity, Step};
 pub use read::Map;
 pub use schema::schema;
 pub use settings::{
-    Attempts, Cache, Compression, Cors, Health, Hedging, Limits, Log, Settings, Timeouts, Tls,
+    Attempts, Cache, CacheDisk, CacheRedis, Compression, Cors, Health, Hedging, Limits, Log,
+    Settings, Timeouts, Tls,
 };
 pub use unit::{ByteSize, Wrong};
 pub use value::{Admin, CallsOver, KeyFile, LogFilter, Text};

@@ -19,8 +19,8 @@ use wellhead_proxy::{Proxy, Tidier};
 use wellhead_server::{Compression, Drained, Listener, Server, Shutdown, Tls};
 
 use crate::admin::{AdminPages, Heartbeats};
-use crate::assemble::{AssembleError, Parts};
-use crate::config::{Admin, Settings};
+use crate::assemble::{AssembleError, Parts, share_cache};
+use crate::config::{Admin, CacheRedis, Settings};
 use crate::handler::WorkerHandler;
 use crate::renew;
 use crate::state::State;
@@ -82,6 +82,7 @@ pub(crate) struct Running {
     pages: Arc<AdminPages>,
     tls: Option<Arc<Tls>>,
     state: Option<Arc<State>>,
+    redis: Option<CacheRedis>,
     unready: Duration,
 }
 
@@ -134,6 +135,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         pages,
         tls,
         state,
+        redis: settings.cache.redis.clone(),
         unready: settings.timeouts.unready,
     })
 }
@@ -215,6 +217,9 @@ impl Running {
         for watcher in self.parts.watchers(&mut SmallRng::from_os_rng())? {
             loops.spawn(watcher.run());
         }
+        if let (Some(cache), Some(redis)) = (&self.parts.cache, &self.redis) {
+            share_cache(cache, redis, SmallRng::from_os_rng());
+        }
         loops.spawn(tidy(Tidier::new(Arc::clone(&self.proxy))));
         if let Some(tls) = self.tls {
             loops.spawn(renew::run(tls));
@@ -259,6 +264,9 @@ impl Running {
         loops.shutdown().await;
         if let Some(state) = self.state {
             state.end().await;
+        }
+        if let Some(cache) = &self.parts.cache {
+            cache.tiers().close().await;
         }
         admin_shutdown.begin();
         if let Some(admin) = admin {

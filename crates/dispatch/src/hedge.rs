@@ -253,7 +253,7 @@ impl Run<'_> {
 
     /// Whether this call may ever have two attempts at once.
     fn may_hedge(&self) -> bool {
-        let is_read = match self.job.row.effect {
+        match self.job.row.effect {
             Effect::Read => self.job.row.idempotent,
             // Filters live at one upstream; the others change something.
             Effect::Write
@@ -261,8 +261,7 @@ impl Run<'_> {
             | Effect::Subscribe
             | Effect::Sticky
             | Effect::Local => false,
-        };
-        is_read
+        }
     }
 
     /// The best upstream that is fit, was not asked since it last came back, and is still well.

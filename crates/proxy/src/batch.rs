@@ -42,6 +42,7 @@ use crate::kept::{self, Asked, Found};
 use crate::metrics::CallOutcome;
 use crate::pin::Pin;
 use crate::reply::Reply;
+use crate::tiers;
 use crate::{session, teach};
 
 /// An item of the client's batch.
@@ -129,6 +130,11 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
     let pile = Pile::new(trip);
     let mut replies: Vec<Option<Reply>> = (0..items.len()).map(|_| None).collect();
     let (mut attempts, mut failed, mut trail) = (0, 0, String::new());
+    if tiers::are_there(trip) {
+        let wanted = trip.look(|view| wanted(trip, items, view));
+        // Boxed, as few proxies have slow tiers.
+        Box::pin(tiers::fetch_all(trip, wanted)).await;
+    }
     let (work, kept) = divide(trip, items);
     for item in kept {
         let settled = from_memory(trip, item, &pile);
@@ -254,6 +260,17 @@ fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> (Vec<Work<'
         _ => Work::Together(slot, members),
     }));
     (work, kept)
+}
+
+/// What of a batch may be in a slow tier.
+fn wanted(trip: &Trip<'_>, items: &[Item], view: &View) -> Vec<Asked> {
+    let calls = items.iter().filter_map(|item| item.as_ref().ok());
+    let wanted = calls.filter_map(|call| {
+        let row = MethodTable::standard().row(call.method());
+        let (_, pin) = may_share(row).then(|| batch_ask(trip, call, row, view)).flatten()?;
+        kept::wanted(trip, (row, call.params()), &pin, view)
+    });
+    wanted.collect()
 }
 
 /// Whether calls of this kind may share an exchange.

@@ -27,6 +27,7 @@ use crate::pin::{Pin, highest, needed};
 use crate::reply::Reply;
 use crate::search::{Range, Searched};
 use crate::session::Newest;
+use crate::tiers;
 use crate::{search, sent, session, sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
@@ -299,16 +300,26 @@ async fn upstream(
     });
     noted.block = pin.number();
     let as_sent = Job { params: pin.params(job.params), ..*job };
+    let kept = |result: Bytes, block: &BlockRef| {
+        let result = session::recall(trip, (job.row, job.params), block, None, result);
+        Said::Result { result, rest: None, slot: None, trail: Trail::default() }
+    };
     let asked = match way {
         Way::Plain => None,
+        Way::Ask(asked) if tiers::may_have(trip, &asked, job.row) => {
+            // Boxed, as few calls should carry the state of waiting.
+            if let Some(result) = Box::pin(tiers::fetch(trip, &asked)).await {
+                noted.found = Some(Found::Hit);
+                asked.found(&result);
+                return kept(result, &pin.block);
+            }
+            Some(asked)
+        }
         Way::Ask(asked) => Some(asked),
         Way::Kept(result) => {
             noted.found = Some(Found::Hit);
-            let result = session::recall(trip, (job.row, job.params), &pin.block, None, result);
-            let trail = Trail::default();
-            return Said::Result { result, rest: None, slot: None, trail };
+            return kept(result, &pin.block);
         }
-        // Boxed, as few calls should carry the state of waiting.
         Way::Follow(follow, asked) => {
             let (said, found) =
                 Box::pin(follow_on(trip, (job, &as_sent), (&ask, &pin.block), follow, asked)).await;

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 pub(crate) use wellhead_cache::Answer;
 use wellhead_cache::{
-    Ask, Canon, FlightKey, FlightLimits, Flights, Follow, Joined, Key, Lead, Memory, MemoryStats,
-    Pin, Point, Reason, Times, may_be_kept, rule,
+    Ask, Canon, Entry, FlightKey, FlightLimits, Flights, Follow, Joined, Key, Lead, Memory,
+    MemoryStats, Pin, Point, Reason, Times, may_be_kept, rule,
 };
 use wellhead_chain::{Reorg, Tag, View};
 use wellhead_dispatch::{Job, Trail};
@@ -30,6 +30,7 @@ use crate::journey::{Proxy, Trip};
 use crate::metrics::CallOutcome;
 use crate::pin;
 use crate::session::Newest;
+use crate::tiers::{self, Distrust, Tiers};
 
 /// What the settings say of kept answers.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +52,7 @@ pub struct Cache {
     /// The clock by which entries end: milliseconds since 1970 at a moment, counted on from
     /// there by the clock that requests have.
     since: (Instant, u64),
+    tiers: Tiers,
 }
 
 impl Cache {
@@ -58,7 +60,23 @@ impl Cache {
     /// nobody can choose calls that are slow to look up.
     pub fn new(settings: CacheSettings, now: Instant, unix_ms: u64, seed: u64) -> Self {
         let memory = Memory::new(settings.bytes, seed);
-        Self { memory, settings, seed, since: (now, unix_ms) }
+        Self { memory, settings, seed, since: (now, unix_ms), tiers: Tiers::default() }
+    }
+
+    /// With these tiers behind the memory.
+    #[must_use]
+    pub fn before(self, tiers: Tiers) -> Self {
+        Self { tiers, ..self }
+    }
+
+    /// What stands behind the memory.
+    pub fn tiers(&self) -> &Tiers {
+        &self.tiers
+    }
+
+    /// Takes over what a tier had.
+    pub(crate) fn adopt(&self, key: &Key, entry: &Entry) {
+        self.memory.adopt(key, entry);
     }
 
     pub(crate) fn stats(&self) -> MemoryStats {
@@ -69,7 +87,7 @@ impl Cache {
         self.settings.bytes
     }
 
-    fn ms(&self, at: Instant) -> u64 {
+    pub(crate) fn ms(&self, at: Instant) -> u64 {
         let (then, unix_ms) = self.since;
         let passed = at.saturating_duration_since(then).as_millis();
         unix_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
@@ -93,12 +111,14 @@ pub(crate) struct Shares {
     pub(crate) cache: Arc<Cache>,
     /// Of this chain alone: another may have the same id, and other upstreams.
     flights: Flights<Landed>,
+    /// Whether the slow tiers are left alone.
+    pub(crate) distrust: Distrust,
 }
 
 impl Shares {
     pub(crate) fn new(cache: Arc<Cache>) -> Self {
         let flights = Flights::new(FlightLimits::default(), cache.seed);
-        Self { cache, flights }
+        Self { cache, flights, distrust: Distrust::default() }
     }
 }
 
@@ -111,7 +131,7 @@ pub(crate) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    fn at(view: &'a View, now: Instant) -> Self {
+    pub(crate) fn at(view: &'a View, now: Instant) -> Self {
         Self { view, is_fresh: view.is_fresh(now) }
     }
 }
@@ -259,6 +279,18 @@ pub(crate) fn look_up(
     }
 }
 
+/// What an item of a batch means that is not in memory and may be in a slow tier.
+pub(crate) fn wanted(
+    trip: &Trip<'_>,
+    call: (&MethodRow, Option<&[u8]>),
+    pin: &pin::Pin,
+    view: &View,
+) -> Option<Asked> {
+    let asked = sought(trip, call, pin, view).ok()?;
+    let is_in_memory = trip.chain.shares.as_ref()?.get(trip, &asked, call.0, view).is_some();
+    (!is_in_memory && tiers::may_have(trip, &asked, call.0)).then_some(asked)
+}
+
 /// What the answer depends on, where it can be kept or shared. Needs no allocation.
 fn depends_on(
     trip: &Trip<'_>,
@@ -310,7 +342,7 @@ fn asked(
 }
 
 /// What is the newest for a client that was shown more than is agreed.
-fn shown_more(trip: &Trip<'_>, view: &View) -> Option<Newest> {
+pub(crate) fn shown_more(trip: &Trip<'_>, view: &View) -> Option<Newest> {
     trip.chain.pins.then(|| trip.newest(view)).flatten().filter(|newest| newest.is_shown())
 }
 
@@ -329,6 +361,21 @@ impl Shares {
 pub(crate) type Told<'a> = (&'a MethodRow, Option<&'a [u8]>, Instant);
 
 impl Asked {
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    pub(crate) fn pin(&self) -> Pin {
+        self.pin
+    }
+
+    /// Tells those who wait that a slow tier had the answer.
+    pub(crate) fn found(self, result: &Bytes) {
+        if let Some(lead) = self.lead {
+            lead.land(Landed::Result(result.clone(), None));
+        }
+    }
+
     /// Leads those who wait for the same.
     pub(crate) fn leading(self, lead: Lead<Landed>) -> Self {
         Self { lead: Some(lead), ..self }
@@ -369,7 +416,7 @@ impl Asked {
         (row, params, at): Told<'_>,
         answer: Answer<'_>,
     ) {
-        let Some(Shares { cache, .. }) = &chain.shares else { return };
+        let Some(Shares { cache, distrust, .. }) = &chain.shares else { return };
         let (pin, head, now_ms) = (self.pin, self.head, cache.ms(at));
         let ask = Ask { chain: self.chain, row, params, pin, head, salt: b"" };
         let ruling = chain.heads.look(|view| {
@@ -381,6 +428,11 @@ impl Asked {
             Answer::Error | Answer::Unfinished => b"",
         };
         cache.memory.put(&self.key, ruling, result);
+        if let Ok(kept) = ruling
+            && !distrust.is_on()
+        {
+            cache.tiers.put(&self.key, kept, result);
+        }
     }
 }
 
@@ -435,6 +487,7 @@ impl Tidier {
                     "blocks that were final were replaced: all kept answers are forgotten"
                 );
                 memory.clear();
+                shares.distrust.begin();
             } else {
                 memory.settle(id, &canon);
             }

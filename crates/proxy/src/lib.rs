@@ -10,6 +10,7 @@
 //! - `session`, `sent`: what a client was shown, and what it sent a moment ago
 //! - `explain`: what would become of a call
 //! - `kept`: answers from memory, and one upstream call for many who ask the same
+//! - `tiers`: the disk and the Redis behind the memory
 //! - `batch`: reads of a batch that go upstream together
 //! - `search`, `parts`: searches over more blocks than an upstream accepts
 //! - `reply`: a result or an error as bytes
@@ -35,6 +36,7 @@ mod session;
 mod status;
 mod sticky;
 mod teach;
+mod tiers;
 
 pub use answer::Answer;
 pub use chain::{ChainName, ServedChain};
@@ -47,3 +49,4 @@ pub use status::{
     AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, Readiness,
     ReorgStatus, RequestStatus, Status, UpstreamStatus,
 };
+pub use tiers::Tiers;

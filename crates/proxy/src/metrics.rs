@@ -29,6 +29,8 @@ use wellhead_watch::Reason;
 use crate::chain::ServedChain;
 use crate::journey::Proxy;
 use crate::kept::Found;
+use crate::tiers::TierSeen;
+use wellhead_store::State;
 
 /// How a call ended for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -309,7 +311,7 @@ impl Exposed {
             let mut family = encoder.encode_descriptor(name, help, None, gauge)?;
             ConstGauge::new(now).encode(family.encode_family(&none)?)?;
         }
-        Ok(())
+        tiers(&cache.tiers().seen(), encoder)
     }
 
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
@@ -498,4 +500,56 @@ impl Exposed {
         }
         Ok(())
     }
+}
+
+/// What the slow tiers of the cache did; nothing where there are none.
+fn tiers(seen: &[TierSeen], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+    if seen.is_empty() {
+        return Ok(());
+    }
+    let counter = prometheus_client::metrics::MetricType::Counter;
+    let gauge = prometheus_client::metrics::MetricType::Gauge;
+    let help = "Looks into the slow tiers of the cache, by how they ended";
+    let mut family = encoder.encode_descriptor("wellhead_cache_tier_gets", help, None, counter)?;
+    for TierSeen { name, stats } in seen {
+        for (result, count) in [
+            ("hit", stats.hits),
+            ("miss", stats.misses),
+            ("late", stats.late),
+            ("busy", stats.busy),
+            ("down", stats.down),
+            ("error", stats.errors),
+        ] {
+            let labels = [("tier", *name), ("result", result)];
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let help = "Answers given to the slow tiers of the cache, by what became of them";
+    let mut family = encoder.encode_descriptor("wellhead_cache_tier_puts", help, None, counter)?;
+    for TierSeen { name, stats } in seen {
+        for (result, count) in
+            [("written", stats.written), ("refused", stats.refused), ("dropped", stats.dropped)]
+        {
+            let labels = [("tier", *name), ("result", result)];
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let help = "Values of the slow tiers of the cache that were damaged and are forgotten";
+    let mut family =
+        encoder.encode_descriptor("wellhead_cache_tier_damaged", help, None, counter)?;
+    for TierSeen { name, stats } in seen {
+        ConstCounter::new(stats.damaged).encode(family.encode_family(&[("tier", *name)])?)?;
+    }
+    let help = "Whether a slow tier of the cache is worth asking";
+    let mut family = encoder.encode_descriptor("wellhead_cache_tier_up", help, None, gauge)?;
+    for TierSeen { name, stats } in seen {
+        let is_up = u64::from(stats.state == State::Up);
+        ConstGauge::new(is_up).encode(family.encode_family(&[("tier", *name)])?)?;
+    }
+    let help = "Bytes that a slow tier of the cache holds";
+    let mut family = encoder.encode_descriptor("wellhead_cache_tier_bytes", help, None, gauge)?;
+    for (name, bytes) in seen.iter().filter_map(|it| Some((it.name, it.stats.bytes?))) {
+        ConstGauge::new(bytes).encode(family.encode_family(&[("tier", name)])?)?;
+    }
+    Ok(())
 }

@@ -15,6 +15,8 @@ use wellhead_upstream::{Bound, Condition, Upstream};
 use crate::chain::ServedChain;
 use crate::journey::Proxy;
 use crate::kept::{Cache, Found};
+use crate::tiers::TierSeen;
+use wellhead_store::State;
 
 /// Everything an operator may want to know, without secrets.
 #[derive(Debug, Clone, Serialize)]
@@ -70,6 +72,31 @@ pub struct CacheStatus {
     pub evicted: u64,
     /// Freed because their block was orphaned.
     pub orphaned: u64,
+    /// What stands behind the memory.
+    pub tiers: Vec<TierStatus>,
+}
+
+/// A slow tier of the cache.
+#[derive(Debug, Clone, Serialize)]
+pub struct TierStatus {
+    /// `disk` or `redis`.
+    pub name: &'static str,
+    /// Whether it is worth asking: the disk takes writes, Redis is within reach and quick.
+    pub is_up: bool,
+    /// Answers that it had, whole and in time.
+    pub hits: u64,
+    /// Answers that it did not have.
+    pub misses: u64,
+    /// Looks that were given up: too slow, too many at once, or failed.
+    pub given_up: u64,
+    /// Values that were damaged, and are forgotten.
+    pub damaged: u64,
+    /// Values written.
+    pub written: u64,
+    /// Values that were not: too large, too many at once, or it was down.
+    pub not_written: u64,
+    /// Bytes held; `null` where others decide that.
+    pub bytes: Option<u64>,
 }
 
 /// What the cache had for the calls that it was asked for, since the start.
@@ -318,6 +345,21 @@ fn cache_status(cache: &Cache) -> CacheStatus {
         stored: stats.stored,
         evicted: stats.evicted,
         orphaned: stats.orphaned,
+        tiers: cache.tiers().seen().into_iter().map(tier_status).collect(),
+    }
+}
+
+fn tier_status(TierSeen { name, stats }: TierSeen) -> TierStatus {
+    TierStatus {
+        name,
+        is_up: stats.state == State::Up,
+        hits: stats.hits,
+        misses: stats.misses,
+        given_up: stats.late + stats.busy + stats.down + stats.errors,
+        damaged: stats.damaged,
+        written: stats.written,
+        not_written: stats.refused + stats.dropped,
+        bytes: stats.bytes,
     }
 }
 

@@ -60,6 +60,7 @@ pub(super) fn check(
     checker.listeners();
     checker.state();
     checker.times();
+    checker.cache();
     checker.chains();
     for (name, chain) in settings.chains.iter() {
         let path = Path::root().key("chains").key(name.as_ref());
@@ -158,6 +159,25 @@ impl Checker<'_> {
                 "`state` is written over, and this file is read for its certificates or key",
                 "give it a file of its own",
             );
+        }
+    }
+
+    fn cache(&mut self) {
+        let (path, cache) = (Path::root().key("cache"), &self.settings.cache);
+        for key in ["disk", "redis"] {
+            let place = path.key(key);
+            if !cache.enabled && self.given(&place) && !self.touched(&place) {
+                let message = format!("`{key}` has no use here: `cache.enabled` is `false`");
+                self.key_error(&place, message, "remove it, or set `cache.enabled: true`");
+            }
+        }
+        let place = path.key("redis").key("url");
+        if let Some(redis) = &cache.redis
+            && !["redis", "rediss"].contains(&redis.url.expose().scheme())
+            && !self.touched(&place)
+        {
+            let message = "expected a URL that begins with `redis://` or `rediss://`";
+            self.error(&place, message, "a Redis at its usual port: `redis://host:6379/0`");
         }
     }
 

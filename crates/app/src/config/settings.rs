@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use wellhead_telemetry::SecretUrl;
 use wellhead_telemetry::log::Format;
 
 use super::chain::Chain;
@@ -206,6 +207,35 @@ section! {
         /// How long a `null` that says something true is kept (a receipt that is not there
         /// yet), at most until the next block; 0 keeps none.
         null_time: Duration = default(Duration::ZERO).within(Duration::ZERO, secs(60)),
+        /// A disk behind the memory, for answers that are final. Outlives restarts.
+        disk: Option<CacheDisk> = derived("none"),
+        /// A Redis or Valkey behind the memory, shared by several wellheads. Asked only while
+        /// it is quick, and never needed to serve.
+        redis: Option<CacheRedis> = derived("none"),
+    }
+}
+
+section! {
+    /// Where final answers are kept over restarts. Not for a chain that is started anew under
+    /// the same id, as development chains are.
+    CacheDisk {
+        /// A folder of its own, for one running wellhead. It is made when it is not there.
+        path: PathBuf = required(),
+        /// What its files may take together; the oldest answers give way.
+        bytes: ByteSize = default(ByteSize::gib(4)).within(ByteSize::mib(1), ByteSize::gib(4096)),
+    }
+}
+
+section! {
+    /// A Redis or Valkey in which several wellheads keep answers for each other.
+    CacheRedis {
+        /// `redis://host:6379/0`, or `rediss://` for TLS; a password in it is never shown.
+        url: SecretUrl = required(),
+        /// The longest that an answer is kept there.
+        ttl: Duration = default(secs(86_400)).within(secs(1), secs(30 * 86_400)),
+        /// How long a look may take; slower is a miss, and a Redis that often is slower is left
+        /// alone until it is quick again.
+        get_within: Duration = default(ms(2)).within(ms(1), secs(1)),
     }
 }
 

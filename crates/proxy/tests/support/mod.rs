@@ -13,7 +13,7 @@ use wellhead_dispatch::{Bounds, Lane, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 use wellhead_jsonrpc::{Limits, raw};
 use wellhead_proxy::{
-    Answer, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings,
+    Answer, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings, Tiers,
 };
 use wellhead_route::Roster;
 use wellhead_transport::{
@@ -217,9 +217,14 @@ impl Stage {
     }
 
     pub(crate) fn new(plans: Vec<Plan>) -> Self {
+        Self::before(plans, Tiers::default())
+    }
+
+    /// With these tiers behind the memory.
+    pub(crate) fn before(plans: Vec<Plan>, tiers: Tiers) -> Self {
         let (mut chains, mut lanes, mut peers) = (Vec::new(), Vec::new(), Vec::new());
         let answers = Arc::new(Ceiling::new(256 << 20));
-        let cache = Arc::new(Cache::new(KEPT, now(), 1_000_000, 42));
+        let cache = Arc::new(Cache::new(KEPT, now(), 1_000_000, 42).before(tiers));
         for plan in plans {
             let kept = plan.keeps.then(|| Arc::clone(&cache));
             let (chain, own) = chain(plan);

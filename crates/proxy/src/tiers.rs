@@ -1,0 +1,194 @@
+//! The slow tiers behind the memory: a disk that outlives a restart, and a Redis that
+//! replicas share.
+//!
+//! They are asked when memory has nothing, before an upstream is, by one of those who ask the
+//! same; what they have goes to memory first and is served as from there, by what the newest
+//! view says of its block. Each look is bounded in time by `wellhead_store`, so that a tier
+//! that hangs, is full or gone costs a moment now and then and no answer. Puts never wait.
+//!
+//! | answer | disk | Redis |
+//! |---|---|---|
+//! | final for ever | yes | yes |
+//! | belongs to a block that may be replaced, named by its hash | no | for an hour |
+//! | ends by the clock or with the head | no | no |
+//!
+//! Not promised: anything for a chain that was started anew under the same id. When that is
+//! seen the tiers are not asked for the chain any more, until wellhead is started again.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use wellhead_cache::{Entry, Hold, Kept, Key, Pin, Use, may_be_kept};
+use wellhead_dispatch::now;
+use wellhead_eth::MethodRow;
+use wellhead_jsonrpc::raw;
+use wellhead_store::{Digest, Disk, Shared, Snapshot};
+
+use crate::journey::Trip;
+use crate::kept::{Asked, Cache, Seen, shown_more};
+
+/// What may be replaced is final or forgotten after so long.
+const REPLACEABLE_FOR: Duration = Duration::from_secs(3_600);
+
+/// The items of one batch together wait for their tiers no longer.
+const BATCH_WAIT: Duration = Duration::from_millis(40);
+/// Looks of one batch at a time.
+const BATCH_PARALLEL: usize = 32;
+
+/// The tiers of a cache.
+#[derive(Debug, Default)]
+pub struct Tiers {
+    disk: Option<Disk>,
+    /// Needs a runtime, which there is when the proxy is put together already.
+    shared: OnceLock<Shared>,
+}
+
+/// One tier and how it fares.
+#[derive(Debug)]
+pub(crate) struct TierSeen {
+    pub(crate) name: &'static str,
+    pub(crate) stats: Snapshot,
+}
+
+impl Tiers {
+    /// With this disk, if any.
+    pub fn new(disk: Option<Disk>) -> Self {
+        Self { disk, shared: OnceLock::new() }
+    }
+
+    /// Adds the tier that is shared with others. There is one at most.
+    pub fn share(&self, shared: Shared) {
+        // A second one would be a defect of whoever assembles, and is not used.
+        let _is_first = self.shared.set(shared);
+    }
+
+    /// Writes what waits for the disk and frees its directory.
+    pub async fn close(&self) {
+        if let Some(disk) = &self.disk {
+            disk.close().await;
+        }
+    }
+
+    pub(crate) fn seen(&self) -> Vec<TierSeen> {
+        let disk = self.disk.as_ref().map(|it| TierSeen { name: "disk", stats: it.stats() });
+        let shared = self.shared.get().map(|it| TierSeen { name: "redis", stats: it.stats() });
+        disk.into_iter().chain(shared).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.disk.is_none() && self.shared.get().is_none()
+    }
+
+    async fn get(&self, key: &Key) -> Option<Entry> {
+        let digest = Digest(key.digest());
+        let read = |bytes: Bytes| Entry::decode(&bytes, &digest.0).ok();
+        if let Some(disk) = &self.disk
+            && let Some(entry) = disk.get(&digest).await.and_then(read)
+        {
+            return Some(entry);
+        }
+        let entry = self.shared.get()?.get(&digest).await.and_then(read)?;
+        if let (Some(disk), Hold::Final) = (&self.disk, entry.hold) {
+            disk.put(digest, entry.encode(&digest.0).into(), Duration::MAX);
+        }
+        Some(entry)
+    }
+
+    /// Has an answer written that was kept in memory.
+    pub(crate) fn put(&self, key: &Key, kept: Kept, result: &[u8]) {
+        if self.is_empty() || kept.expires_ms.is_some() {
+            return;
+        }
+        let (on_disk, time) = match kept.hold {
+            Hold::Final => (true, Duration::MAX),
+            Hold::Canonical { .. } | Hold::Named { .. } => (false, REPLACEABLE_FOR),
+            Hold::Head(_) => return,
+        };
+        let disk = self.disk.as_ref().filter(|_| on_disk);
+        if disk.is_none() && self.shared.get().is_none() {
+            return;
+        }
+        let digest = Digest(key.digest());
+        let bytes: Bytes = kept.entry(Bytes::copy_from_slice(result)).encode(&digest.0).into();
+        if let Some(disk) = disk {
+            disk.put(digest, bytes.clone(), time);
+        }
+        if let Some(shared) = self.shared.get() {
+            shared.put(digest, bytes, time);
+        }
+    }
+}
+
+/// Whether the tiers of a chain are believed.
+#[derive(Debug, Default)]
+pub(crate) struct Distrust(AtomicBool);
+
+impl Distrust {
+    /// The chain is not what it was when they were written.
+    pub(crate) fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether there is a slow tier to ask for this chain.
+pub(crate) fn are_there(trip: &Trip<'_>) -> bool {
+    let is_asked = |cache: &Cache| !cache.tiers().is_empty();
+    trip.chain.shares.as_ref().is_some_and(|it| !it.distrust.is_on() && is_asked(&it.cache))
+}
+
+/// Whether a slow tier may have the answer.
+pub(crate) fn may_have(trip: &Trip<'_>, asked: &Asked, row: &MethodRow) -> bool {
+    are_there(trip) && asked.pin() != Pin::Head && may_be_kept(row, asked.pin()).is_ok()
+}
+
+/// Fetches what the items of a batch ask for into memory, side by side and within
+/// [`BATCH_WAIT`] for all of them.
+pub(crate) async fn fetch_all(trip: &Trip<'_>, asked: Vec<Asked>) {
+    let all = async {
+        let mut waiting = asked.iter();
+        let mut running = FuturesUnordered::new();
+        loop {
+            while running.len() < BATCH_PARALLEL
+                && let Some(asked) = waiting.next()
+            {
+                running.push(fetch(trip, asked));
+            }
+            if running.next().await.is_none() {
+                break;
+            }
+        }
+    };
+    // What was not found in time is asked upstream.
+    let _in_time = tokio::time::timeout(BATCH_WAIT, all).await;
+}
+
+/// The answer that a slow tier has and that is true by the newest view; it is in memory then.
+/// Cancel-safe.
+pub(crate) async fn fetch(trip: &Trip<'_>, asked: &Asked) -> Option<Bytes> {
+    let shares = trip.chain.shares.as_ref()?;
+    let cache = &shares.cache;
+    let mut entry = cache.tiers().get(asked.key()).await?;
+    let at = now();
+    trip.chain.heads.look(|view| {
+        match entry.hold.under(&Seen::at(view, at)) {
+            Use::Serve => {}
+            Use::ServeForEver => entry.hold = Hold::Final,
+            Use::Skip | Use::Drop => return None,
+        }
+        // Whoever was shown more than is agreed is told of nothing that is missing below that.
+        let is_hidden = raw::is_null(&entry.value) && shown_more(trip, view).is_some();
+        if entry.is_over(cache.ms(at)) || shares.distrust.is_on() || is_hidden {
+            return None;
+        }
+        cache.adopt(asked.key(), &entry);
+        Some(entry.value.clone())
+    })
+}

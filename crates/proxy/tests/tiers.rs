@@ -1,0 +1,151 @@
+//! A disk behind the memory: what comes back after a restart, and what must not.
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::{Plan, Stage, hash, result, text};
+use tempfile::TempDir;
+use wellhead_proxy::{Answer, Tidier, Tiers};
+use wellhead_store::{Disk, DiskBounds};
+
+const BLOCK: &str = "eth_getBlockByNumber";
+
+/// A disk that is as slow as a busy machine likes.
+fn open(folder: &Path) -> Disk {
+    let bounds = DiskBounds {
+        bytes_max: 16 << 20,
+        entries_max: 10_000,
+        read_within: Duration::from_secs(60),
+        ..DiskBounds::default()
+    };
+    Disk::open(folder, &bounds, Arc::new(|| 1_000)).expect("the folder is ours")
+}
+
+/// Blocks up to 90 are final, and 100 is the newest. Another one over the same folder is the
+/// same wellhead, started again.
+fn stage(folder: &TempDir) -> (Stage, Disk) {
+    let disk = open(folder.path());
+    let plan = Plan { keeps: true, ..Plan::default() };
+    let stage = Stage::before(vec![plan], Tiers::new(Some(disk.clone())));
+    for number in 88..=100 {
+        stage.show_block(0, number, b'a');
+    }
+    stage.show_final(0, 90);
+    (stage, disk)
+}
+
+async fn send(stage: &Stage, number: u64) -> Answer {
+    let params = format!(r#"["0x{number:x}",false]"#);
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{BLOCK}","params":{params}}}"#);
+    stage.send(None, &body).await
+}
+
+fn block(number: u64) -> String {
+    let (own, parent) = (hash(number, b'a'), hash(number - 1, b'a'));
+    format!(r#"{{"number":"0x{number:x}","hash":"{own}","parentHash":"{parent}"}}"#)
+}
+
+#[track_caller]
+fn check(answer: &Answer, found: &str, result: &str) {
+    let body = text(answer);
+    assert_eq!(answer.cache, Some(found), "{body}");
+    assert!(body.ends_with(&format!(r#""result":{result}}}"#)), "{body} is not {result}");
+}
+
+/// Runs to its end what one wellhead does, and frees the folder.
+async fn fill(folder: &TempDir, numbers: &[u64]) {
+    let (stage, disk) = stage(folder);
+    for number in numbers {
+        stage.peer(0).next(BLOCK, result(&block(*number)));
+        check(&send(&stage, *number).await, "miss", &block(*number));
+    }
+    drop(stage);
+    disk.close().await;
+}
+
+#[tokio::test]
+async fn a_final_answer_outlives_a_restart_and_one_that_may_be_replaced_does_not() {
+    let folder = TempDir::new().expect("a folder");
+    fill(&folder, &[80, 95]).await;
+    let (stage, _disk) = stage(&folder);
+    let answer = send(&stage, 80).await;
+    check(&answer, "hit", &block(80));
+    assert_eq!((answer.attempts, answer.upstream.as_deref()), (0, None));
+    assert!(stage.peer(0).seen().is_empty());
+    // From now on it is in memory.
+    assert_eq!(stage.proxy.status().cache.expect("a cache").entries, 1);
+    check(&send(&stage, 80).await, "hit", &block(80));
+    let tier = stage.proxy.status().cache.expect("a cache").tiers.remove(0);
+    assert_eq!((tier.name, tier.is_up, tier.hits), ("disk", true, 1));
+    stage.peer(0).next(BLOCK, result(&block(95)));
+    check(&send(&stage, 95).await, "miss", &block(95));
+}
+
+#[tokio::test]
+async fn the_items_of_a_batch_come_from_the_disk_as_well() {
+    let folder = TempDir::new().expect("a folder");
+    fill(&folder, &[80, 81, 82]).await;
+    let (stage, _disk) = stage(&folder);
+    let item = |id: u64, number: u64| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"{BLOCK}","params":["0x{number:x}",false]}}"#
+        )
+    };
+    let body = format!("[{},{},{}]", item(1, 80), item(2, 81), item(3, 82));
+    let answer = stage.send(None, &body).await;
+    let reply = |id: u64, number: u64| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{}}}"#, block(number))
+    };
+    assert_eq!(text(&answer), format!("[{},{},{}]", reply(1, 80), reply(2, 81), reply(3, 82)));
+    assert!(stage.peer(0).seen().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_damaged_is_asked_for_again() {
+    let folder = TempDir::new().expect("a folder");
+    fill(&folder, &[80]).await;
+    let own = hash(80, b'a').to_string();
+    let mut spoilt = 0;
+    for file in std::fs::read_dir(folder.path()).expect("a folder") {
+        let path = file.expect("an entry").path();
+        let mut bytes = std::fs::read(&path).expect("a file");
+        let place = bytes.windows(own.len()).position(|it| it == own.as_bytes());
+        if let Some(place) = place {
+            bytes[place + 5] ^= 1;
+            std::fs::write(&path, bytes).expect("a file");
+            spoilt += 1;
+        }
+    }
+    assert_eq!(spoilt, 1);
+    let (stage, _disk) = stage(&folder);
+    stage.peer(0).next(BLOCK, result(&block(80)));
+    check(&send(&stage, 80).await, "miss", &block(80));
+}
+
+#[tokio::test]
+async fn a_chain_that_was_started_anew_is_not_answered_from_the_disk() {
+    let folder = TempDir::new().expect("a folder");
+    fill(&folder, &[80, 81]).await;
+    let (stage, _disk) = stage(&folder);
+    let mut tidier = Tidier::new(Arc::clone(&stage.proxy));
+    tidier.tidy();
+    check(&send(&stage, 80).await, "hit", &block(80));
+    // As a development node does that starts anew; that takes a minute to be believed.
+    tokio::time::pause();
+    stage.show_block(0, 3, b'c');
+    tokio::time::advance(Duration::from_secs(60)).await;
+    stage.show_block(0, 3, b'c');
+    tidier.tidy();
+    // And as it is when it has caught up.
+    for number in 75..=100 {
+        stage.show_block(0, number, b'c');
+    }
+    stage.show_final(0, 90);
+    tidier.tidy();
+    let other = r#"{"number":"0x51","hash":"0x01"}"#;
+    stage.peer(0).next(BLOCK, result(other));
+    check(&send(&stage, 81).await, "miss", other);
+}
