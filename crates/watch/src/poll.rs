@@ -48,6 +48,8 @@ const FINALITY_BLOCKS: u32 = 32;
 const FINALITY_EVERY_MIN: Duration = Duration::from_secs(15);
 /// And no less, since clients who ask for these tags should hear of today's.
 const FINALITY_EVERY_MAX: Duration = Duration::from_secs(60);
+/// The first of the two is followed by the other soon.
+const FINALITY_SOON: Duration = Duration::from_secs(1);
 /// Who does not know these tags is left alone for so long.
 const FINALITY_REFUSED: Duration = Duration::from_secs(600);
 /// A syncing or lagging upstream is asked about it so often.
@@ -69,7 +71,7 @@ pub(crate) struct State {
     syncing: bool,
     isolated: bool,
     finality_due: Option<Instant>,
-    asked_safe: bool,
+    asked_final: bool,
 }
 
 impl Watcher {
@@ -314,7 +316,8 @@ impl Watcher {
         if !self.pulse().wants_finality(now()) {
             return;
         }
-        let block_time = self.heads.view().block_time.unwrap_or(POLL_UNKNOWN);
+        let view = self.heads.view();
+        let block_time = view.block_time.unwrap_or(POLL_UNKNOWN);
         let every = (block_time * FINALITY_BLOCKS).clamp(FINALITY_EVERY_MIN, FINALITY_EVERY_MAX);
         let tag = {
             let mut state = self.state.lock();
@@ -322,9 +325,15 @@ impl Watcher {
             if !is_due || !self.is_busy() || !self.checks.follows_by(Check::Head) {
                 return;
             }
-            state.finality_due = Some(now() + every);
-            state.asked_safe = !state.asked_safe;
-            if state.asked_safe { Tag::Safe } else { Tag::Finalized }
+            // What is final first: that is what answers are kept by.
+            let (tag, other) = match state.asked_final {
+                false => (Tag::Finalized, Tag::Safe),
+                true => (Tag::Safe, Tag::Finalized),
+            };
+            state.asked_final = !state.asked_final;
+            let is_other_known = view.mark(other).is_some();
+            state.finality_due = Some(now() + if is_other_known { every } else { FINALITY_SOON });
+            tag
         };
         let word = match tag {
             Tag::Safe => BlockTag::Safe,

@@ -1,0 +1,169 @@
+//! The slow tiers of the cache in the whole program: killed, restarted, shared, taken away.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may stop where it likes")]
+
+mod with_anvil {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+    use tempfile::TempDir;
+    use wellhead_e2e::{Anvil, Node, Signal, Upstream, Wellhead, until};
+
+    const BOUND: Duration = Duration::from_secs(30);
+    /// Blocks that are final for certain once they are all there.
+    const FINAL: u64 = 120;
+
+    /// A node with more than [`FINAL`] final blocks.
+    async fn node() -> Node {
+        let port = wellhead_e2e::free_port();
+        let node = Anvil::start_at(7, port, &["--slots-in-an-epoch", "1"]).await;
+        node.rpc().result("anvil_mine", json!([format!("{:#x}", FINAL + 10)])).await.unwrap();
+        let block = node.rpc().result("eth_getBlockByNumber", json!(["finalized", false])).await;
+        let number = block.unwrap()["number"].as_str().unwrap().to_owned();
+        assert!(u64::from_str_radix(&number[2..], 16).unwrap() >= FINAL, "{number}");
+        node
+    }
+
+    async fn start(node: &Node, tiers: &str) -> Wellhead {
+        let more = format!("cache: {{ enabled: true, {tiers} }}\n");
+        Wellhead::start_with(&more, 7, &[Upstream::new("a", &node.url())]).await
+    }
+
+    /// The block, and whether it came from the cache.
+    async fn block(wellhead: &Wellhead, number: u64) -> (Value, bool) {
+        let call = json!({
+            "jsonrpc": "2.0", "id": 1, "method": "eth_getBlockByNumber",
+            "params": [format!("{number:#x}"), false],
+        });
+        let reply = wellhead.rpc().post(call.to_string()).await.unwrap();
+        let body = reply.json().unwrap();
+        assert!(body["result"].is_object(), "{body}");
+        (body["result"].clone(), reply.header("x-wellhead-cache") == "hit")
+    }
+
+    /// Until it knows what is final, nothing is looked up as final.
+    async fn knows_what_is_final(wellhead: &Wellhead) {
+        let known = until(BOUND, || async {
+            block(wellhead, 1).await;
+            let status = wellhead.admin().get("/status").await.ok()?.json().ok()?;
+            status["chains"][0]["finalized"].as_u64().filter(|mark| *mark >= FINAL)
+        });
+        assert!(known.await.is_some(), "{}", wellhead.process.log());
+    }
+
+    async fn truth(node: &Node) -> Vec<Value> {
+        let mut blocks = Vec::new();
+        for number in 0..=FINAL {
+            let params = json!([format!("{number:#x}"), false]);
+            blocks.push(node.rpc().result("eth_getBlockByNumber", params).await.unwrap());
+        }
+        blocks
+    }
+
+    /// Hits among all final blocks, each of which must be what the node says.
+    async fn hits(wellhead: &Wellhead, truth: &[Value]) -> usize {
+        let mut hits = 0;
+        for (number, expected) in truth.iter().enumerate() {
+            let (block, is_hit) = block(wellhead, number as u64).await;
+            assert_eq!(block, *expected, "block {number}");
+            hits += usize::from(is_hit);
+        }
+        hits
+    }
+
+    /// Killed fifty times while it writes: it always starts, never says what is not true, and
+    /// what it had written is there.
+    #[tokio::test]
+    async fn killed_fifty_times_it_starts_and_tells_the_truth() {
+        let (node, folder) = (node().await, TempDir::new().unwrap());
+        let truth = truth(&node).await;
+        let disk = format!("disk: {{ path: \"{}/cache\", bytes: 8MiB }}", folder.path().display());
+        for round in 0..50_u64 {
+            let mut wellhead = start(&node, &disk).await;
+            // Others each time, some of them asked for before.
+            for step in 0..6 {
+                let number = (round * 5 + step * 17) % (FINAL + 1);
+                let (block, _) = block(&wellhead, number).await;
+                assert_eq!(block, truth[number as usize], "round {round}, block {number}");
+            }
+            wellhead.process.signal(Signal::Kill);
+            assert!(wellhead.process.exit_code(BOUND).await.is_some(), "it is gone");
+        }
+        let mut wellhead = start(&node, &disk).await;
+        knows_what_is_final(&wellhead).await;
+        hits(&wellhead, &truth).await;
+        wellhead.process.signal(Signal::Term);
+        assert_eq!(wellhead.process.exit_code(BOUND).await, Some(0));
+        let wellhead = start(&node, &disk).await;
+        knows_what_is_final(&wellhead).await;
+        let hits = hits(&wellhead, &truth).await;
+        println!("after 50 kills and a restart {hits} of {} from the disk", truth.len());
+        assert!(hits * 10 >= truth.len() * 9, "{hits}");
+        let status = wellhead.admin().get("/status").await.unwrap().json().unwrap();
+        assert_eq!(status["cache"]["tiers"][0]["damaged"], 0, "{status}");
+    }
+
+    mod with_redis {
+        use wellhead_e2e::{Process, free_port};
+
+        use super::*;
+
+        fn redis(folder: &TempDir, port: u16) -> Process {
+            let program = ["redis-server", "valkey-server"].into_iter().find(|program| {
+                std::process::Command::new(program).arg("--version").output().is_ok()
+            });
+            let program = program.expect("installed: see `scripts/setup test`");
+            let command = format!(
+                "{program} --bind 127.0.0.1 --port {port} --save  --appendonly no --dir {}",
+                folder.path().display()
+            );
+            // The empty word is the value of `--save`.
+            let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            Process::start(&command, folder.path().join("redis.log"))
+        }
+
+        async fn is_up(wellhead: &Wellhead, expected: bool) {
+            let state = until(BOUND, || async {
+                let status = wellhead.admin().get("/status").await.ok()?.json().ok()?;
+                let tier = &status["cache"]["tiers"][0];
+                (tier["name"] == "redis" && tier["is_up"] == expected).then_some(())
+            });
+            assert!(state.await.is_some(), "{}", wellhead.process.log());
+        }
+
+        /// What one asked the other has, and no call fails while Redis is frozen, back, flushed
+        /// by its restart, or gone.
+        #[tokio::test]
+        async fn shared_by_two_and_never_needed() {
+            let (node, folder, port) = (node().await, TempDir::new().unwrap(), free_port());
+            let truth = truth(&node).await;
+            let server = redis(&folder, port);
+            // A busy machine may be slow; that is looked at in the tests of the store.
+            let tiers = format!("redis: {{ url: \"redis://127.0.0.1:{port}\", get_within: 500ms }}");
+            let (one, other) = (start(&node, &tiers).await, start(&node, &tiers).await);
+            for wellhead in [&one, &other] {
+                is_up(wellhead, true).await;
+                knows_what_is_final(wellhead).await;
+            }
+            hits(&one, &truth).await;
+            let shared = hits(&other, &truth).await;
+            println!("{shared} of {} from the other one's Redis", truth.len());
+            assert!(shared * 10 >= truth.len() * 9, "{shared}");
+
+            let third = start(&node, &tiers).await;
+            is_up(&third, true).await;
+            server.signal(Signal::Stop);
+            hits(&third, &truth).await;
+            server.signal(Signal::Cont);
+            is_up(&third, true).await;
+            drop(server);
+            let fourth = start(&node, &tiers).await;
+            hits(&fourth, &truth).await;
+            is_up(&fourth, false).await;
+            let server = redis(&folder, port);
+            is_up(&fourth, true).await;
+            hits(&third, &truth).await;
+            drop(server);
+        }
+    }
+}
