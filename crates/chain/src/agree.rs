@@ -618,6 +618,25 @@ mod tests {
         check("0:101 0:102 =102a 0:101b =101b", "2");
     }
 
+    /// The heights of which the view says that they are on branch `a`, from `first` on.
+    fn believed(script: &str, first: u64) -> Vec<u64> {
+        let chain = play(None, script);
+        let is_a = |at: &u64| chain.view.hash_at(BlockNumber(*at)) == Some(hash(*at, b'a'));
+        (first..first + 10).filter(is_a).collect()
+    }
+
+    #[test]
+    fn how_deep_a_reorg_went_is_not_guessed() {
+        let before = "0:101 0:102 0:103 0:104 0:105";
+        assert_eq!(believed(before, 101), [101, 102, 103, 104, 105]);
+        // What is shown is block 106 of the other branch, and its parent.
+        assert_eq!(believed(&format!("{before} 0:106b"), 101), []);
+        // Nor is it known after a gap that there was none.
+        assert_eq!(believed(&format!("{before} +24 0:107b"), 101), []);
+        assert_eq!(believed(&format!("{before} +24 0:107"), 101), [106, 107]);
+        assert_eq!(believed(&format!("{before} +24 0:107 1:106 0:108 1:108"), 101).len(), 8);
+    }
+
     #[test]
     fn branches_that_last_are_not_waited_for() {
         check("0:100 1:100 0:101 1:101b =100a +12 0:102 1:102b =100a +12 0:103 =103a", "");

@@ -84,7 +84,8 @@ pub enum Canonical {
     Yes,
     /// Another block is at its height, or it was taken back.
     No,
-    /// Too old, too new, or never heard of at that height.
+    /// Too old, too new, never heard of at that height, or not linked to the newest block by
+    /// parents that are known.
     Unknown,
 }
 
@@ -93,6 +94,10 @@ pub enum Canonical {
 pub(crate) struct Canon {
     /// Sorted by number; at most [`DEPTH`] blocks.
     blocks: Vec<(u64, BlockHash)>,
+    /// From here on the head is known to stand on them. Those below were on its branch when
+    /// they were heard of, and nobody showed that it still hangs on them: a poll after a
+    /// reorg shows the new head and its parent, however deep the reorg went.
+    linked_from: u64,
     pub(crate) reorgs: Reorgs,
 }
 
@@ -102,6 +107,11 @@ impl Canon {
         Some(self.blocks[place].1)
     }
 
+    /// The same, where the head is known to stand on it.
+    pub(crate) fn linked_at(&self, number: u64) -> Option<BlockHash> {
+        self.at(number).filter(|_| number >= self.linked_from)
+    }
+
     pub(crate) fn height_of(&self, hash: &BlockHash) -> Option<BlockNumber> {
         // The newest is asked for most.
         let known = self.blocks.iter().rev().find(|(_, it)| it == hash);
@@ -109,7 +119,7 @@ impl Canon {
     }
 
     pub(crate) fn is_canonical(&self, number: BlockNumber, hash: &BlockHash) -> Canonical {
-        match self.at(number.0) {
+        match self.linked_at(number.0) {
             Some(known) if known == *hash => Canonical::Yes,
             Some(_) => Canonical::No,
             None if self.reorgs.is_orphaned(number, hash) => Canonical::No,
@@ -144,7 +154,9 @@ impl Canon {
         let floor = number.saturating_sub(DEPTH - 1);
         self.blocks.retain(|(at, _)| *at >= floor);
         let branch = hash.map(|hash| headers.back(number, hash)).into_iter().flatten();
+        self.linked_from = number.saturating_add(1);
         for (at, hash) in branch.take_while(|(at, _)| *at >= floor) {
+            self.linked_from = at;
             match self.blocks.binary_search_by_key(&at, |(at, _)| *at) {
                 Ok(place) if self.blocks[place].1 != hash => {
                     orphaned.push(std::mem::replace(&mut self.blocks[place], (at, hash)));

@@ -160,10 +160,10 @@ impl View {
         self.canon.is_canonical(number, hash)
     }
 
-    /// The block at this height of the agreed chain, as far as that is known; see
-    /// [`View::canonical`].
+    /// The block at this height of the agreed chain, as far as the newest block is known to
+    /// stand on it; see [`View::canonical`].
     pub fn hash_at(&self, number: BlockNumber) -> Option<BlockHash> {
-        self.canon.at(number.0)
+        self.canon.linked_at(number.0)
     }
 
     /// The height of a block that is on the agreed chain or was taken back lately. Goes
