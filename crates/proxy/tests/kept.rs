@@ -106,6 +106,19 @@ async fn nothing_of_an_orphaned_block_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn how_deep_a_reorg_went_is_not_guessed() {
+    let stage = stage(1);
+    let params = r#"["0x60",false]"#;
+    stage.peer(0).next(BLOCK, result(&block(96, b'a')));
+    check(&send(&stage, BLOCK, params).await, Some("miss"), &block(96, b'a'));
+    check(&send(&stage, BLOCK, params).await, Some("hit"), &block(96, b'a'));
+    // The new head, and its parent by name: 96 may have been replaced with 100, or not.
+    stage.show_block(0, 101, b'b');
+    stage.peer(0).next(BLOCK, result(&block(96, b'b')));
+    check(&send(&stage, BLOCK, params).await, Some("miss"), &block(96, b'b'));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_may_have_been_replaced_since_the_last_word_is_asked_for() {
     let stage = stage(1);
     stage.peer(0).next(BLOCK, result(&block(100, b'a')));

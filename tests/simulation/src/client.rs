@@ -229,6 +229,7 @@ impl Desk {
             status: answer.status,
             body: body.into(),
             attempts: answer.attempts,
+            cache: answer.cache,
             upstream: answer.upstream.as_deref().map(str::to_owned),
             trail: answer.trail,
             flow,

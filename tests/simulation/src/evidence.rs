@@ -103,6 +103,8 @@ pub struct Answered {
     pub body: Bytes,
     /// What the answer says of its attempts.
     pub attempts: u32,
+    /// What the cache had, by the answer's own word.
+    pub cache: Option<&'static str>,
     /// Who answered, by the answer's own word.
     pub upstream: Option<String>,
     /// The trail, when it was asked for.
@@ -204,6 +206,30 @@ pub struct Exchange {
     pub end: End,
 }
 
+/// A new block as an upstream told it by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Head {
+    /// Who.
+    pub place: Place,
+    /// When.
+    pub at: At,
+    /// Its height.
+    pub number: u64,
+    /// Its hash.
+    pub hash: B256,
+}
+
+/// A reorg of a world.
+#[derive(Debug, Clone)]
+pub struct Replaced {
+    /// When.
+    pub at: At,
+    /// The head until then.
+    pub head: (u64, B256),
+    /// What was no longer canonical then, oldest first.
+    pub dropped: Vec<B256>,
+}
+
 /// What there still is when all clients are gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Left {
@@ -232,6 +258,12 @@ pub struct Evidence {
     pub worlds: Vec<Arc<World>>,
     /// By chain and height, every block that there ever was.
     pub blocks: Vec<BTreeMap<u64, Vec<B256>>>,
+    /// By chain, the heights of blocks as they were made.
+    pub heights: Vec<Vec<(At, u64)>>,
+    /// What upstreams told of new blocks by themselves.
+    pub told_heads: Vec<Head>,
+    /// By chain, what was replaced.
+    pub reorgs: Vec<Vec<Replaced>>,
     /// What happened, for people, and its hash.
     pub journal: Journal,
 }
@@ -248,6 +280,9 @@ impl Evidence {
             left: Left::default(),
             worlds: Vec::new(),
             blocks: vec![BTreeMap::new(); chains],
+            heights: vec![Vec::new(); chains],
+            told_heads: Vec::new(),
+            reorgs: vec![Vec::new(); chains],
             journal: Journal::default(),
         }
     }

@@ -121,7 +121,8 @@ impl OpenFeed {
 
     /// Says that there is a new block, if there is one.
     fn look(&mut self) {
-        let newest = self.upstream.node().head().hash;
+        let head = self.upstream.node().head();
+        let newest = head.hash;
         if self.told.is_none_or(|told| told == newest) {
             return;
         }
@@ -134,6 +135,7 @@ impl OpenFeed {
         }
         let params = json!({"subscription": "0x1", "result": block});
         let message = json!({"jsonrpc": "2.0", "method": "eth_subscription", "params": params});
+        self.upstream.tells(head.number(), newest);
         self.said.push_back(message.to_string().into());
     }
 }

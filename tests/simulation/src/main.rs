@@ -19,7 +19,7 @@ usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay] [--threads N] 
   --seeds N      play so many seeds (1000)
   --from N       begin with this one (0)
   --seed N       play one and print what happened
-  --plain        without feeds, budgets and outages of a whole chain
+  --plain        without feeds, budgets, outages of a whole chain, a cache and deep reorgs
   --relay        trouble that goes from one upstream to the next
   --short        the short scenarios of the tests
   --threads N    side by side (one a core)
@@ -115,6 +115,7 @@ struct Sums {
     played: u64,
     requests: usize,
     judged: usize,
+    found: (usize, usize),
     exchanges: usize,
     simulated_secs: f64,
     failed: BTreeMap<u64, &'static str>,
@@ -136,8 +137,10 @@ fn many(options: &Options) -> ExitCode {
                     }
                     let report = options.play(seed);
                     let judged = check::judged(&report.evidence);
+                    let (asked, found) = check::found(&report.evidence);
                     let mut sums = sums.lock();
                     sums.judged += judged;
+                    sums.found = (sums.found.0 + asked, sums.found.1 + found);
                     sums.played += 1;
                     sums.requests += report.evidence.requests.len();
                     sums.exchanges += report.evidence.exchanges.len();
@@ -167,6 +170,10 @@ fn many(options: &Options) -> ExitCode {
         sums.exchanges,
         sums.simulated_secs,
         began.elapsed().as_secs_f64(),
+    );
+    println!(
+        "of {} calls that may be kept or shared {} were answered without an upstream",
+        sums.found.0, sums.found.1,
     );
     let mut by_checker: BTreeMap<&str, usize> = BTreeMap::new();
     sums.failed.values().for_each(|checker| *by_checker.entry(checker).or_default() += 1);

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
-use wellhead_proxy::Proxy;
+use wellhead_proxy::{Proxy, Tidier};
 use wellhead_sim::World;
 
 use crate::check::{self, Violation};
@@ -76,6 +76,7 @@ async fn act(scenario: Scenario) -> Evidence {
         }
     }
     tasks.extend(loops.into_iter().map(|watcher| tokio::spawn(watcher.run())));
+    tasks.push(tokio::spawn(tidy(Tidier::new(Arc::clone(&stage.proxy)))));
     let (proxy, desk) = (Arc::clone(&stage.proxy), Arc::clone(&recorder));
     let half = scenario.length / 2;
     tasks.push(tokio::spawn(async move {
@@ -161,14 +162,23 @@ async fn advance(world: Arc<World>, plan: ChainPlan, place: usize, recorder: Arc
         match turn {
             Turn::Stall(pause) => due += pause,
             Turn::Reorg(depth) => {
+                let old = world.head();
                 if let Ok(reorg) = world.reorg(depth) {
                     let first = world.head().number() + 1 - reorg.adopted.len() as u64;
+                    recorder.reorg(place, (old.number(), old.hash), reorg.dropped);
                     for (number, hash) in (first..).zip(reorg.adopted) {
                         recorder.block(place, number, hash);
                     }
                 }
             }
         }
+    }
+}
+
+async fn tidy(mut tidier: Tidier) {
+    loop {
+        sleep(Tidier::EVERY).await;
+        tidier.tidy();
     }
 }
 

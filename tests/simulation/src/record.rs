@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::evidence::{
-    Answered, At, End, Evidence, Exchange, Item, Place, Received, Request, Told,
+    Answered, At, End, Evidence, Exchange, Head, Item, Place, Received, Replaced, Request, Told,
 };
 
 /// Longer texts are cut in the lines for people; the checkers see them whole.
@@ -62,8 +62,21 @@ impl Recorder {
         let at = self.now();
         self.with(|evidence| {
             evidence.blocks[chain].entry(number).or_default().push(hash);
+            evidence.heights[chain].push((at, number));
             evidence.journal.note(at, format!("chain {chain}: block {number} {hash}"));
         });
+    }
+
+    /// An upstream tells a new block by itself.
+    pub fn told_head(&self, place: Place, number: u64, hash: B256) {
+        let at = self.now();
+        self.with(|evidence| evidence.told_heads.push(Head { place, at, number, hash }));
+    }
+
+    /// Blocks were replaced: the old head, and all that is no longer canonical.
+    pub fn reorg(&self, chain: usize, head: (u64, B256), dropped: Vec<B256>) {
+        let at = self.now();
+        self.with(|evidence| evidence.reorgs[chain].push(Replaced { at, head, dropped }));
     }
 
     /// A client sends; returns the request's number.

@@ -51,6 +51,7 @@ impl Scenario {
             lanes: rng.random_range(1..=2),
             flows_max: None,
             pins: rng.random(),
+            cache: None,
         };
         Self { seed, length, settings, chains, clients, is_relay: true }
     }

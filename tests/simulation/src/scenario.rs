@@ -8,6 +8,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wellhead_dispatch::Hedging;
+use wellhead_proxy::CacheSettings;
 use wellhead_sim::WorldConfig;
 use wellhead_upstream::{BreakerBounds, Tier};
 use wellhead_watch::Mode;
@@ -70,6 +71,8 @@ pub struct Settings {
     pub flows_max: Option<usize>,
     /// `pin` of each chain.
     pub pins: bool,
+    /// `cache`, if it is enabled.
+    pub cache: Option<CacheSettings>,
 }
 
 /// One chain.
@@ -183,6 +186,9 @@ pub enum Habit {
 /// A key that no text holds by chance; every one begins with this.
 pub const KEY_MARK: &str = "sk5ec2e7";
 
+/// So many blocks a reorg replaces at most: two epochs, after which mainnet is final.
+const DEPTH_MAX: u64 = 64;
+
 /// One upstream comes back this long after an outage of a chain began, at least.
 const OUTAGE_MIN: Duration = Duration::from_secs(4);
 
@@ -197,11 +203,19 @@ impl Scenario {
             chain.embellish(rng, scenario.length);
         }
         scenario.settings.pins = rng.random();
+        // And of another, for the same reason.
+        let rng = &mut SmallRng::seed_from_u64(seed ^ 0x5eed_0f1d_a5cc);
+        scenario.settings.cache = rng.random_ratio(2, 3).then(|| draw_cache(rng));
+        for chain in &mut scenario.chains {
+            if rng.random_ratio(1, 4) {
+                chain.deepen(rng, scenario.length);
+            }
+        }
         scenario
     }
 
-    /// The same without feeds, budgets and outages of a whole chain, which came later: the
-    /// seeds that are kept by their number are played so.
+    /// The same without feeds, budgets, outages of a whole chain, a cache and deep reorgs,
+    /// which came later: the seeds that are kept by their number are played so.
     pub fn plain(seed: u64, scale: Scale) -> Self {
         let rng = &mut SmallRng::seed_from_u64(seed ^ 0x5eed_5eed);
         let seconds = match scale {
@@ -221,6 +235,16 @@ impl Scenario {
             (0..clients).map(|_| ClientPlan::draw(rng, chains.len(), length, requests)).collect();
         let settings = Settings::draw(rng);
         Self { seed, length, settings, chains, clients, is_relay: false }
+    }
+}
+
+/// Small ones have no room for a block, or for few; large ones for all that is asked.
+fn draw_cache(rng: &mut SmallRng) -> CacheSettings {
+    let millis = Duration::from_millis;
+    CacheSettings {
+        bytes: [16 << 10, 512 << 10, 64 << 20, 64 << 20][rng.random_range(0..4)],
+        head: millis([0, 1_000, 1_000, 5_000][rng.random_range(0..4)]),
+        null: millis([0, 0, 500, 3_000][rng.random_range(0..4)]),
     }
 }
 
@@ -245,6 +269,7 @@ impl Settings {
             lanes: rng.random_range(1..=2),
             flows_max: None,
             pins: false,
+            cache: None,
         }
     }
 }
@@ -309,6 +334,19 @@ impl ChainPlan {
             let until = (from + OUTAGE_MIN).max(length.mul_f64(rng.random_range(0.4..0.8)));
             self.black_out(rng, from, until);
         }
+    }
+
+    /// Gives the chain a longer past, and reorgs of up to all that is not final.
+    fn deepen(&mut self, rng: &mut SmallRng, length: Duration) {
+        self.world.history_blocks = DEPTH_MAX + 16;
+        self.world.finalized_distance = DEPTH_MAX;
+        self.world.safe_distance = DEPTH_MAX / 2;
+        for _ in 0..rng.random_range(1..=3) {
+            let at = length.mul_f64(rng.random_range(0.1..0.9));
+            let depth = rng.random_range(2..=DEPTH_MAX);
+            self.turns.push((at, Turn::Reorg(depth)));
+        }
+        self.turns.sort_by_key(|(at, _)| *at);
     }
 
     /// Nobody is there between the two; then one comes back, and the others later.

@@ -10,7 +10,7 @@ use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Budgets, Lane};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::Limits;
-use wellhead_proxy::{ChainName, Lanes, Proxy, ServedChain};
+use wellhead_proxy::{Cache, ChainName, Lanes, Proxy, ServedChain};
 use wellhead_route::Roster;
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
@@ -50,10 +50,14 @@ impl Stage {
     pub fn new(scenario: &Scenario, recorder: &Arc<Recorder>, now: Instant) -> (Self, Loops) {
         let (mut worlds, mut upstreams, mut served) = (Vec::new(), Vec::new(), Vec::new());
         let mut loops = Vec::new();
+        let cache = scenario
+            .settings
+            .cache
+            .map(|kept| Arc::new(Cache::new(kept, now, NOON * 1_000, scenario.seed)));
         for (place, plan) in scenario.chains.iter().enumerate() {
             let world = World::new(plan.world.clone());
             let own = simulated(scenario.seed, place, plan, &world, recorder);
-            let chain = chain(plan, &scenario.settings, now);
+            let chain = chain(plan, &scenario.settings, now).keeping(cache.clone());
             let chain = Arc::new(chain);
             loops.extend(watchers(&chain, &own, scenario.settings.checks));
             worlds.push(world);

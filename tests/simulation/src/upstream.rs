@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use alloy_primitives::keccak256;
+use alloy_primitives::{B256, keccak256};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -30,6 +30,9 @@ use crate::words::{self, Dialect, Said};
 
 /// The code of a contract's refusal, which is as true as a result.
 const REVERTED: i64 = 3;
+/// What lies inside of an answer that is longer is read by nobody on the way: that it is cut
+/// is noticed, that a byte is wrong is not promised to be.
+const READ_MAX: usize = 64 << 10;
 /// Of the bytes beyond the first part of a large answer, so many arrive before it is cut.
 const CUT_AFTER: usize = 100;
 
@@ -175,6 +178,11 @@ impl SimUpstream {
     /// Resolves when its connections die.
     pub(crate) fn dies(&self) -> impl Future<Output = ()> + '_ {
         self.deaths.notified()
+    }
+
+    /// It tells its newest block by itself.
+    pub(crate) fn tells(&self, number: u64, hash: B256) {
+        self.recorder.told_head(self.place, number, hash);
     }
 
     /// A line for people.
@@ -404,6 +412,7 @@ impl SimUpstream {
         let mut body = if is_batch { format!("[{}]", written.join(",")) } else { written.concat() };
         if kind == Some(Kind::Garble) {
             let rng = &mut self.state.lock().rng;
+            let whole_max = whole_max.min(READ_MAX);
             let spoilt = match body.len() > whole_max {
                 true => words::cut(rng, &body, whole_max),
                 false => words::garbled(rng, &body),

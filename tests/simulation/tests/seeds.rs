@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use wellhead_simulation::journal::written;
+use wellhead_simulation::scenario::Turn;
 use wellhead_simulation::{Report, Scale, Scenario, check, play, play_scenario};
 
 /// Seeds that every change has to pass.
@@ -20,6 +21,8 @@ const KEPT: [(u64, &str); 6] = [
     (6491, "few calls and many repeats, all of them paid for"),
     (9083, "the same with two upstreams"),
 ];
+/// Of so many calls that may be kept or shared, one is answered without an upstream at least.
+const FOUND: usize = 8;
 /// Lines shown of what led to a failure.
 const SHOWN_LINES: usize = 30;
 
@@ -40,6 +43,8 @@ struct Share {
     failed: Vec<String>,
     requests: usize,
     judged: usize,
+    /// Calls that the cache was asked for, and that reached no upstream.
+    found: (usize, usize),
 }
 
 #[test]
@@ -51,6 +56,8 @@ fn fixed_seeds_pass_every_checker() {
             let report = play(seed, Scale::Short);
             share.requests += report.evidence.requests.len();
             share.judged += check::judged(&report.evidence);
+            let (asked, found) = check::found(&report.evidence);
+            share.found = (share.found.0 + asked, share.found.1 + found);
             let failed = (!report.violations.is_empty()).then(|| told(&report) + " --short");
             share.failed.extend(failed);
         }
@@ -67,6 +74,9 @@ fn fixed_seeds_pass_every_checker() {
     let (requests, judged) = (sum(|it| it.requests), sum(|it| it.judged));
     // Otherwise "no read fails while somebody is well" would say little.
     assert!(judged * 2 > requests, "somebody was well for {judged} of {requests} requests only");
+    let (asked, found) = (sum(|it| it.found.0), sum(|it| it.found.1));
+    // Nor would it that what is told from memory is true.
+    assert!(found * FOUND > asked, "{found} of {asked} calls were answered from memory or shared");
 }
 
 #[test]
@@ -101,6 +111,10 @@ fn every_weather_and_every_habit_occurs() {
     assert!(upstreams().any(|it| it.is_elsewhere) && upstreams().any(|it| it.meter.is_some()));
     assert!(upstreams().any(|it| it.has_feed) && upstreams().any(|it| it.budget.is_some()));
     assert!(scenarios.iter().any(|it| it.settings.flows_max.is_some()));
+    let keeps = |it: &&Scenario| it.settings.cache.is_some();
+    assert!(scenarios.iter().any(|it| keeps(&it)) && !scenarios.iter().all(|it| keeps(&it)));
+    let turns = || scenarios.iter().flat_map(|it| &it.chains).flat_map(|it| &it.turns);
+    assert!(turns().any(|(_, turn)| matches!(turn, Turn::Reorg(33..=64))));
 }
 
 #[test]

@@ -1,20 +1,23 @@
 //! What a client gets is true, and an answer to what it asked.
 //!
 //! A result must be, byte for byte, what some upstream said to the same call while the
-//! call lived, when no fault had a hand in it: so it is nobody else's, and not garbled. For
+//! call lived, when no fault had a hand in it: so it is nobody else's, and not garbled. An
+//! answer that was kept may have been said before the call came, and one that was shared to
+//! a call that was there earlier; whether it is still true is for `kept` to say. For
 //! blocks and states at a height it is computed anew from the world besides; a hash of data
 //! that only one call carries, likewise.
 
 use std::collections::HashMap;
 
+use alloy_primitives::B256;
 use serde_json::Value;
 use wellhead_sim::rpc::{Asked, Filters};
 use wellhead_sim::world::Standpoint;
-use wellhead_sim::{Dials, rpc};
+use wellhead_sim::{Dials, World, rpc};
 
 use crate::ask::sha3_of;
 use crate::check::{Violation, code, replies};
-use crate::evidence::{Ask, At, Evidence, Exchange, Flow, Item, Request, key};
+use crate::evidence::{Answered, Ask, At, Evidence, Exchange, Flow, Item, Request, key};
 
 /// The code of a revert: a verdict of a contract, and as true as a result.
 const REVERTED: i64 = 3;
@@ -22,12 +25,7 @@ const REVERTED: i64 = 3;
 const INVALID_REQUEST: i64 = -32600;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
-    let mut received: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
-    for (number, exchange) in evidence.exchanges.iter().enumerate() {
-        for (place, call) in exchange.calls.iter().enumerate() {
-            received.entry(&call.key).or_default().push((number, place));
-        }
-    }
+    let received = Received::of(evidence);
     let mut violations = Vec::new();
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
@@ -38,7 +36,12 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
         let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
         let items = request.items.iter().filter(|item| item.id.is_some());
         for (item, reply) in items.zip(&replies) {
-            let told = Heard { evidence, received: &received, request, until: answered.at };
+            let told = Heard {
+                received: &received,
+                request,
+                until: answered.at,
+                since: Since::of(evidence, request, answered, item),
+            };
             if let Err(what) = told.check(item, reply.outcome()) {
                 let what = format!("#{number}: {}: {what}", item.key());
                 violations.push(Violation { checker: "content", at: answered.at, what });
@@ -48,13 +51,97 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     violations
 }
 
-/// What upstreams said during the life of one request.
-struct Heard<'a> {
+/// What upstreams received.
+pub(super) struct Received<'a> {
     evidence: &'a Evidence,
     /// Exchanges and places in them, by method and params.
-    received: &'a HashMap<&'a str, Vec<(usize, usize)>>,
+    places: HashMap<&'a str, Vec<(usize, usize)>>,
+}
+
+/// Since when an answer may have been said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Since {
+    /// An upstream was asked for this call.
+    Asked,
+    /// The same was under way for another.
+    Shared,
+    /// It was kept, from whenever.
+    Ever,
+}
+
+impl Since {
+    /// By what the answer says of the cache; of the items of a batch nothing is said.
+    pub(super) fn of(
+        evidence: &Evidence,
+        request: &Request,
+        answered: &Answered,
+        item: &Item,
+    ) -> Self {
+        let keeps = evidence.scenario.settings.cache.is_some() && item.ask != Ask::Write;
+        match answered.cache {
+            Some("hit") => Self::Ever,
+            Some("joined") => Self::Shared,
+            None if request.is_batch && keeps => Self::Ever,
+            Some(_) | None => Self::Asked,
+        }
+    }
+}
+
+/// Something that was honestly said, and when.
+pub(super) type Word<'a> = (At, Result<&'a str, &'a str>);
+
+impl<'a> Received<'a> {
+    pub(super) fn of(evidence: &'a Evidence) -> Self {
+        let mut places: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+        for (number, exchange) in evidence.exchanges.iter().enumerate() {
+            for (place, call) in exchange.calls.iter().enumerate() {
+                places.entry(&call.key).or_default().push((number, place));
+            }
+        }
+        Self { evidence, places }
+    }
+
+    /// What was honestly said on a chain to this call, up to a moment.
+    pub(super) fn told(
+        &self,
+        chain: usize,
+        key: &str,
+        since: (Since, At),
+        until: At,
+    ) -> impl Iterator<Item = Word<'a>> {
+        let evidence = self.evidence;
+        let places = self.places.get(key).map_or(&[][..], Vec::as_slice);
+        let (since, at) = since;
+        // They are in the order in which they began.
+        let first = match since {
+            Since::Asked => {
+                places.partition_point(|(number, _)| evidence.exchanges[*number].began < at)
+            }
+            Since::Shared | Since::Ever => 0,
+        };
+        places[first..].iter().filter_map(move |(number, place)| {
+            let exchange: &Exchange = &evidence.exchanges[*number];
+            let ended = exchange.ended.filter(|ended| *ended <= until)?;
+            let in_time = since != Since::Shared || ended >= at;
+            let told = exchange.calls[*place].told.as_ref()?;
+            let is_ours = exchange.place.chain == chain;
+            (in_time && is_ours && told.is_honest && !is_elsewhere(evidence, exchange))
+                .then(|| (ended, told.outcome.as_deref().map_err(String::as_str)))
+        })
+    }
+}
+
+fn is_elsewhere(evidence: &Evidence, exchange: &Exchange) -> bool {
+    let chain = &evidence.scenario.chains[exchange.place.chain];
+    chain.upstreams[exchange.place.slot].is_elsewhere
+}
+
+/// What upstreams said that may be the answer to one request.
+struct Heard<'a> {
+    received: &'a Received<'a>,
     request: &'a Request,
     until: At,
+    since: Since,
 }
 
 impl Heard<'_> {
@@ -111,14 +198,14 @@ impl Heard<'_> {
     /// Whether this was said to the call as it was made, or at the number of a block in the
     /// place of `latest`.
     fn told_any(&self, item: &Item, outcome: Result<&str, &str>) -> bool {
-        let keys = item.keys(&self.evidence.blocks[self.request.chain]);
+        let keys = item.keys(&self.received.evidence.blocks[self.request.chain]);
         keys.iter().any(|key| self.told(key).any(|told| told == outcome))
     }
 
     /// A height is that of a block that was made, whoever showed it, and when.
     fn height(&self, item: &Item, result: &str) -> Result<(), String> {
         let is_said = self.told(&item.key()).any(|told| told == Ok(result));
-        let blocks = &self.evidence.blocks[self.request.chain];
+        let blocks = &self.received.evidence.blocks[self.request.chain];
         let height = super::height(result).filter(|height| blocks.contains_key(height));
         match is_said || height.is_some() {
             true => Ok(()),
@@ -126,24 +213,10 @@ impl Heard<'_> {
         }
     }
 
-    /// What was honestly said to this call between its beginning and its answer.
+    /// What was honestly said to this call, when it may be the answer.
     fn told(&self, key: &str) -> impl Iterator<Item = Result<&str, &str>> {
-        let places = self.received.get(key).map_or(&[][..], Vec::as_slice);
-        let begun = |number: usize| self.evidence.exchanges[number].began >= self.request.at;
-        let first = places.partition_point(|(number, _)| !begun(*number));
-        places[first..].iter().filter_map(|(number, place)| {
-            let exchange: &Exchange = &self.evidence.exchanges[*number];
-            let in_time = exchange.ended.is_some_and(|ended| ended <= self.until);
-            let told = exchange.calls[*place].told.as_ref()?;
-            let is_ours = exchange.place.chain == self.request.chain;
-            (in_time && is_ours && told.is_honest && !self.is_elsewhere(exchange))
-                .then(|| told.outcome.as_deref().map_err(String::as_str))
-        })
-    }
-
-    fn is_elsewhere(&self, exchange: &Exchange) -> bool {
-        let chain = &self.evidence.scenario.chains[exchange.place.chain];
-        chain.upstreams[exchange.place.slot].is_elsewhere
+        let since = (self.since, self.request.at);
+        self.received.told(self.request.chain, key, since, self.until).map(|(_, said)| said)
     }
 
     /// Compares with what the world says today.
@@ -153,7 +226,7 @@ impl Heard<'_> {
             return same(result, hash.as_deref().unwrap_or("an error"));
         }
         let (Ask::Pinned(height), Some(world)) =
-            (&item.ask, self.evidence.worlds.get(self.request.chain))
+            (&item.ask, self.received.evidence.worlds.get(self.request.chain))
         else {
             return Ok(());
         };
@@ -161,21 +234,8 @@ impl Heard<'_> {
         if result == "null" {
             return Ok(());
         }
-        let dials = Dials::healthy(world.config().chain_id);
-        let params: Option<Value> = serde_json::from_str(&item.params).ok();
-        let blocks = self.evidence.blocks[self.request.chain].get(height);
-        let truths = blocks.into_iter().flatten().map(|hash| {
-            let chain = world.chain();
-            let mut filters = Filters::new(0);
-            let mut asked = Asked {
-                world,
-                view: chain.view(Standpoint::At(*hash)),
-                facts: &dials.facts,
-                filters: &mut filters,
-            };
-            let said = rpc::answer(&mut asked, &item.method, params.as_ref());
-            said.map_or_else(|error| format!("{error:?}"), |value| value.to_string())
-        });
+        let blocks = self.received.evidence.blocks[self.request.chain].get(height);
+        let truths = blocks.into_iter().flatten().map(|hash| computed(world, *hash, item));
         let truths: Vec<String> = truths.collect();
         if truths.iter().any(|truth| truth == result) {
             return Ok(());
@@ -184,11 +244,27 @@ impl Heard<'_> {
     }
 }
 
+/// What the world says to a call, seen from a block.
+pub(super) fn computed(world: &World, block: B256, item: &Item) -> String {
+    let dials = Dials::healthy(world.config().chain_id);
+    let params: Option<Value> = serde_json::from_str(&item.params).ok();
+    let chain = world.chain();
+    let mut filters = Filters::new(0);
+    let mut asked = Asked {
+        world,
+        view: chain.view(Standpoint::At(block)),
+        facts: &dials.facts,
+        filters: &mut filters,
+    };
+    let said = rpc::answer(&mut asked, &item.method, params.as_ref());
+    said.map_or_else(|error| format!("{error:?}"), |value| value.to_string())
+}
+
 fn same(said: &str, expected: &str) -> Result<(), String> {
     if said == expected { Ok(()) } else { Err(format!("{}, not {expected}", cut(said))) }
 }
 
-fn cut(text: &str) -> String {
+pub(super) fn cut(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
@@ -196,7 +272,7 @@ fn cut(text: &str) -> String {
 mod tests {
     use std::time::Duration;
 
-    use wellhead_sim::{World, WorldConfig};
+    use wellhead_sim::WorldConfig;
 
     use super::*;
     use crate::check::sample::{answered, evidence, exchange, read, request};
@@ -236,6 +312,31 @@ mod tests {
         check(Ask::Read, TRUE, before, 1);
         let elsewhere = |it: &mut Evidence| it.scenario.chains[0].upstreams[0].is_elsewhere = true;
         check(Ask::Read, TRUE, elsewhere, 1);
+    }
+
+    #[test]
+    fn what_was_kept_or_shared_was_said_before() {
+        let ms = Duration::from_millis;
+        // Said in the first ten milliseconds; asked for so late.
+        let late = |at: u64, cache: Option<&'static str>| {
+            move |it: &mut Evidence| {
+                (it.exchanges[0].began, it.exchanges[0].ended) = (ms(0), Some(ms(10)));
+                let request = &mut it.requests[0];
+                request.at = ms(at);
+                let answer = request.answered.as_mut().expect("it is answered");
+                (answer.at, answer.cache) = (ms(at + 20), cache);
+            }
+        };
+        check(Ask::Read, TRUE, late(5, Some("miss")), 1);
+        check(Ask::Read, TRUE, late(5, Some("joined")), 0);
+        check(Ask::Read, TRUE, late(15, Some("joined")), 1);
+        check(Ask::Read, TRUE, late(15, Some("hit")), 0);
+        check(Ask::Read, "\"0x2\"", late(15, Some("hit")), 1);
+        let another = |it: &mut Evidence| {
+            late(15, Some("hit"))(it);
+            it.exchanges[0].calls[0].key = "another".into();
+        };
+        check(Ask::Read, TRUE, another, 1);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod answers;
 mod budget;
 mod content;
 mod deadline;
+mod kept;
 mod latest;
 mod leaks;
 mod limits;
@@ -38,7 +39,7 @@ pub struct Violation {
 type Check = fn(&Evidence) -> Vec<Violation>;
 
 /// All of them.
-const CHECKERS: [Check; 11] = [
+const CHECKERS: [Check; 12] = [
     answers::check,
     deadline::check,
     reads::check,
@@ -47,6 +48,7 @@ const CHECKERS: [Check; 11] = [
     writes::check,
     budget::check,
     content::check,
+    kept::check,
     secrets::check,
     leaks::check,
     latest::check,
@@ -60,6 +62,13 @@ pub fn all(evidence: &Evidence) -> Vec<Violation> {
 /// Requests of which it was checked that no read failed: somebody was well all the time.
 pub fn judged(evidence: &Evidence) -> usize {
     reads::judged(evidence)
+}
+
+/// Calls that the cache was asked for, and those of them that reached no upstream.
+pub fn found(evidence: &Evidence) -> (usize, usize) {
+    let answers = evidence.requests.iter().filter_map(|request| request.answered.as_ref());
+    let words: Vec<&str> = answers.filter_map(|answered| answered.cache).collect();
+    (words.len(), words.iter().filter(|word| matches!(**word, "hit" | "joined")).count())
 }
 
 /// One reply as a strict client reads it: a key that occurs twice is an error.

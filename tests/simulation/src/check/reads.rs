@@ -15,6 +15,7 @@
 
 use std::time::Duration;
 
+use crate::check::content::Since;
 use crate::check::wellness::Wellness;
 use crate::check::{Violation, code, replies};
 use crate::evidence::{Answered, Ask, At, Evidence, Flow, Item, Place, Request};
@@ -95,9 +96,12 @@ fn failure(
         Err(error) => {
             let key = item.key();
             let keys = item.keys(&evidence.blocks[request.chain]);
+            // Who shares a call hears what is said to the one that made it.
+            let is_own = Since::of(evidence, request, answered, item) == Since::Asked;
             let is_true = evidence.exchanges.iter().any(|exchange| {
+                let heard_at = if is_own { Some(exchange.began) } else { exchange.ended };
                 exchange.place.chain == request.chain
-                    && exchange.began >= request.at
+                    && heard_at.is_some_and(|at| at >= request.at)
                     && exchange.ended.is_some_and(|ended| ended <= answered.at)
                     && exchange.calls.iter().any(|call| {
                         let told = call.told.as_ref().filter(|told| told.is_honest);
@@ -199,6 +203,18 @@ mod tests {
         };
         check(Ask::Read, r#""error":{"code":3,"message":"execution reverted"}"#, reverts, 0);
         check(Ask::Read, r#""error":{"code":3,"message":"execution reverted"}"#, |_| {}, 1);
+        let shared = |cache: &'static str| {
+            move |evidence: &mut Evidence| {
+                reverts(evidence);
+                let other = evidence.exchanges.last_mut().expect("just added");
+                other.began -= Duration::from_millis(1);
+                let answered = evidence.requests[0].answered.as_mut().expect("it is answered");
+                answered.cache = Some(cache);
+            }
+        };
+        let error = r#""error":{"code":3,"message":"execution reverted"}"#;
+        check(Ask::Read, error, shared("joined"), 0);
+        check(Ask::Read, error, shared("miss"), 1);
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub(crate) fn answered(body: &str) -> Answered {
         status: 200,
         body: body.to_owned().into(),
         attempts: 1,
+        cache: None,
         upstream: Some("up-0a".to_owned()),
         trail: None,
         flow: Flow::Whole,
