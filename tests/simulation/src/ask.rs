@@ -12,6 +12,8 @@ use crate::evidence::{Ask, Item};
 
 /// Hashes that a client remembers.
 const REMEMBERED_MAX: usize = 16;
+/// And so many reads.
+const ASKED_MAX: usize = 4;
 /// A client asks for heights so far below what it has seen.
 const DEPTH_MAX: u64 = 6;
 /// A gas price that every block takes.
@@ -35,6 +37,10 @@ pub struct Asker {
     nonce: u64,
     /// The last transaction, to be sent again.
     sent: Option<Item>,
+    /// Where answers are kept, a chance of its own to ask for the same again.
+    again: Option<SmallRng>,
+    /// The last reads that others may make too.
+    asked: Vec<Item>,
 }
 
 impl Asker {
@@ -53,7 +59,15 @@ impl Asker {
             txs: Vec::new(),
             nonce: 0,
             sent: None,
+            again: None,
+            asked: Vec::new(),
         }
+    }
+
+    /// Often asks for the same again.
+    #[must_use]
+    pub fn asking_again(self, rng: SmallRng) -> Self {
+        Self { again: Some(rng), ..self }
     }
 
     fn unique(&mut self) -> u64 {
@@ -83,6 +97,25 @@ impl Asker {
 
     /// A read.
     pub fn read(&mut self) -> Item {
+        if let Some(again) = &mut self.again
+            && !self.asked.is_empty()
+            && again.random_ratio(1, 2)
+        {
+            let item = self.asked[again.random_range(0..self.asked.len())].clone();
+            return Item { id: Some(self.id()), ..item };
+        }
+        let item = self.new_read();
+        let is_anybodys = matches!(item.ask, Ask::Read | Ask::Pinned(_));
+        if self.again.is_some() && is_anybodys && item.method != "web3_sha3" {
+            if self.asked.len() >= ASKED_MAX {
+                self.asked.remove(0);
+            }
+            self.asked.push(item.clone());
+        }
+        item
+    }
+
+    fn new_read(&mut self) -> Item {
         let height = self.seen.saturating_sub(self.rng.random_range(0..=DEPTH_MAX)).max(1);
         let at = format!("{height:#x}");
         let account = self.account();

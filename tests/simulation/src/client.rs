@@ -26,6 +26,8 @@ pub struct Desk {
     pub lanes: Vec<Arc<Lanes>>,
     /// One a chain.
     pub worlds: Vec<Arc<World>>,
+    /// Whether the proxy keeps answers.
+    pub keeps: bool,
     /// The chains' names.
     pub names: Vec<&'static str>,
     /// Where it is written down.
@@ -53,6 +55,10 @@ struct Reply<'a> {
 pub async fn play(desk: Arc<Desk>, plan: ClientPlan, name: usize, length: Duration) {
     let world = Arc::clone(&desk.worlds[plan.chain]);
     let asker = Asker::new(SmallRng::seed_from_u64(plan.seed), name, &world);
+    let asker = match desk.keeps {
+        true => asker.asking_again(SmallRng::seed_from_u64(plan.seed ^ 1)),
+        false => asker,
+    };
     let mut client = Client { desk, plan, name, asker, filter: None };
     sleep(plan.from).await;
     for _ in 0..plan.requests {

@@ -88,6 +88,7 @@ async fn act(scenario: Scenario) -> Evidence {
         proxy: Arc::clone(&stage.proxy),
         lanes: stage.lanes.clone(),
         worlds: stage.worlds.clone(),
+        keeps: scenario.settings.cache.is_some(),
         names: scenario.chains.iter().map(|chain| chain.name).collect(),
         recorder: Arc::clone(&recorder),
     });
