@@ -241,7 +241,10 @@ impl Agreement {
             .iter()
             .map(|head| (head, support(head)))
             .filter(|(_, support)| *support >= k)
-            .max_by_key(|(head, support)| (head.number, *support, head.hash, Reverse(head.slot)));
+            // Who does not say which block it is agrees with everybody, and tells nobody which.
+            .max_by_key(|(head, support)| {
+                (head.number, head.hash.is_some(), *support, head.hash, Reverse(head.slot))
+            });
         let Some((next, supported)) = agreed else {
             // Branches, and none of them with enough voters.
             let most = voters
@@ -730,6 +733,21 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<(u8, u64, u8, u64)>> {
         let step = (0_u8..5, 90_u64..130, prop::sample::select(b"aabc?!".to_vec()), 0_u64..30);
         prop::collection::vec(step, 1..120)
+    }
+
+    #[test]
+    fn who_names_no_hash_does_not_hide_that_of_those_who_agree() {
+        let rules = Rules { agreement: Some(3), ..Rules::default() };
+        let mut chain = Chain::new(5, rules, Duration::from_secs(12));
+        (0..5).for_each(|slot| chain.say(slot, 100, Some(b'a')));
+        chain.now += Duration::from_secs(12);
+        // One says no hash and one another: with both of them the head without a hash has the
+        // most voters.
+        chain.say(3, 101, None);
+        chain.say(4, 101, Some(b'b'));
+        (0..3).for_each(|slot| chain.say(slot, 101, Some(b'a')));
+        let latest = chain.view.latest.expect("they agree");
+        assert_eq!((latest.number.0, latest.hash), (101, Some(hash(101, b'a'))));
     }
 
     proptest! {

@@ -139,7 +139,8 @@ mod with_anvil {
             let truth = truth(&node).await;
             let server = redis(&folder, port);
             // A busy machine may be slow; that is looked at in the tests of the store.
-            let tiers = format!("redis: {{ url: \"redis://127.0.0.1:{port}\", get_within: 500ms }}");
+            let tiers =
+                format!("redis: {{ url: \"redis://127.0.0.1:{port}\", get_within: 500ms }}");
             let (one, other) = (start(&node, &tiers).await, start(&node, &tiers).await);
             for wellhead in [&one, &other] {
                 is_up(wellhead, true).await;
