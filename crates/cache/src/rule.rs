@@ -78,6 +78,10 @@ pub fn may_be_kept(row: &MethodRow, pin: Pin) -> Result<(), Reason> {
     }
 }
 
+/// From so many bytes on a reply may have been judged by its ends: half of what the judge of
+/// upstreams reads through (`wellhead_upstream`), as that counts the envelope as well.
+const LARGE_BYTES: usize = 32 * 1024;
+
 /// Decides about one answer.
 ///
 /// `canon` is the newest view, not the one that the request pinned: a block that was
@@ -108,11 +112,17 @@ pub fn rule(
         });
     }
     let for_ever = |reason| Ok(Kept { reason, hold: Hold::Final, expires_ms: None });
-    match ask.pin {
+    let ruling = match ask.pin {
         Pin::Fixed => for_ever(Reason::Fixed),
         Pin::Head => until_head(ask, canon, times.head, now_ms, Reason::Head),
         Pin::Inclusion => in_block(source(result).ok_or(Reason::NamesNoBlock)?, canon),
-        Pin::Block(Point::Final(_)) => for_ever(Reason::Final),
+        Pin::Block(Point::Final(number)) => match (source(result), canon.hash_at(number)) {
+            // It says itself that it is of another branch than the final one.
+            (Some((named, hash)), Some(known)) if named == number && hash != known => {
+                Err(Reason::Unproven)
+            }
+            _ => for_ever(Reason::Final),
+        },
         Pin::Block(Point::Hash(hash)) => by_hash(ask, hash, canon),
         Pin::Block(Point::Height(number)) => match source(result) {
             Some((named, hash)) if named == number => in_block((named, hash), canon),
@@ -121,7 +131,15 @@ pub fn rule(
         Pin::Block(Point::Tag(_)) => Err(Reason::Tag),
         // Both ends are final, or none would be kept.
         Pin::Range { .. } => for_ever(Reason::Final),
-    }
+    };
+    // Whoever judged a large reply looked at its ends alone. That is enough for one client who
+    // reads it, and not for all who come after.
+    let is_whole = |_: &Kept| result.len() < LARGE_BYTES || is_json(result);
+    ruling.and_then(|kept| if is_whole(&kept) { Ok(kept) } else { Err(Reason::Unfinished) })
+}
+
+fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<&serde_json::value::RawValue>(text).is_ok()
 }
 
 /// The answer is true of the head that the request saw, if of any.
@@ -301,6 +319,23 @@ mod tests {
     fn refused(call: &str, result: &str, reason: Reason) {
         assert_eq!(decide(call, result, chain(), TIMES), Err(reason), "{call} -> {result}");
         assert!(!reason.is_kept());
+    }
+
+    #[test]
+    fn a_final_height_is_not_kept_with_the_block_of_another_branch() {
+        let call = "eth_getBlockByNumber ['0x5a',false]";
+        let block = |hash: &str| format!("{{'number':'0x5a','hash':'{hash}','parentHash':'H80'}}");
+        kept(call, &block("H90"), Reason::Final, Hold::Final);
+        refused(call, &block("F90"), Reason::Unproven);
+    }
+
+    #[test]
+    fn a_large_answer_is_kept_only_when_it_is_json_from_end_to_end() {
+        let call = "eth_call [{},'0x1']";
+        let large = |middle: &str| format!("['{}'{middle}'']", "0".repeat(LARGE_BYTES));
+        kept(call, &large(","), Reason::Final, Hold::Final);
+        refused(call, &large(""), Reason::Unfinished);
+        refused(call, &large(",]["), Reason::Unfinished);
     }
 
     fn canonical(number: u64) -> Hold {
