@@ -35,7 +35,7 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 26] = [
+    const DERIVED: [&str; 28] = [
         "plan",
         "credits_per_second",
         "calls_per_second",
@@ -62,8 +62,11 @@ fn the_example_says_true_defaults() {
         "mode",
         "state",
         "connections_per_address",
+        "disk",
+        "redis",
     ];
-    const TOP_DERIVED: [&str; 4] = ["workers", "tls", "state", "connections_per_address"];
+    const TOP_DERIVED: [&str; 6] =
+        ["workers", "tls", "state", "connections_per_address", "disk", "redis"];
     let example = root_file("wellhead.example.yaml");
     let mut uncommented = String::new();
     let mut taken = 0;
