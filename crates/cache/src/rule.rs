@@ -134,8 +134,10 @@ pub fn rule(
     };
     // Whoever judged a large reply looked at its ends alone. That is enough for one client who
     // reads it, and not for all who come after.
-    let is_whole = |_: &Kept| result.len() < LARGE_BYTES || is_json(result);
-    ruling.and_then(|kept| if is_whole(&kept) { Ok(kept) } else { Err(Reason::Unfinished) })
+    match ruling {
+        Ok(_) if result.len() >= LARGE_BYTES && !is_json(result) => Err(Reason::Unfinished),
+        ruling => ruling,
+    }
 }
 
 fn is_json(text: &[u8]) -> bool {

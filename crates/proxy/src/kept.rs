@@ -342,17 +342,21 @@ fn asked(
 }
 
 /// What is the newest for a client that was shown more than is agreed.
-pub(crate) fn shown_more(trip: &Trip<'_>, view: &View) -> Option<Newest> {
+fn shown_more(trip: &Trip<'_>, view: &View) -> Option<Newest> {
     trip.chain.pins.then(|| trip.newest(view)).flatten().filter(|newest| newest.is_shown())
 }
 
+/// Whoever was shown more than is agreed is told of nothing that is missing below that.
+pub(crate) fn may_be_told(trip: &Trip<'_>, result: &[u8], view: &View) -> bool {
+    !raw::is_null(result) || shown_more(trip, view).is_none()
+}
+
 impl Shares {
-    /// Whoever was shown more than is agreed is told of nothing that is missing below that.
     fn get(&self, trip: &Trip<'_>, asked: &Asked, row: &MethodRow, view: &View) -> Option<Bytes> {
         may_be_kept(row, asked.pin).ok()?;
         let at = trip.ctx.received_at;
         let hit = self.cache.memory.get(&asked.key, &Seen::at(view, at), self.cache.ms(at))?;
-        (!raw::is_null(&hit.value) || shown_more(trip, view).is_none()).then_some(hit.value)
+        may_be_told(trip, &hit.value, view).then_some(hit.value)
     }
 }
 

@@ -21,6 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 use wellhead_cache::Reason as NotKept;
 use wellhead_dispatch::{Abandoned, Attempt, now};
 use wellhead_eth::{CostClass, MethodRow, MethodTable};
+use wellhead_store::State;
 use wellhead_telemetry::Histogram;
 use wellhead_transport::Shortage;
 use wellhead_upstream::VerdictClass;
@@ -30,7 +31,6 @@ use crate::chain::ServedChain;
 use crate::journey::Proxy;
 use crate::kept::Found;
 use crate::tiers::TierSeen;
-use wellhead_store::State;
 
 /// How a call ended for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

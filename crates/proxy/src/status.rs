@@ -9,6 +9,7 @@ use serde::Serialize;
 use wellhead_chain::Tag;
 use wellhead_dispatch::now;
 use wellhead_eth::CostClass;
+use wellhead_store::State;
 use wellhead_transport::Shortage;
 use wellhead_upstream::{Bound, Condition, Upstream};
 
@@ -16,7 +17,6 @@ use crate::chain::ServedChain;
 use crate::journey::Proxy;
 use crate::kept::{Cache, Found};
 use crate::tiers::TierSeen;
-use wellhead_store::State;
 
 /// Everything an operator may want to know, without secrets.
 #[derive(Debug, Clone, Serialize)]

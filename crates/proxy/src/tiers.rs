@@ -25,11 +25,10 @@ use futures_util::stream::FuturesUnordered;
 use wellhead_cache::{Entry, Hold, Kept, Key, Pin, Use, may_be_kept};
 use wellhead_dispatch::now;
 use wellhead_eth::MethodRow;
-use wellhead_jsonrpc::raw;
 use wellhead_store::{Digest, Disk, Shared, Snapshot};
 
 use crate::journey::Trip;
-use crate::kept::{Asked, Cache, Seen, shown_more};
+use crate::kept::{Asked, Cache, Seen, may_be_told};
 
 /// What may be replaced is final or forgotten after so long.
 const REPLACEABLE_FOR: Duration = Duration::from_secs(3_600);
@@ -100,7 +99,7 @@ impl Tiers {
 
     /// Has an answer written that was kept in memory.
     pub(crate) fn put(&self, key: &Key, kept: Kept, result: &[u8]) {
-        if self.is_empty() || kept.expires_ms.is_some() {
+        if kept.expires_ms.is_some() {
             return;
         }
         let (on_disk, time) = match kept.hold {
@@ -183,9 +182,8 @@ pub(crate) async fn fetch(trip: &Trip<'_>, asked: &Asked) -> Option<Bytes> {
             Use::ServeForEver => entry.hold = Hold::Final,
             Use::Skip | Use::Drop => return None,
         }
-        // Whoever was shown more than is agreed is told of nothing that is missing below that.
-        let is_hidden = raw::is_null(&entry.value) && shown_more(trip, view).is_some();
-        if entry.is_over(cache.ms(at)) || shares.distrust.is_on() || is_hidden {
+        let is_true = !entry.is_over(cache.ms(at)) && !shares.distrust.is_on();
+        if !is_true || !may_be_told(trip, &entry.value, view) {
             return None;
         }
         cache.adopt(asked.key(), &entry);
