@@ -64,6 +64,9 @@ impl From<AssembleError> for ServeError {
     }
 }
 
+/// A disk that hangs does not keep the process from ending.
+const DISK_CLOSES_WITHIN: Duration = Duration::from_secs(5);
+
 /// Where a running proxy listens.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Addresses {
@@ -265,8 +268,10 @@ impl Running {
         if let Some(state) = self.state {
             state.end().await;
         }
-        if let Some(cache) = &self.parts.cache {
-            cache.tiers().close().await;
+        if let Some(cache) = &self.parts.cache
+            && tokio::time::timeout(DISK_CLOSES_WITHIN, cache.tiers().close()).await.is_err()
+        {
+            tracing::warn!("the disk of the cache takes long: what waits for it is lost");
         }
         admin_shutdown.begin();
         if let Some(admin) = admin {
