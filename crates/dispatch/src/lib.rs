@@ -8,7 +8,8 @@
 //!
 //! A read that takes long gets a second attempt at another upstream (`hedge`), a raw
 //! transaction goes to several at once (`broadcast`), whoever asked for a pause has it
-//! (`throttle`), and what all that may cost is bounded ([`Budgets`]).
+//! (`turn`), whoever comes back while a call is under way is asked as well (`back`), and what
+//! all that may cost is bounded ([`Budgets`]).
 //!
 //! [`run_batch`] sends several reads in one exchange; a large result may flow to the
 //! client as it arrives ([`Served::rest`]).
