@@ -16,6 +16,7 @@
 //! It **never goes back**, whoever dies, but for these, each told as a reorg:
 //!
 //! - `k` voters hold another branch, and fewer hold the old head;
+//! - nobody holds it any more, and one who stands as high is on another branch;
 //! - those who held it said themselves that they stand lower, by more than the lag bound or
 //!   for longer than a view stays fresh, and nobody holds it any more or stands above them, not
 //!   even by the last word of one that is away: the chain was reset;
@@ -268,7 +269,29 @@ impl Agreement {
             Ordering::Less if is_other(view.canon.at(next.number)) => holding < k,
             Ordering::Less => self.has_fallen(view, present, now),
         };
-        moves.then_some(*next)
+        match moves {
+            true => Some(*next),
+            false => self.left_behind(view, voters, now),
+        }
+    }
+
+    /// Where to go when nobody holds the head any more, not even by the last word of one that
+    /// is away, and one who stands as high or higher is on another branch: those below cannot
+    /// tell which branch is theirs, and a head that nobody holds helps nobody.
+    fn left_behind(&self, view: &View, voters: &[Voter], now: Instant) -> Option<Voter> {
+        let latest = view.latest?;
+        if standing(view).any(|it| self.is_remembered(it.slot, now) && self.holds_latest(&it, view))
+        {
+            return None;
+        }
+        let support = |head: &Voter| voters.iter().filter(|it| self.holds(it, head)).count();
+        let ahead = voters.iter().filter(|it| it.number >= latest.number.0);
+        ahead.max_by_key(|head| (support(head), head.number, Reverse(head.slot))).copied()
+    }
+
+    /// Whether the last word of the upstream in `slot` still says something.
+    fn is_remembered(&self, slot: Slot, now: Instant) -> bool {
+        self.heard[slot.index()].is_some_and(|at| now.saturating_duration_since(at) <= WORD_LASTS)
     }
 
     /// Whether those who held the head say that they stand lower, and nobody holds it, not
@@ -280,14 +303,10 @@ impl Agreement {
         let highest = present.iter().map(|voter| voter.number).max().unwrap_or_default();
         let is_deep = latest.number.0.saturating_sub(highest) > bound(view);
         let is_long = now.saturating_duration_since(confirmed_at) >= view.fresh_for();
-        let is_remembered = |it: &Voter| {
-            let heard = self.heard[it.slot.index()];
-            heard.is_some_and(|at| now.saturating_duration_since(at) <= WORD_LASTS)
-        };
         // Who is away and stands above the others need not have held the head itself.
         let is_above = |it: &Voter| it.number > highest && !view.is_astray(it.slot);
         let speaks_against = |it: &Voter| is_above(it) || self.holds_latest(it, view);
-        !standing(view).any(|it| is_remembered(&it) && speaks_against(&it))
+        !standing(view).any(|it| self.is_remembered(it.slot, now) && speaks_against(&it))
             && present.iter().any(|voter| self.held_by.contains(voter.slot))
             && (is_deep || is_long)
     }
@@ -610,6 +629,14 @@ mod tests {
         check("0:100 1:100 2:100 0:101 1:101 2:101b =101a 2:102b =101a 0:102 1:102 =102a", "");
         assert_eq!(play(None, "0:101 1:101 2:101 0:102 1:102 2:102b").astray(), [2]);
         assert_eq!(play(None, "0:101 1:101 2:101b 0:102 1:102").astray(), [2]);
+    }
+
+    #[test]
+    fn a_head_that_nobody_holds_is_left_for_who_went_on_elsewhere() {
+        check("0:103 1:103 1:101 =103a 0:104b =104b 0:105b =105b 1:105b =105b", "1");
+        // While somebody holds it, or did when last heard of, one alone moves nothing.
+        check("0:103 1:103 2:103 1:101 0:104b =103a", "");
+        check("0:103 1:103 2:101 !1 0:104b =103a", "");
     }
 
     #[test]
