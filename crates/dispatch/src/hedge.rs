@@ -282,8 +282,11 @@ impl Run<'_> {
         };
         let is_other =
             |other: Slot| other != slot || ground.roster.upstream(slot).came_back_after(began);
-        let mut fit = self.fit_now(ground, now);
-        fit.find(|other| is_other(*other) && self.is_new_to(ground, *other) && is_well(*other))
+        let good =
+            |other: &Slot| is_other(*other) && self.is_new_to(ground, *other) && is_well(*other);
+        // One that had the pause it asked for is as good as new, and still it refused once.
+        let untried = self.fit_now(ground, now).find(|it| good(it) && !self.has_asked(*it));
+        untried.or_else(|| self.fit_now(ground, now).find(good))
     }
 
     /// Whether the call, sent at `began`, may go on to another upstream: because this one

@@ -103,6 +103,16 @@ async fn only_the_fit_keep_company() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn company_is_one_that_was_not_asked_before_one_that_had_its_pause() {
+    let stage = Stage::new("limit limit limit | hang | 900ms~ok");
+    let c = r#"a=throttled c=answer -> c "0x1""#;
+    // The pause of the first is over by the time at which the second is given up on.
+    measured(&stage, 1, "eth_call", 32, 1_500);
+    measured(&stage, 2, "eth_call", 32, 3_000);
+    check(&stage, "eth_call", c, "b", 1_900).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn slow_queries_are_hedged_within_their_budget_and_rest_nobody() {
     // Each answers after 3 s; the other is no quicker, so that every hedge is in vain.
     let slow = "3000ms~ok ".repeat(200);
