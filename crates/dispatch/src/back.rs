@@ -128,6 +128,8 @@ impl Run<'_> {
                 };
                 match next {
                     Next::Another if self.may_wait_for_return() => continue,
+                    // Also when the turn that it waited for brought only that.
+                    Next::Another | Next::Stop if self.may_be_found(ground) => continue,
                     end => return end,
                 }
             }
@@ -140,12 +142,25 @@ impl Run<'_> {
         Next::Stop
     }
 
-    /// Somebody who is well and was not asked since, or was and is worth what that costs.
+    /// Whether somebody lacks it who was known to be behind, and another one may have it.
+    fn may_be_found(&self, ground: Ground<'_>) -> bool {
+        self.lacks_data()
+            && !self.no_room
+            && !self.is_missing_where_it_should_be(ground)
+            && self.new_and_ready(ground, now()).is_some()
+    }
+
+    /// Somebody who is well and was not asked since.
+    fn new_and_ready(&self, ground: Ground<'_>, now: Instant) -> Option<Slot> {
+        let is_ready = |slot: Slot| ground.roster.upstream(slot).condition(now) == Condition::Ready;
+        self.up_now(ground, now).find(|it| is_ready(*it) && self.is_new_to(ground, *it))
+    }
+
+    /// The same, or one that was asked and is worth what that costs.
     fn worth_asking(&self, ground: Ground<'_>, now: Instant) -> Option<Slot> {
         let is_ready =
             |slot: &Slot| ground.roster.upstream(*slot).condition(now) == Condition::Ready;
-        let new = self.up_now(ground, now).find(|it| is_ready(it) && self.is_new_to(ground, *it));
-        new.or_else(|| {
+        self.new_and_ready(ground, now).or_else(|| {
             let mut known = self.up_now(ground, now).filter(is_ready);
             let known = known.find(|slot| self.may_have_been_a_moment(*slot))?;
             ground.lane.budgets().spend_retry(now).then_some(known)

@@ -503,7 +503,7 @@ impl Run<'_> {
     }
 
     /// Whether the most telling word so far is that something is not there.
-    fn lacks_data(&self) -> bool {
+    pub(crate) fn lacks_data(&self) -> bool {
         self.best.as_ref().is_some_and(|(_, verdict)| {
             verdict.class == VerdictClass::MissingData
                 || (verdict.class == VerdictClass::Null && self.job.is_there)
@@ -511,7 +511,7 @@ impl Run<'_> {
     }
 
     /// Whether somebody lacks it who was to have it.
-    fn is_missing_where_it_should_be(&self, ground: Ground<'_>) -> bool {
+    pub(crate) fn is_missing_where_it_should_be(&self, ground: Ground<'_>) -> bool {
         let holding = &ground.plan.candidates()[..ground.plan.holding()];
         let lacks = |class| matches!(class, VerdictClass::MissingData | VerdictClass::Null);
         let mut attempts = self.trail.attempts.iter();

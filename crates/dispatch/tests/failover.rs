@@ -119,6 +119,14 @@ async fn one_that_comes_back_is_asked_for_what_others_lack() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_one_lacks_who_was_behind_is_looked_for_elsewhere_after_a_shared_fault() {
+    let mut stage = support::Stage::new("internal | internal | missing | ok");
+    stage.heads = vec![100, 100, 80, 80];
+    let told = stage.tell(&stage.run("eth_getBalance").await);
+    assert_eq!(told, r#"a=fault b=fault c=missing_data d=answer -> d "0x1""#);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_null_for_a_block_that_is_there_is_a_lack() {
     let there = |stage: &mut support::Stage| stage.heads = vec![7, 7, 7];
     let expected = "a=null b=null c=answer -> c";

@@ -1,0 +1,470 @@
+//! Reads that several upstreams must answer alike.
+//!
+//! As many are asked at once as must agree. More are asked only when one fails, says
+//! something else or takes long, up to as many as may be heard, so that agreement costs no
+//! call that it does not need. Answers are compared in one form
+//! ([`wellhead_eth::canonical`]); a revert by its data, as each client has its own words;
+//! what is wrong with a call, and that something is not there, by that alone. Whatever says
+//! nothing of the chain, a fault or a limit or missing history, is no word, and another
+//! upstream is asked instead. Each upstream has one word, whatever it is asked.
+//!
+//! Once somebody has spoken, the others have [`Quorum::wait`]. Whoever said something else
+//! than what was served is noted there ([`Upstream::note_dissent`]); that costs it no
+//! health, because above the finalized block both may be honest, on two branches.
+//!
+//! Not promised: that two upstreams are two nodes, or that what they agree on is true.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use rand::Rng;
+use wellhead_eth::{canonical, keccak256};
+use wellhead_jsonrpc::raw;
+use wellhead_upstream::{InFlight, Payload, Slot, Upstream, Verdict, VerdictClass};
+
+use crate::attempt::{Settled, attempt};
+use crate::hedge::is_heavy;
+use crate::now;
+use crate::run::{Failure, Ground, Next, ROUND_PAUSE_BASE, Run};
+use crate::trail::Heard;
+
+/// An attempt that takes long is looked at again after so long.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What is done when there is no agreement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Otherwise {
+    /// The client gets an error.
+    Fail,
+    /// What most of those said who were heard, or the first of them when none is ahead.
+    MostSaid,
+}
+
+/// How many must say the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quorum {
+    /// So many upstreams; one is as good as none.
+    pub agree: usize,
+    /// So many are heard at most; never fewer than must agree.
+    pub of: usize,
+    /// How long the others are waited for once one has spoken.
+    pub wait: Duration,
+    /// When as many were heard as may be, and too few of them agree.
+    pub on_dispute: Otherwise,
+    /// When fewer were heard than must agree, and those who were do not contradict each other.
+    pub on_few: Otherwise,
+}
+
+impl Default for Quorum {
+    fn default() -> Self {
+        Self {
+            agree: 2,
+            of: 3,
+            wait: Duration::from_secs(2),
+            on_dispute: Otherwise::Fail,
+            on_few: Otherwise::Fail,
+        }
+    }
+}
+
+/// A quorum for one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ballot {
+    /// How many must say the same.
+    pub quorum: Quorum,
+    /// The block can no longer be replaced: whoever says something else is wrong.
+    pub is_final: bool,
+    /// The largest number wins once enough were heard: each knows a part of what there is,
+    /// as pools do.
+    pub largest: bool,
+}
+
+/// What one upstream said, in the form in which it is compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Word {
+    /// The digest of a result, or of the data of a revert.
+    Said([u8; 32]),
+    /// A number, where the largest wins.
+    Number(u64),
+    /// A refusal, or that there is nothing.
+    Class(VerdictClass),
+}
+
+/// One upstream's word.
+struct Opinion {
+    slot: Slot,
+    word: Word,
+    verdict: Verdict,
+}
+
+/// The words so far.
+struct Poll {
+    ballot: Ballot,
+    opinions: Vec<Opinion>,
+}
+
+/// Who was asked and has not answered yet.
+struct Asked {
+    slot: Slot,
+    began: Instant,
+    noted: Option<Instant>,
+}
+
+type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, (Slot, Settled)>>;
+
+/// What happened while a poll waited.
+enum Event {
+    Ended(Slot, Box<Settled>),
+    /// Somebody takes long.
+    Slow,
+    /// The time is over.
+    Late,
+}
+
+impl Run<'_> {
+    /// Asks until enough agree, or none can be had.
+    pub(crate) async fn by_quorum(&mut self, ground: Ground<'_>, ballot: Ballot) -> Next {
+        let mut poll = Poll { ballot, opinions: Vec::with_capacity(ballot.quorum.of) };
+        let mut waiting: Vec<Asked> = Vec::with_capacity(ballot.quorum.of);
+        let mut under_way = UnderWay::new();
+        let mut rounds = 0;
+        let mut until = self.job.deadline;
+        while !poll.is_over() && now() < until {
+            while waiting.len() < poll.wanted()
+                && let Some((slot, in_flight)) = self.another(ground, &poll, &waiting, rounds)
+            {
+                self.send(ground, (slot, in_flight), &under_way, &mut waiting);
+            }
+            if waiting.is_empty() {
+                match self.turn_or_round(ground, &poll, &mut rounds, until).await {
+                    Some(Some(turn)) => self.send(ground, turn, &under_way, &mut waiting),
+                    Some(None) => {}
+                    None => break,
+                }
+                continue;
+            }
+            match self.event(ground, &mut under_way, &waiting, until).await {
+                Event::Late => break,
+                Event::Slow => {
+                    if let Some(turn) = self.in_place_of_slow(ground, &poll, &mut waiting, rounds) {
+                        self.send(ground, turn, &under_way, &mut waiting);
+                    }
+                }
+                Event::Ended(slot, settled) => {
+                    waiting.retain(|asked| asked.slot != slot);
+                    ground.lane.line().freed(slot);
+                    if self.take(&mut poll, slot, *settled) {
+                        return Next::Stop;
+                    }
+                    if poll.opinions.len() == 1 {
+                        until = until.min(now() + ballot.quorum.wait);
+                    }
+                }
+            }
+        }
+        drop(under_way);
+        self.leave(ground, &waiting);
+        self.count(ground, poll)
+    }
+
+    /// Sends the call to one that let it go.
+    fn send<'a>(
+        &self,
+        ground: Ground<'a>,
+        (slot, in_flight): (Slot, InFlight),
+        under_way: &UnderWay<'a>,
+        waiting: &mut Vec<Asked>,
+    ) {
+        let began = in_flight.began();
+        let patience = self.patience(ground, slot, began);
+        let room = ground.room(false, slot);
+        let (row, body) = (ground.row(self.job.row), self.body.clone());
+        let (upstream, transport) = (ground.roster.upstream(slot), ground.lane.transport(slot));
+        waiting.push(Asked { slot, began, noted: None });
+        under_way.push(Box::pin(async move {
+            (slot, attempt(row, body, upstream, transport, in_flight, patience, room).await)
+        }));
+    }
+
+    /// The best who is fit, has no word yet and lets the call go now.
+    fn another(
+        &mut self,
+        ground: Ground<'_>,
+        poll: &Poll,
+        waiting: &[Asked],
+        rounds: u32,
+    ) -> Option<(Slot, InFlight)> {
+        let now = now();
+        if self.asked() + waiting.len() >= self.asked_max(ground, poll) {
+            return None;
+        }
+        let fit: Vec<Slot> = self.fit_now(ground, now).collect();
+        for slot in fit {
+            let is_under_way = waiting.iter().any(|asked| asked.slot == slot);
+            if is_under_way || poll.has_heard(slot) || !self.may_be_asked(ground, slot, rounds) {
+                continue;
+            }
+            if self.must_wait(ground, slot, now) {
+                continue;
+            }
+            let is_again = !self.is_new_to(ground, slot);
+            if is_again && !ground.lane.budgets().spend_retry(now) {
+                continue;
+            }
+            if let Some(in_flight) = self.admit(ground, slot, now) {
+                return Some((slot, in_flight));
+            }
+        }
+        None
+    }
+
+    /// Attempts of one call at most: one for each word, and those that others may have.
+    fn asked_max(&self, ground: Ground<'_>, poll: &Poll) -> usize {
+        ground.bounds.attempts_max.max(1) + poll.ballot.quorum.of - 1
+    }
+
+    /// Whether the call was not sent there yet, or that failed for a moment only and its time
+    /// has come again.
+    fn may_be_asked(&self, ground: Ground<'_>, slot: Slot, rounds: u32) -> bool {
+        let times = self.trail.attempts.iter().filter(|it| it.slot == slot).count();
+        self.is_new_to(ground, slot)
+            || (times <= rounds as usize && self.may_have_been_a_moment(slot))
+    }
+
+    /// Nobody is asked just now: waits for the turn at whoever holds the call, or for a
+    /// moment before those who failed are asked again. `None`: neither would help.
+    async fn turn_or_round(
+        &mut self,
+        ground: Ground<'_>,
+        poll: &Poll,
+        rounds: &mut u32,
+        until: Instant,
+    ) -> Option<Option<(Slot, InFlight)>> {
+        if self.asked() >= self.asked_max(ground, poll) {
+            return None;
+        }
+        let heard = poll.opinions.iter().map(|opinion| opinion.slot).collect();
+        if let Some(held_by) = self.holders(ground, now()).and_then(|by| by.without(heard)) {
+            self.held_by = None;
+            return Box::pin(self.turn(ground, held_by, until)).await.ok().map(Some);
+        }
+        let may_heal = self.trail.attempts.iter().any(|it| {
+            !poll.has_heard(it.slot) && self.may_have_been_a_moment(it.slot)
+        });
+        let most = ROUND_PAUSE_BASE.saturating_mul(1 << *rounds);
+        let pause = ground.lane.with_rng(|rng| rng.random_range(Duration::ZERO..most));
+        *rounds += 1;
+        if !may_heal || *rounds > ROUNDS_MAX || now() + pause >= until {
+            return None;
+        }
+        tokio::time::sleep(pause).await;
+        Some(None)
+    }
+
+    /// Waits for the next answer.
+    async fn event(
+        &self,
+        ground: Ground<'_>,
+        under_way: &mut UnderWay<'_>,
+        waiting: &[Asked],
+        until: Instant,
+    ) -> Event {
+        let look = ground.bounds.hedging.and_then(|hedging| {
+            let looks = waiting.iter().filter_map(|asked| {
+                let upstream = ground.roster.upstream(asked.slot);
+                match asked.noted {
+                    Some(last) => last.checked_add(LOOK_EVERY),
+                    None => asked.began.checked_add(hedging.delay(upstream, self.job.row.class)),
+                }
+            });
+            looks.min()
+        });
+        let wake = look.map_or(until, |look| look.min(until));
+        match tokio::time::timeout_at(wake.into(), under_way.next()).await {
+            Ok(Some((slot, settled))) => Event::Ended(slot, Box::new(settled)),
+            // Somebody is waited for whenever this is called.
+            Ok(None) => Event::Late,
+            Err(_) if now() >= until => Event::Late,
+            Err(_) => Event::Slow,
+        }
+    }
+
+    /// Somebody to ask beside one that takes long, if there is one and it may be.
+    fn in_place_of_slow(
+        &mut self,
+        ground: Ground<'_>,
+        poll: &Poll,
+        waiting: &mut [Asked],
+        rounds: u32,
+    ) -> Option<(Slot, InFlight)> {
+        let (row, now) = (self.job.row, now());
+        let hedging = ground.bounds.hedging?;
+        let mut may_have_company = false;
+        for asked in waiting.iter_mut() {
+            let upstream = ground.roster.upstream(asked.slot);
+            let due = match asked.noted {
+                Some(last) => now >= last + LOOK_EVERY,
+                None => now >= asked.began + hedging.delay(upstream, row.class),
+            };
+            if due {
+                let before = asked.noted.replace(now);
+                if !is_heavy(row.class) {
+                    upstream.overdue(asked.began, before, now);
+                }
+                // One at a time: each costs a call.
+                may_have_company |= before.is_none() || upstream.is_silent(Duration::ZERO, now);
+            }
+        }
+        let heard = poll.opinions.len() + waiting.len();
+        let slowest = waiting.iter().min_by_key(|asked| asked.began)?;
+        let upstream = ground.roster.upstream(slowest.slot);
+        if !may_have_company
+            || heard > poll.ballot.quorum.of
+            || !self.may_have_company(ground, (upstream, slowest.began), now)
+        {
+            return None;
+        }
+        self.another(ground, poll, waiting, rounds)
+    }
+
+    /// Records an attempt, and its word if it is one; true when the call cannot go on.
+    fn take(&mut self, poll: &mut Poll, slot: Slot, settled: Settled) -> bool {
+        match word(&settled.verdict, self.job.is_there, poll.ballot) {
+            Some(word) if !settled.no_room && !poll.has_heard(slot) => {
+                self.note(slot, &settled);
+                poll.opinions.push(Opinion { slot, word, verdict: settled.verdict });
+            }
+            // What it says of the upstream is remembered; that it would end an ordinary call
+            // is not asked.
+            _ => {
+                self.after(slot, settled);
+            }
+        }
+        self.no_room
+    }
+
+    /// Those who are not waited for any more.
+    fn leave(&mut self, ground: Ground<'_>, waiting: &[Asked]) {
+        let now = now();
+        for asked in waiting {
+            ground.lane.line().freed(asked.slot);
+            self.abandon(asked.slot, asked.began, now);
+        }
+    }
+
+    /// Decides, and notes who said something else.
+    fn count(&mut self, ground: Ground<'_>, mut poll: Poll) -> Next {
+        let Some((leader, votes)) = poll.leader() else { return Next::Another };
+        let Quorum { agree, on_dispute, on_few, .. } = poll.ballot.quorum;
+        let heard = poll.opinions.len();
+        let is_disputed = votes < heard && !poll.ballot.largest;
+        self.trail.heard = Some(Heard { agreed: votes, heard });
+        let otherwise = if is_disputed { on_dispute } else { on_few };
+        if votes < agree && otherwise == Otherwise::Fail {
+            self.dispute = Some(match is_disputed {
+                true => Failure::Disputed { agreed: votes, heard, agree },
+                false => Failure::TooFew { heard, agree },
+            });
+            if votes < heard {
+                // Nobody knows who is right.
+                poll.opinions.iter().for_each(|it| dissents(ground, it, poll.ballot));
+            }
+            return Next::Stop;
+        }
+        if !poll.ballot.largest {
+            let word = poll.opinions[leader].word.clone();
+            let others = poll.opinions.iter().filter(|other| other.word != word);
+            others.for_each(|other| dissents(ground, other, poll.ballot));
+        }
+        let Opinion { slot, verdict, .. } = poll.opinions.swap_remove(leader);
+        self.serve_this(slot, verdict);
+        Next::Serve
+    }
+}
+
+/// Those who failed are asked again so often.
+const ROUNDS_MAX: u32 = 2;
+
+fn dissents(ground: Ground<'_>, opinion: &Opinion, ballot: Ballot) {
+    let upstream: &Upstream = ground.roster.upstream(opinion.slot);
+    let id = &upstream.identity().id;
+    let class = opinion.verdict.class.word();
+    if upstream.note_dissent(ballot.is_final, now()) {
+        let is_final = ballot.is_final;
+        tracing::warn!(upstream = %id, class, is_final, "upstream contradicts others about the same call");
+    }
+}
+
+/// What a verdict says of the chain, if anything.
+fn word(verdict: &Verdict, is_there: bool, ballot: Ballot) -> Option<Word> {
+    match (verdict.class, &verdict.payload) {
+        (VerdictClass::Answer, Payload::Result(result)) => match ballot.largest {
+            true => raw::quantity(result).map(Word::Number),
+            false => Some(Word::Said(keccak256(&canonical(result)))),
+        },
+        (VerdictClass::Reverted, Payload::Error(error)) => {
+            let data = raw::scan_error(error).and_then(|error| error.data.map(canonical));
+            Some(data.map_or(Word::Class(VerdictClass::Reverted), |it| Word::Said(keccak256(&it))))
+        }
+        // That the block is not there says that it is not there with this one.
+        (VerdictClass::Null, _) => (!is_there).then_some(Word::Class(VerdictClass::Null)),
+        (VerdictClass::CallerFault, _) => Some(Word::Class(VerdictClass::CallerFault)),
+        (
+            VerdictClass::Answer
+            | VerdictClass::Reverted
+            | VerdictClass::TransactionKnown
+            | VerdictClass::TransactionRejected
+            | VerdictClass::MissingData
+            | VerdictClass::RangeTooLarge
+            | VerdictClass::Throttled
+            | VerdictClass::Billing
+            | VerdictClass::Auth
+            | VerdictClass::Unsupported
+            | VerdictClass::Fault
+            | VerdictClass::Unknown,
+            _,
+        ) => None,
+    }
+}
+
+impl Poll {
+    fn has_heard(&self, slot: Slot) -> bool {
+        self.opinions.iter().any(|opinion| opinion.slot == slot)
+    }
+
+    /// Whose word is served, and how many have it: the first of those that most have.
+    fn leader(&self) -> Option<(usize, usize)> {
+        let votes = |word: &Word| self.opinions.iter().filter(|other| other.word == *word).count();
+        let all = self.opinions.iter().enumerate();
+        if self.ballot.largest {
+            // Whoever refuses has nothing to add to what the others know.
+            let number = |word: &Word| match word {
+                Word::Number(number) => Some(*number),
+                Word::Said(_) | Word::Class(_) => None,
+            };
+            let place = all.max_by_key(|(place, it)| (number(&it.word), usize::MAX - place))?.0;
+            return Some((place, self.opinions.len()));
+        }
+        let (place, leader) =
+            all.max_by_key(|(place, opinion)| (votes(&opinion.word), usize::MAX - place))?;
+        Some((place, votes(&leader.word)))
+    }
+
+    /// How many more would have to say what most said.
+    fn missing(&self) -> usize {
+        let votes = self.leader().map_or(0, |(_, votes)| votes);
+        self.ballot.quorum.agree.saturating_sub(votes)
+    }
+
+    /// How many may be asked at a time.
+    fn wanted(&self) -> usize {
+        self.missing().min(self.ballot.quorum.of.saturating_sub(self.opinions.len()))
+    }
+
+    /// Whether enough agree, or as many were heard as may be.
+    fn is_over(&self) -> bool {
+        self.missing() == 0 || self.opinions.len() + self.missing() > self.ballot.quorum.of
+    }
+}
