@@ -15,8 +15,11 @@ use crate::view::{Head, Mark, Tag, View};
 /// How we heard of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The upstream's own word on its newest block (a feed or a poll): may also lower its head.
+    /// The upstream's own word on its newest block, by a feed: may also lower its head.
     Word,
+    /// The same by a poll that was sent at this moment: what was learnt since then, by a feed
+    /// or an answer, is newer and not lowered.
+    Polled(Instant),
     /// An answer that named a block: shows that the upstream holds at least that.
     Answer,
 }
@@ -155,6 +158,9 @@ impl Heads {
         if slot.index() >= present.heads.len() {
             return News::Known;
         }
+        if is_late(present.head(slot), &seen, source) {
+            return News::Known;
+        }
         // Another writer may have been first.
         let is_news = is_news(present.head(slot), &seen, source);
         if source == Source::Answer && !is_news {
@@ -237,11 +243,23 @@ impl Heads {
     }
 }
 
+/// Whether something newer was learnt while this was under way.
+fn is_late(known: Option<&Head>, seen: &Observation, source: Source) -> bool {
+    match (known, source) {
+        (Some(known), Source::Polled(asked_at)) => {
+            let is_other = seen.hash.is_some() && known.hash.is_some() && seen.hash != known.hash;
+            known.seen_at > asked_at
+                && (seen.number < known.number || (seen.number == known.number && is_other))
+        }
+        (_, Source::Word | Source::Polled(_) | Source::Answer) => false,
+    }
+}
+
 fn is_news(known: Option<&Head>, seen: &Observation, source: Source) -> bool {
     let Some(known) = known else { return true };
     match source {
         Source::Answer => seen.number > known.number,
-        Source::Word => {
+        Source::Word | Source::Polled(_) => {
             seen.number != known.number
                 || (seen.hash.is_some() && seen.hash != known.hash)
                 || (seen.timestamp.is_some() && known.timestamp.is_none())
@@ -288,6 +306,23 @@ mod tests {
     #[test]
     fn its_own_word_may_lower_it_but_not_the_best() {
         check("0:5 1:5 0:3", "5 | 3 5 -");
+    }
+
+    #[test]
+    fn what_a_poll_tells_late_lowers_nothing_that_was_learnt_since() {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let began = Instant::now();
+        let at = |millis| began + Duration::from_millis(millis);
+        let heads = Heads::new(1, None, None);
+        let say = |number, source, millis| {
+            heads.observe(Slot(0), Observation::of_number(BlockNumber(number)), source, at(millis));
+            heads.view().head(Slot(0)).map(|head| head.number.0)
+        };
+        assert_eq!(say(8, Source::Polled(at(0)), 10), Some(8));
+        assert_eq!(say(9, Source::Word, 30), Some(9));
+        assert_eq!(say(8, Source::Polled(at(20)), 40), Some(9));
+        assert_eq!(say(10, Source::Polled(at(20)), 50), Some(10));
+        assert_eq!(say(8, Source::Polled(at(60)), 70), Some(8));
     }
 
     #[test]

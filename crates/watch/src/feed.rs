@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_chain::{Heads, Observation};
+use wellhead_chain::{Heads, Observation, Source};
 use wellhead_eth::{ChainId, MethodTable};
 use wellhead_jsonrpc::{Outcome, raw, scan};
 use wellhead_transport::feed::{Feed, FeedConnector};
@@ -64,7 +64,7 @@ pub(crate) async fn listen(
                 if let Some(seen) = header.and_then(Observation::of_block) {
                     heads_seen += 1;
                     is_live.store(true, Ordering::Relaxed);
-                    word::take(heads, asker, seen);
+                    word::take(heads, asker, seen, Source::Word);
                 }
             }
         }

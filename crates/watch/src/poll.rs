@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use wellhead_chain::Tag;
+use wellhead_chain::{Source, Tag};
 use wellhead_eth::BlockTag;
 use wellhead_upstream::Condition;
 
@@ -304,9 +304,10 @@ impl Watcher {
     }
 
     pub(crate) async fn poll_once(&self, reason: Reason) -> Result<(), String> {
+        let asked_at = now();
         let seen = self.asker.head(reason).await?;
         *self.polled.lock() = Some(seen.number);
-        word::take(&self.heads, &self.asker, seen);
+        word::take(&self.heads, &self.asker, seen, Source::Polled(asked_at));
         Ok(())
     }
 

@@ -32,7 +32,7 @@ impl Falls {
 ///
 /// One that falls back by more than the lag bound did not see a reorg: its chain was
 /// reset, or what it showed before was never there.
-pub(crate) fn take(heads: &Heads, asker: &Asker, seen: Observation) {
+pub(crate) fn take(heads: &Heads, asker: &Asker, seen: Observation, source: Source) {
     let (slot, id) = (asker.upstream.slot(), &asker.upstream.identity().id);
     let view = heads.view();
     if let Some(head) = view.head(slot) {
@@ -44,7 +44,7 @@ pub(crate) fn take(heads: &Heads, asker: &Asker, seen: Observation) {
             );
         }
     }
-    if heads.observe(slot, seen, Source::Word, now()) == News::BestHead {
+    if heads.observe(slot, seen, source, now()) == News::BestHead {
         tracing::trace!(upstream = %id, block = seen.number.0, "new best head");
         asker.pulse.tell_head();
     }
