@@ -9,6 +9,7 @@
 //! The table itself is `data/methods.txt`; start with [`method`] to read it.
 
 mod block;
+mod canonical;
 pub mod docs;
 mod glob;
 pub mod hex;
@@ -22,6 +23,7 @@ mod transaction;
 mod word;
 
 pub use block::{BlockPoint, BlockRef, BlockTag, UnknownTag};
+pub use canonical::{canonical, mean_the_same};
 pub use glob::{GLOB_BYTES_MAX, MethodGlob, MethodGlobError};
 pub use id::{BlockHash, BlockNumber, ChainId, NumberError, TransactionHash};
 pub use method::{CostClass, Data, Effect, Finality, MethodIndex, MethodRow, StickyRole};
