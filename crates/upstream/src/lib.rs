@@ -8,6 +8,7 @@ mod breaker;
 mod budget;
 mod control;
 mod detail;
+mod dissent;
 pub mod docs;
 mod fare;
 mod identity;

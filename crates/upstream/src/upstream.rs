@@ -15,6 +15,7 @@ use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
 use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
 use crate::budget::Budget;
 use crate::control::Controls;
+use crate::dissent::Dissents;
 use crate::fare::{Fare, rests_alone};
 use crate::identity::Identity;
 use crate::latency::PeakEwma;
@@ -232,6 +233,7 @@ pub struct Upstream {
     tried_by_clients: AtomicBool,
     fares: [Fare; CostClass::ALL.len()],
     unknowns: Unknowns,
+    dissents: Dissents,
     throttled_until_ms: AtomicU64,
     out_until_ms: AtomicU64,
     latency: [PeakEwma; CostClass::ALL.len()],
@@ -278,6 +280,7 @@ impl Upstream {
             tried_by_clients: AtomicBool::new(false),
             fares: std::array::from_fn(|place| Fare::new(CostClass::ALL[place], bounds)),
             unknowns: Unknowns::default(),
+            dissents: Dissents::default(),
             throttled_until_ms: AtomicU64::new(0),
             out_until_ms: AtomicU64::new(0),
             latency: Default::default(),
@@ -603,6 +606,18 @@ impl Upstream {
     /// Attempts begun and failed since the start.
     pub fn totals(&self) -> (u64, u64) {
         (self.attempts.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
+    }
+
+    /// Counts that it said something else than those who agreed, about a final block or another
+    /// one; whether it is time to tell of it, which is once a minute at most. Costs no health.
+    pub fn note_dissent(&self, is_final: bool, now: Instant) -> bool {
+        self.dissents.note(is_final, self.ms(now))
+    }
+
+    /// How often it said something else than those who agreed, about final blocks and about
+    /// others.
+    pub fn dissents(&self) -> (u64, u64) {
+        self.dissents.told()
     }
 
     /// What went wrong last.
