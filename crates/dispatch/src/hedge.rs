@@ -67,7 +67,7 @@ impl Hedging {
     }
 
     /// How long a call of `class` at `upstream` may take before it gets company.
-    fn delay(&self, upstream: &Upstream, class: CostClass) -> Duration {
+    pub(crate) fn delay(&self, upstream: &Upstream, class: CostClass) -> Duration {
         let heavy = if is_heavy(class) { HEAVY_FACTOR } else { 1 };
         let usual = upstream.slow_after(class).unwrap_or(UNMEASURED * heavy);
         // The lower bound wins when the settings cross.
@@ -291,7 +291,7 @@ impl Run<'_> {
 
     /// Whether the call, sent at `began`, may go on to another upstream: because this one
     /// stalls or has been away since, or as a bet that is paid for.
-    fn may_have_company(
+    pub(crate) fn may_have_company(
         &self,
         ground: Ground<'_>,
         (upstream, began): (&Upstream, Instant),
@@ -312,7 +312,7 @@ impl Run<'_> {
         budgets.spend_hedge(now)
     }
 
-    fn abandon(&mut self, slot: Slot, began: Instant, now: Instant) {
+    pub(crate) fn abandon(&mut self, slot: Slot, began: Instant, now: Instant) {
         self.trail.abandoned.push(Abandoned {
             slot,
             after: began.saturating_duration_since(self.job.received_at),

@@ -14,7 +14,7 @@
 //! [`run_batch`] sends several reads in one exchange; a large result may flow to the
 //! client as it arrives ([`Served::rest`]).
 //!
-//! Not here yet: quorum.
+//! Where several upstreams must answer alike, [`Quorum`] says how many; `quorum` asks them.
 
 mod attempt;
 mod back;
@@ -25,6 +25,7 @@ mod flow;
 mod hedge;
 mod lane;
 mod line;
+mod quorum;
 mod run;
 mod trail;
 mod turn;
@@ -34,8 +35,9 @@ pub use budget::Budgets;
 pub use hedge::Hedging;
 pub use lane::Lane;
 pub use line::PLACES_MAX;
+pub use quorum::{Ballot, Otherwise, Quorum};
 pub use run::{Bounds, Failure, Job, Outcome, Served, run};
-pub use trail::{Abandoned, Attempt, Hold, Trail};
+pub use trail::{Abandoned, Attempt, Heard, Hold, Trail};
 
 use std::time::Instant;
 

@@ -79,6 +79,12 @@ impl HeldBy {
         }
         all
     }
+
+    /// The others than these; `None` when there are none.
+    pub(crate) fn without(self, slots: UpstreamSet) -> Option<Self> {
+        let slots = self.slots.without(slots);
+        (!slots.is_empty()).then_some(Self { slots, ..self })
+    }
 }
 
 /// Nobody would let the call go in time.

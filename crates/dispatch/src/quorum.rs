@@ -20,7 +20,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use rand::Rng;
-use wellhead_eth::{canonical, keccak256};
+use wellhead_eth::{CostClass, canonical, keccak256};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{InFlight, Payload, Slot, Upstream, Verdict, VerdictClass};
 
@@ -123,7 +123,7 @@ enum Event {
     Late,
 }
 
-impl Run<'_> {
+impl<'r> Run<'r> {
     /// Asks until enough agree, or none can be had.
     pub(crate) async fn by_quorum(&mut self, ground: Ground<'_>, ballot: Ballot) -> Next {
         let mut poll = Poll { ballot, opinions: Vec::with_capacity(ballot.quorum.of) };
@@ -145,7 +145,7 @@ impl Run<'_> {
                 }
                 continue;
             }
-            match self.event(ground, &mut under_way, &waiting, until).await {
+            match event(ground, self.job.row.class, &mut under_way, &waiting, until).await {
                 Event::Late => break,
                 Event::Slow => {
                     if let Some(turn) = self.in_place_of_slow(ground, &poll, &mut waiting, rounds) {
@@ -176,11 +176,13 @@ impl Run<'_> {
         (slot, in_flight): (Slot, InFlight),
         under_way: &UnderWay<'a>,
         waiting: &mut Vec<Asked>,
-    ) {
+    ) where
+        'r: 'a,
+    {
         let began = in_flight.began();
         let patience = self.patience(ground, slot, began);
         let room = ground.room(false, slot);
-        let (row, body) = (ground.row(self.job.row), self.body.clone());
+        let (row, body) = (self.job.row, self.body.clone());
         let (upstream, transport) = (ground.roster.upstream(slot), ground.lane.transport(slot));
         waiting.push(Asked { slot, began, noted: None });
         under_way.push(Box::pin(async move {
@@ -248,11 +250,13 @@ impl Run<'_> {
         let heard = poll.opinions.iter().map(|opinion| opinion.slot).collect();
         if let Some(held_by) = self.holders(ground, now()).and_then(|by| by.without(heard)) {
             self.held_by = None;
-            return Box::pin(self.turn(ground, held_by, until)).await.ok().map(Some);
+            return Box::pin(self.turn(ground, held_by, until)).await.map(Some);
         }
-        let may_heal = self.trail.attempts.iter().any(|it| {
-            !poll.has_heard(it.slot) && self.may_have_been_a_moment(it.slot)
-        });
+        let may_heal = self
+            .trail
+            .attempts
+            .iter()
+            .any(|it| !poll.has_heard(it.slot) && self.may_have_been_a_moment(it.slot));
         let most = ROUND_PAUSE_BASE.saturating_mul(1 << *rounds);
         let pause = ground.lane.with_rng(|rng| rng.random_range(Duration::ZERO..most));
         *rounds += 1;
@@ -261,34 +265,6 @@ impl Run<'_> {
         }
         tokio::time::sleep(pause).await;
         Some(None)
-    }
-
-    /// Waits for the next answer.
-    async fn event(
-        &self,
-        ground: Ground<'_>,
-        under_way: &mut UnderWay<'_>,
-        waiting: &[Asked],
-        until: Instant,
-    ) -> Event {
-        let look = ground.bounds.hedging.and_then(|hedging| {
-            let looks = waiting.iter().filter_map(|asked| {
-                let upstream = ground.roster.upstream(asked.slot);
-                match asked.noted {
-                    Some(last) => last.checked_add(LOOK_EVERY),
-                    None => asked.began.checked_add(hedging.delay(upstream, self.job.row.class)),
-                }
-            });
-            looks.min()
-        });
-        let wake = look.map_or(until, |look| look.min(until));
-        match tokio::time::timeout_at(wake.into(), under_way.next()).await {
-            Ok(Some((slot, settled))) => Event::Ended(slot, Box::new(settled)),
-            // Somebody is waited for whenever this is called.
-            Ok(None) => Event::Late,
-            Err(_) if now() >= until => Event::Late,
-            Err(_) => Event::Slow,
-        }
     }
 
     /// Somebody to ask beside one that takes long, if there is one and it may be.
@@ -386,6 +362,34 @@ impl Run<'_> {
 
 /// Those who failed are asked again so often.
 const ROUNDS_MAX: u32 = 2;
+
+/// Waits for the next answer of those who were asked.
+async fn event(
+    ground: Ground<'_>,
+    class: CostClass,
+    under_way: &mut UnderWay<'_>,
+    waiting: &[Asked],
+    until: Instant,
+) -> Event {
+    let look = ground.bounds.hedging.and_then(|hedging| {
+        let looks = waiting.iter().filter_map(|asked| {
+            let upstream = ground.roster.upstream(asked.slot);
+            match asked.noted {
+                Some(last) => last.checked_add(LOOK_EVERY),
+                None => asked.began.checked_add(hedging.delay(upstream, class)),
+            }
+        });
+        looks.min()
+    });
+    let wake = look.map_or(until, |look| look.min(until));
+    match tokio::time::timeout_at(wake.into(), under_way.next()).await {
+        Ok(Some((slot, settled))) => Event::Ended(slot, Box::new(settled)),
+        // Somebody is waited for whenever this is called.
+        Ok(None) => Event::Late,
+        Err(_) if now() >= until => Event::Late,
+        Err(_) => Event::Slow,
+    }
+}
 
 fn dissents(ground: Ground<'_>, opinion: &Opinion, ballot: Ballot) {
     let upstream: &Upstream = ground.roster.upstream(opinion.slot);

@@ -17,6 +17,7 @@ use crate::hedge::{Hedging, is_heavy};
 use crate::lane::Lane;
 use crate::line::{HeldBy, NoTurn};
 use crate::now;
+use crate::quorum::Ballot;
 use crate::trail::{Attempt, Trail};
 
 /// The id that every single call carries upstream; the client's own never travels.
@@ -130,6 +131,9 @@ pub struct Job<'a> {
     pub is_there: bool,
     /// The caller takes a large result as it arrives; see [`Served::rest`].
     pub may_flow: bool,
+    /// How many must answer alike; `None`: one is enough. Only for reads that may be repeated,
+    /// and their results are held whole.
+    pub ballot: Option<Ballot>,
 }
 
 /// What an upstream said, to be passed on.
@@ -178,6 +182,22 @@ pub enum Failure {
         /// When that may be.
         retry_after: Duration,
     },
+    /// Those who had to agree contradict each other.
+    Disputed {
+        /// So many said the same at most.
+        agreed: usize,
+        /// Of so many who were heard.
+        heard: usize,
+        /// So many had to.
+        agree: usize,
+    },
+    /// Fewer were heard than had to agree.
+    TooFew {
+        /// So many were heard.
+        heard: usize,
+        /// So many had to agree.
+        agree: usize,
+    },
 }
 
 /// The end of a run.
@@ -214,13 +234,15 @@ pub async fn run(
         is_agreed: false,
         no_room: false,
         has_waited_for_cheaper: false,
+        dispute: None,
     };
     lane.budgets().count_call();
     let ground = Ground { plan, roster, lane, bounds };
-    let mut next = run.through(ground).await;
-    if !matches!(next, Next::Serve) && run.may_wait_for_return() {
-        next = Box::pin(run.wait_for_return(ground)).await;
-    }
+    let next = match job.ballot {
+        // Boxed, as few calls need several.
+        Some(ballot) => Box::pin(run.by_quorum(ground, ballot)).await,
+        None => run.by_one(ground).await,
+    };
     let served = match next {
         Next::Serve => run.serve(),
         Next::Another | Next::Stop => None,
@@ -263,6 +285,8 @@ pub(crate) struct Run<'a> {
     pub(crate) no_room: bool,
     /// It waited for a cheaper tier before it asked a dearer one.
     pub(crate) has_waited_for_cheaper: bool,
+    /// Those who had to agree do not.
+    pub(crate) dispute: Option<Failure>,
 }
 
 /// What to do after an attempt.
@@ -276,6 +300,16 @@ pub(crate) enum Next {
 }
 
 impl Run<'_> {
+    /// Asks one after the other until one answers.
+    async fn by_one(&mut self, ground: Ground<'_>) -> Next {
+        match self.through(ground).await {
+            Next::Another | Next::Stop if self.may_wait_for_return() => {
+                Box::pin(self.wait_for_return(ground)).await
+            }
+            next => next,
+        }
+    }
+
     async fn through(&mut self, ground: Ground<'_>) -> Next {
         if self.job.row.effect == Effect::Broadcast
             && let Some(next) = Box::pin(self.broadcast(ground)).await
@@ -417,24 +451,36 @@ impl Run<'_> {
         Some(Served::new(slot, verdict, self.rest.take()))
     }
 
+    /// Passes this on.
+    pub(crate) fn serve_this(&mut self, slot: Slot, verdict: Verdict) {
+        (self.best, self.rest) = (Some((slot, verdict)), None);
+    }
+
+    /// Records the attempt.
+    pub(crate) fn note(&mut self, slot: Slot, settled: &Settled) {
+        let Settled { verdict, began, ended, .. } = settled;
+        let class = verdict.class;
+        self.trail.attempts.push(Attempt {
+            slot,
+            after: began.saturating_duration_since(self.job.received_at),
+            took: ended.saturating_duration_since(*began),
+            class,
+            rule: verdict.rule,
+            learnt: verdict.learnt,
+            detail: if class.is_answer() { String::new() } else { verdict.detail() },
+        });
+    }
+
     /// Records the attempt and decides what comes next.
     pub(crate) fn after(&mut self, slot: Slot, settled: Settled) -> Next {
-        let Settled { verdict, began, ended, sent, rest, no_room } = settled;
+        self.note(slot, &settled);
+        let Settled { verdict, sent, rest, no_room, .. } = settled;
         let class = verdict.class;
         let elsewhere = match class {
             VerdictClass::Null if self.job.null_is_final => TryElsewhere::No,
             VerdictClass::Null if self.job.is_there => TryElsewhere::Yes,
             _ => verdict.elsewhere,
         };
-        self.trail.attempts.push(Attempt {
-            slot,
-            after: began.saturating_duration_since(self.job.received_at),
-            took: ended.saturating_duration_since(began),
-            class,
-            rule: verdict.rule,
-            learnt: verdict.learnt,
-            detail: if class.is_answer() { String::new() } else { verdict.detail() },
-        });
         if no_room {
             self.no_room = true;
             return Next::Stop;
@@ -542,6 +588,9 @@ impl Run<'_> {
         }
         if self.no_room {
             return Err(Failure::NoRoom);
+        }
+        if let Some(dispute) = self.dispute {
+            return Err(dispute);
         }
         match self.best.take() {
             Some((slot, verdict)) if passes_on(&verdict) => Ok(Served::new(slot, verdict, None)),

@@ -47,6 +47,15 @@ pub struct Hold {
     pub wait: Duration,
 }
 
+/// How many were heard where several must agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    /// So many said what was served, or what most of them said.
+    pub agreed: usize,
+    /// So many said anything.
+    pub heard: usize,
+}
+
 /// All attempts of one request.
 #[derive(Debug, Clone, Default)]
 pub struct Trail {
@@ -57,6 +66,8 @@ pub struct Trail {
     pub abandoned: Vec<Abandoned>,
     /// Who was passed over, and why; each once, with the last word.
     pub holds: Vec<Hold>,
+    /// Where several had to agree: how many did, of those who were heard.
+    pub heard: Option<Heard>,
 }
 
 impl Trail {
@@ -69,6 +80,9 @@ impl Trail {
         self.attempts.extend(other.attempts);
         self.abandoned.extend(other.abandoned);
         other.holds.into_iter().for_each(|hold| self.note(hold));
+        // Of several parts the one on which fewest agreed.
+        let least = self.heard.into_iter().chain(other.heard).min_by_key(|heard| heard.agreed);
+        self.heard = least;
     }
 
     fn note(&mut self, hold: Hold) {
@@ -108,6 +122,9 @@ impl Trail {
             }
             let id = &roster.upstream(hold.slot).identity().id;
             let _ = write!(line, "{id}=held/{}:{}ms", hold.bound.word(), hold.wait.as_millis());
+        }
+        if let Some(Heard { agreed, heard }) = self.heard {
+            let _ = write!(line, " agreed={agreed}/{heard}");
         }
         line
     }

@@ -128,28 +128,17 @@ impl Run<'_> {
                 return Next::Stop;
             }
             let Some(by) = self.holders(ground, now()) else { return Next::Another };
-            let (row, deadline) = (self.job.row, self.job.deadline);
-            let (line, priority) = (ground.lane.line(), Priority::of(row));
             let began = now();
-            if began.checked_add(by.first.wait).is_some_and(|turn| turn < deadline)
+            if began.checked_add(by.first.wait).is_some_and(|turn| turn < self.job.deadline)
                 && self.asked() > 0
                 && !self.is_held_by_new(self.up_now(ground, began), ground)
                 && !ground.lane.budgets().spend_retry(began)
             {
                 return Next::Stop;
             }
-            let candidates = ground.plan.candidates();
-            let latest = latest_turn(candidates, by, ground.roster, deadline);
-            let turn = line.wait(candidates, by, priority, try_admit(row), ground.roster, latest);
-            let (slot, in_flight) = match turn.await {
-                Ok(turn) => turn,
-                Err(no_turn) => {
-                    self.no_turn = Some(no_turn);
-                    return Next::Stop;
-                }
+            let Some((slot, in_flight)) = self.turn(ground, by, self.job.deadline).await else {
+                return Next::Stop;
             };
-            let slots = by.slots.without([slot].into_iter().collect());
-            self.held_by = (!slots.is_empty()).then_some(HeldBy { slots, ..by });
             match self.ask(ground, slot, in_flight).await {
                 Next::Another => {}
                 end => return end,
@@ -158,9 +147,33 @@ impl Run<'_> {
         Next::Another
     }
 
+    /// Waits until one of these lets the call go; `None`: not in time.
+    pub(crate) async fn turn(
+        &mut self,
+        ground: Ground<'_>,
+        by: HeldBy,
+        until: Instant,
+    ) -> Option<(Slot, InFlight)> {
+        let row = self.job.row;
+        let (line, priority) = (ground.lane.line(), Priority::of(row));
+        let candidates = ground.plan.candidates();
+        let latest = latest_turn(candidates, by, ground.roster, until);
+        let turn = line.wait(candidates, by, priority, try_admit(row), ground.roster, latest);
+        match turn.await {
+            Ok((slot, in_flight)) => {
+                self.held_by = by.without([slot].into_iter().collect());
+                Some((slot, in_flight))
+            }
+            Err(no_turn) => {
+                self.no_turn = Some(no_turn);
+                None
+            }
+        }
+    }
+
     /// Everybody worth waiting for. The last attempt is kept for somebody who is well and was
     /// not asked yet, however soon one would take the call that refused it before.
-    fn holders(&self, ground: Ground<'_>, now: Instant) -> Option<HeldBy> {
+    pub(crate) fn holders(&self, ground: Ground<'_>, now: Instant) -> Option<HeldBy> {
         let is_last = self.asked() + 1 >= ground.bounds.attempts_max.max(1);
         let only_new = is_last && self.has_untried_holder(ground);
         let is_worth_it = |slot: Slot| !only_new || self.is_new_to(ground, slot);

@@ -145,6 +145,7 @@ impl World {
             null_is_final: false,
             is_there: false,
             may_flow: false,
+            ballot: None,
         };
         run(&job, &plan, roster, &self.lane, &Bounds::default()).await
     }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_chain::{Heads, Observation, Source};
-use wellhead_dispatch::{Bounds, Job, Lane, Outcome, now, run};
+use wellhead_dispatch::{Ballot, Bounds, Job, Lane, Outcome, now, run};
 use wellhead_eth::{BlockNumber, MethodTable};
 use wellhead_route::{Ask, Plan, Roster, plan};
 use wellhead_transport::{
@@ -68,6 +68,9 @@ impl Step {
         }
         match word {
             "ok" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#),
+            "two" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":"0x2"}"#),
+            "upper" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":"0xAB"}"#),
+            "lower" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result": "0xab"}"#),
             "null" => reply(200, r#"{"jsonrpc":"2.0","id":1,"result":null}"#),
             "revert" => error(3, "execution reverted"),
             "caller" => error(-32602, "missing value for required argument 1"),
@@ -169,6 +172,7 @@ pub(crate) struct Stage {
     /// all, which is there.
     pub(crate) heads: Vec<u64>,
     pub(crate) may_flow: bool,
+    pub(crate) ballot: Option<Ballot>,
 }
 
 impl Stage {
@@ -222,6 +226,7 @@ impl Stage {
             null_is_final: false,
             heads: Vec::new(),
             may_flow: false,
+            ballot: None,
         }
     }
 
@@ -271,6 +276,7 @@ impl Stage {
             null_is_final: self.null_is_final,
             is_there: !self.heads.is_empty(),
             may_flow: self.may_flow,
+            ballot: self.ballot,
         };
         run(&job, &self.plan(method), &self.roster, &self.lane, &self.bounds).await
     }
