@@ -20,7 +20,7 @@ use wellhead_net::{
     Shared, TlsClient, WsClient, WsTransport,
 };
 use wellhead_proxy::{
-    Cache, CacheSettings, ChainName, Lanes, Proxy, SearchBounds, ServedChain, Tiers,
+    Cache, CacheSettings, ChainName, Lanes, Proxy, QuorumRule, SearchBounds, ServedChain, Tiers,
 };
 use wellhead_route::{Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
@@ -352,6 +352,7 @@ fn chain_parts(
         parallel: chain.searches.parallel,
     })
     .pinning(chain.pin)
+    .agreeing_on(&chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>())
     .keeping(commons.cache.clone());
     Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
 }
@@ -480,6 +481,15 @@ fn route_rule(chain: &config::Chain, route: &config::Route) -> RouteRule {
     let picked = chain.upstreams.iter().filter(|upstream| route.picks(upstream));
     let ids = picked.map(|upstream| upstream.id.clone()).collect();
     RouteRule { methods: route.methods.clone(), only: Only::Upstreams(ids) }
+}
+
+fn quorum_rule(chain: &config::Chain, rule: &config::Quorum) -> QuorumRule {
+    let config::Quorum { agree, wait, on_dispute, on_few, .. } = *rule;
+    let of = rule.heard_max(chain.upstreams.len());
+    QuorumRule {
+        methods: rule.methods.clone(),
+        quorum: wellhead_dispatch::Quorum { agree, of, wait, on_dispute, on_few },
+    }
 }
 
 fn reach_of(

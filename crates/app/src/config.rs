@@ -35,7 +35,7 @@ mod value;
 mod write;
 
 pub use chain::{
-    Auth, Basic, Budget, Chain, Checks, History, Methods, Route, Upstream, UpstreamChecks,
+    Auth, Basic, Budget, Chain, Checks, History, Methods, Quorum, Route, Upstream, UpstreamChecks,
     UpstreamTimeouts,
 };
 pub use env::Lookup;

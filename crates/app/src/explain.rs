@@ -128,6 +128,11 @@ fn rendered(told: &Value) -> String {
     }
     let asked = if cache["asked"] == true { "asked" } else { "not asked" };
     lines.push(format!("cache     {asked}: {}", text(&cache["why"])));
+    if let (Some(agree), Some(of)) =
+        (told["quorum"]["agree"].as_u64(), told["quorum"]["of"].as_u64())
+    {
+        lines.push(format!("quorum    {agree} must answer alike, of at most {of} who are heard"));
+    }
     let upstreams = told["upstreams"].as_array().map(Vec::as_slice).unwrap_or_default();
     if upstreams.is_empty() {
         lines.push("upstreams none: wellhead answers or refuses it itself".to_owned());
@@ -152,6 +157,7 @@ mod tests {
             "block": { "asked": "latest", "sent": "100", "why": "a tag: what is agreed",
                        "params": "[\"0xab\",\"0x64\"]" },
             "cache": { "asked": false, "why": "off" },
+            "quorum": { "agree": 2, "of": 3 },
             "upstreams": [
                 { "id": "own", "tier": "primary", "place": 1, "why": "fit" },
                 { "id": "late", "tier": "primary", "place": null, "why": "wrong-chain" },
@@ -163,6 +169,7 @@ method    eth_getBalance (read, state)
 block     latest -> 100  a tag: what is agreed
 sent as   [\"0xab\",\"0x64\"]
 cache     not asked: off
+quorum    2 must answer alike, of at most 3 who are heard
   1  own  primary  fit
   -  late  primary  wrong-chain";
         assert_eq!(rendered(&told), expected);

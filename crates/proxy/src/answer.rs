@@ -168,6 +168,19 @@ impl Refusal {
             Failure::NoRoom => {
                 (503, VerdictClass::Throttled.client_code(), NO_ROOM, Some(RETRY_SOON))
             }
+            Failure::Disputed { agreed, heard, agree } => {
+                let what = format!(
+                    "the upstreams contradict each other: {agreed} of {heard} said the same, \
+                     {agree} must"
+                );
+                let message = format!("{what}; {}: {each}", tried(trail));
+                return Self { data, ..Self::unavailable(message) };
+            }
+            Failure::TooFew { heard, agree } => {
+                let what = format!("{heard} of the upstreams answered, {agree} must agree");
+                let message = format!("{what}; {}: {each}", tried(trail));
+                return Self { data, ..Self::unavailable(message) };
+            }
             Failure::Deadline => (503, UNAVAILABLE, "no answer in time", Some(RETRY_SOON)),
             Failure::Held { bound, retry_after } => {
                 let wait = retry_after.clamp(RETRY_SOON, RETRY_LATE_MAX);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use wellhead_cache::{Follow, Turn};
 use wellhead_chain::View;
-use wellhead_dispatch::{Failure, Job, Lane, Outcome, Served, Trail, now};
+use wellhead_dispatch::{Ballot, Failure, Job, Lane, Outcome, Served, Trail, now};
 use wellhead_eth::{
     BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId, Effect, Finality, MethodRow, MethodTable,
     StickyRole, raw_transaction_hash,
@@ -186,6 +186,7 @@ async fn say(
         is_there: false,
         // A filter's id is rewritten, and a write's answer is small.
         may_flow: may_flow && row.effect == Effect::Read,
+        ballot: None,
     };
     match row.effect {
         Effect::Local => local(chain, row, deadline).await,
@@ -395,7 +396,7 @@ async fn look_there(
     if plan.fit() == 0 {
         return said;
     }
-    let job = &Job { deadline: job.deadline.min(began + LOOK_THERE), ..*job };
+    let job = &Job { deadline: job.deadline.min(began + LOOK_THERE), ballot: None, ..*job };
     let found = wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
     let trail = said.trail_mut();
     trail.append(found.trail);
@@ -449,7 +450,7 @@ async fn run(
 ) -> Said {
     let (chain, lane, eligible) = (trip.chain, trip.lane, ask.eligible);
     let range = Range::of(chain, job, block);
-    let Planned { plan, null_is_final, is_there } = match planned {
+    let Planned { plan, null_is_final, is_there, ballot } = match planned {
         Some(planned) if !planned.plan.candidates().is_empty() => planned,
         // Boxed: it is rare, and few calls should carry the state of waiting.
         Some(_) | None => Box::pin(make_plan(chain, lane, (ask, block), job.deadline, began)).await,
@@ -461,7 +462,7 @@ async fn run(
         let trail = Trail::default();
         return Box::pin(in_parts(chain, lane, job, ask, (range, span), trail)).await;
     }
-    let job = &Job { null_is_final, is_there, ..*job };
+    let job = &Job { null_is_final, is_there, ballot, ..*job };
     let Outcome { result, trail } =
         wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
     search::learn(chain, ask, &trail);
@@ -602,6 +603,8 @@ pub(crate) struct Planned {
     null_is_final: bool,
     /// See [`is_there`].
     is_there: bool,
+    /// How many must answer alike.
+    ballot: Option<Ballot>,
 }
 
 /// Plans on one view.
@@ -622,7 +625,12 @@ fn plan_on(
     now: Instant,
 ) -> Planned {
     let plan = lane.with_rng(|rng| plan(ask, view, &chain.roster, now, rng));
-    Planned { plan, null_is_final: is_ahead(block, view), is_there: is_there(block, view) }
+    Planned {
+        plan,
+        null_is_final: is_ahead(block, view),
+        is_there: is_there(block, view),
+        ballot: chain.quorums.ballot(ask.row, block, view),
+    }
 }
 
 /// The same. When nobody may be asked because nobody was verified yet, waits for it: a
@@ -688,8 +696,8 @@ pub(crate) fn batch_ask(
     row: &'static MethodRow,
     view: &View,
 ) -> Option<(Ask<'static>, Pin)> {
-    // Answered here, if the view is fresh.
-    if row.name == BLOCK_NUMBER {
+    // Answered here, if the view is fresh; or several are asked.
+    if row.name == BLOCK_NUMBER || trip.chain.quorums.of(row).is_some() {
         return None;
     }
     let eligible = trip.chain.roster.eligible(row, call.method()).ok()?;

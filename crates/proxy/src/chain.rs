@@ -11,6 +11,7 @@ use wellhead_watch::{Asked, Pulse};
 
 use crate::kept::{Cache, Shares};
 use crate::metrics::Counts;
+use crate::quorum::{QuorumRule, Quorums};
 use crate::search::SearchBounds;
 use crate::sent::Sent;
 use crate::session::Sessions;
@@ -44,6 +45,8 @@ pub struct ServedChain {
     /// Whether tags are replaced by the numbers of the agreed blocks, and each client is
     /// answered at what it was shown.
     pub pins: bool,
+    /// Which methods several upstreams must answer alike.
+    pub(crate) quorums: Quorums,
     /// What it keeps and shares, if anything.
     pub(crate) shares: Option<Shares>,
     /// What clients were shown.
@@ -73,6 +76,7 @@ impl ServedChain {
             bounds,
             search: SearchBounds::default(),
             pins: false,
+            quorums: Quorums::default(),
             shares: None,
             sessions: Sessions::default(),
             sent: Sent::default(),
@@ -90,6 +94,12 @@ impl ServedChain {
     #[must_use]
     pub fn pinning(self, pins: bool) -> Self {
         Self { pins, ..self }
+    }
+
+    /// With methods that several upstreams must answer alike; by default one is enough.
+    #[must_use]
+    pub fn agreeing_on(self, rules: &[QuorumRule]) -> Self {
+        Self { quorums: Quorums::new(rules), ..self }
     }
 
     /// With answers kept here, and identical calls shared; by default nothing is.

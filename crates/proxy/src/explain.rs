@@ -48,6 +48,8 @@ pub struct Explanation {
     pub block: BlockExplained,
     /// What the cache would say.
     pub cache: CacheExplained,
+    /// How many upstreams must answer it alike, where one is not enough.
+    pub quorum: Option<QuorumExplained>,
     /// All upstreams of the chain: first those that would be asked, in this order.
     pub upstreams: Vec<UpstreamExplained>,
 }
@@ -73,6 +75,15 @@ pub struct CacheExplained {
     pub asked: bool,
     /// Why not, in one word; `looked up` where it is.
     pub why: &'static str,
+}
+
+/// How many upstreams must answer a call alike.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct QuorumExplained {
+    /// So many.
+    pub agree: usize,
+    /// Of at most so many who are heard.
+    pub of: usize,
 }
 
 /// Whether an upstream would be asked.
@@ -132,6 +143,10 @@ impl Proxy {
             class: row.class.to_string(),
             block: block(&trip, &pin, &asked, &view),
             cache,
+            quorum: chain
+                .quorums
+                .of(row)
+                .map(|quorum| QuorumExplained { agree: quorum.agree, of: quorum.of }),
             upstreams,
         })
     }

@@ -29,6 +29,7 @@ mod kept;
 mod metrics;
 mod parts;
 mod pin;
+mod quorum;
 mod reply;
 mod search;
 mod sent;
@@ -40,10 +41,13 @@ mod tiers;
 
 pub use answer::Answer;
 pub use chain::{ChainName, ServedChain};
-pub use explain::{BlockExplained, CacheExplained, Explanation, Thought, UpstreamExplained};
+pub use explain::{
+    BlockExplained, CacheExplained, Explanation, QuorumExplained, Thought, UpstreamExplained,
+};
 pub use journey::{Ctx, Lanes, Proxy, Settings};
 pub use kept::{Cache, CacheSettings, Tidier};
 pub use metrics::register;
+pub use quorum::QuorumRule;
 pub use search::SearchBounds;
 pub use status::{
     AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, Readiness,

@@ -201,6 +201,7 @@ impl Collector for Exposed {
         self.upstreams(&mut encoder)?;
         self.views(&mut encoder)?;
         self.unknown_errors(&mut encoder)?;
+        self.dissents(&mut encoder)?;
         self.budgets(&mut encoder)?;
         self.asked(&mut encoder)
     }
@@ -474,6 +475,26 @@ impl Exposed {
             for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
                 let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
                 ConstCounter::new(asked.credits()).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn dissents(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let mut family = encoder.encode_descriptor(
+            "wellhead_quorum_dissents",
+            "Words of upstreams that contradicted those who agreed, by whether the block was final",
+            None,
+            prometheus_client::metrics::MetricType::Counter,
+        )?;
+        for (chain, served) in self.chains().filter(|(_, served)| served.quorums.are_there()) {
+            for upstream in served.roster.upstreams() {
+                let (about_final, about_open) = upstream.dissents();
+                for (block, count) in [("final", about_final), ("open", about_open)] {
+                    let id = upstream.identity().id.as_str();
+                    let labels = [("chain", chain), ("upstream", id), ("block", block)];
+                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                }
             }
         }
         Ok(())

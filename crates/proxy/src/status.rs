@@ -204,6 +204,10 @@ pub struct UpstreamStatus {
     pub self_credits: u64,
     /// Errors that no rule knows, by JSON-RPC code.
     pub unknown_errors: Vec<UnknownError>,
+    /// How often it contradicted those who agreed, about blocks that were final.
+    pub dissents_final: u64,
+    /// The same about other blocks, where both may be honest.
+    pub dissents_open: u64,
     /// Classes of calls that fail too often and go elsewhere.
     pub resting_classes: Vec<&'static str>,
     /// Credits spent since the start; calls, where nobody counts credits.
@@ -418,6 +422,8 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         self_calls: chain.asked[slot.index()].total(),
         self_credits: chain.asked[slot.index()].credits(),
         unknown_errors: unknown_errors(upstream),
+        dissents_final: upstream.dissents().0,
+        dissents_open: upstream.dissents().1,
         resting_classes: CostClass::ALL
             .iter()
             .filter(|class| upstream.class_rests(**class, now))

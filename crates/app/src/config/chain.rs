@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use wellhead_dispatch::Otherwise;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::{Secret, SecretUrl};
@@ -62,6 +63,9 @@ section! {
         upstreams: Vec<Upstream> = required(),
         /// Methods that only some upstreams serve. The first route that matches decides.
         routes: Vec<Route> = default(Vec::new()),
+        /// Reads that several upstreams must answer alike. The first rule that names a method
+        /// counts for it. See docs/quorum.md.
+        quorum: Vec<Quorum> = default(Vec::new()),
     }
 }
 
@@ -290,6 +294,28 @@ section! {
     }
 }
 
+section! {
+    /// Reads that several upstreams must answer alike before a client hears the answer. Each
+    /// call costs `agree` calls upstream at least; more are made only when one fails, takes
+    /// long or says something else.
+    Quorum {
+        /// Which methods: reads whose answer is the chain's. Of a pattern those that are not are
+        /// left out.
+        methods: Vec<MethodGlob> = required(),
+        /// So many must say the same.
+        agree: usize = default(2).within(2, 16),
+        /// So many are heard at most.
+        of: Option<usize> =
+            derived("one more than `agree`, if the chain has so many upstreams").if_given_within(2, 16),
+        /// Once one has spoken the others are waited for so long.
+        wait: Duration = default(secs(2)).within(ms(1), secs(60)),
+        /// When they contradict each other: `error`, or `most` for what most of them said.
+        on_dispute: Otherwise = default(Otherwise::Fail),
+        /// When fewer can be heard than must agree: the same.
+        on_few: Otherwise = default(Otherwise::Fail),
+    }
+}
+
 with_defaults!(Checks, Searches, History, Methods, UpstreamTimeouts, UpstreamChecks, Budget);
 
 impl Chain {
@@ -324,6 +350,13 @@ impl Upstream {
             Some(name) => Provider::named(&name.0),
             None => Provider::of_host(self.url.expose().host_str()?),
         }
+    }
+}
+
+impl Quorum {
+    /// How many are heard at most on a chain with so many upstreams.
+    pub fn heard_max(&self, upstreams: usize) -> usize {
+        self.of.unwrap_or_else(|| (self.agree + 1).min(upstreams).max(self.agree))
     }
 }
 

@@ -9,11 +9,12 @@ use std::collections::HashMap;
 
 use url::Url;
 use wellhead_eth::{MethodGlob, MethodTable};
+use wellhead_proxy::QuorumRule;
 use wellhead_telemetry::SecretUrl;
 use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
-use super::chain::{Chain, Checks, Methods, Route, Upstream};
+use super::chain::{Chain, Checks, Methods, Quorum, Route, Upstream};
 use super::near::near;
 use super::place::{is_private, overlap, reaches};
 use super::problem::{Path, Problem, Severity};
@@ -67,6 +68,7 @@ pub(super) fn check(
         checker.methods(&path.key("methods"), &chain.methods);
         checker.upstreams(&path, chain);
         checker.routes(&path, chain);
+        checker.quorums(&path, chain);
         checker.checks(&path, chain);
     }
 }
@@ -618,6 +620,66 @@ impl Checker<'_> {
             }
             if !upstreams_broken {
                 self.route_target(&path, chain, route);
+            }
+        }
+    }
+
+    fn quorums(&mut self, chain_path: &Path, chain: &Chain) {
+        for (index, rule) in chain.quorum.iter().enumerate() {
+            let path = chain_path.key("quorum").item(index);
+            if self.touched(&path) {
+                continue;
+            }
+            self.globs(&path.key("methods"), &rule.methods);
+            self.quorum_methods(&path.key("methods"), &rule.methods);
+            let earlier = chain.quorum[..index].iter();
+            let covered = |glob: &MethodGlob| {
+                earlier.clone().flat_map(|other| &other.methods).any(|other| covers(other, glob))
+            };
+            if !rule.methods.is_empty() && rule.methods.iter().all(covered) {
+                let message = "this rule is never used: rules before it match all its methods";
+                self.push(Problem::warning(&path, message).hint("move it up, or remove it"));
+            }
+            self.quorum_numbers(&path, rule, chain.upstreams.len());
+        }
+    }
+
+    fn quorum_numbers(&mut self, path: &Path, rule: &Quorum, upstreams: usize) {
+        let have = match upstreams {
+            1 => "the chain has one upstream".to_owned(),
+            count => format!("the chain has {count} upstreams"),
+        };
+        if rule.agree > upstreams {
+            let message = format!("{} must agree, and {have}", rule.agree);
+            self.error(&path.key("agree"), &message, "lower it, or add upstreams");
+            return;
+        }
+        let Some(of) = rule.of else { return };
+        if of < rule.agree {
+            let message = format!("{of} are heard, and {} must agree", rule.agree);
+            self.error(&path.key("of"), &message, "write at least as many as `agree`");
+        } else if of > upstreams {
+            let message = format!("{of} are heard, and {have}");
+            self.error(&path.key("of"), &message, "lower it, or add upstreams");
+        }
+    }
+
+    /// Each pattern has to name a method that several upstreams can answer.
+    fn quorum_methods(&mut self, path: &Path, globs: &[MethodGlob]) {
+        if globs.is_empty() {
+            self.error(path, "the rule has no methods", "name some: `methods: [eth_getBalance]`");
+        }
+        for (index, glob) in globs.iter().enumerate() {
+            let mut named = MethodTable::standard()
+                .rows()
+                .iter()
+                .filter(|row| !row.is_unknown() && glob.matches(row.name))
+                .peekable();
+            // What no table knows was told already.
+            if named.peek().is_some() && !named.any(QuorumRule::is_possible) {
+                let message = format!("`{glob}` cannot be asked of several upstreams");
+                let hint = "writes, filters and what is an upstream's own go to one at a time";
+                self.error(&path.item(index), &message, hint);
             }
         }
     }

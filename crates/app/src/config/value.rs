@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use wellhead_dispatch::Otherwise;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::log::Format;
@@ -304,6 +305,8 @@ choice!(Check, "`chain_id`, `head`, `syncing` or `peers`", Check::ChainId,
     "syncing" => Check::Syncing, "peers" => Check::Peers);
 choice!(HttpVersion, "`auto`, `1.1` or `2`", HttpVersion::Auto,
     "auto" => HttpVersion::Auto, "1.1" => HttpVersion::H1, "2" => HttpVersion::H2);
+choice!(Otherwise, "`error` or `most`", Otherwise::Fail,
+    "error" => Otherwise::Fail, "most" => Otherwise::MostSaid);
 choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
     "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
 

@@ -158,6 +158,8 @@ mod tests {
             failures,
             self_calls: 0,
             self_credits: 0,
+            dissents_final: 0,
+            dissents_open: 0,
             unknown_errors: Vec::new(),
             resting_classes: Vec::new(),
             credits: 0,

@@ -13,7 +13,8 @@ use wellhead_dispatch::{Bounds, Lane, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 use wellhead_jsonrpc::{Limits, raw};
 use wellhead_proxy::{
-    Answer, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings, Tiers,
+    Answer, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule, ServedChain, Settings,
+    Tiers,
 };
 use wellhead_route::Roster;
 use wellhead_transport::{
@@ -181,6 +182,8 @@ pub(crate) struct Plan {
     pub(crate) own_methods: Vec<MethodRules>,
     /// Whether answers are kept.
     pub(crate) keeps: bool,
+    /// What several upstreams must answer alike.
+    pub(crate) quorum: Vec<QuorumRule>,
 }
 
 impl Default for Plan {
@@ -194,6 +197,7 @@ impl Default for Plan {
             methods: MethodRules::default(),
             own_methods: Vec::new(),
             keeps: false,
+            quorum: Vec::new(),
         }
     }
 }
@@ -227,9 +231,10 @@ impl Stage {
         let cache = Arc::new(Cache::new(KEPT, now(), 1_000_000, 42).before(tiers));
         for plan in plans {
             let kept = plan.keeps.then(|| Arc::clone(&cache));
+            let quorum = plan.quorum.clone();
             let (chain, own) = chain(plan);
             // Not by default, so that what it does is seen in all that is tested.
-            let chain = chain.pinning(true).keeping(kept);
+            let chain = chain.pinning(true).agreeing_on(&quorum).keeping(kept);
             let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
             let lane = Lane::new(own.iter().map(dynamic).collect(), 1);
             lanes.push(lane.holding(Arc::clone(&answers)));
