@@ -14,6 +14,7 @@
 //!
 //! Not promised: that two upstreams are two nodes, or that what they agree on is true.
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -131,6 +132,7 @@ impl<'r> Run<'r> {
         let mut under_way = UnderWay::new();
         let mut rounds = 0;
         let mut until = self.job.deadline;
+        let kind = (self.job.row.class, ballot.quorum.wait);
         while !poll.is_over() && now() < until {
             while waiting.len() < poll.wanted()
                 && let Some((slot, in_flight)) = self.another(ground, &poll, &waiting, rounds)
@@ -145,7 +147,7 @@ impl<'r> Run<'r> {
                 }
                 continue;
             }
-            match event(ground, self.job.row.class, &mut under_way, &waiting, until).await {
+            match event(ground, kind, &mut under_way, &waiting, until).await {
                 Event::Late => break,
                 Event::Slow => {
                     if let Some(turn) = self.in_place_of_slow(ground, &poll, &mut waiting, rounds) {
@@ -190,7 +192,8 @@ impl<'r> Run<'r> {
         }));
     }
 
-    /// The best who is fit, has no word yet and lets the call go now.
+    /// The best who is up, has no word yet and lets the call go now: those who are fit first. Who
+    /// is behind may have the block by now, and says that it is missing where it has not.
     fn another(
         &mut self,
         ground: Ground<'_>,
@@ -202,8 +205,8 @@ impl<'r> Run<'r> {
         if self.asked() + waiting.len() >= self.asked_max(ground, poll) {
             return None;
         }
-        let fit: Vec<Slot> = self.fit_now(ground, now).collect();
-        for slot in fit {
+        let up: Vec<Slot> = self.up_now(ground, now).collect();
+        for slot in up {
             let is_under_way = waiting.iter().any(|asked| asked.slot == slot);
             if is_under_way || poll.has_heard(slot) || !self.may_be_asked(ground, slot, rounds) {
                 continue;
@@ -267,7 +270,8 @@ impl<'r> Run<'r> {
         Some(None)
     }
 
-    /// Somebody to ask beside one that takes long, if there is one and it may be.
+    /// Somebody to ask beside one that takes long, if there is one: freely while no more are
+    /// asked than may be heard, and one more where that is paid for.
     fn in_place_of_slow(
         &mut self,
         ground: Ground<'_>,
@@ -276,33 +280,26 @@ impl<'r> Run<'r> {
         rounds: u32,
     ) -> Option<(Slot, InFlight)> {
         let (row, now) = (self.job.row, now());
-        let hedging = ground.bounds.hedging?;
-        let mut may_have_company = false;
-        for asked in waiting.iter_mut() {
+        let Quorum { of, wait, .. } = poll.ballot.quorum;
+        let mut is_slow = false;
+        for asked in waiting.iter_mut().filter(|it| now >= it.due(ground, row.class, wait)) {
             let upstream = ground.roster.upstream(asked.slot);
-            let due = match asked.noted {
-                Some(last) => now >= last + LOOK_EVERY,
-                None => now >= asked.began + hedging.delay(upstream, row.class),
-            };
-            if due {
-                let before = asked.noted.replace(now);
-                if !is_heavy(row.class) {
-                    upstream.overdue(asked.began, before, now);
-                }
-                // One at a time: each costs a call.
-                may_have_company |= before.is_none() || upstream.is_silent(Duration::ZERO, now);
+            let before = asked.noted.replace(now);
+            if !is_heavy(row.class) {
+                upstream.overdue(asked.began, before, now);
             }
+            // One at a time: each costs a call.
+            is_slow |= before.is_none() || upstream.is_silent(Duration::ZERO, now);
         }
-        let heard = poll.opinions.len() + waiting.len();
         let slowest = waiting.iter().min_by_key(|asked| asked.began)?;
         let upstream = ground.roster.upstream(slowest.slot);
-        if !may_have_company
-            || heard > poll.ballot.quorum.of
-            || !self.may_have_company(ground, (upstream, slowest.began), now)
-        {
-            return None;
-        }
-        self.another(ground, poll, waiting, rounds)
+        let asked = poll.opinions.len() + waiting.len();
+        let may_be = match asked.cmp(&of) {
+            Ordering::Less => true,
+            Ordering::Equal => self.may_have_company(ground, (upstream, slowest.began), now),
+            Ordering::Greater => false,
+        };
+        if is_slow && may_be { self.another(ground, poll, waiting, rounds) } else { None }
     }
 
     /// Records an attempt, and its word if it is one; true when the call cannot go on.
@@ -366,21 +363,12 @@ const ROUNDS_MAX: u32 = 2;
 /// Waits for the next answer of those who were asked.
 async fn event(
     ground: Ground<'_>,
-    class: CostClass,
+    (class, wait): (CostClass, Duration),
     under_way: &mut UnderWay<'_>,
     waiting: &[Asked],
     until: Instant,
 ) -> Event {
-    let look = ground.bounds.hedging.and_then(|hedging| {
-        let looks = waiting.iter().filter_map(|asked| {
-            let upstream = ground.roster.upstream(asked.slot);
-            match asked.noted {
-                Some(last) => last.checked_add(LOOK_EVERY),
-                None => asked.began.checked_add(hedging.delay(upstream, class)),
-            }
-        });
-        looks.min()
-    });
+    let look = waiting.iter().map(|asked| asked.due(ground, class, wait)).min();
     let wake = look.map_or(until, |look| look.min(until));
     match tokio::time::timeout_at(wake.into(), under_way.next()).await {
         Ok(Some((slot, settled))) => Event::Ended(slot, Box::new(settled)),
@@ -388,6 +376,19 @@ async fn event(
         Ok(None) => Event::Late,
         Err(_) if now() >= until => Event::Late,
         Err(_) => Event::Slow,
+    }
+}
+
+impl Asked {
+    /// When somebody has to look whether it takes too long: by what is usual there, and after half
+    /// of what the others have once one has spoken at the latest.
+    fn due(&self, ground: Ground<'_>, class: CostClass, wait: Duration) -> Instant {
+        if let Some(last) = self.noted {
+            return last + LOOK_EVERY;
+        }
+        let upstream = ground.roster.upstream(self.slot);
+        let usual = ground.bounds.hedging.map(|hedging| hedging.delay(upstream, class));
+        self.began + usual.map_or(wait / 2, |usual| usual.min(wait / 2))
     }
 }
 

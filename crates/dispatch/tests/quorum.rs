@@ -124,6 +124,11 @@ async fn one_that_says_nothing_is_not_waited_for() {
     assert_eq!(stage_of_three.tell(&outcome), r#"a=answer c=answer -> a "0x1""#);
     // As long as a second attempt waits, and the answer.
     assert_eq!((now() - began).as_millis(), 280);
+    // Also where nobody may have company: who may be heard may be asked.
+    let stage_of_three = stage("ok | hang | 30ms~ok", |_| {}).without_hedges();
+    let began = now();
+    assert!(stage_of_three.run("eth_call").await.result.is_ok());
+    assert_eq!((now() - began).as_millis(), 1_030);
     // With nobody else, no longer than the settings say.
     let stage_of_two = stage("ok | hang", |_| {});
     let began = now();
