@@ -56,6 +56,7 @@ fn line(kind: Option<Kind>) -> Line {
             | Kind::Unknown
             | Kind::WrongId
             | Kind::LoseItems
+            | Kind::Mislead
             | Kind::Unsupported
             | Kind::Pruned
             | Kind::Lag(_)

@@ -52,6 +52,7 @@ impl Scenario {
             flows_max: None,
             pins: rng.random(),
             cache: None,
+            quorum: None,
         };
         Self { seed, length, settings, chains, clients, is_relay: true }
     }

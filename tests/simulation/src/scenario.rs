@@ -73,6 +73,8 @@ pub struct Settings {
     pub pins: bool,
     /// `cache`, if it is enabled.
     pub cache: Option<CacheSettings>,
+    /// `agree` of a `quorum` for [`QUORUM_METHODS`] on chains with as many upstreams.
+    pub quorum: Option<usize>,
 }
 
 /// One chain.
@@ -186,6 +188,9 @@ pub enum Habit {
 /// A key that no text holds by chance; every one begins with this.
 pub const KEY_MARK: &str = "sk5ec2e7";
 
+/// What several upstreams must answer alike, where anything is.
+pub const QUORUM_METHODS: [&str; 2] = ["eth_getBalance", "eth_call"];
+
 /// So many blocks a reorg replaces at most: two epochs, after which mainnet is final.
 const DEPTH_MAX: u64 = 64;
 
@@ -211,7 +216,18 @@ impl Scenario {
                 chain.deepen(rng, scenario.length);
             }
         }
+        let rng = &mut SmallRng::seed_from_u64(seed ^ 0x5eed_0ffa_62ee);
+        if rng.random_ratio(1, 4) {
+            scenario.settings.quorum = Some(2);
+            scenario.chains.iter_mut().for_each(|chain| chain.mislead(rng));
+        }
         scenario
+    }
+
+    /// Whether several upstreams of a chain must answer this method alike.
+    pub fn needs_quorum(&self, chain: usize, method: &str) -> bool {
+        let count = self.chains[chain].upstreams.len();
+        self.settings.quorum.is_some_and(|agree| agree <= count) && QUORUM_METHODS.contains(&method)
     }
 
     /// The same without feeds, budgets, outages of a whole chain, a cache and deep reorgs,
@@ -270,6 +286,7 @@ impl Settings {
             flows_max: None,
             pins: false,
             cache: None,
+            quorum: None,
         }
     }
 }
@@ -347,6 +364,23 @@ impl ChainPlan {
             self.turns.push((at, Turn::Reorg(depth)));
         }
         self.turns.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Has one of three or more mislead where it would have had other troubles, but for those
+    /// of which outages are made.
+    fn mislead(&mut self, rng: &mut SmallRng) {
+        let troubled: Vec<usize> = (0..self.upstreams.len())
+            .filter(|slot| !self.upstreams[*slot].spells.is_empty())
+            .collect();
+        if self.upstreams.len() < 3 || troubled.is_empty() {
+            return;
+        }
+        let liar = troubled[rng.random_range(0..troubled.len())];
+        for spell in &mut self.upstreams[liar].spells {
+            if !matches!(spell.kind, Kind::Crash | Kind::Hang | Kind::Page(_)) {
+                spell.kind = Kind::Mislead;
+            }
+        }
     }
 
     /// Nobody is there between the two; then one comes back, and the others later.

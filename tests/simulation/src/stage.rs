@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Budgets, Lane};
+use wellhead_dispatch::{Bounds, Budgets, Lane, Quorum};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::Limits;
-use wellhead_proxy::{Cache, ChainName, Lanes, Proxy, ServedChain};
+use wellhead_proxy::{Cache, ChainName, Lanes, Proxy, QuorumRule, ServedChain};
 use wellhead_route::Roster;
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
@@ -23,7 +23,7 @@ use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 use crate::evidence::Place;
 use crate::feed::FeedWay;
 use crate::record::Recorder;
-use crate::scenario::{ChainPlan, Scenario, Settings, UpstreamPlan};
+use crate::scenario::{ChainPlan, QUORUM_METHODS, Scenario, Settings, UpstreamPlan};
 use crate::upstream::{SimUpstream, Way};
 
 /// The wall time at which scenarios begin, in seconds since 1970: no day ends in one.
@@ -173,6 +173,20 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
         },
     )
     .pinning(settings.pins)
+    .agreeing_on(&quorums(plan, settings))
+}
+
+/// What several upstreams must answer alike, where there are so many.
+fn quorums(plan: &ChainPlan, settings: &Settings) -> Vec<QuorumRule> {
+    let methods = QUORUM_METHODS.map(|method| method.parse().expect("a method's name"));
+    let agree = settings.quorum.filter(|agree| *agree <= plan.upstreams.len());
+    agree
+        .map(|agree| QuorumRule {
+            methods: methods.to_vec(),
+            quorum: Quorum { agree, of: agree + 1, ..Quorum::default() },
+        })
+        .into_iter()
+        .collect()
 }
 
 /// A budget as its settings say it.

@@ -144,6 +144,7 @@ impl SimUpstream {
             | Kind::Unknown
             | Kind::WrongId
             | Kind::LoseItems
+            | Kind::Mislead
             | Kind::Throttle(_)
             | Kind::Crowded(_)
             | Kind::Auth
@@ -394,6 +395,14 @@ impl SimUpstream {
                 }
                 Some(Kind::Unknown) => (Err(words::unknown(api_key)), false),
                 _ => self.truth(call, kind),
+            };
+            let (outcome, is_honest) = match (kind, outcome) {
+                (Some(Kind::Mislead), Ok(result)) => match words::misleading(&call.method, &result)
+                {
+                    Some(other) => (Ok(other), false),
+                    None => (Ok(result), is_honest),
+                },
+                (_, outcome) => (outcome, is_honest),
             };
             let id = match kind {
                 Some(Kind::WrongId) => (call.id().parse::<u64>().unwrap_or(0) + 1000).to_string(),

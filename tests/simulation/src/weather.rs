@@ -39,6 +39,9 @@ pub enum Kind {
     WrongId,
     /// Items of a batch are missing, the others in another order.
     LoseItems,
+    /// Tells wrong values where several upstreams have to agree, see
+    /// [`QUORUM_METHODS`](crate::scenario::QUORUM_METHODS). Comes only there.
+    Mislead,
     /// Refuses everything as too much.
     Throttle(Dialect),
     /// Refuses what comes while so many exchanges are under way.
@@ -107,6 +110,7 @@ impl Kind {
             | Self::Unknown
             | Self::WrongId
             | Self::LoseItems
+            | Self::Mislead
             | Self::Slow(_)
             | Self::Crowded(_)
             | Self::Flaky(_) => rest_max + PROBE_AFTER,

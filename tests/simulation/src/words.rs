@@ -6,6 +6,8 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::SmallRng;
 
+use crate::scenario::QUORUM_METHODS;
+
 /// How a provider says that there were too many calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -250,4 +252,12 @@ mod tests {
             assert_eq!((&value["id"], &value["error"]["code"]), (&7.into(), &1.into()));
         }
     }
+}
+
+/// Another value than `result` where several upstreams have to agree on it; `None` elsewhere.
+pub fn misleading(method: &str, result: &str) -> Option<String> {
+    let head = result.strip_suffix('"').filter(|_| QUORUM_METHODS.contains(&method))?;
+    let last = head.chars().last().filter(char::is_ascii_hexdigit)?;
+    let other = if last == '7' { '8' } else { '7' };
+    Some(format!("{}{other}\"", &head[..head.len() - 1]))
 }

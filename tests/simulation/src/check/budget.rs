@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::check::Violation;
 use crate::check::wellness::Wellness;
-use crate::evidence::{Ask, At, End, Evidence, Exchange, Place, key};
+use crate::evidence::{Ask, At, End, Evidence, Exchange, Item, Place, key};
 
 /// What is allowed.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +81,11 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
         let Some(answered) = &request.answered else { continue };
         let told = answered.attempts;
         let at_once = if runs > 1 { evidence.scenario.settings.broadcast_max } else { 0 };
+        // Each of those who are heard may take one.
+        let needs = |item: &Item| evidence.scenario.needs_quorum(request.chain, &item.method);
+        let is_heard = request.items.iter().any(needs);
+        let heard = evidence.scenario.settings.quorum.filter(|_| is_heard).unwrap_or_default();
+        let at_once = at_once + heard;
         if !request.is_batch && told as usize > bound * runs as usize + at_once {
             say(answered.at, format!("#{number}: {told} attempts"));
         }

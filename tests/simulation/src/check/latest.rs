@@ -1,4 +1,5 @@
-//! For one client the newest height never goes back.
+//! For one client the newest height never goes back, whether it asks for the height alone or
+//! for the newest block.
 //!
 //! Promised where tags are pinned and heads are followed, and as long as the chain itself
 //! does not go back: a chain with reorgs is left out, as a shorter branch may win. So is one
@@ -7,10 +8,11 @@
 
 use std::collections::HashMap;
 
+use serde_json::Value;
 use wellhead_watch::Mode;
 
 use crate::check::{Violation, height, replies};
-use crate::evidence::{Ask, Evidence};
+use crate::evidence::{Ask, Evidence, Item};
 use crate::scenario::{Turn, UpstreamPlan};
 use crate::weather::Kind;
 
@@ -37,13 +39,9 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
             continue;
         }
         let [item] = request.items.as_slice() else { continue };
-        if item.ask != Ask::Height {
-            continue;
-        }
         let Ok(replies) = replies(&answered.body, false) else { continue };
-        let Some(height) = replies.first().and_then(|reply| height(reply.outcome().ok()?)) else {
-            continue;
-        };
+        let said = replies.first().and_then(|reply| newest(item, reply.outcome().ok()?));
+        let Some(height) = said else { continue };
         let before = told.entry(request.client).or_default();
         let highest = before.iter().filter(|(at, _)| *at <= request.at).map(|(_, it)| *it).max();
         if let Some(highest) = highest.filter(|highest| height < *highest) {
@@ -53,6 +51,17 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
         before.push((answered.at, height));
     }
     violations
+}
+
+/// The newest height by this answer, if that was asked for.
+fn newest(item: &Item, result: &str) -> Option<u64> {
+    if item.ask == Ask::Height {
+        return height(result);
+    }
+    let asks_for_it =
+        item.method == "eth_getBlockByNumber" && item.params.starts_with(r#"["latest""#);
+    let block: Value = serde_json::from_str(result).ok().filter(|_| asks_for_it)?;
+    height(block.get("number")?.as_str()?)
 }
 
 /// Whether there is a time at which it shows less than before.
@@ -91,6 +100,20 @@ mod tests {
         let mut evidence = evidence(requests.collect(), Vec::new());
         evidence.scenario.chains[0].turns.clear();
         assert_eq!(super::falls(&evidence).len(), falls, "{answers}");
+    }
+
+    #[test]
+    fn the_newest_block_counts_as_well() {
+        let of = |method: &str, params: &str, result: &str| {
+            let mut item = read("1");
+            (item.method, item.params) = (method.to_owned(), params.to_owned());
+            newest(&item, result)
+        };
+        let block = r#"{"number":"0x1f","hash":"0xab"}"#;
+        assert_eq!(of("eth_getBlockByNumber", r#"["latest",false]"#, block), Some(0x1f));
+        assert_eq!(of("eth_getBlockByNumber", r#"["0x1f",false]"#, block), None);
+        assert_eq!(of("eth_getBlockByNumber", r#"["latest",false]"#, "null"), None);
+        assert_eq!(of("eth_getBlockByHash", r#"["latest",false]"#, block), None);
     }
 
     #[test]

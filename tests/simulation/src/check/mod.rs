@@ -11,6 +11,7 @@ mod kept;
 mod latest;
 mod leaks;
 mod limits;
+mod quorum;
 mod reads;
 mod recovery;
 #[cfg(test)]
@@ -39,7 +40,7 @@ pub struct Violation {
 type Check = fn(&Evidence) -> Vec<Violation>;
 
 /// All of them.
-const CHECKERS: [Check; 12] = [
+const CHECKERS: [Check; 13] = [
     answers::check,
     deadline::check,
     reads::check,
@@ -52,6 +53,7 @@ const CHECKERS: [Check; 12] = [
     secrets::check,
     leaks::check,
     latest::check,
+    quorum::check,
 ];
 
 /// What all checkers have to say.

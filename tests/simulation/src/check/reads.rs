@@ -10,6 +10,7 @@
 //!   and time enough if each of them hangs, for each item of a batch that waits its turn;
 //! - where trouble goes from one upstream to the next, each attempt of a call may meet it by
 //!   chance: one read in so many may fail at its last attempt ([`UNLUCKY`]);
+//! - what several must answer alike, only while so many are well and at most one is not;
 //! - nobody is asked about the second half of an answer: one that was cut by its
 //!   upstream's doing cannot be healed any more.
 
@@ -54,6 +55,11 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
         let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
         let items = request.items.iter().filter(|item| item.id.is_some());
         for (item, reply) in items.zip(&replies) {
+            if evidence.scenario.needs_quorum(request.chain, &item.method)
+                && !are_enough_well(evidence, &wellness, request, answered.at)
+            {
+                continue;
+            }
             let Some(what) = failure(evidence, request, answered, item, reply.outcome()) else {
                 continue;
             };
@@ -114,6 +120,23 @@ fn failure(
             (!is_true).then(|| format!("{key} failed: {error}"))
         }
     }
+}
+
+/// Whether so many are well that they agree, and so few are not that they cannot keep them from
+/// being heard.
+fn are_enough_well(evidence: &Evidence, wellness: &Wellness, request: &Request, until: At) -> bool {
+    let agree = evidence.scenario.settings.quorum.unwrap_or(1);
+    let count = evidence.scenario.chains[request.chain].upstreams.len();
+    let places = (0..count).map(|slot| Place { chain: request.chain, slot });
+    let well = places.filter(|place| wellness.is_well(*place, request.at, until));
+    // Who is slow to take calls may hold one for longer than the others are waited for.
+    let is_free = |place: &Place| {
+        let plan = &evidence.scenario.chains[request.chain].upstreams[place.slot];
+        plan.meter.is_none() && plan.shaped.is_none()
+    };
+    let well = well.filter(is_free).count();
+    // Without agreement on what is the newest each speaks of its own.
+    evidence.scenario.settings.pins && well >= agree && count - well <= 1
 }
 
 fn somebody_is_well(

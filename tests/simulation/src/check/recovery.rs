@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use crate::check::{Violation, code, replies};
-use crate::evidence::{At, End, Evidence, Place, Request};
+use crate::evidence::{At, End, Evidence, Item, Place, Request};
 use crate::weather::{Kind, Spell};
 
 /// From its return until it serves.
@@ -102,6 +102,7 @@ fn is_down(kind: Kind) -> bool {
         | Kind::Unknown
         | Kind::WrongId
         | Kind::LoseItems
+        | Kind::Mislead
         | Kind::Throttle(_)
         | Kind::Crowded(_)
         | Kind::Auth
@@ -177,14 +178,18 @@ fn failures(evidence: &Evidence, request: &Request, returns: &[Return]) -> Vec<S
         for upstream in upstreams.iter().filter(|it| !error.contains(&it.name)) {
             failures.push(format!("{} is not named in: {error}", upstream.name));
         }
+        // One is not enough where several have to agree.
+        let needs_one = !evidence.scenario.needs_quorum(request.chain, &item.method);
         if let Some(back) =
-            back.filter(|back| item.ask.is_read() && (back.is_known || has_attempts))
+            back.filter(|back| item.ask.is_read() && needs_one && (back.is_known || has_attempts))
         {
             let name = &upstreams[back.place.slot].name;
             failures.push(format!("{name} is back since {:?}: {error}", back.at));
         }
     }
-    let is_alone = !request.is_batch && request.items.iter().all(|item| item.ask.is_read());
+    let needs_one = |item: &Item| !evidence.scenario.needs_quorum(request.chain, &item.method);
+    let is_alone =
+        !request.is_batch && request.items.iter().all(|item| item.ask.is_read() && needs_one(item));
     if let Some(back) = back.filter(|back| back.is_known && is_alone)
         && answered.at - request.at > PROMPT
     {
