@@ -122,6 +122,15 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
+/// The first value in `text`, as written, whatever follows it.
+#[must_use]
+pub fn leading(text: &[u8]) -> Option<&[u8]> {
+    let text = Text::of_upstream(text, REPLY_DEPTH_MAX);
+    let start = text.skip_space(0);
+    let end = text.value(start, 1).ok()?;
+    Some(text.slice(start, end))
+}
+
 /// The parts of a JSON-RPC error, as far as the upstream bothered to send them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorObject<'a> {

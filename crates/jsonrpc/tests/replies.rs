@@ -359,6 +359,15 @@ fn strings() {
 }
 
 #[test]
+fn the_first_value_is_found_whatever_follows() {
+    let leading = |text: &'static str| raw::leading(text.as_bytes());
+    assert_eq!(leading(r#" {"a":[1]} ,"more":{}"#), Some(&br#"{"a":[1]}"#[..]));
+    assert_eq!(leading(r#""0x,\"","jsonrpc":"2.0""#), Some(&br#""0x,\"""#[..]));
+    assert_eq!(leading("[]"), Some(&b"[]"[..]));
+    assert_eq!((leading(""), leading("{\"a\":"), leading("x")), (None, None, None));
+}
+
+#[test]
 fn items_and_fields() {
     let array = br#" [ "a" , {"b":[1]}, null ] "#;
     assert_eq!(raw::item(array, 0), Some(&br#""a""#[..]));
