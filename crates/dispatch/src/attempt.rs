@@ -1,4 +1,4 @@
-//! One attempt: send, judge, settle, log what changed.
+//! One attempt: send, judge, have the answer looked at, settle, log what changed.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use wellhead_upstream::{
 
 use crate::flow::{Account, Flowing};
 use crate::hedge::{Alarm, within};
+use crate::inspect::{Inspect, inspected, subject};
 use crate::lane::{Gate, Place};
 use crate::now;
 
@@ -51,7 +52,8 @@ pub(crate) struct Patience<'a> {
     pub(crate) alarm: Option<&'a Alarm>,
 }
 
-/// How much of an answer is held before it is passed on.
+/// What is done with an answer as it comes: how much of it is held before it is passed on,
+/// and who looks at it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room<'a> {
     /// A longer answer may be passed on as it arrives.
@@ -62,6 +64,8 @@ pub(crate) struct Room<'a> {
     pub(crate) flows: Option<&'a Gate>,
     /// Where answers are counted; `None` for those that are small.
     pub(crate) answers: Option<&'a Arc<Ceiling>>,
+    /// Who looks at it.
+    pub(crate) inspect: Option<&'a dyn Inspect>,
 }
 
 /// Sends `body` to the upstream that let `in_flight` go just now, and waits until the
@@ -80,6 +84,8 @@ pub(crate) async fn attempt(
     let guarded = Guarded::begin(upstream, row, in_flight, patience);
     let whole_max = room.whole_max;
     let bulky = matches!(row.class, CostClass::Logs | CostClass::Trace);
+    let inspect = room.inspect.filter(|inspect| inspect.is_asked(row));
+    let inspect = inspect.map(|inspect| (inspect, body.clone()));
     let exchange = Exchange { body, deadline: patience.deadline, whole_max, bulky };
     let exchange = transport.exchange(exchange);
     let judged = guarded.in_time(pin!(judged(row, exchange, room))).await;
@@ -106,6 +112,9 @@ pub(crate) async fn attempt(
     if let Some((rest, place)) = rest {
         let mut guarded = guarded;
         upstream.began_well(row, began, ended);
+        if let Some((inspect, _)) = inspect {
+            inspect.flows(row);
+        }
         let account = Account::new(guarded.ended(), row, place);
         let piece_timeout = patience.deadline.saturating_duration_since(began);
         let beginning: &[u8] = match &verdict.payload {
@@ -116,7 +125,25 @@ pub(crate) async fn attempt(
         let rest = Box::new(Flowing::new(rest, beginning, piece_timeout, Some(account), ended));
         return Settled { verdict, began, ended, sent, rest: Some(rest), no_room };
     }
-    let (change, _) = guarded.settle(&verdict, ended);
+    let (verdict, change) = match inspect {
+        Some((inspect, body)) if subject(&verdict).is_some() => {
+            // Its part is done: nobody else waits for a place there, or hears that it is silent,
+            // while the answer is looked at.
+            let mut guarded = guarded;
+            drop(guarded.ended());
+            upstream.heard(ended);
+            let asked = (row, &*body);
+            let looked = inspected(inspect, upstream, asked, verdict, patience.deadline);
+            // Boxed, as nobody looks by default, and no call should carry its state.
+            let verdict = Box::pin(looked).await;
+            let change = upstream.settle(row, &verdict, began, ended);
+            (verdict, change)
+        }
+        Some(_) | None => {
+            let (change, _) = guarded.settle(&verdict, ended);
+            (verdict, change)
+        }
+    };
     note(upstream, row, &verdict, change, was_unwell, ended);
     Settled { verdict, began, ended, sent, rest: None, no_room }
 }
@@ -317,6 +344,7 @@ fn refused_unread(class: VerdictClass) -> Sent {
         | VerdictClass::MissingData
         | VerdictClass::RangeTooLarge
         | VerdictClass::Fault
+        | VerdictClass::Void
         | VerdictClass::Unknown => Sent::Maybe,
     }
 }

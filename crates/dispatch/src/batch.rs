@@ -34,6 +34,7 @@ use wellhead_upstream::{
 
 use crate::attempt::{Guarded, note, whole};
 use crate::hedge::Alarm;
+use crate::inspect::{Answered, regarded, subject};
 use crate::lane::Lane;
 use crate::line::{HeldBy, Priority};
 use crate::now;
@@ -134,6 +135,9 @@ pub async fn run_batch(
                 let verdicts =
                     verdicts.into_iter().map(|it| upstream.masked(it)).collect::<Vec<_>>();
                 drop(guarded.ended());
+                upstream.heard(ended);
+                let until = patience.deadline;
+                let verdicts = inspected_items(items, lane, upstream, verdicts, until).await;
                 settle_items(upstream, items, &verdicts, began, was_unwell, ended);
                 verdicts
             }
@@ -285,6 +289,35 @@ fn judge_items(items: &[BatchItem<'_>], reply: &WireReply, envelopes: &[Envelope
         Verdict { health: HealthEffect::Neutral, ..verdict }
     };
     found.into_iter().map(|verdict| verdict.unwrap_or_else(missing)).collect()
+}
+
+/// Has the results among the verdicts looked at, all of them together.
+async fn inspected_items(
+    items: &[BatchItem<'_>],
+    lane: &Lane,
+    upstream: &Arc<Upstream>,
+    verdicts: Vec<Verdict>,
+    until: Instant,
+) -> Vec<Verdict> {
+    let Some(inspect) = lane.inspect() else { return verdicts };
+    let (mut places, mut answers) = (Vec::new(), Vec::new());
+    for (place, (item, verdict)) in items.iter().zip(&verdicts).enumerate() {
+        if let Some(result) = subject(verdict).filter(|_| inspect.is_asked(item.row)) {
+            places.push(place);
+            answers.push(Answered { row: item.row, params: item.params, result });
+        }
+    }
+    if places.is_empty() {
+        return verdicts;
+    }
+    let regards = inspect.inspect(upstream, answers, until).await;
+    let mut found = places.into_iter().zip(regards).peekable();
+    let each = verdicts.into_iter().enumerate();
+    each.map(|(place, verdict)| match found.next_if(|(of, _)| *of == place) {
+        Some((_, regard)) => regarded(upstream, verdict, regard),
+        None => verdict,
+    })
+    .collect()
 }
 
 fn place(id: &[u8]) -> Option<usize> {

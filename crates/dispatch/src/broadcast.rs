@@ -45,10 +45,13 @@ impl Run<'_> {
             let transport = ground.lane.shared_transport(slot);
             let patience = self.patience(ground, slot, began);
             let answer_max = ground.bounds.answer_bytes_max;
-            let room = Room { whole_max: answer_max, answer_max, flows: None, answers: None };
+            let inspect = ground.lane.shared_inspect();
             let (body, sender) = (self.body.clone(), sender.clone());
             waiting.push(slot);
             tokio::spawn(async move {
+                let inspect = inspect.as_deref();
+                let room =
+                    Room { whole_max: answer_max, answer_max, flows: None, answers: None, inspect };
                 let settled =
                     attempt(row, body, &upstream, &*transport, in_flight, patience, room).await;
                 drop(place);
@@ -76,6 +79,7 @@ impl Run<'_> {
                 | VerdictClass::Auth
                 | VerdictClass::Unsupported
                 | VerdictClass::Fault
+                | VerdictClass::Void
                 | VerdictClass::Unknown => false,
             };
             match self.after(slot, settled) {

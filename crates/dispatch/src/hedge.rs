@@ -169,7 +169,7 @@ impl Run<'_> {
             .map(|hedging| Alarm::new(hedging.delay(upstream, row.class)));
         let mut patience = self.patience(ground, slot, began);
         patience.alarm = alarm.as_ref();
-        let room = ground.room(self.job.may_flow, slot);
+        let room = ground.room(row, self.job.may_flow, slot);
         let transport = ground.lane.transport(slot);
         let body = self.body.clone();
         let mut first = pin!(attempt(row, body, upstream, transport, in_flight, patience, room));
@@ -221,7 +221,7 @@ impl Run<'_> {
         let Ground { roster, .. } = ground;
         let (row, upstream) = (self.job.row, roster.upstream(slot));
         let hedged_at = in_flight.began();
-        let room = ground.room(self.job.may_flow, other);
+        let room = ground.room(row, self.job.may_flow, other);
         let patience = self.patience(ground, other, hedged_at);
         let (body, transport) = (self.body.clone(), ground.lane.transport(other));
         let company = roster.upstream(other);

@@ -11,6 +11,7 @@ use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::Slot;
 
 use crate::budget::Budgets;
+use crate::inspect::Inspect;
 use crate::line::Line;
 
 /// Answers of one upstream that flow to clients at a time, unless the lane is told
@@ -27,6 +28,7 @@ pub struct Lane {
     outliving: Gate,
     budgets: Arc<Budgets>,
     answers: Arc<Ceiling>,
+    inspect: Option<Arc<dyn Inspect>>,
     rng: Mutex<SmallRng>,
     line: Line,
 }
@@ -46,6 +48,7 @@ impl Lane {
             outliving: Gate::new(OUTLIVING_MAX),
             budgets: Arc::default(),
             answers: Arc::default(),
+            inspect: None,
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
             line: Line::default(),
         }
@@ -70,6 +73,12 @@ impl Lane {
         Self { flows: flows_max.into_iter().map(Gate::new).collect(), ..self }
     }
 
+    /// With somebody who looks at all answers before they are believed; by default nobody does.
+    #[must_use]
+    pub fn inspecting(self, inspect: Option<Arc<dyn Inspect>>) -> Self {
+        Self { inspect, ..self }
+    }
+
     /// The transport of one upstream.
     pub fn transport(&self, slot: Slot) -> &dyn Transport {
         &*self.transports[slot.index()]
@@ -78,6 +87,16 @@ impl Lane {
     /// Where answers are counted while they are held.
     pub fn answers(&self) -> &Arc<Ceiling> {
         &self.answers
+    }
+
+    /// Who looks at answers.
+    pub(crate) fn inspect(&self) -> Option<&dyn Inspect> {
+        self.inspect.as_deref()
+    }
+
+    /// The same for an attempt that may outlive its call.
+    pub(crate) fn shared_inspect(&self) -> Option<Arc<dyn Inspect>> {
+        self.inspect.clone()
     }
 
     pub(crate) fn shared_transport(&self, slot: Slot) -> Arc<dyn Transport> {

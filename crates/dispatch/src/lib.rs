@@ -11,6 +11,9 @@
 //! (`turn`), whoever comes back while a call is under way is asked as well (`back`), and what
 //! all that may cost is bounded ([`Budgets`]).
 //!
+//! Each answer may be looked at before it is believed ([`Inspect`]); one found void is a
+//! failure of its upstream.
+//!
 //! [`run_batch`] sends several reads in one exchange; a large result may flow to the
 //! client as it arrives ([`Served::rest`]).
 //!
@@ -23,6 +26,7 @@ mod broadcast;
 mod budget;
 mod flow;
 mod hedge;
+mod inspect;
 mod lane;
 mod line;
 mod quorum;
@@ -33,6 +37,7 @@ mod turn;
 pub use batch::{BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
 pub use budget::Budgets;
 pub use hedge::Hedging;
+pub use inspect::{Answered, Inspect, Regard, Regards};
 pub use lane::Lane;
 pub use line::PLACES_MAX;
 pub use quorum::{Ballot, Otherwise, Quorum};

@@ -183,8 +183,8 @@ impl<'r> Run<'r> {
     {
         let began = in_flight.began();
         let patience = self.patience(ground, slot, began);
-        let room = ground.room(false, slot);
         let (row, body) = (self.job.row, self.body.clone());
+        let room = ground.room(row, false, slot);
         let (upstream, transport) = (ground.roster.upstream(slot), ground.lane.transport(slot));
         waiting.push(Asked { slot, began, noted: None });
         under_way.push(Box::pin(async move {
@@ -428,6 +428,7 @@ fn word(verdict: &Verdict, is_there: bool, ballot: Ballot) -> Option<Word> {
             | VerdictClass::Auth
             | VerdictClass::Unsupported
             | VerdictClass::Fault
+            | VerdictClass::Void
             | VerdictClass::Unknown,
             _,
         ) => None,

@@ -98,15 +98,16 @@ pub(crate) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    pub(crate) fn room(self, may_flow: bool, slot: Slot) -> Room<'a> {
+    pub(crate) fn room(self, row: &MethodRow, may_flow: bool, slot: Slot) -> Room<'a> {
         let Bounds { whole_bytes_max, answer_bytes_max: answer_max, .. } = *self.bounds;
-        let answers = Some(self.lane.answers());
+        let (answers, inspect) = (Some(self.lane.answers()), self.lane.inspect());
         match may_flow {
             true => {
-                let whole_max = whole_bytes_max.min(answer_max);
-                Room { whole_max, answer_max, flows: self.lane.flows(slot), answers }
+                let to_look_at = inspect.map_or(0, |inspect| inspect.whole_bytes(row));
+                let whole_max = whole_bytes_max.max(to_look_at).min(answer_max);
+                Room { whole_max, answer_max, flows: self.lane.flows(slot), answers, inspect }
             }
-            false => Room { whole_max: answer_max, answer_max, flows: None, answers },
+            false => Room { whole_max: answer_max, answer_max, flows: None, answers, inspect },
         }
     }
 }
@@ -636,6 +637,7 @@ fn telling(class: VerdictClass) -> u8 {
         VerdictClass::MissingData => 14,
         VerdictClass::Unknown => 12,
         VerdictClass::Unsupported => 8,
+        VerdictClass::Void => 7,
         VerdictClass::Throttled => 6,
         VerdictClass::Fault => 4,
         VerdictClass::Billing => 2,

@@ -202,6 +202,9 @@ impl Refusal {
                 | VerdictClass::MissingData
                 | VerdictClass::RangeTooLarge
                 | VerdictClass::Unsupported => (200, class.client_code(), class.about(), None),
+                VerdictClass::Void => {
+                    (503, UNAVAILABLE, "no upstream gave a sound answer", Some(RETRY_SOON))
+                }
                 VerdictClass::Answer
                 | VerdictClass::Null
                 | VerdictClass::TransactionKnown

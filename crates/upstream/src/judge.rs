@@ -4,7 +4,7 @@
 //! the words inside are judged by the rules in `data/rules`, because every
 //! provider has its own. A reply with a result never meets the rules.
 //!
-//! Not judged: whether a result is true (see quorum), fits the method, or holds an
+//! Not judged: whether a result is true (see `verify`), fits the method, or holds an
 //! error inside (a trace whose entries timed out, the bytes of `Error(string)`
 //! returned by `eth_call` without a revert): those are answers.
 
@@ -31,6 +31,12 @@ const PAGE_HEAD_BYTES_MAX: usize = 4096;
 /// The verdicts that need no rule: name, class, what they mean. The page lists them.
 pub(crate) const BUILT_IN: &[(&str, VerdictClass, &str)] = &[
     ("result", VerdictClass::Answer, "a result under our id"),
+    (
+        "sound-cheap",
+        VerdictClass::Answer,
+        "a result in which the level `cheap` found nothing wrong",
+    ),
+    ("sound-full", VerdictClass::Answer, "the same of the level `full`"),
     ("result-null", VerdictClass::Null, "`null`, and the method table says it proves nothing"),
     ("result-beside-status", VerdictClass::Fault, "a result, but HTTP says that the call failed"),
     ("id-missing", VerdictClass::Fault, "a result without an id"),

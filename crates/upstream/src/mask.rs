@@ -11,6 +11,7 @@ use std::fmt;
 use aho_corasick::{AhoCorasick, MatchKind};
 use bytes::Bytes;
 
+use crate::upstream::Upstream;
 use crate::verdict::{Payload, Verdict};
 
 /// What stands in a secret's place.
@@ -48,16 +49,36 @@ impl Mask {
                     *raw = Bytes::from(finder.replace_all_bytes(raw, &self.stars()));
                 }
             }
-            Payload::None { detail } => {
-                if finder.is_match(detail.as_str()) {
-                    *detail = finder.replace_all(detail, &self.stars());
-                }
+            Payload::None { detail } => *detail = self.hidden(std::mem::take(detail)),
+        }
+    }
+
+    /// `text` without the secrets.
+    pub fn hidden(&self, text: String) -> String {
+        match &self.0 {
+            Some(finder) if finder.is_match(text.as_str()) => {
+                finder.replace_all(&text, &self.stars())
             }
+            Some(_) | None => text,
         }
     }
 
     fn stars(&self) -> Vec<&'static str> {
         vec![STARS; self.0.as_ref().map_or(0, AhoCorasick::patterns_len)]
+    }
+}
+
+impl Upstream {
+    /// `verdict` on what it said, without its secrets. To be called on each verdict before
+    /// anybody reads it.
+    pub fn masked(&self, mut verdict: Verdict) -> Verdict {
+        self.mask.apply(&mut verdict);
+        verdict
+    }
+
+    /// `text`, some of which it may have written, without its secrets.
+    pub fn hidden(&self, text: String) -> String {
+        self.mask.hidden(text)
     }
 }
 
@@ -83,6 +104,7 @@ mod tests {
         let none_of = |text: &str| Payload::None { detail: text.to_owned() };
         assert_eq!(masked(error_of(error)), error_of(expected));
         assert_eq!(masked(none_of(error)), none_of(expected));
+        assert_eq!(mask.hidden(error.to_owned()), expected);
         let result = Payload::Result(Bytes::from(error.to_owned()));
         assert_eq!(masked(result.clone()), result, "results are not ours to change");
         assert_eq!(format!("{mask:?}"), "Mask(***)");

@@ -220,7 +220,7 @@ impl Problem {
 /// One upstream: its identity and what was learnt of it.
 pub struct Upstream {
     identity: Identity,
-    mask: Mask,
+    pub(crate) mask: Mask,
     slot: Slot,
     epoch: Instant,
     /// 0 unverified, 1 verified, 2 wrong chain (then `reported_chain` holds it).
@@ -359,13 +359,6 @@ impl Upstream {
                 fare.release(began_ms);
             }
         }
-    }
-
-    /// `verdict` on what it said, without its secrets. To be called on each verdict before
-    /// anybody reads it.
-    pub fn masked(&self, mut verdict: Verdict) -> Verdict {
-        self.mask.apply(&mut verdict);
-        verdict
     }
 
     /// What the settings say of it.
@@ -591,6 +584,11 @@ impl Upstream {
     /// of it meanwhile. `usual` is what most calls take.
     pub fn is_silent(&self, usual: Duration, now: Instant) -> bool {
         self.silence.is_long(self.ms(now), usual)
+    }
+
+    /// Takes note that it said something; what that is worth is settled later.
+    pub fn heard(&self, now: Instant) {
+        self.silence.heard(self.ms(now));
     }
 
     /// Whether it said anything to anybody after `began`.
@@ -830,6 +828,7 @@ fn shows_that_it_works(verdict: &Verdict) -> bool {
         | VerdictClass::Auth
         | VerdictClass::Unsupported
         | VerdictClass::Fault
+        | VerdictClass::Void
         | VerdictClass::Unknown => false,
     };
     has_words && looked

@@ -43,6 +43,8 @@ pub enum VerdictClass {
     Unsupported,
     /// The upstream or its gateway is broken, or its reply is not JSON-RPC.
     Fault,
+    /// A result that cannot be true or does not answer the call, as whoever looked at it found.
+    Void,
     /// An error that no rule knows.
     Unknown,
 }
@@ -93,7 +95,7 @@ pub enum HealthEffect {
 
 impl VerdictClass {
     /// Every class, in the order of the reference page.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Answer,
         Self::Null,
         Self::Reverted,
@@ -107,6 +109,7 @@ impl VerdictClass {
         Self::Auth,
         Self::Unsupported,
         Self::Fault,
+        Self::Void,
         Self::Unknown,
     ];
 
@@ -126,6 +129,7 @@ impl VerdictClass {
             | Self::Auth
             | Self::Unsupported
             | Self::Fault
+            | Self::Void
             | Self::Unknown => false,
         }
     }
@@ -137,7 +141,9 @@ impl VerdictClass {
             Self::Reverted => Doing::Contract,
             Self::CallerFault | Self::TransactionRejected | Self::RangeTooLarge => Doing::Caller,
             Self::Throttled | Self::Billing | Self::Auth => Doing::Operator,
-            Self::MissingData | Self::Unsupported | Self::Fault | Self::Unknown => Doing::Upstream,
+            Self::MissingData | Self::Unsupported | Self::Fault | Self::Void | Self::Unknown => {
+                Doing::Upstream
+            }
         }
     }
 
@@ -159,7 +165,8 @@ impl VerdictClass {
             | Self::Billing
             | Self::Auth
             | Self::Unsupported
-            | Self::Fault => TryElsewhere::Yes,
+            | Self::Fault
+            | Self::Void => TryElsewhere::Yes,
         }
     }
 
@@ -179,7 +186,7 @@ impl VerdictClass {
             | Self::Unknown => HealthEffect::Neutral,
             Self::Throttled => HealthEffect::Throttled,
             Self::Billing | Self::Auth => HealthEffect::OutOfService,
-            Self::Fault => HealthEffect::Failed,
+            Self::Fault | Self::Void => HealthEffect::Failed,
         }
     }
 
@@ -199,6 +206,7 @@ impl VerdictClass {
             Self::Auth => "auth",
             Self::Unsupported => "unsupported",
             Self::Fault => "fault",
+            Self::Void => "void",
             Self::Unknown => "unknown",
         }
     }
@@ -221,7 +229,7 @@ impl VerdictClass {
             Self::Throttled | Self::Billing => -32005,
             Self::Auth => -32016,
             Self::Unsupported => -32601,
-            Self::Fault | Self::Unknown => -32603,
+            Self::Fault | Self::Void | Self::Unknown => -32603,
         }
     }
 
@@ -242,6 +250,7 @@ impl VerdictClass {
             Self::Auth => "the upstream refused our credentials",
             Self::Unsupported => "the upstream does not offer the method",
             Self::Fault => "the upstream failed",
+            Self::Void => "an answer that cannot be true",
             Self::Unknown => "an error that no rule knows",
         }
     }
@@ -256,7 +265,7 @@ impl VerdictClass {
     }
 
     /// Whether the same upstream may do better in a moment: a failure may be over, a
-    /// limit, a refused key or a missing method is not.
+    /// limit, a refused key, a missing method or a lie is not.
     pub fn may_pass(self) -> bool {
         match self {
             Self::Fault => true,
@@ -272,6 +281,7 @@ impl VerdictClass {
             | Self::Billing
             | Self::Auth
             | Self::Unsupported
+            | Self::Void
             | Self::Unknown => false,
         }
     }
@@ -290,6 +300,7 @@ impl VerdictClass {
             | Self::MissingData
             | Self::RangeTooLarge
             | Self::Unsupported
+            | Self::Void
             | Self::Unknown => false,
         }
     }

@@ -1,0 +1,118 @@
+//! Answers are looked at before anybody believes them.
+//!
+//! Whoever [`Inspect`]s stands between the judge, who reads the envelope, and everybody who
+//! relies on the verdict: health, the loop over candidates, and all that comes after it. A
+//! result that is found void becomes a failure of its upstream ([`VerdictClass::Void`]), so
+//! that the next candidate is asked within the usual bounds.
+//!
+//! What flows to the client as it arrives is not looked at: when its end is known the client
+//! has it. Who needs it whole says so ([`Inspect::whole_bytes`]).
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use wellhead_eth::MethodRow;
+use wellhead_jsonrpc::raw;
+use wellhead_upstream::{Payload, Upstream, Verdict, VerdictClass};
+
+/// A result, and what was asked for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Answered<'a> {
+    /// The row of the method.
+    pub row: &'a MethodRow,
+    /// The params as they were sent, raw JSON.
+    pub params: Option<&'a [u8]>,
+    /// The raw result. What follows it in its envelope may stand behind it, where that is long.
+    pub result: &'a Bytes,
+}
+
+/// What was found of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Regard {
+    /// Nothing: it was not looked at, or not closely enough to say.
+    Unchecked,
+    /// Nothing is wrong with it, by this rule.
+    Sound {
+        /// The name for the trail.
+        rule: &'static str,
+    },
+    /// It cannot be true, or answers another call.
+    Void {
+        /// What is wrong, in one word.
+        check: &'static str,
+        /// And for people.
+        detail: String,
+    },
+}
+
+/// What was found of several results, in their order.
+pub type Regards<'a> = Pin<Box<dyn Future<Output = Vec<Regard>> + Send + 'a>>;
+
+/// Looks at answers.
+pub trait Inspect: fmt::Debug + Send + Sync {
+    /// Whether answers to this method are looked at. Asked for each answer, so it must be cheap.
+    fn is_asked(&self, row: &MethodRow) -> bool;
+
+    /// An answer to this method up to this long is held whole to be looked at, though
+    /// it might flow.
+    fn whole_bytes(&self, row: &MethodRow) -> usize;
+
+    /// Looks at the answers of one exchange, to methods for which [`Inspect::is_asked`] and
+    /// others.
+    ///
+    /// Resolves with as many regards as there are answers, soon after `until` at the latest.
+    /// What takes long must not be done on the thread that polls.
+    fn inspect<'a>(
+        &'a self,
+        upstream: &'a Arc<Upstream>,
+        answers: Vec<Answered<'a>>,
+        until: Instant,
+    ) -> Regards<'a>;
+
+    /// Takes note of an answer that flows, to a method for which [`Inspect::is_asked`].
+    fn flows(&self, row: &MethodRow);
+}
+
+/// The result of a verdict that somebody may look at.
+pub(crate) fn subject(verdict: &Verdict) -> Option<&Bytes> {
+    match &verdict.payload {
+        Payload::Result(result) if verdict.class == VerdictClass::Answer => Some(result),
+        Payload::Result(_) | Payload::Error(_) | Payload::None { .. } => None,
+    }
+}
+
+/// `verdict` as it is after its result was looked at.
+pub(crate) fn regarded(upstream: &Upstream, mut verdict: Verdict, regard: Regard) -> Verdict {
+    match regard {
+        Regard::Unchecked => verdict,
+        Regard::Sound { rule } => {
+            verdict.rule = rule;
+            verdict
+        }
+        Regard::Void { check, detail } => {
+            let detail = format!("`{check}`: {detail}");
+            let void = Verdict::new(VerdictClass::Void, check, Payload::None { detail });
+            upstream.masked(void)
+        }
+    }
+}
+
+/// Has the answer to a single call looked at; `body` is the call as it was sent.
+pub(crate) async fn inspected(
+    inspect: &dyn Inspect,
+    upstream: &Arc<Upstream>,
+    (row, body): (&MethodRow, &[u8]),
+    verdict: Verdict,
+    until: Instant,
+) -> Verdict {
+    let Some(result) = subject(&verdict) else { return verdict };
+    let answered = Answered { row, params: raw::field(body, "params"), result };
+    let mut regards = inspect.inspect(upstream, vec![answered], until).await;
+    match regards.pop() {
+        Some(regard) => regarded(upstream, verdict, regard),
+        None => verdict,
+    }
+}
