@@ -20,7 +20,8 @@ use wellhead_net::{
     Shared, TlsClient, WsClient, WsTransport,
 };
 use wellhead_proxy::{
-    Cache, CacheSettings, ChainName, Lanes, Proxy, QuorumRule, SearchBounds, ServedChain, Tiers,
+    Aside, Cache, CacheSettings, ChainName, Lanes, Proxy, QuorumRule, SearchBounds, ServedChain,
+    Tiers, VerifySettings,
 };
 use wellhead_route::{Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
@@ -107,8 +108,12 @@ impl Parts {
     /// Makes the parts. Opens no connection.
     pub(crate) fn new(settings: &Settings, now: Instant) -> Result<Self, AssembleError> {
         let cache = cache(&settings.cache, now)?;
-        let mut commons =
-            Commons { resolver: Arc::new(Resolver::new()), tls: HashMap::new(), cache };
+        let mut commons = Commons {
+            resolver: Arc::new(Resolver::new()),
+            tls: HashMap::new(),
+            cache,
+            aside: Arc::new(Aside::new(aside_threads())),
+        };
         let mut chains = Vec::new();
         for (name, chain) in settings.chains.iter() {
             chains.push(chain_parts(name.as_ref(), chain, settings, &mut commons, now)?);
@@ -130,6 +135,7 @@ impl Parts {
             let lane = Lane::new(transports, rng.random())
                 .spending(Arc::clone(&chain.budgets))
                 .holding(Arc::clone(&self.answers))
+                .inspecting(chain.served.inspector())
                 .flowing(chain.reach.iter().map(Reach::flows_max));
             lanes.push(lane);
         }
@@ -228,6 +234,8 @@ struct Commons {
     /// By the file of extra certificates, if any.
     tls: HashMap<Option<PathBuf>, Arc<TlsClient>>,
     cache: Option<Arc<Cache>>,
+    /// Where answers are looked at that take long.
+    aside: Arc<Aside>,
 }
 
 impl Commons {
@@ -353,8 +361,19 @@ fn chain_parts(
     })
     .pinning(chain.pin)
     .agreeing_on(&chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>())
+    .verifying(&verify_settings(&chain.verify), Arc::clone(&commons.aside))
     .keeping(commons.cache.clone());
     Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
+}
+
+fn verify_settings(verify: &config::Verify) -> VerifySettings {
+    let levels = verify.levels.iter().map(|of| (of.methods.clone(), of.level));
+    VerifySettings { level: verify.level, levels: levels.collect(), ethereum: verify.ethereum }
+}
+
+/// To look at answers takes at most half of the cores from those who wait for some.
+fn aside_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).max(1)
 }
 
 fn heads(chain: &config::Chain, upstreams: &[Arc<Upstream>]) -> Arc<Heads> {

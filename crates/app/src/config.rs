@@ -35,8 +35,8 @@ mod value;
 mod write;
 
 pub use chain::{
-    Auth, Basic, Budget, Chain, Checks, History, Methods, Quorum, Route, Upstream, UpstreamChecks,
-    UpstreamTimeouts,
+    Auth, Basic, Budget, Chain, Checks, History, MethodLevel, Methods, Quorum, Route, Upstream,
+    UpstreamChecks, UpstreamTimeouts, Verify,
 };
 pub use env::Lookup;
 pub use name::{ChainName, HeaderName, LabelName, Origin};

@@ -107,7 +107,7 @@ fn get(admin: SocketAddr, target: &str) -> Result<(u16, String), String> {
 /// For people.
 fn rendered(told: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let (block, cache) = (&told["block"], &told["cache"]);
+    let (block, cache, verify) = (&told["block"], &told["cache"], &told["verify"]);
     let mut lines = vec![
         format!("chain     {}", text(&told["chain"])),
         format!(
@@ -133,6 +133,7 @@ fn rendered(told: &Value) -> String {
     {
         lines.push(format!("quorum    {agree} must answer alike, of at most {of} who are heard"));
     }
+    lines.push(format!("verify    {}: {}", text(&verify["level"]), text(&verify["why"])));
     let upstreams = told["upstreams"].as_array().map(Vec::as_slice).unwrap_or_default();
     if upstreams.is_empty() {
         lines.push("upstreams none: wellhead answers or refuses it itself".to_owned());
@@ -158,6 +159,7 @@ mod tests {
                        "params": "[\"0xab\",\"0x64\"]" },
             "cache": { "asked": false, "why": "off" },
             "quorum": { "agree": 2, "of": 3 },
+            "verify": { "level": "cheap", "why": "the settings say so" },
             "upstreams": [
                 { "id": "own", "tier": "primary", "place": 1, "why": "fit" },
                 { "id": "late", "tier": "primary", "place": null, "why": "wrong-chain" },
@@ -170,6 +172,7 @@ block     latest -> 100  a tag: what is agreed
 sent as   [\"0xab\",\"0x64\"]
 cache     not asked: off
 quorum    2 must answer alike, of at most 3 who are heard
+verify    cheap: the settings say so
   1  own  primary  fit
   -  late  primary  wrong-chain";
         assert_eq!(rendered(&told), expected);

@@ -35,7 +35,7 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 29] = [
+    const DERIVED: [&str; 30] = [
         "of",
         "plan",
         "credits_per_second",
@@ -47,6 +47,7 @@ fn the_example_says_true_defaults() {
         "lag_blocks_max",
         "agreement",
         "final_after",
+        "ethereum",
         "history",
         "blocks",
         "logs",

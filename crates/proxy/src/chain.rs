@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wellhead_chain::Heads;
-use wellhead_dispatch::Bounds;
+use wellhead_dispatch::{Bounds, Inspect};
 use wellhead_eth::ChainId;
 use wellhead_route::Roster;
 use wellhead_watch::{Asked, Pulse};
@@ -15,6 +15,7 @@ use crate::quorum::{QuorumRule, Quorums};
 use crate::search::SearchBounds;
 use crate::sent::Sent;
 use crate::session::Sessions;
+use crate::verify::{Aside, Verifier, VerifySettings};
 
 /// What a chain is called in a path: its name and its other names.
 #[derive(Debug, Clone)]
@@ -53,6 +54,8 @@ pub struct ServedChain {
     pub(crate) sessions: Sessions,
     /// What they sent.
     pub(crate) sent: Sent,
+    /// Looks at answers, if anybody does.
+    pub(crate) verifier: Option<Arc<Verifier>>,
     counts: Counts,
 }
 
@@ -80,6 +83,7 @@ impl ServedChain {
             shares: None,
             sessions: Sessions::default(),
             sent: Sent::default(),
+            verifier: None,
             counts,
         }
     }
@@ -106,6 +110,20 @@ impl ServedChain {
     #[must_use]
     pub fn keeping(self, cache: Option<Arc<Cache>>) -> Self {
         Self { shares: cache.map(Shares::new), ..self }
+    }
+
+    /// With answers looked at as these settings say, those that take long `aside`; by default
+    /// none are. Its lanes have to be told: [`ServedChain::inspector`].
+    #[must_use]
+    pub fn verifying(self, settings: &VerifySettings, aside: Arc<Aside>) -> Self {
+        let verifier = Verifier::new(settings, Arc::clone(&self.pulse), aside);
+        Self { verifier: verifier.map(Arc::new), ..self }
+    }
+
+    /// Whoever looks at answers, for the lanes of this chain.
+    pub fn inspector(&self) -> Option<Arc<dyn Inspect>> {
+        let verifier = self.verifier.as_ref()?;
+        Some(Arc::clone(verifier) as Arc<dyn Inspect>)
     }
 
     pub(crate) fn counts(&self) -> &Counts {

@@ -10,11 +10,13 @@ use std::net::IpAddr;
 use serde::Serialize;
 use wellhead_chain::View;
 use wellhead_dispatch::{Lane, now};
-use wellhead_eth::{BlockRef, Effect, MethodTable};
+use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
 use wellhead_route::{assess, plan};
+use wellhead_verify::{Level, has_checks};
 
 use crate::answer::Refusal;
 use crate::call::{ask, eligible};
+use crate::chain::ServedChain;
 use crate::journey::{Ctx, Proxy, Trip};
 use crate::kept;
 use crate::pin::Pin;
@@ -50,6 +52,8 @@ pub struct Explanation {
     pub cache: CacheExplained,
     /// How many upstreams must answer it alike, where one is not enough.
     pub quorum: Option<QuorumExplained>,
+    /// How closely the answer would be looked at.
+    pub verify: VerifyExplained,
     /// All upstreams of the chain: first those that would be asked, in this order.
     pub upstreams: Vec<UpstreamExplained>,
 }
@@ -84,6 +88,15 @@ pub struct QuorumExplained {
     pub agree: usize,
     /// Of at most so many who are heard.
     pub of: usize,
+}
+
+/// How closely an answer would be looked at before it is used.
+#[derive(Debug, Clone, Serialize)]
+pub struct VerifyExplained {
+    /// `off`, `cheap` or `full`.
+    pub level: &'static str,
+    /// Why that.
+    pub why: &'static str,
 }
 
 /// Whether an upstream would be asked.
@@ -147,9 +160,19 @@ impl Proxy {
                 .quorums
                 .of(row)
                 .map(|quorum| QuorumExplained { agree: quorum.agree, of: quorum.of }),
+            verify: verify(chain, row),
             upstreams,
         })
     }
+}
+
+fn verify(chain: &ServedChain, row: &MethodRow) -> VerifyExplained {
+    let level = chain.verifier.as_ref().map_or(Level::Off, |verifier| verifier.level(row));
+    let why = match level {
+        Level::Off if !has_checks(row) => "there is no check for this method",
+        Level::Off | Level::Cheap | Level::Full => "the settings say so",
+    };
+    VerifyExplained { level: level.word(), why }
 }
 
 fn block(trip: &Trip<'_>, pin: &Pin, asked: &BlockRef, view: &View) -> BlockExplained {

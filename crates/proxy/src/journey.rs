@@ -271,9 +271,11 @@ impl Trip<'_> {
         let terms = Terms { received_at, began, deadline: self.deadline(), may_flow };
         let report = answer(self, call, terms).await;
         // A call that an upstream answered ended with that attempt, but for a moment: a
-        // reading of the clock less.
+        // reading of the clock less. To look at the answer may have taken longer.
         let ended = match (report.outcome, report.trail.attempts.last()) {
-            (CallOutcome::Answered, Some(_)) => received_at + report.trail.lasted(),
+            (CallOutcome::Answered, Some(_)) if self.chain.verifier.is_none() => {
+                received_at + report.trail.lasted()
+            }
             _ => now(),
         };
         let took = ended.saturating_duration_since(began);

@@ -10,6 +10,7 @@
 //! - `session`, `sent`: what a client was shown, and what it sent a moment ago
 //! - `explain`: what would become of a call
 //! - `kept`: answers from memory, and one upstream call for many who ask the same
+//! - `verify`: answers are looked at before anybody relies on them
 //! - `tiers`: the disk and the Redis behind the memory
 //! - `batch`: reads of a batch that go upstream together
 //! - `search`, `parts`: searches over more blocks than an upstream accepts
@@ -38,11 +39,13 @@ mod status;
 mod sticky;
 mod teach;
 mod tiers;
+mod verify;
 
 pub use answer::Answer;
 pub use chain::{ChainName, ServedChain};
 pub use explain::{
     BlockExplained, CacheExplained, Explanation, QuorumExplained, Thought, UpstreamExplained,
+    VerifyExplained,
 };
 pub use journey::{Ctx, Lanes, Proxy, Settings};
 pub use kept::{Cache, CacheSettings, Tidier};
@@ -51,6 +54,8 @@ pub use quorum::QuorumRule;
 pub use search::SearchBounds;
 pub use status::{
     AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, Readiness,
-    ReorgStatus, RequestStatus, Status, UpstreamStatus,
+    ReorgStatus, RequestStatus, Status, UpstreamStatus, VoidStatus,
 };
 pub use tiers::Tiers;
+pub use verify::{Aside, VerifySettings};
+pub use wellhead_verify::{Level, has_checks as is_verifiable};

@@ -6,6 +6,7 @@
 //! Prometheus families when somebody scrapes.
 
 mod budget;
+mod verify;
 mod view;
 
 use std::fmt;
@@ -202,6 +203,7 @@ impl Collector for Exposed {
         self.views(&mut encoder)?;
         self.unknown_errors(&mut encoder)?;
         self.dissents(&mut encoder)?;
+        self.verified(&mut encoder)?;
         self.budgets(&mut encoder)?;
         self.asked(&mut encoder)
     }

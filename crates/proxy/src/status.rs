@@ -17,6 +17,7 @@ use crate::chain::ServedChain;
 use crate::journey::Proxy;
 use crate::kept::{Cache, Found};
 use crate::tiers::TierSeen;
+use crate::verify::Evidence;
 
 /// Everything an operator may want to know, without secrets.
 #[derive(Debug, Clone, Serialize)]
@@ -137,8 +138,30 @@ pub struct ChainStatus {
     pub calls: CallStatus,
     /// What was kept of their answers.
     pub cache: FoundStatus,
+    /// The last answers that could not be true, the newest first; empty where answers are not
+    /// looked at.
+    pub void_answers: Vec<VoidStatus>,
     /// In the order of the settings.
     pub upstreams: Vec<UpstreamStatus>,
+}
+
+/// An answer that could not be true, and so went to nobody.
+#[derive(Debug, Clone, Serialize)]
+pub struct VoidStatus {
+    /// When it came.
+    pub ms_ago: u64,
+    /// Who gave it.
+    pub upstream: String,
+    /// To which method.
+    pub method: &'static str,
+    /// The params as they were sent, cut short.
+    pub params: String,
+    /// What is wrong with it, as `docs/verify.md` calls it.
+    pub check: &'static str,
+    /// And in words.
+    pub detail: String,
+    /// The beginning of the result.
+    pub answer: String,
 }
 
 /// A head that was taken back.
@@ -393,8 +416,23 @@ fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
             misses: chain.counts().found_so_far(Found::Miss),
             joined: chain.counts().found_so_far(Found::Joined),
         },
+        void_answers: void_answers(chain, now),
         upstreams: upstreams.map(|upstream| upstream_status(chain, upstream, now)).collect(),
     }
+}
+
+fn void_answers(chain: &ServedChain, now: Instant) -> Vec<VoidStatus> {
+    let shown = chain.verifier.as_ref().map(|verifier| verifier.findings().shown());
+    let status = |evidence: Evidence| VoidStatus {
+        ms_ago: whole_millis(now.saturating_duration_since(evidence.at)),
+        upstream: chain.roster.upstream(evidence.slot).identity().id.to_string(),
+        method: evidence.method,
+        params: evidence.params,
+        check: evidence.check,
+        detail: evidence.detail,
+        answer: evidence.answer,
+    };
+    shown.unwrap_or_default().into_iter().rev().map(status).collect()
 }
 
 fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> UpstreamStatus {

@@ -13,8 +13,23 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from crates/verify by `cargo xtask docs`; edit the sources. -->
 
-What the crate `verify` can tell of an answer. It is a library so far: nothing in the
-proxy asks it yet, and there is no setting.
+Answers of upstreams may be looked at before anybody relies on them. By default they are
+not:
+
+```yaml
+chains:
+  ethereum:
+    verify:
+      level: cheap
+      levels:
+        - { methods: [eth_getBlockReceipts, eth_getBlockBy*], level: full }
+```
+
+**Which level.** `off` is the default, because a look at each header costs two thirds of what
+wellhead itself takes for a call, and upstreams that you run yourself do not lie. Take `cheap` where answers
+come from others: it finds the mix-ups that happen, an answer to another call, another block
+or a part of one, for a few microseconds. Take `full` where money hangs on single answers, best for the methods
+by which you read them.
 
 ## Levels
 
@@ -33,7 +48,7 @@ two ways, too many bytes.
 **Void is certain.** Where a chain's own rules could explain a difference, it is not
 checked instead. Hashes, roots, blooms, gas, proofs, senders and chain ids are void only
 on chains that are known to follow Ethereum's rules: its public networks, and those of
-which somebody says so. Rollups and sidechains add transactions without a signature,
+which `ethereum: true` says so. Rollups and sidechains add transactions without a signature,
 receipts that no root covers, or a withdrawals root that is something else.
 
 **Sound is not the truth.** The level cheap believes an answer that agrees with itself. The
@@ -43,6 +58,34 @@ mined transaction with dynamic fees, `effectiveGasPrice`, `contractAddress`, `bl
 `removed`, and which logs are missing from an answer (for one without any logs,
 `blooms_may_match` compares the blooms of the range). A block with hashes instead of whole
 transactions has its header proven, not its list.
+
+**What becomes of a void answer.** Nobody gets it, and it is not kept. It counts as a failure of its
+upstream, like an error of it, and the next one is asked within `attempts.max`. When nobody gives a
+sound answer the client is told so, with the check that failed: HTTP 503, code -32002. The last
+32 of a chain are shown in `/status` (`void_answers`): when, who, which call, which check and
+why, and the first 2 KiB of the answer. The log tells of the same upstream and check once a
+minute.
+
+**What is not looked at.** Errors and `null`, whose meaning the [method table](methods.md)
+says. Answers from the [cache](cache.md): they were when they came, at the level of then. What
+wellhead asks on its own behalf. At `cheap`, answers longer than `limits.answer_buffer`
+that flow to the client as they arrive; at `full` they are held whole up to 8 MiB instead.
+
+**Where it is done.** What takes up to about a quarter of a millisecond where the answer came
+in: 64 KiB at `cheap`, 4 KiB at `full`, for each exchange. All else on threads of its own, half
+as many as there are cores, for all chains together. At most 64 answers wait for that, for a second each. Beyond
+it an answer is looked at as at `cheap`, if it is no longer than 256 KiB, and counts as `busy`.
+
+**What is needed.** Receipts and proofs are compared with their header when a block or header of
+the same hash was found sound at `full` before, among the last 256 of the chain; else what
+needs it is not checked. A proof names no block itself, so only calls that name the block by
+its hash are compared. No answer is compared with what is believed of the chain, which changes in a
+reorg.
+
+**What is told.** `wellhead_verify_total` by chain, method and finding: `sound`, `void`,
+`not_checked`, `flowed`, `busy`. `wellhead_verify_void_total` by upstream, method and check. The
+trail says `sound-cheap` or `sound-full` of an answer that was found sound, and `void` with the check of one
+that was not; `wellhead explain` says at which level a call would be.
 
 An answer in which a key stands twice, or in other letters than its own (`HASH`), is void:
 clients would not read the same.
@@ -67,7 +110,7 @@ ten other tasks: read the proportions, and expect a quiet machine to be a few ti
 | their logs | 205,858 | 0.6 ms | 0.8 ms |
 
 Nearly all of a whole block at full is its signatures, each of which takes a fifth to half a
-millisecond: whoever asks for that level must not do so where other calls wait.
+millisecond.
 ";
 
 /// The whole page.

@@ -9,7 +9,8 @@
 //!
 //! All functions are pure, and none panics, whatever the bytes are. They do not fetch
 //! what would be needed to know more, do not compare upstreams, and do not decide what
-//! becomes of a void answer. What `null` means is said by the method table.
+//! becomes of a void answer: `proxy` asks, and `dispatch` sees to that. What `null` means is said
+//! by the method table.
 //!
 //! `Void` has to be certain, because a good answer that is thrown away is an outage. So
 //! what another fork or another chain may do otherwise is `NotChecked`, and a mismatch in

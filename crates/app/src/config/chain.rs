@@ -9,6 +9,7 @@ use std::time::Duration;
 use wellhead_dispatch::Otherwise;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
+use wellhead_proxy::Level;
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_upstream::{Provider, Tier, UpstreamId};
 use wellhead_watch::{Check, Mode};
@@ -57,6 +58,8 @@ section! {
         checks: Checks = default(Checks::default()),
         /// How searches over many blocks are divided.
         searches: Searches = default(Searches::default()),
+        /// How closely answers of upstreams are looked at before they are used.
+        verify: Verify = default(Verify::default()),
         /// Which methods clients may call.
         methods: Methods = default(Methods::default()),
         /// Who serves the chain. The order does not matter: see `tier`.
@@ -79,6 +82,37 @@ section! {
         calls_max: usize = default(100).within(1, 10_000),
         /// Those of one search that are under way at a time.
         parallel: usize = default(4).within(1, 64),
+    }
+}
+
+section! {
+    /// How closely answers of upstreams are looked at before anybody relies on them. One that
+    /// cannot be true goes to nobody, counts as a failure of its upstream, and the next one is
+    /// asked. Which checks are made for which method, and what they cost: docs/verify.md.
+    Verify {
+        /// `off` looks at nothing. `cheap` compares each answer with its call and with itself,
+        /// which takes some millionths of a second, a thousandth for the largest blocks: right
+        /// for upstreams that you do not run yourself. `full` also recomputes hashes, roots,
+        /// blooms and signatures, a tenth of a second of a core for a large block, done beside
+        /// the calls of others; at times when that is too much, answers are looked at as
+        /// at `cheap`.
+        level: Level = default(Level::Off),
+        /// Other levels for some methods. The first that matches decides.
+        levels: Vec<MethodLevel> = default(Vec::new()),
+        /// Whether the chain hashes its blocks, transactions and receipts as Ethereum does.
+        /// Where that is not known, what cannot be recomputed is not taken for false.
+        ethereum: Option<bool> =
+            derived("known of mainnet, Sepolia, Holesky and Hoodi by their ids"),
+    }
+}
+
+section! {
+    /// Another level for some methods.
+    MethodLevel {
+        /// Which methods.
+        methods: Vec<MethodGlob> = required(),
+        /// How closely their answers are looked at.
+        level: Level = required(),
     }
 }
 
@@ -316,7 +350,16 @@ section! {
     }
 }
 
-with_defaults!(Checks, Searches, History, Methods, UpstreamTimeouts, UpstreamChecks, Budget);
+with_defaults!(
+    Checks,
+    Searches,
+    Verify,
+    History,
+    Methods,
+    UpstreamTimeouts,
+    UpstreamChecks,
+    Budget
+);
 
 impl Chain {
     /// The checks of one of its upstreams.

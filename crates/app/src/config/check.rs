@@ -9,12 +9,12 @@ use std::collections::HashMap;
 
 use url::Url;
 use wellhead_eth::{MethodGlob, MethodTable};
-use wellhead_proxy::QuorumRule;
+use wellhead_proxy::{Level, QuorumRule};
 use wellhead_telemetry::SecretUrl;
 use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
-use super::chain::{Chain, Checks, Methods, Quorum, Route, Upstream};
+use super::chain::{Chain, Checks, Methods, Quorum, Route, Upstream, Verify};
 use super::near::near;
 use super::place::{is_private, overlap, reaches};
 use super::problem::{Path, Problem, Severity};
@@ -69,6 +69,7 @@ pub(super) fn check(
         checker.upstreams(&path, chain);
         checker.routes(&path, chain);
         checker.quorums(&path, chain);
+        checker.levels(&path.key("verify"), &chain.verify);
         checker.checks(&path, chain);
     }
 }
@@ -680,6 +681,49 @@ impl Checker<'_> {
                 let message = format!("`{glob}` cannot be asked of several upstreams");
                 let hint = "writes, filters and what is an upstream's own go to one at a time";
                 self.error(&path.item(index), &message, hint);
+            }
+        }
+    }
+
+    /// Levels of methods that are never looked up, or that no check is there for.
+    fn levels(&mut self, path: &Path, verify: &Verify) {
+        let is_off = |level| level == Level::Off;
+        let place = path.key("ethereum");
+        if is_off(verify.level)
+            && verify.levels.iter().all(|of| is_off(of.level))
+            && self.given(&place)
+            && !self.touched(path)
+        {
+            let message = "`ethereum` has no use here: no answer is looked at";
+            self.key_error(&place, message, "remove it, or set `level: cheap`");
+        }
+        for (index, level) in verify.levels.iter().enumerate() {
+            let item = path.key("levels").item(index);
+            if self.touched(&item) {
+                continue;
+            }
+            self.globs(&item.key("methods"), &level.methods);
+            if level.methods.is_empty() {
+                let hint = "name some: `methods: [eth_getBlock*]`";
+                self.error(&item.key("methods"), "the level is for no method", hint);
+                continue;
+            }
+            let earlier = verify.levels[..index].iter();
+            let covered = |glob: &MethodGlob| {
+                earlier.clone().flat_map(|level| &level.methods).any(|other| covers(other, glob))
+            };
+            if level.methods.iter().all(covered) {
+                let message = "this level is never used: those before it match all its methods";
+                self.push(Problem::warning(&item, message).hint("move it up, or remove it"));
+            }
+            let is_checked = |glob: &MethodGlob| {
+                let mut rows = MethodTable::standard().rows().iter();
+                rows.any(|row| glob.matches(row.name) && wellhead_proxy::is_verifiable(row))
+            };
+            if level.level != Level::Off && !level.methods.iter().any(is_checked) {
+                let message = "there is no check for any of these methods";
+                let hint = "docs/verify.md lists the methods that have some";
+                self.push(Problem::warning(&item.key("methods"), message).hint(hint));
             }
         }
     }

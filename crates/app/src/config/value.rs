@@ -11,6 +11,7 @@ use std::time::Duration;
 use wellhead_dispatch::Otherwise;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
+use wellhead_proxy::Level;
 use wellhead_telemetry::log::Format;
 use wellhead_telemetry::{BadUrl, Secret, SecretUrl};
 use wellhead_upstream::Tier;
@@ -303,6 +304,8 @@ choice!(Mode, "`on`, `ephemeral` or `off`", Mode::On,
 choice!(Check, "`chain_id`, `head`, `syncing` or `peers`", Check::ChainId,
     "chain_id" => Check::ChainId, "head" => Check::Head,
     "syncing" => Check::Syncing, "peers" => Check::Peers);
+choice!(Level, "`off`, `cheap` or `full`", Level::Off,
+    "off" => Level::Off, "cheap" => Level::Cheap, "full" => Level::Full);
 choice!(HttpVersion, "`auto`, `1.1` or `2`", HttpVersion::Auto,
     "auto" => HttpVersion::Auto, "1.1" => HttpVersion::H1, "2" => HttpVersion::H2);
 choice!(Otherwise, "`error` or `most`", Otherwise::Fail,

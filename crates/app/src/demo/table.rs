@@ -193,6 +193,7 @@ mod tests {
             lag_bound_blocks: 10,
             calls: CallStatus { answered: 400, upstream_error: 0, failed: 0, refused: 0 },
             cache: FoundStatus { hits: 0, misses: 0, joined: 0 },
+            void_answers: Vec::new(),
             upstreams,
         };
         let requests = RequestStatus { total: 400, p50_ms_at_most: None, p99_ms_at_most: None };

@@ -13,8 +13,8 @@ use wellhead_dispatch::{Bounds, Lane, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 use wellhead_jsonrpc::{Limits, raw};
 use wellhead_proxy::{
-    Answer, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule, ServedChain, Settings,
-    Tiers,
+    Answer, Aside, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule, ServedChain,
+    Settings, Tiers, VerifySettings,
 };
 use wellhead_route::Roster;
 use wellhead_transport::{
@@ -184,6 +184,8 @@ pub(crate) struct Plan {
     pub(crate) keeps: bool,
     /// What several upstreams must answer alike.
     pub(crate) quorum: Vec<QuorumRule>,
+    /// How closely answers are looked at.
+    pub(crate) verify: VerifySettings,
 }
 
 impl Default for Plan {
@@ -198,6 +200,7 @@ impl Default for Plan {
             own_methods: Vec::new(),
             keeps: false,
             quorum: Vec::new(),
+            verify: VerifySettings::OFF,
         }
     }
 }
@@ -231,12 +234,14 @@ impl Stage {
         let cache = Arc::new(Cache::new(KEPT, now(), 1_000_000, 42).before(tiers));
         for plan in plans {
             let kept = plan.keeps.then(|| Arc::clone(&cache));
-            let quorum = plan.quorum.clone();
+            let (quorum, verify) = (plan.quorum.clone(), plan.verify.clone());
             let (chain, own) = chain(plan);
             // Not by default, so that what it does is seen in all that is tested.
             let chain = chain.pinning(true).agreeing_on(&quorum).keeping(kept);
+            let chain = chain.verifying(&verify, Arc::new(Aside::new(1)));
             let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
             let lane = Lane::new(own.iter().map(dynamic).collect(), 1);
+            let lane = lane.inspecting(chain.inspector());
             lanes.push(lane.holding(Arc::clone(&answers)));
             chains.push(Arc::new(chain));
             peers.push(own);

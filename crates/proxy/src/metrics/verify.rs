@@ -1,0 +1,52 @@
+//! What was found of answers, where they are looked at.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use wellhead_eth::MethodTable;
+
+use super::Exposed;
+use crate::verify::Seen;
+
+impl Exposed {
+    /// Nothing, where no chain has its answers looked at.
+    pub(super) fn verified(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let looking = self.chains().filter_map(|(chain, served)| {
+            let verifier = served.verifier.as_ref()?;
+            Some((chain, served, verifier))
+        });
+        let chains: Vec<_> = looking.collect();
+        if chains.is_empty() {
+            return Ok(());
+        }
+        let help = "Answers that were to be looked at before they were used, by method and finding";
+        let mut family =
+            encoder.encode_descriptor("wellhead_verify", help, None, MetricType::Counter)?;
+        for (chain, _, verifier) in &chains {
+            for row in MethodTable::standard().rows() {
+                for seen in Seen::ALL {
+                    let count = verifier.findings().so_far(row, seen);
+                    if count > 0 {
+                        let labels =
+                            [("chain", *chain), ("method", row.name), ("finding", seen.word())];
+                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                    }
+                }
+            }
+        }
+        let help = "Answers that cannot be true, by upstream, method and the check that failed";
+        let mut family =
+            encoder.encode_descriptor("wellhead_verify_void", help, None, MetricType::Counter)?;
+        for (chain, served, verifier) in &chains {
+            for ((slot, method, check), count) in verifier.findings().voids() {
+                let id = served.roster.upstream(slot).identity().id.as_str();
+                let labels =
+                    [("chain", *chain), ("upstream", id), ("method", method), ("check", check)];
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}

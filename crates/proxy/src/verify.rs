@@ -1,0 +1,341 @@
+//! Answers are compared with their calls, and recomputed, before anybody relies on them.
+//!
+//! What can be told of an answer is the business of `wellhead_verify`. Here is what that needs
+//! to know of the world: the level of each method ([`VerifySettings`]), the chain's id and
+//! rules, headers that were recomputed before (`header`), and where to do what takes long
+//! (`aside`). What was found is counted and shown (`evidence`); that a void answer goes to nobody and
+//! counts against its upstream is for `dispatch` to see to.
+//!
+//! Void has to be certain. So a block at a height is not compared with the one that the view
+//! holds: while a reorg goes on both may be honest. That is for a quorum to decide.
+//!
+//! Not looked at: answers that are kept, which were when they came; what the control loops
+//! ask; and what flows.
+
+mod aside;
+mod evidence;
+mod header;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use wellhead_dispatch::{Answered, Inspect, Regard, Regards, now};
+use wellhead_eth::{ChainId, MethodGlob, MethodRow, MethodTable};
+use wellhead_jsonrpc::raw;
+use wellhead_upstream::Upstream;
+use wellhead_verify::{
+    FULL_BYTES_MAX, Finding, Header, Known, Level, Rules, Why, has_checks, verify,
+};
+use wellhead_watch::Pulse;
+
+pub use aside::Aside;
+use evidence::{Bad, Findings};
+pub(crate) use evidence::{Evidence, Seen};
+use header::Headers;
+
+/// Answers of one exchange up to so many bytes together are looked at where they came in at the
+/// level `cheap`: a quarter of a millisecond.
+const CHEAP_HERE_MAX: usize = 64 << 10;
+/// And so many when there is no time for them elsewhere.
+const CHEAP_AT_LAST_MAX: usize = 256 << 10;
+/// At the level `full` so many: a header, a receipt, or a transaction with its signature.
+const FULL_HERE_MAX: usize = 4 << 10;
+
+/// What the settings say of looking at answers.
+#[derive(Debug, Clone)]
+pub struct VerifySettings {
+    /// Where nothing else is said.
+    pub level: Level,
+    /// Other levels for some methods; the first that matches decides.
+    pub levels: Vec<(Vec<MethodGlob>, Level)>,
+    /// Whether the chain follows Ethereum's rules; `None`: as is known of its id.
+    pub ethereum: Option<bool>,
+}
+
+impl VerifySettings {
+    /// Nothing is looked at.
+    pub const OFF: Self = Self { level: Level::Off, levels: Vec::new(), ethereum: None };
+
+    fn level_of(&self, row: &MethodRow) -> Level {
+        let matches = |globs: &[MethodGlob]| globs.iter().any(|glob| glob.matches(row.name));
+        let own = self.levels.iter().find(|(globs, _)| matches(globs));
+        own.map_or(self.level, |(_, level)| *level)
+    }
+}
+
+/// Looks at the answers of one chain.
+#[derive(Debug)]
+pub(crate) struct Verifier {
+    /// By row; off where there is no check.
+    levels: Box<[Level]>,
+    ethereum: Option<bool>,
+    pulse: Arc<Pulse>,
+    aside: Arc<Aside>,
+    headers: Arc<Headers>,
+    findings: Findings,
+}
+
+/// What is known of the chain.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    chain_id: Option<ChainId>,
+    rules: Rules,
+}
+
+/// What came of an answer: what was found, at which level.
+type Found = (Finding, Level);
+
+impl Verifier {
+    /// `None` where nothing would be looked at.
+    pub(crate) fn new(
+        settings: &VerifySettings,
+        pulse: Arc<Pulse>,
+        aside: Arc<Aside>,
+    ) -> Option<Self> {
+        let level = |row: &MethodRow| match has_checks(row) {
+            true => settings.level_of(row),
+            false => Level::Off,
+        };
+        let levels: Box<[Level]> = MethodTable::standard().rows().iter().map(level).collect();
+        let is_on = levels.iter().any(|level| *level != Level::Off);
+        let ethereum = settings.ethereum;
+        let (headers, findings) = (Arc::default(), Findings::new());
+        is_on.then(|| Self { levels, ethereum, pulse, aside, headers, findings })
+    }
+
+    pub(crate) fn level(&self, row: &MethodRow) -> Level {
+        self.levels[row.index.get()]
+    }
+
+    pub(crate) fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    fn terms(&self) -> Terms {
+        let chain_id = self.pulse.chain_id();
+        let rules = match self.ethereum {
+            Some(true) => Rules::Ethereum,
+            Some(false) => Rules::Unknown,
+            None => chain_id.map_or(Rules::Unknown, Rules::of),
+        };
+        Terms { chain_id, rules }
+    }
+
+    /// Small answers here, all others elsewhere, and at last here at the level `cheap`.
+    async fn look(
+        &self,
+        upstream: &Upstream,
+        answers: Vec<Answered<'_>>,
+        until: Instant,
+    ) -> Vec<Regard> {
+        let (terms, mut bytes) = (self.terms(), 0);
+        let mut here = |answered: &Answered<'_>, level: Level, most: usize| {
+            let sum = bytes + answered.result.len();
+            (sum <= most).then(|| {
+                bytes = sum;
+                let found = find(level, answered, terms, &self.headers);
+                (found, level)
+            })
+        };
+        let at_first = |answered: &Answered<'_>| match self.level(answered.row) {
+            Level::Off => Some((Finding::NotChecked { why: Why::Off }, Level::Off)),
+            Level::Cheap => here(answered, Level::Cheap, CHEAP_HERE_MAX),
+            Level::Full => here(answered, Level::Full, FULL_HERE_MAX),
+        };
+        let found: Vec<Option<Found>> = answers.iter().map(at_first).collect();
+        let elsewhere = answers.iter().zip(&found).filter(|(_, found)| found.is_none());
+        let elsewhere = elsewhere.map(|(answered, _)| self.elsewhere(answered, terms, until));
+        let mut elsewhere = join_all(elsewhere).await.into_iter();
+        let mut regards = Vec::with_capacity(answers.len());
+        for (answered, found) in answers.iter().zip(found) {
+            let found = found.or_else(|| elsewhere.next().flatten());
+            let is_busy = found.is_none();
+            let found = found.or_else(|| here(answered, Level::Cheap, CHEAP_AT_LAST_MAX));
+            regards.push(self.settle(upstream, answered, found, is_busy));
+        }
+        regards
+    }
+
+    /// Has an answer looked at where it holds up nobody; `None` when there is no time for that.
+    fn elsewhere(
+        &self,
+        answered: &Answered<'_>,
+        terms: Terms,
+        until: Instant,
+    ) -> impl Future<Output = Option<Found>> {
+        let Answered { row, params, result } = *answered;
+        let (level, row) = (self.level(row), lasting(row));
+        let (params, result) = (params.map(<[u8]>::to_vec), result.clone());
+        let headers = Arc::clone(&self.headers);
+        self.aside.run(until, move || {
+            let answered = Answered { row, params: params.as_deref(), result: &result };
+            (find(level, &answered, terms, &headers), level)
+        })
+    }
+
+    /// Counts and shows what was found.
+    fn settle(
+        &self,
+        upstream: &Upstream,
+        answered: &Answered<'_>,
+        found: Option<Found>,
+        is_busy: bool,
+    ) -> Regard {
+        let Answered { row, params, result } = *answered;
+        let (seen, regard) = match found {
+            Some((Finding::Void { check, detail }, _)) => {
+                let (check, row) = (check.word(), lasting(row));
+                let bad = Bad { row, params, result, check, detail: &detail };
+                self.findings.void(upstream, bad, now());
+                (Seen::Void, Regard::Void { check, detail })
+            }
+            // What it means is said by the method table.
+            Some((Finding::NotChecked { why: Why::Off | Why::Null }, _)) => {
+                return Regard::Unchecked;
+            }
+            Some((Finding::NotChecked { .. }, _)) => (Seen::NotChecked, Regard::Unchecked),
+            Some((Finding::Sound, Level::Full)) => {
+                (Seen::Sound, Regard::Sound { rule: "sound-full" })
+            }
+            Some((Finding::Sound, Level::Cheap | Level::Off)) => {
+                (Seen::Sound, Regard::Sound { rule: "sound-cheap" })
+            }
+            None => (Seen::Busy, Regard::Unchecked),
+        };
+        let seen = if is_busy && seen != Seen::Void { Seen::Busy } else { seen };
+        self.findings.count(row, seen);
+        regard
+    }
+}
+
+impl Inspect for Verifier {
+    fn is_asked(&self, row: &MethodRow) -> bool {
+        self.level(row) != Level::Off
+    }
+
+    fn whole_bytes(&self, row: &MethodRow) -> usize {
+        match self.level(row) {
+            Level::Full => FULL_BYTES_MAX,
+            Level::Off | Level::Cheap => 0,
+        }
+    }
+
+    fn inspect<'a>(
+        &'a self,
+        upstream: &'a Arc<Upstream>,
+        answers: Vec<Answered<'a>>,
+        until: Instant,
+    ) -> Regards<'a> {
+        Box::pin(self.look(upstream, answers, until))
+    }
+
+    fn flows(&self, row: &MethodRow) {
+        self.findings.count(row, Seen::Flowed);
+    }
+}
+
+/// The same row, which is there for as long as the process.
+fn lasting(row: &MethodRow) -> &'static MethodRow {
+    &MethodTable::standard().rows()[row.index.get()]
+}
+
+/// Looks at one answer, and remembers the header that it proves.
+fn find(level: Level, answered: &Answered<'_>, terms: Terms, headers: &Headers) -> Finding {
+    let Answered { row, params, result } = *answered;
+    let is_full = level == Level::Full;
+    let header = if is_full { headers.of(row, params, result) } else { None };
+    let header = header.as_deref();
+    let known = Known { chain_id: terms.chain_id, rules: terms.rules, header, ..Known::default() };
+    let mut result: &[u8] = result;
+    let mut finding = verify(level, row, params, result, &known);
+    // Behind a long result other members may stand, which nobody has read.
+    if let Finding::Void { .. } = finding
+        && let Some(alone) = raw::leading(result)
+        && alone.len() < raw::trim(result).len()
+    {
+        result = alone;
+        finding = verify(level, row, params, result, &known);
+    }
+    if is_full && finding == Finding::Sound && names_a_header(row) {
+        Header::read(result).into_iter().for_each(|header| headers.keep(header));
+    }
+    finding
+}
+
+/// Whether a sound answer to this method is a block or its header.
+fn names_a_header(row: &MethodRow) -> bool {
+    let names = [
+        "eth_getBlockByHash",
+        "eth_getBlockByNumber",
+        "eth_getHeaderByHash",
+        "eth_getHeaderByNumber",
+    ];
+    names.contains(&row.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+    use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Tier, UpstreamId};
+
+    use super::*;
+
+    fn upstream() -> Arc<Upstream> {
+        let identity = Identity {
+            id: UpstreamId::new("a"),
+            tier: Tier::Primary,
+            labels: BTreeMap::new(),
+            methods: MethodRules::default(),
+            provider: None,
+            attempt: None,
+            lag_blocks_max: None,
+        };
+        Arc::new(Upstream::new(identity, Slot(0), BreakerBounds::default(), now()))
+    }
+
+    /// What is found of a list of `bytes` bytes at the level `full` while there is no time for
+    /// that, and how it counts.
+    async fn check(bytes: usize, list: &str, expected: &str, seen: Seen) {
+        let settings = VerifySettings { level: Level::Full, ..VerifySettings::OFF };
+        let (pulse, aside) = (Arc::new(Pulse::new(None, now())), Arc::new(Aside::new(1)));
+        let verifier = Verifier::new(&settings, pulse, Arc::clone(&aside)).expect("it is on");
+        let (go, wait) = mpsc::channel::<()>();
+        let until = now() + Duration::from_secs(30);
+        let mut other = Box::pin(aside.run(until, move || wait.recv().is_ok()));
+        assert_eq!(other.as_mut().now_or_never(), None, "it takes the only turn");
+        let row = MethodTable::standard().row("eth_getLogs");
+        let params: &[u8] = br#"[{"fromBlock":"0x1","toBlock":"0x2"}]"#;
+        let result = Bytes::from(list.to_owned() + &" ".repeat(bytes - list.len()));
+        let upstream = upstream();
+        let answered = Answered { row, params: Some(params), result: &result };
+        let mut looking = verifier.inspect(&upstream, vec![answered], until);
+        assert_eq!(looking.as_mut().now_or_never(), None, "it waits for its turn");
+        // By hand, as the clock stands still while something is at work aside.
+        tokio::time::advance(aside::WAIT_MAX).await;
+        let regards = looking.await;
+        let [regard] = regards.as_slice() else { panic!("one: {regards:?}") };
+        let word = match regard {
+            Regard::Unchecked => "unchecked",
+            Regard::Sound { rule } => rule,
+            Regard::Void { check, .. } => check,
+        };
+        assert_eq!(word, expected, "{bytes} bytes");
+        assert_eq!(verifier.findings.so_far(row, seen), 1, "{bytes} bytes");
+        go.send(()).expect("it waits for this");
+        assert_eq!(other.await, Some(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_time_an_answer_is_looked_at_less_closely_or_not_at_all() {
+        check(FULL_HERE_MAX + 1, "[]", "sound-cheap", Seen::Busy).await;
+        check(CHEAP_AT_LAST_MAX, "[]", "sound-cheap", Seen::Busy).await;
+        check(CHEAP_AT_LAST_MAX + 1, "[]", "unchecked", Seen::Busy).await;
+        check(FULL_HERE_MAX + 1, "{}", "shape", Seen::Void).await;
+    }
+}

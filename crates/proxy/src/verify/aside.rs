@@ -1,0 +1,131 @@
+//! Work that would hold up other calls, done elsewhere.
+//!
+//! A worker's thread serves thousands of calls; a whole block at the level `full` takes a
+//! tenth of a second. Such work goes to the runtime's threads for that, a few at a time over
+//! the whole process, and waits in a bounded line for a bounded time. At the bound it is not
+//! done, and whoever wanted it is told so at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use wellhead_dispatch::now;
+
+/// Answers, or batches of them, that wait for their turn; each holds its bytes meanwhile.
+pub(crate) const WAITING_MAX: usize = 64;
+/// And for so long at most: an answer that was not looked at now is better than a late one.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// Where answers are looked at that take long. One for all chains and workers of a process.
+#[derive(Debug)]
+pub struct Aside {
+    /// `None`: nowhere else.
+    turns: Option<Arc<Semaphore>>,
+    waiting: AtomicUsize,
+}
+
+impl Aside {
+    /// So many are looked at at once, at least one: threads that clients' calls do not have
+    /// meanwhile.
+    pub fn new(at_once: usize) -> Self {
+        Self { turns: Some(Arc::new(Semaphore::new(at_once.max(1)))), waiting: AtomicUsize::new(0) }
+    }
+
+    /// All are looked at where they come in, however long that takes: for simulations, which
+    /// go the same way each time only on one thread.
+    pub fn nowhere() -> Self {
+        Self { turns: None, waiting: AtomicUsize::new(0) }
+    }
+
+    /// Does `work`; `None` when its turn did not come, or it did not end until `until`.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        until: Instant,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let Some(turns) = &self.turns else { return Some(work()) };
+        let turn = {
+            let _place = Place::take(&self.waiting)?;
+            let latest = until.min(now() + WAIT_MAX);
+            let turn = Arc::clone(turns).acquire_owned();
+            tokio::time::timeout_at(latest.into(), turn).await.ok()?.ok()?
+        };
+        let work = tokio::task::spawn_blocking(move || {
+            let done = work();
+            // Not earlier, though nobody may wait for it any more.
+            drop(turn);
+            done
+        });
+        tokio::time::timeout_at(until.into(), work).await.ok()?.ok()
+    }
+}
+
+/// A place in the line.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(waiting: &'a AtomicUsize) -> Option<Self> {
+        let more = |waiting: usize| (waiting < WAITING_MAX).then_some(waiting + 1);
+        waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(waiting))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures_util::FutureExt;
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    fn soon() -> Instant {
+        now() + Duration::from_secs(30)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_line_is_bounded_in_places_and_in_time() {
+        let aside = Aside::new(1);
+        let (go, wait) = mpsc::channel::<()>();
+        let mut first = Box::pin(aside.run(soon(), move || wait.recv().is_ok()));
+        assert_eq!(first.as_mut().now_or_never(), None, "it is at work");
+        let mut line: Vec<_> =
+            (0..WAITING_MAX).map(|n| Box::pin(aside.run(soon(), move || n))).collect();
+        for waiting in &mut line {
+            assert_eq!(waiting.as_mut().now_or_never(), None, "it waits");
+        }
+        assert_eq!(aside.run(soon(), || ()).now_or_never(), Some(None), "the line is full");
+        // The clock stands still while something is at work aside, and is moved by hand.
+        tokio::time::advance(WAIT_MAX).await;
+        assert!(join_all(line).await.iter().all(Option::is_none), "nobody waits for longer");
+        go.send(()).expect("it waits for this");
+        assert_eq!(first.await, Some(true));
+        assert_eq!(aside.run(soon(), || 7).await, Some(7), "the turn came back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_waits_for_keeps_its_turn_until_it_ends() {
+        let aside = Aside::new(1);
+        let (go, wait) = mpsc::channel::<()>();
+        let mut first = Box::pin(aside.run(soon(), move || wait.recv().is_ok()));
+        assert_eq!(first.as_mut().now_or_never(), None);
+        drop(first);
+        let mut second = Box::pin(aside.run(soon(), || 2));
+        assert_eq!(second.as_mut().now_or_never(), None);
+        go.send(()).expect("it waits for this");
+        assert_eq!(second.await, Some(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_may_be_nowhere_else() {
+        assert_eq!(Aside::nowhere().run(now(), || 3).now_or_never(), Some(Some(3)));
+    }
+}
