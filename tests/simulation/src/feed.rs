@@ -57,6 +57,7 @@ fn line(kind: Option<Kind>) -> Line {
             | Kind::WrongId
             | Kind::LoseItems
             | Kind::Mislead
+            | Kind::Lie
             | Kind::Unsupported
             | Kind::Pruned
             | Kind::Lag(_)

@@ -19,7 +19,7 @@ usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay] [--threads N] 
   --seeds N      play so many seeds (1000)
   --from N       begin with this one (0)
   --seed N       play one and print what happened
-  --plain        without feeds, budgets, outages of a whole chain, a cache and deep reorgs
+  --plain        without feeds, budgets, outages of a whole chain, a cache, deep reorgs and lies
   --relay        trouble that goes from one upstream to the next
   --short        the short scenarios of the tests
   --threads N    side by side (one a core)

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wellhead_dispatch::Hedging;
+use wellhead_proxy::Level;
 use wellhead_sim::WorldConfig;
 use wellhead_upstream::{BreakerBounds, Tier};
 use wellhead_watch::Mode;
@@ -53,6 +54,7 @@ impl Scenario {
             pins: rng.random(),
             cache: None,
             quorum: None,
+            verify: Level::Off,
         };
         Self { seed, length, settings, chains, clients, is_relay: true }
     }

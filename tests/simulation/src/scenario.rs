@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wellhead_dispatch::Hedging;
-use wellhead_proxy::CacheSettings;
+use wellhead_proxy::{CacheSettings, Level};
 use wellhead_sim::WorldConfig;
 use wellhead_upstream::{BreakerBounds, Tier};
 use wellhead_watch::Mode;
@@ -75,6 +75,8 @@ pub struct Settings {
     pub cache: Option<CacheSettings>,
     /// `agree` of a `quorum` for [`QUORUM_METHODS`] on chains with as many upstreams.
     pub quorum: Option<usize>,
+    /// `verify.level` of each chain.
+    pub verify: Level,
 }
 
 /// One chain.
@@ -221,6 +223,12 @@ impl Scenario {
             scenario.settings.quorum = Some(2);
             scenario.chains.iter_mut().for_each(|chain| chain.mislead(rng));
         }
+        let rng = &mut SmallRng::seed_from_u64(seed ^ 0x5eed_1009_0a70);
+        scenario.settings.verify = [Level::Off, Level::Off, Level::Cheap, Level::Full, Level::Full]
+            [rng.random_range(0..5)];
+        if scenario.settings.verify == Level::Full {
+            scenario.chains.iter_mut().for_each(|chain| chain.corrupt(rng));
+        }
         scenario
     }
 
@@ -230,7 +238,7 @@ impl Scenario {
         self.settings.quorum.is_some_and(|agree| agree <= count) && QUORUM_METHODS.contains(&method)
     }
 
-    /// The same without feeds, budgets, outages of a whole chain, a cache and deep reorgs,
+    /// The same without feeds, budgets, outages of a whole chain, a cache, deep reorgs and lies,
     /// which came later: the seeds that are kept by their number are played so.
     pub fn plain(seed: u64, scale: Scale) -> Self {
         let rng = &mut SmallRng::seed_from_u64(seed ^ 0x5eed_5eed);
@@ -287,6 +295,7 @@ impl Settings {
             pins: false,
             cache: None,
             quorum: None,
+            verify: Level::Off,
         }
     }
 }
@@ -350,6 +359,16 @@ impl ChainPlan {
             let from = length.mul_f64(rng.random_range(0.1..0.4));
             let until = (from + OUTAGE_MIN).max(length.mul_f64(rng.random_range(0.4..0.8)));
             self.black_out(rng, from, until);
+        }
+    }
+
+    /// Most spells become lies, but not those of which outages are made.
+    fn corrupt(&mut self, rng: &mut SmallRng) {
+        for spell in self.upstreams.iter_mut().flat_map(|upstream| &mut upstream.spells) {
+            let is_outage = matches!(spell.kind, Kind::Crash | Kind::Hang | Kind::Page(_));
+            if !is_outage && rng.random_ratio(3, 4) {
+                spell.kind = Kind::Lie;
+            }
         }
     }
 

@@ -10,7 +10,9 @@ use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Budgets, Lane, Quorum};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::Limits;
-use wellhead_proxy::{Cache, ChainName, Lanes, Proxy, QuorumRule, ServedChain};
+use wellhead_proxy::{
+    Aside, Cache, ChainName, Lanes, Proxy, QuorumRule, ServedChain, VerifySettings,
+};
 use wellhead_route::Roster;
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
@@ -48,7 +50,8 @@ pub type Loops = Vec<Watcher>;
 impl Stage {
     /// Puts it together.
     pub fn new(scenario: &Scenario, recorder: &Arc<Recorder>, now: Instant) -> (Self, Loops) {
-        let (mut worlds, mut upstreams, mut served) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut worlds, mut upstreams) = (Vec::new(), Vec::new());
+        let mut served: Vec<Arc<ServedChain>> = Vec::new();
         let mut loops = Vec::new();
         let cache = scenario
             .settings
@@ -65,10 +68,12 @@ impl Stage {
             served.push(chain);
         }
         let budgets: Vec<Arc<Budgets>> = upstreams.iter().map(|_| Arc::default()).collect();
+        let inspectors: Vec<_> = served.iter().map(|chain| chain.inspector()).collect();
         let lane = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
             let ways = own.iter().map(|it| way(it, false)).collect();
             let lane = Lane::new(ways, scenario.seed ^ ((worker * 8 + chain + 1) as u64))
-                .spending(Arc::clone(&budgets[chain]));
+                .spending(Arc::clone(&budgets[chain]))
+                .inspecting(inspectors[chain].clone());
             match scenario.settings.flows_max {
                 Some(most) => lane.flowing(own.iter().map(|_| most)),
                 None => lane,
@@ -174,6 +179,11 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
     )
     .pinning(settings.pins)
     .agreeing_on(&quorums(plan, settings))
+    .verifying(
+        &VerifySettings { level: settings.verify, ethereum: Some(true), ..VerifySettings::OFF },
+        // Another thread would answer sooner or later, not the same each time.
+        Arc::new(Aside::nowhere()),
+    )
 }
 
 /// What several upstreams must answer alike, where there are so many.

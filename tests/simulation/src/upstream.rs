@@ -84,6 +84,7 @@ impl Call<'_> {
 struct Deed {
     kind: Option<Kind>,
     is_batch: bool,
+    is_house: bool,
     number: usize,
     whole_max: usize,
 }
@@ -145,6 +146,7 @@ impl SimUpstream {
             | Kind::WrongId
             | Kind::LoseItems
             | Kind::Mislead
+            | Kind::Lie
             | Kind::Throttle(_)
             | Kind::Crowded(_)
             | Kind::Auth
@@ -217,7 +219,8 @@ impl SimUpstream {
         let dies = self.deaths.notified();
         let is_dying = matches!(kind, Some(Kind::Die { .. }));
         // On a dying connection what was not answered may not have been looked at.
-        let deed = Deed { kind, is_batch, number: open.number, whole_max: exchange.whole_max };
+        let (number, whole_max) = (open.number, exchange.whole_max);
+        let deed = Deed { kind, is_batch, is_house, number, whole_max };
         let fate = if is_dying { None } else { Some(self.decide(&calls, deed)) };
         if let Some(Fate::Fail(error @ TransportErrorKind::Connect, sent)) = fate {
             open.end(End::Failed, Vec::new());
@@ -331,7 +334,7 @@ impl SimUpstream {
     }
 
     fn decide(&self, calls: &[Call<'_>], deed: Deed) -> Fate {
-        let Deed { kind, is_batch, number, whole_max } = deed;
+        let Deed { kind, is_batch, is_house, number, whole_max } = deed;
         let first_id = calls.first().map_or("null", Call::id).to_owned();
         let say = |said: Said, end: End| Fate::Say { said, told: Vec::new(), end, is_cut: false };
         let whole = |status, body: String| Said { status, retry_after: None, body };
@@ -388,22 +391,28 @@ impl SimUpstream {
         }
         let mut told: Vec<Option<Told>> = Vec::new();
         let mut written: Vec<String> = Vec::new();
+        let mut has_lied = false;
         for call in calls {
-            let (outcome, is_honest) = match kind {
+            let (mut outcome, mut is_honest) = match kind {
                 Some(Kind::Internal) => {
                     (Err(words::internal(&mut self.state.lock().rng, api_key)), false)
                 }
                 Some(Kind::Unknown) => (Err(words::unknown(api_key)), false),
                 _ => self.truth(call, kind),
             };
-            let (outcome, is_honest) = match (kind, outcome) {
-                (Some(Kind::Mislead), Ok(result)) => match words::misleading(&call.method, &result)
-                {
-                    Some(other) => (Ok(other), false),
-                    None => (Ok(result), is_honest),
-                },
-                (_, outcome) => (outcome, is_honest),
-            };
+            if kind == Some(Kind::Mislead)
+                && let Ok(result) = &outcome
+                && let Some(other) = words::misleading(&call.method, result)
+            {
+                (outcome, is_honest) = (Ok(other), false);
+            }
+            if kind == Some(Kind::Lie)
+                && !is_house
+                && let Ok(result) = &outcome
+                && let Some(lie) = words::lie(&call.method, result)
+            {
+                (outcome, is_honest, has_lied) = (Ok(lie), false, true);
+            }
             let id = match kind {
                 Some(Kind::WrongId) => (call.id().parse::<u64>().unwrap_or(0) + 1000).to_string(),
                 _ => call.id().to_owned(),
@@ -439,7 +448,7 @@ impl SimUpstream {
         Fate::Say {
             said: whole(200, body),
             told,
-            end: if is_spoilt { End::Failed } else { End::Answered },
+            end: if is_spoilt || has_lied { End::Failed } else { End::Answered },
             is_cut: kind == Some(Kind::Truncate),
         }
     }

@@ -42,6 +42,9 @@ pub enum Kind {
     /// Tells wrong values where several upstreams have to agree, see
     /// [`QUORUM_METHODS`](crate::scenario::QUORUM_METHODS). Comes only there.
     Mislead,
+    /// Tells clients blocks, transactions and receipts with a value changed that their hashes
+    /// or blooms commit to. Comes only where answers are looked at closely enough to see it.
+    Lie,
     /// Refuses everything as too much.
     Throttle(Dialect),
     /// Refuses what comes while so many exchanges are under way.
@@ -111,6 +114,7 @@ impl Kind {
             | Self::WrongId
             | Self::LoseItems
             | Self::Mislead
+            | Self::Lie
             | Self::Slow(_)
             | Self::Crowded(_)
             | Self::Flaky(_) => rest_max + PROBE_AFTER,

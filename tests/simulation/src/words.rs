@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
+use serde_json::{Value, json};
 
 use crate::scenario::QUORUM_METHODS;
 
@@ -224,6 +225,28 @@ pub fn garbled(rng: &mut SmallRng, body: &str) -> Vec<u8> {
         }
         _ => br#"{"jsonrpc":"2.0","id":1}"#.to_vec(),
     }
+}
+
+/// `result` with one value changed that a hash or a bloom in it commits to; `None` where there
+/// is none, as in a block that is pending.
+pub fn lie(method: &str, result: &str) -> Option<String> {
+    let mut told: Value = serde_json::from_str(result).ok()?;
+    let (place, lie) = match method {
+        "eth_getBlockByNumber" | "eth_getBlockByHash" => {
+            told.get("hash").filter(|hash| !hash.is_null())?;
+            ("/gasUsed", json!("0xbad"))
+        }
+        "eth_getTransactionByHash" => ("/value", json!("0xbad")),
+        "eth_getTransactionReceipt" => ("/logsBloom", full_bloom()),
+        "eth_getBlockReceipts" => ("/0/logsBloom", full_bloom()),
+        _ => return None,
+    };
+    *told.pointer_mut(place)? = lie;
+    Some(told.to_string())
+}
+
+fn full_bloom() -> Value {
+    json!(format!("0x{}", "ff".repeat(256)))
 }
 
 #[cfg(test)]

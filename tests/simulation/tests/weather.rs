@@ -160,6 +160,24 @@ async fn answers_that_are_old_or_late() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lies_are_answers_that_differ_in_a_value() {
+    const BLOCK: &str =
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x5",false]}"#;
+    let (truth, _) = result(None, BLOCK).await;
+    let (lie, _) = result(Some(Kind::Lie), BLOCK).await;
+    assert!(truth != lie && lie.contains(r#""gasUsed":"0xbad""#), "{lie}");
+    let but_for = |told: &str| {
+        let mut told: serde_json::Value = serde_json::from_str(told).expect("JSON");
+        told["gasUsed"].take();
+        told
+    };
+    assert_eq!(but_for(&truth), but_for(&lie));
+    // Of other things it tells the truth.
+    assert_eq!(result(Some(Kind::Lie), HEIGHT).await.0, "\"0x1e\"");
+    check(Kind::Lie, HASH, "answer").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_batch_comes_back_without_an_item() {
     let count = async |kind| {
         let reply = ask(&upstream(kind, 1), BATCH).await.expect("an answer");

@@ -17,6 +17,7 @@ mod recovery;
 #[cfg(test)]
 mod sample;
 mod secrets;
+mod void;
 mod wellness;
 mod writes;
 
@@ -40,7 +41,7 @@ pub struct Violation {
 type Check = fn(&Evidence) -> Vec<Violation>;
 
 /// All of them.
-const CHECKERS: [Check; 13] = [
+const CHECKERS: [Check; 14] = [
     answers::check,
     deadline::check,
     reads::check,
@@ -54,6 +55,7 @@ const CHECKERS: [Check; 13] = [
     leaks::check,
     latest::check,
     quorum::check,
+    void::check,
 ];
 
 /// What all checkers have to say.
@@ -64,6 +66,11 @@ pub fn all(evidence: &Evidence) -> Vec<Violation> {
 /// Requests of which it was checked that no read failed: somebody was well all the time.
 pub fn judged(evidence: &Evidence) -> usize {
     reads::judged(evidence)
+}
+
+/// Lies that upstreams told clients.
+pub fn lies(evidence: &Evidence) -> usize {
+    void::lies(evidence).count()
 }
 
 /// Calls that the cache was asked for, and those of them that reached no upstream.

@@ -103,6 +103,7 @@ fn is_down(kind: Kind) -> bool {
         | Kind::WrongId
         | Kind::LoseItems
         | Kind::Mislead
+        | Kind::Lie
         | Kind::Throttle(_)
         | Kind::Crowded(_)
         | Kind::Auth
