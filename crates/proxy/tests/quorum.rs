@@ -128,7 +128,7 @@ async fn the_pending_nonce_is_the_largest_of_two() {
     say(&stage, "eth_getTransactionCount", &["\"0x5\"", "\"0x7\"", "\"0x6\""]);
     let call = r#"{"id":1,"method":"eth_getTransactionCount","params":["0xab","pending"]}"#;
     let began = wellhead_dispatch::now();
-    let told = text(&stage.send(None, call).await).to_owned();
+    let told = text(&stage.send(None, call).await);
     assert_eq!(asked(&stage), 2);
     assert!(told.contains("0x7") || told.contains("0x6"), "{told}");
     assert!(support::elapsed(began) < Duration::from_secs(1));
