@@ -10,6 +10,7 @@ use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamSet};
 
 use crate::agree::{Agreement, Rules};
+use crate::bloom::{Bloom, Blooms};
 use crate::view::{Head, Mark, Tag, View};
 
 /// How we heard of a block.
@@ -78,6 +79,7 @@ pub struct Heads {
     writer: Mutex<Agreement>,
     rules: Rules,
     block_time: Option<Duration>,
+    blooms: Blooms,
     /// Whose condition says whether their word counts; where they are not given, all are well.
     upstreams: Vec<Arc<Upstream>>,
 }
@@ -96,6 +98,7 @@ impl Heads {
             writer: Mutex::new(Agreement::new(upstreams, rules, block_time)),
             rules,
             block_time,
+            blooms: Blooms::default(),
             upstreams: Vec::new(),
         }
     }
@@ -185,6 +188,25 @@ impl Heads {
             (false, true) => News::OwnHead,
             (false, false) => News::Known,
         }
+    }
+
+    /// Takes in the bloom of a block that an upstream showed, if it told one; without the
+    /// block's hash it says nothing.
+    pub fn observe_bloom(&self, seen: &Observation, bloom: Option<&Bloom>) {
+        let (Some(hash), Some(bloom)) = (seen.hash, bloom) else { return };
+        let agreed = self.look(|view| view.latest.map_or(seen.number, |head| head.number));
+        self.blooms.hear(seen.number.0, hash, bloom, agreed.0);
+    }
+
+    /// Shows the blooms of those blocks from `from` to `to`, both included, that `view` holds
+    /// for canonical and of which the bloom is known: the newest 256 at most.
+    pub fn blooms(
+        &self,
+        view: &View,
+        (from, to): (BlockNumber, BlockNumber),
+        look: impl FnMut(BlockNumber, &Bloom),
+    ) {
+        self.blooms.show(view.canonical_in(from, to), look);
     }
 
     /// Forgets the head of an upstream of which nobody told lately: how far it is is not

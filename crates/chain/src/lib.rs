@@ -6,16 +6,19 @@
 //!
 //! - `agree`: the rules of agreement, and what they do not withstand
 //! - `header`: the tree of recent headers
+//! - `bloom`: which logs recent blocks may hold
 //! - `reorg`: which blocks are canonical, and what was taken back
 //! - `pace`: the time between blocks
 
 mod agree;
+mod bloom;
 mod header;
 mod heads;
 mod pace;
 mod reorg;
 mod view;
 
+pub use bloom::Bloom;
 pub use heads::{Heads, News, Observation, Source};
 pub use reorg::{Canonical, Reorg, Reorgs};
 pub use view::{Head, Mark, Tag, View};

@@ -112,6 +112,17 @@ impl Canon {
         self.at(number).filter(|_| number >= self.linked_from)
     }
 
+    /// The same for all heights from one to another.
+    pub(crate) fn linked_in(
+        &self,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = (u64, BlockHash)> + '_ {
+        let first = from.max(self.linked_from);
+        let begin = self.blocks.partition_point(|(at, _)| *at < first);
+        self.blocks[begin..].iter().take_while(move |(at, _)| *at <= to).copied()
+    }
+
     pub(crate) fn height_of(&self, hash: &BlockHash) -> Option<BlockNumber> {
         // The newest is asked for most.
         let known = self.blocks.iter().rev().find(|(_, it)| it == hash);

@@ -166,6 +166,15 @@ impl View {
         self.canon.linked_at(number.0)
     }
 
+    /// The blocks of these heights, both included, as [`View::hash_at`] knows them.
+    pub(crate) fn canonical_in(
+        &self,
+        from: BlockNumber,
+        to: BlockNumber,
+    ) -> impl Iterator<Item = (BlockNumber, BlockHash)> + '_ {
+        self.canon.linked_in(from.0, to.0).map(|(number, hash)| (BlockNumber(number), hash))
+    }
+
     /// The height of a block that is on the agreed chain or was taken back lately. Goes
     /// through all that is remembered: some hundred nanoseconds.
     pub fn height_of(&self, hash: &BlockHash) -> Option<BlockNumber> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_chain::Observation;
+use wellhead_chain::{Bloom, Observation};
 use wellhead_eth::{BlockTag, ChainId, MethodRow, MethodTable};
 use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
@@ -209,15 +209,31 @@ impl Asker {
         Ok(raw::quantity(&result) == Some(0))
     }
 
-    pub(crate) async fn head(&self, reason: Reason) -> Result<Observation, String> {
-        self.block(reason, BlockTag::Latest).await
+    /// Its newest block, and the bloom that it tells.
+    pub(crate) async fn head(
+        &self,
+        reason: Reason,
+    ) -> Result<(Observation, Option<Bloom>), String> {
+        let (seen, block) = self.read_block(reason, BlockTag::Latest).await?;
+        Ok((seen, Bloom::of_block(&block)))
     }
 
     /// The block behind a tag.
     pub(crate) async fn block(&self, reason: Reason, tag: BlockTag) -> Result<Observation, String> {
+        self.read_block(reason, tag).await.map(|(seen, _)| seen)
+    }
+
+    async fn read_block(
+        &self,
+        reason: Reason,
+        tag: BlockTag,
+    ) -> Result<(Observation, Bytes), String> {
         let params = format!(r#"["{tag}",false]"#);
-        let result = self.ask(reason, "eth_getBlockByNumber", &params).await?;
-        Observation::of_block(&result).ok_or_else(|| format!("the {tag} block has no number"))
+        let block = self.ask(reason, "eth_getBlockByNumber", &params).await?;
+        match Observation::of_block(&block) {
+            Some(seen) => Ok((seen, block)),
+            None => Err(format!("the {tag} block has no number")),
+        }
     }
 }
 

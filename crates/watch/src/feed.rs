@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_chain::{Heads, Observation, Source};
+use wellhead_chain::{Bloom, Heads, Observation, Source};
 use wellhead_eth::{ChainId, MethodTable};
 use wellhead_jsonrpc::{Outcome, raw, scan};
 use wellhead_transport::feed::{Feed, FeedConnector};
@@ -61,9 +61,12 @@ pub(crate) async fn listen(
             Ok(Some(Err(error))) => return broke(heads_seen, &error.to_string()),
             Ok(Some(Ok(message))) => {
                 let header = raw::field(&message, "params").and_then(|it| raw::field(it, "result"));
-                if let Some(seen) = header.and_then(Observation::of_block) {
+                if let Some(header) = header
+                    && let Some(seen) = Observation::of_block(header)
+                {
                     heads_seen += 1;
                     is_live.store(true, Ordering::Relaxed);
+                    heads.observe_bloom(&seen, Bloom::of_block(header).as_ref());
                     word::take(heads, asker, seen, Source::Word);
                 }
             }

@@ -305,8 +305,9 @@ impl Watcher {
 
     pub(crate) async fn poll_once(&self, reason: Reason) -> Result<(), String> {
         let asked_at = now();
-        let seen = self.asker.head(reason).await?;
+        let (seen, bloom) = self.asker.head(reason).await?;
         *self.polled.lock() = Some(seen.number);
+        self.heads.observe_bloom(&seen, bloom.as_ref());
         word::take(&self.heads, &self.asker, seen, Source::Polled(asked_at));
         Ok(())
     }
