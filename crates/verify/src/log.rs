@@ -106,6 +106,13 @@ impl Filter {
         address_fits && self.topics.iter().enumerate().all(topic_fits)
     }
 
+    /// The filter as blooms see it. `None` when it names more than `names_max` addresses and
+    /// topics: that many fit nearly any bloom.
+    pub fn sieve(&self, names_max: usize) -> Option<Sieve> {
+        let names = self.addresses.len() + self.topics.iter().map(Vec::len).sum::<usize>();
+        (names <= names_max).then(|| Sieve(self.in_bits()))
+    }
+
     /// The filter as the blooms see it.
     fn in_bits(&self) -> Vec<Vec<Bits>> {
         let addresses = self.addresses.iter().map(|address| Bits::of(address.as_slice()));
@@ -118,6 +125,7 @@ impl Filter {
 }
 
 /// The three bits that an address or topic sets in a bloom, hashed once for all headers.
+#[derive(Debug)]
 struct Bits([u16; 3]);
 
 impl Bits {
@@ -129,6 +137,40 @@ impl Bits {
     fn are_in(&self, bloom: &Bloom) -> bool {
         // The lowest bit is the last byte's.
         self.0.iter().all(|bit| bloom[255 - usize::from(bit / 8)] >> (bit % 8) & 1 == 1)
+    }
+}
+
+/// A filter as blooms see it, hashed once for many of them.
+#[derive(Debug)]
+pub struct Sieve(Vec<Vec<Bits>>);
+
+/// What one bloom says of a filter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sifted {
+    /// The block may hold a log that fits; if not, it certainly holds none.
+    pub may_fit: bool,
+    /// How likely a bloom as full as this one says so of names that are in no log of it:
+    /// from 0 to 1.
+    pub chance: f64,
+}
+
+impl Sieve {
+    /// Holds the filter against the bloom of one header, its 256 bytes as they are written.
+    pub fn sift(&self, bloom: &[u8; 256]) -> Sifted {
+        let bits: u32 = bloom.iter().map(|byte| byte.count_ones()).sum();
+        if self.0.is_empty() {
+            // Any log fits, and a bloom that is not empty shows that there is one.
+            return Sifted { may_fit: bits > 0, chance: 0.0 };
+        }
+        let bloom = Bloom::from(bloom);
+        let by_chance = (f64::from(bits) / 2048.0).powi(3);
+        let (mut may_fit, mut chance) = (true, 1.0);
+        for any in &self.0 {
+            may_fit &= any.iter().any(|bits| bits.are_in(&bloom));
+            let names = i32::try_from(any.len()).unwrap_or(i32::MAX);
+            chance *= 1.0 - (1.0 - by_chance).powi(names);
+        }
+        Sifted { may_fit, chance }
     }
 }
 

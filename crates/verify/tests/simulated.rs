@@ -113,6 +113,32 @@ fn an_answer_without_logs_is_right_or_suspicious() {
 }
 
 #[test]
+fn a_sieve_says_what_blooms_say_and_how_much_that_is_worth() {
+    let bench = Bench::new(2, 6);
+    let headers = bench.headers(1..=16);
+    let range = json!([{"fromBlock": "0x1", "toBlock": "0x10"}]);
+    let log = &bench.ask("eth_getLogs", &range).result[0];
+    let nobody = format!("0x{}", "12".repeat(20));
+    let check = |wanted: Value, may_fit: bool| {
+        let sieve = filter(&wanted).sieve(8).expect("few names");
+        let sifted: Vec<_> = headers.iter().map(|it| sieve.sift(&it.logs_bloom.0)).collect();
+        assert_eq!(sifted.iter().any(|it| it.may_fit), may_fit, "{wanted}");
+        sifted.iter().map(|it| it.chance).fold(0.0, f64::max)
+    };
+    let one = check(json!({"address": log["address"]}), true);
+    let both = check(json!({"address": log["address"], "topics": [log["topics"][0]]}), true);
+    let either = check(json!({"address": [nobody, log["address"]]}), true);
+    assert!(0.0 < both && both < one && one < either && either < 0.01, "{both} {one} {either}");
+    check(json!({"address": nobody}), false);
+    assert_eq!(check(json!({}), true), 0.0, "what is in a block is no chance");
+    let all = filter(&json!({})).sieve(8).expect("no names");
+    assert!(all.sift(&[1; 256]).may_fit && !all.sift(&[0; 256]).may_fit);
+    let sieve = filter(&json!({"address": nobody})).sieve(8).expect("one name");
+    assert_eq!((sieve.sift(&[255; 256]).may_fit, sieve.sift(&[255; 256]).chance), (true, 1.0));
+    assert!(filter(&json!({"address": vec![nobody; 9]})).sieve(8).is_none());
+}
+
+#[test]
 fn headers_that_do_not_cover_the_range_say_nothing() {
     let bench = Bench::new(2, 0);
     let headers = bench.headers(1..=16);
