@@ -132,6 +132,9 @@ pub struct Explain {
     /// Who would call: what a client was shown decides what is `latest` for it [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub client: Option<IpAddr>,
+    /// As in the query of a request: only upstreams with this label; may be given several times
+    #[arg(long, value_name = "LABEL=VALUE")]
+    pub select: Vec<String>,
     /// Where the admin listener of the running wellhead is
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546")]
     pub admin: SocketAddr,

@@ -1,5 +1,6 @@
 //! `wellhead explain`, and the page behind it: what would become of a call.
 
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -19,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// No explanation is longer: 128 upstreams with a line each.
 const ANSWER_MAX: u64 = 1 << 20;
 
-/// Answers `GET /explain?method=...&params=...&chain=...&client=...`.
+/// Answers `GET /explain?method=...&params=...&chain=...&client=...&select=label=value`.
 pub(crate) fn page(proxy: &Proxy, query: &str) -> Health {
     let (well, body) = match explain(proxy, query) {
         Ok(explanation) => (true, explanation),
@@ -31,6 +32,7 @@ pub(crate) fn page(proxy: &Proxy, query: &str) -> Health {
 fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
     let (mut chain, mut method, mut params) = (None, None, None);
     let mut client = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let mut select = Vec::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*name {
             "chain" => chain = Some(value.into_owned()),
@@ -43,15 +45,22 @@ fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
             "client" => {
                 client = value.parse().map_err(|_| format!("`client`: no address: `{value}`"))?;
             }
+            "select" => select.push(value.into_owned()),
             other => {
-                let known = "`method`, `params`, `chain` and `client`";
+                let known = "`method`, `params`, `chain`, `client` and `select`";
                 return Err(format!("unknown: `{other}`; known are {known}"));
             }
         }
     }
     let method = method.ok_or("say which `method`: /explain?method=eth_getBalance&params=[...]")?;
     let params = params.as_deref().map(str::as_bytes);
-    let thought = Thought { chain: chain.as_deref(), method: &method, params, client };
+    let pair = |select: &String| match select.split_once('=') {
+        Some((label, value)) => (label.to_owned().into(), value.to_owned().into()),
+        None => (select.clone().into(), Cow::Borrowed("")),
+    };
+    let select: Vec<_> = select.iter().map(pair).collect();
+    let thought =
+        Thought { chain: chain.as_deref(), method: &method, params, client, select: &select };
     let explanation = proxy.explain(thought)?;
     serde_json::to_value(explanation).map_err(|error| error.to_string())
 }
@@ -85,6 +94,9 @@ fn target(arguments: &Explain) -> String {
         if let Some(value) = value {
             query.append_pair(name, value);
         }
+    }
+    for pair in &arguments.select {
+        query.append_pair("select", pair);
     }
     format!("/explain?{}", query.finish())
 }
@@ -185,11 +197,12 @@ verify    cheap: the settings say so
             params: Some(r#"[{"to":"0xab"},"latest"]"#.to_owned()),
             chain: Some("a b".to_owned()),
             client: None,
+            select: vec!["archive=true".to_owned()],
             admin: ([127, 0, 0, 1], 1).into(),
             json: false,
         };
         let encoded = "/explain?method=eth_call&\
-                       params=%5B%7B%22to%22%3A%220xab%22%7D%2C%22latest%22%5D&chain=a+b";
+                       params=%5B%7B%22to%22%3A%220xab%22%7D%2C%22latest%22%5D&chain=a+b&select=archive%3Dtrue";
         assert_eq!(target(&arguments), encoded);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use wellhead_proxy::{Ctx, Lanes, Proxy};
+use url::form_urlencoded;
+use wellhead_proxy::{Ctx, Lanes, Proxy, Target};
 use wellhead_server::{Answer, AnswerBody, Handler, Request};
 
 /// Hands requests of one worker to the proxy.
@@ -16,7 +17,11 @@ impl Handler for WorkerHandler {
     async fn handle(&self, request: Request) -> Answer {
         let Request { received_at, peer, path, want_trail, body } = request;
         let ctx = Ctx { received_at, peer, want_trail };
-        let answer = self.proxy.handle(&self.lanes, ctx, path.chain(), body).await;
+        // Its bytes are bounded with the head of the request; nearly every path has none.
+        let query = path.query().unwrap_or_default();
+        let select: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        let target = Target { chain: path.chain(), select: &select };
+        let answer = self.proxy.handle(&self.lanes, ctx, target, body).await;
         Answer {
             status: answer.status,
             body: AnswerBody::Many(answer.body),

@@ -101,12 +101,20 @@ impl Refusal {
         Self::new(404, INVALID_REQUEST, message)
     }
 
-    pub(crate) fn not_served(why: NotServed, method: &str) -> Self {
+    pub(crate) fn not_served(why: NotServed, method: &str, selected: &str) -> Self {
         let message = match why {
             NotServed::Forbidden => format!("the method `{method}` is not allowed here"),
             NotServed::NoUpstream => format!("no upstream of this chain serves `{method}`"),
+            NotServed::NotSelected => {
+                format!("no upstream that `{selected}` selects serves `{method}`")
+            }
         };
         Self::new(200, METHOD_NOT_FOUND, message)
+    }
+
+    /// The query of the request selects upstreams in a way that is not understood.
+    pub(crate) fn bad_selection(message: String) -> Self {
+        Self::new(400, INVALID_REQUEST, message)
     }
 
     pub(crate) fn needs_websocket(method: &str) -> Self {

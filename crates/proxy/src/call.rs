@@ -172,9 +172,9 @@ async fn say(
 ) -> Said {
     let chain = trip.chain;
     let Terms { received_at, began, deadline, may_flow } = terms;
-    let eligible = match eligible(chain, row, method) {
+    let eligible = match eligible(trip, row, method) {
         Ok(eligible) => eligible,
-        Err(why) => return Said::refused(Refusal::not_served(why, method)),
+        Err(why) => return Said::refused(Refusal::not_served(why, method, trip.selected())),
     };
     let job = Job {
         row,
@@ -205,17 +205,18 @@ async fn say(
     }
 }
 
-/// Who may be asked by the settings.
+/// Who may be asked by the settings and by what the client selects.
 pub(crate) fn eligible(
-    chain: &ServedChain,
+    trip: &Trip<'_>,
     row: &MethodRow,
     method: &str,
 ) -> Result<UpstreamSet, NotServed> {
-    match (row.effect, chain.roster.eligible(row, method)) {
+    match (row.effect, trip.eligible(row, method)) {
         // No upstream is asked, so none has to serve it; what is forbidden stays so.
-        (Effect::Local | Effect::Subscribe, Err(NotServed::NoUpstream)) => {
-            Ok(UpstreamSet::default())
-        }
+        (
+            Effect::Local | Effect::Subscribe,
+            Err(NotServed::NoUpstream | NotServed::NotSelected),
+        ) => Ok(UpstreamSet::default()),
         (_, eligible) => eligible,
     }
 }
@@ -387,7 +388,7 @@ async fn look_there(
 ) -> Said {
     let (chain, lane) = (trip.chain, trip.lane);
     let began = now();
-    let eligible = chain.roster.eligible(job.row, job.method).unwrap_or_default();
+    let eligible = trip.eligible(job.row, job.method).unwrap_or_default();
     if began >= job.deadline || !eligible.contains(taker) {
         return said;
     }
@@ -477,7 +478,7 @@ async fn run(
             let said = failed(chain, failure, trail, eligible);
             return match job.row.effect {
                 // Its answer may have been lost on the way.
-                Effect::Broadcast => Box::pin(maybe_there(chain, lane, job, said)).await,
+                Effect::Broadcast => Box::pin(maybe_there(trip, job, said)).await,
                 Effect::Read
                 | Effect::Write
                 | Effect::Subscribe
@@ -498,7 +499,7 @@ async fn run(
         (VerdictClass::TransactionRejected, Payload::Error(error))
             if served.learnt == Some(Learnt::MaybeMined) =>
         {
-            Box::pin(maybe_there(chain, lane, job, Said::Error { error, slot, trail })).await
+            Box::pin(maybe_there(trip, job, Said::Error { error, slot, trail })).await
         }
         (_, Payload::Result(result)) => {
             let at = job.received_at + trail.lasted();
@@ -550,9 +551,10 @@ async fn in_parts(
 /// said of one that was mined since: after a lost answer, or when the sender asks
 /// twice. Or nobody answered, though somebody may have taken it. Whether the chain has it
 /// decides; without an answer to that, what was `said` stands.
-async fn maybe_there(chain: &ServedChain, lane: &Lane, job: &Job<'_>, mut said: Said) -> Said {
+async fn maybe_there(trip: &Trip<'_>, job: &Job<'_>, mut said: Said) -> Said {
+    let (chain, lane) = (trip.chain, trip.lane);
     let row = MethodTable::standard().row(TRANSACTION);
-    let (Some(hash), Ok(eligible)) = (known_hash(job), chain.roster.eligible(row, row.name)) else {
+    let (Some(hash), Ok(eligible)) = (known_hash(job), trip.eligible(row, row.name)) else {
         return said;
     };
     if now() >= job.deadline {
@@ -700,7 +702,7 @@ pub(crate) fn batch_ask(
     if row.name == BLOCK_NUMBER || trip.chain.quorums.of(row).is_some() {
         return None;
     }
-    let eligible = trip.chain.roster.eligible(row, call.method()).ok()?;
+    let eligible = trip.eligible(row, call.method()).ok()?;
     let pin = Pin::new(trip, row, call.params(), eligible, view);
     Some((ask(trip, row, eligible, &pin.block, view), pin))
 }
@@ -772,7 +774,9 @@ async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began
             let Some((slot, params)) = sticky::take_back(&chain.roster, params) else {
                 return Said::refused(Refusal::filter_not_found());
             };
-            let only = [slot].into_iter().collect::<UpstreamSet>().and(eligible);
+            // The filter's id says where it lives, whatever is selected by now.
+            let served = chain.roster.eligible(job.row, job.method).unwrap_or_default();
+            let only = [slot].into_iter().collect::<UpstreamSet>().and(served);
             let job = Job { params: Some(&params), ..job };
             upstream(trip, &job, only, began, &mut Noted::default()).await
         }

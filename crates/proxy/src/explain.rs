@@ -5,13 +5,15 @@
 //! they are while clients want to know. Upstreams of the same tier and fitness are in the order of
 //! their cost, of which a tenth is chance: of equals another may be asked first.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::Serialize;
 use wellhead_chain::View;
 use wellhead_dispatch::{Lane, now};
 use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
-use wellhead_route::{assess, plan};
+use wellhead_route::{Fitness, assess, plan};
 use wellhead_verify::{Level, has_checks};
 
 use crate::answer::Refusal;
@@ -20,6 +22,7 @@ use crate::chain::ServedChain;
 use crate::journey::{Ctx, Proxy, Trip};
 use crate::kept;
 use crate::pin::Pin;
+use crate::select::Selection;
 use crate::session::Newest;
 
 /// A call that is only thought of.
@@ -33,6 +36,8 @@ pub struct Thought<'a> {
     pub params: Option<&'a [u8]>,
     /// Who would call.
     pub client: IpAddr,
+    /// By which labels it would select upstreams, as in the query of a request.
+    pub select: &'a [(Cow<'a, str>, Cow<'a, str>)],
 }
 
 /// What would become of it.
@@ -115,16 +120,18 @@ pub struct UpstreamExplained {
 impl Proxy {
     /// Says what would become of a call; in words why it would be refused at once.
     pub fn explain(&self, thought: Thought<'_>) -> Result<Explanation, String> {
-        let Thought { chain, method, params, client } = thought;
+        let Thought { chain, method, params, client, select } = thought;
         let chain = self.find(chain).map_err(|refusal| refusal.message)?;
         let row = MethodTable::standard().row(method);
-        let eligible =
-            eligible(chain, row, method).map_err(|why| Refusal::not_served(why, method).message)?;
-        let lane = Lane::new(Vec::new(), 0);
+        let selection = Selection::read(select, &chain.roster)?;
+        let lane = Arc::new(Lane::new(Vec::new(), 0));
         let at = now();
         let ctx = Ctx { received_at: at, peer: (client, 0).into(), want_trail: false };
         let view = chain.heads.view();
-        let trip = Trip::new(chain, &lane, ctx, None, self.total());
+        let trip = Trip::new(chain, &lane, ctx, None, self.total()).selecting(selection);
+        let eligible = eligible(&trip, row, method)
+            .map_err(|why| Refusal::not_served(why, method, trip.selected()).message)?;
+        let served = chain.roster.eligible(row, method).unwrap_or_default();
         let pin = Pin::new(&trip, row, params, eligible, &view);
         let ask = ask(&trip, row, eligible, &pin.block, &view);
         let planned = lane.with_rng(|rng| plan(&ask, &view, &chain.roster, at, rng));
@@ -137,7 +144,12 @@ impl Proxy {
                 id: upstream.identity().id.to_string(),
                 tier: upstream.identity().tier.word(),
                 place: order.iter().position(|slot| *slot == upstream.slot()).map(|at| at + 1),
-                why: assess(&ask, upstream, &view, at).to_string(),
+                why: match assess(&ask, upstream, &view, at) {
+                    Fitness::NotEligible if served.contains(upstream.slot()) => {
+                        format!("not among those that `{}` selects", trip.selected())
+                    }
+                    fitness => fitness.to_string(),
+                },
             })
             .collect();
         if matches!(row.effect, Effect::Local | Effect::Subscribe) {

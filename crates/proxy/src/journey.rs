@@ -1,5 +1,6 @@
 //! From a body to an answer: one call or a batch, and the closing line.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use wellhead_chain::View;
 use wellhead_dispatch::{Lane, now};
 use wellhead_eth::{BlockNumber, MethodRow};
 use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, parse, write};
+use wellhead_route::NotServed;
 use wellhead_transport::Ceiling;
 use wellhead_upstream::UpstreamSet;
 
@@ -18,6 +20,7 @@ use crate::call::{Report, Terms, answer};
 use crate::chain::{ChainIndex, Directory, ServedChain};
 use crate::kept::Found;
 use crate::metrics::{CallOutcome, RequestCounts};
+use crate::select::Selection;
 use crate::session::Newest;
 
 /// What the settings say of requests.
@@ -44,15 +47,31 @@ pub struct Ctx {
     pub want_trail: bool,
 }
 
+/// Where a request goes, by its path and its query.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Target<'a> {
+    /// The chain's name, alias or id; `None` for the only one there is.
+    pub chain: Option<&'a str>,
+    /// The pairs of the query, decoded: labels that upstreams have to carry.
+    pub select: &'a [(Cow<'a, str>, Cow<'a, str>)],
+}
+
+impl<'a> From<Option<&'a str>> for Target<'a> {
+    fn from(chain: Option<&'a str>) -> Self {
+        Self { chain, select: &[] }
+    }
+}
+
 /// What one worker uses to reach upstreams: a lane for each chain, in the order
 /// of the proxy's chains.
 #[derive(Debug)]
-pub struct Lanes(Vec<Lane>);
+pub struct Lanes(Vec<Arc<Lane>>);
 
 impl Lanes {
     /// Lanes in the order of the chains.
     pub fn new(lanes: Vec<Lane>) -> Self {
-        Self(lanes)
+        // Shared with answers that are still on their way when their request was answered.
+        Self(lanes.into_iter().map(Arc::new).collect())
     }
 }
 
@@ -100,18 +119,18 @@ impl Proxy {
         &self,
         lanes: &Lanes,
         ctx: Ctx,
-        chain: Option<&str>,
+        target: impl Into<Target<'_>>,
         body: Bytes,
     ) -> Answer {
-        let received = body.len();
-        let (answer, line) = self.journey(lanes, ctx, chain, &body).await;
+        let (received, target) = (body.len(), target.into());
+        let (answer, line) = self.journey(lanes, ctx, target, &body).await;
         let took = line.ended.saturating_duration_since(ctx.received_at);
         self.requests.observe(answer.status, took);
         if self.settings.log_requests {
             tracing::info!(
                 target: "wellhead::request",
                 peer = %ctx.peer,
-                chain = chain.unwrap_or("-"),
+                chain = target.chain.unwrap_or("-"),
                 method = line.method.as_ref(),
                 calls = line.calls,
                 failed = line.failed,
@@ -132,10 +151,10 @@ impl Proxy {
         &self,
         lanes: &Lanes,
         ctx: Ctx,
-        named: Option<&str>,
+        target: Target<'_>,
         body: &Bytes,
     ) -> (Answer, Line) {
-        let index = match self.index(named) {
+        let index = match self.index(target.chain) {
             Ok(index) => index,
             Err(refusal) => {
                 return (refused(&refusal, body, self.settings.limits), Line::rejected());
@@ -146,11 +165,18 @@ impl Proxy {
             Err(error) => return (unreadable(&error), Line::rejected()),
         };
         let chain = &self.chains[index.0];
+        let selection = match Selection::read(target.select, &chain.roster) {
+            Ok(selection) => selection,
+            Err(why) => {
+                let refusal = Refusal::bad_selection(why);
+                return (refused(&refusal, body, self.settings.limits), Line::rejected());
+            }
+        };
         chain.pulse.note_call(ctx.received_at);
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let lane = self.lane(lanes, index);
-        let trip = Trip::new(chain, lane, ctx, view, self.settings.total);
+        let trip = Trip::new(chain, lane, ctx, view, self.settings.total).selecting(selection);
         match packet {
             Packet::Single(Ok(call)) => trip.single(&call).await,
             Packet::Single(Err(malformed)) => {
@@ -176,8 +202,8 @@ impl Proxy {
     }
 
     /// The chain that a client calls so.
-    pub(crate) fn find(&self, named: Option<&str>) -> Result<&ServedChain, Refusal> {
-        self.index(named).map(|index| &*self.chains[index.0])
+    pub(crate) fn find(&self, named: Option<&str>) -> Result<&Arc<ServedChain>, Refusal> {
+        self.index(named).map(|index| &self.chains[index.0])
     }
 
     /// How long a request may take.
@@ -185,7 +211,7 @@ impl Proxy {
         self.settings.total
     }
 
-    fn lane<'a>(&self, lanes: &'a Lanes, index: ChainIndex) -> &'a Lane {
+    fn lane<'a>(&self, lanes: &'a Lanes, index: ChainIndex) -> &'a Arc<Lane> {
         &lanes.0[index.0]
     }
 }
@@ -206,25 +232,31 @@ impl Line {
 
 /// One request on its way to one chain.
 pub(crate) struct Trip<'a> {
-    pub(crate) chain: &'a ServedChain,
-    pub(crate) lane: &'a Lane,
+    pub(crate) chain: &'a Arc<ServedChain>,
+    pub(crate) lane: &'a Arc<Lane>,
     pub(crate) ctx: Ctx,
     /// What was believed of the chain when the batch came, if it is one.
     pub(crate) view: Option<Arc<View>>,
     /// The newest block for the client, once somebody wanted to know.
     newest: OnceLock<Option<Newest>>,
     total: Duration,
+    selection: Option<Box<Selection>>,
 }
 
 impl<'a> Trip<'a> {
     pub(crate) fn new(
-        chain: &'a ServedChain,
-        lane: &'a Lane,
+        chain: &'a Arc<ServedChain>,
+        lane: &'a Arc<Lane>,
         ctx: Ctx,
         view: Option<Arc<View>>,
         total: Duration,
     ) -> Self {
-        Self { chain, lane, ctx, view, newest: OnceLock::new(), total }
+        Self { chain, lane, ctx, view, newest: OnceLock::new(), total, selection: None }
+    }
+
+    /// With what the client selects upstreams by.
+    pub(crate) fn selecting(self, selection: Option<Box<Selection>>) -> Self {
+        Self { selection, ..self }
     }
 }
 
@@ -253,6 +285,21 @@ impl Trip<'_> {
     ) -> Option<BlockNumber> {
         let (roster, at) = (&self.chain.roster, self.ctx.received_at);
         self.newest(view).map(|newest| newest.held((row, eligible), view, roster, at))
+    }
+
+    /// Who may be asked for `method` by the settings and by what the client selects.
+    pub(crate) fn eligible(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
+        let roster = &self.chain.roster;
+        let eligible = roster.eligible(row, method)?;
+        let Some(selection) = &self.selection else { return Ok(eligible) };
+        let at = self.ctx.received_at;
+        let selected = self.look(|view| selection.narrow(eligible, row, roster, view, at));
+        if selected.is_empty() { Err(NotServed::NotSelected) } else { Ok(selected) }
+    }
+
+    /// What the client selects upstreams by, in one way of writing it; empty for nothing.
+    pub(crate) fn selected(&self) -> &str {
+        self.selection.as_ref().map_or("", |selection| selection.words())
     }
 
     pub(crate) fn deadline(&self) -> Instant {

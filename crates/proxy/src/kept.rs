@@ -337,7 +337,9 @@ fn asked(
 ) -> Result<Asked, Reason> {
     let chain = trip.chain.pulse.chain_id().ok_or(Reason::Off)?;
     let head = Seen::at(view, trip.ctx.received_at).head();
-    let key = Key::of(&Ask { chain, row, params, pin, head, salt: b"" })?;
+    // Whoever selects upstreams shares with those who select the same.
+    let salt = trip.selected().as_bytes();
+    let key = Key::of(&Ask { chain, row, params, pin, head, salt })?;
     Ok(Asked { chain, key, pin, head, lead: None })
 }
 

@@ -36,6 +36,7 @@ mod search;
 mod sent;
 mod session;
 mod status;
+mod select;
 mod sticky;
 mod teach;
 mod tiers;
@@ -47,7 +48,7 @@ pub use explain::{
     BlockExplained, CacheExplained, Explanation, QuorumExplained, Thought, UpstreamExplained,
     VerifyExplained,
 };
-pub use journey::{Ctx, Lanes, Proxy, Settings};
+pub use journey::{Ctx, Lanes, Proxy, Settings, Target};
 pub use kept::{Cache, CacheSettings, Tidier};
 pub use metrics::register;
 pub use quorum::QuorumRule;

@@ -8,7 +8,7 @@ use wellhead_proxy::{Explanation, Thought};
 fn explain(stage: &Stage, client: u8, method: &str, params: &str) -> Result<Explanation, String> {
     let client = [127, 0, 0, client].into();
     let params = Some(params.as_bytes());
-    stage.proxy.explain(Thought { chain: None, method, params, client })
+    stage.proxy.explain(Thought { chain: None, method, params, client, select: &[] })
 }
 
 /// The upstreams as `name:place`, those never asked without a place.

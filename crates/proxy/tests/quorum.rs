@@ -114,8 +114,8 @@ async fn what_was_agreed_on_is_kept_and_what_was_not_is_not() {
 async fn what_a_call_needs_is_explained() {
     let stage = stage(3, &["eth_getBalance"], false);
     let explain = |method| {
-        let thought =
-            Thought { chain: None, method, params: Some(b"[]"), client: [127, 0, 0, 1].into() };
+        let client = [127, 0, 0, 1].into();
+        let thought = Thought { chain: None, method, params: Some(b"[]"), client, select: &[] };
         stage.proxy.explain(thought).expect("explained").quorum.map(|it| (it.agree, it.of))
     };
     assert_eq!(explain("eth_getBalance"), Some((2, 3)));

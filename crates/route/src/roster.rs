@@ -46,6 +46,8 @@ pub enum NotServed {
     Forbidden,
     /// The `routes` and the upstreams' own `methods` leave nobody.
     NoUpstream,
+    /// They leave somebody, and the client selects none of them.
+    NotSelected,
 }
 
 /// The upstreams of one chain and what the settings let each serve.

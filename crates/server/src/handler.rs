@@ -30,7 +30,7 @@ pub struct Request {
     pub received_at: Instant,
     /// The other end of the connection; a load balancer when there is one.
     pub peer: SocketAddr,
-    /// The chain named in the path, and flags of the query.
+    /// The chain named in the path, and the query.
     pub path: Path,
     /// The client asked for the trail (`x-wellhead-trail: 1`).
     pub want_trail: bool,

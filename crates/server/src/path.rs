@@ -1,6 +1,6 @@
 //! The path of a request: `/`, or `/{chain}`, with or without a trailing slash.
 //!
-//! Which chains exist is for the handler to know. A path of more segments is
+//! Which chains exist, and what a query means, is for the handler to know. A path of more segments is
 //! not one of ours: keys in the path come with `access`.
 
 use http::Uri;
@@ -8,7 +8,7 @@ use http::Uri;
 /// A chain's name or id is at most this long, decoded.
 const CHAIN_BYTES_MAX: usize = 64;
 
-/// The chain that a path names, if any, and the flags of its query.
+/// The chain that a path names, if any, and its query.
 #[derive(Debug, Clone)]
 pub struct Path {
     chain: Option<Box<str>>,
@@ -46,6 +46,11 @@ impl Path {
     /// The chain's name or id as the client wrote it, decoded.
     pub fn chain(&self) -> Option<&str> {
         self.chain.as_deref()
+    }
+
+    /// The query as the client wrote it, not decoded; `None` for none and for an empty one.
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_deref().filter(|query| !query.is_empty())
     }
 
     /// Whether the query has `name`, alone or as `name=1` or `name=true`.
@@ -121,6 +126,14 @@ mod tests {
     fn a_long_name_is_none() {
         let long = format!("/{}", "a".repeat(CHAIN_BYTES_MAX + 1));
         assert!(Path::of(&long.parse().unwrap()).is_none());
+    }
+
+    #[test]
+    fn queries() {
+        let query =
+            |target| Path::of(&Uri::from_static(target)).unwrap().query().map(str::to_owned);
+        assert_eq!(query("/1?archive=true&a=%20"), Some("archive=true&a=%20".to_owned()));
+        assert_eq!((query("/1"), query("/1?")), (None, None));
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub struct Identity {
     pub id: UpstreamId,
     /// Its tier.
     pub tier: Tier,
-    /// Words that routes select by, such as `archive: "true"`.
+    /// Words that routes and clients select by, such as `archive: "true"`.
     pub labels: BTreeMap<String, String>,
     /// What may be sent to it.
     pub methods: MethodRules,

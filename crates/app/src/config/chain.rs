@@ -223,7 +223,8 @@ section! {
         provider: Option<Text> = derived("found by the host of `url`"),
         /// What it may be asked for.
         budget: Budget = default(Budget::default()),
-        /// Words of your own that `routes` select by, such as `archive: "true"`.
+        /// Words of your own that `routes` select by, such as `archive: "true"`, and clients
+        /// with the query of their URL: `/ethereum?archive=true`.
         labels: Map<LabelName, Text> = default(Map::default()),
         /// Headers sent with each request. Their values are never shown.
         headers: Map<HeaderName, Secret> = default(Map::default()),

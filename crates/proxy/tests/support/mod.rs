@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use wellhead_chain::{Heads, Observation, Source, Tag};
+use wellhead_chain::{Bloom, Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, Lane, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 use wellhead_jsonrpc::{Limits, raw};
 use wellhead_proxy::{
     Answer, Aside, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule, ServedChain,
-    Settings, Tiers, VerifySettings,
+    Settings, Target, Tiers, VerifySettings,
 };
 use wellhead_route::Roster;
 use wellhead_transport::{
@@ -59,7 +59,7 @@ pub(crate) struct Peer {
     /// Bodies as they came.
     pub(crate) seen: Mutex<Vec<String>>,
     pub(crate) now_in_flight: Mutex<(usize, usize)>,
-    searches: Mutex<Option<u64>>,
+    searches: Mutex<Option<(u64, Duration)>>,
 }
 
 impl Peer {
@@ -81,7 +81,12 @@ impl Peer {
     /// From now on a search is answered with the numbers of its blocks, if there are at
     /// most `most`.
     pub(crate) fn searches(&self, most: u64) {
-        *self.searches.lock() = Some(most);
+        self.searches_slowly(most, Duration::ZERO);
+    }
+
+    /// The same, and each takes so long.
+    pub(crate) fn searches_slowly(&self, most: u64, time: Duration) {
+        *self.searches.lock() = Some((most, time));
     }
 
     /// The ranges that were searched so far: `1-5 6-10`.
@@ -100,11 +105,13 @@ impl Peer {
     fn said(&self, call: &[u8]) -> Say {
         let method = raw::field(call, "method").and_then(raw::string).expect("a call");
         let told = self.says.lock().get_mut(&*method).and_then(VecDeque::pop_front);
-        if let (None, Some(most), Some((from, to))) = (&told, *self.searches.lock(), range(call)) {
+        if let (None, Some((most, time)), Some((from, to))) =
+            (&told, *self.searches.lock(), range(call))
+        {
             return match to - from < most {
                 true => {
                     let blocks: Vec<String> = (from..=to).map(|block| block.to_string()).collect();
-                    Say::Result(format!("[{}]", blocks.join(",")))
+                    Say::Slowly(time, Box::new(Say::Result(format!("[{}]", blocks.join(",")))))
                 }
                 false => error(-32602, &format!("range {} exceeds limit of {most}", to - from + 1)),
             };
@@ -186,6 +193,10 @@ pub(crate) struct Plan {
     pub(crate) quorum: Vec<QuorumRule>,
     /// How closely answers are looked at.
     pub(crate) verify: VerifySettings,
+    /// By upstream; those missing have none.
+    pub(crate) labels: Vec<&'static [(&'static str, &'static str)]>,
+    /// A longer answer flows.
+    pub(crate) whole_bytes_max: usize,
 }
 
 impl Default for Plan {
@@ -201,6 +212,8 @@ impl Default for Plan {
             keeps: false,
             quorum: Vec::new(),
             verify: VerifySettings::OFF,
+            labels: Vec::new(),
+            whole_bytes_max: Bounds::default().whole_bytes_max,
         }
     }
 }
@@ -292,6 +305,13 @@ impl Stage {
         self.chain().heads.observe(Slot(place), seen, Source::Word, now());
     }
 
+    /// A header of this block of this branch told this bloom, each byte the same.
+    pub(crate) fn show_bloom(&self, number: u64, branch: u8, bits: u8) {
+        let seen = Observation::of_number(BlockNumber(number));
+        let seen = Observation { hash: Some(hash(number, branch)), ..seen };
+        self.chain().heads.observe_bloom(&seen, Some(&Bloom([bits; 256])));
+    }
+
     /// The upstream holds this block to be final.
     pub(crate) fn show_final(&self, place: u8, number: u64) {
         let seen = Observation::of_number(BlockNumber(number));
@@ -304,6 +324,16 @@ impl Stage {
 
     pub(crate) async fn send(&self, path: Option<&str>, body: &str) -> Answer {
         self.send_from(1, path, body).await
+    }
+
+    /// The same with a query, decoded.
+    pub(crate) async fn send_selecting(&self, pairs: &[(&str, &str)], body: &str) -> Answer {
+        let select: Vec<_> =
+            pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let peer = ([127, 0, 0, 1], 1).into();
+        let ctx = Ctx { received_at: now(), peer, want_trail: true };
+        let target = Target { chain: None, select: &select };
+        self.proxy.handle(&self.lanes, ctx, target, Bytes::from(body.to_owned())).await
     }
 
     /// The same from the client at `127.0.0.client`.
@@ -364,7 +394,7 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
         let identity = Identity {
             id: UpstreamId::new(&name),
             tier: Tier::Primary,
-            labels: BTreeMap::new(),
+            labels: labels(plan.labels.get(place).copied().unwrap_or_default()),
             methods: plan.own_methods.get(place).cloned().unwrap_or_default(),
             provider: None,
             attempt: None,
@@ -397,9 +427,13 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
         Arc::new(Heads::new(plan.upstreams, None, None)),
         Arc::new(Pulse::new(plan.id.map(ChainId), now())),
         (0..plan.upstreams).map(|_| Arc::default()).collect(),
-        Bounds::default(),
+        Bounds { whole_bytes_max: plan.whole_bytes_max, ..Bounds::default() },
     );
     (chain, peers)
+}
+
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 pub(crate) fn rules(allow: &str, deny: &str) -> MethodRules {
