@@ -153,6 +153,13 @@ impl Flowing {
     }
 }
 
+/// An answer that is put together while it flows, with the least pace that all that flow have;
+/// `rest` is a result and the brace that ends its envelope, and no piece of it takes longer
+/// than `piece_timeout`. Nobody is blamed when it fails.
+pub fn paced(rest: Box<dyn Rest>, piece_timeout: Duration) -> Box<dyn Rest> {
+    Box::new(Flowing::new(rest, b"", piece_timeout, None, now()))
+}
+
 impl Rest for Flowing {
     fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
         Box::pin(self.piece())

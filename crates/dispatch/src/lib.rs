@@ -36,6 +36,7 @@ mod turn;
 
 pub use batch::{BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
 pub use budget::Budgets;
+pub use flow::paced;
 pub use hedge::Hedging;
 pub use inspect::{Answered, Inspect, Regard, Regards};
 pub use lane::Lane;

@@ -10,8 +10,8 @@ use wellhead_cache::{Follow, Turn};
 use wellhead_chain::View;
 use wellhead_dispatch::{Ballot, Failure, Job, Lane, Outcome, Served, Trail, now};
 use wellhead_eth::{
-    BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId, Effect, Finality, MethodRow, MethodTable,
-    StickyRole, raw_transaction_hash,
+    BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId, CostClass, Effect, Finality, MethodRow,
+    MethodTable, StickyRole, raw_transaction_hash,
 };
 use wellhead_jsonrpc::{Call, raw};
 use wellhead_route::{Ask, NotServed, Plan, Roster, plan};
@@ -20,6 +20,7 @@ use wellhead_upstream::{Condition, Learnt, Payload, Slot, Upstream, UpstreamSet,
 
 use crate::answer::Refusal;
 use crate::chain::ServedChain;
+use crate::doubt::{self, Settled};
 use crate::journey::Trip;
 use crate::kept::{self, Asked, Found, Landed, Way};
 use crate::metrics::CallOutcome;
@@ -112,10 +113,10 @@ pub(crate) async fn answer(trip: &Trip<'_>, call: &Call, terms: Terms) -> Report
         retry_after: None,
     };
     match said {
-        Said::Result { result, rest: None, slot, trail } => {
+        Said::Result { result, rest: None, slot, trail, .. } => {
             report(Reply::Result(result), CallOutcome::Answered, slot, trail)
         }
-        Said::Result { result, rest: Some(rest), slot, trail } => {
+        Said::Result { result, rest: Some(rest), slot, trail, .. } => {
             report(Reply::Flowing(result, rest), CallOutcome::Answered, slot, trail)
         }
         Said::Error { error, slot, trail } => {
@@ -131,19 +132,39 @@ pub(crate) async fn answer(trip: &Trip<'_>, call: &Call, terms: Terms) -> Report
 
 /// What there is to say.
 pub(crate) enum Said {
-    Result { result: Bytes, rest: Option<Box<dyn Rest>>, slot: Option<Slot>, trail: Trail },
-    Error { error: Bytes, slot: Slot, trail: Trail },
-    Refused { refusal: Refusal, outcome: CallOutcome, trail: Trail },
+    Result {
+        result: Bytes,
+        rest: Option<Box<dyn Rest>>,
+        slot: Option<Slot>,
+        trail: Trail,
+        /// See [`doubt::Settled`].
+        is_doubtful: bool,
+    },
+    Error {
+        error: Bytes,
+        slot: Slot,
+        trail: Trail,
+    },
+    Refused {
+        refusal: Refusal,
+        outcome: CallOutcome,
+        trail: Trail,
+    },
 }
 
 impl Said {
     fn local(result: String) -> Self {
-        Self::Result { result: result.into(), rest: None, slot: None, trail: Trail::default() }
+        Self::whole(result.into(), None, Trail::default())
     }
 
     /// A result that is all there.
     fn result(result: Bytes, slot: Slot, trail: Trail) -> Self {
-        Self::Result { result, rest: None, slot: Some(slot), trail }
+        Self::whole(result, Some(slot), trail)
+    }
+
+    /// The same, which need not be an upstream's.
+    fn whole(result: Bytes, slot: Option<Slot>, trail: Trail) -> Self {
+        Self::Result { result, rest: None, slot, trail, is_doubtful: false }
     }
 
     fn trail(&self) -> &Trail {
@@ -304,7 +325,7 @@ async fn upstream(
     let as_sent = Job { params: pin.params(job.params), ..*job };
     let kept = |result: Bytes, block: &BlockRef| {
         let result = session::recall(trip, (job.row, job.params), block, None, result);
-        Said::Result { result, rest: None, slot: None, trail: Trail::default() }
+        Said::whole(result, None, Trail::default())
     };
     let asked = match way {
         Way::Plain => None,
@@ -341,7 +362,7 @@ async fn upstream(
 /// [`crate::sent`]. Costs a comparison where tags are not pinned.
 async fn recalled(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, mut said: Said) -> Said {
     let chain = trip.chain;
-    let Said::Result { result, rest, slot, trail } = &mut said else { return said };
+    let Said::Result { result, rest, slot, trail, .. } = &mut said else { return said };
     if !chain.pins {
         return said;
     }
@@ -461,16 +482,18 @@ async fn run(
         && let Some(span) = search::widest(chain, ask, began)
     {
         let trail = Trail::default();
-        return Box::pin(in_parts(chain, lane, job, ask, (range, span), trail)).await;
+        return Box::pin(in_parts(trip, job, ask, (range, span), trail)).await;
     }
     let job = &Job { null_is_final, is_there, ballot, ..*job };
-    let Outcome { result, trail } =
-        wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
-    search::learn(chain, ask, &trail);
+    let outcome = wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
+    search::learn(chain, ask, &outcome.trail);
+    let Settled { outcome, is_doubtful } =
+        doubt::settled(chain, lane, job, (ask, block), outcome).await;
+    let Outcome { result, trail } = outcome;
     if let Some(range) = range
         && let Some(span) = search::refused_for_size(&result, range)
     {
-        return Box::pin(in_parts(chain, lane, job, ask, (range, span), trail)).await;
+        return Box::pin(in_parts(trip, job, ask, (range, span), trail)).await;
     }
     let served = match result {
         Ok(served) => served,
@@ -508,7 +531,7 @@ async fn run(
                 BLOCK_NUMBER => agreed_height(trip, result),
                 _ => result,
             };
-            Said::Result { result, rest: served.rest, slot: Some(slot), trail }
+            Said::Result { result, rest: served.rest, slot: Some(slot), trail, is_doubtful }
         }
         (_, Payload::Error(error)) => Said::Error { error, slot, trail },
         (class, Payload::None { .. }) => exhausted(chain, class, trail, eligible),
@@ -517,30 +540,20 @@ async fn run(
 
 /// A search in parts, and what it comes to.
 async fn in_parts(
-    chain: &ServedChain,
-    lane: &Lane,
+    trip: &Trip<'_>,
     job: &Job<'_>,
     ask: &Ask<'_>,
     parts: (Range, u64),
     mut trail: Trail,
 ) -> Said {
-    match search::search(chain, lane, job, ask, parts, &mut trail).await {
-        Searched::Found(pieces, slot) => {
-            let bytes: usize = pieces.iter().map(Bytes::len).sum();
-            match job.may_flow && bytes > chain.bounds.whole_bytes_max {
-                true => {
-                    let rest = Some(search::flowing(pieces));
-                    let result = Bytes::new();
-                    Said::Result { result, rest, slot: Some(slot), trail }
-                }
-                false => match search::whole(&pieces, lane.answers()) {
-                    Some(list) => Said::result(list, slot, trail),
-                    None => failed(chain, Failure::NoRoom, trail, ask.eligible),
-                },
-            }
+    match search::search(trip, job, ask, parts, &mut trail).await {
+        Searched::Found(list, slot) => Said::whole(list, slot, trail),
+        Searched::Flows(rest, slot) => {
+            let (result, rest) = (Bytes::new(), Some(rest));
+            Said::Result { result, rest, slot, trail, is_doubtful: false }
         }
         Searched::Error(error, slot) => Said::Error { error, slot, trail },
-        Searched::Failed(failure) => failed(chain, failure, trail, ask.eligible),
+        Searched::Failed(failure) => failed(trip.chain, failure, trail, ask.eligible),
         Searched::Refused(refusal) => {
             Said::Refused { refusal, outcome: CallOutcome::Refused, trail }
         }
@@ -606,7 +619,7 @@ pub(crate) struct Planned {
     /// See [`is_there`].
     is_there: bool,
     /// How many must answer alike.
-    ballot: Option<Ballot>,
+    pub(crate) ballot: Option<Ballot>,
 }
 
 /// Plans on one view.
@@ -735,8 +748,22 @@ pub(crate) fn ask<'a>(
     let is_open = row.finality == Finality::Inclusion || *block == BlockRef::Tag(BlockTag::Pending);
     let newest =
         || (trip.chain.pins && is_open).then(|| trip.latest(row, eligible, view)).flatten();
-    let needed = needed(block).or_else(newest);
+    let needed = needed(block).or_else(|| named(row, block, view)).or_else(newest);
     Ask { row, eligible, needed, oldest, span }
+}
+
+/// The height of the block that a search for logs names by its hash, where that is known: who
+/// is below it would find nothing.
+fn named(row: &MethodRow, block: &BlockRef, view: &View) -> Option<BlockNumber> {
+    match block {
+        BlockRef::Hash(hash) if row.class == CostClass::Logs => view.height_of(hash),
+        BlockRef::Hash(_)
+        | BlockRef::None
+        | BlockRef::Tag(_)
+        | BlockRef::Number(_)
+        | BlockRef::Range { .. }
+        | BlockRef::Unreadable => None,
+    }
 }
 
 /// Whether the call asks for a block above all that is known. Nobody can have it, so

@@ -18,8 +18,8 @@ use wellhead_cache::{
     MemoryStats, Pin, Point, Reason, Times, may_be_kept, rule,
 };
 use wellhead_chain::{Reorg, Tag, View};
-use wellhead_dispatch::{Job, Trail};
-use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodRow};
+use wellhead_dispatch::{Job, Trail, now};
+use wellhead_eth::{BlockHash, BlockNumber, BlockRef, ChainId, MethodRow};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Slot, TryElsewhere};
 
@@ -216,7 +216,9 @@ impl Landed {
     pub(crate) fn into_said(self) -> Said {
         let trail = Trail::default();
         match self {
-            Self::Result(result, slot) => Said::Result { result, rest: None, slot, trail },
+            Self::Result(result, slot) => {
+                Said::Result { result, rest: None, slot, trail, is_doubtful: false }
+            }
             Self::Error(error, slot) => Said::Error { error, slot, trail },
             Self::Refused(refusal, outcome) => {
                 Said::Refused { refusal: Refusal::clone(&refusal), outcome, trail }
@@ -343,6 +345,28 @@ fn asked(
     Ok(Asked { chain, key, pin, head, lead: None })
 }
 
+/// What a part of a search means to the cache, made by the newest view; `None` unless all of
+/// it is final and such answers are kept.
+pub(crate) fn part(
+    chain: &ServedChain,
+    (row, params): (&MethodRow, Option<&[u8]>),
+    block: &BlockRef,
+    salt: &[u8],
+) -> Option<Asked> {
+    chain.shares.as_ref()?;
+    let (id, at) = (chain.pulse.chain_id()?, now());
+    chain.pulse.want_finality(at);
+    chain.heads.look(|view| {
+        let canon = Seen::at(view, at);
+        let pin = Pin::of(row, *block, &canon).ok()?;
+        let Pin::Range { from: Point::Final(_), to: Point::Final(_) } = pin else { return None };
+        may_be_kept(row, pin).ok()?;
+        let head = canon.head();
+        let key = Key::of(&Ask { chain: id, row, params, pin, head, salt }).ok()?;
+        Some(Asked { chain: id, key, pin, head, lead: None })
+    })
+}
+
 /// What is the newest for a client that was shown more than is agreed.
 fn shown_more(trip: &Trip<'_>, view: &View) -> Option<Newest> {
     trip.chain.pins.then(|| trip.newest(view)).flatten().filter(|newest| newest.is_shown())
@@ -354,6 +378,15 @@ pub(crate) fn may_be_told(trip: &Trip<'_>, result: &[u8], view: &View) -> bool {
 }
 
 impl Shares {
+    /// The answer to a part of a search that is final, if it is in memory.
+    pub(crate) fn part(&self, chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
+        let at = now();
+        let hit = chain
+            .heads
+            .look(|view| self.cache.memory.get(&asked.key, &Seen::at(view, at), self.cache.ms(at)));
+        hit.map(|hit| hit.value)
+    }
+
     fn get(&self, trip: &Trip<'_>, asked: &Asked, row: &MethodRow, view: &View) -> Option<Bytes> {
         may_be_kept(row, asked.pin).ok()?;
         let at = trip.ctx.received_at;
@@ -392,6 +425,10 @@ impl Asked {
         let flows = Answer::Unfinished;
         let (answer, landed, is_final) = match said {
             Said::Result { rest: Some(_), .. } => (flows, None, true),
+            // Told, as there is nothing better, and not kept.
+            Said::Result { result, slot, is_doubtful: true, .. } => {
+                (flows, Some(Landed::Result(result.clone(), *slot)), true)
+            }
             Said::Result { result, rest: None, slot, .. } => {
                 (Answer::Result(result), Some(Landed::Result(result.clone(), *slot)), true)
             }

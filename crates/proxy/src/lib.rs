@@ -13,7 +13,9 @@
 //! - `verify`: answers are looked at before anybody relies on them
 //! - `tiers`: the disk and the Redis behind the memory
 //! - `batch`: reads of a batch that go upstream together
-//! - `search`, `parts`: searches over more blocks than an upstream accepts
+//! - `select`: which upstreams a client asks for
+//! - `search`, `parts`, `stream`: searches over more blocks than an upstream accepts
+//! - `doubt`: empty answers to searches, held against blooms
 //! - `reply`: a result or an error as bytes
 //! - `answer`: the one table of failures, codes and HTTP statuses
 //! - `sticky`: filter ids that name their upstream
@@ -24,6 +26,7 @@ mod answer;
 mod batch;
 mod call;
 mod chain;
+mod doubt;
 mod explain;
 mod journey;
 mod kept;
@@ -33,11 +36,12 @@ mod pin;
 mod quorum;
 mod reply;
 mod search;
+mod select;
 mod sent;
 mod session;
 mod status;
-mod select;
 mod sticky;
+mod stream;
 mod teach;
 mod tiers;
 mod verify;

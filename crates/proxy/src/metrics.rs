@@ -7,6 +7,7 @@
 
 mod budget;
 mod verify;
+mod logs;
 mod view;
 
 use std::fmt;
@@ -25,7 +26,7 @@ use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_store::State;
 use wellhead_telemetry::Histogram;
 use wellhead_transport::Shortage;
-use wellhead_upstream::VerdictClass;
+use wellhead_upstream::{Slot, VerdictClass};
 use wellhead_watch::Reason;
 
 use crate::chain::ServedChain;
@@ -77,6 +78,10 @@ pub(crate) struct Counts {
     abandoned: Box<[AtomicU64]>,
     /// By what the cache had.
     found: [AtomicU64; Found::ALL.len()],
+    /// Empty answers that were doubtful.
+    doubted: AtomicU64,
+    /// By slot: those where another found logs.
+    missed_logs: Box<[AtomicU64]>,
 }
 
 impl Counts {
@@ -89,6 +94,8 @@ impl Counts {
             attempt_took: (0..upstreams).map(|_| Histogram::default()).collect(),
             abandoned: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
             found: Default::default(),
+            doubted: AtomicU64::new(0),
+            missed_logs: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -140,6 +147,21 @@ impl Counts {
     /// Calls that the cache was asked for, by what it had.
     pub(crate) fn found_so_far(&self, found: Found) -> u64 {
         self.found[found as usize].load(Ordering::Relaxed)
+    }
+
+    /// Counts an empty answer to a search for logs that was doubtful.
+    pub(crate) fn doubted(&self) {
+        self.doubted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an upstream that gave one where another found logs: so many times before.
+    pub(crate) fn missed_logs(&self, slot: Slot) -> u64 {
+        self.missed_logs[slot.index()].fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How often it did so far.
+    pub(crate) fn missed_logs_so_far(&self, slot: Slot) -> u64 {
+        self.missed_logs[slot.index()].load(Ordering::Relaxed)
     }
 
     /// Calls by outcome since the start: answered, with an upstream's error, failed, refused.
@@ -199,6 +221,7 @@ impl Collector for Exposed {
         self.cache(&mut encoder)?;
         self.calls(&mut encoder)?;
         self.attempts(&mut encoder)?;
+        self.logs(&mut encoder)?;
         self.upstreams(&mut encoder)?;
         self.views(&mut encoder)?;
         self.unknown_errors(&mut encoder)?;

@@ -231,6 +231,8 @@ pub struct UpstreamStatus {
     pub dissents_final: u64,
     /// The same about other blocks, where both may be honest.
     pub dissents_open: u64,
+    /// Empty answers to searches for logs where another upstream found some.
+    pub missed_logs: u64,
     /// Classes of calls that fail too often and go elsewhere.
     pub resting_classes: Vec<&'static str>,
     /// Credits spent since the start; calls, where nobody counts credits.
@@ -462,6 +464,7 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         unknown_errors: unknown_errors(upstream),
         dissents_final: upstream.dissents().0,
         dissents_open: upstream.dissents().1,
+        missed_logs: chain.counts().missed_logs_so_far(slot),
         resting_classes: CostClass::ALL
             .iter()
             .filter(|class| upstream.class_rests(**class, now))

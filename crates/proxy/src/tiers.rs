@@ -23,10 +23,12 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use wellhead_cache::{Entry, Hold, Kept, Key, Pin, Use, may_be_kept};
+use wellhead_chain::View;
 use wellhead_dispatch::now;
 use wellhead_eth::MethodRow;
 use wellhead_store::{Digest, Disk, Shared, Snapshot};
 
+use crate::chain::ServedChain;
 use crate::journey::Trip;
 use crate::kept::{Asked, Cache, Seen, may_be_told};
 
@@ -169,21 +171,42 @@ pub(crate) async fn fetch_all(trip: &Trip<'_>, asked: Vec<Asked>) {
     let _in_time = tokio::time::timeout(BATCH_WAIT, all).await;
 }
 
+/// The answer to a part of a search that is final, from memory or a slow tier.
+pub(crate) async fn part(chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
+    let shares = chain.shares.as_ref()?;
+    if let Some(kept) = shares.part(chain, asked) {
+        return Some(kept);
+    }
+    if shares.distrust.is_on() || shares.cache.tiers().is_empty() {
+        return None;
+    }
+    look(chain, asked, |_, _| true).await
+}
+
 /// The answer that a slow tier has and that is true by the newest view; it is in memory then.
 /// Cancel-safe.
 pub(crate) async fn fetch(trip: &Trip<'_>, asked: &Asked) -> Option<Bytes> {
-    let shares = trip.chain.shares.as_ref()?;
+    look(trip.chain, asked, |value, view| may_be_told(trip, value, view)).await
+}
+
+/// The same, if it may be told.
+async fn look(
+    chain: &ServedChain,
+    asked: &Asked,
+    may_be_told: impl Fn(&[u8], &View) -> bool,
+) -> Option<Bytes> {
+    let shares = chain.shares.as_ref()?;
     let cache = &shares.cache;
     let mut entry = cache.tiers().get(asked.key()).await?;
     let at = now();
-    trip.chain.heads.look(|view| {
+    chain.heads.look(|view| {
         match entry.hold.under(&Seen::at(view, at)) {
             Use::Serve => {}
             Use::ServeForEver => entry.hold = Hold::Final,
             Use::Skip | Use::Drop => return None,
         }
         let is_true = !entry.is_over(cache.ms(at)) && !shares.distrust.is_on();
-        if !is_true || !may_be_told(trip, &entry.value, view) {
+        if !is_true || !may_be_told(&entry.value, view) {
             return None;
         }
         cache.adopt(asked.key(), &entry);

@@ -161,6 +161,7 @@ mod tests {
             dissents_final: 0,
             dissents_open: 0,
             unknown_errors: Vec::new(),
+            missed_logs: 0,
             resting_classes: Vec::new(),
             credits: 0,
             credits_today: None,

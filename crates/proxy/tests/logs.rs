@@ -1,0 +1,126 @@
+//! Searches for logs that find nothing, and what headers say of that.
+
+mod support;
+
+use support::{Plan, Stage, error, result};
+
+const LOG: &str = r#"[{"address":"0xab"}]"#;
+/// All logs of block 100, and those of one address.
+const ALL: &str = r#"[{"fromBlock":"0x64","toBlock":"0x64"}]"#;
+const ONE: &str = r#"[{"fromBlock":"0x64","toBlock":"0x64","address":"0xabababababababababababababababababababab"}]"#;
+
+/// Upstreams that stand on block 101; the quickest is `a`.
+fn stage(upstreams: usize, keeps: bool) -> Stage {
+    let stage = Stage::new(vec![Plan { upstreams, keeps, ..Plan::default() }]);
+    for place in 0..u8::try_from(upstreams).expect("few") {
+        for number in 99..=101 {
+            stage.show_block(place, number, 1);
+        }
+    }
+    stage
+}
+
+fn asked(stage: &Stage) -> Vec<usize> {
+    stage.peers[0].iter().map(|peer| peer.seen().len()).collect()
+}
+
+fn missed(stage: &Stage) -> Vec<u64> {
+    let status = stage.proxy.status();
+    status.chains[0].upstreams.iter().map(|upstream| upstream.missed_logs).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_finds_is_the_answer() {
+    let stage = stage(2, false);
+    stage.show_bloom(100, 1, 1);
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    stage.peer(1).next("eth_getLogs", result(LOG));
+    assert_eq!(stage.call("eth_getLogs", ALL).await, LOG);
+    assert_eq!((asked(&stage), missed(&stage)), (vec![1, 1], vec![1, 0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_are_believed() {
+    let stage = stage(3, false);
+    stage.show_bloom(100, 1, 1);
+    for place in 0..3 {
+        stage.peer(place).next("eth_getLogs", result(" [ ] "));
+    }
+    assert_eq!(stage.call("eth_getLogs", ALL).await, "[ ]");
+    assert_eq!((asked(&stage).iter().sum::<usize>(), missed(&stage)), (2, vec![0; 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_else_is_asked_without_evidence() {
+    let check = async |bloom: Option<(u64, u8)>, params: &str| {
+        let stage = stage(2, false);
+        if let Some((number, bits)) = bloom {
+            stage.show_bloom(number, 1, bits);
+        }
+        for place in 0..2 {
+            stage.peer(place).next("eth_getLogs", result("[]"));
+        }
+        assert_eq!(stage.call("eth_getLogs", params).await, "[]");
+        asked(&stage)
+    };
+    assert_eq!(check(Some((100, 1)), ALL).await, [1, 1]);
+    assert_eq!(check(None, ALL).await, [1, 0], "no header is known");
+    assert_eq!(check(Some((101, 1)), ALL).await, [1, 0], "another block's");
+    assert_eq!(check(Some((100, 0)), ALL).await, [1, 0], "no log is in it");
+    assert_eq!(check(Some((100, 0)), ONE).await, [1, 0], "nor one of this address");
+    assert_eq!(check(Some((100, 255)), ONE).await, [1, 0], "it fits everything");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_confirms_is_told_and_not_kept() {
+    let stage = stage(2, true);
+    for place in 0..2 {
+        stage.show_final(place, 100);
+    }
+    stage.show_bloom(100, 1, 1);
+    for times in 1..=2 {
+        stage.peer(0).next("eth_getLogs", result("[]"));
+        stage.peer(1).next("eth_getLogs", error(-32000, "boom"));
+        assert_eq!(stage.call("eth_getLogs", ALL).await, "[]");
+        assert_eq!(asked(&stage)[0], times);
+    }
+    let before = asked(&stage);
+    for place in 0..2 {
+        stage.peer(place).next("eth_getLogs", result("[]"));
+    }
+    for _ in 0..2 {
+        assert_eq!(stage.call("eth_getLogs", ALL).await, "[]");
+    }
+    let more: Vec<_> = asked(&stage).iter().zip(before).map(|(after, it)| after - it).collect();
+    assert_eq!(more, [1, 1], "what two say is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_is_held_against_blooms_too() {
+    let stage = stage(2, false);
+    stage.show_bloom(100, 1, 1);
+    for place in 0..2 {
+        stage.peer(place).searches(2);
+    }
+    // Both learn that they search two blocks.
+    stage.call("eth_getLogs", r#"[{"fromBlock":"0x1","toBlock":"0x5"}]"#).await;
+    stage.call("eth_getLogs", r#"[{"fromBlock":"0x1","toBlock":"0x5"}]"#).await;
+    let before = asked(&stage);
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    let found = stage.call("eth_getLogs", r#"[{"fromBlock":"0x64","toBlock":"0x65"}]"#).await;
+    assert_eq!((found.as_str(), missed(&stage)), ("[100,101]", vec![1, 0]), "{before:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_is_searched_by_its_hash_where_it_is_held() {
+    let stage = stage(2, false);
+    stage.show_block(1, 102, 1);
+    stage.show_block(0, 102, 1);
+    stage.show_block(1, 103, 1);
+    stage.show_bloom(102, 1, 1);
+    let params = format!(r#"[{{"blockHash":"{}"}}]"#, support::hash(102, 1));
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    stage.peer(1).next("eth_getLogs", result(LOG));
+    assert_eq!(stage.call("eth_getLogs", &params).await, LOG);
+    assert_eq!(missed(&stage), [1, 0]);
+}
