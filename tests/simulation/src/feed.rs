@@ -64,6 +64,7 @@ fn line(kind: Option<Kind>) -> Line {
             | Kind::Stuck
             | Kind::Syncing
             | Kind::Slow(_)
+            | Kind::NoLogs
             | Kind::Flaky(_),
         ) => Line::Clear,
     }

@@ -23,6 +23,7 @@ pub mod play;
 pub mod record;
 pub mod relay;
 pub mod scenario;
+pub mod silence;
 pub mod stage;
 pub mod upstream;
 pub mod weather;

@@ -14,13 +14,14 @@ use wellhead_simulation::journal::written;
 use wellhead_simulation::{Report, Scale, Scenario, play_scenario};
 
 const USAGE: &str = "\
-usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay] [--threads N] [--keep-going]
-       cargo xtask sim --seed N [--short] [--plain|--relay]
+usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay|--silence] [--threads N] [--keep-going]
+       cargo xtask sim --seed N [--short] [--plain|--relay|--silence]
   --seeds N      play so many seeds (1000)
   --from N       begin with this one (0)
   --seed N       play one and print what happened
   --plain        without feeds, budgets, outages of a whole chain, a cache, deep reorgs and lies
   --relay        trouble that goes from one upstream to the next
+  --silence      an upstream that hides logs
   --short        the short scenarios of the tests
   --threads N    side by side (one a core)
   --keep-going   do not stop at the first failure; count them by checker";
@@ -37,12 +38,16 @@ struct Options {
     scale: Scale,
     is_plain: bool,
     is_relay: bool,
+    is_silence: bool,
     threads: usize,
     keep_going: bool,
 }
 
 impl Options {
     fn play(&self, seed: u64) -> Report {
+        if self.is_silence {
+            return play_scenario(Scenario::silence(seed, self.scale));
+        }
         play_scenario(match (self.is_plain, self.is_relay) {
             (_, true) => Scenario::relay(seed, self.scale),
             (true, false) => Scenario::plain(seed, self.scale),
@@ -60,6 +65,7 @@ fn options() -> Result<Options, String> {
         scale: Scale::Full,
         is_plain: false,
         is_relay: false,
+        is_silence: false,
         threads,
         keep_going: false,
     };
@@ -77,6 +83,7 @@ fn options() -> Result<Options, String> {
             "--short" => options.scale = Scale::Short,
             "--plain" => options.is_plain = true,
             "--relay" => options.is_relay = true,
+            "--silence" => options.is_silence = true,
             "--keep-going" => options.keep_going = true,
             _ => return Err(format!("`{argument}` is not known")),
         }
@@ -199,5 +206,6 @@ fn tell(report: &Report, options: &Options, lines: usize) {
     let short = if options.scale == Scale::Short { " --short" } else { "" };
     let plain = if options.is_plain { " --plain" } else { "" };
     let relay = if options.is_relay { " --relay" } else { "" };
-    println!("replay: cargo xtask sim --seed {}{short}{plain}{relay}", report.seed);
+    let silence = if options.is_silence { " --silence" } else { "" };
+    println!("replay: cargo xtask sim --seed {}{short}{plain}{relay}{silence}", report.seed);
 }

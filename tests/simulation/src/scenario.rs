@@ -238,6 +238,13 @@ impl Scenario {
         self.settings.quorum.is_some_and(|agree| agree <= count) && QUORUM_METHODS.contains(&method)
     }
 
+    /// Whether some upstream hides logs.
+    pub fn hides_logs(&self) -> bool {
+        let mut spells =
+            self.chains.iter().flat_map(|it| &it.upstreams).flat_map(|upstream| &upstream.spells);
+        spells.any(|spell| spell.kind == Kind::NoLogs)
+    }
+
     /// The same without feeds, budgets, outages of a whole chain, a cache, deep reorgs and lies,
     /// which came later: the seeds that are kept by their number are played so.
     pub fn plain(seed: u64, scale: Scale) -> Self {

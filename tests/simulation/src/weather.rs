@@ -65,6 +65,8 @@ pub enum Kind {
     Syncing,
     /// Takes so much longer.
     Slow(Duration),
+    /// Knows of no logs and says so, as one that has the blocks and not yet what is in them.
+    NoLogs,
     /// This share of its exchanges, in percent, fails in one way or another.
     Flaky(u32),
 }
@@ -117,6 +119,7 @@ impl Kind {
             | Self::Lie
             | Self::Slow(_)
             | Self::Crowded(_)
+            | Self::NoLogs
             | Self::Flaky(_) => rest_max + PROBE_AFTER,
             Self::Throttle(dialect) => rest_max.max(dialect.pause()) + PROBE_AFTER,
             Self::Auth | Self::Billing => OUT_OF_SERVICE + PROBE_AFTER,

@@ -11,6 +11,8 @@ use wellhead_simulation::{Report, Scale, Scenario, check, play, play_scenario};
 const SEEDS: u64 = 400;
 /// Relays of trouble that every change has to pass.
 const RELAYS: u64 = 12;
+/// Stories of logs that are hidden that every change has to pass.
+const SILENCES: u64 = 12;
 /// Seeds that once failed, played as they were then: in full, and without what scenarios
 /// have learnt since.
 const KEPT: [(u64, &str); 6] = [
@@ -91,6 +93,18 @@ fn no_read_fails_while_trouble_goes_round() {
         let report = play_scenario(Scenario::relay(seed, Scale::Short));
         assert!(report.violations.is_empty(), "{} --short --relay", told(&report));
     }
+}
+
+#[test]
+fn no_client_is_told_that_there_are_no_logs_where_headers_say_otherwise() {
+    let mut hidden = 0;
+    for seed in 0..SILENCES {
+        let report = play_scenario(Scenario::silence(seed, Scale::Short));
+        assert!(report.violations.is_empty(), "{} --short --silence", told(&report));
+        hidden += check::hidden(&report.evidence);
+    }
+    // Otherwise there was nothing to be noticed.
+    assert!(hidden > SILENCES as usize * 20, "logs were hidden {hidden} times");
 }
 
 #[test]

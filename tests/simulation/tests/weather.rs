@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::Value;
 use tokio::time::{Instant, timeout};
 use wellhead_eth::MethodTable;
 use wellhead_sim::{SimNode, World, WorldConfig};
@@ -30,12 +31,17 @@ fn upstream(kind: Option<Kind>, seed: u64) -> Way {
 
 /// One that answers after `latency`.
 fn upstream_after(kind: Option<Kind>, seed: u64, latency: Duration) -> Way {
+    upstream_of(kind, seed, latency, 0)
+}
+
+/// One in whose world each block has so many transactions.
+fn upstream_of(kind: Option<Kind>, seed: u64, latency: Duration, txs_per_block: u32) -> Way {
     let mut scenario = Scenario::draw(1, Scale::Short);
     let config = WorldConfig {
         history_blocks: 30,
         wallets: 1,
         bots: 1,
-        txs_per_block: 0,
+        txs_per_block,
         ..WorldConfig::seeded(1)
     };
     let plan = &mut scenario.chains[0].upstreams[0];
@@ -95,6 +101,17 @@ async fn exchanges_that_bring_nothing() {
     check(Kind::Reset { unread: true }, HASH, "closed No").await;
     check(Kind::Reset { unread: false }, HASH, "closed Maybe").await;
     check(Kind::Truncate, HASH, "truncated Maybe").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_that_are_hidden() {
+    const LOGS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"fromBlock":"0x0","toBlock":"latest"}]}"#;
+    let said = async |kind| {
+        let reply = ask(&upstream_of(kind, 1, Duration::ZERO, 2), LOGS).await.expect("an answer");
+        let reply: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        reply["result"].as_array().expect("a list").is_empty()
+    };
+    assert!(!said(None).await && said(Some(Kind::NoLogs)).await);
 }
 
 #[tokio::test(start_paused = true)]

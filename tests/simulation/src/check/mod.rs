@@ -11,6 +11,7 @@ mod kept;
 mod latest;
 mod leaks;
 mod limits;
+mod logs;
 mod quorum;
 mod reads;
 mod recovery;
@@ -50,6 +51,7 @@ const CHECKERS: [Check; 14] = [
     writes::check,
     budget::check,
     content::check,
+    logs::check,
     kept::check,
     secrets::check,
     leaks::check,
@@ -78,6 +80,11 @@ pub fn found(evidence: &Evidence) -> (usize, usize) {
     let answers = evidence.requests.iter().filter_map(|request| request.answered.as_ref());
     let words: Vec<&str> = answers.filter_map(|answered| answered.cache).collect();
     (words.len(), words.iter().filter(|word| matches!(**word, "hit" | "joined")).count())
+}
+
+/// Searches of which an upstream hid what there is to find.
+pub fn hidden(evidence: &Evidence) -> usize {
+    logs::hidden(evidence)
 }
 
 /// One reply as a strict client reads it: a key that occurs twice is an error.

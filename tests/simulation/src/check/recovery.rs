@@ -114,6 +114,7 @@ fn is_down(kind: Kind) -> bool {
         | Kind::Stuck
         | Kind::Syncing
         | Kind::Slow(_)
+        | Kind::NoLogs
         | Kind::Flaky(_) => false,
     }
 }
