@@ -164,7 +164,7 @@ async fn methods_have_levels_of_their_own() {
     let stage = stage_where(VerifySettings { level: Level::Cheap, levels, ethereum: None }, 1);
     let level = |method| {
         let client = [127, 0, 0, 1].into();
-        let thought = Thought { chain: None, method, params: None, client };
+        let thought = Thought { chain: None, method, params: None, client, select: &[] };
         stage.proxy.explain(thought).expect("explained").verify.level
     };
     assert_eq!(level(BLOCK), "off");

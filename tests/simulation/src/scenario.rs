@@ -369,11 +369,12 @@ impl ChainPlan {
         }
     }
 
-    /// Most spells become lies, but not those of which outages are made.
+    /// Most spells become lies, but not those of which outages are made, or of quorums.
     fn corrupt(&mut self, rng: &mut SmallRng) {
         for spell in self.upstreams.iter_mut().flat_map(|upstream| &mut upstream.spells) {
-            let is_outage = matches!(spell.kind, Kind::Crash | Kind::Hang | Kind::Page(_));
-            if !is_outage && rng.random_ratio(3, 4) {
+            let stays =
+                matches!(spell.kind, Kind::Crash | Kind::Hang | Kind::Page(_) | Kind::Mislead);
+            if !stays && rng.random_ratio(3, 4) {
                 spell.kind = Kind::Lie;
             }
         }

@@ -42,7 +42,7 @@ pub struct Violation {
 type Check = fn(&Evidence) -> Vec<Violation>;
 
 /// All of them.
-const CHECKERS: [Check; 14] = [
+const CHECKERS: [Check; 15] = [
     answers::check,
     deadline::check,
     reads::check,
