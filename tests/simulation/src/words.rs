@@ -249,6 +249,14 @@ fn full_bloom() -> Value {
     json!(format!("0x{}", "ff".repeat(256)))
 }
 
+/// Another value than `result` where several upstreams have to agree on it; `None` elsewhere.
+pub fn misleading(method: &str, result: &str) -> Option<String> {
+    let head = result.strip_suffix('"').filter(|_| QUORUM_METHODS.contains(&method))?;
+    let last = head.chars().last().filter(char::is_ascii_hexdigit)?;
+    let other = if last == '7' { '8' } else { '7' };
+    Some(format!("{}{other}\"", &head[..head.len() - 1]))
+}
+
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng;
@@ -275,12 +283,4 @@ mod tests {
             assert_eq!((&value["id"], &value["error"]["code"]), (&7.into(), &1.into()));
         }
     }
-}
-
-/// Another value than `result` where several upstreams have to agree on it; `None` elsewhere.
-pub fn misleading(method: &str, result: &str) -> Option<String> {
-    let head = result.strip_suffix('"').filter(|_| QUORUM_METHODS.contains(&method))?;
-    let last = head.chars().last().filter(char::is_ascii_hexdigit)?;
-    let other = if last == '7' { '8' } else { '7' };
-    Some(format!("{}{other}\"", &head[..head.len() - 1]))
 }

@@ -66,7 +66,6 @@ fn voices(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::check::sample::{answered, evidence, exchange, read, request};
     use crate::evidence::{Place, Told};
     use crate::scenario::QUORUM_METHODS;
