@@ -127,7 +127,7 @@ fn every_weather_and_every_habit_occurs() {
         .collect();
     let clients = scenarios.iter().flat_map(|it| &it.clients);
     let habits: BTreeSet<String> = clients.map(|it| word(format!("{:?}", it.habit))).collect();
-    assert_eq!((weather.len(), habits.len()), (22, 7), "{weather:?} {habits:?}");
+    assert_eq!((weather.len(), habits.len()), (23, 7), "{weather:?} {habits:?}");
     assert!(upstreams().any(|it| it.is_elsewhere) && upstreams().any(|it| it.meter.is_some()));
     assert!(upstreams().any(|it| it.has_feed) && upstreams().any(|it| it.budget.is_some()));
     assert!(scenarios.iter().any(|it| it.settings.flows_max.is_some()));
