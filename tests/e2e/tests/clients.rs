@@ -19,6 +19,8 @@ use wellhead_e2e::{Anvil, Fault, FaultProxy, Geth, Upstream, Wellhead, cache};
 
 /// A script waits for some blocks of a second each.
 const SCRIPT_MAX: Duration = Duration::from_secs(90);
+/// Between two blocks that come by themselves.
+const BLOCK_TIME: Duration = Duration::from_millis(250);
 /// What each script but the wallets does, one printed line each.
 const LINES: usize = 5;
 /// The contract of `calls`, which says what it does.
@@ -57,7 +59,9 @@ async fn script(name: &str, url: &str, key: &str, chain_id: u64) {
     assert_eq!(stdout.lines().count(), lines, "{stdout}");
 }
 
-/// Two upstreams, of which one is three blocks late, and a block for each transaction.
+/// Two upstreams, of which one is three blocks late, and a block for each transaction. Blocks
+/// come besides, as they do on every chain: a client that asked for a receipt before there was
+/// one looks again when it hears of a newer block, which the late one has to hold first.
 async fn a_wallets_day(name: &str) {
     let node = Anvil::start(31337).await;
     node.rpc().result("anvil_mine", json!(["0xa"])).await.unwrap();
@@ -67,7 +71,17 @@ async fn a_wallets_day(name: &str) {
     late.set(Fault::Lagging(3));
     let upstreams = [Upstream::new("direct", &node.url()), Upstream::new("late", &late.url())];
     let wellhead = Wellhead::start(31337, &upstreams).await;
-    script(name, &wellhead.url(), Anvil::RICH_KEY, 31337).await;
+    let blocks = async {
+        loop {
+            tokio::time::sleep(BLOCK_TIME).await;
+            node.rpc().result("anvil_mine", json!(["0x1"])).await.unwrap();
+        }
+    };
+    let url = wellhead.url();
+    tokio::select! {
+        () = script(name, &url, Anvil::RICH_KEY, 31337) => {}
+        () = blocks => {}
+    }
 }
 
 async fn through_wellhead(name: &str) {
