@@ -6,8 +6,8 @@
 //! Prometheus families when somebody scrapes.
 
 mod budget;
-mod verify;
 mod logs;
+mod verify;
 mod view;
 
 use std::fmt;
