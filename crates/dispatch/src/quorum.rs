@@ -335,6 +335,10 @@ impl<'r> Run<'r> {
         let is_disputed = votes < heard && !poll.ballot.largest;
         self.trail.heard = Some(Heard { agreed: votes, heard });
         let otherwise = if is_disputed { on_dispute } else { on_few };
+        if votes < agree && !is_disputed && self.is_too_large() {
+            // Whoever asked can ask for less, and then all may answer.
+            return Next::Another;
+        }
         if votes < agree && otherwise == Otherwise::Fail {
             self.dispute = Some(match is_disputed {
                 true => Failure::Disputed { agreed: votes, heard, agree },

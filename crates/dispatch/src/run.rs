@@ -549,6 +549,12 @@ impl Run<'_> {
             && condition() == Condition::Ready
     }
 
+    /// Whether the most telling word so far is that the range is too large.
+    pub(crate) fn is_too_large(&self) -> bool {
+        let best = self.best.as_ref();
+        best.is_some_and(|(_, verdict)| verdict.class == VerdictClass::RangeTooLarge)
+    }
+
     /// Whether the most telling word so far is that something is not there.
     pub(crate) fn lacks_data(&self) -> bool {
         self.best.as_ref().is_some_and(|(_, verdict)| {

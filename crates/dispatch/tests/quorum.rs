@@ -109,6 +109,13 @@ async fn fewer_than_must_agree_are_told_or_served_as_the_settings_say() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_range_that_one_refuses_is_told_so_that_less_can_be_asked_for() {
+    let stage = stage("ok | wide wide wide", |_| {});
+    let told = stage.tell(&stage.run("eth_getLogs").await);
+    assert!(told.starts_with("a=answer b=range_too_large -> b {"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_upstream_has_two_words() {
     let stage = stage("ok ok ok | resting ok", |_| {});
     let outcome = stage.run("eth_call").await;

@@ -477,8 +477,10 @@ async fn run(
         // Boxed: it is rare, and few calls should carry the state of waiting.
         Some(_) | None => Box::pin(make_plan(chain, lane, (ask, block), job.deadline, began)).await,
     };
+    // Where several must agree, so many have to accept the range.
+    let needed = ballot.map_or(1, |ballot| ballot.quorum.agree);
     if let Some(range) = range
-        && plan.fit() == 0
+        && plan.fit() < needed
         && let Some(span) = search::widest(chain, ask, began)
     {
         let trail = Trail::default();

@@ -91,6 +91,21 @@ async fn items_of_a_batch_that_need_several_go_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_part_of_a_divided_search_needs_its_quorum() {
+    let stage = stage(2, &["eth_getLogs"], false);
+    stage.peer(0).searches(10);
+    stage.peer(1).searches(50);
+    let call = r#"{"id":1,"method":"eth_getLogs","params":[{"fromBlock":"0x1","toBlock":"0x14"}]}"#;
+    let blocks: Vec<String> = (1..=20).map(|block| block.to_string()).collect();
+    for _ in 0..2 {
+        let told = text(&stage.send(None, call).await);
+        assert!(told.contains(&format!("[{}]", blocks.join(","))), "{told}");
+    }
+    let parts = |place: usize| stage.peer(place).searched().matches("1-10 11-20").count();
+    assert!(parts(0) >= 1 && parts(1) >= 1, "{:?}", stage.peer(0).searched());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_agreed_on_is_kept_and_what_was_not_is_not() {
     let stage = stage(3, &["eth_getBlockByNumber"], true);
     let call = r#"{"id":1,"method":"eth_getBlockByNumber","params":["0x5",false]}"#;
