@@ -11,6 +11,7 @@
 //! `wellhead-jsonrpc`: a simulator that shares the parser of the program under
 //! test would share its mistakes.
 
+mod envelope;
 pub mod fake;
 pub mod fast;
 pub mod fleet;

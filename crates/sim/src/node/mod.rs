@@ -15,7 +15,6 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -24,6 +23,7 @@ pub use self::counter::Counts;
 pub use self::dial::{Dials, Fault, Latency, RateLimit};
 
 use self::counter::Counters;
+use crate::envelope::{Parsed, WireCall, parse, write_error, write_result};
 use crate::rpc::{self, Asked, Filters, RpcError};
 use crate::world::{Block, Standpoint, World};
 
@@ -321,7 +321,7 @@ impl SimNode {
             write_error(out, None, &invalid);
             return true;
         };
-        let id = call.id.map(RawValue::get).filter(|id| !id.starts_with(['{', '[']));
+        let id = call.told_id();
         let Some(method) = call.method else {
             write_error(out, id, &invalid);
             return true;
@@ -369,53 +369,6 @@ impl Inner {
         }
         enough
     }
-}
-
-/// One call as it came.
-#[derive(Deserialize)]
-struct WireCall<'a> {
-    /// `Some` for an explicit null too: only a missing id makes a notification.
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    method: Option<String>,
-    params: Option<Value>,
-}
-
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
-}
-
-enum Parsed<'a> {
-    Single(&'a RawValue),
-    Batch(Vec<&'a RawValue>),
-    NotJson,
-}
-
-fn parse(body: &[u8]) -> Parsed<'_> {
-    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
-    let parsed = match first {
-        Some(b'[') => serde_json::from_slice(body).map(Parsed::Batch),
-        _ => serde_json::from_slice(body).map(Parsed::Single),
-    };
-    parsed.unwrap_or(Parsed::NotJson)
-}
-
-fn write_result(out: &mut Vec<u8>, id: Option<&str>, result: &Value) {
-    write_member(out, id, "result", result);
-}
-
-fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
-    write_member(out, id, "error", &error.to_json());
-}
-
-fn write_member(out: &mut Vec<u8>, id: Option<&str>, name: &str, value: &Value) {
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-    out.extend_from_slice(id.unwrap_or("null").as_bytes());
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\":");
-    serde_json::to_writer(&mut *out, value).expect("a JSON value can always be written to memory");
-    out.push(b'}');
 }
 
 fn too_many(retry_after: Option<Duration>, delay: Duration) -> Reply {
