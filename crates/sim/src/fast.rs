@@ -303,13 +303,14 @@ async fn http1(mut stream: TcpStream, canned: &Canned) -> io::Result<()> {
 
 /// Lengths of a request that has arrived whole.
 #[derive(Debug, PartialEq, Eq)]
-struct Heading {
-    head: usize,
-    body: usize,
-    close: bool,
+pub(crate) struct Heading {
+    pub(crate) head: usize,
+    pub(crate) body: usize,
+    pub(crate) close: bool,
 }
 
-fn next_request(input: &[u8]) -> io::Result<Option<Heading>> {
+/// The request that `input` begins with, when all of it is there.
+pub(crate) fn next_request(input: &[u8]) -> io::Result<Option<Heading>> {
     let Some(end) = memmem::find(input, b"\r\n\r\n") else {
         return match input.len() > READ_BYTES {
             true => Err(io::ErrorKind::InvalidData.into()),

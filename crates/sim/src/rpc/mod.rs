@@ -91,11 +91,7 @@ pub fn answer(
     method: &str,
     params: Option<&Value>,
 ) -> Result<Value, RpcError> {
-    let refused = |name: &String| match name.strip_suffix('*') {
-        Some(prefix) => method.starts_with(prefix),
-        None => name == method,
-    };
-    if asked.facts.unsupported.iter().any(refused) {
+    if asked.facts.unsupported.iter().any(|name| is_named(name, method)) {
         return Err(RpcError::no_method(method));
     }
     let params = Params::new(params)?;
@@ -105,6 +101,14 @@ pub fn answer(
         other(asked, method, params)
     }?;
     Ok(bent(asked.facts.lie, method, honest))
+}
+
+/// Whether `name`, a method or a prefix with `*` at the end, means this method.
+pub(crate) fn is_named(name: &str, method: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(prefix) => method.starts_with(prefix),
+        None => name == method,
+    }
 }
 
 fn bent(lie: Option<Lie>, method: &str, honest: Value) -> Value {

@@ -1,0 +1,108 @@
+//! HTTP/1.1 of a fake provider: one request after the other, `content-length` only.
+
+use std::fmt::Write as _;
+use std::io;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::count::count;
+use super::desk::{Answer, Desk, Place};
+use super::meter::pieces;
+use super::wire::Wire;
+use crate::fast::{Heading, next_request};
+
+/// Free room before each read.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Serves until either side closes.
+pub(super) async fn serve(mut wire: Wire, desk: &Desk) -> io::Result<()> {
+    let mut input = BytesMut::with_capacity(READ_BYTES);
+    let mut turns = desk.turns();
+    let place = Place::default();
+    let (mut taken, mut quiet_since) = (0u64, Instant::now());
+    while let Some(heading) = next(&mut wire, &mut input, desk, &mut turns, quiet_since).await? {
+        let post = input.starts_with(b"POST ");
+        let body = &input[heading.head..heading.head + heading.body];
+        let (answer, readable) = match (post, body.is_empty()) {
+            (true, false) => (desk.answer(&place, body).await, true),
+            // Perhaps it comes in chunks, which we would take for the next request.
+            (true, true) => (Answer::bare(411), false),
+            (false, _) => (Answer::bare(405), true),
+        };
+        input.advance(heading.head + heading.body);
+        taken += 1;
+        let recycles = desk.read(|dials| dials.recycle_after.is_some_and(|after| taken >= after));
+        if recycles {
+            count(&desk.counters.recycled);
+        }
+        let closes = recycles || heading.close || !readable;
+        write(&mut wire, desk, answer, closes).await?;
+        if closes {
+            break;
+        }
+        quiet_since = Instant::now();
+    }
+    wire.shutdown().await
+}
+
+/// The next request, or `None` when the connection is to be closed.
+async fn next(
+    wire: &mut Wire,
+    input: &mut BytesMut,
+    desk: &Desk,
+    turns: &mut watch::Receiver<u64>,
+    quiet_since: Instant,
+) -> io::Result<Option<Heading>> {
+    loop {
+        if let Some(heading) = next_request(input)? {
+            return Ok(Some(heading));
+        }
+        input.reserve(READ_BYTES);
+        let idle_at = desk.read(|dials| dials.idle_close).map(|idle| quiet_since + idle);
+        tokio::select! {
+            biased;
+            read = wire.read_buf(input) => if read? == 0 {
+                return Ok(None);
+            },
+            () = super::at(idle_at) => {
+                count(&desk.counters.idle_closed);
+                return Ok(None);
+            }
+            _ = turns.changed() => {}
+        }
+    }
+}
+
+async fn write(wire: &mut Wire, desk: &Desk, answer: Answer, closes: bool) -> io::Result<()> {
+    let Answer { status, retry_after, body } = answer;
+    let reason = hyper::StatusCode::from_u16(status).ok();
+    let reason = reason.and_then(|status| status.canonical_reason()).unwrap_or("Unknown");
+    let mut head = format!(
+        "HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n",
+        body.len()
+    );
+    if let Some(seconds) = retry_after {
+        let _ = write!(head, "retry-after: {seconds}\r\n");
+    }
+    head.push_str(if closes { "connection: close\r\n\r\n" } else { "\r\n" });
+    let mut out = head.into_bytes();
+    match desk.read(|dials| dials.body_bytes_per_second) {
+        None => {
+            out.extend_from_slice(&body);
+            wire.write_all(&out).await?;
+        }
+        Some(per_second) => {
+            let began = Instant::now();
+            wire.write_all(&out).await?;
+            for (after, piece) in pieces(&body, per_second) {
+                wire.flush().await?;
+                tokio::time::sleep_until(began + after).await;
+                wire.write_all(&piece).await?;
+            }
+        }
+    }
+    wire.flush().await
+}
