@@ -1,0 +1,411 @@
+//! What happened, one line each: `records.jsonl`, and `run.json` beside it.
+//!
+//! JSON lines, because pandas, `DuckDB` and Observable read them as they are, and because a
+//! run that is cut leaves all of its lines but the last. No line holds a URL, a header or a
+//! body: a target is known by its id and its host. What the lines mean is none of this
+//! module's business: see `verdict`.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, Read as _, Seek as _, SeekFrom, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// The format that [`Run::format`] names.
+pub const FORMAT: u32 = 1;
+
+/// A longer line is no record: the longest has a few hundred bytes, and a text from outside
+/// that is bounded where it is taken in.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// One line of `records.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Record {
+    /// One call.
+    Call(Call),
+    /// What a connection did.
+    Wire(Wire),
+    /// One cell of an experiment, written when it has ended.
+    Cell(Cell),
+}
+
+/// One call. Times are microseconds: `*_at` since the start of the run, the others lengths.
+/// What did not happen is absent.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// The name of the experiment, such as `rate`.
+    pub experiment: String,
+    /// [`Cell::cell`] of the cell that it belongs to.
+    pub cell: u32,
+    /// Index in [`Run::targets`].
+    pub target: u32,
+    /// Number within the cell, in the order of intended starts.
+    pub n: u64,
+    /// The method.
+    pub method: String,
+    /// When it should have begun by its schedule; where there is none, the same as `begun_at`.
+    pub intended_at: u64,
+    /// When it was handed to the transport.
+    pub begun_at: u64,
+    /// Waiting for a connection or a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u64>,
+    /// Looking up the name; only with the call that opened the connection, as are the next two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<u64>,
+    /// Connecting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp: Option<u64>,
+    /// Shaking hands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<u64>,
+    /// Writing the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write: Option<u64>,
+    /// From written to the first byte of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_byte: Option<u64>,
+    /// From there to the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<u64>,
+    /// When the answer was whole, or the call had failed.
+    pub ended_at: u64,
+    /// Which connection carried it; a number of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection: Option<u64>,
+    /// Which stream of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<u32>,
+    /// `http/1.1` or `h2`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Bytes of the request's body.
+    pub bytes_out: u64,
+    /// Bytes of the answer's body.
+    pub bytes_in: u64,
+    /// The HTTP status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The code of the JSON-RPC error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i64>,
+    /// The class of the proxy's own verdict, by its word: `answer`, `null`, `throttled`, ...
+    pub class: String,
+    /// The rule that decided it.
+    pub rule: String,
+    /// The pause that was asked for, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// How the transport failed, by its word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What the catalogue says that it costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credits: Option<f64>,
+}
+
+/// What a connection did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Wire {
+    /// The name of the experiment.
+    pub experiment: String,
+    /// The cell.
+    pub cell: u32,
+    /// Index in [`Run::targets`].
+    pub target: u32,
+    /// When, microseconds since the start of the run.
+    pub at: u64,
+    /// The connection, as in [`Call::connection`].
+    pub connection: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: WireEvent,
+}
+
+/// What can happen to a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum WireEvent {
+    /// It is open.
+    Opened {
+        /// `http/1.1` or `h2`.
+        protocol: String,
+    },
+    /// The other side's settings came.
+    Settings {
+        /// Streams that it takes at once; absent when it did not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_streams: Option<u32>,
+    },
+    /// The other side goes away.
+    Goaway {
+        /// The error code.
+        code: u32,
+        /// The last stream that it may have acted on.
+        last_stream: u32,
+        /// What it says; chosen by the other side.
+        debug: String,
+    },
+    /// A stream was reset.
+    Reset {
+        /// The stream.
+        stream: u32,
+        /// The error code; 7 is `REFUSED_STREAM`.
+        code: u32,
+    },
+    /// It is closed.
+    Closed {
+        /// Why, in a word.
+        reason: String,
+        /// Calls that it carried.
+        calls: u64,
+        /// Calls that were on it at the end.
+        in_flight: u32,
+    },
+}
+
+/// One cell of an experiment: the factor that varies has one value in it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The name of the experiment.
+    pub experiment: String,
+    /// The version of its plan.
+    pub version: u32,
+    /// The number of the cell, unique within experiment and target.
+    pub cell: u32,
+    /// Which repeat of the same factors, from 0.
+    pub repeat: u32,
+    /// Index in [`Run::targets`].
+    pub target: u32,
+    /// What is varied and held, such as `{"protocol":"h2","connections":"1"}`.
+    pub factors: BTreeMap<String, String>,
+    /// Microseconds since the start of the run.
+    pub begun_at: u64,
+    /// Likewise.
+    pub ended_at: u64,
+    /// Calls that were made.
+    pub calls: u64,
+    /// Actual minus intended start, 99th percentile, microseconds.
+    pub late_p99: u64,
+    /// The share of one core that the generator used; finite.
+    pub cpu: f64,
+    /// The generator fell behind or had no processor left: conclude nothing.
+    pub saturated: bool,
+}
+
+/// One run, `run.json`. It names no path, no query and no key.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The version of wellhead that played it.
+    pub wellhead: String,
+    /// What all chance in it came from.
+    pub seed: u64,
+    /// When it began, seconds since 1970.
+    pub started_unix: u64,
+    /// Who was measured.
+    pub targets: Vec<Target>,
+    /// Names of the experiments, in the order in which they are told.
+    pub experiments: Vec<String>,
+    /// Where it ran.
+    pub machine: Machine,
+}
+
+/// One who was measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Its name in this run.
+    pub id: String,
+    /// The host, and the port where it is not the usual one: never a path or query, which may
+    /// hold a key.
+    pub host: String,
+    /// The provider's id in the catalogue, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// The chain that it told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain_id: Option<u64>,
+}
+
+/// Where a run was played.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The operating system.
+    pub os: String,
+    /// Its cores.
+    pub cores: u32,
+    /// What the person who ran it wants to be remembered, such as the region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Why records cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file cannot be read.
+    #[error("cannot read the records: {0}")]
+    Io(#[from] io::Error),
+    /// A line that is not the last one is no record.
+    #[error("line {line} is no record: {why}")]
+    Line {
+        /// Counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Reads records one by one, so that a long run need not fit into memory.
+///
+/// A last line that does not end is what a cut leaves behind: it is skipped, and
+/// [`torn`](Self::torn) tells its number. Any other line that is no record is an error, told once;
+/// nothing is read after it. Empty lines are skipped.
+#[derive(Debug)]
+pub struct Reader<R> {
+    from: R,
+    line: u64,
+    torn: Option<u64>,
+    over: bool,
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads from the start of `from`.
+    pub fn new(from: R) -> Self {
+        Self { from, line: 0, torn: None, over: false }
+    }
+
+    /// The number of the last line where it is torn; known when everything was read.
+    pub fn torn(&self) -> Option<u64> {
+        self.torn
+    }
+
+    fn read(&mut self) -> Result<Option<Record>, ReadError> {
+        loop {
+            let mut bytes = Vec::new();
+            let read = (&mut self.from).take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            let whole = bytes.last() == Some(&b'\n');
+            let text = bytes.trim_ascii();
+            if text.is_empty() {
+                continue;
+            }
+            if !whole && bytes.len() as u64 == LINE_BYTES_MAX {
+                let why = format!("it is longer than {LINE_BYTES_MAX} bytes");
+                return Err(ReadError::Line { line: self.line, why });
+            }
+            return match serde_json::from_slice(text) {
+                Ok(record) => Ok(Some(record)),
+                Err(_) if !whole => {
+                    self.torn = Some(self.line);
+                    Ok(None)
+                }
+                Err(why) => Err(ReadError::Line { line: self.line, why: why.to_string() }),
+            };
+        }
+    }
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Record, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let item = self.read().transpose();
+        self.over = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+/// All records of `from`, and the number of a torn last line.
+///
+/// # Errors
+///
+/// Where a line that is not the last one is no record, or the reading fails.
+pub fn read_all(from: impl BufRead) -> Result<(Vec<Record>, Option<u64>), ReadError> {
+    let mut reader = Reader::new(from);
+    let records = reader.by_ref().collect::<Result<Vec<_>, _>>()?;
+    Ok((records, reader.torn()))
+}
+
+/// Writes records, one line each, in one write each: after a cut at most the last line is torn.
+/// It does not sync: a machine that loses power may lose more.
+#[derive(Debug)]
+pub struct Writer<W> {
+    to: W,
+    line: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Writes to the end of `to`.
+    pub fn new(to: W) -> Self {
+        Self { to, line: Vec::new() }
+    }
+
+    /// Adds one line.
+    ///
+    /// # Errors
+    ///
+    /// Where the writing fails; the line may then be torn.
+    pub fn write(&mut self, record: &Record) -> io::Result<()> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, record)?;
+        self.line.push(b'\n');
+        self.to.write_all(&self.line)
+    }
+
+    /// Hands on what `to` still holds.
+    ///
+    /// # Errors
+    ///
+    /// As `to` says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl Writer<File> {
+    /// Goes on with the file at `path`, or begins it. A torn last line is cut off first, so
+    /// that the next record does not grow onto it; tells the bytes that were cut.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be opened, read or cut.
+    pub fn append(path: &Path) -> io::Result<(Self, u64)> {
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let length = file.metadata()?.len();
+        let whole = end_of_last_line(&mut file, length)?;
+        file.set_len(whole)?;
+        file.seek(SeekFrom::End(0))?;
+        Ok((Self::new(file), length - whole))
+    }
+}
+
+/// Where the last line that is whole ends, searched backwards.
+fn end_of_last_line(file: &mut File, length: u64) -> io::Result<u64> {
+    const PIECE: u64 = 4_096;
+    let mut end = length;
+    while end > 0 {
+        let start = end.saturating_sub(PIECE);
+        let mut piece = Vec::new();
+        file.seek(SeekFrom::Start(start))?;
+        (&mut *file).take(end - start).read_to_end(&mut piece)?;
+        if let Some(at) = piece.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

@@ -1,0 +1,147 @@
+//! Records come back as they were written, and a cut costs one line.
+
+use std::fs;
+
+use super::*;
+
+fn call(n: u64) -> Record {
+    Record::Call(Call {
+        experiment: "rate".to_owned(),
+        n,
+        method: "eth_chainId".to_owned(),
+        ended_at: 30,
+        status: Some(200),
+        class: "answer".to_owned(),
+        rule: "result".to_owned(),
+        ..Call::default()
+    })
+}
+
+fn wire() -> Record {
+    let event = WireEvent::Goaway { code: 11, last_stream: 199, debug: "<b>too\nmany".to_owned() };
+    Record::Wire(Wire {
+        experiment: "streams".to_owned(),
+        cell: 3,
+        target: 1,
+        at: 5,
+        connection: 7,
+        event,
+    })
+}
+
+fn text(records: &[Record]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out);
+    for record in records {
+        writer.write(record).expect("a vector takes everything");
+    }
+    out
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let cell = Record::Cell(Cell {
+        factors: BTreeMap::from([("rate".to_owned(), "125".to_owned())]),
+        cpu: 0.25,
+        ..Cell::default()
+    });
+    let records = [call(0), wire(), cell];
+    let out = text(&records);
+    assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 3);
+    let (read, torn) = read_all(out.as_slice()).expect("it is what we wrote");
+    assert_eq!((read.as_slice(), torn), (records.as_slice(), None));
+}
+
+#[test]
+fn a_line_is_flat_and_says_what_it_is() {
+    let line = String::from_utf8(text(&[wire()])).expect("JSON is text");
+    assert_eq!(
+        line,
+        "{\"kind\":\"wire\",\"experiment\":\"streams\",\"cell\":3,\"target\":1,\"at\":5,\
+         \"connection\":7,\"event\":\"goaway\",\"code\":11,\"last_stream\":199,\
+         \"debug\":\"<b>too\\nmany\"}\n"
+    );
+}
+
+#[test]
+fn what_did_not_happen_is_absent() {
+    let line = String::from_utf8(text(&[call(0)])).expect("JSON is text");
+    assert!(!line.contains("null") && !line.contains("tls"), "{line}");
+}
+
+#[test]
+fn a_torn_last_line_is_told_and_skipped() {
+    let mut out = text(&[call(0), call(1)]);
+    out.truncate(out.len() - 9);
+    let (read, torn) = read_all(out.as_slice()).expect("only the end is torn");
+    assert_eq!((read, torn), (vec![call(0)], Some(2)));
+}
+
+#[test]
+fn a_last_line_that_only_lacks_its_end_counts() {
+    let mut out = text(&[call(0)]);
+    out.pop();
+    assert_eq!(read_all(out.as_slice()).expect("a whole record").0, [call(0)]);
+}
+
+#[test]
+fn a_broken_line_in_the_middle_is_an_error() {
+    let mut out = text(&[call(0)]);
+    out.extend_from_slice(b"{\"kind\":\"other\"}\n");
+    out.extend(text(&[call(1)]));
+    let why = read_all(out.as_slice()).expect_err("nobody knows that kind").to_string();
+    assert!(why.starts_with("line 2 is no record: unknown variant `other`"), "{why}");
+}
+
+#[test]
+fn a_line_without_an_end_is_not_read_into_memory() {
+    let out = vec![b'x'; 3 << 20];
+    let why = read_all(out.as_slice()).expect_err("no record is that long").to_string();
+    assert_eq!(why, "line 1 is no record: it is longer than 1048576 bytes");
+}
+
+#[test]
+fn after_an_error_nothing_is_read() {
+    let mut out = b"no\n".to_vec();
+    out.extend(text(&[call(1)]));
+    let mut reader = Reader::new(out.as_slice());
+    assert!(reader.next().is_some_and(|item| item.is_err()));
+    assert!(reader.next().is_none());
+}
+
+#[test]
+fn a_torn_file_is_mended_and_gone_on_with() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("records.jsonl");
+    let mut out = text(&[call(0)]);
+    let whole = out.len();
+    // Longer than the piece that is searched at a time.
+    out.extend(vec![b' '; 10_000]);
+    fs::write(&path, &out).expect("a file");
+    let (mut writer, cut) = Writer::append(&path).expect("it opens");
+    writer.write(&call(1)).expect("it takes a line");
+    assert_eq!(cut, (out.len() - whole) as u64);
+    let read = read_all(fs::read(&path).expect("it is there").as_slice()).expect("all whole");
+    assert_eq!(read, (vec![call(0), call(1)], None));
+}
+
+#[test]
+fn a_new_file_is_begun() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("records.jsonl");
+    let (mut writer, cut) = Writer::append(&path).expect("it opens");
+    writer.write(&call(0)).expect("it takes a line");
+    assert_eq!((cut, fs::read(&path).expect("it is there")), (0, text(&[call(0)])));
+}
+
+#[test]
+fn a_run_is_read_as_written() {
+    let run = Run {
+        format: FORMAT,
+        seed: u64::MAX,
+        targets: vec![Target { id: "a".to_owned(), ..Target::default() }],
+        ..Run::default()
+    };
+    let text = serde_json::to_string(&run).expect("plain data");
+    assert_eq!(serde_json::from_str::<Run>(&text).expect("plain data"), run);
+}
