@@ -1,0 +1,346 @@
+//! Each function against data whose truth is known, with noise and with nothing to find.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::bootstrap::{median_difference, median_ratio};
+use super::bucket::{Inference, Probe, Refill, Served, infer, pace};
+use super::offered::{Level, Offer, Saturation, level, saturation};
+use super::plateau::{Point, Shape, fit, shape};
+use super::step::{Recycling, Tipping, Tried, recycling, tipping};
+use super::*;
+
+fn near(seen: f64, expected: f64, percent: f64) {
+    let off = (seen - expected).abs() / expected * 100.0;
+    assert!(off <= percent, "{seen} is {off:.1} % off {expected}");
+}
+
+fn rng(seed: u64) -> SmallRng {
+    SmallRng::seed_from_u64(seed)
+}
+
+#[test]
+fn quantiles_as_numpy_has_them() {
+    let samples = [4.0, 1.0, 3.0, 2.0];
+    assert_eq!(quantile(&samples, 0.25), Some(1.75));
+    assert_eq!(quantile(&samples, 0.5), Some(2.5));
+    assert_eq!(quantile(&samples, 0.99), Some(3.9699999999999998));
+    assert_eq!((quantile(&samples, 0.0), quantile(&samples, 7.0)), (Some(1.0), Some(4.0)));
+    assert_eq!((quantile(&[], 0.5), quantile(&[f64::NAN], 0.5)), (None, None));
+}
+
+#[test]
+fn slopes() {
+    assert_eq!(slope(&[(0.0, 1.0), (2.0, 5.0)]), Some(2.0));
+    assert_eq!(slope(&[(1.0, 1.0), (1.0, 5.0)]), None);
+    assert_eq!(slope_through_origin(&[(1.0, 3.0), (2.0, 6.0)]), Some(3.0));
+    assert_eq!(slope_through_origin(&[]), None);
+}
+
+#[test]
+fn spread_that_is_explained() {
+    assert_eq!(r_squared(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), 1.0);
+    assert_eq!(r_squared(&[1.0, 2.0, 3.0], &[2.0, 2.0, 2.0]), 0.0);
+    assert_eq!((r_squared(&[2.0, 2.0], &[2.0, 2.0]), r_squared(&[], &[])), (1.0, 0.0));
+}
+
+fn cells(middle: f64, seed: u64) -> Vec<Vec<f64>> {
+    let mut rng = rng(seed);
+    (0..3)
+        .map(|_| (0..120).map(|_| middle * (0.7 + 0.6 * rng.random::<f64>())).collect())
+        .collect()
+}
+
+#[test]
+fn an_interval_holds_the_truth_and_excludes_none() {
+    let mut held = 0;
+    for seed in 0..10 {
+        let found = median_ratio(&cells(40.0, seed), &cells(100.0, seed + 100), &mut rng(seed));
+        let found = found.expect("there are samples");
+        held += u32::from(!found.excludes(0.4));
+        assert!(found.excludes(1.0) && found.low <= found.point && found.point <= found.high);
+    }
+    assert!(held >= 9, "{held} of 10 hold the truth");
+}
+
+#[test]
+fn an_interval_of_the_same_holds_zero() {
+    let excluded = (0..10).filter(|seed| {
+        let found = median_difference(&cells(100.0, *seed), &cells(100.0, seed + 100), &mut rng(1));
+        found.expect("there are samples").excludes(0.0)
+    });
+    assert!(excluded.count() <= 1);
+}
+
+#[test]
+fn an_interval_is_the_same_for_the_same_seed() {
+    let found = || median_difference(&cells(10.0, 1), &cells(11.0, 2), &mut rng(5));
+    assert_eq!(found(), found());
+    assert_eq!(median_difference(&[], &cells(1.0, 1), &mut rng(1)), None);
+    assert_eq!(median_ratio(&cells(1.0, 1), &[vec![0.0; 9]], &mut rng(1)), None);
+}
+
+#[test]
+fn a_slow_cell_widens_the_interval() {
+    let mut a = cells(100.0, 1);
+    let even = median_difference(&a, &cells(100.0, 2), &mut rng(1)).expect("samples");
+    a[0].iter_mut().for_each(|sample| *sample *= 2.0);
+    let uneven = median_difference(&a, &cells(100.0, 2), &mut rng(1)).expect("samples");
+    assert!(uneven.high - uneven.low > 3.0 * (even.high - even.low));
+}
+
+fn sweep(w0: f64, x_max: f64, noise: f64, seed: u64) -> Vec<Point> {
+    let mut rng = rng(seed);
+    let point = |n: i32| {
+        let concurrency = f64::from(n) * 5.0;
+        let throughput = (concurrency / w0).min(x_max);
+        let by = |rng: &mut SmallRng| 1.0 + noise * (2.0 * rng.random::<f64>() - 1.0);
+        let latency = concurrency / throughput * by(&mut rng);
+        Point { concurrency, throughput: throughput * by(&mut rng), latency }
+    };
+    (1..=24).map(point).collect()
+}
+
+#[test]
+fn a_plateau_is_found_within_its_noise() {
+    for seed in 0..20 {
+        let Some(Shape::Plateau(fit)) = shape(&sweep(0.080, 252.0, 0.08, seed)) else {
+            panic!("seed {seed}: {:?}", shape(&sweep(0.080, 252.0, 0.08, seed)));
+        };
+        near(fit.x_max, 252.0, 4.0);
+        near(fit.w0, 0.080, 8.0);
+        near(fit.knee.expect("a plateau has one"), 252.0 * 0.080, 10.0);
+        assert!(fit.r_squared > 0.8, "{fit:?}");
+    }
+}
+
+#[test]
+fn no_plateau_where_there_is_none() {
+    for seed in 0..20 {
+        let found = shape(&sweep(0.050, f64::INFINITY, 0.08, seed));
+        assert!(matches!(found, Some(Shape::Rising(_))), "seed {seed}: {found:?}");
+    }
+}
+
+#[test]
+fn a_plateau_that_is_only_touched_is_not_believed() {
+    // The knee is at 110 of 120.
+    let found = shape(&sweep(0.1, 1_100.0, 0.02, 1));
+    assert!(matches!(found, Some(Shape::Rising(_))), "{found:?}");
+}
+
+#[test]
+fn too_few_points_fit_nothing() {
+    assert_eq!(fit(&sweep(0.1, 100.0, 0.0, 1)[..2]), None);
+    let silent = Point { concurrency: 5.0, throughput: 0.0, latency: 0.0 };
+    assert_eq!(fit(&[silent; 5]), None);
+}
+
+/// A bucket as a provider has it.
+struct Meter {
+    size: f64,
+    refill: f64,
+    tokens: f64,
+    last: f64,
+    /// Counts anew after so long instead.
+    window: Option<f64>,
+}
+
+impl Meter {
+    fn steady(size: f64, refill: f64) -> Self {
+        Self { size, refill, tokens: size, last: 0.0, window: None }
+    }
+
+    fn fixed(size: f64, window: f64) -> Self {
+        Self { window: Some(window), ..Self::steady(size, 0.0) }
+    }
+
+    fn send(&mut self, at: f64) -> Served {
+        match self.window {
+            None => {
+                self.tokens = (self.tokens + self.refill * (at - self.last)).min(self.size);
+                self.last = at;
+            }
+            Some(window) if at - self.last >= window => {
+                (self.tokens, self.last) = (self.size, at);
+            }
+            Some(_) => {}
+        }
+        let passed = self.tokens >= 1.0;
+        self.tokens -= f64::from(u8::from(passed));
+        Served { at, passed }
+    }
+
+    fn burst(&mut self, from: f64, calls: u32) -> Vec<Served> {
+        (0..calls).map(|n| self.send(from + f64::from(n) * 0.000_4)).collect()
+    }
+}
+
+fn probes(meter: impl Fn() -> Meter, calls: u32, waits: &[f64]) -> Vec<Probe> {
+    let probe = |wait: &f64| {
+        let mut meter = meter();
+        let first = meter.burst(100.0, calls);
+        let end = first.last().map_or(0.0, |call| call.at);
+        Probe { first, second: meter.burst(end + wait, calls) }
+    };
+    waits.iter().map(probe).collect()
+}
+
+const WAITS: [f64; 8] = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8];
+
+#[test]
+fn buckets_of_many_sizes() {
+    for (size, refill) in [(125.0, 125.0), (412.0, 41.2), (50.0, 10.0), (20.0, 30.0)] {
+        let calls = (size * 2.0) as u32;
+        let Inference::Found(found) = infer(&probes(|| Meter::steady(size, refill), calls, &WAITS))
+        else {
+            panic!("bucket of {size}");
+        };
+        near(found.size, size, 4.0);
+        near(found.refill_per_second, refill, 8.0);
+        near(found.window, size / refill, 10.0);
+        assert_eq!(found.refill, Refill::Steady);
+    }
+}
+
+#[test]
+fn a_window_that_starts_anew() {
+    let waits = [0.2, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2, 2.0];
+    let Inference::Found(found) = infer(&probes(|| Meter::fixed(100.0, 1.0), 200, &waits)) else {
+        panic!("it is there");
+    };
+    assert_eq!((found.size, found.refill), (100.0, Refill::Reset));
+    near(found.window, 1.0, 8.0);
+}
+
+#[test]
+fn a_burst_that_is_not_refused() {
+    let found = infer(&probes(|| Meter::steady(1e9, 1e9), 300, &WAITS));
+    assert_eq!(found, Inference::Unlimited { up_to: 300 });
+    assert_eq!(infer(&[]), Inference::Nothing);
+}
+
+#[test]
+fn pauses_that_are_all_long_show_the_size_alone() {
+    let found = infer(&probes(|| Meter::steady(100.0, 100.0), 200, &[60.0, 90.0]));
+    assert!(matches!(found, Inference::SizeOnly { size } if (size - 100.0).abs() < 9.0), "{found:?}");
+}
+
+fn steady_calls(mut meter: Meter, rate: f64, seconds: f64, seed: u64) -> Vec<Served> {
+    let mut rng = rng(seed);
+    let mut at = 100.0;
+    let mut calls = Vec::new();
+    while at < 100.0 + seconds {
+        calls.push(meter.send(at));
+        at += (0.5 + rng.random::<f64>()) / rate;
+    }
+    calls
+}
+
+#[test]
+fn the_pace_of_a_bucket_above_its_rate() {
+    for seed in 0..10 {
+        let calls = steady_calls(Meter::steady(125.0, 125.0), 190.0, 30.0, seed);
+        near(pace(&calls).expect("it refuses").per_second, 125.0, 3.0);
+    }
+}
+
+#[test]
+fn the_pace_of_windows_that_start_anew() {
+    for seed in 0..10 {
+        let calls = steady_calls(Meter::fixed(400.0, 10.0), 60.0, 45.0, seed);
+        near(pace(&calls).expect("it refuses").per_second, 40.0, 3.0);
+    }
+}
+
+#[test]
+fn no_pace_without_a_refusal_or_with_nothing_else() {
+    assert_eq!(pace(&steady_calls(Meter::steady(1e9, 1e9), 100.0, 5.0, 1)), None);
+    assert_eq!(pace(&[Served { at: 1.0, passed: false }; 5]), None);
+    assert_eq!(pace(&[]), None);
+}
+
+fn tip(sizes: &[(u64, &str)]) -> Option<Tipping> {
+    let tried = sizes.iter().flat_map(|(size, repeats)| {
+        repeats.chars().map(|repeat| Tried { size: *size, failed: repeat == 'x' })
+    });
+    tipping(&tried.collect::<Vec<_>>())
+}
+
+#[test]
+fn where_it_tips() {
+    let found = tip(&[(128, "xxx"), (64, "..."), (96, "..."), (100, "xxx"), (99, "...")]);
+    assert_eq!(
+        found,
+        Some(Tipping { holds: Some(99), fails_at: Some(100), repeats: 3, odd: 0 })
+    );
+}
+#[test]
+fn where_nothing_tips() {
+    let found = tip(&[(64, "..."), (128, "..")]);
+    assert_eq!(found, Some(Tipping { holds: Some(128), fails_at: None, repeats: 2, odd: 0 }));
+    assert_eq!(tip(&[]), None);
+}
+#[test]
+fn a_single_failure_does_not_tip() {
+    let found = tip(&[(32, "..."), (64, ".x."), (96, "..."), (100, "xxx")]);
+    assert_eq!(
+        found,
+        Some(Tipping { holds: Some(96), fails_at: Some(100), repeats: 3, odd: 1 })
+    );
+}
+#[test]
+fn nothing_holds() {
+    assert_eq!(
+        tip(&[(8, "xx")]),
+        Some(Tipping { holds: None, fails_at: Some(8), repeats: 2, odd: 0 })
+    );
+}
+
+#[test]
+fn connections_that_end() {
+    assert_eq!(recycling(&[1_000, 1_002, 999], &[], 4), Recycling::After(1_000));
+    assert_eq!(recycling(&[10_000, 9_950], &[], 4), Recycling::After(10_000));
+    assert_eq!(recycling(&[310, 900], &[], 4), Recycling::Irregular(vec![310, 900]));
+    assert_eq!(recycling(&[310, 311], &[20_000], 4), Recycling::Irregular(vec![310, 311]));
+    assert_eq!(recycling(&[1_000], &[], 4), Recycling::Once(1_000));
+    assert_eq!(recycling(&[], &[20_000, 500], 4), Recycling::Never(20_000));
+    assert_eq!(recycling(&[], &[], 4), Recycling::Nothing);
+}
+
+fn offers(rate: f64, bound: f64, seconds: f64) -> Vec<Offer> {
+    let calls = (rate * seconds) as u32;
+    let one = |n: u32| {
+        let intended = f64::from(n) / rate;
+        Offer { intended, ended: 0.05 + intended.max(f64::from(n) / bound), good: true }
+    };
+    (0..calls).map(one).collect()
+}
+
+#[test]
+fn a_level_that_is_borne_and_one_that_is_not() {
+    let below = level(100.0, &offers(100.0, 150.0, 2.0)).expect("calls");
+    near(below.achieved, 100.0, 1.0);
+    let above = level(300.0, &offers(300.0, 150.0, 2.0)).expect("calls");
+    near(above.achieved, 150.0, 1.0);
+    assert!(below.holds() && !above.holds());
+    assert_eq!(level(5.0, &[]), None);
+}
+
+#[test]
+fn errors_are_no_throughput() {
+    let mut calls = offers(100.0, 1e9, 10.0);
+    calls.iter_mut().step_by(4).for_each(|call| call.good = false);
+    let found = level(100.0, &calls).expect("calls");
+    near(found.achieved, 75.0, 1.0);
+    assert_eq!((found.success, found.holds()), (0.75, false));
+}
+
+#[test]
+fn where_load_is_no_longer_borne() {
+    let at = |offered: f64, achieved: f64| Level { offered, achieved, success: 1.0 };
+    let levels = [at(100.0, 100.0), at(400.0, 220.0), at(200.0, 199.0), at(800.0, 210.0)];
+    assert_eq!(saturation(&levels), Saturation { holds: Some(200.0), breaks: Some(400.0) });
+    assert_eq!(saturation(&levels[..1]), Saturation { holds: Some(100.0), breaks: None });
+    assert_eq!(saturation(&levels[1..2]), Saturation { holds: None, breaks: Some(400.0) });
+}
