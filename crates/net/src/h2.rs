@@ -260,6 +260,7 @@ impl H2Connection {
     /// The peer's true limit is below what was in flight, this one included.
     fn note_refusal(&self, error: &TransportError) {
         if error.sent == Sent::No && !self.is_leaving() {
+            self.common.stats.note_refused();
             let below = self.in_flight().saturating_sub(1).max(1);
             self.common.tolerated.fetch_min(below, Relaxed);
             // Whoever refuses everything has no room for other reasons.

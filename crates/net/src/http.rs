@@ -55,6 +55,7 @@ pub struct HttpTransport {
     learnt: Arc<Learnt>,
     answers: Arc<Ceiling>,
     answer_bytes_max: usize,
+    resend: bool,
 }
 
 /// What the head of an answer says.
@@ -90,9 +91,10 @@ impl HttpTransport {
             settings.clone(),
             seed,
         );
-        let answer_bytes_max = settings.answer_bytes_max;
+        let (answer_bytes_max, resend) = (settings.answer_bytes_max, settings.resend);
         let pool = Pool::new(connector, settings, Arc::clone(&stats));
-        Ok(Self { prepared: Arc::new(prepared), pool, stats, learnt, answers, answer_bytes_max })
+        let prepared = Arc::new(prepared);
+        Ok(Self { prepared, pool, stats, learnt, answers, answer_bytes_max, resend })
     }
 
     /// Counters of this upstream's connections, over all workers.
@@ -118,6 +120,7 @@ impl HttpTransport {
         let grant = self.pool.acquire(Choice::Any, started, deadline).await?;
         let (error, retry) = match self.attempt(grant, &body, started, limits).await {
             Ok(reply) => return Ok(reply),
+            Err((error, _)) if !self.resend => return Err(error),
             Err(failed) => failed,
         };
         let choice = match &retry {

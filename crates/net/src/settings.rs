@@ -57,6 +57,9 @@ pub struct ClientSettings {
     /// Whether to offer gzip and deflate; `None` offers them over TLS only,
     /// where bytes usually cost more than time.
     pub compression: Option<bool>,
+    /// Whether an exchange that its connection certainly did not process is sent again, once,
+    /// over another one. Off for those who want to see what an upstream refuses.
+    pub resend: bool,
 }
 
 impl Default for ClientSettings {
@@ -81,6 +84,7 @@ impl Default for ClientSettings {
             ws_ping_timeout: Duration::from_secs(5),
             answer_bytes_max: 128 << 20,
             compression: None,
+            resend: true,
         }
     }
 }

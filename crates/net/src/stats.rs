@@ -135,6 +135,7 @@ pub struct ConnectionStats {
     connect_timed_out: AtomicU64,
     waiting: AtomicU64,
     resent: AtomicU64,
+    refused: AtomicU64,
     left_open: AtomicU64,
     /// One more than what was announced last; zero while nothing was.
     announced: AtomicU64,
@@ -237,6 +238,16 @@ impl ConnectionStats {
     /// Exchanges sent again because the first connection certainly had not processed them.
     pub fn resent(&self) -> u64 {
         self.resent.load(Relaxed)
+    }
+
+    /// HTTP/2 streams that were refused one by one (`REFUSED_STREAM`), on connections that went
+    /// on.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    pub(crate) fn note_refused(&self) {
+        self.refused.fetch_add(1, Relaxed);
     }
 
     pub(crate) fn note_opened(&self, protocol: Protocol) {

@@ -324,6 +324,19 @@ async fn a_refusal_without_another_connection_is_told_as_not_sent() {
 }
 
 #[tokio::test]
+async fn whoever_wants_to_see_a_refusal_is_told_of_the_first() {
+    let server = Server::start(|stream, _| async move {
+        let refuse = |mut call: Call| async move { call.reply.send_reset(Reason::REFUSED_STREAM) };
+        serve_h2(stream, refuse, |_| {}, None).await;
+    })
+    .await;
+    let transport = Upstream::auto(&server).set(|s| s.resend = false).transport();
+    assert_eq!(fails(&transport, "question").await, (Kind::Closed, Sent::No));
+    let stats = transport.stats();
+    assert_eq!((stats.refused(), stats.resent(), server.accepted()), (1, 0, 1));
+}
+
+#[tokio::test]
 async fn goaway_lets_what_is_under_way_finish_and_moves_on() {
     let gate = Gate::new();
     let handler = gate.clone();
