@@ -2,8 +2,18 @@
 //!
 //! Everything starts from records. Whoever plays an experiment writes what happened, one line
 //! a call ([`record`]); what that means is computed afterwards and can be computed again:
-//! figures ([`stat`]), and from them what can be said of a provider. Nothing here opens a
-//! socket or reads a clock.
+//! figures ([`stat`]), and from them what can be said of a provider.
+//!
+//! The half that sends is made of parts that know nothing of each other: what is asked
+//! ([`work`]), when ([`schedule`]), over what ([`way`]), which cell is next ([`plan`]). [`run`]
+//! puts them together and is the only one that waits and reads a clock; sockets are `net`'s.
 
+pub mod budget;
+pub mod plan;
 pub mod record;
+pub mod run;
+pub mod schedule;
 pub mod stat;
+pub mod summary;
+pub mod way;
+pub mod work;

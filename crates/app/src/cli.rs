@@ -2,6 +2,8 @@
 //!
 //! Only shapes and texts; `serve` and its neighbours do the work.
 
+pub mod analyze;
+
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -32,6 +34,8 @@ pub enum Command {
     Check(Check),
     /// Ask a running wellhead what would become of a call: block, cache, upstreams and why
     Explain(Explain),
+    /// Measure what a provider delivers: limits, streams, latency; says what it costs first
+    Analyze(analyze::Analyze),
     /// Print the JSON schema of the config, for editors
     Schema,
     /// Print a completion script for a shell

@@ -8,7 +8,7 @@ use wellhead_telemetry::log;
 
 use crate::cli::{Cli, Command, Serve, completions};
 use crate::config::{self, Overrides, Report, Settings};
-use crate::{demo, explain, serve};
+use crate::{analyze, demo, explain, serve};
 
 /// Exit code of a config or an argument that cannot work.
 const BAD_CONFIG: u8 = 1;
@@ -23,6 +23,7 @@ pub fn run() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Check(arguments) => check_command(arguments.config.as_deref()),
         Command::Explain(arguments) => explain::command(&arguments),
+        Command::Analyze(arguments) => analyze::command(&arguments.what),
         Command::Schema => {
             let schema = serde_json::to_string_pretty(&config::schema());
             schema.map_err(|error| Failure::System(error.to_string())).map(|text| say(&text))

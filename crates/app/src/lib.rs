@@ -4,11 +4,13 @@
 //! - `assemble`: settings become chains, upstreams, transports and loops
 //! - `serve`: worker threads, the control thread, signals, the drain
 //! - `admin`, `metrics`: what the admin listener tells
+//! - `analyze`: what a provider delivers, measured
 //! - `demo`: a simulated chain behind the real proxy
 //!
 //! [`run`] is the whole program; `bin` only maps its outcome to an exit code.
 
 mod admin;
+mod analyze;
 mod assemble;
 pub mod cli;
 mod command;

@@ -137,7 +137,14 @@ pub fn infer(probes: &[Probe]) -> Inference {
         let size = size_of(&seen, 0.0);
         let refill_per_second = size / window;
         let (refill, bursts) = (Refill::Reset, seen.len());
-        return Inference::Found(Bucket { size, refill_per_second, window, refill, bursts, pauses });
+        return Inference::Found(Bucket {
+            size,
+            refill_per_second,
+            window,
+            refill,
+            bursts,
+            pauses,
+        });
     }
     if pauses == 0 || refill <= 0.0 {
         return Inference::SizeOnly { size };

@@ -46,9 +46,7 @@ fn spread_that_is_explained() {
 
 fn cells(middle: f64, seed: u64) -> Vec<Vec<f64>> {
     let mut rng = rng(seed);
-    (0..3)
-        .map(|_| (0..120).map(|_| middle * (0.7 + 0.6 * rng.random::<f64>())).collect())
-        .collect()
+    (0..3).map(|_| (0..120).map(|_| middle * (0.7 + 0.6 * rng.random::<f64>())).collect()).collect()
 }
 
 #[test]
@@ -223,7 +221,10 @@ fn a_burst_that_is_not_refused() {
 #[test]
 fn pauses_that_are_all_long_show_the_size_alone() {
     let found = infer(&probes(|| Meter::steady(100.0, 100.0), 200, &[60.0, 90.0]));
-    assert!(matches!(found, Inference::SizeOnly { size } if (size - 100.0).abs() < 9.0), "{found:?}");
+    assert!(
+        matches!(found, Inference::SizeOnly { size } if (size - 100.0).abs() < 9.0),
+        "{found:?}"
+    );
 }
 
 fn steady_calls(mut meter: Meter, rate: f64, seconds: f64, seed: u64) -> Vec<Served> {
@@ -270,10 +271,7 @@ fn tip(sizes: &[(u64, &str)]) -> Option<Tipping> {
 #[test]
 fn where_it_tips() {
     let found = tip(&[(128, "xxx"), (64, "..."), (96, "..."), (100, "xxx"), (99, "...")]);
-    assert_eq!(
-        found,
-        Some(Tipping { holds: Some(99), fails_at: Some(100), repeats: 3, odd: 0 })
-    );
+    assert_eq!(found, Some(Tipping { holds: Some(99), fails_at: Some(100), repeats: 3, odd: 0 }));
 }
 #[test]
 fn where_nothing_tips() {
@@ -284,10 +282,7 @@ fn where_nothing_tips() {
 #[test]
 fn a_single_failure_does_not_tip() {
     let found = tip(&[(32, "..."), (64, ".x."), (96, "..."), (100, "xxx")]);
-    assert_eq!(
-        found,
-        Some(Tipping { holds: Some(96), fails_at: Some(100), repeats: 3, odd: 1 })
-    );
+    assert_eq!(found, Some(Tipping { holds: Some(96), fails_at: Some(100), repeats: 3, odd: 1 }));
 }
 #[test]
 fn nothing_holds() {

@@ -1,0 +1,100 @@
+//! What a run may send and cost at most, told before anything is sent.
+
+use std::time::Duration;
+
+use crate::plan::Plan;
+use crate::way::Goal;
+
+/// What plans may send to one target.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    /// The target's host.
+    pub host: String,
+    /// Its provider's name, where the catalogue knows the host.
+    pub provider: Option<&'static str>,
+    /// What the provider calls a credit.
+    pub unit: Option<&'static str>,
+    /// By experiment: calls at most, and credits by the catalogue.
+    pub experiments: Vec<(&'static str, u64, Option<f64>)>,
+    /// How long it lasts at least.
+    pub lasts: Duration,
+}
+
+impl Forecast {
+    /// Adds up `plans`, played at `goal`.
+    pub fn of(goal: &Goal, plans: &[Box<dyn Plan>]) -> Self {
+        let one = |plan: &Box<dyn Plan>| {
+            let calls = plan.calls_max();
+            let methods = plan.work().methods();
+            let each: Option<f64> = methods
+                .iter()
+                .map(|(method, share)| goal.credits(method).map(|credits| credits * share))
+                .sum();
+            (plan.name(), calls, each.map(|each| (each * calls as f64).ceil()))
+        };
+        let provider = goal.provider();
+        Self {
+            host: goal.target.host.clone(),
+            provider: provider.map(|provider| provider.name.as_str()),
+            unit: provider.map(|provider| provider.unit.as_str()),
+            experiments: plans.iter().map(one).collect(),
+            lasts: plans.iter().map(|plan| plan.lasts()).sum(),
+        }
+    }
+
+    /// Calls at most.
+    pub fn calls(&self) -> u64 {
+        self.experiments.iter().map(|(_, calls, _)| calls).sum()
+    }
+
+    /// A line for each experiment.
+    pub fn lines(&self) -> Vec<String> {
+        let known = self.provider.unwrap_or("no provider of the catalogue: costs are not known");
+        let mut lines =
+            vec![format!("{} ({known}), {} s or more", self.host, self.lasts.as_secs())];
+        for (name, calls, credits) in &self.experiments {
+            lines.push(match (credits, self.unit) {
+                (Some(credits), Some(unit)) => {
+                    format!("  {name}: at most {calls} calls, {credits} {unit}")
+                }
+                (_, _) => format!("  {name}: at most {calls} calls"),
+            });
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_telemetry::SecretUrl;
+
+    use super::*;
+    use crate::plan::{Rate, Streams};
+
+    fn forecast(url: &str) -> Forecast {
+        let goal = Goal::new("a".to_owned(), SecretUrl::parse(url).expect("a URL"));
+        let second = Duration::from_secs(1);
+        let plans: Vec<Box<dyn Plan>> = vec![
+            Box::new(Rate::new(10.0, 20.0, 2.0, second, second)),
+            Box::new(Streams::new(8, 64, second)),
+        ];
+        Forecast::of(&goal, &plans)
+    }
+
+    #[test]
+    fn credits_are_those_of_the_catalogue() {
+        let forecast = forecast("https://eth-mainnet.g.alchemy.com/v2/PATHKEY");
+        let (name, calls, credits) = forecast.experiments[0];
+        assert_eq!((name, calls, credits), ("rate", 54, Some(540.0)));
+        let text = forecast.lines().join("\n");
+        assert!(text.contains("at most 54 calls, 540 "), "{text}");
+        assert!(!text.contains("PATHKEY"), "{text}");
+    }
+
+    #[test]
+    fn nothing_is_guessed_of_a_stranger() {
+        let forecast = forecast("http://127.0.0.1:8545");
+        assert!(forecast.experiments.iter().all(|(_, _, credits)| credits.is_none()));
+        assert!(forecast.calls() > 54);
+    }
+}

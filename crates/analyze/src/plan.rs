@@ -1,0 +1,84 @@
+//! Experiments as plans: which cell is played next, given what came of those before.
+//!
+//! A plan decides and nothing else: it sends nothing, reads no clock, and with the same seed and
+//! the same outcomes it asks for the same cells. One factor varies in a plan; the others are held.
+//! What the cells mean is `verdict`'s business.
+
+mod latency;
+mod load;
+mod rate;
+mod streams;
+mod throttle;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use crate::schedule::Schedule;
+use crate::way::Means;
+use crate::work::Work;
+
+pub use latency::Latency;
+pub use load::{Load, Stage};
+pub use rate::Rate;
+pub use streams::Streams;
+pub use throttle::Throttle;
+
+/// One cell to be played.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ordered {
+    /// What is varied and held.
+    pub factors: BTreeMap<String, String>,
+    /// Which repeat of these factors, from 0.
+    pub repeat: u32,
+    /// Connections and protocol; all fresh.
+    pub means: Means,
+    /// What is asked.
+    pub work: Work,
+    /// When.
+    pub schedule: Schedule,
+    /// Whether connections are opened by calls that are not recorded.
+    pub warmed: bool,
+    /// Whether the first call without an answer ends the cell.
+    pub until_failure: bool,
+    /// Whether it measures time: only then a generator that falls behind spoils it.
+    pub timed: bool,
+    /// Silence before it.
+    pub rest: Duration,
+}
+
+/// What came of a cell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Calls that were made.
+    pub calls: u64,
+    /// Of these, those that were refused for their rate.
+    pub throttled: u64,
+    /// Of these, those without an answer.
+    pub failed: u64,
+}
+
+/// An experiment.
+pub trait Plan: Debug {
+    /// Its name, as records and verdicts have it.
+    fn name(&self) -> &'static str;
+
+    /// Goes up when what it sends changes.
+    fn version(&self) -> u32;
+
+    /// Calls that it may send at most, those that warm up included, for one target.
+    fn calls_max(&self) -> u64;
+
+    /// What is asked, for a prediction of what it costs.
+    fn work(&self) -> Work;
+
+    /// How long it lasts at least, pauses included.
+    fn lasts(&self) -> Duration;
+
+    /// The cell to be played now; `None` when it is over. `last` is what came of the one before.
+    fn next(&mut self, last: Option<&Outcome>) -> Option<Ordered>;
+}
+
+fn factors<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

@@ -1,0 +1,58 @@
+//! `latency`: how long a call takes when nothing else is asked. One cell, one call at a time.
+
+use std::time::Duration;
+
+use super::{Ordered, Outcome, Plan, factors};
+use crate::schedule::Schedule;
+use crate::way::Means;
+use crate::work::Work;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Latency {
+    calls: u64,
+    over: bool,
+}
+
+impl Latency {
+    /// So many calls.
+    pub fn new(calls: u64) -> Self {
+        Self { calls, over: false }
+    }
+}
+
+impl Plan for Latency {
+    fn name(&self) -> &'static str {
+        "latency"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn calls_max(&self) -> u64 {
+        self.calls + 3
+    }
+
+    fn work(&self) -> Work {
+        Work::Cheap
+    }
+
+    fn lasts(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
+        (!std::mem::replace(&mut self.over, true)).then(|| Ordered {
+            factors: factors([("concurrency", "1".to_owned())]),
+            repeat: 0,
+            means: Means::ONE,
+            work: Work::Cheap,
+            schedule: Schedule::Closed { at_once: 1, calls: self.calls, within: None },
+            warmed: true,
+            until_failure: false,
+            timed: false,
+            rest: Duration::ZERO,
+        })
+    }
+}

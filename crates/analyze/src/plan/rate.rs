@@ -1,0 +1,125 @@
+//! `rate`: how many calls a second are let through.
+//!
+//! Open loop at one rate after another, each a quarter (or what is asked for) above the last,
+//! with a rest between them in which buckets fill. It ends two rates above the first that was
+//! refused, or at the top. From low to high and not shuffled: above a limit some providers
+//! punish, and what comes later would be measured under that.
+
+use std::time::Duration;
+
+use super::{Ordered, Outcome, Plan, factors};
+use crate::schedule::Schedule;
+use crate::way::Means;
+use crate::work::Work;
+
+/// Cells that are played from the first refusal on.
+const BEYOND: u32 = 2;
+/// Connections: few enough to be polite, and more than one so that none is the limit.
+const CONNECTIONS: usize = 4;
+/// Calls at once on one of them.
+const STREAMS_MAX: usize = 90;
+/// Rates in a plan.
+const RATES_MAX: usize = 100;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Rate {
+    rates: Vec<f64>,
+    lasting: Duration,
+    rest: Duration,
+    next: usize,
+    refused: u32,
+}
+
+impl Rate {
+    /// From `from` up to `up_to` calls a second, times `step` each time, each for `lasting` and
+    /// with `rest` between them.
+    pub fn new(from: f64, up_to: f64, step: f64, lasting: Duration, rest: Duration) -> Self {
+        let mut rates = Vec::new();
+        let mut rate = from.max(0.1);
+        while rate < up_to && rates.len() < RATES_MAX {
+            rates.push((rate * 100.0).round() / 100.0);
+            rate *= step.max(1.01);
+        }
+        rates.push(up_to);
+        Self { rates, lasting, rest, next: 0, refused: 0 }
+    }
+}
+
+impl Plan for Rate {
+    fn name(&self) -> &'static str {
+        "rate"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn calls_max(&self) -> u64 {
+        let calls =
+            |rate: &f64| Schedule::rate(*rate, self.lasting).calls() + 3 * CONNECTIONS as u64;
+        self.rates.iter().map(calls).sum()
+    }
+
+    fn work(&self) -> Work {
+        Work::Cheap
+    }
+
+    fn lasts(&self) -> Duration {
+        (self.lasting + self.rest) * u32::try_from(self.rates.len()).unwrap_or(u32::MAX)
+    }
+
+    fn next(&mut self, last: Option<&Outcome>) -> Option<Ordered> {
+        // As the verdict counts it: one in a thousand is no limit.
+        if last.is_some_and(|last| last.throttled * 1_000 >= last.calls.max(1)) {
+            self.refused += 1;
+        }
+        if self.refused >= BEYOND {
+            return None;
+        }
+        let rate = *self.rates.get(self.next)?;
+        self.next += 1;
+        Some(Ordered {
+            factors: factors([("rate", rate.to_string())]),
+            repeat: 0,
+            means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
+            work: Work::Cheap,
+            schedule: Schedule::rate(rate, self.lasting),
+            warmed: true,
+            until_failure: false,
+            timed: true,
+            rest: self.rest,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn play(limit: f64) -> Vec<f64> {
+        let second = Duration::from_secs(1);
+        let mut plan = Rate::new(10.0, 40.0, 1.25, second, second);
+        let (mut rates, mut last) = (Vec::new(), None);
+        while let Some(cell) = plan.next(last.as_ref()) {
+            let rate = cell.factors["rate"].parse().expect("a number");
+            rates.push(rate);
+            let calls = cell.schedule.calls();
+            last = Some(Outcome { calls, throttled: u64::from(rate > limit), failed: 0 });
+        }
+        rates
+    }
+
+    #[test]
+    fn it_ends_two_rates_above_the_limit_or_at_the_top() {
+        assert_eq!(play(14.0), [10.0, 12.5, 15.63, 19.53]);
+        assert_eq!(play(99.0), [10.0, 12.5, 15.63, 19.53, 24.41, 30.52, 38.15, 40.0]);
+    }
+
+    #[test]
+    fn no_more_is_sent_than_was_told() {
+        let second = Duration::from_secs(1);
+        let plan = Rate::new(10.0, 40.0, 2.0, second, second);
+        assert_eq!(plan.calls_max(), 10 + 20 + 40 + 3 * 12);
+    }
+}

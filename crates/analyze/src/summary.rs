@@ -1,0 +1,103 @@
+//! What was played, as lines for a terminal: a line for each cell, in the order of the run.
+
+use crate::record::{Call, Cell, Record, Run};
+use crate::stat::quantile;
+
+/// The lines.
+pub fn lines(run: &Run, records: &[Record]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (index, target) in run.targets.iter().enumerate() {
+        let chain = target.chain_id.map_or("not told".to_owned(), |id| id.to_string());
+        let provider = target.provider.as_deref().unwrap_or("not known");
+        lines.push(format!("{}  {}  chain {chain}  provider {provider}", target.id, target.host));
+        for cell in cells(records).filter(|cell| cell.target as usize == index) {
+            lines.push(format!("  {}", line(cell, records)));
+        }
+    }
+    lines
+}
+
+fn cells(records: &[Record]) -> impl Iterator<Item = &Cell> {
+    records.iter().filter_map(|record| match record {
+        Record::Cell(cell) => Some(cell),
+        Record::Call(_) | Record::Wire(_) => None,
+    })
+}
+
+/// One cell. Times are those of calls that were answered, from when they should have begun.
+fn line(cell: &Cell, records: &[Record]) -> String {
+    let calls: Vec<&Call> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Call(call) => Some(call),
+            Record::Wire(_) | Record::Cell(_) => None,
+        })
+        .filter(|call| {
+            call.cell == cell.cell
+                && call.target == cell.target
+                && call.experiment == cell.experiment
+        })
+        .collect();
+    let took: Vec<f64> = calls
+        .iter()
+        .filter(|call| call.error.is_none() && call.class != "throttled")
+        .map(|call| call.ended_at.saturating_sub(call.intended_at) as f64 / 1_000.0)
+        .collect();
+    let refused = calls.iter().filter(|call| call.class == "throttled").count();
+    let failed = calls.iter().filter(|call| call.error.is_some()).count();
+    let factors: Vec<String> =
+        cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let times = match (quantile(&took, 0.5), quantile(&took, 0.95)) {
+        (Some(p50), Some(p95)) => format!(", half within {p50:.1} ms, 95 % within {p95:.1} ms"),
+        (_, _) => String::new(),
+    };
+    let doubt = if cell.saturated { ", the generator fell behind: left out" } else { "" };
+    format!(
+        "{} {}: {} calls, {refused} refused, {failed} failed{times}{doubt}",
+        cell.experiment,
+        factors.join(", "),
+        calls.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Target;
+
+    #[test]
+    fn a_cell_is_told_by_its_calls() {
+        let call = |ms: u64, class: &str, error: Option<&str>| {
+            Record::Call(Call {
+                experiment: "rate".to_owned(),
+                class: class.to_owned(),
+                error: error.map(str::to_owned),
+                ended_at: ms * 1_000,
+                ..Call::default()
+            })
+        };
+        let cell = Cell {
+            experiment: "rate".to_owned(),
+            factors: [("rate".to_owned(), "10".to_owned())].into(),
+            saturated: true,
+            ..Cell::default()
+        };
+        let records = [
+            call(10, "answer", None),
+            call(20, "answer", None),
+            call(1, "throttled", None),
+            call(9_000, "fault", Some("timeout")),
+            Record::Cell(cell),
+        ];
+        let target = Target { id: "a".to_owned(), host: "h".to_owned(), ..Target::default() };
+        let run = Run { targets: vec![target], ..Run::default() };
+        assert_eq!(
+            lines(&run, &records),
+            [
+                "a  h  chain not told  provider not known",
+                "  rate rate 10: 4 calls, 1 refused, 1 failed, half within 15.0 ms, 95 % within \
+                 19.5 ms, the generator fell behind: left out",
+            ]
+        );
+    }
+}

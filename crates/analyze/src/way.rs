@@ -1,0 +1,398 @@
+//! How calls travel: one target, over the same transport as the proxy, with as many connections
+//! as an experiment asks for.
+//!
+//! What the transport tells apart is what a [`Call`] holds: waiting, first byte and transfer.
+//! Looking up, connecting and shaking hands are one figure there and left out here, and so is
+//! the number of a stream.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
+use wellhead_eth::MethodTable;
+use wellhead_jsonrpc::{Outcome, scan, scan_error};
+use wellhead_net::{
+    ClientSettings, CloseReason, ConnectionStats, Endpoint, EndpointError, HttpTransport,
+    HttpVersion, Learnt, Protocol, Resolver, Shared, TlsClient, TlsSetupError,
+};
+use wellhead_telemetry::SecretUrl;
+use wellhead_transport::{
+    Ceiling, Exchange, Sent, Transport as _, TransportError, TransportErrorKind, WireReply,
+};
+use wellhead_upstream::{CALL_ID, Judge, Provider, Tariff};
+
+use crate::record::{Call, Target, WireEvent};
+use crate::work::Ask;
+
+/// A call without an answer for so long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Calls that may wait for a connection: an experiment bounds them itself.
+const QUEUE_MAX: usize = 1 << 20;
+/// Calls of one connection's warming up.
+const WARMING_MAX: usize = 3;
+
+/// Why nothing can be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum WayError {
+    /// The URL cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// There is no TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsSetupError),
+}
+
+/// Who is measured. Prints no path and no query.
+#[derive(Debug, Clone)]
+pub struct Goal {
+    url: SecretUrl,
+    /// What the run says of it.
+    pub target: Target,
+    tariff: Option<Tariff>,
+    provider: Option<&'static Provider>,
+}
+
+impl Goal {
+    /// The target at `url`, to be called `id`.
+    pub fn new(id: String, url: SecretUrl) -> Self {
+        let provider = Provider::of_host(url.expose().host_str().unwrap_or_default());
+        let target = Target {
+            id,
+            host: host(&url),
+            provider: provider.map(|provider| provider.id.clone()),
+            chain_id: None,
+        };
+        Self { url, target, tariff: provider.map(Tariff::of), provider }
+    }
+
+    /// Its provider, where the catalogue knows the host.
+    pub fn provider(&self) -> Option<&'static Provider> {
+        self.provider
+    }
+
+    /// What the catalogue says that a call costs.
+    pub fn credits(&self, method: &str) -> Option<f64> {
+        let row = MethodTable::standard().row(method);
+        self.tariff.as_ref().map(|tariff| f64::from(tariff.billed(row)))
+    }
+
+    /// Whether it is on this machine or in a private network.
+    pub fn is_private(&self) -> bool {
+        use std::net::IpAddr;
+        let host = self.url.expose().host_str().unwrap_or_default();
+        match host.trim_matches(['[', ']']).parse() {
+            Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+            Ok(IpAddr::V6(ip)) => {
+                ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()
+            }
+            Err(_) => host == "localhost" || host.ends_with(".localhost"),
+        }
+    }
+}
+
+/// The host, and the port where it is not the usual one.
+fn host(url: &SecretUrl) -> String {
+    let host = url.expose().host_str().unwrap_or_default();
+    match url.expose().port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
+/// What an experiment asks of the transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Means {
+    /// The protocol.
+    pub version: HttpVersion,
+    /// Connections. Over HTTP/2 calls go to the one with the fewest under way.
+    pub connections: usize,
+    /// Calls at once on one HTTP/2 connection; more wait.
+    pub streams_max: usize,
+}
+
+impl Means {
+    /// One connection, and what bounds it is the other side.
+    pub const ONE: Self =
+        Self { version: HttpVersion::Auto, connections: 1, streams_max: usize::MAX >> 1 };
+}
+
+/// Numbers of the run's connections.
+#[derive(Debug, Default)]
+pub struct Numbers(AtomicU64);
+
+/// A fresh set of connections to one target. Nothing is opened before the first call.
+#[derive(Debug)]
+pub struct Way {
+    lines: Vec<Arc<Line>>,
+}
+
+/// One pool: one connection over HTTP/2, all of them over HTTP/1.1.
+#[derive(Debug)]
+struct Line {
+    transport: HttpTransport,
+    stats: Arc<ConnectionStats>,
+    number: u64,
+    under_way: AtomicUsize,
+    calls: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// One call that is over: what a record says of it but for where it belongs.
+#[derive(Debug)]
+pub struct Done {
+    /// The record, with times of this call and no place in a run.
+    pub call: Call,
+    /// When it began.
+    pub begun: Instant,
+    /// When it was over.
+    pub ended: Instant,
+    /// The answer, where there is one.
+    pub body: Bytes,
+}
+
+impl Way {
+    /// Prepares connections to `goal`.
+    ///
+    /// # Errors
+    ///
+    /// Where the URL cannot be used or TLS cannot be set up.
+    pub fn new(goal: &Goal, means: Means, numbers: &Numbers, seed: u64) -> Result<Self, WayError> {
+        let tls = Arc::new(TlsClient::new(None)?);
+        let resolver = Arc::new(Resolver::new());
+        let answers: Arc<Ceiling> = Arc::default();
+        let endpoint = Endpoint { version: means.version, ..Endpoint::new(goal.url.clone()) };
+        let connections = means.connections.max(1);
+        let (lines, each) = match means.version {
+            HttpVersion::H1 => (1, connections),
+            HttpVersion::H2 | HttpVersion::Auto => (connections, 1),
+        };
+        let settings = ClientSettings {
+            connections_max: each,
+            connects_max: each,
+            queue_max: QUEUE_MAX,
+            h2_connections_min: 1,
+            h2_connections_max: 1,
+            h2_streams_max: means.streams_max,
+            // What is refused is what we want to see.
+            resend: false,
+            ..ClientSettings::default()
+        };
+        let line = |index: usize| {
+            let stats: Arc<ConnectionStats> = Arc::default();
+            let shared = Shared {
+                resolver: Arc::clone(&resolver),
+                tls: Arc::clone(&tls),
+                learnt: Arc::new(Learnt::new()),
+                stats: Arc::clone(&stats),
+                answers: Arc::clone(&answers),
+            };
+            let seed = seed.wrapping_add(index as u64);
+            let transport = HttpTransport::new(&endpoint, settings.clone(), shared, seed)?;
+            Ok(Arc::new(Line {
+                transport,
+                stats,
+                number: numbers.0.fetch_add(1, Relaxed),
+                under_way: AtomicUsize::new(0),
+                calls: AtomicU64::new(0),
+                failed: AtomicU64::new(0),
+            }))
+        };
+        let lines = (0..lines).map(line).collect::<Result<_, EndpointError>>()?;
+        Ok(Self { lines })
+    }
+
+    /// The protocol that was found.
+    pub fn protocol(&self) -> Option<Protocol> {
+        self.lines.first().and_then(|line| line.transport.protocol())
+    }
+
+    /// Opens each connection with a call, and again where that fails, up to three times. What
+    /// comes of it is not told: the calls that follow will say.
+    pub async fn warm(&self, ask: &Ask, mut may: impl FnMut() -> bool) {
+        for line in &self.lines {
+            for _ in 0..WARMING_MAX {
+                if !may() {
+                    return;
+                }
+                let done = Arc::clone(line).call(ask.clone()).await;
+                if done.call.error.is_none() {
+                    break;
+                }
+            }
+            for count in [&line.calls, &line.failed] {
+                count.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// A call, over the connection with the fewest under way. Counts from here on.
+    pub fn call(&self, ask: Ask) -> impl Future<Output = Done> + Send + use<> {
+        let line = self.lines.iter().min_by_key(|line| line.under_way.load(Relaxed));
+        let line = Arc::clone(line.expect("a way has at least one line"));
+        line.under_way.fetch_add(1, Relaxed);
+        async move {
+            let _leave = Leave(&line.under_way);
+            Arc::clone(&line).call(ask).await
+        }
+    }
+
+    /// What its connections did, each with its number.
+    pub fn events(&self) -> Vec<(u64, WireEvent)> {
+        self.lines.iter().flat_map(|line| line.events()).collect()
+    }
+}
+
+/// Counts one less when it is dropped, however that comes about.
+struct Leave<'a>(&'a AtomicUsize);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Line {
+    async fn call(self: Arc<Self>, ask: Ask) -> Done {
+        let body = Bytes::from(ask.body(CALL_ID));
+        let mut call =
+            Call { method: ask.method.to_owned(), bytes_out: body.len() as u64, ..Call::default() };
+        let begun = Instant::now();
+        let deadline = begun + PATIENCE;
+        let exchange =
+            Exchange { body, deadline: deadline.into_std(), whole_max: usize::MAX, bulky: false };
+        let reply = timeout_at(deadline, self.transport.exchange(exchange)).await;
+        let ended = Instant::now();
+        let reply = reply.unwrap_or_else(|_| {
+            Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
+        });
+        self.calls.fetch_add(1, Relaxed);
+        call.protocol = self.transport.protocol().and_then(word);
+        // A second connection of the line would make the number a guess.
+        let opened = self.transport.protocol().map_or(0, |it| self.stats.opened(it));
+        call.connection = (opened == 1).then_some(self.number);
+        let body = match reply {
+            Ok(reply) => answered(&mut call, ask.method, reply),
+            Err(error) => {
+                let verdict = Judge::standard().transport(&error);
+                self.failed.fetch_add(1, Relaxed);
+                call.class = verdict.class.word().to_owned();
+                call.rule = verdict.rule.to_owned();
+                call.error = Some(error.kind.word().to_owned());
+                Bytes::new()
+            }
+        };
+        Done { call, begun, ended, body }
+    }
+
+    fn events(&self) -> Vec<(u64, WireEvent)> {
+        let mut events = Vec::new();
+        let stats = &self.stats;
+        for protocol in [Protocol::H1, Protocol::H2] {
+            let Some(name) = word(protocol) else { continue };
+            for _ in 0..stats.opened(protocol) {
+                events.push(WireEvent::Opened { protocol: name.clone() });
+            }
+        }
+        if stats.opened(Protocol::H2) > 0 {
+            let announced = stats.announced_streams();
+            let max_streams = announced.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
+            events.push(WireEvent::Settings { max_streams });
+        }
+        let refused = stats.refused();
+        for _ in 0..refused {
+            // Which streams these were is not known.
+            events.push(WireEvent::Reset { stream: 0, code: REFUSED_STREAM });
+        }
+        let failed = self.failed.load(Relaxed).saturating_sub(refused);
+        for protocol in [Protocol::H1, Protocol::H2] {
+            for reason in CloseReason::ALL {
+                for _ in 0..stats.closed(protocol, reason) {
+                    events.push(WireEvent::Closed {
+                        reason: reason.word().to_owned(),
+                        calls: self.calls.load(Relaxed),
+                        in_flight: u32::try_from(failed).unwrap_or(u32::MAX),
+                    });
+                }
+            }
+        }
+        events.into_iter().map(|event| (self.number, event)).collect()
+    }
+}
+
+/// RFC 9113, section 7.
+const REFUSED_STREAM: u32 = 7;
+
+fn word(protocol: Protocol) -> Option<String> {
+    match protocol {
+        Protocol::H1 => Some("http/1.1".to_owned()),
+        Protocol::H2 => Some("h2".to_owned()),
+        Protocol::Ws => None,
+    }
+}
+
+fn micros(length: Duration) -> u64 {
+    u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn answered(call: &mut Call, method: &str, reply: WireReply) -> Bytes {
+    let verdict = Judge::standard().reply(MethodTable::standard().row(method), &reply);
+    let timing = reply.timing;
+    call.class = verdict.class.word().to_owned();
+    call.rule = verdict.rule.to_owned();
+    call.status = Some(reply.status);
+    call.bytes_in = reply.body.len() as u64;
+    call.queue = Some(micros(timing.queued));
+    call.first_byte = Some(micros(timing.first_byte));
+    let before = timing.queued + timing.connect + timing.first_byte;
+    call.transfer = Some(micros(timing.total.saturating_sub(before)));
+    let asked = reply.retry_after.or(verdict.retry_after);
+    call.retry_after_ms = asked.map(|pause| micros(pause) / 1_000);
+    call.code = code(&reply.body);
+    reply.body
+}
+
+fn code(body: &[u8]) -> Option<i64> {
+    match scan(body).ok()?.outcome {
+        Outcome::Error(span) => scan_error(span.of(body)).map(|error| error.code),
+        Outcome::Result(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goal(url: &str) -> Goal {
+        Goal::new("a".to_owned(), SecretUrl::parse(url).expect("a URL"))
+    }
+
+    #[test]
+    fn a_target_tells_its_host_and_no_key() {
+        let goal = goal("https://user:PASSKEY@eth-mainnet.g.alchemy.com/v2/PATHKEY?k=QUERYKEY");
+        assert_eq!(goal.target.host, "eth-mainnet.g.alchemy.com");
+        assert_eq!(goal.target.provider.as_deref(), Some("alchemy"));
+        assert_eq!(goal.credits("eth_blockNumber"), Some(10.0));
+        let shown = format!("{goal:?}");
+        assert!(!shown.contains("KEY"), "{shown}");
+    }
+
+    #[test]
+    fn who_is_near_is_known_by_the_address() {
+        for (url, is_private) in [
+            ("http://127.0.0.1:8545", true),
+            ("http://[::1]:8545", true),
+            ("http://localhost:8545", true),
+            ("http://10.1.2.3", true),
+            ("http://192.168.1.9", true),
+            ("https://1.1.1.1", false),
+            ("https://rpc.example", false),
+            // A name that only looks like one.
+            ("https://127.0.0.1.example", false),
+        ] {
+            assert_eq!(goal(url).is_private(), is_private, "{url}");
+        }
+    }
+}

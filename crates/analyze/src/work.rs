@@ -1,0 +1,180 @@
+//! What is asked: calls, drawn from a seed.
+//!
+//! All of it is public knowledge of any chain, so that nothing has to be configured. What an
+//! answer should say is none of this module's business.
+
+use rand::Rng;
+
+/// Blocks below the head from which random ones are taken: every node has those.
+const RECENT: u64 = 100;
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// The method.
+    pub method: &'static str,
+    /// Its parameters, as JSON.
+    pub params: String,
+}
+
+impl Ask {
+    /// A call without parameters.
+    pub fn bare(method: &'static str) -> Self {
+        Self { method, params: "[]".to_owned() }
+    }
+
+    /// The request's body.
+    pub fn body(&self, id: u64) -> String {
+        let Self { method, params } = self;
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    }
+}
+
+/// A kind of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// `eth_blockNumber`: as cheap as a call gets.
+    Cheap,
+    /// Blocks of late, without their transactions.
+    SmallBlocks,
+    /// Blocks of late with all transactions: some hundred kilobytes each on a busy chain.
+    LargeBlocks,
+    /// What dapps, wallets and indexers ask, in [`MIX`].
+    Mix,
+}
+
+/// Shares of the methods of [`Work::Mix`], in percent. Ours: no provider publishes its own.
+pub const MIX: [(&str, u32); 9] = [
+    ("eth_call", 25),
+    ("eth_getBalance", 15),
+    ("eth_blockNumber", 15),
+    ("eth_getBlockByNumber", 15),
+    ("eth_getTransactionCount", 10),
+    ("eth_getLogs", 8),
+    ("eth_gasPrice", 5),
+    ("eth_getCode", 5),
+    ("eth_feeHistory", 2),
+];
+
+impl Work {
+    /// For people and factors.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cheap => "cheap",
+            Self::SmallBlocks => "small",
+            Self::LargeBlocks => "large",
+            Self::Mix => "mix",
+        }
+    }
+
+    /// Methods that it may ask, for a prediction of what it costs.
+    pub fn methods(self) -> Vec<(&'static str, f64)> {
+        match self {
+            Self::Cheap => vec![("eth_blockNumber", 1.0)],
+            Self::SmallBlocks | Self::LargeBlocks => vec![("eth_getBlockByNumber", 1.0)],
+            Self::Mix => {
+                MIX.iter().map(|(name, share)| (*name, f64::from(*share) / 100.0)).collect()
+            }
+        }
+    }
+
+    /// The next call, of a chain whose head was `head`.
+    pub fn next(self, head: u64, rng: &mut impl Rng) -> Ask {
+        match self {
+            Self::Cheap => Ask::bare("eth_blockNumber"),
+            Self::SmallBlocks => block(head, false, rng),
+            Self::LargeBlocks => block(head, true, rng),
+            Self::Mix => mixed(head, rng),
+        }
+    }
+}
+
+fn recent(head: u64, rng: &mut impl Rng) -> u64 {
+    rng.random_range(head.saturating_sub(RECENT)..=head)
+}
+
+fn block(head: u64, full: bool, rng: &mut impl Rng) -> Ask {
+    let params = format!(r#"["0x{:x}",{full}]"#, recent(head, rng));
+    Ask { method: "eth_getBlockByNumber", params }
+}
+
+fn address(rng: &mut impl Rng) -> String {
+    format!("0x{:08x}{:016x}{:016x}", rng.random::<u32>(), rng.random::<u64>(), rng.random::<u64>())
+}
+
+fn mixed(head: u64, rng: &mut impl Rng) -> Ask {
+    let mut drawn = rng.random_range(0..100);
+    let mut method = MIX[0].0;
+    for (name, share) in MIX {
+        method = name;
+        if drawn < share {
+            break;
+        }
+        drawn -= share;
+    }
+    let params = match method {
+        "eth_call" => format!(r#"[{{"to":"{}","data":"0x06fdde03"}},"latest"]"#, address(rng)),
+        "eth_getBalance" | "eth_getTransactionCount" | "eth_getCode" => {
+            format!(r#"["{}","latest"]"#, address(rng))
+        }
+        "eth_getBlockByNumber" => return block(head, false, rng),
+        "eth_getLogs" => {
+            let at = recent(head, rng);
+            format!(
+                r#"[{{"fromBlock":"0x{at:x}","toBlock":"0x{at:x}","address":"{}"}}]"#,
+                address(rng)
+            )
+        }
+        "eth_feeHistory" => r#"["0x5","latest",[50]]"#.to_owned(),
+        _ => "[]".to_owned(),
+    };
+    Ask { method, params }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+
+    const ALL: [Work; 4] = [Work::Cheap, Work::SmallBlocks, Work::LargeBlocks, Work::Mix];
+
+    #[test]
+    fn a_seed_draws_the_same_calls() {
+        for work in ALL {
+            let draw = |seed| {
+                let mut rng = SmallRng::seed_from_u64(seed);
+                (0..50).map(|_| work.next(1_000, &mut rng)).collect::<Vec<_>>()
+            };
+            assert_eq!(draw(7), draw(7), "{}", work.word());
+        }
+    }
+
+    #[test]
+    fn bodies_are_calls_and_name_only_methods_that_are_costed() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        for work in ALL {
+            let costed: Vec<&str> = work.methods().iter().map(|(name, _)| *name).collect();
+            for _ in 0..200 {
+                // A head of zero is a chain without a past.
+                let ask = work.next(0, &mut rng);
+                let body: serde_json::Value =
+                    serde_json::from_str(&ask.body(1)).expect("valid JSON");
+                assert!(body["params"].is_array(), "{body}");
+                assert!(costed.contains(&ask.method), "{}", ask.method);
+            }
+        }
+    }
+
+    #[test]
+    fn the_mix_is_whole_and_drawn_by_its_shares() {
+        assert_eq!(MIX.iter().map(|(_, share)| share).sum::<u32>(), 100);
+        let mut rng = SmallRng::seed_from_u64(3);
+        let drawn: Vec<Ask> = (0..20_000).map(|_| Work::Mix.next(50, &mut rng)).collect();
+        for (name, share) in MIX {
+            let seen = drawn.iter().filter(|ask| ask.method == name).count() as f64 / 200.0;
+            assert!((seen - f64::from(share)).abs() < 1.5, "{name}: {seen} % for {share} %");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! `wellhead analyze`: what is asked for becomes plans, and their records become sentences.
+//!
+//! Before anything is sent it is told what that may be and cost, and asked whether that is meant
+//! where it is much and goes to somebody else.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use tokio::signal::unix::{SignalKind, signal};
+use wellhead_analyze::budget::Forecast;
+use wellhead_analyze::plan::{self, Outcome, Plan, Stage};
+use wellhead_analyze::record::{self, Cell, Machine};
+use wellhead_analyze::run::{Budget, Greeting, Player, RunError, Stop, Terms, Watch};
+use wellhead_analyze::summary;
+use wellhead_analyze::way::Goal;
+use wellhead_analyze::work::Work;
+use wellhead_net::{HttpVersion, Protocol};
+use wellhead_telemetry::{SecretUrl, clock};
+
+use crate::cli::analyze::{Common, Experiment, Kind, Load, Rate};
+use crate::command::{Failure, complain, say};
+use crate::serve;
+
+/// Calls that are sent to a stranger without a question.
+const UNASKED_MAX: u64 = 300;
+/// Calls that greet a target.
+const GREETING: u64 = 3;
+/// The rest between cells that are no burst for anybody.
+const REST: Duration = Duration::from_secs(1);
+/// Between rates, where nothing is known of the provider's window.
+const RATE_REST: Duration = Duration::from_secs(2);
+/// For each rate, likewise.
+const RATE_LASTS: Duration = Duration::from_secs(10);
+/// Of `quick`.
+const QUICK_LATENCY_CALLS: u64 = 50;
+/// Of `quick`: its streams go up to here.
+const QUICK_STREAMS: u64 = 128;
+
+/// Does what `wellhead analyze` was asked for.
+pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
+    match what {
+        Experiment::Quick(it) => measure(&it.common, &quick),
+        Experiment::Rate(it) => measure(&it.common, &|goal| vec![rate(it, goal)]),
+        Experiment::Streams(it) => {
+            let plan = || Box::new(plan::Streams::new(8, it.up_to, REST));
+            measure(&it.common, &|_| vec![plan()])
+        }
+        Experiment::Throttle(it) => {
+            let plan = || {
+                let mut rng = SmallRng::seed_from_u64(it.common.seed);
+                let (auto, calls) = (HttpVersion::Auto, it.calls.max(1));
+                plan::Throttle::new(&it.at_once, &it.connections, calls, auto, REST, &mut rng)
+            };
+            if it.at_once.contains(&0) || it.connections.contains(&0) {
+                return Err(Failure::Config("`--at-once` and `--connections` begin at 1".into()));
+            }
+            measure(&it.common, &|_| vec![Box::new(plan())])
+        }
+        Experiment::Load(it) => measure(&it.common, &|_| vec![load(it)]),
+        Experiment::Report(it) => report(&it.dir),
+    }
+}
+
+type Plans = Vec<Box<dyn Plan>>;
+
+fn quick(_: &Goal) -> Plans {
+    vec![
+        Box::new(plan::Latency::new(QUICK_LATENCY_CALLS)),
+        Box::new(plan::Streams::new(32, QUICK_STREAMS, REST)),
+        Box::new(plan::Rate::new(10.0, 40.0, 2.0, Duration::from_secs(3), RATE_REST)),
+    ]
+}
+
+fn rate(it: &Rate, goal: &Goal) -> Box<dyn Plan> {
+    let metering = goal.provider().and_then(|provider| provider.rate.as_ref());
+    let window = metering.map_or(Duration::ZERO, |metering| metering.window());
+    let lasting = it.seconds.map_or(RATE_LASTS.max(window * 3), Duration::from_secs);
+    let rest = it.rest.map_or(RATE_REST.max(window * 2), Duration::from_secs);
+    let lasting = lasting.max(Duration::from_secs(1));
+    Box::new(plan::Rate::new(it.from.min(it.to), it.to, it.step, lasting, rest))
+}
+
+fn load(it: &Load) -> Box<dyn Plan> {
+    let stages = if it.users.is_empty() {
+        it.rates.iter().map(|rate| Stage::Rate(*rate)).collect()
+    } else {
+        it.users.iter().map(|users| Stage::Users(*users)).collect()
+    };
+    let work = match it.work {
+        Kind::Cheap => Work::Cheap,
+        Kind::Small => Work::SmallBlocks,
+        Kind::Large => Work::LargeBlocks,
+        Kind::Mix => Work::Mix,
+    };
+    let lasting = Duration::from_secs(it.seconds);
+    Box::new(plan::Load::new(stages, lasting, work, it.connections.into()))
+}
+
+fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
+    let goal = |(index, text): (usize, &String)| {
+        let url = SecretUrl::parse(text).map_err(|why| why.to_string());
+        let url = url.and_then(|url| match url.expose().scheme() {
+            "http" | "https" => Ok(url),
+            other => Err(format!("scheme `{other}` is not measured: use http or https")),
+        });
+        // The text is not quoted: it may hold a key.
+        let url = url.map_err(|why| Failure::Config(format!("URL {}: {why}", index + 1)))?;
+        Ok(Goal::new(format!("target-{}", index + 1), url))
+    };
+    urls.iter().enumerate().map(goal).collect()
+}
+
+fn measure(common: &Common, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Failure> {
+    let goals = goals(&common.urls)?;
+    let forecasts: Vec<Forecast> =
+        goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
+    let lines: Vec<String> = forecasts.iter().flat_map(Forecast::lines).collect();
+    complain(&lines.join("\n"));
+    let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING).sum();
+    let most = predicted.min(common.max_calls);
+    complain(&format!("not more than {most} calls in all"));
+    if common.dry_run {
+        say("nothing was sent");
+        return Ok(());
+    }
+    let strangers: u64 = goals
+        .iter()
+        .zip(&forecasts)
+        .filter(|(goal, _)| !goal.is_private())
+        .map(|(_, forecast)| forecast.calls() + GREETING)
+        .sum();
+    if strangers.min(common.max_calls) > UNASKED_MAX && !common.yes && !is_meant()? {
+        return Err(Failure::Config("nothing was sent".to_owned()));
+    }
+    let now = clock::unix_seconds();
+    let dir = common.out.clone().unwrap_or_else(|| default_dir(&goals, now));
+    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
+    runtime.block_on(play(common, &dir, now, &goals, plans, most))?;
+    report(&dir)
+}
+
+/// Asks whoever is there. Where nobody is, that is an error that says what to do.
+fn is_meant() -> Result<bool, Failure> {
+    if !std::io::stdin().is_terminal() {
+        let text = "that is much for an endpoint of somebody else: say `--yes` if it is meant";
+        return Err(Failure::Config(text.to_owned()));
+    }
+    let mut error = std::io::stderr();
+    let _ = write!(error, "send them? [y/N] ");
+    let _ = error.flush();
+    let mut answer = String::new();
+    std::io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .map_err(|error| Failure::System(error.to_string()))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn default_dir(goals: &[Goal], now: u64) -> PathBuf {
+    let host = goals.first().map_or("", |goal| goal.target.host.as_str());
+    let safe = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+    let host: String =
+        host.chars().map(|letter| if letter == '.' { letter } else { safe(letter) }).collect();
+    PathBuf::from(format!("wellhead-analysis-{host}-{}", stamp(now)))
+}
+
+/// `20261122-101500`, UTC.
+fn stamp(unix: u64) -> String {
+    let (days, second) = (unix / 86_400, unix % 86_400);
+    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": civil_from_days.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+}
+
+async fn play(
+    common: &Common,
+    dir: &Path,
+    now: u64,
+    goals: &[Goal],
+    plans: &dyn Fn(&Goal) -> Plans,
+    most: u64,
+) -> Result<(), Failure> {
+    let budget = Budget::new(most);
+    let stop = Arc::new(Stop::default());
+    let interrupted = tokio::spawn(interrupted(Arc::clone(&stop)));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let machine = Machine {
+        os: std::env::consts::OS.to_owned(),
+        cores: u32::try_from(cores).unwrap_or(u32::MAX),
+        note: None,
+    };
+    let terms = Terms {
+        seed: common.seed,
+        started_unix: now,
+        wellhead: env!("CARGO_PKG_VERSION").to_owned(),
+        machine,
+    };
+    let played = async {
+        let mut player = Player::begin(dir, terms, goals, &budget, &stop)?;
+        for (index, goal) in goals.iter().enumerate() {
+            let target = u32::try_from(index).unwrap_or(u32::MAX);
+            let greeting = player.greet(target, goal).await?;
+            say(&greeted(goal, &greeting));
+            if greeting.chain_id.is_none() && greeting.block.is_none() {
+                complain("it answers no call: nothing is measured there");
+                continue;
+            }
+            for mut plan in plans(goal) {
+                if plan.name() == "streams" && greeting.protocol != Some(Protocol::H2) {
+                    complain("streams: left out, for the target does not speak HTTP/2");
+                    continue;
+                }
+                let mut progress = Progress { budget: &budget, most, goal };
+                player.play(&mut *plan, target, goal, &greeting, &mut progress).await?;
+            }
+            if stop.is_set() {
+                complain("interrupted: what was played to its end is kept");
+                break;
+            }
+            if budget.is_over() {
+                complain("the bound on calls is reached: what is left was not played");
+                break;
+            }
+        }
+        Ok(())
+    };
+    let outcome = played.await;
+    interrupted.abort();
+    outcome.map_err(|error: RunError| Failure::System(error.to_string()))
+}
+
+/// Ends the run at the first signal.
+async fn interrupted(stop: Arc<Stop>) {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.set();
+}
+
+fn greeted(goal: &Goal, greeting: &Greeting) -> String {
+    let number = |it: Option<u64>| it.map_or("not told".to_owned(), |it| it.to_string());
+    let protocol = match greeting.protocol {
+        Some(Protocol::H2) => "HTTP/2",
+        Some(Protocol::H1) => "HTTP/1.1",
+        Some(Protocol::Ws) | None => "no protocol",
+    };
+    let mut text = format!(
+        "{}: {protocol}, chain {}, block {}, client {}",
+        goal.target.host,
+        number(greeting.chain_id),
+        number(greeting.block),
+        greeting.client.as_deref().unwrap_or("not told"),
+    );
+    if let Some(trouble) = &greeting.trouble {
+        text.push_str(&format!("\n  {trouble}"));
+    }
+    text
+}
+
+/// A line on standard error for each cell.
+struct Progress<'a> {
+    budget: &'a Budget,
+    most: u64,
+    goal: &'a Goal,
+}
+
+impl Watch for Progress<'_> {
+    fn played(&mut self, experiment: &str, cell: &Cell, outcome: &Outcome) {
+        let factors: Vec<String> =
+            cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        complain(&format!(
+            "[{} of at most {} calls] {} {experiment}: {}: {} calls, {} refused, {} failed{}",
+            self.budget.spent(),
+            self.most,
+            self.goal.target.host,
+            factors.join(", "),
+            outcome.calls,
+            outcome.throttled,
+            outcome.failed,
+            if cell.saturated { ", too slow here: left out" } else { "" },
+        ));
+    }
+}
+
+/// Concludes from the records of a run.
+fn report(dir: &Path) -> Result<(), Failure> {
+    let unread = |why: &dyn std::fmt::Display| {
+        Failure::Config(format!("`{}` is no run that can be read: {why}", dir.display()))
+    };
+    let run = fs::read_to_string(dir.join("run.json")).map_err(|error| unread(&error))?;
+    let run: record::Run = serde_json::from_str(&run).map_err(|error| unread(&error))?;
+    let records = File::open(dir.join("records.jsonl")).map_err(|error| unread(&error))?;
+    let read = record::read_all(BufReader::new(records)).map_err(|error| unread(&error))?;
+    let (records, torn) = read;
+    if let Some(line) = torn {
+        complain(&format!("line {line} of the records is cut: it is left out"));
+    }
+    say(&summary::lines(&run, &records).join("\n"));
+    say(&format!("records: {}", dir.display()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_a_date() {
+        for (unix, text) in [
+            (0, "19700101-000000"),
+            (951_782_400, "20000229-000000"),
+            (1_795_306_500, "20261122-001500"),
+        ] {
+            assert_eq!(stamp(unix), text);
+        }
+    }
+
+    #[test]
+    fn a_directory_is_named_for_the_host_and_nothing_else_of_the_url() {
+        let goals = goals(&["http://u:PASSKEY@h.example:8545/v2/PATHKEY".to_owned()]);
+        let goals = goals.unwrap_or_default();
+        let dir = default_dir(&goals, 0);
+        assert_eq!(dir, PathBuf::from("wellhead-analysis-h.example-8545-19700101-000000"));
+    }
+}

@@ -1,0 +1,180 @@
+//! Arguments of `wellhead analyze`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+/// Arguments of `wellhead analyze`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Start with `quick`: it says what it will send and asks before it sends much.
+Records and run.json go to a directory; no URL and no key is written there.
+
+Examples:
+  wellhead analyze quick https://eth.example/v2/KEY
+      who it is, how fast, streams on a connection, whether small rates are refused
+  wellhead analyze rate --to 200 --dry-run https://eth.example/v2/KEY
+      what finding the limit up to 200 calls a second would send and cost
+  wellhead analyze report wellhead-analysis-eth.example-20261122-101500
+      the same conclusions again, from the records")]
+pub struct Analyze {
+    /// What to find out
+    #[command(subcommand)]
+    pub what: Experiment,
+}
+
+/// What to find out.
+#[derive(Debug, Subcommand)]
+pub enum Experiment {
+    /// A cheap first look: chain, head, client, protocol, latency, streams to 128, rates to 40/s
+    Quick(Quick),
+    /// How many calls a second are let through: rates from low to high, open loop
+    Rate(Rate),
+    /// How many calls one HTTP/2 connection bears at once: doubling, then bisecting
+    Streams(Streams),
+    /// Whether more calls at once become slower instead of being refused
+    Throttle(Throttle),
+    /// What becomes of a load that you set: rates, or users, stage after stage
+    Load(Load),
+    /// Conclude again from the records of a run
+    Report(ReportDir),
+}
+
+/// What all experiments take.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Whom to measure, one after another
+    #[arg(value_name = "URL", required = true)]
+    pub urls: Vec<String>,
+    /// Where records go [default: wellhead-analysis-HOST-DATE-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The seed of chance: what is asked, and in which order
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Not one call more is sent, to all targets together
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub max_calls: u64,
+    /// Say what would be sent and what it would cost, and send nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask before many calls
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Arguments of `wellhead analyze quick`.
+#[derive(Debug, Args)]
+pub struct Quick {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// Arguments of `wellhead analyze rate`.
+#[derive(Debug, Args)]
+pub struct Rate {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// The first rate, calls a second
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
+    pub from: f64,
+    /// The last rate, calls a second
+    #[arg(long, value_name = "N", default_value_t = 150.0, value_parser = positive)]
+    pub to: f64,
+    /// Each rate is so many times the one before
+    #[arg(long, value_name = "X", default_value_t = 1.25, value_parser = positive)]
+    pub step: f64,
+    /// How long each rate is kept [default: 10, and 3 windows of a provider that is known]
+    #[arg(long, value_name = "N")]
+    pub seconds: Option<u64>,
+    /// The rest between rates, seconds [default: 2, and 2 windows of a provider that is known]
+    #[arg(long, value_name = "N")]
+    pub rest: Option<u64>,
+}
+
+/// Arguments of `wellhead analyze streams`.
+#[derive(Debug, Args)]
+pub struct Streams {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// The largest number that is tried; each cell has so many calls
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub up_to: u64,
+}
+
+/// Arguments of `wellhead analyze throttle`.
+#[derive(Debug, Args)]
+pub struct Throttle {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// Calls at once, one number a cell
+    #[arg(
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        default_value = "5,10,20,40,60,80,100,120"
+    )]
+    pub at_once: Vec<usize>,
+    /// Connections: two numbers tell a limit of the connection from one of the account
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "5,10")]
+    pub connections: Vec<usize>,
+    /// Calls of a cell
+    #[arg(long, value_name = "N", default_value_t = 600)]
+    pub calls: u64,
+}
+
+/// Arguments of `wellhead analyze load`.
+#[derive(Debug, Args)]
+pub struct Load {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// Stages by rate, calls a second, open loop
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "10,20,50", value_parser = positive)]
+    pub rates: Vec<f64>,
+    /// Stages by users instead, who each ask again when they have an answer; a stage ends early
+    /// when they have made 20 calls a second each
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub users: Vec<usize>,
+    /// How long a stage lasts
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: u64,
+    /// What is asked
+    #[arg(long, value_name = "KIND", default_value = "mix")]
+    pub work: Kind,
+    /// HTTP/2 connections; over HTTP/1.1 there are 64
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub connections: u16,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// `eth_blockNumber`
+    Cheap,
+    /// Late blocks without transactions
+    Small,
+    /// Late blocks with all transactions
+    Large,
+    /// What dapps, wallets and indexers ask
+    Mix,
+}
+
+/// Arguments of `wellhead analyze report`.
+#[derive(Debug, Args)]
+pub struct ReportDir {
+    /// The directory of a run
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        Ok(_) | Err(_) => Err("a number above zero is needed".to_owned()),
+    }
+}
