@@ -341,4 +341,23 @@ mod tests {
         let dir = default_dir(&goals, 0);
         assert_eq!(dir, PathBuf::from("wellhead-analysis-h.example-8545-19700101-000000"));
     }
+    #[test]
+    fn a_dry_run_opens_no_connection_and_no_directory() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("a socket");
+        let place = tempfile::tempdir().expect("a directory");
+        let dir = place.path().join("run");
+        let common = Common {
+            urls: vec![format!("http://{}", listener.local_addr().expect("bound"))],
+            out: Some(dir.clone()),
+            seed: 1,
+            max_calls: 100,
+            dry_run: true,
+            yes: true,
+        };
+        assert!(measure(&common, &quick).is_ok());
+        assert!(!dir.exists());
+        let accepted = listener.accept().map_err(|error| error.kind());
+        assert_eq!(accepted.err(), Some(std::io::ErrorKind::WouldBlock));
+    }
 }

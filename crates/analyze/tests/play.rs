@@ -1,0 +1,297 @@
+//! Whole experiments, played against the fake provider: what was planted is found in the
+//! records, bounds hold, and no file tells a key.
+//!
+//! Time is paused: what is waited for passes when nobody has anything to do.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::Path;
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use tempfile::TempDir;
+use wellhead_analyze::plan::{Latency, Load, Outcome, Plan, Rate, Stage, Streams, Throttle};
+use wellhead_analyze::record::{self, Call, Cell, Machine, Record, Run, WireEvent};
+use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
+use wellhead_analyze::way::Goal;
+use wellhead_analyze::work::Work;
+use wellhead_net::HttpVersion;
+use wellhead_sim::node::Latency as Pace;
+use wellhead_sim::provider::{Bucket, Refusal, StreamCap, StreamWay};
+use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
+use wellhead_telemetry::SecretUrl;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Sets the stop after so many cells.
+struct After<'a>(usize, &'a Stop);
+
+impl Watch for After<'_> {
+    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {
+        self.0 -= 1;
+        if self.0 == 0 {
+            self.1.set();
+        }
+    }
+}
+
+struct Played {
+    dir: TempDir,
+    run: Run,
+    records: Vec<Record>,
+    /// Calls that arrived.
+    arrived: u64,
+}
+
+impl Played {
+    fn cells(&self) -> Vec<&Cell> {
+        let cells = self.records.iter().filter_map(|record| match record {
+            Record::Cell(cell) => Some(cell),
+            Record::Call(_) | Record::Wire(_) => None,
+        });
+        let cells: Vec<&Cell> = cells.collect();
+        assert!(cells.iter().all(|cell| !cell.saturated), "{cells:?}");
+        cells
+    }
+
+    fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.records.iter().filter_map(|record| match record {
+            Record::Call(call) => Some(call),
+            Record::Wire(_) | Record::Cell(_) => None,
+        })
+    }
+
+    fn events(&self) -> Vec<&WireEvent> {
+        let events = self.records.iter().filter_map(|record| match record {
+            Record::Wire(wire) => Some(&wire.event),
+            Record::Call(_) | Record::Cell(_) => None,
+        });
+        events.collect()
+    }
+
+    /// By the value of a factor: how many of its calls are such.
+    fn count(&self, factor: &str, is: impl Fn(&Call) -> bool) -> BTreeMap<u64, Vec<u64>> {
+        let mut found: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for cell in self.cells() {
+            let value: f64 = cell.factors[factor].parse().unwrap();
+            let those = self.calls().filter(|call| call.cell == cell.cell && is(call)).count();
+            found.entry(value as u64).or_default().push(those as u64);
+        }
+        found
+    }
+}
+
+fn dials() -> ProviderDials {
+    let latency = Pace::even(Duration::from_millis(20), Duration::ZERO);
+    ProviderDials { latency, ..ProviderDials::default() }
+}
+
+async fn play(dials: ProviderDials, plan: impl Plan) -> Played {
+    play_within(dials, plan, u64::MAX, usize::MAX).await
+}
+
+fn terms() -> Terms {
+    let machine = Machine::default();
+    Terms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine }
+}
+
+async fn play_within(
+    dials: ProviderDials,
+    mut plan: impl Plan,
+    calls_max: u64,
+    cells_max: usize,
+) -> Played {
+    let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
+    let provider = FakeProvider::start("provider", world, dials).unwrap();
+    let url = format!("http://me:PASSKEY@{}/v2/PATHKEY?k=QUERYKEY", provider.addr());
+    let goals = [Goal::new("target-1".to_owned(), SecretUrl::parse(&url).unwrap())];
+    let dir = TempDir::new().unwrap();
+    let (budget, stop) = (Budget::new(calls_max), Stop::default());
+    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
+    let greeting = player.greet(0, &goals[0]).await.unwrap();
+    let mut watch = After(cells_max, &stop);
+    player.play(&mut plan, 0, &goals[0], &greeting, &mut watch).await.unwrap();
+    let (run, records) = read(dir.path());
+    let arrived = provider.counts().calls;
+    assert!(arrived <= budget.spent(), "{arrived} calls arrived, {} counted", budget.spent());
+    Played { dir, run, records, arrived }
+}
+
+fn read(dir: &Path) -> (Run, Vec<Record>) {
+    let run = fs::read_to_string(dir.join("run.json")).unwrap();
+    let records = File::open(dir.join("records.jsonl")).unwrap();
+    let (records, torn) = record::read_all(BufReader::new(records)).unwrap();
+    assert_eq!(torn, None);
+    (serde_json::from_str(&run).unwrap(), records)
+}
+
+async fn streams(cap: Option<(u32, StreamWay)>) -> Played {
+    let stream_cap = cap.map(|(max, way)| StreamCap { max, way });
+    play(ProviderDials { stream_cap, ..dials() }, Streams::new(8, 128, SECOND)).await
+}
+
+/// The largest number with no failure in three cells, where one more failed in three.
+fn cap(played: &Played) -> Option<u64> {
+    let failed = played.count("streams", |call| call.error.is_some());
+    let holds = |cells: &Vec<u64>| cells.len() == 3 && cells.iter().all(|failed| *failed == 0);
+    let fails = |cells: &Vec<u64>| cells.len() == 3 && cells.iter().all(|failed| *failed > 0);
+    let found = failed.iter().rfind(|(_, cells)| holds(cells)).map(|(size, _)| *size);
+    found.filter(|size| failed.get(&(size + 1)).is_some_and(fails))
+}
+
+fn refusals(played: &Played) -> usize {
+    let refused = |event: &&&WireEvent| matches!(event, WireEvent::Reset { code: 7, .. });
+    played.events().iter().filter(refused).count()
+}
+
+fn announced(played: &Played) -> Vec<Option<u32>> {
+    let mut found: Vec<Option<u32>> = played
+        .events()
+        .iter()
+        .filter_map(|event| match event {
+            WireEvent::Settings { max_streams } => Some(*max_streams),
+            WireEvent::Opened { .. }
+            | WireEvent::Goaway { .. }
+            | WireEvent::Reset { .. }
+            | WireEvent::Closed { .. } => None,
+        })
+        .collect();
+    found.dedup();
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fatal_cap_is_found_to_the_stream() {
+    for goaway in [None, Some(0), Some(11)] {
+        let way = StreamWay::Fatal { goaway, announced: Some(120) };
+        let played = streams(Some((99, way))).await;
+        assert_eq!((cap(&played), refusals(&played)), (Some(99), 0), "{goaway:?}");
+        assert_eq!(announced(&played), [Some(120)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusing_cap_is_found_to_the_stream() {
+    let played = streams(Some((41, StreamWay::Refused { announced: None }))).await;
+    assert_eq!(cap(&played), Some(41));
+    assert!(refusals(&played) >= 3, "{} refusals", refusals(&played));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announced_cap_is_kept_to() {
+    let played = streams(Some((64, StreamWay::Announced))).await;
+    assert!(played.calls().all(|call| call.error.is_none()));
+    assert_eq!(announced(&played), [Some(64)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_there_is_no_cap_none_is_found() {
+    let played = streams(None).await;
+    assert_eq!(cap(&played), None);
+    let failed = played.count("streams", |call| call.error.is_some());
+    assert_eq!(failed.get(&128), Some(&vec![0, 0, 0]));
+    // One connection each, and the number of it.
+    assert!(played.calls().all(|call| call.connection.is_some()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rates_that_pass_are_those_below_the_limit() {
+    for refusal in [Refusal::too_many(Some(SECOND)), Refusal::too_many_in_body()] {
+        let in_body = matches!(refusal, Refusal::InBody { .. });
+        let buckets = vec![Bucket::steady(50.0, SECOND, refusal)];
+        let plan = Rate::new(20.0, 200.0, 1.25, SECOND * 10, SECOND * 2);
+        let played = play(ProviderDials { buckets, ..dials() }, plan).await;
+        let refused = played.count("rate", |call| call.class == "throttled");
+        for (rate, cells) in &refused {
+            assert_eq!(cells[0] > 0, *rate > 55, "{rate}/s: {cells:?}");
+        }
+        assert_eq!(refused.len(), 7, "two above the limit and no more: {refused:?}");
+        let call = played.calls().find(|call| call.class == "throttled").unwrap();
+        let told = (call.status, call.code.is_some(), call.retry_after_ms);
+        let pause = if in_body { None } else { Some(1_000) };
+        assert_eq!(told, (Some(if in_body { 200 } else { 429 }), true, pause));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_is_kept_to_by_the_clock() {
+    let played = play(dials(), Rate::new(40.0, 40.0, 2.0, SECOND * 5, SECOND)).await;
+    let mut calls: Vec<&Call> = played.calls().collect();
+    calls.sort_by_key(|call| call.n);
+    assert_eq!(calls.len(), 200);
+    let first = calls[0].intended_at;
+    for (n, call) in calls.iter().enumerate() {
+        assert_eq!((call.intended_at - first).div_ceil(25_000), n as u64, "call {n}");
+        assert!(call.begun_at >= call.intended_at && call.ended_at > call.begun_at);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_of_throttle_are_as_many_as_it_says() {
+    let mut rng = SmallRng::seed_from_u64(1);
+    let auto = HttpVersion::Auto;
+    let plan = Throttle::new(&[2, 12], &[2, 4], 40, auto, SECOND, &mut rng);
+    let played = play(dials(), plan).await;
+    for cell in played.cells() {
+        let mut used: Vec<Option<u64>> = played
+            .calls()
+            .filter(|call| call.cell == cell.cell)
+            .map(|call| call.connection)
+            .collect();
+        used.sort_unstable();
+        used.dedup();
+        let of = |name: &str| -> usize { cell.factors[name].parse().unwrap() };
+        assert_eq!(used.len(), of("connections").min(of("concurrency")), "{:?}", cell.factors);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mix_is_answered() {
+    let plan = Load::new(vec![Stage::Rate(50.0), Stage::Users(3)], SECOND * 2, Work::Mix, 2);
+    let played = play(dials(), plan).await;
+    let odd: Vec<&Call> = played.calls().filter(|call| call.class != "answer").collect();
+    assert!(odd.is_empty(), "{odd:?}");
+    assert!(played.calls().count() > 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn not_one_call_more_than_the_budget_is_sent() {
+    for budget in [0, 2, 3, 4, 37] {
+        let plan = Streams::new(8, 64, SECOND);
+        let played = play_within(dials(), plan, budget, usize::MAX).await;
+        assert_eq!(played.arrived, budget);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_stopped_keeps_what_was_played() {
+    let played = play_within(dials(), Streams::new(8, 64, SECOND), u64::MAX, 2).await;
+    assert_eq!(played.cells().len(), 2);
+    assert_eq!(played.run.experiments, ["streams"]);
+    assert_eq!(played.run.targets[0].chain_id, Some(1337));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_file_tells_a_key() {
+    let played = play(dials(), Latency::new(5)).await;
+    let mut files = 0;
+    for file in fs::read_dir(played.dir.path()).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        assert!(!text.contains("KEY") && !text.contains("/v2"), "{text}");
+        files += 1;
+    }
+    assert_eq!((files, played.calls().count()), (2, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_of_another_run_are_left_alone() {
+    let played = play(dials(), Latency::new(1)).await;
+    let (budget, stop) = (Budget::new(1), Stop::default());
+    let again = Player::begin(played.dir.path(), terms(), &[], &budget, &stop);
+    assert!(again.is_err());
+    assert_eq!(read(played.dir.path()).1, played.records);
+}
