@@ -23,7 +23,7 @@ pub struct Forecast {
 impl Forecast {
     /// Adds up `plans`, played at `goal`.
     pub fn of(goal: &Goal, plans: &[Box<dyn Plan>]) -> Self {
-        let one = |plan: &Box<dyn Plan>| {
+        let one = |plan: &dyn Plan| {
             let calls = plan.calls_max();
             let methods = plan.work().methods();
             let each: Option<f64> = methods
@@ -37,7 +37,7 @@ impl Forecast {
             host: goal.target.host.clone(),
             provider: provider.map(|provider| provider.name.as_str()),
             unit: provider.map(|provider| provider.unit.as_str()),
-            experiments: plans.iter().map(one).collect(),
+            experiments: plans.iter().map(|plan| one(&**plan)).collect(),
             lasts: plans.iter().map(|plan| plan.lasts()).sum(),
         }
     }

@@ -21,6 +21,7 @@ use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::Work;
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_telemetry::{SecretUrl, clock};
+use wellhead_upstream::Metering;
 
 use crate::cli::analyze::{Common, Experiment, Kind, Load, Rate};
 use crate::command::{Failure, complain, say};
@@ -78,7 +79,7 @@ fn quick(_: &Goal) -> Plans {
 
 fn rate(it: &Rate, goal: &Goal) -> Box<dyn Plan> {
     let metering = goal.provider().and_then(|provider| provider.rate.as_ref());
-    let window = metering.map_or(Duration::ZERO, |metering| metering.window());
+    let window = metering.map_or(Duration::ZERO, Metering::window);
     let lasting = it.seconds.map_or(RATE_LASTS.max(window * 3), Duration::from_secs);
     let rest = it.rest.map_or(RATE_REST.max(window * 2), Duration::from_secs);
     let lasting = lasting.max(Duration::from_secs(1));

@@ -52,8 +52,8 @@ pub(super) struct Played {
 enum Next {
     /// A call is due.
     Send,
-    /// One is over.
-    Over(Option<Result<Numbered, tokio::task::JoinError>>),
+    /// One is over; `None` where what became of it is not known.
+    Over(Option<Box<Numbered>>),
     /// The run is to end.
     End,
 }
@@ -98,17 +98,17 @@ pub(super) async fn play(
             tokio::select! {
                 biased;
                 () = hand.stop.wait() => Next::End,
-                Some(done) = calls.join_next() => Next::Over(Some(done)),
+                Some(done) = calls.join_next() => Next::Over(done.ok().map(Box::new)),
                 () = until(due), if may_send => Next::Send,
             }
         };
         match next {
             Next::End => return Ok(None),
-            Next::Over(Some(Ok(done))) => {
+            Next::Over(Some(done)) => {
                 tally.add(hand, place, &done)?;
                 over = over || (ordered.until_failure && done.done.call.error.is_some());
             }
-            Next::Over(_) => tally.lost = true,
+            Next::Over(None) => tally.lost = true,
             Next::Send => {
                 if calls.len() >= UNDER_WAY_MAX || !hand.budget.take() {
                     tally.lost = tally.lost || calls.len() >= UNDER_WAY_MAX;
