@@ -22,6 +22,7 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// One line of `records.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "nearly all records are the large one")]
 pub enum Record {
     /// One call.
     Call(Call),

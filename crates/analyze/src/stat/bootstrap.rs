@@ -32,6 +32,11 @@ impl Interval {
     pub fn excludes(&self, value: f64) -> bool {
         value < self.low || value > self.high
     }
+
+    /// The interval of one over the figure, for a ratio above zero.
+    pub fn inverted(&self) -> Self {
+        Self { point: 1.0 / self.point, low: 1.0 / self.high, high: 1.0 / self.low }
+    }
 }
 
 /// The difference of medians, `a - b`; each a list of cells. `None` where one has no samples.

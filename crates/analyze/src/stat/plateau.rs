@@ -99,9 +99,8 @@ fn split(points: &[Point], rising: usize) -> Option<Fit> {
 
 /// Whether the sweep flattens. It does where at least three points lie past the knee and reach
 /// half as far again, their slope is below 5 % of the first one, and their times grow as
-/// `c / Xmax` with R² above 0.9. It rises where no plateau fits better, or none is long enough, and
-/// the last point is still above 80 % of `c / W0`. Calls that failed are none of this function's
-/// business: the caller leaves such cells out.
+/// `c / Xmax` with R² above 0.9. It rises where the last point is still above 80 % of `c / W0`.
+/// Calls that failed are none of this function's business: the caller leaves such cells out.
 pub fn shape(points: &[Point]) -> Option<Shape> {
     let fit = fit(points)?;
     let end = points.iter().max_by(|a, b| a.concurrency.total_cmp(&b.concurrency))?;

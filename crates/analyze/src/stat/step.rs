@@ -55,8 +55,8 @@ pub enum Recycling {
 }
 
 /// `ended` are the requests on connections that the other side ended, `held` those on
-/// connections that were given up by us. They end regularly where the numbers differ by no more than the calls that were
-/// under way, `slack`, or 1 %.
+/// connections that were given up by us. They end regularly where the numbers differ by no more
+/// than the calls that were under way, `slack`, or 1 %.
 pub fn recycling(ended: &[u64], held: &[u64], slack: u64) -> Recycling {
     let mut ended = ended.to_vec();
     ended.sort_unstable();
