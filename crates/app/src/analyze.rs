@@ -1,4 +1,4 @@
-//! `wellhead analyze`: what is asked for becomes plans, and their records become sentences.
+//! `wellhead analyze`: what is asked for becomes plans, and their records become lines.
 //!
 //! Before anything is sent it is told what that may be and cost, and asked whether that is meant
 //! where it is much and goes to somebody else.
@@ -302,7 +302,7 @@ impl Watch for Progress<'_> {
     }
 }
 
-/// Concludes from the records of a run.
+/// Prints what the records of a run say.
 fn report(dir: &Path) -> Result<(), Failure> {
     let unread = |why: &dyn std::fmt::Display| {
         Failure::Config(format!("`{}` is no run that can be read: {why}", dir.display()))

@@ -16,7 +16,7 @@ Examples:
   wellhead analyze rate --to 200 --dry-run https://eth.example/v2/KEY
       what finding the limit up to 200 calls a second would send and cost
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
-      the same conclusions again, from the records")]
+      the same figures again, from the records")]
 pub struct Analyze {
     /// What to find out
     #[command(subcommand)]
@@ -36,7 +36,7 @@ pub enum Experiment {
     Throttle(Throttle),
     /// What becomes of a load that you set: rates, or users, stage after stage
     Load(Load),
-    /// Conclude again from the records of a run
+    /// Print the figures of a run again, from its records
     Report(ReportDir),
 }
 
