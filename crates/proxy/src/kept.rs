@@ -134,6 +134,12 @@ impl<'a> Seen<'a> {
     pub(crate) fn at(view: &'a View, now: Instant) -> Self {
         Self { view, is_fresh: view.is_fresh(now) }
     }
+
+    /// The same for a client. One that was shown more than is agreed may have been shown another
+    /// branch: to it the view says nothing of what may be replaced.
+    pub(crate) fn by(trip: &Trip<'_>, view: &'a View, now: Instant) -> Self {
+        Self { view, is_fresh: view.is_fresh(now) && shown_more(trip, view).is_none() }
+    }
 }
 
 impl Canon for Seen<'_> {
@@ -390,7 +396,7 @@ impl Shares {
     fn get(&self, trip: &Trip<'_>, asked: &Asked, row: &MethodRow, view: &View) -> Option<Bytes> {
         may_be_kept(row, asked.pin).ok()?;
         let at = trip.ctx.received_at;
-        let hit = self.cache.memory.get(&asked.key, &Seen::at(view, at), self.cache.ms(at))?;
+        let hit = self.cache.memory.get(&asked.key, &Seen::by(trip, view, at), self.cache.ms(at))?;
         may_be_told(trip, &hit.value, view).then_some(hit.value)
     }
 }

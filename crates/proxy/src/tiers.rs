@@ -180,33 +180,31 @@ pub(crate) async fn part(chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
     if shares.distrust.is_on() || shares.cache.tiers().is_empty() {
         return None;
     }
-    look(chain, asked, |_, _| true).await
+    look(chain, asked, None).await
 }
 
 /// The answer that a slow tier has and that is true by the newest view; it is in memory then.
 /// Cancel-safe.
 pub(crate) async fn fetch(trip: &Trip<'_>, asked: &Asked) -> Option<Bytes> {
-    look(trip.chain, asked, |value, view| may_be_told(trip, value, view)).await
+    look(trip.chain, asked, Some(trip)).await
 }
 
-/// The same, if it may be told.
-async fn look(
-    chain: &ServedChain,
-    asked: &Asked,
-    may_be_told: impl Fn(&[u8], &View) -> bool,
-) -> Option<Bytes> {
+/// The same, if it may be told to this client, where it is for one.
+async fn look(chain: &ServedChain, asked: &Asked, client: Option<&Trip<'_>>) -> Option<Bytes> {
     let shares = chain.shares.as_ref()?;
     let cache = &shares.cache;
     let mut entry = cache.tiers().get(asked.key()).await?;
     let at = now();
     chain.heads.look(|view| {
-        match entry.hold.under(&Seen::at(view, at)) {
+        let seen = client.map_or(Seen::at(view, at), |trip| Seen::by(trip, view, at));
+        match entry.hold.under(&seen) {
             Use::Serve => {}
             Use::ServeForEver => entry.hold = Hold::Final,
             Use::Skip | Use::Drop => return None,
         }
         let is_true = !entry.is_over(cache.ms(at)) && !shares.distrust.is_on();
-        if !is_true || !may_be_told(&entry.value, view) {
+        let is_told = client.is_none_or(|trip| may_be_told(trip, &entry.value, view));
+        if !is_true || !is_told {
             return None;
         }
         cache.adopt(asked.key(), &entry);

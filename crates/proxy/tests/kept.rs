@@ -118,6 +118,29 @@ async fn how_deep_a_reorg_went_is_not_guessed() {
     check(&send(&stage, BLOCK, params).await, Some("miss"), &block(96, b'b'));
 }
 
+/// It may have been shown another branch, of which the view knows nothing yet.
+#[tokio::test(start_paused = true)]
+async fn who_was_shown_more_than_is_agreed_is_told_only_what_is_final() {
+    const RECEIPT: &str = "eth_getTransactionReceipt";
+    let stage = stage(2);
+    let say = |method: &str, text: &str| {
+        stage.peers[0].iter().for_each(|peer| peer.next(method, result(text)));
+    };
+    let (recent, finished) = (r#"["0x5f",false]"#, r#"["0x00",  "0x50"]"#);
+    say(BLOCK, &block(95, b'a'));
+    check(&send(&stage, BLOCK, recent).await, Some("miss"), &block(95, b'a'));
+    check(&send(&stage, BLOCK, recent).await, Some("hit"), &block(95, b'a'));
+    assert_eq!(send(&stage, BALANCE, finished).await.cache, Some("miss"));
+    say(RECEIPT, &format!(r#"{{"blockNumber":"0x65","blockHash":"{}"}}"#, hash(101, b'b')));
+    send(&stage, RECEIPT, &format!(r#"["{}"]"#, hash(7, b'a'))).await;
+    say(BLOCK, &block(95, b'a'));
+    check(&send(&stage, BLOCK, recent).await, Some("miss"), &block(95, b'a'));
+    assert_eq!(send(&stage, BALANCE, finished).await.cache, Some("hit"));
+    // Another client saw nothing of it.
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{BLOCK}","params":{recent}}}"#);
+    check(&stage.send_from(2, None, &body).await, Some("hit"), &block(95, b'a'));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_may_have_been_replaced_since_the_last_word_is_asked_for() {
     let stage = stage(1);
