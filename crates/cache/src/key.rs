@@ -28,7 +28,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use memchr::memchr2;
-use wellhead_eth::{BlockNumber, BlockParam, ChainId, MethodRow};
+use wellhead_eth::{BlockHash, BlockNumber, BlockParam, ChainId, MethodRow};
 use wellhead_jsonrpc::raw;
 
 use crate::pin::{Pin, Point};
@@ -81,9 +81,11 @@ impl Key {
         })
     }
 
-    /// For stores that other processes read: 32 bytes that no other key has.
-    pub fn digest(&self) -> [u8; 32] {
-        *blake3::hash(&self.0).as_bytes()
+    /// For stores that other processes read: 32 bytes that no other key has, nor this one on a
+    /// chain of another origin, such as one that was started anew under the same id.
+    pub fn digest(&self, origin: &BlockHash) -> [u8; 32] {
+        // Both ends are plain: an origin has 32 bytes.
+        *blake3::Hasher::new().update(&origin.0).update(&self.0).finalize().as_bytes()
     }
 
     /// The chain that was asked.

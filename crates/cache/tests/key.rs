@@ -11,6 +11,8 @@ const A: &str = "0x00000000219ab540356cBB839Cbe05303d7705Fa";
 const B: &str = "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48";
 const H: &str = "0x1d59ff54b1eb26b013ce3cb5fc9dab3705b415a67127a003c3e61eb445bb8df2";
 
+/// Of the chain on which all is asked.
+const ORIGIN: BlockHash = BlockHash([7; 32]);
 const HEIGHT: Pin = Pin::Block(Point::Height(BlockNumber(16)));
 
 fn key(method: &str, params: Option<&str>, pin: Pin, salt: &[u8]) -> Result<Key, Reason> {
@@ -37,13 +39,13 @@ fn plain(params: &str) -> Key {
 #[track_caller]
 fn same(one: &str, other: &str) {
     assert_eq!(plain(one), plain(other), "{one} and {other}");
-    assert_eq!(plain(one).digest(), plain(other).digest());
+    assert_eq!(plain(one).digest(&ORIGIN), plain(other).digest(&ORIGIN));
 }
 
 #[track_caller]
 fn differ(one: &str, other: &str) {
     assert_ne!(plain(one), plain(other), "{one} and {other}");
-    assert_ne!(plain(one).digest(), plain(other).digest());
+    assert_ne!(plain(one).digest(&ORIGIN), plain(other).digest(&ORIGIN));
 }
 
 #[track_caller]

@@ -111,7 +111,7 @@ pub(crate) struct Shares {
     pub(crate) cache: Arc<Cache>,
     /// Of this chain alone: another may have the same id, and other upstreams.
     flights: Flights<Landed>,
-    /// Whether the slow tiers are left alone.
+    /// Whose answers in the slow tiers are left alone.
     pub(crate) distrust: Distrust,
 }
 
@@ -313,6 +313,9 @@ fn depends_on(
     let is_by_height = matches!(of, Pin::Block(Point::Height(_))) && pin.params.is_none();
     if is_by_height || of == Pin::Inclusion {
         pulse.want_finality(at);
+        if trip.chain.shares.as_ref().is_some_and(|it| !it.cache.tiers.is_empty()) {
+            pulse.want_origin();
+        }
     }
     match of {
         // While the view is not fresh, each is to hear what there is now.
@@ -396,7 +399,8 @@ impl Shares {
     fn get(&self, trip: &Trip<'_>, asked: &Asked, row: &MethodRow, view: &View) -> Option<Bytes> {
         may_be_kept(row, asked.pin).ok()?;
         let at = trip.ctx.received_at;
-        let hit = self.cache.memory.get(&asked.key, &Seen::by(trip, view, at), self.cache.ms(at))?;
+        let hit =
+            self.cache.memory.get(&asked.key, &Seen::by(trip, view, at), self.cache.ms(at))?;
         may_be_told(trip, &hit.value, view).then_some(hit.value)
     }
 }
@@ -478,9 +482,9 @@ impl Asked {
         };
         cache.memory.put(&self.key, ruling, result);
         if let Ok(kept) = ruling
-            && !distrust.is_on()
+            && let Some(origin) = distrust.origin(&chain.pulse)
         {
-            cache.tiers.put(&self.key, kept, result);
+            cache.tiers.put(&self.key, &origin, kept, result);
         }
     }
 }
@@ -536,7 +540,7 @@ impl Tidier {
                     "blocks that were final were replaced: all kept answers are forgotten"
                 );
                 memory.clear();
-                shares.distrust.begin();
+                shares.distrust.begin(&chain.pulse);
             } else {
                 memory.settle(id, &canon);
             }

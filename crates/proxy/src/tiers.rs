@@ -12,25 +12,31 @@
 //! | belongs to a block that may be replaced, named by its hash | no | for an hour |
 //! | ends by the clock or with the head | no | no |
 //!
-//! Not promised: anything for a chain that was started anew under the same id. When that is
-//! seen the tiers are not asked for the chain any more, until wellhead is started again.
+//! What they have is found by the call and the chain's **origin**: the hash of its block 1, which
+//! a chain that was started anew under the same id does not share. Until the upstreams told it,
+//! and while two of them differ, the tiers are neither asked nor written.
+//!
+//! Not promised: anything where final blocks are replaced and block 1 is not, as when somebody
+//! winds a development node back. When that is seen the tiers are not asked for the chain any
+//! more, until wellhead is started again.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
 use wellhead_cache::{Entry, Hold, Kept, Key, Pin, Use, may_be_kept};
 use wellhead_chain::View;
 use wellhead_dispatch::now;
-use wellhead_eth::MethodRow;
+use wellhead_eth::{BlockHash, MethodRow};
 use wellhead_store::{Digest, Disk, Shared, Snapshot};
+use wellhead_watch::Pulse;
 
 use crate::chain::ServedChain;
 use crate::journey::Trip;
-use crate::kept::{Asked, Cache, Seen, may_be_told};
+use crate::kept::{Asked, Seen, may_be_told};
 
 /// What may be replaced is final or forgotten after so long.
 const REPLACEABLE_FOR: Duration = Duration::from_secs(3_600);
@@ -80,12 +86,12 @@ impl Tiers {
         disk.into_iter().chain(shared).collect()
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.disk.is_none() && self.shared.get().is_none()
     }
 
-    async fn get(&self, key: &Key) -> Option<Entry> {
-        let digest = Digest(key.digest());
+    async fn get(&self, key: &Key, origin: &BlockHash) -> Option<Entry> {
+        let digest = Digest(key.digest(origin));
         let read = |bytes: Bytes| Entry::decode(&bytes, &digest.0).ok();
         if let Some(disk) = &self.disk
             && let Some(entry) = disk.get(&digest).await.and_then(read)
@@ -100,7 +106,7 @@ impl Tiers {
     }
 
     /// Has an answer written that was kept in memory.
-    pub(crate) fn put(&self, key: &Key, kept: Kept, result: &[u8]) {
+    pub(crate) fn put(&self, key: &Key, origin: &BlockHash, kept: Kept, result: &[u8]) {
         if kept.expires_ms.is_some() {
             return;
         }
@@ -113,7 +119,7 @@ impl Tiers {
         if disk.is_none() && self.shared.get().is_none() {
             return;
         }
-        let digest = Digest(key.digest());
+        let digest = Digest(key.digest(origin));
         let bytes: Bytes = kept.entry(Bytes::copy_from_slice(result)).encode(&digest.0).into();
         if let Some(disk) = disk {
             disk.put(digest, bytes.clone(), time);
@@ -124,25 +130,45 @@ impl Tiers {
     }
 }
 
-/// Whether the tiers of a chain are believed.
+/// Under which origin the tiers are believed.
 #[derive(Debug, Default)]
-pub(crate) struct Distrust(AtomicBool);
+pub(crate) struct Distrust(Mutex<Origins>);
+
+#[derive(Debug, Default)]
+struct Origins {
+    /// That under which they were used last.
+    used: Option<BlockHash>,
+    /// That whose answers are not believed: final blocks of it were replaced.
+    distrusted: Option<BlockHash>,
+}
 
 impl Distrust {
-    /// The chain is not what it was when they were written.
-    pub(crate) fn begin(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// Blocks that were final were replaced. All upstreams are asked anew for their origin, and
+    /// while it is the one that there was the tiers are left alone.
+    pub(crate) fn begin(&self, pulse: &Pulse) {
+        let mut origins = self.0.lock();
+        origins.distrusted = origins.used.or(pulse.origin());
+        pulse.forget_origins();
     }
 
-    pub(crate) fn is_on(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// The origin under which the tiers are asked, if they are.
+    pub(crate) fn origin(&self, pulse: &Pulse) -> Option<BlockHash> {
+        let mut origins = self.0.lock();
+        let origin = pulse.origin().filter(|origin| origins.distrusted != Some(*origin))?;
+        origins.used = Some(origin);
+        Some(origin)
     }
+}
+
+/// The origin under which the slow tiers of this chain are asked, where there are any.
+fn origin(chain: &ServedChain) -> Option<BlockHash> {
+    let shares = chain.shares.as_ref().filter(|it| !it.cache.tiers().is_empty())?;
+    shares.distrust.origin(&chain.pulse)
 }
 
 /// Whether there is a slow tier to ask for this chain.
 pub(crate) fn are_there(trip: &Trip<'_>) -> bool {
-    let is_asked = |cache: &Cache| !cache.tiers().is_empty();
-    trip.chain.shares.as_ref().is_some_and(|it| !it.distrust.is_on() && is_asked(&it.cache))
+    origin(trip.chain).is_some()
 }
 
 /// Whether a slow tier may have the answer.
@@ -177,9 +203,6 @@ pub(crate) async fn part(chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
     if let Some(kept) = shares.part(chain, asked) {
         return Some(kept);
     }
-    if shares.distrust.is_on() || shares.cache.tiers().is_empty() {
-        return None;
-    }
     look(chain, asked, None).await
 }
 
@@ -193,7 +216,8 @@ pub(crate) async fn fetch(trip: &Trip<'_>, asked: &Asked) -> Option<Bytes> {
 async fn look(chain: &ServedChain, asked: &Asked, client: Option<&Trip<'_>>) -> Option<Bytes> {
     let shares = chain.shares.as_ref()?;
     let cache = &shares.cache;
-    let mut entry = cache.tiers().get(asked.key()).await?;
+    let origin = origin(chain)?;
+    let mut entry = cache.tiers().get(asked.key(), &origin).await?;
     let at = now();
     chain.heads.look(|view| {
         let seen = client.map_or(Seen::at(view, at), |trip| Seen::by(trip, view, at));
@@ -202,7 +226,8 @@ async fn look(chain: &ServedChain, asked: &Asked, client: Option<&Trip<'_>>) -> 
             Use::ServeForEver => entry.hold = Hold::Final,
             Use::Skip | Use::Drop => return None,
         }
-        let is_true = !entry.is_over(cache.ms(at)) && !shares.distrust.is_on();
+        let is_true =
+            !entry.is_over(cache.ms(at)) && shares.distrust.origin(&chain.pulse) == Some(origin);
         let is_told = client.is_none_or(|trip| may_be_told(trip, &entry.value, view));
         if !is_true || !is_told {
             return None;

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use support::{Plan, Stage, hash, result, text};
 use tempfile::TempDir;
+use wellhead_eth::BlockHash;
 use wellhead_proxy::{Answer, Tidier, Tiers};
 use wellhead_store::{Disk, DiskBounds};
+use wellhead_upstream::Slot;
 
 const BLOCK: &str = "eth_getBlockByNumber";
 
@@ -34,6 +36,7 @@ fn stage(folder: &TempDir) -> (Stage, Disk) {
         stage.show_block(0, number, b'a');
     }
     stage.show_final(0, 90);
+    stage.chain().pulse.tell_origin(Slot(0), hash(1, b'a'));
     (stage, disk)
 }
 
@@ -125,27 +128,85 @@ async fn what_is_damaged_is_asked_for_again() {
     check(&send(&stage, 80).await, "miss", &block(80));
 }
 
+/// Answers are told from the disk, or not, whatever `other` the upstream would say.
+async fn check_at(stage: &Stage, number: u64, is_hit: bool) {
+    let other = format!(r#"{{"number":"0x{number:x}","hash":"0x01"}}"#);
+    stage.peer(0).next(BLOCK, result(&other));
+    match is_hit {
+        true => check(&send(stage, number).await, "hit", &block(number)),
+        false => check(&send(stage, number).await, "miss", &other),
+    }
+}
+
+/// As a development node does that starts anew; that takes a minute to be believed. It has
+/// caught up again then.
+async fn start_anew(stage: &Stage, tidier: &mut Tidier) {
+    tokio::time::pause();
+    stage.show_block(0, 3, b'c');
+    tokio::time::advance(Duration::from_secs(60)).await;
+    stage.show_block(0, 3, b'c');
+    tidier.tidy();
+    for number in 75..=100 {
+        stage.show_block(0, number, b'c');
+    }
+    stage.show_final(0, 90);
+    tidier.tidy();
+    tokio::time::resume();
+}
+
+/// The first block of another chain of the same id.
+const OTHER: BlockHash = BlockHash([9; 32]);
+
 #[tokio::test]
 async fn a_chain_that_was_started_anew_is_not_answered_from_the_disk() {
+    let folder = TempDir::new().expect("a folder");
+    fill(&folder, &[80, 81]).await;
+    let (stage, disk) = stage(&folder);
+    let mut tidier = Tidier::new(Arc::clone(&stage.proxy));
+    tidier.tidy();
+    check(&send(&stage, 80).await, "hit", &block(80));
+    start_anew(&stage, &mut tidier).await;
+    assert_eq!(stage.chain().pulse.origin(), None, "it is asked for again");
+    check_at(&stage, 81, false).await;
+    // The new chain has a place of its own on the same disk.
+    stage.chain().pulse.tell_origin(Slot(0), OTHER);
+    check_at(&stage, 80, false).await;
+    drop(stage);
+    disk.close().await;
+}
+
+#[tokio::test]
+async fn nor_when_it_was_started_anew_while_wellhead_was_not_there() {
+    let folder = TempDir::new().expect("a folder");
+    fill(&folder, &[80]).await;
+    let (other, disk) = stage(&folder);
+    other.chain().pulse.tell_origin(Slot(0), OTHER);
+    check_at(&other, 80, false).await;
+    drop(other);
+    disk.close().await;
+    let (stage, _disk) = stage(&folder);
+    check(&send(&stage, 80).await, "hit", &block(80));
+}
+
+#[tokio::test]
+async fn final_blocks_that_are_replaced_on_the_same_chain_end_the_disk() {
     let folder = TempDir::new().expect("a folder");
     fill(&folder, &[80, 81]).await;
     let (stage, _disk) = stage(&folder);
     let mut tidier = Tidier::new(Arc::clone(&stage.proxy));
     tidier.tidy();
     check(&send(&stage, 80).await, "hit", &block(80));
-    // As a development node does that starts anew; that takes a minute to be believed.
-    tokio::time::pause();
-    stage.show_block(0, 3, b'c');
-    tokio::time::advance(Duration::from_secs(60)).await;
-    stage.show_block(0, 3, b'c');
-    tidier.tidy();
-    // And as it is when it has caught up.
-    for number in 75..=100 {
-        stage.show_block(0, number, b'c');
-    }
-    stage.show_final(0, 90);
-    tidier.tidy();
-    let other = r#"{"number":"0x51","hash":"0x01"}"#;
-    stage.peer(0).next(BLOCK, result(other));
-    check(&send(&stage, 81).await, "miss", other);
+    start_anew(&stage, &mut tidier).await;
+    stage.chain().pulse.tell_origin(Slot(0), hash(1, b'a'));
+    check_at(&stage, 81, false).await;
+}
+
+#[tokio::test]
+async fn until_its_origin_is_told_a_chain_is_not_answered_from_the_disk() {
+    let folder = TempDir::new().expect("a folder");
+    fill(&folder, &[80]).await;
+    let (stage, _disk) = stage(&folder);
+    let pulse = &stage.chain().pulse;
+    pulse.tell_origin(Slot(1), OTHER);
+    check_at(&stage, 80, false).await;
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_chain::{Bloom, Observation};
-use wellhead_eth::{BlockTag, ChainId, MethodRow, MethodTable};
+use wellhead_eth::{BlockHash, BlockNumber, BlockTag, ChainId, MethodRow, MethodTable};
 use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
@@ -29,7 +29,7 @@ pub enum Reason {
     Peers,
     /// To follow its head.
     Head,
-    /// To see which blocks are safe and final.
+    /// To see which blocks are safe and final, and from which origin.
     Finality,
     /// To see whether it is back.
     Probe,
@@ -234,6 +234,24 @@ impl Asker {
             Some(seen) => Ok((seen, block)),
             None => Err(format!("the {tag} block has no number")),
         }
+    }
+
+    /// What tells its chain from one that was started anew: the hash of block 1, whose time is
+    /// that of its making also where each genesis is the same. Who does not keep that block any
+    /// more is no chain that is started anew, and its genesis will do.
+    pub(crate) async fn origin(&self) -> Result<BlockHash, String> {
+        let first = self.ask(Reason::Finality, "eth_getBlockByNumber", r#"["0x1",false]"#).await;
+        let (number, block) = match first {
+            // Not made yet.
+            Ok(block) if raw::is_null(&block) => return Err("there is no block 1".to_owned()),
+            Ok(block) => (1, block),
+            Err(_) => {
+                let params = r#"["0x0",false]"#;
+                (0, self.ask(Reason::Finality, "eth_getBlockByNumber", params).await?)
+            }
+        };
+        let seen = Observation::of_block(&block).filter(|seen| seen.number == BlockNumber(number));
+        seen.and_then(|seen| seen.hash).ok_or_else(|| format!("block {number} is another"))
     }
 }
 

@@ -272,6 +272,7 @@ impl Watcher {
         if self.upstream().set_standing(Standing::Verified) {
             tracing::info!(upstream = %id, chain = %expected, "upstream verified");
         }
+        self.pulse().forget_origin(self.upstream().slot());
         self.pulse().tell_verified();
         Identity::Right
     }

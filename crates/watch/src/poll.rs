@@ -71,6 +71,7 @@ pub(crate) struct State {
     syncing: bool,
     isolated: bool,
     finality_due: Option<Instant>,
+    origin_due: Option<Instant>,
     asked_final: bool,
 }
 
@@ -110,6 +111,7 @@ impl Watcher {
                     // Before the head: while nobody asks there is one turn for both.
                     self.while_it_is_well(self.look_at_state_again()).await;
                     self.while_it_is_well(self.look_at_finality()).await;
+                    self.while_it_is_well(self.look_at_origin()).await;
                     if self.may_poll(polled, interval) {
                         polled = now();
                         let told = self.while_it_is_well(self.poll_once(Reason::Head)).await;
@@ -344,6 +346,22 @@ impl Watcher {
         match self.asker.block(Reason::Finality, word).await {
             Ok(seen) => self.heads.observe_mark(self.upstream().slot(), tag, seen, now()),
             Err(_) => self.state.lock().finality_due = Some(now() + FINALITY_REFUSED),
+        }
+    }
+
+    /// Asks for its origin, once, while clients want to know what is final.
+    async fn look_at_origin(&self) {
+        let slot = self.upstream().slot();
+        if !self.pulse().lacks_origin(slot) || !self.pulse().wants_finality(now()) {
+            return;
+        }
+        let is_due = self.state.lock().origin_due.is_none_or(|due| now() >= due);
+        if !is_due || !self.is_busy() || !self.checks.follows_by(Check::Head) {
+            return;
+        }
+        match self.asker.origin().await {
+            Ok(origin) => self.pulse().tell_origin(slot, origin),
+            Err(_) => self.state.lock().origin_due = Some(now() + FINALITY_EVERY_MIN),
         }
     }
 

@@ -1,11 +1,14 @@
 //! What the request path and the loops of one chain tell each other.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
-use wellhead_eth::ChainId;
+use wellhead_eth::{BlockHash, ChainId};
+use wellhead_upstream::Slot;
 
 /// So long after the last call a chain counts as in use.
 const BUSY_FOR: Duration = Duration::from_secs(30);
@@ -26,6 +29,9 @@ pub struct Pulse {
     head: Notify,
     /// When a client last asked for a safe or final block; as `last_call_ms`.
     last_finality_ms: AtomicU64,
+    wants_origin: AtomicBool,
+    /// By slot, the hash of the first block after the genesis.
+    origins: Mutex<BTreeMap<u8, BlockHash>>,
 }
 
 impl Pulse {
@@ -45,6 +51,8 @@ impl Pulse {
             verified: Notify::new(),
             head: Notify::new(),
             last_finality_ms: AtomicU64::new(0),
+            wants_origin: AtomicBool::new(false),
+            origins: Mutex::default(),
         }
     }
 
@@ -106,6 +114,42 @@ impl Pulse {
         }
     }
 
+    /// From now on upstreams are asked for their origin, once somebody wants to know what is
+    /// final.
+    pub fn want_origin(&self) {
+        self.wants_origin.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this one is to be asked.
+    pub(crate) fn lacks_origin(&self, slot: Slot) -> bool {
+        self.wants_origin.load(Ordering::Relaxed) && !self.origins.lock().contains_key(&slot.0)
+    }
+
+    /// Notes the origin of an upstream: the hash of its block 1, or of its genesis where it does
+    /// not keep that any more.
+    pub fn tell_origin(&self, slot: Slot, origin: BlockHash) {
+        self.origins.lock().insert(slot.0, origin);
+    }
+
+    /// An upstream that was away may be on a chain that was started anew.
+    pub(crate) fn forget_origin(&self, slot: Slot) {
+        self.origins.lock().remove(&slot.0);
+    }
+
+    /// The chain itself may have been.
+    pub fn forget_origins(&self) {
+        self.origins.lock().clear();
+    }
+
+    /// What tells this chain from one that was started anew under the same id. `None` while
+    /// nobody told, and while two differ.
+    pub fn origin(&self) -> Option<BlockHash> {
+        let origins = self.origins.lock();
+        let mut told = origins.values();
+        let first = told.next()?;
+        told.all(|other| other == first).then_some(*first)
+    }
+
     /// Tells the loops that an upstream showed a block that the others did not.
     pub fn tell_head(&self) {
         self.head.notify_waiters();
@@ -162,6 +206,25 @@ mod tests {
         check(20, false).await;
         check(49, false).await;
         check(80, true).await;
+    }
+
+    #[test]
+    fn an_origin_is_what_all_say_who_told() {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let pulse = Pulse::new(None, Instant::now());
+        let (one, other) = (BlockHash([1; 32]), BlockHash([2; 32]));
+        assert!(!pulse.lacks_origin(Slot(0)), "nobody wants to know");
+        pulse.want_origin();
+        assert!(pulse.lacks_origin(Slot(0)));
+        assert_eq!(pulse.origin(), None);
+        pulse.tell_origin(Slot(0), one);
+        assert_eq!((pulse.origin(), pulse.lacks_origin(Slot(0))), (Some(one), false));
+        pulse.tell_origin(Slot(1), other);
+        assert_eq!(pulse.origin(), None, "they are on two chains");
+        pulse.forget_origin(Slot(0));
+        assert_eq!((pulse.origin(), pulse.lacks_origin(Slot(0))), (Some(other), true));
+        pulse.forget_origins();
+        assert_eq!(pulse.origin(), None);
     }
 
     #[test]

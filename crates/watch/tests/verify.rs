@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 use support::log::Lines;
 use support::{Mood, Node, Stage, now, pass, seconds, settle};
-use wellhead_eth::ChainId;
+use wellhead_eth::{BlockHash, ChainId};
 use wellhead_upstream::Condition;
 
 const BLOCK: Duration = Duration::from_secs(12);
@@ -144,4 +144,34 @@ async fn one_without_eth_syncing_is_in_sync_and_has_no_problem() {
     settle().await;
     assert_eq!(stage.condition(0), Condition::Ready);
     assert!(stage.upstreams[0].last_problem().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_origin_is_asked_for_once_where_it_is_wanted_and_again_after_a_rest() {
+    let node = Node::new(1, BLOCK);
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    let hash = |byte: u8| BlockHash([byte; 32]);
+    let block = |byte: u8| format!(r#"{{"number":"0x1","hash":"{}"}}"#, hash(byte));
+    stage.pulse.want_finality(now());
+    stage.busy_for(seconds(20), seconds(1)).await;
+    let asked = stage.asked[0].get(wellhead_watch::Reason::Finality);
+    assert_eq!(stage.pulse.origin(), None, "nobody wants it");
+    // It has no block 1 yet, and is asked again.
+    stage.pulse.want_origin();
+    stage.busy_for(seconds(20), seconds(1)).await;
+    assert_eq!(stage.pulse.origin(), None);
+    let more = stage.asked[0].get(wellhead_watch::Reason::Finality) - asked;
+    assert!((2..=4).contains(&more), "{more}");
+    *node.origin.lock() = block(1);
+    stage.busy_for(seconds(20), seconds(1)).await;
+    assert_eq!(stage.pulse.origin(), Some(hash(1)));
+    *node.origin.lock() = block(2);
+    stage.busy_for(seconds(20), seconds(1)).await;
+    assert_eq!(stage.pulse.origin(), Some(hash(1)), "it is not asked again");
+    node.feel(Mood::Refuses);
+    stage.busy_for(seconds(60), seconds(1)).await;
+    node.feel(Mood::Well);
+    stage.busy_for(seconds(60), seconds(1)).await;
+    assert_eq!(stage.pulse.origin(), Some(hash(2)), "what answers there now may be another");
 }

@@ -216,8 +216,7 @@ section! {
 }
 
 section! {
-    /// Where final answers are kept over restarts. Not for a chain that is started anew under
-    /// the same id, as development chains are.
+    /// Where final answers are kept over restarts.
     CacheDisk {
         /// A folder of its own, for one running wellhead. It is made when it is not there.
         path: PathBuf = required(),
