@@ -220,7 +220,17 @@ async fn say(
             {
                 return Said::local(number);
             }
-            Box::pin(upstream(trip, &job, eligible, began, noted)).await
+            let begun = match &chain.shares {
+                None => None,
+                Some(_) => match begin(trip, &job, eligible, began) {
+                    Begun { way: Way::Kept(result), pin, .. } => {
+                        noted.block = pin.number();
+                        return kept_said(trip, &job, &pin.block, result, noted);
+                    }
+                    begun => Some(Box::new(begun)),
+                },
+            };
+            Box::pin(upstream(trip, &job, eligible, (began, begun), noted)).await
         }
         Effect::Sticky => Box::pin(sticky_call(trip, job, eligible, began)).await,
     }
@@ -301,15 +311,17 @@ async fn chain_id(chain: &ServedChain, deadline: Instant) -> Option<ChainId> {
     }
 }
 
-/// The usual way: pin, look for what is kept, and plan on one view.
-async fn upstream(
-    trip: &Trip<'_>,
-    job: &Job<'_>,
-    eligible: UpstreamSet,
-    began: Instant,
-    noted: &mut Noted,
-) -> Said {
-    let (pin, ask, way, planned) = trip.look(|view| {
+/// What a call becomes on the one view that it sees.
+struct Begun<'a> {
+    pin: Pin,
+    ask: Ask<'a>,
+    way: Way,
+    planned: Option<Planned>,
+}
+
+/// Pins, looks for what is kept, and plans.
+fn begin<'a>(trip: &Trip<'_>, job: &Job<'a>, eligible: UpstreamSet, began: Instant) -> Begun<'a> {
+    trip.look(|view| {
         let pin = Pin::new(trip, job.row, job.params, eligible, view);
         let ask = ask(trip, job.row, eligible, &pin.block, view);
         let way = kept::way(trip, job, &pin, view);
@@ -319,30 +331,49 @@ async fn upstream(
                 Some(plan_on(view, trip.chain, trip.lane, (&ask, &pin.block), began))
             }
         };
-        (pin, ask, way, planned)
-    });
+        Begun { pin, ask, way, planned }
+    })
+}
+
+/// An answer that was kept.
+fn kept_said(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    block: &BlockRef,
+    result: Bytes,
+    noted: &mut Noted,
+) -> Said {
+    noted.found = Some(Found::Hit);
+    let result = session::recall(trip, (job.row, job.params), block, None, result);
+    Said::whole(result, None, Trail::default())
+}
+
+/// The usual way, which has begun where answers may be kept.
+async fn upstream(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    eligible: UpstreamSet,
+    (began, begun): (Instant, Option<Box<Begun<'_>>>),
+    noted: &mut Noted,
+) -> Said {
+    let Begun { pin, ask, way, planned } = match begun {
+        Some(begun) => *begun,
+        None => begin(trip, job, eligible, began),
+    };
     noted.block = pin.number();
     let as_sent = Job { params: pin.params(job.params), ..*job };
-    let kept = |result: Bytes, block: &BlockRef| {
-        let result = session::recall(trip, (job.row, job.params), block, None, result);
-        Said::whole(result, None, Trail::default())
-    };
     let asked = match way {
         Way::Plain => None,
         Way::Ask(asked) if tiers::may_have(trip, &asked, job.row) => {
             // Boxed, as few calls should carry the state of waiting.
             if let Some(result) = Box::pin(tiers::fetch(trip, &asked)).await {
-                noted.found = Some(Found::Hit);
                 asked.found(&result);
-                return kept(result, &pin.block);
+                return kept_said(trip, job, &pin.block, result, noted);
             }
             Some(asked)
         }
         Way::Ask(asked) => Some(asked),
-        Way::Kept(result) => {
-            noted.found = Some(Found::Hit);
-            return kept(result, &pin.block);
-        }
+        Way::Kept(result) => return kept_said(trip, job, &pin.block, result, noted),
         Way::Follow(follow, asked) => {
             let (said, found) =
                 Box::pin(follow_on(trip, (job, &as_sent), (&ask, &pin.block), follow, asked)).await;
@@ -791,7 +822,7 @@ async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began
     let chain = trip.chain;
     match job.row.sticky {
         Some(StickyRole::Create) | None => {
-            let said = upstream(trip, &job, eligible, began, &mut Noted::default()).await;
+            let said = upstream(trip, &job, eligible, (began, None), &mut Noted::default()).await;
             name_the_filter(chain, said, eligible)
         }
         Some(StickyRole::Use | StickyRole::Drop) => {
@@ -807,7 +838,7 @@ async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began
             let served = chain.roster.eligible(job.row, job.method).unwrap_or_default();
             let only = [slot].into_iter().collect::<UpstreamSet>().and(served);
             let job = Job { params: Some(&params), ..job };
-            upstream(trip, &job, only, began, &mut Noted::default()).await
+            upstream(trip, &job, only, (began, None), &mut Noted::default()).await
         }
     }
 }
