@@ -7,8 +7,8 @@
 use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -23,6 +23,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::Rpc;
+
+/// Bodies of requests that are kept to be looked at.
+const BODIES_MAX: usize = 100_000;
 
 /// What the proxy does with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +66,8 @@ struct Shared {
     fault: watch::Sender<Fault>,
     requests: AtomicUsize,
     held: AtomicUsize,
+    /// The bodies of requests, [`BODIES_MAX`] at most.
+    bodies: Mutex<Vec<Bytes>>,
 }
 
 impl FaultProxy {
@@ -75,6 +80,7 @@ impl FaultProxy {
             fault: watch::Sender::new(Fault::None),
             requests: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
+            bodies: Mutex::default(),
         });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Self { port, shared, accepting }
@@ -95,6 +101,13 @@ impl FaultProxy {
     #[must_use]
     pub fn requests(&self) -> usize {
         self.shared.requests.load(Ordering::Relaxed)
+    }
+
+    /// Requests that have arrived with this text in their body, among the first 100,000.
+    #[must_use]
+    pub fn asked_for(&self, text: &str) -> usize {
+        let bodies = self.shared.bodies.lock().expect("no holder of this lock panics");
+        bodies.iter().filter(|body| contains(body, text.as_bytes())).count()
     }
 
     /// Requests that [`Fault::Hang`] or [`Fault::Hold`] has kept waiting so far.
@@ -136,6 +149,7 @@ async fn serve(
         Ok(body) => body.to_bytes(),
         Err(why) => return Ok(answer(400, "text/plain", why.to_string().into())),
     };
+    shared.note(&body);
     Ok(match fault {
         Fault::None => forward(&shared.node, body).await,
         Fault::Status(status) => {
@@ -178,6 +192,15 @@ async fn serve(
         }
         Fault::Lagging(blocks) => lagging(&shared.node, &body, blocks).await,
     })
+}
+
+impl Shared {
+    fn note(&self, body: &Bytes) {
+        let mut bodies = self.bodies.lock().expect("no holder of this lock panics");
+        if bodies.len() < BODIES_MAX {
+            bodies.push(body.clone());
+        }
+    }
 }
 
 fn contains(body: &[u8], text: &[u8]) -> bool {

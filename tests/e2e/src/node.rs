@@ -2,14 +2,16 @@
 //!
 //! Both make a block a second and hold one rich account. They share neither
 //! state nor history; where a test needs two upstreams with one history, it
-//! puts a [`FaultProxy`](crate::FaultProxy) before the same node.
+//! puts a [`FaultProxy`](crate::FaultProxy) before the same node. Two that really have
+//! one history are [`Geth::two`], and two of [`Anvil::by_hand`] that are told the same.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Process, free_port, tool};
+use crate::process::{Process, Signal, free_port, tool};
 use crate::{Rpc, until};
 
 /// Far more than either needs (half a second), for a machine that is busy.
@@ -109,18 +111,49 @@ impl Geth {
 
     /// Starts one with a fresh chain, and waits until it answers.
     pub async fn start() -> Node {
-        let folder = tempfile::tempdir().expect("there is room for a chain");
+        Self::start_in(tempfile::tempdir().expect("there is room for a chain"), 1).await
+    }
+
+    /// Starts two of one history: the first goes on, a block a second, and the second stands
+    /// where they parted, at `number` or a little above.
+    pub async fn two(number: u64) -> (Node, Node) {
+        let node = Self::start().await;
+        node.wait_for_block(number).await;
+        let Node { mut process, _folder: folder, .. } = node;
+        process.signal(Signal::Term);
+        assert_eq!(process.exit_code(READY_MAX).await, Some(0), "{}", process.log());
+        let other = tempfile::tempdir().expect("there is room for a chain");
+        copy(&folder.path().join("chain"), &other.path().join("chain"));
+        (Self::start_in(folder, 1).await, Self::start_in(other, 0).await)
+    }
+
+    /// With the chain that is in the folder, if there is one, and so many seconds from block
+    /// to block; with zero it makes none but for transactions.
+    async fn start_in(folder: TempDir, period: u64) -> Node {
         let (port, ws_port) = (free_port(), free_port());
         let namespaces = "eth,net,web3,debug,txpool,admin";
         let datadir = folder.path().display();
         let command = format!(
-            "geth --dev --dev.period 1 --datadir {datadir}/chain --ipcdisable --verbosity 2 \
+            "geth --dev --dev.period {period} --datadir {datadir}/chain --ipcdisable --verbosity 2 \
              --http --http.port {port} --http.api {namespaces} \
              --ws --ws.port {ws_port} --ws.api {namespaces} \
              --authrpc.port {} --port 0 --nodiscover --maxpeers 0",
             free_port(),
         );
         Node::start_in(folder, words(&command), port, ws_port).await
+    }
+}
+
+/// All that is in a folder, to a new one.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("the folder is ours");
+    for entry in std::fs::read_dir(from).expect("a folder").map(|it| it.expect("an entry")) {
+        let place = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &place);
+        } else {
+            std::fs::copy(entry.path(), place).expect("there is room for a chain");
+        }
     }
 }
 
@@ -137,6 +170,17 @@ impl Anvil {
     /// Starts one with a fresh chain and a block a second.
     pub async fn start(chain_id: u64) -> Node {
         Self::start_at(chain_id, free_port(), &[]).await
+    }
+
+    /// Starts one that makes blocks only when told to, from a genesis of this time: seconds
+    /// since 1970. Two that are told the same make the same blocks.
+    pub async fn by_hand(chain_id: u64, genesis: u64) -> Node {
+        let port = free_port();
+        let command = words(&format!(
+            "anvil --chain-id {chain_id} --no-mining --timestamp {genesis} --port {port} \
+             --host 127.0.0.1 --silent"
+        ));
+        Node::start(command, port, port).await
     }
 
     /// Starts one at a given port, as when a killed node comes back.
