@@ -21,6 +21,7 @@ pub(crate) enum Case {
     LogOn,
     Metrics,
     Local,
+    Hit,
     Http2Clients,
     Tls,
     Http2Tls,
@@ -49,13 +50,14 @@ pub(crate) enum Load {
 
 impl Case {
     /// In the order in which they run.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Small,
         Self::Small4,
         Self::Small512,
         Self::LogOn,
         Self::Metrics,
         Self::Local,
+        Self::Hit,
         Self::Http2Clients,
         Self::Tls,
         Self::Http2Tls,
@@ -68,8 +70,8 @@ impl Case {
     ];
 
     /// What a plain `make bench` runs: the rest needs more patience.
-    pub(crate) const USUAL: [Self; 6] =
-        [Self::Small, Self::Local, Self::Batch, Self::Block, Self::Huge, Self::Open2000];
+    pub(crate) const USUAL: [Self; 7] =
+        [Self::Small, Self::Local, Self::Hit, Self::Batch, Self::Block, Self::Huge, Self::Open2000];
 
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|case| case.name() == name)
@@ -83,6 +85,7 @@ impl Case {
             Self::LogOn => "log-on",
             Self::Metrics => "metrics",
             Self::Local => "local",
+            Self::Hit => "hit",
             Self::Http2Clients => "h2-clients",
             Self::Tls => "tls",
             Self::Http2Tls => "h2-tls",
@@ -103,6 +106,7 @@ impl Case {
             Self::LogOn => "as small, with a line of log for each request, to /dev/null",
             Self::Metrics => "as small, with the metrics of each read once a second",
             Self::Local => "eth_chainId, 64 connections: wellhead answers it, the others ask",
+            Self::Hit => "as small, at a final height: wellhead keeps it, the others ask",
             Self::Http2Clients => "one eth_call, clients speak HTTP/2: 8 connections x 8 streams",
             Self::Tls => "as small, under TLS",
             Self::Http2Tls => "as h2-clients, under TLS",
@@ -117,9 +121,13 @@ impl Case {
 
     pub(crate) fn load(self) -> Load {
         match self {
-            Self::Small | Self::LogOn | Self::Metrics | Self::Local | Self::Tls | Self::Block => {
-                Load::Closed { connections: 64 }
-            }
+            Self::Small
+            | Self::LogOn
+            | Self::Metrics
+            | Self::Local
+            | Self::Hit
+            | Self::Tls
+            | Self::Block => Load::Closed { connections: 64 },
             Self::Small4 => Load::Closed { connections: 4 },
             Self::Small512 => Load::Closed { connections: 512 },
             Self::Http2Clients | Self::Http2Tls => Load::Http2 { connections: 8, streams: 8 },
@@ -132,12 +140,14 @@ impl Case {
     }
 
     /// How the contenders are set up for it.
-    pub(crate) fn setup(self) -> Setup {
+    pub(crate) fn setup(self) -> Setup<'static> {
         Setup {
             log: self == Self::LogOn,
             metrics: self == Self::Metrics,
             tls: matches!(self, Self::Tls | Self::Http2Tls),
             many_connections: matches!(self.load(), Load::Idle { .. }),
+            keeps: self == Self::Hit,
+            disk: None,
         }
     }
 
@@ -145,7 +155,7 @@ impl Case {
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             // What goes upstream does not differ where nothing does.
-            Self::Local | Self::Idle => &Kind::ALL[..3],
+            Self::Local | Self::Hit | Self::Idle => &Kind::ALL[..3],
             Self::Small | Self::Small4 | Self::Small512 | Self::Block => &Kind::ALL,
             // Batches and traces do not go over WebSocket, and the rest would say the same.
             _ => &Kind::ALL[..4],
@@ -182,6 +192,7 @@ impl Case {
                 call(1, "eth_getBlockByHash", &json!([hash, true])).to_string()
             }
             Self::Huge => call(1, "debug_traceBlockByNumber", &json!(["latest"])).to_string(),
+            Self::Hit => small(FINAL).to_string(),
             Self::Small
             | Self::Small4
             | Self::Small512
@@ -192,17 +203,22 @@ impl Case {
             | Self::Http2Tls
             | Self::Idle
             | Self::Open500
-            | Self::Open2000 => {
-                let balance_of = "0x70a08231000000000000000000000000\
-                                  f39fd6e51aad88f6f4ce6ab8827279cfffb92266";
-                let to = "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48";
-                call(1, "eth_call", &json!([{ "to": to, "data": balance_of }, "latest"]))
-                    .to_string()
-            }
+            | Self::Open2000 => small("latest").to_string(),
         }
     }
 }
 
-fn call(id: usize, method: &str, params: &Value) -> Value {
+/// Final on every chain of more than an hour.
+pub(crate) const FINAL: &str = "0x10";
+
+/// A balance of a token.
+fn small(block: &str) -> Value {
+    let balance_of = "0x70a08231000000000000000000000000\
+                      f39fd6e51aad88f6f4ce6ab8827279cfffb92266";
+    let to = "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48";
+    call(1, "eth_call", &json!([{ "to": to, "data": balance_of }, block]))
+}
+
+pub(crate) fn call(id: usize, method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }

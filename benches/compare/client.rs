@@ -47,6 +47,8 @@ impl Request {
 pub(crate) struct Client {
     stream: BufReader<Stream>,
     out: Vec<u8>,
+    /// Of the body that is read, where it is to be looked at.
+    kept: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -103,7 +105,11 @@ impl Client {
                 Stream::Tls(Box::new(StreamOwned::new(session, stream)))
             }
         };
-        Ok(Self { stream: BufReader::with_capacity(buffer_bytes, stream), out: Vec::new() })
+        Ok(Self {
+            stream: BufReader::with_capacity(buffer_bytes, stream),
+            out: Vec::new(),
+            kept: None,
+        })
     }
 
     /// Asks, and fails when the answer is not of the length that it should be.
@@ -116,7 +122,17 @@ impl Client {
         Err(io::Error::other(format!("{bytes} bytes of an answer of {expected}")))
     }
 
-    /// Asks, and gives the length of the answer's body.
+    /// Asks for something else than before, and gives the answer's body.
+    pub(crate) fn answer(&mut self, body: &str) -> io::Result<Vec<u8>> {
+        self.out.clear();
+        self.kept = Some(Vec::new());
+        let told = self.exchange(&Request { body: body.to_owned(), answer_bytes: 0 });
+        let kept = self.kept.take().unwrap_or_default();
+        told.map(|_| kept)
+    }
+
+    /// Asks, and gives the length of the answer's body. All calls of one client that end here
+    /// are the same.
     pub(crate) fn exchange(&mut self, request: &Request) -> io::Result<u64> {
         if self.out.is_empty() {
             self.out = [request.head().as_bytes(), request.body.as_bytes()].concat();
@@ -164,11 +180,14 @@ impl Client {
     fn skip(&mut self, bytes: u64) -> io::Result<u64> {
         let mut missing = bytes;
         while missing > 0 {
-            let got = self.stream.fill_buf()?.len();
-            if got == 0 {
+            let got = self.stream.fill_buf()?;
+            if got.is_empty() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            let taken = got.min(usize::try_from(missing).unwrap_or(usize::MAX));
+            let taken = got.len().min(usize::try_from(missing).unwrap_or(usize::MAX));
+            if let Some(kept) = &mut self.kept {
+                kept.extend_from_slice(&got[..taken]);
+            }
             self.stream.consume(taken);
             missing -= taken as u64;
         }

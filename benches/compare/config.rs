@@ -12,7 +12,7 @@ const CONNECTIONS_MANY: u32 = 12_000;
 
 /// What differs from case to case.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Setup {
+pub(crate) struct Setup<'a> {
     /// A line for each request.
     pub(crate) log: bool,
     /// Metrics are told.
@@ -20,6 +20,10 @@ pub(crate) struct Setup {
     /// Clients speak TLS.
     pub(crate) tls: bool,
     pub(crate) many_connections: bool,
+    /// Answers are kept in memory.
+    pub(crate) keeps: bool,
+    /// And in this folder.
+    pub(crate) disk: Option<&'a Path>,
 }
 
 /// Where a config is for.
@@ -36,7 +40,7 @@ pub(crate) struct Place<'a> {
     pub(crate) certificate_file: &'a Path,
     pub(crate) key_file: &'a Path,
     pub(crate) both_file: &'a Path,
-    pub(crate) setup: Setup,
+    pub(crate) setup: Setup<'a>,
 }
 
 /// One process without a master, so that ending it leaves no worker behind; a
@@ -167,11 +171,18 @@ pub(crate) fn wellhead(place: &Place<'_>, http: &str, sockets: bool) -> String {
         ),
         false => String::new(),
     };
+    let cache = match (setup.keeps, setup.disk) {
+        (false, _) => String::new(),
+        (true, None) => "cache: { enabled: true }\n".to_owned(),
+        (true, Some(folder)) => {
+            format!("cache: {{ enabled: true, disk: {{ path: \"{}\" }} }}\n", folder.display())
+        }
+    };
     format!(
         "listen: 127.0.0.1:{port}
 {tls}admin: 127.0.0.1:{admin}
 log: {{ level: info, requests: {requests} }}
-{limits}chains:
+{limits}{cache}chains:
   main:
     id: {CHAIN_ID}
     upstreams:

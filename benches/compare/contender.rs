@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
-use wellhead_e2e::{Geth, Node, Process, Rpc, binary, free_port, tool};
+use wellhead_e2e::{Geth, Node, Process, Rpc, Signal, binary, free_port, tool};
 
 use crate::certificate::Certificate;
 use crate::client::{Client, Request};
@@ -96,16 +96,30 @@ impl Kind {
     }
 }
 
+/// What stands behind the contenders, as they reach it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Behind {
+    pub(crate) pid: u32,
+    pub(crate) port: u16,
+    pub(crate) ws_port: u16,
+}
+
+impl Behind {
+    pub(crate) fn of(node: &Node) -> Self {
+        Self { pid: node.process.pid(), port: node.port, ws_port: node.ws_port }
+    }
+}
+
 /// A running proxy; dropping it ends it.
 pub(crate) struct Contender {
     pub(crate) pid: u32,
     pub(crate) port: u16,
     /// Where clients may speak HTTP/2 without being asked.
     pub(crate) http2_port: u16,
-    /// Where its metrics are, if they are to be read.
-    pub(crate) metrics: Option<Metrics>,
+    /// Where its metrics are, if it tells them.
+    pub(crate) metrics: Metrics,
     pub(crate) first_answer_after: Duration,
-    _process: Option<Process>,
+    process: Option<Process>,
     _folder: TempDir,
 }
 
@@ -113,8 +127,8 @@ impl Contender {
     /// Starts it, and waits until it forwards an answer.
     pub(crate) async fn start(
         kind: Kind,
-        upstream: &Node,
-        setup: Setup,
+        upstream: Behind,
+        setup: Setup<'_>,
         certificate: &Certificate,
     ) -> Self {
         let began = Instant::now();
@@ -145,15 +159,14 @@ impl Contender {
             Kind::WellheadHttp2 => (wellhead(&place, "2", false), serve()),
             Kind::WellheadWebSocket => (wellhead(&place, "1.1", true), serve()),
             Kind::Direct => {
-                let pid = upstream.process.pid();
-                let (port, none) = (upstream.port, Duration::ZERO);
+                let (pid, port) = (upstream.pid, upstream.port);
                 return Self {
                     pid,
                     port,
                     http2_port: port,
-                    metrics: None,
-                    first_answer_after: none,
-                    _process: None,
+                    metrics: Metrics { port: metrics_port, path: "/metrics" },
+                    first_answer_after: Duration::ZERO,
+                    process: None,
                     _folder: folder,
                 };
             }
@@ -183,10 +196,19 @@ impl Contender {
             pid: process.pid(),
             port,
             http2_port,
-            metrics: setup.metrics.then_some(Metrics { port: metrics_port, path: "/metrics" }),
+            metrics: Metrics { port: metrics_port, path: "/metrics" },
             first_answer_after: began.elapsed(),
-            _process: Some(process),
+            process: Some(process),
             _folder: folder,
+        }
+    }
+
+    /// Lets it end by itself.
+    pub(crate) async fn end(mut self) {
+        if let Some(process) = &mut self.process {
+            process.signal(Signal::Term);
+            let code = process.exit_code(ANSWER_MAX).await;
+            assert_eq!(code, Some(0), "it does not end well:\n{}", process.log());
         }
     }
 }

@@ -10,7 +10,7 @@
 //! not look into a call, while wellhead parses it, chooses an upstream for it
 //! and judges the reply. It is the bar all the same.
 //!
-//! See `case` for what is compared, `contender` for what is started, `turn` for
+//! See `case` for what is compared, `kept` for what the cache saves, `contender` for what is started, `turn` for
 //! how it is measured, `record` for what is kept.
 
 #![allow(clippy::print_stdout, reason = "a tool of the command line")]
@@ -23,6 +23,7 @@ mod config;
 mod contender;
 mod figure;
 mod held;
+mod kept;
 mod machine;
 mod open;
 mod options;
@@ -40,7 +41,7 @@ use case::{Case, Load};
 use certificate::Certificate;
 use client::Request;
 use config::Setup;
-use contender::{Contender, Kind, start_upstream};
+use contender::{Behind, Contender, Kind, start_upstream};
 use options::{Options, usage};
 use record::Record;
 use wellhead_e2e::Node;
@@ -77,6 +78,13 @@ async fn main() {
             take_turns(*case, request, round, &bench, &mut record).await;
         }
     }
+    let mut broken = 0;
+    for part in &options.kept {
+        let bench = Bench { upstream: &upstream, certificate: &certificate, turn };
+        let (seen, errors) = part.run(rounds, &bench).await;
+        record.kept.insert(part.name().to_owned(), seen);
+        broken += errors;
+    }
     for kind in [Kind::Nginx, Kind::HaProxy, Kind::Wellhead] {
         let starts = first_answers(kind, &upstream, &certificate).await;
         record.starts.push((kind, starts));
@@ -86,7 +94,7 @@ async fn main() {
         Ok(path) => println!("kept as {path}"),
         Err(why) => println!("not kept: {why}"),
     }
-    if record.errors() > 0 {
+    if record.errors() + broken > 0 {
         std::process::exit(1);
     }
 }
@@ -119,6 +127,7 @@ async fn take_turns(
 async fn first_answers(kind: Kind, upstream: &Node, certificate: &Certificate) -> Vec<Duration> {
     let mut starts = Vec::new();
     for _ in 0..STARTS {
+        let upstream = Behind::of(upstream);
         let started = Contender::start(kind, upstream, Setup::default(), certificate).await;
         starts.push(started.first_answer_after);
     }

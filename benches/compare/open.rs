@@ -4,6 +4,7 @@
 //! is due. A late answer makes its connection's next request late, and that
 //! counts too: latency runs from when a request was due.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
@@ -24,13 +25,24 @@ const STACK_BYTES: usize = 256 * 1024;
 
 /// So many requests a second, for this long.
 pub(crate) fn open(port: u16, request: &Request, per_second: u32, turn: Duration) -> Seen {
+    open_each(port, per_second, (WARM_UP, turn), &|client, _| client.call(request))
+}
+
+/// The same with what `ask` does with a client when the request of this number is due. What is
+/// due within the first of the two times is not measured.
+pub(crate) fn open_each(
+    port: u16,
+    per_second: u32,
+    (warm_up, turn): (Duration, Duration),
+    ask: &(dyn Fn(&mut Client, u32) -> io::Result<()> + Sync),
+) -> Seen {
     let slack = Slack::none();
     let (waits, errors) = (Mutex::new(Vec::new()), AtomicU64::new(0));
     let ready = Barrier::new(CONNECTIONS as usize);
     let start = Mutex::new(None);
     let every = Duration::from_secs(1) / per_second;
     let requests = per_second
-        * u32::try_from((WARM_UP + turn).as_millis()).unwrap_or(u32::MAX / per_second)
+        * u32::try_from((warm_up + turn).as_millis()).unwrap_or(u32::MAX / per_second)
         / 1000;
     let one = |index: u32| {
         let mut client = Client::connect(port, BUFFER_BYTES);
@@ -44,13 +56,13 @@ pub(crate) fn open(port: u16, request: &Request, per_second: u32, turn: Duration
             let due = start + every * number;
             sleep_until(due);
             let answered = match &mut client {
-                Ok(client) => client.call(request).is_ok(),
+                Ok(client) => ask(client, number).is_ok(),
                 Err(_) => false,
             };
             if !answered {
                 errors.fetch_add(1, Ordering::Relaxed);
                 client = Client::connect(port, BUFFER_BYTES);
-            } else if due >= start + WARM_UP {
+            } else if due >= start + warm_up {
                 own.push(u64::try_from(due.elapsed().as_nanos()).unwrap_or(u64::MAX));
             }
         }
@@ -68,7 +80,7 @@ pub(crate) fn open(port: u16, request: &Request, per_second: u32, turn: Duration
     Seen {
         requests: requests.into(),
         errors: errors.into_inner(),
-        seconds: (WARM_UP + turn).as_secs_f64(),
+        seconds: (warm_up + turn).as_secs_f64(),
         latency: Some(Latency::of(waits)),
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::case::Case;
 use crate::contender::UpstreamKind;
+use crate::kept::Kept;
 
 /// Turns are bounded, however they are asked for.
 const ROUNDS_MAX: u32 = 50;
@@ -13,6 +14,7 @@ const SECONDS_MAX: u32 = 120;
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) cases: Vec<Case>,
+    pub(crate) kept: Vec<Kept>,
     pub(crate) rounds: u32,
     pub(crate) turn: Duration,
     pub(crate) upstream: UpstreamKind,
@@ -21,7 +23,7 @@ pub(crate) struct Options {
 impl Options {
     /// `None` when something is not understood.
     pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Option<Self> {
-        let (mut cases, mut rounds, mut seconds) = (None, None, None);
+        let (mut named, mut rounds, mut seconds) = (None, None, None);
         let (mut full, mut upstream) = (false, UpstreamKind::Fast);
         // `cargo bench` adds its own `--bench`.
         let mut arguments = arguments.filter(|argument| argument != "--bench");
@@ -33,8 +35,14 @@ impl Options {
             let value = arguments.next()?;
             match name.as_str() {
                 "--case" => {
-                    let named: Option<Vec<Case>> = value.split(',').map(Case::named).collect();
-                    cases = Some(named?);
+                    let (mut cases, mut kept) = (Vec::new(), Vec::new());
+                    for name in value.split(',') {
+                        match Kept::named(name) {
+                            Some(part) => kept.push(part),
+                            None => cases.push(Case::named(name)?),
+                        }
+                    }
+                    named = Some((cases, kept));
                 }
                 "--rounds" => rounds = Some(number(&value, ROUNDS_MAX)?),
                 "--seconds" => seconds = Some(number(&value, SECONDS_MAX)?),
@@ -49,9 +57,11 @@ impl Options {
             }
         }
         let usual = if full { Case::ALL.to_vec() } else { Case::USUAL.to_vec() };
+        let (cases, kept) = named.unwrap_or((usual, Kept::ALL.to_vec()));
         let seconds = seconds.unwrap_or(if full { 10 } else { 4 });
         Some(Self {
-            cases: cases.unwrap_or(usual),
+            cases,
+            kept,
             rounds: rounds.unwrap_or(if full { 5 } else { 3 }),
             turn: Duration::from_secs(seconds.into()),
             upstream,
@@ -79,6 +89,9 @@ cases, those marked * without being asked for:
     for case in Case::ALL {
         let mark = if Case::USUAL.contains(&case) { '*' } else { ' ' };
         text.push_str(&format!("{mark} {:<12} {}\n", case.name(), case.about()));
+    }
+    for part in Kept::ALL {
+        text.push_str(&format!("* {:<12} {}\n", part.name(), part.about()));
     }
     text
 }

@@ -19,6 +19,8 @@ pub(crate) struct Record {
     entries: Vec<Entry>,
     /// From start to the first good answer.
     pub(crate) starts: Vec<(Kind, Vec<Duration>)>,
+    /// What the parts of `kept` showed, by their names.
+    pub(crate) kept: serde_json::Map<String, Value>,
 }
 
 struct Entry {
@@ -30,7 +32,13 @@ struct Entry {
 
 impl Record {
     pub(crate) fn new(upstream: &'static str, turn: Duration) -> Self {
-        Self { upstream, turn, entries: Vec::new(), starts: Vec::new() }
+        Self {
+            upstream,
+            turn,
+            entries: Vec::new(),
+            starts: Vec::new(),
+            kept: serde_json::Map::new(),
+        }
     }
 
     pub(crate) fn add(&mut self, round: u32, case: Case, kind: Kind, sample: Sample) {
@@ -83,6 +91,7 @@ impl Record {
             "turn_seconds": self.turn.as_secs(),
             "samples": samples,
             "start_to_first_answer_ms": starts,
+            "kept": self.kept,
         });
         keep(self.upstream, record)
     }

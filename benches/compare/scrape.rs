@@ -48,15 +48,24 @@ impl Scraper {
     }
 }
 
-fn scrape(metrics: &Metrics) -> io::Result<()> {
+/// The sum of all lines of this name that have each of these labels.
+pub(crate) fn sum(metrics: &Metrics, name: &str, labels: &[&str]) -> io::Result<f64> {
+    let answer = scrape(metrics)?;
+    let lines = answer.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    let lines = lines.filter(|line| labels.iter().all(|label| line.contains(label)));
+    Ok(lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum())
+}
+
+fn scrape(metrics: &Metrics) -> io::Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, metrics.port))?;
     stream.set_read_timeout(Some(ANSWER_MAX))?;
     let path = metrics.path;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
-    if answer.starts_with(b"HTTP/1.1 200") {
-        return Ok(());
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    if answer.starts_with("HTTP/1.1 200") {
+        return Ok(answer);
     }
-    Err(io::Error::other(String::from_utf8_lossy(&answer).lines().next().unwrap_or_default()))
+    Err(io::Error::other(answer.lines().next().unwrap_or_default().to_owned()))
 }

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use tokio::time::sleep;
+use wellhead_e2e::until;
 
 use crate::Bench;
 use crate::case::{Case, Load};
 use crate::client::{Client, Request};
 use crate::closed::{Seen, h2load, wrk};
-use crate::contender::{Contender, Kind};
+use crate::contender::{Behind, Contender, Kind};
 use crate::held::{crowd, pull};
 use crate::open::open;
 use crate::process::{cpu_seconds, peak_kib, resident_kib};
 use crate::sample::Sample;
-use crate::scrape::Scraper;
+use crate::scrape::{Scraper, sum};
 use crate::trace::Trace;
 
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -22,6 +23,21 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const TRACED_CONNECTIONS_A_SECOND: u32 = 64;
 /// Silence before the memory of idle connections is read.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// Its counter of what the cache had.
+pub(crate) const HITS: &str = "wellhead_cache_calls_total";
+/// Until it knows which block is final.
+const HITS_MAX: Duration = Duration::from_secs(30);
+
+/// Asks until the answer is kept.
+pub(crate) async fn wait_for_hits(contender: &Contender, body: &str) {
+    let known = until(HITS_MAX, || async {
+        Client::connect(contender.port, 64 * 1024).ok()?.answer(body).ok()?;
+        let hits = sum(&contender.metrics, HITS, &["found=\"hit\""]).ok()?;
+        (hits > 0.0).then_some(())
+    });
+    assert!(known.await.is_some(), "nothing is kept");
+}
 
 /// A fresh process each turn: what one turn leaves behind must not help the next.
 pub(crate) async fn take_turn(
@@ -32,9 +48,13 @@ pub(crate) async fn take_turn(
     bench: &Bench<'_>,
 ) -> Sample {
     let (setup, turn) = (case.setup(), bench.turn);
-    let contender = Contender::start(kind, bench.upstream, setup, bench.certificate).await;
+    let contender =
+        Contender::start(kind, Behind::of(bench.upstream), setup, bench.certificate).await;
     let (pid, port) = (contender.pid, contender.port);
     let secure = setup.tls.then_some(bench.certificate);
+    if setup.keeps && matches!(kind, Kind::Wellhead | Kind::WellheadHttp2) {
+        wait_for_hits(&contender, &request.body).await;
+    }
     let first = Client::connect_to(port, secure, 64 * 1024).and_then(|mut one| one.call(request));
     if let Err(why) = &first {
         println!("  {} does not answer {} as the upstream does: {why}", kind.name(), case.name());
@@ -52,7 +72,9 @@ pub(crate) async fn take_turn(
     again(WARM_UP);
     let mut sample = Sample { before_kib, ..Sample::default() };
     let before = cpu_seconds(pid);
-    let scraper = contender.metrics.as_ref().map(Scraper::start);
+    let scraper = setup.metrics.then(|| Scraper::start(&contender.metrics));
+    let hits = || sum(&contender.metrics, HITS, &["found=\"hit\""]).unwrap_or(0.0);
+    let hits_before = if setup.keeps { hits() } else { 0.0 };
     let mut held = None;
     let seen = match case.load() {
         Load::Closed { .. } | Load::Http2 { .. } => again(turn).unwrap_or_default(),
@@ -76,6 +98,12 @@ pub(crate) async fn take_turn(
     sample.errors = errors + u64::from(first.is_err());
     if let Some(scraper) = scraper {
         sample.errors += scraper.finish();
+    }
+    if setup.keeps && kind == Kind::Wellhead {
+        // Also those whose answer came too late to be counted by the load.
+        let hits = hits() - hits_before;
+        println!("  {:.1} % of the requests were hits", hits * 100.0 / requests.max(1) as f64);
+        sample.errors += requests.saturating_sub(hits as u64);
     }
     if let Load::Closed { connections } | Load::Http2 { connections, .. } = case.load()
         && traced

@@ -1,11 +1,11 @@
-//! The public load comparison, the same with faults, an outage and a soak.
+//! The public load comparison, the same with faults, an outage, a Redis in trouble and a soak.
 //!
 //! wellhead stands alone on one core with its default settings, before two upstreams
 //! that are 200 ms away; k6 and the upstreams share the other core. What is measured
 //! is what a client sees. `compare` measures what a call costs.
 //!
 //! Each part makes claims; the run ends with 1 when one does not hold. See `stages`,
-//! `faults`, `outage` and `soak` for the parts, `upstream` for how far away and how
+//! `faults`, `outage`, `redis` and `soak` for the parts, `upstream` for how far away and how
 //! faulty upstreams are, `load`, `load.js` and `volume` for who calls.
 
 #![allow(clippy::print_stdout, reason = "a tool of the command line")]
@@ -20,6 +20,7 @@ mod outage;
 #[path = "../compare/process.rs"]
 mod process;
 mod proxy;
+mod redis;
 mod soak;
 mod stages;
 mod upstream;
@@ -58,6 +59,7 @@ async fn main() {
                 ("faults", faults::run(&upstreams, *full, *rate, cases, &mut claims).await)
             }
             Part::Outage => ("outage", outage::run(&upstreams, &mut claims).await),
+            Part::Redis => ("redis", redis::run(options.seed, options.full, &mut claims).await),
             Part::Soak => {
                 let Options { soak, rate, seed, .. } = options;
                 ("soak", soak::run(&upstreams, soak, rate, seed, &mut claims).await)

@@ -14,6 +14,7 @@ pub(crate) enum Part {
     Stages,
     Faults,
     Outage,
+    Redis,
     Soak,
 }
 
@@ -39,6 +40,7 @@ impl Part {
             "stages" => Some(Self::Stages),
             "faults" => Some(Self::Faults),
             "outage" => Some(Self::Outage),
+            "redis" => Some(Self::Redis),
             "soak" => Some(Self::Soak),
             _ => None,
         }
@@ -99,9 +101,10 @@ impl Options {
 /// What `--help` prints.
 pub(crate) const USAGE: &str = "\
 usage: make scenario, or scripts/scenario [OPTION]...
-  --only A[,B]     of stages, faults, outage: these alone (all three)
+  --only A[,B]     of stages, faults, outage, redis: these alone (the first three)
   --case A[,B]     of the faults killed, errors, limited, stalls: these alone
-  --full           stages and faults as long as published, 30 minutes instead of 4
+  --full           stages and faults as long as published, 30 minutes instead of 4; more
+                   and longer rounds of redis
   --soak MINUTES   mixed faults at half of capacity for so long, and nothing else
   --rate N         so many calls a second, whether or not earlier ones are answered:
                    for faults instead of 200 users, for the soak instead of half

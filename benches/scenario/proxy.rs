@@ -48,11 +48,16 @@ pub(crate) enum Log {
 impl Wellhead {
     /// Starts it and waits for an answer that had to be forwarded.
     pub(crate) async fn start(upstreams: &Upstreams, log: Log) -> Self {
+        Self::start_with(upstreams, log, "").await
+    }
+
+    /// The same with more lines at the top level of its settings.
+    pub(crate) async fn start_with(upstreams: &Upstreams, log: Log, more: &str) -> Self {
         let began = Instant::now();
         let folder = tempfile::tempdir().expect("there is room for a config");
         let (port, admin_port) = (free_port(), free_port());
         let mut config = format!(
-            "listen: 127.0.0.1:{port}\nadmin: 127.0.0.1:{admin_port}\n\
+            "listen: 127.0.0.1:{port}\nadmin: 127.0.0.1:{admin_port}\n{more}\
              chains:\n  main:\n    id: {CHAIN_ID}\n    upstreams:\n"
         );
         for (id, upstream) in upstreams.each() {

@@ -84,6 +84,7 @@ pub(crate) struct Seen {
 
 struct Shared {
     fault: watch::Sender<Fault>,
+    delay: Duration,
     seed: u64,
     /// Draws of chance so far.
     draws: AtomicU64,
@@ -100,11 +101,17 @@ struct Shared {
 impl Upstreams {
     /// Starts them on a thread of their own. Chance follows from `seed`.
     pub(crate) fn start(seed: u64) -> Self {
+        Self::start_after(seed, DELAY)
+    }
+
+    /// The same, whose good answers take `delay`.
+    pub(crate) fn start_after(seed: u64, delay: Duration) -> Self {
         let (began, began_unix) = (Instant::now(), wall_clock());
         let upstream = |seed: u64| Upstream {
             port: free_port(),
             shared: Arc::new(Shared {
                 fault: watch::Sender::new(Fault::None),
+                delay,
                 seed,
                 draws: AtomicU64::new(0),
                 in_flight: AtomicU64::new(0),
@@ -240,7 +247,9 @@ async fn serve(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Page, 
         }
     }
     let _under_way = UnderWay::new(&shared.in_flight);
-    sleep(DELAY).await;
+    if !shared.delay.is_zero() {
+        sleep(shared.delay).await;
+    }
     shared.answered.fetch_add(1, Ordering::Relaxed);
     Ok(match serde_json::from_slice::<Value>(&body) {
         Ok(Value::Array(calls)) => {
@@ -276,7 +285,8 @@ impl Shared {
             "eth_syncing" => json!(false),
             "web3_clientVersion" => json!("Geth/v1.16.5-canned/linux-amd64/go1.25.1"),
             "eth_getBalance" => balance(call["params"][0].as_str().unwrap_or_default()),
-            "eth_getBlockByNumber" => self.block(),
+            "eth_getBlockByNumber" if call["params"][0] == "0x1" => self.block(1),
+            "eth_getBlockByNumber" => self.block(self.head()),
             method => {
                 let message = format!("the method {method} does not exist/is not available");
                 let error = json!({ "code": -32601, "message": message });
@@ -290,10 +300,11 @@ impl Shared {
         FIRST_HEAD + self.began.elapsed().as_secs() / BLOCK_TIME.as_secs()
     }
 
-    /// The newest block without its transactions, whichever was asked for.
-    fn block(&self) -> Value {
-        let number = self.head();
-        let timestamp = self.began_unix.as_secs() + (number - FIRST_HEAD) * BLOCK_TIME.as_secs();
+    /// A block without its transactions. Of a height, only the first is told; whatever else was
+    /// asked for, it is the newest one.
+    fn block(&self, number: u64) -> Value {
+        let passed = number.saturating_sub(FIRST_HEAD) * BLOCK_TIME.as_secs();
+        let timestamp = self.began_unix.as_secs() + passed;
         let hash = |number: u64| format!("0x{:064x}", mix(number));
         json!({
             "number": format!("{number:#x}"),
