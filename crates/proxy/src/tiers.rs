@@ -28,7 +28,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use wellhead_cache::{Entry, Hold, Kept, Key, Pin, Use, may_be_kept};
-use wellhead_chain::View;
 use wellhead_dispatch::now;
 use wellhead_eth::{BlockHash, MethodRow};
 use wellhead_store::{Digest, Disk, Shared, Snapshot};

@@ -30,9 +30,9 @@ use wellhead_watch::{Asked, Pace, Pulse, Watcher};
 
 const CALLS: u64 = 10_000;
 /// Calls from block to block.
-const CALLS_A_BLOCK: u64 = 40;
+const CALLS_A_BLOCK: u64 = 100;
 /// Blocks from reorg to reorg.
-const BLOCKS_A_REORG: u64 = 25;
+const BLOCKS_A_REORG: u64 = 10;
 /// Looks for a new block that is not seen yet.
 const LOOKS_MAX: usize = 3_000;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
