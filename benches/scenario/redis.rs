@@ -241,7 +241,7 @@ impl Load {
             while calls.try_join_next().is_some() {}
             let next = self.next.replace(self.next.get() + 1);
             // Neither of the two always comes first.
-            let order = if next % 2 == 0 { [0, 1, 2] } else { [0, 2, 1] };
+            let order = if next.is_multiple_of(2) { [0, 1, 2] } else { [0, 2, 1] };
             for who in order {
                 let number = if who == 0 { next } else { next - LEAD };
                 let (load, rpc) = (Rc::clone(self), Rc::clone(&rpcs[who]));

@@ -73,6 +73,7 @@ async fn a_wallets_day(name: &str) {
     let wellhead = Wellhead::start(31337, &upstreams).await;
     let blocks = async {
         loop {
+            // The clock of the chain: nothing waits for it to be over.
             tokio::time::sleep(BLOCK_TIME).await;
             node.rpc().result("anvil_mine", json!(["0x1"])).await.unwrap();
         }
