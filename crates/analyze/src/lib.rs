@@ -2,7 +2,8 @@
 //!
 //! Everything starts from records. Whoever plays an experiment writes what happened, one line
 //! a call ([`record`]); what that means is computed afterwards and can be computed again:
-//! figures ([`stat`]), and from them what can be said of a provider.
+//! figures ([`stat`]), what they say of a provider ([`verdict`]), the settings that follow
+//! ([`profile`]), and a report to look at ([`report`]).
 //!
 //! The half that sends is made of parts that know nothing of each other: what is asked
 //! ([`work`]), when ([`schedule`]), over what ([`way`]), which cell is next ([`plan`]). [`run`]
@@ -10,10 +11,13 @@
 
 pub mod budget;
 pub mod plan;
+pub mod profile;
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod stat;
 pub mod summary;
+pub mod verdict;
 pub mod way;
 pub mod work;

@@ -17,11 +17,12 @@ use tempfile::TempDir;
 use wellhead_analyze::plan::{Latency, Load, Outcome, Plan, Rate, Stage, Streams, Throttle};
 use wellhead_analyze::record::{self, Call, Cell, Machine, Record, Run, WireEvent};
 use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
+use wellhead_analyze::verdict::{CapWay, Finding, RefusalWay, Scope as Whose, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::Work;
 use wellhead_net::HttpVersion;
 use wellhead_sim::node::Latency as Pace;
-use wellhead_sim::provider::{Bucket, Refusal, StreamCap, StreamWay};
+use wellhead_sim::provider::{Bucket, Refusal, Scope, Shaping, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -214,6 +215,68 @@ async fn the_rates_that_pass_are_those_below_the_limit() {
         let told = (call.status, call.code.is_some(), call.retry_after_ms);
         let pause = if in_body { None } else { Some(1_000) };
         assert_eq!(told, (Some(if in_body { 200 } else { 429 }), true, pause));
+    }
+}
+
+/// The only finding.
+fn finding(played: &Played) -> Finding {
+    let mut found = verdicts(&played.run, &played.records);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0).finding
+}
+
+#[tokio::test(start_paused = true)]
+async fn verdicts_name_the_cap_and_its_way() {
+    let fatal = StreamWay::Fatal { goaway: Some(11), announced: None };
+    let ways = [
+        (fatal, CapWay::Fatal),
+        (StreamWay::Refused { announced: Some(100) }, CapWay::Refused),
+        (StreamWay::Announced, CapWay::Announced),
+    ];
+    for (planted, named) in ways {
+        let found = finding(&streams(Some((57, planted))).await);
+        match &found {
+            // What is announced is known from the settings, whatever sizes were played.
+            Finding::StreamCap { streams: 57, way, .. } => assert_eq!(*way, named),
+            other => panic!("{planted:?}: {other:?}"),
+        }
+    }
+    let found = finding(&streams(None).await);
+    assert!(matches!(found, Finding::NoStreamCap { up_to: 128 }), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn verdicts_name_the_rate() {
+    let buckets = vec![Bucket::steady(50.0, SECOND, Refusal::too_many(None))];
+    let plan = || Rate::new(20.0, 100.0, 1.25, SECOND * 10, SECOND * 2);
+    let found = finding(&play(ProviderDials { buckets, ..dials() }, plan()).await);
+    match found {
+        Finding::Rate { per_second, way: RefusalWay::Status429 } => {
+            assert!((per_second - 50.0).abs() < 5.0, "{per_second}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let found = finding(&play(dials(), plan()).await);
+    assert!(matches!(found, Finding::NoRateLimit { .. }), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn verdicts_name_silent_shaping_and_whose_it_is() {
+    for (scope, named) in [(Scope::Account, Whose::Account), (Scope::Connection, Whose::Connection)]
+    {
+        let shaping = Some(Shaping { per_second: 200.0, scope });
+        let mut rng = SmallRng::seed_from_u64(1);
+        let sizes = [2, 5, 20, 40, 60, 80, 100];
+        let auto = HttpVersion::Auto;
+        let plan = Throttle::new(&sizes, &[2, 4], 400, auto, SECOND, &mut rng);
+        let found = finding(&play(ProviderDials { shaping, ..dials() }, plan).await);
+        match found {
+            Finding::Shaped { calls_per_second, scope, .. } => {
+                assert_eq!(scope, named);
+                assert!((calls_per_second - 200.0).abs() < 20.0, "{calls_per_second}");
+            }
+            other => panic!("{scope:?}: {other:?}"),
+        }
     }
 }
 

@@ -1,0 +1,48 @@
+//! What to look at: one HTML file, and the same as CSV, JSON and Markdown.
+//!
+//! All of it is made anew from the records and the same each time. The HTML needs no network:
+//! styles, scripts and data are in it, and its policy forbids everything else. What came from
+//! outside, such as a host or what a GOAWAY says, is escaped where it is written (`html`).
+//! Charts are drawn by uPlot, kept in `assets`.
+
+mod beside;
+mod chart;
+mod compare;
+mod draw;
+mod html;
+mod table;
+
+use crate::profile;
+use crate::record::{Record, Run};
+use crate::verdict::{Verdict, verdicts};
+
+pub use compare::{Comparison, Side, compare};
+
+/// One file of a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Its name, beside `records.jsonl`.
+    pub name: &'static str,
+    /// What is in it.
+    pub text: String,
+}
+
+/// All files of the report on a run: `report.html`, `summary.csv`, `summary.md`,
+/// `verdicts.json` and `profile.yaml`.
+pub fn report(run: &Run, records: &[Record]) -> Vec<File> {
+    let verdicts = verdicts(run, records);
+    vec![
+        File { name: "report.html", text: html::page(run, records, &verdicts) },
+        File { name: "summary.csv", text: table::csv(run, records) },
+        File { name: "summary.md", text: table::markdown(run, &verdicts) },
+        File { name: "verdicts.json", text: json(&verdicts) },
+        File { name: "profile.yaml", text: profile::profile(run, &verdicts) },
+    ]
+}
+
+fn json(verdicts: &[Verdict]) -> String {
+    let mut text = serde_json::to_string_pretty(verdicts)
+        .expect("verdicts are plain data with finite numbers and text keys");
+    text.push('\n');
+    text
+}

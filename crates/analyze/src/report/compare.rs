@@ -1,0 +1,255 @@
+//! Two runs beside each other: what each says, and whether the times differ.
+//!
+//! Targets are matched by id, cells by experiment and factors. A time is said to differ only
+//! where the bootstrap interval of 95 % excludes no difference.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use super::html::{escaped, wrap};
+use super::table::{cell, sentences};
+use crate::profile::date;
+use crate::record::{Record, Run};
+use crate::stat::bootstrap::{Interval, median_ratio};
+use crate::stat::median;
+use crate::verdict::{Verdict, figure, trials, verdicts};
+
+/// Settings that are listed; those that differ go first.
+const SETTINGS_MAX: usize = 100;
+
+/// One of two runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// What it is called.
+    pub name: &'a str,
+    /// The run.
+    pub run: &'a Run,
+    /// Its records.
+    pub records: &'a [Record],
+}
+
+/// Two runs beside each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comparison {
+    /// For a pull request.
+    pub markdown: String,
+    /// A page of its own.
+    pub html: String,
+}
+
+struct Line {
+    target: String,
+    setting: String,
+    before_ms: f64,
+    after_ms: f64,
+    change: Interval,
+}
+
+impl Line {
+    fn differs(&self) -> bool {
+        self.change.excludes(1.0)
+    }
+
+    fn percent(&self) -> String {
+        let percent = |ratio: f64| format!("{:+.0}", (ratio - 1.0) * 100.0);
+        let Interval { point, low, high } = self.change;
+        format!("{} % ({} to {})", percent(point), percent(low), percent(high))
+    }
+}
+
+struct Row {
+    experiment: String,
+    target: String,
+    before: String,
+    after: String,
+    /// Another finding, or a figure more than 10 % off.
+    changed: bool,
+}
+
+/// Compares `after` with `before`.
+pub fn compare(before: Side<'_>, after: Side<'_>) -> Comparison {
+    let rows = said(before, after);
+    let lines = times(before, after);
+    Comparison {
+        markdown: markdown(before, after, &rows, &lines),
+        html: html(before, after, &rows, &lines),
+    }
+}
+
+fn ids(side: Side<'_>) -> Vec<&str> {
+    side.run.targets.iter().map(|target| target.id.as_str()).collect()
+}
+
+/// What both say, experiment by experiment.
+fn said(before: Side<'_>, after: Side<'_>) -> Vec<Row> {
+    let told = |side: Side<'_>| verdicts(side.run, side.records);
+    let (first, second) = (told(before), told(after));
+    let mut names: Vec<&str> = Vec::new();
+    for verdict in first.iter().chain(&second) {
+        if !names.contains(&verdict.experiment.as_str()) {
+            names.push(&verdict.experiment);
+        }
+    }
+    let targets: BTreeSet<&str> = ids(before).into_iter().chain(ids(after)).collect();
+    let mut rows = Vec::new();
+    for experiment in names {
+        for target in &targets {
+            let one = own(before, &first, experiment, target);
+            let other = own(after, &second, experiment, target);
+            let words = |told: &[&Verdict]| {
+                let sentences = told.iter().map(|verdict| verdict.sentence.as_str());
+                sentences.collect::<Vec<_>>().join("; ")
+            };
+            let pairs = || one.iter().zip(&other);
+            let row = Row {
+                experiment: experiment.to_owned(),
+                target: (*target).to_owned(),
+                before: words(&one),
+                after: words(&other),
+                changed: one.len() != other.len()
+                    || pairs().any(|(one, other)| !one.finding.alike(&other.finding)),
+            };
+            if !row.before.is_empty() || !row.after.is_empty() {
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+/// What one side says of one experiment at one target, by its id.
+fn own<'a>(side: Side<'_>, told: &'a [Verdict], experiment: &'a str, id: &str) -> Vec<&'a Verdict> {
+    let index = side.run.targets.iter().position(|target| target.id == id);
+    index.map(|index| sentences(told, experiment, index).collect()).unwrap_or_default()
+}
+
+type Times = BTreeMap<(String, String), Vec<Vec<f64>>>;
+
+/// The times of each setting, a list a repeat; cells that conclude nothing are left out.
+fn settings(side: Side<'_>) -> Times {
+    let mut times: Times = BTreeMap::new();
+    for trial in trials(side.records) {
+        let Some(target) = side.run.targets.get(trial.target as usize) else { continue };
+        for played in trial.sound().0 {
+            let factors: Vec<String> =
+                played.cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
+            let setting = format!("{}: {}", trial.experiment, factors.join(", "));
+            let taken = played.times();
+            if taken.len() > 1 {
+                times.entry((target.id.clone(), setting)).or_default().push(taken);
+            }
+        }
+    }
+    times
+}
+
+fn times(before: Side<'_>, after: Side<'_>) -> Vec<Line> {
+    let (first, second) = (settings(before), settings(after));
+    let mut rng = SmallRng::seed_from_u64(before.run.seed ^ after.run.seed);
+    let mut lines = Vec::new();
+    for (key, before_times) in first {
+        let Some(after_times) = second.get(&key) else { continue };
+        let change = median_ratio(after_times, &before_times, &mut rng);
+        let middles = median(&before_times.concat()).zip(median(&after_times.concat()));
+        if let (Some(change), Some((before_ms, after_ms))) = (change, middles) {
+            let (target, setting) = key;
+            lines.push(Line { target, setting, before_ms, after_ms, change });
+        }
+        // Each comparison takes time, and nobody reads more.
+        if lines.len() == 2 * SETTINGS_MAX {
+            break;
+        }
+    }
+    lines.sort_by_key(|line| !line.differs());
+    lines.truncate(SETTINGS_MAX);
+    lines
+}
+
+fn title(side: Side<'_>) -> String {
+    format!("{} ({} UTC)", side.name, date(side.run.started_unix))
+}
+
+fn markdown(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> String {
+    let (first, second) = (cell(&title(before)), cell(&title(after)));
+    let mut out =
+        format!("### Two runs compared\n\n| | | {first} | {second} | |\n|---|---|---|---|---|\n");
+    for row in rows {
+        let changed = if row.changed { "changed" } else { "" };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {changed} |",
+            cell(&row.experiment),
+            cell(&row.target),
+            cell(&row.before),
+            cell(&row.after)
+        );
+    }
+    let differ = lines.iter().filter(|line| line.differs()).count();
+    let _ = write!(
+        out,
+        "\n{differ} of {} settings take another time (medians; 95 % interval excludes no \
+         difference).\n",
+        lines.len()
+    );
+    if differ > 0 {
+        out.push_str("\n| | | before, ms | after, ms | change |\n|---|---|---|---|---|\n");
+    }
+    for line in lines.iter().filter(|line| line.differs()) {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} |",
+            cell(&line.target),
+            cell(&line.setting),
+            figure(line.before_ms),
+            figure(line.after_ms),
+            line.percent()
+        );
+    }
+    out
+}
+
+fn html(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> String {
+    let (first, second) = (escaped(&title(before)), escaped(&title(after)));
+    let mut out = format!(
+        "<header>\n<h1>Two runs compared</h1>\n<p class=\"facts\">{first} and {second}</p>\n\
+         <button id=\"theme\" type=\"button\">light or dark</button>\n</header>\n\
+         <section><div class=\"wide\"><table class=\"overview\"><thead><tr><th></th><th></th>\
+         <th>{first}</th><th>{second}</th></tr></thead><tbody>\n"
+    );
+    for row in rows {
+        let changed = if row.changed { " class=\"changed\"" } else { "" };
+        let _ = writeln!(
+            out,
+            "<tr{changed}><th>{}</th><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escaped(&row.experiment),
+            escaped(&row.target),
+            escaped(&row.before),
+            escaped(&row.after)
+        );
+    }
+    out.push_str(
+        "</tbody></table></div></section>\n<section><h2>times</h2>\n<p class=\"question\">Medians \
+         of served calls. A change is marked where its 95 % interval excludes none.</p>\n\
+         <div class=\"wide\"><table class=\"overview\"><thead><tr><th>target</th>\
+         <th>setting</th><th>before, ms</th>\
+         <th>after, ms</th><th>change</th></tr></thead><tbody>\n",
+    );
+    for line in lines {
+        let changed = if line.differs() { " class=\"changed\"" } else { "" };
+        let _ = writeln!(
+            out,
+            "<tr{changed}><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td></tr>",
+            escaped(&line.target),
+            escaped(&line.setting),
+            figure(line.before_ms),
+            figure(line.after_ms),
+            line.percent()
+        );
+    }
+    out.push_str("</tbody></table></div></section>\n");
+    wrap("two runs compared", &out, &[])
+}

@@ -1,0 +1,431 @@
+//! From the calls of an experiment to its charts.
+
+mod protocol;
+
+use std::collections::BTreeMap;
+
+use wellhead_eth::MethodTable;
+use wellhead_upstream::{Provider, Tariff};
+
+use self::protocol::{cdf, protocol};
+use super::chart::{Axis, Chart, Ink, Mark, Matrix, Plot, Series, Stack, Style, rounded};
+use crate::record::{Run, Target};
+use crate::stat::{median, quantile};
+use crate::verdict::{Finding, Played, Trial, Verdict, figure, see};
+
+/// Points of a cloud, in one chart.
+const POINTS_MAX: usize = 1_500;
+
+/// Points in time of a long run.
+const TIMES_MAX: u64 = 240;
+
+/// Facets, settings or bars in one chart.
+const FACETS_MAX: usize = 12;
+
+/// Methods in the matrix.
+const METHODS_MAX: usize = 60;
+
+/// The charts of one experiment at one target.
+pub(super) fn of_trial(run: &Run, trial: &Trial<'_>, verdicts: &[&Verdict]) -> Vec<Chart> {
+    let cells: Vec<&Played<'_>> = trial.played.iter().collect();
+    match trial.experiment {
+        "protocol" => protocol(&cells),
+        "streams" => vec![failures(&cells, "streams", "streams at once", verdicts)],
+        "connection" => connection(&cells, verdicts),
+        "rate" | "load" => offered(run, trial, &cells, verdicts),
+        "window" => vec![window(&cells, verdicts)],
+        "throttle" => throttle(&cells, verdicts),
+        "cost" => vec![cost(&cells)],
+        "soak" => vec![soak(&cells)],
+        _ => Vec::new(),
+    }
+}
+
+/// The charts of one experiment that hold all targets.
+pub(super) fn of_all(run: &Run, experiment: &str, all: &[Trial<'_>]) -> Vec<Chart> {
+    let trials: Vec<&Trial<'_>> =
+        all.iter().filter(|trial| trial.experiment == experiment).collect();
+    let name = |trial: &Trial<'_>| {
+        run.targets.get(trial.target as usize).map_or("?", |target| &target.id).to_owned()
+    };
+    match experiment {
+        "fresh" => {
+            let lags = |trial: &&Trial<'_>| (name(trial), see::lags_ms(trial, all));
+            cdf("lag of new blocks", "lag, ms", trials.iter().map(lags).collect())
+        }
+        "load" if trials.len() > 1 => {
+            let times = |trial: &&Trial<'_>| {
+                let lowest = trial.played.iter().min_by(|a, b| {
+                    let rate = |played: &Played<'_>| played.number("rate").unwrap_or(f64::MAX);
+                    rate(a).total_cmp(&rate(b))
+                });
+                (name(trial), lowest.map(Played::times).unwrap_or_default())
+            };
+            let title = "time of a call at the lowest load, all targets";
+            cdf(title, "time, ms", trials.iter().map(times).collect())
+        }
+        "agree" => vec![agreement(run, all)],
+        _ => Vec::new(),
+    }
+}
+
+fn ms(us: u64) -> f64 {
+    us as f64 / 1_000.0
+}
+
+/// The share of failed calls over a factor.
+fn failures(cells: &[&Played<'_>], factor: &str, label: &str, verdicts: &[&Verdict]) -> Chart {
+    let mut shares: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for cell in cells {
+        if let Some(size) = cell.count(factor) {
+            let failed = cell.share(|call| !see::served(call));
+            shares.entry(size).or_default().push(100.0 * failed);
+        }
+    }
+    let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
+    let data = shares.values().map(mean).collect();
+    let marks = verdicts.iter().filter_map(|verdict| {
+        let Finding::StreamCap { streams, .. } = &verdict.finding else { return None };
+        Some(Mark::x(f64::from(*streams), format!("{streams}")))
+    });
+    Chart::Plot(Plot {
+        title: format!("calls that fail, by {label}"),
+        x: Axis::log(label),
+        y: Axis { range: Some((-2.0, 105.0)), ..Axis::new("% failed") },
+        second: None,
+        xs: shares.keys().map(|size| *size as f64).collect(),
+        series: vec![Series::new("% failed", Style::Step, Ink::Bad, data)],
+        marks: marks.collect(),
+    })
+}
+
+fn connection(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Vec<Chart> {
+    let mut reused: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for cell in cells {
+        let Some(idle) = cell.count("idle_ms") else { continue };
+        let first = cell.calls.first().and_then(|call| call.connection);
+        let last = cell.calls.last().and_then(|call| call.connection);
+        let open = first == last && cell.calls.iter().all(|call| see::served(call));
+        reused.entry(idle).or_default().push(if open { 0.0 } else { 100.0 });
+    }
+    if reused.is_empty() {
+        return Vec::new();
+    }
+    let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
+    let marks = verdicts.iter().filter_map(|verdict| {
+        let Finding::IdleClose { after_ms } = verdict.finding else { return None };
+        Some(Mark::x(after_ms as f64 / 1_000.0, format!("{} s", figure(ms(after_ms)))))
+    });
+    vec![Chart::Plot(Plot {
+        title: "connections that are closed when used again".to_owned(),
+        x: Axis::log("silent for, s"),
+        y: Axis { range: Some((-2.0, 105.0)), ..Axis::new("% closed") },
+        second: None,
+        xs: reused.keys().map(|idle| ms(*idle)).collect(),
+        series: vec![Series::new(
+            "% closed",
+            Style::Step,
+            Ink::Bad,
+            reused.values().map(mean).collect(),
+        )],
+        marks: marks.collect(),
+    })]
+}
+
+fn offered(
+    run: &Run,
+    trial: &Trial<'_>,
+    cells: &[&Played<'_>],
+    verdicts: &[&Verdict],
+) -> Vec<Chart> {
+    let mut levels: Vec<(f64, f64, f64, &Played<'_>)> = cells
+        .iter()
+        .filter_map(|cell| {
+            let level = see::level_of(cell)?;
+            Some((level.offered, level.achieved, 100.0 * level.success, *cell))
+        })
+        .collect();
+    levels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let xs: Vec<f64> = levels.iter().map(|level| rounded(level.0)).collect();
+    let highest = xs.last().copied().unwrap_or(0.0);
+    let mut marks: Vec<Mark> = verdicts
+        .iter()
+        .filter_map(|verdict| {
+            if let Finding::Rate { per_second, .. } = verdict.finding {
+                Some(Mark::x(per_second, format!("measured {}", figure(per_second))))
+            } else if let Finding::Capacity { per_second, .. } = verdict.finding {
+                Some(Mark::x(per_second, format!("bears {}", figure(per_second))))
+            } else {
+                None
+            }
+        })
+        .collect();
+    if let Some(target) = run.targets.get(trial.target as usize) {
+        marks.extend(predicted(target, cells, highest));
+    }
+    let ideal = Series::new("offered", Style::Dashed, Ink::Quiet, opt(xs.iter().copied()));
+    let achieved = levels.iter().map(|level| level.1);
+    let success = levels.iter().map(|level| level.2);
+    let mut charts = vec![Chart::Plot(Plot {
+        title: "throughput and success by offered rate".to_owned(),
+        x: Axis::new("offered, calls/s"),
+        y: Axis { range: Some((0.0, highest * 1.05)), ..Axis::new("served, calls/s") },
+        second: Some(Axis { range: Some((0.0, 105.0)), ..Axis::new("% success") }),
+        xs: xs.clone(),
+        series: vec![
+            ideal,
+            Series::new("served", Style::Line, Ink::Nth(0), opt(achieved)),
+            Series::new("% success", Style::Line, Ink::Good, opt(success)).on_second(),
+        ],
+        marks,
+    })];
+    let took = |q: f64| levels.iter().map(|level| level.3.took(q)).collect::<Vec<_>>();
+    let quantiles = [(0.5, "half"), (0.95, "95 %"), (0.99, "99 %")];
+    let series = quantiles
+        .iter()
+        .enumerate()
+        .map(|(n, (q, name))| Series::new(name, Style::Line, Ink::Nth(n), took(*q)));
+    charts.push(Chart::Plot(Plot {
+        title: "time by offered rate, from the intended start".to_owned(),
+        x: Axis::new("offered, calls/s"),
+        y: Axis::log("within, ms"),
+        second: None,
+        xs,
+        series: series.collect(),
+        marks: Vec::new(),
+    }));
+    charts
+}
+
+fn opt(values: impl Iterator<Item = f64>) -> Vec<Option<f64>> {
+    values.map(Some).collect()
+}
+
+/// Where the catalogue expects limits for these calls, by plan: calls a second, or credits in a
+/// window over what a call counts and the window's length.
+fn predicted(target: &Target, cells: &[&Played<'_>], highest: f64) -> Vec<Mark> {
+    let Some(provider) = target.provider.as_deref().and_then(Provider::named) else {
+        return Vec::new();
+    };
+    let method = cells.iter().find_map(|cell| cell.calls.first()).map(|call| call.method.as_str());
+    let tariff = Tariff::of(provider);
+    let row = MethodTable::standard().row(method.unwrap_or_default());
+    let cost = f64::from(tariff.throughput(row));
+    let window = provider.rate.as_ref().map(|rate| rate.window().as_secs_f64());
+    let mut marks: Vec<Mark> = Vec::new();
+    for plan in &provider.plans {
+        let by_calls = plan.calls_per_second.map(|calls| calls as f64);
+        let by_credits = plan.credits.zip(window).filter(|(_, window)| *window > 0.0 && cost > 0.0);
+        let by_credits = by_credits.map(|(credits, window)| credits as f64 / window / cost);
+        let limit = by_calls.unwrap_or(f64::INFINITY).min(by_credits.unwrap_or(f64::INFINITY));
+        if limit <= highest * 1.02 {
+            let label = format!("plan {}: {}", plan.name, figure(limit));
+            marks.push(Mark { predicted: true, ..Mark::x(limit, label) });
+        }
+    }
+    marks.truncate(3);
+    marks
+}
+
+fn window(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Chart {
+    let mut passed: Vec<(f64, f64)> = cells
+        .iter()
+        .filter_map(|cell| {
+            let second = cell.calls.iter().skip(usize::try_from(cell.count("burst")?).ok()?);
+            let passed = second.filter(|call| !see::throttled(call)).count();
+            Some((cell.number("wait_ms")?, passed as f64))
+        })
+        .collect();
+    passed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let xs: Vec<f64> = passed.iter().map(|(wait, _)| *wait).collect();
+    let mut series =
+        vec![Series::new("passed", Style::Points, Ink::Nth(0), opt(passed.iter().map(|p| p.1)))];
+    let mut marks = Vec::new();
+    for verdict in verdicts {
+        if let Finding::Bucket { size, refill_per_second, .. } = verdict.finding {
+            let expected = |wait: &f64| (refill_per_second * wait / 1_000.0).min(size as f64);
+            let fit = xs.iter().map(expected);
+            series.push(Series::new(
+                "min(size, refill x pause)",
+                Style::Line,
+                Ink::Quiet,
+                opt(fit),
+            ));
+            marks.push(Mark::y(size as f64, format!("bucket of {size}")));
+        }
+    }
+    Chart::Plot(Plot {
+        title: "calls of a second burst that pass, by the pause before it".to_owned(),
+        x: Axis::new("pause, ms"),
+        y: Axis::new("calls"),
+        second: None,
+        xs,
+        series,
+        marks,
+    })
+}
+
+fn throttle(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Vec<Chart> {
+    let mut sweeps: BTreeMap<u64, Vec<&Played<'_>>> = BTreeMap::new();
+    for cell in cells {
+        sweeps.entry(cell.count("connections").unwrap_or(1)).or_default().push(cell);
+    }
+    let mut charts: Vec<Chart> =
+        sweeps.iter().take(4).map(|(connections, cells)| cloud(*connections, cells)).collect();
+    charts.push(flattening(&sweeps, verdicts));
+    charts
+}
+
+/// Every call by its concurrency and time, failed ones in their own colour.
+fn cloud(connections: u64, cells: &[&Played<'_>]) -> Chart {
+    let total: usize = cells.iter().map(|cell| cell.calls.len()).sum();
+    let every = total.div_ceil(POINTS_MAX).max(1);
+    // x, time, and whether it was served; a middle has no call.
+    let mut points: Vec<(f64, f64, Option<bool>)> = Vec::new();
+    for cell in cells {
+        let Some(concurrency) = cell.number("concurrency") else { continue };
+        for (n, call) in cell.calls.iter().enumerate().step_by(every) {
+            // Spread within the column by a sequence that repeats itself late.
+            let aside = (n as f64 * 0.618_034).fract() - 0.5;
+            let took = see::took_ms(call).max(0.01);
+            points.push((concurrency + 2.6 * aside, took, Some(see::served(call))));
+        }
+        if let Some(middle) = cell.took(0.5) {
+            points.push((concurrency, middle, None));
+        }
+    }
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let of = |kind: Option<bool>| -> Vec<Option<f64>> {
+        points.iter().map(|point| (point.2 == kind).then_some(point.1)).collect()
+    };
+    Chart::Plot(Plot {
+        title: format!("time by concurrency, {connections} connections"),
+        x: Axis::new("calls at a time"),
+        y: Axis::log("time, ms"),
+        second: None,
+        xs: points.iter().map(|point| rounded(point.0)).collect(),
+        series: vec![
+            Series::new("served", Style::Points, Ink::Nth(0), of(Some(true))),
+            Series::new("failed", Style::Points, Ink::Bad, of(Some(false))),
+            Series::new("median", Style::Line, Ink::Nth(1), of(None)),
+        ],
+        marks: Vec::new(),
+    })
+}
+
+/// Throughput over concurrency with the nearest `min(c / W0, Xmax)`.
+fn flattening(sweeps: &BTreeMap<u64, Vec<&Played<'_>>>, verdicts: &[&Verdict]) -> Chart {
+    let mut xs: Vec<f64> =
+        sweeps.values().flatten().filter_map(|cell| cell.number("concurrency")).collect();
+    xs.sort_by(f64::total_cmp);
+    xs.dedup();
+    let mut series = Vec::new();
+    for (n, (connections, cells)) in sweeps.iter().take(4).enumerate() {
+        let at = |x: &f64| {
+            let those = cells.iter().filter(|cell| cell.number("concurrency") == Some(*x));
+            median(&those.filter_map(|cell| cell.throughput()).collect::<Vec<_>>())
+        };
+        let name = format!("{connections} connections");
+        series.push(Series::new(&name, Style::Points, Ink::Nth(n), xs.iter().map(at).collect()));
+        if let Some(fit) = see::fit_of(cells) {
+            let expected = opt(xs.iter().map(|x| fit.throughput(*x)));
+            series.push(Series::new(&format!("fit, {name}"), Style::Line, Ink::Nth(n), expected));
+        }
+    }
+    let marks = verdicts.iter().filter_map(|verdict| {
+        let Finding::Shaped { knee, .. } = verdict.finding else { return None };
+        Some(Mark::x(knee, format!("knee {}", figure(knee))))
+    });
+    Chart::Plot(Plot {
+        title: "throughput by concurrency".to_owned(),
+        x: Axis::new("calls at a time"),
+        y: Axis::new("served, calls/s"),
+        second: None,
+        xs,
+        series,
+        marks: marks.collect(),
+    })
+}
+
+fn cost(cells: &[&Played<'_>]) -> Chart {
+    let mut passed: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for cell in cells {
+        if let (Some(method), Some(per_second)) = (cell.factor("method"), cell.throughput()) {
+            passed.entry(method).or_default().push(per_second);
+        }
+    }
+    let bars = passed
+        .iter()
+        .take(FACETS_MAX)
+        .map(|(method, rates)| ((*method).to_owned(), vec![rounded(median(rates).unwrap_or(0.0))]))
+        .collect();
+    Chart::Stack(Stack {
+        title: "calls a second that pass, by method".to_owned(),
+        unit: "calls/s",
+        parts: vec!["served".to_owned()],
+        bars,
+    })
+}
+
+fn soak(cells: &[&Played<'_>]) -> Chart {
+    const MINUTE: u64 = 60_000_000;
+    let calls = || cells.iter().flat_map(|cell| &cell.calls);
+    let begin = calls().map(|call| call.intended_at).min().unwrap_or(0);
+    let end = calls().map(|call| call.intended_at).max().unwrap_or(0);
+    // Whole minutes, and as many of them as keep the chart small.
+    let step = MINUTE * ((end - begin) / MINUTE).div_ceil(TIMES_MAX).max(1);
+    let mut slots: BTreeMap<u64, (Vec<f64>, u64)> = BTreeMap::new();
+    for call in calls() {
+        let slot = slots.entry((call.intended_at - begin) / step).or_default();
+        match see::served(call) {
+            true => slot.0.push(see::took_ms(call)),
+            false => slot.1 += 1,
+        }
+    }
+    let at = |q: f64| slots.values().map(move |(times, _)| quantile(times, q)).collect::<Vec<_>>();
+    let failed = slots.values().map(|(times, failed)| {
+        100.0 * *failed as f64 / (times.len() as f64 + *failed as f64).max(1.0)
+    });
+    let minutes = step / MINUTE;
+    let title = match minutes {
+        1 => "each minute".to_owned(),
+        n => format!("each {n} minutes"),
+    };
+    Chart::Plot(Plot {
+        title,
+        x: Axis::new("minutes since the start"),
+        y: Axis::log("within, ms"),
+        second: Some(Axis::percent("% failed")),
+        xs: slots.keys().map(|slot| (slot * minutes) as f64).collect(),
+        series: vec![
+            Series::new("% failed", Style::Bars, Ink::Bad, opt(failed)).on_second(),
+            Series::new("half", Style::Line, Ink::Nth(0), at(0.5)),
+            Series::new("99 %", Style::Line, Ink::Nth(1), at(0.99)),
+        ],
+        marks: Vec::new(),
+    })
+}
+
+fn agreement(run: &Run, all: &[Trial<'_>]) -> Chart {
+    let mut rows: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
+    let questions = see::questions(all);
+    for question in questions.values() {
+        let none = || vec![(0, 0); run.targets.len()];
+        let row = rows.entry(question.method).or_insert_with(none);
+        for (target, counts) in row.iter_mut().enumerate() {
+            if let Some(differs) = question.differs(target as u32) {
+                counts.0 += u64::from(!differs);
+                counts.1 += 1;
+            }
+        }
+    }
+    Chart::Matrix(Matrix {
+        title: "answers that agree with most of the others".to_owned(),
+        columns: run.targets.iter().map(|target| target.id.clone()).collect(),
+        rows: rows
+            .into_iter()
+            .take(METHODS_MAX)
+            .map(|(method, counts)| (method.to_owned(), counts))
+            .collect(),
+    })
+}

@@ -1,0 +1,368 @@
+//! The page: what is said in HTML, what is drawn as JSON for the script.
+//!
+//! Whatever is written into the page goes through [`escaped`], or through [`embedded`] where it is
+//! JSON. The script only ever sets text, never HTML.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::chart::Chart;
+use super::table::sentences;
+use super::{beside, draw};
+use crate::profile::{date, turns};
+use crate::record::{Record, Run, WireEvent};
+use crate::verdict::{Confidence, Trial, Verdict, trials};
+
+const STYLE: &str = include_str!("../../assets/report.css");
+const SCRIPT: &str = include_str!("../../assets/report.js");
+const UPLOT_STYLE: &str = include_str!("../../assets/uplot.min.css");
+const UPLOT: &str = include_str!("../../assets/uplot.min.js");
+const UPLOT_LICENSE: &str = include_str!("../../assets/uplot.LICENSE");
+
+/// Disagreements that are listed.
+const EXAMPLES_MAX: usize = 20;
+
+/// What each experiment asks.
+fn question(experiment: &str) -> &'static str {
+    match experiment {
+        "protocol" => "Which protocol, over how many connections, serves quickest?",
+        "streams" => "How many streams does one connection bear at once?",
+        "connection" => "How many requests does a connection bear, and how much silence?",
+        "rate" => "How many calls a second pass?",
+        "window" => "How many pass at once, and how soon do they pass again?",
+        "throttle" => "Is more at once only slower, with nobody saying so?",
+        "cost" => "What does a method count against the rate?",
+        "load" => "What becomes of an offered load?",
+        "soak" => "How does it do over a long time?",
+        "fresh" => "How soon does it show a new block?",
+        "agree" => "Does it answer as the others do?",
+        "reach" => "What does it serve, how far back, over how much?",
+        _ => "",
+    }
+}
+
+/// The whole page.
+pub(super) fn page(run: &Run, records: &[Record], verdicts: &[Verdict]) -> String {
+    let trials = trials(records);
+    let mut charts: Vec<Chart> = Vec::new();
+    let mut body = String::new();
+    header(&mut body, run, records);
+    overview(&mut body, run, verdicts);
+    for experiment in experiments(run, verdicts) {
+        section(&mut body, run, &experiment, &trials, verdicts, &mut charts);
+    }
+    wrap("what a provider really delivers", &body, &charts)
+}
+
+/// The page around a body.
+pub(super) fn wrap(title: &str, body: &str, charts: &[Chart]) -> String {
+    let drawn = if charts.is_empty() { ["", "", ""] } else { [UPLOT_STYLE, UPLOT, UPLOT_LICENSE] };
+    let mut out = String::from("<!doctype html>\n<html lang=\"en\">\n<head>\n");
+    let _ = write!(
+        out,
+        "<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n\
+         <title>wellhead: {}</title>\n<style>\n{}{STYLE}</style>\n</head>\n<body>\n\
+         <main>\n{body}</main>\n",
+        escaped(title),
+        drawn[0],
+    );
+    if !charts.is_empty() {
+        let _ = write!(
+            out,
+            "<script type=\"application/json\" id=\"charts\">{}</script>\n<!--\n{}-->\n\
+             <script>{}</script>\n",
+            embedded(&charts),
+            drawn[2],
+            drawn[1],
+        );
+    }
+    let _ = write!(out, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
+    out
+}
+
+/// Those of the run, in its order, then any others that verdicts name.
+fn experiments(run: &Run, verdicts: &[Verdict]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let known = run
+        .experiments
+        .iter()
+        .filter(|name| verdicts.iter().any(|verdict| verdict.experiment == **name));
+    for name in known.chain(verdicts.iter().map(|verdict| &verdict.experiment)) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn header(out: &mut String, run: &Run, records: &[Record]) {
+    let (mut calls, mut cells, mut saturated, mut credits) = (0_u64, 0_u64, 0_u64, 0.0);
+    for record in records {
+        match record {
+            Record::Call(call) => {
+                calls += 1;
+                credits += call.credits.unwrap_or(0.0);
+            }
+            Record::Cell(cell) => {
+                cells += 1;
+                saturated += u64::from(cell.saturated);
+            }
+            Record::Wire(_) => {}
+        }
+    }
+    let note = run.machine.note.as_deref().map(|note| format!(", {note}")).unwrap_or_default();
+    let _ = write!(
+        out,
+        "<header>\n<h1>What a provider really delivers</h1>\n\
+         <p class=\"facts\">{} UTC · wellhead {} · {}, {} cores{} · {calls} calls in {cells} cells · \
+         {credits:.0} credits by the catalogue · seed {}</p>\n\
+         <button id=\"theme\" type=\"button\">light or dark</button>\n</header>\n",
+        date(run.started_unix),
+        escaped(&run.wellhead),
+        escaped(&run.machine.os),
+        run.machine.cores,
+        escaped(&note),
+        run.seed,
+    );
+    if saturated > 0 {
+        let _ = writeln!(
+            out,
+            "<p class=\"warning\">The generator fell behind in {saturated} of {cells} cells. \
+             They conclude nothing; run it on a machine with less to do.</p>"
+        );
+    }
+}
+
+/// The targets side by side.
+fn overview(out: &mut String, run: &Run, verdicts: &[Verdict]) {
+    out.push_str(
+        "<section id=\"overview\">\n<div class=\"wide\"><table class=\"overview\">\n\
+         <thead><tr><th></th>",
+    );
+    for target in &run.targets {
+        let provider = target.provider.as_deref().unwrap_or("unknown provider");
+        let chain = target.chain_id.map(|id| format!(", chain {id}")).unwrap_or_default();
+        let _ = write!(
+            out,
+            "<th>{}<small>{}<br>{}{chain}</small></th>",
+            escaped(&target.id),
+            escaped(&target.host),
+            escaped(provider),
+        );
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for experiment in experiments(run, verdicts) {
+        let name = escaped(&experiment);
+        let _ = write!(out, "<tr><th><a href=\"#{name}\">{name}</a></th>");
+        for target in 0..run.targets.len() {
+            out.push_str("<td>");
+            for verdict in sentences(verdicts, &experiment, target) {
+                let _ = write!(
+                    out,
+                    "<p class=\"{}\">{}</p>",
+                    tone(verdict.confidence),
+                    escaped(&verdict.sentence)
+                );
+            }
+            out.push_str("</td>");
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n</section>\n");
+}
+
+fn tone(confidence: Confidence) -> &'static str {
+    match confidence {
+        Confidence::None => "open",
+        Confidence::Low | Confidence::Medium | Confidence::High => "told",
+    }
+}
+
+fn section(
+    out: &mut String,
+    run: &Run,
+    experiment: &str,
+    trials: &[Trial<'_>],
+    verdicts: &[Verdict],
+    charts: &mut Vec<Chart>,
+) {
+    let name = escaped(experiment);
+    let _ = write!(
+        out,
+        "<section id=\"{name}\">\n<h2>{name}</h2>\n<p class=\"question\">{}</p>\n",
+        question(experiment)
+    );
+    let together = draw::of_all(run, experiment, trials);
+    if !together.is_empty() {
+        out.push_str("<div class=\"cards\"><article class=\"card all\">\n<div class=\"plots\">\n");
+        place(out, together, charts);
+        out.push_str("</div>\n</article></div>\n");
+    }
+    out.push_str("<div class=\"cards\">\n");
+    for (index, target) in run.targets.iter().enumerate() {
+        let own: Vec<&Verdict> = sentences(verdicts, experiment, index).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "<article class=\"card\">\n<h3>{}</h3>", escaped(&target.id));
+        for verdict in &own {
+            say(out, verdict);
+        }
+        let of_target = trials
+            .iter()
+            .find(|trial| trial.experiment == experiment && trial.target as usize == index);
+        if let Some(trial) = of_target {
+            // Facets first: a column for each protocol, a row for each number of connections.
+            let (facets, others): (Vec<Chart>, Vec<Chart>) = draw::of_trial(run, trial, &own)
+                .into_iter()
+                .partition(|chart| matches!(chart, Chart::Waterfall(_)));
+            for (class, group) in [("facets", facets), ("plots", others)] {
+                if !group.is_empty() {
+                    let _ = writeln!(out, "<div class=\"{class}\">");
+                    place(out, group, charts);
+                    out.push_str("</div>\n");
+                }
+            }
+            wires(out, trial);
+            differences(out, trial, trials);
+        }
+        out.push_str("</article>\n");
+    }
+    out.push_str("</div>\n");
+    beside::table(out, run, experiment, trials);
+    out.push_str("</section>\n");
+}
+
+/// The sentence, how sure it is, and behind a click what it rests on.
+fn say(out: &mut String, verdict: &Verdict) {
+    let _ = write!(
+        out,
+        "<div class=\"verdict {}\"><p>{}</p>",
+        tone(verdict.confidence),
+        escaped(&verdict.sentence)
+    );
+    if !verdict.evidence.is_empty() {
+        let _ = write!(
+            out,
+            "<details><summary>confidence {}; why</summary><ul>",
+            verdict.confidence.word()
+        );
+        for line in &verdict.evidence {
+            let _ = write!(out, "<li>{}</li>", escaped(line));
+        }
+        out.push_str("</ul></details>");
+    }
+    out.push_str("</div>\n");
+}
+
+/// Leaves room for each chart; the script draws it there.
+fn place(out: &mut String, new: Vec<Chart>, charts: &mut Vec<Chart>) {
+    for chart in new {
+        let class = match &chart {
+            Chart::Plot(_) => "plot",
+            Chart::Waterfall(_) => "plot waterfall",
+            Chart::Stack(_) => "stack",
+            Chart::Matrix(_) => "matrix",
+        };
+        let _ =
+            writeln!(out, "<figure class=\"{class}\" data-chart=\"{}\"></figure>", charts.len());
+        charts.push(chart);
+    }
+}
+
+/// How connections ended, counted.
+fn wires(out: &mut String, trial: &Trial<'_>) {
+    let mut told: std::collections::BTreeMap<String, u64> = std::collections::BTreeMap::new();
+    for wire in trial.played.iter().flat_map(|played| &played.wires) {
+        let text = match &wire.event {
+            WireEvent::Goaway { code, last_stream, debug } => {
+                format!("GOAWAY, code {code}, last stream {last_stream}: {debug}")
+            }
+            WireEvent::Reset { code, .. } => format!("stream reset, code {code}"),
+            WireEvent::Closed { reason, .. } => format!("closed: {reason}"),
+            WireEvent::Settings { max_streams: Some(streams) } => {
+                format!("settings: {streams} streams at once")
+            }
+            WireEvent::Settings { max_streams: None } => {
+                "settings: no number of streams".to_owned()
+            }
+            WireEvent::Opened { protocol } => format!("opened: {protocol}"),
+        };
+        *told.entry(text).or_default() += 1;
+    }
+    if told.is_empty() {
+        return;
+    }
+    out.push_str("<details><summary>what connections did</summary><table><tbody>");
+    for (text, count) in told.iter().take(EXAMPLES_MAX) {
+        let _ = write!(out, "<tr><td>{}</td><td class=\"n\">{count}</td></tr>", escaped(text));
+    }
+    out.push_str("</tbody></table></details>\n");
+}
+
+/// Calls that show a difference, the shortest first.
+fn differences(out: &mut String, trial: &Trial<'_>, all: &[Trial<'_>]) {
+    if trial.experiment != "agree" {
+        return;
+    }
+    let questions = crate::verdict::see::questions(all);
+    let mut differing: Vec<_> = questions
+        .values()
+        .filter(|question| question.differs(trial.target) == Some(true))
+        .collect();
+    differing.sort_by_key(|question| (question.params.len(), question.method, question.params));
+    if differing.is_empty() {
+        return;
+    }
+    let shown = differing.len().min(EXAMPLES_MAX);
+    let _ = write!(
+        out,
+        "<details><summary>{shown} of {} calls that show it</summary><div class=\"wide\"><table>\
+         <thead><tr><th>method</th><th>parameters</th><th>difference</th></tr></thead><tbody>",
+        differing.len()
+    );
+    for question in differing.iter().take(EXAMPLES_MAX) {
+        let difference = question.differences.get(&trial.target).copied().unwrap_or("");
+        let _ = write!(
+            out,
+            "<tr><td>{}</td><td><code>{}</code></td><td><code>{}</code></td></tr>",
+            escaped(question.method),
+            escaped(question.params),
+            escaped(difference)
+        );
+    }
+    out.push_str("</tbody></table></div></details>\n");
+}
+
+/// Text as it may stand in HTML, in an attribute as well.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c if turns(c) => out.push('\u{fffd}'),
+            c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// JSON that cannot end the script that it stands in.
+fn embedded(value: &impl Serialize) -> String {
+    serde_json::to_string(value)
+        .expect("charts are plain data with text keys")
+        .replace('&', "\\u0026")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace(turns, "\u{fffd}")
+}

@@ -1,0 +1,130 @@
+//! The figures of each cell as CSV, and the verdicts as Markdown for a pull request.
+
+use std::fmt::Write as _;
+
+use crate::profile::{date, turns};
+use crate::record::{Record, Run};
+use crate::stat::quantile_of_sorted;
+use crate::verdict::{Confidence, Verdict, see, trials};
+
+/// The verdicts of one experiment at one target.
+pub(super) fn sentences<'a>(
+    verdicts: &'a [Verdict],
+    experiment: &'a str,
+    target: usize,
+) -> impl Iterator<Item = &'a Verdict> {
+    verdicts.iter().filter(move |verdict| {
+        verdict.experiment == experiment && verdict.target as usize == target
+    })
+}
+
+/// One line a cell, in the order of records. Times are milliseconds from the intended start, of
+/// calls that were served; empty where none was.
+pub(super) fn csv(run: &Run, records: &[Record]) -> String {
+    let mut out = String::from(
+        "experiment,target,cell,repeat,factors,calls,served,throttled,failed,\
+         calls_per_second,p50_ms,p95_ms,p99_ms,late_p99_ms,cpu,saturated\n",
+    );
+    for trial in trials(records) {
+        let target = run.targets.get(trial.target as usize).map_or("", |target| &target.id);
+        for played in &trial.played {
+            let cell = played.cell;
+            let factors: Vec<String> =
+                cell.factors.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let served = played.calls.iter().filter(|call| see::served(call)).count();
+            let throttled = played.calls.iter().filter(|call| see::throttled(call)).count();
+            let times = played.times();
+            let took = |q: f64| number(quantile_of_sorted(&times, q));
+            let _ = writeln!(
+                out,
+                "{},{},{},{},{},{},{served},{throttled},{},{},{},{},{},{:.3},{:.3},{}",
+                field(trial.experiment),
+                field(target),
+                cell.cell,
+                cell.repeat,
+                field(&factors.join(" ")),
+                played.calls.len(),
+                played.calls.len() - served - throttled,
+                number(played.throughput()),
+                took(0.5),
+                took(0.95),
+                took(0.99),
+                cell.late_p99 as f64 / 1_000.0,
+                cell.cpu,
+                cell.saturated,
+            );
+        }
+    }
+    out
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map(|value| format!("{value:.3}")).unwrap_or_default()
+}
+
+/// One field as RFC 4180 has it. What a spreadsheet would take for a formula gets a quote mark
+/// before it.
+fn field(text: &str) -> String {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let text = if formula { format!("'{text}") } else { text.to_owned() };
+    if text.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+/// A table of experiments and targets.
+pub(super) fn markdown(run: &Run, verdicts: &[Verdict]) -> String {
+    let mut out = format!(
+        "### What was measured\n\n{} UTC, wellhead {}, seed {}.\n\n| |",
+        date(run.started_unix),
+        cell(&run.wellhead),
+        run.seed
+    );
+    for target in &run.targets {
+        let _ = write!(out, " {} |", cell(&target.id));
+    }
+    out.push_str("\n|---|");
+    out.push_str(&"---|".repeat(run.targets.len()));
+    out.push('\n');
+    for experiment in &run.experiments {
+        let told = |target| {
+            let own = sentences(verdicts, experiment, target).map(|verdict| {
+                let sure = match verdict.confidence {
+                    Confidence::None | Confidence::High => String::new(),
+                    Confidence::Low | Confidence::Medium => {
+                        format!(" ({} confidence)", verdict.confidence.word())
+                    }
+                };
+                format!("{}{sure}", cell(&verdict.sentence))
+            });
+            own.collect::<Vec<_>>().join("<br>")
+        };
+        let row: Vec<String> = (0..run.targets.len()).map(told).collect();
+        if row.iter().any(|told| !told.is_empty()) {
+            let _ = writeln!(out, "| {} | {} |", cell(experiment), row.join(" | "));
+        }
+    }
+    out
+}
+
+/// Text within a cell of a Markdown table: what would be markup, a mention or a link is not.
+pub(super) fn cell(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\\' | '|' | '*' | '_' | '`' | '[' | ']' | '#' | '~' | '!' => {
+                out.push('\\');
+                out.push(c);
+            }
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '@' => out.push_str("&#64;"),
+            c if c.is_control() || turns(c) => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,166 @@
+//! What a run says of a provider: typed findings, each with a sentence, its evidence and how
+//! sure it is.
+//!
+//! Computed from records alone and the same each time: chance comes from the run's seed. A cell
+//! in which the generator fell behind concludes nothing, and where more than a quarter of the
+//! cells of an experiment are such, the verdict is that nothing can be said. What each
+//! experiment writes into its cells is said at the module that reads it.
+
+mod answers;
+mod comparison;
+mod connections;
+mod finding;
+mod limits;
+mod load;
+mod sentence;
+mod trial;
+
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde::{Deserialize, Serialize};
+
+pub use finding::{CapWay, Extent, Finding, RefusalWay, Scope};
+pub use sentence::figure;
+pub use trial::{Played, Trial, trials};
+
+use crate::record::{Record, Run};
+
+/// How a report sees calls and cells: with the same eyes as the verdicts.
+pub(crate) mod see {
+    pub(crate) use super::answers::{lags_ms, questions};
+    pub(crate) use super::limits::fit_of;
+    pub(crate) use super::load::level_of;
+    pub(crate) use super::trial::{served, throttled, took_ms};
+}
+
+/// How sure a verdict is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Nothing was concluded.
+    None,
+    /// It was seen once, or not all of it agrees.
+    Low,
+    /// It was seen, and repeated too little to exclude chance.
+    Medium,
+    /// Repeats agree.
+    High,
+}
+
+impl Confidence {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+
+    fn one_less(self) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Low | Self::Medium => Self::Low,
+            Self::High => Self::Medium,
+        }
+    }
+}
+
+/// What one experiment says of one target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The name of the experiment.
+    pub experiment: String,
+    /// Index in [`Run::targets`].
+    pub target: u32,
+    /// What was found.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// The same for people.
+    pub sentence: String,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// What it rests on, a line each.
+    pub evidence: Vec<String>,
+}
+
+/// A finding on its way to a verdict.
+struct Found {
+    finding: Finding,
+    confidence: Confidence,
+    evidence: Vec<String>,
+}
+
+impl Found {
+    fn new(finding: Finding, confidence: Confidence, evidence: Vec<String>) -> Self {
+        Self { finding, confidence, evidence }
+    }
+
+    fn cannot_tell(why: impl Into<String>) -> Self {
+        Self::new(Finding::CannotTell { why: why.into() }, Confidence::None, Vec::new())
+    }
+}
+
+/// All verdicts of a run, in the order of its experiments and targets.
+pub fn verdicts(run: &Run, records: &[Record]) -> Vec<Verdict> {
+    let trials = trials(records);
+    let place = |name: &str| run.experiments.iter().position(|known| known == name);
+    let mut order: Vec<&Trial<'_>> = trials.iter().collect();
+    order.sort_by_key(|trial| (place(trial.experiment).unwrap_or(usize::MAX), trial.target));
+    let mut told = Vec::new();
+    for trial in order {
+        for found in judge(run, trial, &trials) {
+            let finding = found.finding.rounded();
+            told.push(Verdict {
+                experiment: trial.experiment.to_owned(),
+                target: trial.target,
+                sentence: finding.to_string(),
+                finding,
+                confidence: found.confidence,
+                evidence: found.evidence,
+            });
+        }
+    }
+    told
+}
+
+fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
+    let (sound, left_out) = trial.sound();
+    // These look at answers, not at times.
+    let timeless = matches!(trial.experiment, "agree" | "reach");
+    if !timeless && left_out * 4 > trial.played.len() {
+        let cells = trial.played.len();
+        let why = format!("the generator fell behind in {left_out} of {cells} cells");
+        return vec![Found::cannot_tell(why)];
+    }
+    let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
+    let mut found = match trial.experiment {
+        "streams" => vec![connections::streams(&sound)],
+        "connection" => connections::connection(&sound),
+        "rate" => vec![limits::rate(&sound)],
+        "window" => vec![limits::window(&sound)],
+        "throttle" => vec![limits::throttle(&sound)],
+        "cost" => limits::cost(&sound, run.targets.get(trial.target as usize)),
+        "protocol" => comparison::protocol(&sound, &mut rng),
+        "load" => vec![load::load(&sound)],
+        "soak" => vec![load::soak(&sound)],
+        "fresh" => vec![answers::fresh(trial, all)],
+        "agree" => vec![answers::agree(run, trial, all)],
+        "reach" => answers::reach(trial),
+        _ => Vec::new(),
+    };
+    if left_out > 0 && !timeless {
+        for found in &mut found {
+            found.confidence = found.confidence.one_less();
+            found
+                .evidence
+                .push(format!("{left_out} cells are left out: the generator fell behind"));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+#[path = "verdict/tests.rs"]
+mod tests;

@@ -1,0 +1,250 @@
+//! What one connection bears: streams at once (`streams`), requests, and silence (`connection`).
+//!
+//! `streams`: a cell `{"streams": n}` sends its calls over one fresh connection, at most `n` at
+//! once. `connection`: a cell `{"requests": n}` sends up to `n` calls, a few at a time, until its
+//! connection ends; a cell `{"idle_ms": t}` makes a call, is silent for `t`, and calls again.
+
+use std::collections::BTreeSet;
+
+use super::finding::{CapWay, Finding};
+use super::trial::{Played, throttled};
+use super::{Confidence, Found};
+use crate::record::{Wire, WireEvent};
+use crate::stat::median;
+use crate::stat::step::{Recycling, Tipping, Tried, recycling, tipping};
+
+/// The code of `REFUSED_STREAM` (RFC 9113, section 7).
+const REFUSED_STREAM: u32 = 7;
+
+/// Calls that may be under way on a connection when it ends.
+const SLACK: u64 = 8;
+
+pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
+    let sized: Vec<(u64, &Played<'_>)> =
+        cells.iter().filter_map(|cell| Some((cell.count("streams")?, *cell))).collect();
+    if sized.iter().any(|(_, cell)| cell.share(throttled) > 0.0) {
+        return Found::cannot_tell("calls were refused for their rate, which hides a cap");
+    }
+    let failed = |cell: &Played<'_>| cell.calls.iter().any(|call| call.error.is_some());
+    let tried: Vec<Tried> =
+        sized.iter().map(|(size, cell)| Tried { size: *size, failed: failed(cell) }).collect();
+    let Some(found) = tipping(&tried) else {
+        return Found::cannot_tell("no cell was played to its end");
+    };
+    let announced = announced(&sized);
+    let mut evidence = vec![match announced {
+        Some(streams) => format!("the settings announce {streams} streams"),
+        None => "the settings announce no number of streams".to_owned(),
+    }];
+    let Some(fails_at) = found.fails_at else {
+        return without_failure(&found, announced, evidence);
+    };
+    let Some(holds) = found.holds else {
+        return Found::cannot_tell(format!("even {fails_at} streams failed"));
+    };
+    let failing: Vec<&Played<'_>> =
+        sized.iter().filter(|(size, _)| *size == fails_at).map(|(_, cell)| *cell).collect();
+    let way = way(&failing, announced, holds);
+    let repeats = found.repeats;
+    evidence.push(format!(
+        "{holds} streams: nothing failed; {fails_at} streams: {repeats} of {repeats} failed"
+    ));
+    evidence.extend(ends(&failing));
+    if fails_at > holds + 1 {
+        evidence.push(format!("between {holds} and {fails_at} nothing was tried, or it varied"));
+    }
+    if found.odd > 0 {
+        evidence.push(format!("{} smaller sizes failed in some repeats", found.odd));
+    }
+    let exact = fails_at == holds + 1 && found.odd == 0;
+    let confidence = match (exact, repeats) {
+        (true, 3..) => Confidence::High,
+        (true, 2) => Confidence::Medium,
+        (true, _) | (false, _) => Confidence::Low,
+    };
+    let streams = u32::try_from(holds).unwrap_or(u32::MAX);
+    let seen = format!("{repeats} of {repeats}");
+    Found::new(Finding::StreamCap { streams, way, seen }, confidence, evidence)
+}
+
+fn without_failure(found: &Tipping, announced: Option<u32>, evidence: Vec<String>) -> Found {
+    let up_to = u32::try_from(found.holds.unwrap_or(0)).unwrap_or(u32::MAX);
+    if up_to == 0 {
+        return Found::cannot_tell("at every size some repeats failed and others did not");
+    }
+    let repeats = found.repeats;
+    let confidence = if repeats >= 2 { Confidence::High } else { Confidence::Medium };
+    let finding = match announced {
+        // We keep to what is announced: above it, calls wait.
+        Some(streams) if streams <= up_to => {
+            let seen = format!("{repeats} of {repeats}");
+            Finding::StreamCap { streams, way: CapWay::Announced, seen }
+        }
+        Some(_) | None => Finding::NoStreamCap { up_to },
+    };
+    Found::new(finding, confidence, evidence)
+}
+
+/// The smallest number that any connection announced.
+fn announced(sized: &[(u64, &Played<'_>)]) -> Option<u32> {
+    let said = |wire: &&Wire| match wire.event {
+        WireEvent::Settings { max_streams } => max_streams,
+        WireEvent::Opened { .. }
+        | WireEvent::Goaway { .. }
+        | WireEvent::Reset { .. }
+        | WireEvent::Closed { .. } => None,
+    };
+    sized.iter().flat_map(|(_, cell)| cell.wires.iter().filter_map(said)).min()
+}
+
+fn way(failing: &[&Played<'_>], announced: Option<u32>, holds: u64) -> CapWay {
+    if announced.map(u64::from) == Some(holds) {
+        return CapWay::Announced;
+    }
+    let (mut refused, mut fatal) = (0, 0);
+    for wire in failing.iter().flat_map(|cell| &cell.wires) {
+        match &wire.event {
+            WireEvent::Reset { code: REFUSED_STREAM, .. } => refused += 1,
+            WireEvent::Goaway { .. } => fatal += 1,
+            WireEvent::Closed { in_flight, .. } if *in_flight > 0 => fatal += 1,
+            WireEvent::Reset { .. }
+            | WireEvent::Closed { .. }
+            | WireEvent::Opened { .. }
+            | WireEvent::Settings { .. } => {}
+        }
+    }
+    if fatal == 0 && refused > 0 { CapWay::Refused } else { CapWay::Fatal }
+}
+
+/// How the connections of these cells ended, in words.
+fn ends(failing: &[&Played<'_>]) -> Vec<String> {
+    let mut told = BTreeSet::new();
+    for wire in failing.iter().flat_map(|cell| &cell.wires) {
+        match &wire.event {
+            WireEvent::Goaway { code, last_stream, debug } => {
+                told.insert(format!(
+                    "GOAWAY with code {code}, last stream {last_stream}, saying {debug:?}"
+                ));
+            }
+            WireEvent::Reset { code, .. } => {
+                told.insert(format!("streams were reset with code {code}"));
+            }
+            WireEvent::Closed { reason, .. } => {
+                told.insert(format!("the connection closed: {reason}"));
+            }
+            WireEvent::Opened { .. } | WireEvent::Settings { .. } => {}
+        }
+    }
+    told.into_iter().take(5).collect()
+}
+
+pub(super) fn connection(cells: &[&Played<'_>]) -> Vec<Found> {
+    let of = |factor: &str| -> Vec<(u64, &Played<'_>)> {
+        cells.iter().filter_map(|cell| Some((cell.count(factor)?, *cell))).collect()
+    };
+    let (requests, idle) = (of("requests"), of("idle_ms"));
+    let mut found = Vec::new();
+    if !requests.is_empty() {
+        found.push(recycled(&requests));
+    }
+    if !idle.is_empty() {
+        found.push(idled(&idle));
+    }
+    found
+}
+
+fn recycled(cells: &[(u64, &Played<'_>)]) -> Found {
+    let (mut ended, mut held) = (Vec::new(), Vec::new());
+    for (asked, cell) in cells {
+        match first_connection(cell) {
+            Some((calls, went_away)) if went_away || calls < *asked => ended.push(calls),
+            Some((calls, _)) => held.push(calls),
+            None => held.push(cell.calls.len() as u64),
+        }
+    }
+    let evidence = vec![format!(
+        "{} connections ended by the other side, {} did not",
+        ended.len(),
+        held.len()
+    )];
+    let agreed = if ended.len() >= 3 { Confidence::High } else { Confidence::Medium };
+    match recycling(&ended, &held, SLACK) {
+        Recycling::After(after_calls) => {
+            Found::new(Finding::Recycle { after_calls }, agreed, evidence)
+        }
+        Recycling::Once(after_calls) => {
+            Found::new(Finding::Recycle { after_calls }, Confidence::Low, evidence)
+        }
+        Recycling::Never(up_to) => {
+            let sure = if held.len() >= 2 { Confidence::High } else { Confidence::Medium };
+            Found::new(Finding::NoRecycle { up_to }, sure, evidence)
+        }
+        Recycling::Irregular(ended) => {
+            let ended: Vec<String> = ended.iter().take(6).map(u64::to_string).collect();
+            let ended = ended.join(", ");
+            Found::cannot_tell(format!("connections ended after {ended} requests: no one number"))
+        }
+        Recycling::Nothing => Found::cannot_tell("no connection was tried"),
+    }
+}
+
+/// Requests that the first connection of a cell bore, and whether the other side announced its
+/// end. `None` where it did not end.
+fn first_connection(cell: &Played<'_>) -> Option<(u64, bool)> {
+    let first = cell.wires.iter().map(|wire| wire.connection).min()?;
+    let mut went_away = false;
+    for wire in cell.wires.iter().filter(|wire| wire.connection == first) {
+        match &wire.event {
+            WireEvent::Goaway { .. } => went_away = true,
+            WireEvent::Closed { calls, .. } => return Some((*calls, went_away)),
+            WireEvent::Opened { .. } | WireEvent::Settings { .. } | WireEvent::Reset { .. } => {}
+        }
+    }
+    let carried = cell.calls.iter().filter(|call| call.connection == Some(first)).count();
+    went_away.then_some((carried as u64, true))
+}
+
+fn idled(cells: &[(u64, &Played<'_>)]) -> Found {
+    let after = |cell: &Played<'_>| closed_after_ms(cell);
+    let tried: Vec<Tried> = cells
+        .iter()
+        .map(|(size, cell)| Tried { size: *size, failed: after(cell).is_some() })
+        .collect();
+    let Some(found) = tipping(&tried) else {
+        return Found::cannot_tell("no cell was played to its end");
+    };
+    let (Some(fails_at), holds) = (found.fails_at, found.holds) else {
+        let up_to_ms = found.holds.unwrap_or(0);
+        let evidence = vec![format!("silent for {up_to_ms} ms and then used again")];
+        let sure = if found.odd == 0 { Confidence::High } else { Confidence::Low };
+        return Found::new(Finding::NoIdleClose { up_to_ms }, sure, evidence);
+    };
+    let seen: Vec<f64> = cells.iter().filter_map(|(_, cell)| after(cell)).collect();
+    let after_ms = median(&seen).map_or(fails_at, |ms| ms.round() as u64);
+    let evidence = vec![
+        format!("the longest silence that was borne: {} ms", holds.unwrap_or(0)),
+        format!("the shortest that was not: {fails_at} ms"),
+        format!("{} connections were seen to close", seen.len()),
+    ];
+    let sure = match (found.odd, seen.len()) {
+        (0, 3..) => Confidence::High,
+        (0, 2) => Confidence::Medium,
+        (_, _) => Confidence::Low,
+    };
+    Found::new(Finding::IdleClose { after_ms }, sure, evidence)
+}
+
+/// How long the first connection had been silent when it closed, where it closed before the
+/// silence of the cell was over.
+fn closed_after_ms(cell: &Played<'_>) -> Option<f64> {
+    let first = cell.wires.iter().map(|wire| wire.connection).min()?;
+    let closed = cell
+        .wires
+        .iter()
+        .find(|wire| wire.connection == first && matches!(wire.event, WireEvent::Closed { .. }))?;
+    let before = cell.calls.iter().filter(|call| call.ended_at <= closed.at);
+    let last = before.map(|call| call.ended_at).max()?;
+    let called_again = cell.calls.iter().any(|call| call.begun_at > closed.at);
+    let failed_at = cell.calls.iter().any(|call| call.error.is_some());
+    (called_again || failed_at).then(|| (closed.at - last) as f64 / 1_000.0)
+}

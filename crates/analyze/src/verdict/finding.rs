@@ -1,0 +1,359 @@
+//! What can be found. The sentence for each is in `sentence`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How a connection bears no more streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CapWay {
+    /// It says so in its settings, and keeps to it.
+    Announced,
+    /// It refuses the streams above and serves the others.
+    Refused,
+    /// It ends, with all that are on it.
+    Fatal,
+}
+
+/// How a call above a rate is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalWay {
+    /// With HTTP status 429.
+    Status429,
+    /// With another status, most often 200, and an error in the body.
+    InBody,
+}
+
+/// What shaping counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Each connection.
+    Connection,
+    /// All of them together.
+    Account,
+    /// One number of connections was tried.
+    Open,
+}
+
+/// How far something reaches that is tried at growing sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Extent {
+    /// States of so many newest blocks.
+    State,
+    /// So many newest blocks.
+    Blocks,
+    /// Logs and receipts of so many newest blocks.
+    Logs,
+    /// Traces of so many newest blocks.
+    Traces,
+    /// Blocks that one search may go over.
+    Range,
+    /// Calls in one batch.
+    Batch,
+}
+
+impl Extent {
+    /// As a cell names it.
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "state" => Some(Self::State),
+            "blocks" => Some(Self::Blocks),
+            "logs" => Some(Self::Logs),
+            "traces" => Some(Self::Traces),
+            "range" => Some(Self::Range),
+            "batch" => Some(Self::Batch),
+            _ => None,
+        }
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "finding", rename_all = "snake_case")]
+pub enum Finding {
+    /// One connection bears so many streams at once.
+    StreamCap {
+        /// Streams.
+        streams: u32,
+        /// What happens above.
+        way: CapWay,
+        /// How often of how often, such as `3 of 3`.
+        seen: String,
+    },
+    /// It bears all that were tried.
+    NoStreamCap {
+        /// Streams.
+        up_to: u32,
+    },
+    /// A connection ends after so many requests.
+    Recycle {
+        /// Requests.
+        after_calls: u64,
+    },
+    /// It bears all that were tried.
+    NoRecycle {
+        /// Requests.
+        up_to: u64,
+    },
+    /// A connection that carries nothing is closed.
+    IdleClose {
+        /// After so long.
+        after_ms: u64,
+    },
+    /// It stays open.
+    NoIdleClose {
+        /// As long as was tried.
+        up_to_ms: u64,
+    },
+    /// So many calls a second pass.
+    Rate {
+        /// Calls.
+        per_second: f64,
+        /// How others are refused.
+        way: RefusalWay,
+    },
+    /// All pass.
+    NoRateLimit {
+        /// As many as were tried.
+        up_to_per_second: f64,
+    },
+    /// So many calls pass at once.
+    Bucket {
+        /// Calls.
+        size: u64,
+        /// Calls a second that pass for ever.
+        refill_per_second: f64,
+        /// Size / refill, seconds.
+        window_s: f64,
+    },
+    /// A burst passes whole.
+    NoBucket {
+        /// As many calls as were tried.
+        up_to: u64,
+    },
+    /// More at a time only takes longer, and nothing says so.
+    Shaped {
+        /// Calls a second, whatever is sent.
+        calls_per_second: f64,
+        /// What is counted.
+        scope: Scope,
+        /// Calls at a time from which on it shows.
+        knee: f64,
+    },
+    /// More at a time is served as quickly.
+    NotShaped {
+        /// Calls a second that were reached.
+        up_to: f64,
+    },
+    /// Calls take less time.
+    Faster {
+        /// One way.
+        what: String,
+        /// The other.
+        than: String,
+        /// By so many percent of the other's median.
+        percent: f64,
+        /// The interval of 95 %.
+        low: f64,
+        /// Likewise.
+        high: f64,
+        /// What was held.
+        held: String,
+    },
+    /// The interval of 95 % holds zero.
+    NoDifference {
+        /// One way.
+        what: String,
+        /// The other.
+        than: String,
+        /// Percent of the other's median.
+        low: f64,
+        /// Likewise.
+        high: f64,
+        /// What was held.
+        held: String,
+    },
+    /// What a method counts against the rate.
+    Cost {
+        /// The method.
+        method: String,
+        /// Compared with this one.
+        base: String,
+        /// By what passed.
+        observed_ratio: f64,
+        /// By the catalogue, where it knows the provider.
+        catalogue_ratio: Option<f64>,
+    },
+    /// A new block is shown so much later than by the first of all targets.
+    Lag {
+        /// The median, milliseconds.
+        ms: f64,
+        /// The 99th percentile.
+        p99_ms: f64,
+        /// Blocks.
+        blocks: u64,
+    },
+    /// Answers differ from those of the others.
+    Disagrees {
+        /// That many.
+        calls: u64,
+        /// Of so many.
+        of: u64,
+        /// The shortest call that shows it.
+        method: String,
+        /// Its parameters.
+        params: String,
+        /// Where the answers differ.
+        difference: Option<String>,
+    },
+    /// All answers are those of the others.
+    Agrees {
+        /// So many.
+        calls: u64,
+    },
+    /// How far it reaches.
+    Reach {
+        /// In what.
+        what: Extent,
+        /// The largest size that was served.
+        up_to: Option<u64>,
+        /// The smallest that was not.
+        refused_at: Option<u64>,
+    },
+    /// Which methods are served.
+    Methods {
+        /// How many of those that were tried.
+        served: u64,
+        /// The others.
+        missing: Vec<String>,
+    },
+    /// Whether calls go over WebSocket.
+    WebSocket {
+        /// They do.
+        served: bool,
+    },
+    /// The highest load that is borne.
+    Capacity {
+        /// Calls a second.
+        per_second: f64,
+        /// There, from the intended start.
+        p99_ms: f64,
+    },
+    /// All load that was tried is borne.
+    NoCapacityLimit {
+        /// Calls a second.
+        up_to_per_second: f64,
+        /// There, from the intended start.
+        p99_ms: f64,
+    },
+    /// How it did over a long time.
+    Held {
+        /// Minutes that were watched.
+        minutes: u64,
+        /// Of these, those with an error.
+        with_errors: u64,
+        /// The median, milliseconds.
+        p50_ms: f64,
+        /// The 99th percentile.
+        p99_ms: f64,
+    },
+    /// Nothing can be concluded.
+    CannotTell {
+        /// Because.
+        why: String,
+    },
+}
+
+/// Figures of two runs that differ by less are the same finding.
+const ALIKE: f64 = 0.1;
+
+/// And so are lags that differ by less, in milliseconds.
+const ALIKE_MS: f64 = 50.0;
+
+impl Finding {
+    /// Whether two runs found the same: the same kind and words, and figures within 10 %.
+    pub fn alike(&self, other: &Self) -> bool {
+        match (self, other) {
+            // Which of two is named first is chance where they do not differ.
+            (Self::NoDifference { held, .. }, Self::NoDifference { held: other, .. }) => {
+                held == other
+            }
+            (
+                Self::Faster { what, held, low, high, .. },
+                Self::Faster { what: what_2, held: held_2, low: low_2, high: high_2, .. },
+            ) => what == what_2 && held == held_2 && low <= high_2 && low_2 <= high,
+            (Self::Lag { ms, .. }, Self::Lag { ms: other, .. })
+                if (ms - other).abs() < ALIKE_MS =>
+            {
+                true
+            }
+            (one, other) => match (serde_json::to_value(one), serde_json::to_value(other)) {
+                (Ok(one), Ok(other)) => alike(&one, &other),
+                (Err(_), _) | (_, Err(_)) => false,
+            },
+        }
+    }
+
+    /// With six figures in each number: more were never measured, and so many come back from
+    /// JSON as they were.
+    pub(super) fn rounded(mut self) -> Self {
+        let round = |x: &mut f64| *x = format!("{x:.5e}").parse().unwrap_or(*x);
+        match &mut self {
+            Self::Rate { per_second: a, .. }
+            | Self::NoRateLimit { up_to_per_second: a }
+            | Self::NotShaped { up_to: a } => round(a),
+            Self::Bucket { refill_per_second: a, window_s: b, .. }
+            | Self::Shaped { calls_per_second: a, knee: b, .. }
+            | Self::NoDifference { low: a, high: b, .. }
+            | Self::Lag { ms: a, p99_ms: b, .. }
+            | Self::Capacity { per_second: a, p99_ms: b }
+            | Self::NoCapacityLimit { up_to_per_second: a, p99_ms: b }
+            | Self::Held { p50_ms: a, p99_ms: b, .. } => {
+                round(a);
+                round(b);
+            }
+            Self::Faster { percent, low, high, .. } => {
+                round(percent);
+                round(low);
+                round(high);
+            }
+            Self::Cost { observed_ratio, catalogue_ratio, .. } => {
+                round(observed_ratio);
+                catalogue_ratio.iter_mut().for_each(round);
+            }
+            Self::StreamCap { .. }
+            | Self::NoStreamCap { .. }
+            | Self::Recycle { .. }
+            | Self::NoRecycle { .. }
+            | Self::IdleClose { .. }
+            | Self::NoIdleClose { .. }
+            | Self::NoBucket { .. }
+            | Self::Disagrees { .. }
+            | Self::Agrees { .. }
+            | Self::Reach { .. }
+            | Self::Methods { .. }
+            | Self::WebSocket { .. }
+            | Self::CannotTell { .. } => {}
+        }
+        self
+    }
+}
+
+fn alike(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => {
+            let (one, other) = (one.as_f64().unwrap_or(0.0), other.as_f64().unwrap_or(0.0));
+            (one - other).abs() <= ALIKE * one.abs().max(other.abs())
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .all(|(key, value)| other.get(key).is_some_and(|other| alike(value, other)))
+        }
+        (one, other) => one == other,
+    }
+}

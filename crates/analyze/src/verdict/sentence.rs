@@ -1,0 +1,232 @@
+//! A plain sentence for each finding, and how figures are told.
+
+use std::fmt;
+
+use super::finding::{CapWay, Extent, Finding, RefusalWay, Scope};
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StreamCap { streams, way, seen } => {
+                write!(f, "{} streams, {}, {seen}", figure(f64::from(*streams)), way.word())
+            }
+            Self::NoStreamCap { up_to } => {
+                write!(f, "no cap on streams up to {}", figure(f64::from(*up_to)))
+            }
+            Self::Recycle { after_calls } => {
+                write!(f, "a connection ends after {} requests", whole(*after_calls))
+            }
+            Self::NoRecycle { up_to } => {
+                write!(f, "a connection bears {} requests and more", whole(*up_to))
+            }
+            Self::IdleClose { after_ms } => {
+                write!(f, "an idle connection is closed after {}", time(*after_ms as f64))
+            }
+            Self::NoIdleClose { up_to_ms } => {
+                write!(f, "an idle connection stays open for {}", time(*up_to_ms as f64))
+            }
+            Self::Rate { per_second, way } => {
+                write!(f, "{} calls/s, above that {}", figure(*per_second), way.word())
+            }
+            Self::NoRateLimit { up_to_per_second } => {
+                write!(f, "no limit up to {} calls/s", figure(*up_to_per_second))
+            }
+            Self::Bucket { size, refill_per_second: _, window_s } => {
+                write!(f, "bucket of {} in {}", whole(*size), time(window_s * 1_000.0))
+            }
+            Self::NoBucket { up_to } => {
+                write!(f, "a burst of {} calls passes whole", whole(*up_to))
+            }
+            Self::Shaped { calls_per_second, scope, knee: _ } => {
+                write!(f, "shaped at {} calls/s {}", figure(*calls_per_second), scope.about())
+            }
+            Self::NotShaped { up_to } => write!(f, "not shaped up to {} calls/s", figure(*up_to)),
+            Self::Faster { what, than, percent, low, high, held } => write!(
+                f,
+                "{what} takes {} % less time than {than} ({} to {} %){}",
+                round(*percent),
+                round(*low),
+                round(*high),
+                held_by(held)
+            ),
+            Self::NoDifference { what, than, low, high, held } => write!(
+                f,
+                "no difference between {what} and {than} ({} to {} %){}",
+                round(*low),
+                round(*high),
+                held_by(held)
+            ),
+            Self::Cost { method, base, observed_ratio, catalogue_ratio } => {
+                write!(f, "{method} counts {} times {base}", figure(*observed_ratio))?;
+                match catalogue_ratio {
+                    Some(ratio) => write!(f, ", the catalogue says {}", figure(*ratio)),
+                    None => write!(f, ", the catalogue does not know it"),
+                }
+            }
+            Self::Lag { ms, p99_ms, blocks } => write!(
+                f,
+                "shows a block {} after the first, 99 % within {} ({} blocks)",
+                time(*ms),
+                time(*p99_ms),
+                whole(*blocks)
+            ),
+            Self::Disagrees { calls, of, method, params: _, difference: _ } => write!(
+                f,
+                "{} of {} answers differ from the others, {method} among them",
+                whole(*calls),
+                whole(*of)
+            ),
+            Self::Agrees { calls } => write!(f, "all {} answers agree", whole(*calls)),
+            Self::Reach { what, up_to, refused_at } => {
+                let about = what.about();
+                match (up_to, refused_at) {
+                    (Some(up_to), Some(at)) => {
+                        write!(f, "{about} {}, not {}", whole(*up_to), whole(*at))
+                    }
+                    (Some(up_to), None) => write!(f, "{about} {} and more", whole(*up_to)),
+                    (None, Some(at)) => write!(f, "{about} none, not even {}", whole(*at)),
+                    (None, None) => write!(f, "{about} not tried"),
+                }
+            }
+            Self::Methods { served, missing } if missing.is_empty() => {
+                write!(f, "all {} methods are served", whole(*served))
+            }
+            Self::Methods { served, missing } => write!(
+                f,
+                "{} of {} methods are served, not {}",
+                whole(*served),
+                whole(*served + missing.len() as u64),
+                listed(missing)
+            ),
+            Self::WebSocket { served: true } => write!(f, "calls go over WebSocket"),
+            Self::WebSocket { served: false } => write!(f, "no calls over WebSocket"),
+            Self::Capacity { per_second, p99_ms } => write!(
+                f,
+                "bears {} calls/s with 99 % within {}, and no more",
+                figure(*per_second),
+                time(*p99_ms)
+            ),
+            Self::NoCapacityLimit { up_to_per_second, p99_ms } => write!(
+                f,
+                "bears all that was offered, {} calls/s with 99 % within {}",
+                figure(*up_to_per_second),
+                time(*p99_ms)
+            ),
+            Self::Held { minutes, with_errors, p50_ms, p99_ms } => write!(
+                f,
+                "{} minutes, {} with errors; half within {}, 99 % within {}",
+                whole(*minutes),
+                whole(*with_errors),
+                time(*p50_ms),
+                time(*p99_ms)
+            ),
+            Self::CannotTell { why } => write!(f, "cannot tell: {why}"),
+        }
+    }
+}
+
+impl Extent {
+    fn about(self) -> &'static str {
+        match self {
+            Self::State => "states of the newest blocks, so many:",
+            Self::Blocks => "blocks, so many of the newest:",
+            Self::Logs => "logs of the newest blocks, so many:",
+            Self::Traces => "traces of the newest blocks, so many:",
+            Self::Range => "blocks in one search for logs:",
+            Self::Batch => "calls in a batch:",
+        }
+    }
+}
+
+impl CapWay {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Announced => "announced",
+            Self::Refused => "refused above",
+            Self::Fatal => "fatal",
+        }
+    }
+}
+
+impl RefusalWay {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Status429 => "HTTP 429",
+            Self::InBody => "an error in the body",
+        }
+    }
+}
+
+impl Scope {
+    fn about(self) -> &'static str {
+        match self {
+            Self::Connection => "for each connection",
+            Self::Account => "for the whole account",
+            Self::Open => "(for the account or each connection: one number of them was tried)",
+        }
+    }
+}
+
+/// Names that a sentence has room for.
+const LISTED_MAX: usize = 5;
+
+fn listed(names: &[String]) -> String {
+    let more = names.len().saturating_sub(LISTED_MAX);
+    let shown = names[..names.len() - more].join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
+fn held_by(held: &str) -> String {
+    if held.is_empty() { String::new() } else { format!(", {held}") }
+}
+
+/// A whole percentage, without a negative zero.
+fn round(percent: f64) -> i64 {
+    percent.round() as i64
+}
+
+fn whole(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Three figures or all before the point, thousands apart: `0.83`, `12.5`, `252`, `10,000`.
+pub fn figure(x: f64) -> String {
+    if !x.is_finite() {
+        return "-".to_owned();
+    }
+    if x < 0.0 {
+        return format!("-{}", figure(-x));
+    }
+    if x >= 99.95 {
+        return whole(x.round() as u64);
+    }
+    let decimals = if x >= 9.995 { 1 } else { 2 };
+    let text = format!("{x:.decimals$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Milliseconds with the unit that reads best.
+fn time(ms: f64) -> String {
+    if ms >= 120_000.0 {
+        format!("{} min", figure(ms / 60_000.0))
+    } else if ms >= 1_000.0 {
+        let s = ms / 1_000.0;
+        // A window of 0.98 to 1.02 s is one of a second; more figures were never measured.
+        let s = if (s / s.round() - 1.0).abs() < 0.03 { s.round() } else { s };
+        format!("{} s", figure(s))
+    } else if ms >= 970.0 {
+        "1 s".to_owned()
+    } else {
+        format!("{} ms", figure(ms))
+    }
+}

@@ -1,0 +1,181 @@
+//! Records sorted by who and what: an experiment at one target, its cells, their calls.
+
+use std::collections::BTreeMap;
+
+use wellhead_upstream::VerdictClass;
+
+use crate::record::{Call, Cell, Record, Wire};
+use crate::stat::{quantile, sorted};
+
+/// One experiment at one target.
+#[derive(Debug)]
+pub struct Trial<'a> {
+    /// Its name.
+    pub experiment: &'a str,
+    /// Index of the target.
+    pub target: u32,
+    /// In the order in which the cells began.
+    pub played: Vec<Played<'a>>,
+}
+
+/// One cell and what happened in it.
+#[derive(Debug, Clone)]
+pub struct Played<'a> {
+    /// The cell.
+    pub cell: &'a Cell,
+    /// In the order in which they were sent.
+    pub calls: Vec<&'a Call>,
+    /// In order of time.
+    pub wires: Vec<&'a Wire>,
+}
+
+type Key<'a> = (&'a str, u32, u32);
+
+/// Sorts the records. A call counts where its cell was played to the end, and only within its
+/// time: what an interrupted cell left behind, and the same cell played again, are two. So does
+/// what a connection did; one that was opened before the cell counts from there where a call of
+/// the cell went over it.
+pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
+    let mut cells: BTreeMap<Key<'_>, Played<'_>> = BTreeMap::new();
+    for record in records {
+        if let Record::Cell(cell) = record {
+            let played = Played { cell, calls: Vec::new(), wires: Vec::new() };
+            cells.insert((&cell.experiment, cell.target, cell.cell), played);
+        }
+    }
+    for record in records {
+        if let Record::Call(call) = record {
+            let key = (call.experiment.as_str(), call.target, call.cell);
+            let within = |cell: &Cell| (cell.begun_at..=cell.ended_at).contains(&call.begun_at);
+            if let Some(played) = cells.get_mut(&key).filter(|played| within(played.cell)) {
+                played.calls.push(call);
+            }
+        }
+    }
+    for record in records {
+        if let Record::Wire(wire) = record {
+            let key = (wire.experiment.as_str(), wire.target, wire.cell);
+            if let Some(played) = cells.get_mut(&key).filter(|played| played.saw(wire)) {
+                played.wires.push(wire);
+            }
+        }
+    }
+    let mut trials: Vec<Trial<'_>> = Vec::new();
+    for ((experiment, target, _), mut played) in cells {
+        played.calls.sort_by_key(|call| sent_at(call));
+        played.wires.sort_by_key(|wire| wire.at);
+        match trials.last_mut() {
+            Some(last) if last.experiment == experiment && last.target == target => {
+                last.played.push(played);
+            }
+            Some(_) | None => trials.push(Trial { experiment, target, played: vec![played] }),
+        }
+    }
+    for trial in &mut trials {
+        trial.played.sort_by_key(|played| (played.cell.begun_at, played.cell.cell));
+    }
+    trials
+}
+
+impl<'a> Trial<'a> {
+    /// The cells that may conclude something, and the number of those that may not.
+    pub fn sound(&self) -> (Vec<&Played<'a>>, usize) {
+        let sound: Vec<_> = self.played.iter().filter(|played| !played.cell.saturated).collect();
+        let left_out = self.played.len() - sound.len();
+        (sound, left_out)
+    }
+}
+
+impl Played<'_> {
+    fn saw(&self, wire: &Wire) -> bool {
+        let carried = || self.calls.iter().any(|call| call.connection == Some(wire.connection));
+        wire.at <= self.cell.ended_at && (wire.at >= self.cell.begun_at || carried())
+    }
+
+    /// A factor by its name.
+    pub fn factor(&self, name: &str) -> Option<&str> {
+        self.cell.factors.get(name).map(String::as_str)
+    }
+
+    /// A factor that is a number.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.factor(name)?.parse().ok().filter(|number: &f64| number.is_finite())
+    }
+
+    /// A factor that is a whole number.
+    pub fn count(&self, name: &str) -> Option<u64> {
+        self.factor(name)?.parse().ok()
+    }
+
+    /// The share of calls of which `is` holds; 0 without calls.
+    pub fn share(&self, is: impl Fn(&Call) -> bool) -> f64 {
+        let those = self.calls.iter().filter(|call| is(call)).count();
+        those as f64 / self.calls.len().max(1) as f64
+    }
+
+    /// The `q`-quantile of the times of served calls, milliseconds.
+    pub fn took(&self, q: f64) -> Option<f64> {
+        quantile(&self.times(), q)
+    }
+
+    /// The times of served calls in order, milliseconds.
+    pub fn times(&self) -> Vec<f64> {
+        let served = self.calls.iter().filter(|call| served(call));
+        sorted(&served.map(|call| took_ms(call)).collect::<Vec<_>>())
+    }
+
+    /// Served calls a second, from the first start to the last end.
+    pub fn throughput(&self) -> Option<f64> {
+        let begin = self.calls.iter().map(|call| call.begun_at).min()?;
+        let end = self.calls.iter().map(|call| call.ended_at).max()?;
+        let served = self.calls.iter().filter(|call| served(call)).count();
+        (end > begin).then(|| served as f64 / seconds(end - begin))
+    }
+}
+
+/// When it was on its way, as far as we know.
+pub(crate) fn sent_at(call: &Call) -> u64 {
+    call.begun_at + call.queue.unwrap_or(0)
+}
+
+/// Whether the upstream did what was asked, even if the answer is `null` or a revert.
+pub(crate) fn served(call: &Call) -> bool {
+    call.error.is_none()
+        && match VerdictClass::from_word(&call.class) {
+            Some(
+                VerdictClass::Answer
+                | VerdictClass::Null
+                | VerdictClass::Reverted
+                | VerdictClass::TransactionKnown,
+            ) => true,
+            Some(
+                VerdictClass::CallerFault
+                | VerdictClass::TransactionRejected
+                | VerdictClass::MissingData
+                | VerdictClass::RangeTooLarge
+                | VerdictClass::Throttled
+                | VerdictClass::Billing
+                | VerdictClass::Auth
+                | VerdictClass::Unsupported
+                | VerdictClass::Fault
+                | VerdictClass::Void
+                | VerdictClass::Unknown,
+            )
+            | None => false,
+        }
+}
+
+/// Whether it was refused for its rate.
+pub(crate) fn throttled(call: &Call) -> bool {
+    call.class == VerdictClass::Throttled.word()
+}
+
+/// From the intended start to the end, milliseconds.
+pub(crate) fn took_ms(call: &Call) -> f64 {
+    call.ended_at.saturating_sub(call.intended_at) as f64 / 1_000.0
+}
+
+/// Of microseconds.
+pub(crate) fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}

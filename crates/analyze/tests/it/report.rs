@@ -1,0 +1,220 @@
+//! What a report holds, that nothing from outside becomes markup, and that it is the same again.
+
+use std::sync::OnceLock;
+
+use wellhead_analyze::record::{Record, WireEvent};
+use wellhead_analyze::report::{Comparison, File, Side, compare, report};
+
+use super::synthetic::{World, elastic, metered, shaped};
+
+fn world() -> &'static World {
+    static WORLD: OnceLock<World> = OnceLock::new();
+    WORLD.get_or_init(|| {
+        let mut world = World::new(7, vec![metered(), shaped(), elastic()]);
+        world.play_all();
+        world
+    })
+}
+
+fn files() -> &'static [File] {
+    static FILES: OnceLock<Vec<File>> = OnceLock::new();
+    FILES.get_or_init(|| report(&world().run, &world().records))
+}
+
+fn text(name: &str) -> &'static str {
+    let file = files().iter().find(|file| file.name == name);
+    &file.unwrap_or_else(|| panic!("no {name}")).text
+}
+
+/// The charts of a page.
+fn charts(page: &str) -> Vec<serde_json::Value> {
+    let begin = "<script type=\"application/json\" id=\"charts\">";
+    let (_, rest) = page.split_once(begin).expect("a page with charts");
+    let (json, _) = rest.split_once("</script>").expect("it ends");
+    serde_json::from_str(json).expect("plain JSON")
+}
+
+#[test]
+fn every_question_has_its_sentence() {
+    let page = text("report.html");
+    for sentence in [
+        "99 streams, fatal, 3 of 3",
+        "125 calls/s, above that HTTP 429",
+        "bucket of 125 in 1 s",
+        "shaped at 252 calls/s for the whole account",
+        "no limit up to 244 calls/s",
+        "5 of 200 answers differ from the others",
+        "cannot tell: up to 100 % of the calls failed with h2, 1 connection",
+    ] {
+        assert!(page.contains(sentence), "{sentence}");
+    }
+}
+
+#[test]
+fn every_chart_has_its_place_and_its_figures() {
+    let page = text("report.html");
+    let charts = charts(page);
+    for n in 0..charts.len() {
+        assert_eq!(page.matches(&format!("data-chart=\"{n}\"")).count(), 1);
+    }
+    let of = |kind: &str| charts.iter().filter(|chart| chart["kind"] == kind).count();
+    // Two protocols by two numbers of connections at three targets.
+    assert_eq!(of("waterfall"), 12);
+    // Phases and costs.
+    assert_eq!((of("stack"), of("matrix")), (6, 1));
+    for chart in charts.iter().filter(|chart| chart["kind"] == "plot") {
+        let points = chart["xs"].as_array().map_or(0, Vec::len);
+        assert!(points > 1, "{chart}");
+        for series in chart["series"].as_array().expect("a list") {
+            assert_eq!(series["data"].as_array().map_or(0, Vec::len), points, "{chart}");
+        }
+        let xs: Vec<f64> = chart["xs"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|x| x.as_f64().expect("a number"))
+            .collect();
+        assert!(xs.is_sorted(), "uPlot takes them in order: {chart}");
+    }
+}
+
+#[test]
+fn the_catalogue_predicts_where_it_can() {
+    let marks: Vec<String> = charts(text("report.html"))
+        .iter()
+        .filter(|chart| chart["title"] == "throughput and success by offered rate")
+        .flat_map(|chart| chart["marks"].as_array().cloned().unwrap_or_default())
+        .map(|mark| mark["label"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert!(marks.contains(&"measured 125".to_owned()), "{marks:?}");
+    assert!(marks.iter().any(|mark| mark.starts_with("plan ")), "{marks:?}");
+}
+
+#[test]
+fn the_page_needs_no_network_and_stays_small() {
+    let page = text("report.html");
+    assert!(page.contains("default-src 'none'"));
+    for way in ["src=\"", "href=\"http", "@import", "url(", "fetch(", "XMLHttpRequest"] {
+        assert!(!page.contains(way), "{way}");
+    }
+    assert!(page.len() < 2 << 20, "{} bytes", page.len());
+}
+
+#[test]
+fn the_same_records_give_the_same_files() {
+    assert_eq!(report(&world().run, &world().records), files());
+}
+
+#[test]
+fn what_comes_from_outside_is_no_markup() {
+    const EVIL: &str = "</script><img src=x onerror=alert(1)>\"'&|`\u{202e}";
+    let mut world = World::new(7, vec![shaped(), elastic()]);
+    world.play("streams", 0);
+    world.play("protocol", 0);
+    world.agree(50);
+    for target in &mut world.run.targets {
+        target.host = EVIL.to_owned();
+        target.id = format!("={EVIL}{}", target.id);
+        target.provider = Some(EVIL.to_owned());
+    }
+    (world.run.wellhead, world.run.machine.os) = (EVIL.to_owned(), EVIL.to_owned());
+    world.run.machine.note = Some(EVIL.to_owned());
+    for record in &mut world.records {
+        match record {
+            Record::Wire(wire) => {
+                if let WireEvent::Goaway { debug, .. } = &mut wire.event {
+                    EVIL.clone_into(debug);
+                }
+            }
+            Record::Call(call) => call.error = call.error.take().map(|_| EVIL.to_owned()),
+            Record::Cell(cell) => {
+                for (name, value) in &mut cell.factors {
+                    if ["params", "difference", "method", "body"].contains(&name.as_str()) {
+                        *value = format!("{EVIL}{value}");
+                    }
+                }
+            }
+        }
+    }
+    for file in report(&world.run, &world.records) {
+        match file.name {
+            "report.html" => {
+                assert!(!file.text.contains("<img"), "markup");
+                assert!(file.text.contains("&lt;img src=x onerror=alert(1)&gt;"), "it is told");
+                assert!(!file.text.contains('\u{202e}'), "turned around");
+                assert!(!charts(&file.text).is_empty());
+                assert_eq!(file.text.matches("</script>").count(), 3, "ours alone");
+            }
+            "summary.md" => assert!(!file.text.contains("<img"), "{}", file.text),
+            "summary.csv" => {
+                assert!(file.text.contains(",\"'=</script>"), "no formula: {}", file.text);
+            }
+            "profile.yaml" => {
+                let lines = file.text.lines().map(str::trim_start);
+                let outside = lines.filter(|line| line.contains("<img"));
+                for line in outside {
+                    let held = ["#", "- id: \"", "provider: \"", "- \""];
+                    assert!(held.iter().any(|begin| line.starts_with(begin)), "{line}");
+                }
+            }
+            _ => {}
+        }
+    }
+    let Comparison { markdown, html } = compare(side(EVIL, &world), side(EVIL, &world));
+    assert!(!html.contains("<img") && !markdown.contains("<img"));
+}
+
+#[test]
+fn settings_stand_side_by_side() {
+    let page = text("report.html");
+    let row = page.lines().find(|line| line.starts_with("<tr><td>rate 244</td>")).expect("a row");
+    assert_eq!(row.matches("<td").count(), 1 + 3 * 4, "{row}");
+    assert_eq!(row.matches("class=\"n bad\"").count(), 1, "one of three refuses: {row}");
+}
+
+#[test]
+fn a_line_for_each_cell() {
+    let csv = text("summary.csv");
+    let cells = world().records.iter().filter(|record| matches!(record, Record::Cell(_))).count();
+    assert_eq!(csv.lines().count(), cells + 1);
+    let rate = csv.lines().find(|line| line.starts_with("rate,metered,") && line.contains("=50,"));
+    let rate = rate.expect("a cell of 50 calls/s");
+    assert!(rate.contains(",rate=50,600,600,0,0,"), "{rate}");
+}
+
+#[test]
+fn a_table_for_a_pull_request() {
+    let table = text("summary.md");
+    assert!(table.contains("| | metered | shaped | elastic |\n|---|---|---|---|\n"), "{table}");
+    assert!(table.contains("| window | bucket of 125 in 1 s | "), "{table}");
+}
+
+#[test]
+fn nothing_makes_a_page_as_well() {
+    let files = report(&wellhead_analyze::record::Run::default(), &[]);
+    assert_eq!(files.len(), 5);
+    assert!(files[0].text.contains("0 calls in 0 cells"));
+}
+
+fn side<'a>(name: &'a str, world: &'a World) -> Side<'a> {
+    Side { name, run: &world.run, records: &world.records }
+}
+
+#[test]
+fn two_runs_of_the_same_differ_in_nothing() {
+    let play = |seed: u64, share: f64| {
+        let dials = super::synthetic::Dials { h2_share: share, ..elastic() };
+        let mut world = World::new(seed, vec![dials]);
+        world.play("protocol", 0);
+        world
+    };
+    let (a, b, c) = (play(1, 0.4), play(2, 0.4), play(3, 0.9));
+    let same = compare(side("a", &a), side("b", &b)).markdown;
+    assert!(same.contains("\n0 of 4 settings take another time"), "{same}");
+    assert!(!same.contains("| changed |"), "{same}");
+    let other = compare(side("a", &a), side("c", &c)).markdown;
+    assert!(other.contains("\n2 of 4 settings take another time"), "{other}");
+    assert!(other.contains("protocol: body large, concurrency 100, connections 1, protocol h2"));
+    assert!(other.contains("| changed |"), "{other}");
+    assert_eq!(compare(side("a", &a), side("c", &c)).markdown, other);
+}

@@ -1,0 +1,297 @@
+//! What is said of providers whose truth is known.
+
+use wellhead_analyze::record::Record;
+use wellhead_analyze::verdict::{Confidence, Finding, Verdict, verdicts};
+
+use super::synthetic::{Dials, World, elastic, metered, shaped};
+
+fn played(experiment: &str, dials: &Dials, seed: u64) -> Vec<Verdict> {
+    let mut world = World::new(seed, vec![dials.clone()]);
+    world.play(experiment, 0);
+    verdicts(&world.run, &world.records)
+}
+
+#[track_caller]
+fn says(experiment: &str, dials: &Dials, expected: &[&str]) {
+    let told = played(experiment, dials, 7);
+    let sentences: Vec<&str> = told.iter().map(|verdict| verdict.sentence.as_str()).collect();
+    assert_eq!(sentences, expected, "{told:#?}");
+}
+
+#[track_caller]
+fn near(seen: f64, expected: f64) {
+    let off = (seen / expected - 1.0).abs();
+    assert!(off < 0.1, "{seen} is not within 10 % of {expected}");
+}
+
+#[test]
+fn a_cap_that_is_fatal() {
+    says("streams", &shaped(), &["99 streams, fatal, 3 of 3"]);
+}
+#[test]
+fn a_cap_above_which_streams_are_refused() {
+    let dials = Dials { refused_above: Some(98), ..elastic() };
+    says("streams", &dials, &["98 streams, refused above, 3 of 3"]);
+}
+#[test]
+fn a_cap_that_is_announced() {
+    says("streams", &elastic(), &["128 streams, announced, 3 of 3"]);
+}
+#[test]
+fn no_cap() {
+    says("streams", &Dials { announced: None, ..elastic() }, &["no cap on streams up to 512"]);
+}
+#[test]
+fn what_the_other_side_said_is_evidence() {
+    let told = played("streams", &shaped(), 1);
+    assert_eq!(told[0].confidence, Confidence::High);
+    assert_eq!(
+        told[0].evidence,
+        [
+            "the settings announce 128 streams",
+            "99 streams: nothing failed; 100 streams: 3 of 3 failed",
+            "GOAWAY with code 11, last stream 0, saying \"too many <streams>\"",
+        ]
+    );
+}
+
+#[test]
+fn connections_that_end_and_those_that_do_not() {
+    says(
+        "connection",
+        &shaped(),
+        &["a connection ends after 1,000 requests", "an idle connection is closed after 60 s"],
+    );
+    says(
+        "connection",
+        &elastic(),
+        &["a connection bears 20,000 requests and more", "an idle connection stays open for 5 min"],
+    );
+}
+
+#[test]
+fn a_rate() {
+    for seed in 0..5 {
+        let told = played("rate", &metered(), seed);
+        let Finding::Rate { per_second, .. } = told[0].finding else { panic!("{told:?}") };
+        near(per_second, 125.0);
+    }
+    says("rate", &metered(), &["125 calls/s, above that HTTP 429"]);
+    let in_body = Dials { in_body: true, ..metered() };
+    says("rate", &in_body, &["125 calls/s, above that an error in the body"]);
+}
+#[test]
+fn no_rate() {
+    says("rate", &elastic(), &["no limit up to 244 calls/s"]);
+}
+
+#[test]
+fn a_bucket() {
+    says("window", &metered(), &["bucket of 125 in 1 s"]);
+    let slow = Dials { bucket: Some((200.0, 20.0)), ..metered() };
+    let told = played("window", &slow, 1);
+    let Finding::Bucket { size, window_s, .. } = told[0].finding else { panic!("{told:?}") };
+    near(size as f64, 200.0);
+    near(window_s, 10.0);
+}
+#[test]
+fn no_bucket() {
+    says("window", &elastic(), &["a burst of 250 calls passes whole"]);
+}
+
+#[test]
+fn shaping_of_an_account_and_of_each_connection() {
+    for (per_connection, limit) in [(false, 252.0), (true, 60.0)] {
+        let dials = Dials {
+            shaped: Some(limit),
+            shaped_per_connection: per_connection,
+            base_ms: if per_connection { 30.0 } else { 80.0 },
+            ..shaped()
+        };
+        let told = played("throttle", &dials, 3);
+        let Finding::Shaped { calls_per_second, scope, .. } = &told[0].finding else {
+            panic!("{told:?}");
+        };
+        near(*calls_per_second, limit);
+        let scope = serde_json::to_value(scope).expect("a word");
+        assert_eq!(scope, if per_connection { "connection" } else { "account" }, "{told:?}");
+    }
+    let told = played("throttle", &shaped(), 3);
+    assert!(told[0].sentence.ends_with(" calls/s for the whole account"), "{}", told[0].sentence);
+}
+#[test]
+fn no_shaping() {
+    for seed in 0..5 {
+        let told = played("throttle", &elastic(), seed);
+        assert!(matches!(told[0].finding, Finding::NotShaped { .. }), "{told:?}");
+    }
+}
+
+#[test]
+fn what_methods_count() {
+    let told = played("cost", &metered(), 1);
+    let Finding::Cost { observed_ratio, catalogue_ratio, .. } = told[0].finding else {
+        panic!("{told:?}");
+    };
+    near(observed_ratio, 2.0);
+    assert_eq!(catalogue_ratio, Some(1.0));
+    says("cost", &elastic(), &["cannot tell: no call was refused, so nothing shows what counts"]);
+}
+
+#[test]
+fn which_protocol_is_quicker() {
+    let told = played("protocol", &elastic(), 1);
+    let Finding::Faster { what, than, percent, low, high, .. } = &told[0].finding else {
+        panic!("{told:?}");
+    };
+    assert_eq!((what.as_str(), than.as_str()), ("h2", "http/1.1"));
+    assert!((low < percent) && (percent < high) && (55.0..65.0).contains(percent), "{told:?}");
+    let same = played("protocol", &Dials { h2_share: 1.0, ..elastic() }, 1);
+    assert!(matches!(same[0].finding, Finding::NoDifference { .. }), "{same:?}");
+}
+#[test]
+fn failures_are_not_compared() {
+    says(
+        "protocol",
+        &Dials { h2_share: 1.0, shaped: None, ..shaped() },
+        &[
+            "cannot tell: up to 100 % of the calls failed with h2, 1 connection, 100 at a time, \
+             large bodies",
+            &played("protocol", &Dials { h2_share: 1.0, shaped: None, ..shaped() }, 7)[1].sentence,
+            "cannot tell: up to 100 % of the calls failed with 1 connection, h2, 100 at a time, \
+             large bodies",
+            &played("protocol", &Dials { h2_share: 1.0, shaped: None, ..shaped() }, 7)[3].sentence,
+        ],
+    );
+}
+
+#[test]
+fn what_load_is_borne() {
+    let told = played("load", &shaped(), 1);
+    assert!(matches!(told[0].finding, Finding::Capacity { per_second: 200.0, .. }), "{told:?}");
+    let told = played("load", &elastic(), 1);
+    let Finding::NoCapacityLimit { up_to_per_second, .. } = told[0].finding else {
+        panic!("{told:?}");
+    };
+    assert_eq!(up_to_per_second, 400.0);
+}
+
+#[test]
+fn answers_of_three() {
+    let mut world = World::new(5, vec![metered(), shaped(), elastic()]);
+    for target in 0..3 {
+        world.play("fresh", target);
+        world.play("reach", target);
+    }
+    world.agree(200);
+    let told = verdicts(&world.run, &world.records);
+    let of = |experiment: &str, target: u32| -> Vec<&str> {
+        let its = told.iter().filter(|v| v.experiment == experiment && v.target == target);
+        its.map(|verdict| verdict.sentence.as_str()).collect()
+    };
+    assert_eq!(of("agree", 0), ["all 200 answers agree"]);
+    assert_eq!(of("agree", 1), ["5 of 200 answers differ from the others, eth_getLogs among them"]);
+    let lag = told.iter().find(|v| v.experiment == "fresh" && v.target == 1).expect("a lag");
+    let Finding::Lag { ms, .. } = lag.finding else { panic!("{lag:?}") };
+    near(ms, 400.0);
+    assert_eq!(
+        of("reach", 2),
+        [
+            "calls in a batch: 1,000 and more",
+            "blocks in one search for logs: 100,000 and more",
+            "states of the newest blocks, so many: 128, not 10,000",
+            "1 of 3 methods are served, not debug_traceCall, trace_block",
+            "no calls over WebSocket",
+        ]
+    );
+}
+
+#[test]
+fn two_who_differ_are_both_told() {
+    let mut world = World::new(5, vec![shaped(), elastic()]);
+    world.agree(100);
+    let told = verdicts(&world.run, &world.records);
+    for verdict in &told {
+        assert!(matches!(verdict.finding, Finding::Disagrees { calls: 3, of: 100, .. }));
+        assert_eq!(verdict.confidence, Confidence::Medium);
+    }
+    assert_eq!(told.len(), 2);
+}
+
+#[test]
+fn a_generator_that_fell_behind_concludes_nothing() {
+    for experiment in ["streams", "connection", "rate", "window", "throttle", "load", "protocol"] {
+        let mut world = World::new(1, vec![shaped()]);
+        world.play(experiment, 0);
+        world.overload(experiment, 2);
+        let told = verdicts(&world.run, &world.records);
+        assert_eq!(told.len(), 1, "{experiment}");
+        let sentence = &told[0].sentence;
+        let begin = "cannot tell: the generator fell behind in ";
+        assert!(sentence.starts_with(begin), "{experiment}: {sentence}");
+        assert_eq!(told[0].confidence, Confidence::None);
+    }
+}
+#[test]
+fn a_few_such_cells_are_left_out() {
+    let mut world = World::new(7, vec![metered()]);
+    world.play("rate", 0);
+    world.overload("rate", 6);
+    let told = verdicts(&world.run, &world.records);
+    assert!(matches!(told[0].finding, Finding::CannotTell { .. }), "2 of 7 are too many");
+    let mut world = World::new(7, vec![metered()]);
+    world.play("rate", 0);
+    world.overload("rate", 7);
+    let told = verdicts(&world.run, &world.records);
+    assert_eq!(told[0].sentence, "125 calls/s, above that HTTP 429");
+    assert_eq!(told[0].confidence, Confidence::Medium);
+    assert_eq!(
+        told[0].evidence.last().map(String::as_str),
+        Some("1 cells are left out: the generator fell behind")
+    );
+}
+
+#[test]
+fn what_an_interrupted_cell_left_counts_for_nothing() {
+    let mut world = World::new(7, vec![metered()]);
+    world.play("rate", 0);
+    let whole = verdicts(&world.run, &world.records);
+    let left: Vec<Record> = world
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Call(call) if call.cell == 1 => {
+                let mut call = call.clone();
+                (call.begun_at, call.class) = (5, "throttled".to_owned());
+                Some(Record::Call(call))
+            }
+            Record::Call(_) | Record::Cell(_) | Record::Wire(_) => None,
+        })
+        .collect();
+    world.records.extend(left);
+    assert_eq!(verdicts(&world.run, &world.records), whole);
+}
+
+#[test]
+fn a_connection_that_was_opened_before_its_cell_counts() {
+    let mut world = World::new(7, vec![elastic()]);
+    world.play("streams", 0);
+    for record in &mut world.records {
+        if let Record::Wire(wire) = record {
+            wire.at -= 500_000;
+        }
+    }
+    let told = verdicts(&world.run, &world.records);
+    assert_eq!(told[0].sentence, "128 streams, announced, 3 of 3");
+}
+
+#[test]
+fn the_same_records_say_the_same() {
+    let mut world = World::new(9, vec![metered(), shaped(), elastic()]);
+    world.play("protocol", 2);
+    world.play("throttle", 1);
+    let first = verdicts(&world.run, &world.records);
+    assert_eq!(verdicts(&world.run, &world.records), first);
+    let text = serde_json::to_string(&first).expect("plain data");
+    assert_eq!(serde_json::from_str::<Vec<Verdict>>(&text).expect("plain data"), first);
+}
