@@ -17,6 +17,7 @@ use wellhead_analyze::plan::{self, Outcome, Plan, Stage};
 use wellhead_analyze::record::{self, Cell, Machine};
 use wellhead_analyze::run::{Budget, Greeting, Player, RunError, Stop, Terms, Watch};
 use wellhead_analyze::summary;
+use wellhead_analyze::verdict::{Verdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::Work;
 use wellhead_net::{HttpVersion, Protocol};
@@ -302,7 +303,7 @@ impl Watch for Progress<'_> {
     }
 }
 
-/// Prints what the records of a run say.
+/// Prints what the records of a run say, and writes the report beside them.
 fn report(dir: &Path) -> Result<(), Failure> {
     let unread = |why: &dyn std::fmt::Display| {
         Failure::Config(format!("`{}` is no run that can be read: {why}", dir.display()))
@@ -316,8 +317,30 @@ fn report(dir: &Path) -> Result<(), Failure> {
         complain(&format!("line {line} of the records is cut: it is left out"));
     }
     say(&summary::lines(&run, &records).join("\n"));
-    say(&format!("records: {}", dir.display()));
+    say(&concluded(&run, &verdicts(&run, &records)).join("\n"));
+    for file in wellhead_analyze::report::report(&run, &records) {
+        let path = dir.join(file.name);
+        fs::write(&path, file.text)
+            .map_err(|error| Failure::System(format!("`{}`: {error}", path.display())))?;
+    }
+    say(&format!("records and report.html: {}", dir.display()));
     Ok(())
+}
+
+/// What was found out, and what each sentence rests on.
+fn concluded(run: &record::Run, verdicts: &[Verdict]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for verdict in verdicts {
+        let target = run.targets.get(verdict.target as usize);
+        let host = target.map_or("?", |target| target.host.as_str());
+        let sure = verdict.confidence.word();
+        lines.push(format!(
+            "{host} {}: {} (confidence: {sure})",
+            verdict.experiment, verdict.sentence
+        ));
+        lines.extend(verdict.evidence.iter().map(|line| format!("  {line}")));
+    }
+    lines
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ Examples:
   wellhead analyze rate --to 200 --dry-run https://eth.example/v2/KEY
       what finding the limit up to 200 calls a second would send and cost
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
-      the same figures again, from the records")]
+      the same conclusions again, from the records, and report.html beside them")]
 pub struct Analyze {
     /// What to find out
     #[command(subcommand)]
@@ -36,7 +36,7 @@ pub enum Experiment {
     Throttle(Throttle),
     /// What becomes of a load that you set: rates, or users, stage after stage
     Load(Load),
-    /// Print the figures of a run again, from its records
+    /// Conclude again from the records of a run, and write its report
     Report(ReportDir),
 }
 
