@@ -5,7 +5,10 @@
 //! - who claims more blocks than can have been made since the agreed head moved, unless
 //!   such claims are the majority of all well upstreams, or others follow it: somebody stands on a block that was
 //!   its own head earlier, and it went on from there at the pace of the chain;
-//! - who is further behind the others than the lag bound.
+//! - who is further behind the others than the lag bound;
+//! - who is behind at least as many as are with it, and stayed there while they stood on their
+//!   heads for longer than a block takes to spread: where no block follows, one that is late
+//!   by a few would else hold up the head for good.
 //!
 //! A voter **holds** a block when it stands on it or above, and not on another branch as
 //! far as parents are known. The agreed head is the highest block on which a voter stands
@@ -45,6 +48,10 @@ const AGREEMENT: usize = 2;
 /// The last word of one that is away speaks against a fall for so long: the other one may
 /// only have come to lag. After that it is likelier that the chain was reset.
 const WORD_LASTS: Duration = Duration::from_secs(600);
+
+/// One that is behind had so long to follow, or as long as three blocks take where that is more.
+const SPREADS_IN: Duration = Duration::from_secs(20);
+const SPREADS_IN_BLOCKS: u32 = 3;
 
 /// What the settings say of agreement.
 #[derive(Debug, Clone, Copy, Default)]
@@ -195,11 +202,11 @@ impl Agreement {
             let below: Vec<Voter> = present.iter().filter(far_below).copied().collect();
             let holding = present.iter().filter(|voter| self.holds_latest(voter, view)).count();
             if below.len() >= AGREEMENT && below.len() > holding {
-                return (without_laggards(below, bound), true);
+                return (self.without_laggards(below, view), true);
             }
         }
         let Some(reach) = self.reach(view, now) else {
-            return (without_laggards(present.to_vec(), bound), false);
+            return (self.without_laggards(present.to_vec(), view), false);
         };
         let is_near = |voter: &Voter| voter.number <= reach;
         let is_followed = |voter: &Voter| {
@@ -219,7 +226,30 @@ impl Agreement {
         let against = near.len() + silent;
         let is_minority = far.len() < against + usize::from(self.is_confirmed && against > 0);
         let voters = if is_minority { near } else { present.to_vec() };
-        (without_laggards(voters, bound), false)
+        (self.without_laggards(voters, view), false)
+    }
+
+    /// Those that are not too far behind the others, and not for too long.
+    fn without_laggards(&self, mut voters: Vec<Voter>, view: &View) -> Vec<Voter> {
+        let bound = bound(view);
+        let highest = voters.iter().map(|voter| voter.number).max().unwrap_or_default();
+        voters.retain(|voter| voter.number.saturating_add(bound) >= highest);
+        let all = voters.clone();
+        voters.retain(|voter| !self.is_late(voter, &all, view));
+        voters
+    }
+
+    /// Whether it said that it stands where it stood, long after at least half of all went on.
+    fn is_late(&self, voter: &Voter, voters: &[Voter], view: &View) -> bool {
+        let Some(heard) = self.heard[voter.slot.index()] else { return false };
+        let blocks = view.block_time.unwrap_or_default().saturating_mul(SPREADS_IN_BLOCKS);
+        let spreads_in = SPREADS_IN.max(blocks);
+        let went_on = |it: &&Voter| {
+            let since = view.heads[it.slot.index()].map(|head| head.seen_at);
+            it.number > voter.number
+                && since.is_some_and(|at| heard.saturating_duration_since(at) > spreads_in)
+        };
+        2 * voters.iter().filter(went_on).count() >= voters.len()
     }
 
     /// The highest block that can have been made by now.
@@ -432,12 +462,6 @@ fn bound(view: &View) -> u64 {
     }
 }
 
-fn without_laggards(mut voters: Vec<Voter>, bound: u64) -> Vec<Voter> {
-    let highest = voters.iter().map(|voter| voter.number).max().unwrap_or_default();
-    voters.retain(|voter| voter.number.saturating_add(bound) >= highest);
-    voters
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -482,7 +506,11 @@ mod tests {
             let parent = number.checked_sub(1).and_then(hash_of);
             self.agreement.hear(&self.view, slot, number, hash_of(number), parent, self.now);
             let (hash, number) = (hash_of(number), BlockNumber(number));
-            let head = Head { number, hash, timestamp: None, seen_at: self.now };
+            // What was known already was seen then.
+            let known = self.view.heads[slot.index()];
+            let known = known.filter(|head| (head.number, head.hash) == (number, hash));
+            let seen_at = known.map_or(self.now, |head| head.seen_at);
+            let head = Head { number, hash, timestamp: None, seen_at };
             self.view.heads[slot.index()] = Some(head);
             self.settle();
         }
@@ -622,6 +650,14 @@ mod tests {
             "",
         );
         check("0:100 1:100 2:100 +12 0:101 1:101 2:100 =101a", "");
+    }
+
+    #[test]
+    fn one_that_is_late_does_not_hold_up_a_head_after_which_no_block_comes() {
+        check("0:100 1:100 +12 0:101 1:100 +36 0:101 1:100 =100a +1 1:100 =101a", "");
+        check("0:100 1:100 2:100 +12 0:101 +24 0:101 1:100 2:100 +13 0:101 1:100 2:100 =100a", "");
+        // It comes back when it stands there too, and takes part from then on.
+        check("0:100 1:100 +12 0:101 +36 0:101 +1 1:100 =101a 1:101 0:102 =101a 1:102 =102a", "");
     }
 
     #[test]
