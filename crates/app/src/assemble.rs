@@ -267,6 +267,7 @@ fn cache(settings: &config::Cache, now: Instant) -> Result<Option<Arc<Cache>>, A
         bytes: settings.bytes.0,
         head: settings.head_time,
         null: settings.null_time,
+        by_hash: settings.by_hash,
     };
     let open = |disk: &config::CacheDisk| {
         let bounds = DiskBounds { bytes_max: disk.bytes.0, ..DiskBounds::default() };

@@ -50,7 +50,7 @@ pub enum Answer<'a> {
 /// Whether any answer to such a call is kept: what can be told before it is made.
 ///
 /// A balance at a height that may still get another block never is, since it does not tell
-/// from which block it is: those are most calls.
+/// from which block it is. Whoever asks by the block's hash instead can keep it.
 pub fn may_be_kept(row: &MethodRow, pin: Pin) -> Result<(), Reason> {
     // The pin was made by `Pin::of`, which refuses these; but what is kept by mistake is
     // served for long, so this is asked again.

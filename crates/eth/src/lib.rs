@@ -8,6 +8,7 @@
 //! 20 000 000 is for `chain`, who can serve it for `route`.
 //! The table itself is `data/methods.txt`; start with [`method`] to read it.
 
+mod at_hash;
 mod block;
 mod canonical;
 pub mod docs;
@@ -22,6 +23,7 @@ mod table;
 mod transaction;
 mod word;
 
+pub use at_hash::BY_HASH_METHODS;
 pub use block::{BlockPoint, BlockRef, BlockTag, UnknownTag};
 pub use canonical::{canonical, mean_the_same};
 pub use glob::{GLOB_BYTES_MAX, MethodGlob, MethodGlobError};

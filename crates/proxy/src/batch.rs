@@ -35,6 +35,7 @@ use wellhead_transport::{Ceiling, FREE_BYTES, Share, Shortage};
 use wellhead_upstream::{Payload, Slot, TryElsewhere, Verdict, VerdictClass};
 
 use crate::answer::{Answer, Refusal};
+use crate::by_hash::ByHash;
 use crate::call::{batch_ask, is_ahead};
 use crate::chain::ServedChain;
 use crate::journey::{Line, Trip, write_malformed};
@@ -380,8 +381,11 @@ async fn together(
             learnt: None,
             detail: String::new(),
         };
-        let is_final = is_final(&verdict)
-            || (is_null(&verdict) && trip.look(|view| is_ahead(&member.pin.block, view)));
+        // It may have been refused for the hash alone.
+        let is_unsure = member.pin.is_by_hash() && ByHash::is_unsure(verdict.class);
+        let is_final = !is_unsure
+            && (is_final(&verdict)
+                || (is_null(&verdict) && trip.look(|view| is_ahead(&member.pin.block, view))));
         let (reply, outcome) = match (is_final, verdict.payload) {
             (true, Payload::Result(result)) => {
                 teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);

@@ -361,7 +361,6 @@ async fn upstream(
         None => begin(trip, job, eligible, began),
     };
     noted.block = pin.number();
-    let as_sent = Job { params: pin.params(job.params), ..*job };
     let asked = match way {
         Way::Plain => None,
         Way::Ask(asked) if tiers::may_have(trip, &asked, job.row) => {
@@ -375,18 +374,65 @@ async fn upstream(
         Way::Ask(asked) => Some(asked),
         Way::Kept(result) => return kept_said(trip, job, &pin.block, result, noted),
         Way::Follow(follow, asked) => {
-            let (said, found) =
-                Box::pin(follow_on(trip, (job, &as_sent), (&ask, &pin.block), follow, asked)).await;
+            let (said, found) = Box::pin(follow_on(trip, job, (&ask, &pin), follow, asked)).await;
             noted.found = Some(found);
             return recalled(trip, job, &pin.block, said).await;
         }
     };
     noted.found = asked.is_some().then_some(Found::Miss);
-    let said = run(trip, &as_sent, (&ask, &pin.block), planned, began).await;
+    let said = run_pinned(trip, job, (&ask, &pin), planned, began).await;
     if let Some(asked) = asked {
         asked.settle(trip.chain, told(job, &said), &said);
     }
     recalled(trip, job, &pin.block, said).await
+}
+
+/// Asks as the call was pinned; where that was by the block's hash and may have been refused for
+/// that, once more by its height.
+async fn run_pinned(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    (ask, pin): (&Ask<'_>, &Pin),
+    planned: Option<Planned>,
+    began: Instant,
+) -> Said {
+    let as_sent = Job { params: pin.params(job.params), ..*job };
+    let said = run(trip, &as_sent, (ask, &pin.block), planned, began).await;
+    if !pin.is_by_hash() {
+        return said;
+    }
+    let by_hash = &trip.chain.by_hash;
+    if let Said::Result { slot: Some(slot), .. } = &said {
+        by_hash.took(job.row, *slot);
+    }
+    if now() >= job.deadline || !by_hash.is_in_doubt(job.row, &said) {
+        return said;
+    }
+    Box::pin(run_by_height(trip, job, (ask, pin), said)).await
+}
+
+/// Asks by the height what was refused by the hash. What comes of it may be of any block of that
+/// height: it is told and not kept.
+async fn run_by_height(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    (ask, pin): (&Ask<'_>, &Pin),
+    mut refused: Said,
+) -> Said {
+    let by_height = Job { params: pin.by_height(job.params), ..*job };
+    let mut said = run(trip, &by_height, (ask, &pin.block), None, now()).await;
+    if let Said::Result { is_doubtful, .. } = &mut said {
+        *is_doubtful = true;
+        let pause = trip.chain.by_hash.refused(job.row, now());
+        tracing::debug!(
+            method = job.row.name, tried = %refused.trail().line(&trip.chain.roster), ?pause,
+            "a block by its hash was refused: its height is asked for instead"
+        );
+    }
+    let mut trail = std::mem::take(refused.trail_mut());
+    trail.append(std::mem::take(said.trail_mut()));
+    *said.trail_mut() = trail;
+    said
 }
 
 /// What the client is told, by what it was shown and sent before; see [`crate::session`] and
@@ -468,8 +514,8 @@ async fn look_there(
 /// call when that one went away or cannot share its answer.
 async fn follow_on(
     trip: &Trip<'_>,
-    (job, as_sent): (&Job<'_>, &Job<'_>),
-    (ask, block): (&Ask<'_>, &BlockRef),
+    job: &Job<'_>,
+    (ask, pin): (&Ask<'_>, &Pin),
     follow: Follow<Landed>,
     asked: Asked,
 ) -> (Said, Found) {
@@ -483,7 +529,7 @@ async fn follow_on(
         Ok(Turn::Lead(lead)) => asked.leading(lead),
         Ok(Turn::Alone) => asked,
     };
-    let said = run(trip, as_sent, (ask, block), None, now()).await;
+    let said = run_pinned(trip, job, (ask, pin), None, now()).await;
     asked.settle(chain, told(job, &said), &said);
     (said, Found::Miss)
 }

@@ -9,6 +9,7 @@ use wellhead_eth::ChainId;
 use wellhead_route::Roster;
 use wellhead_watch::{Asked, Pulse};
 
+use crate::by_hash::ByHash;
 use crate::kept::{Cache, Shares};
 use crate::metrics::Counts;
 use crate::quorum::{QuorumRule, Quorums};
@@ -50,6 +51,8 @@ pub struct ServedChain {
     pub(crate) quorums: Quorums,
     /// What it keeps and shares, if anything.
     pub(crate) shares: Option<Shares>,
+    /// Whether states may be asked for by the hash of their block.
+    pub(crate) by_hash: ByHash,
     /// What clients were shown.
     pub(crate) sessions: Sessions,
     /// What they sent.
@@ -70,6 +73,7 @@ impl ServedChain {
         bounds: Bounds,
     ) -> Self {
         let counts = Counts::new(roster.upstreams().len());
+        let by_hash = ByHash::new(roster.upstreams().len());
         Self {
             name,
             roster,
@@ -81,6 +85,7 @@ impl ServedChain {
             pins: false,
             quorums: Quorums::default(),
             shares: None,
+            by_hash,
             sessions: Sessions::default(),
             sent: Sent::default(),
             verifier: None,

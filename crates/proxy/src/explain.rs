@@ -188,8 +188,12 @@ fn verify(chain: &ServedChain, row: &MethodRow) -> VerifyExplained {
 }
 
 fn block(trip: &Trip<'_>, pin: &Pin, asked: &BlockRef, view: &View) -> BlockExplained {
-    let params = pin.params.as_deref().map(|params| String::from_utf8_lossy(params).into_owned());
-    let why = match (&params, asked) {
+    let text = |params: &[u8]| String::from_utf8_lossy(params).into_owned();
+    let params = pin.params(None).map(text);
+    let why = match (&pin.params, asked) {
+        (None, BlockRef::Number(_)) if pin.is_by_hash() => {
+            "the client named its height; by the hash the answer may be kept"
+        }
         (Some(_), _) if trip.newest(view).is_some_and(Newest::is_shown) => {
             "a tag: what this client was shown, or what is agreed"
         }
@@ -205,5 +209,5 @@ fn block(trip: &Trip<'_>, pin: &Pin, asked: &BlockRef, view: &View) -> BlockExpl
         }
         (None, BlockRef::Tag(_) | BlockRef::Range { .. }) => "as it came",
     };
-    BlockExplained { asked: asked.to_string(), sent: pin.block.to_string(), why, params }
+    BlockExplained { asked: asked.to_string(), sent: pin.sent().to_string(), why, params }
 }

@@ -41,6 +41,8 @@ pub struct CacheSettings {
     pub head: Duration,
     /// For a `null` that says something true; zero keeps none.
     pub null: Duration,
+    /// Whether states are asked for by the hash of their block, which lets them be kept.
+    pub by_hash: bool,
 }
 
 /// The answers that are kept, of all chains and for all workers.
@@ -91,6 +93,10 @@ impl Cache {
         let (then, unix_ms) = self.since;
         let passed = at.saturating_duration_since(then).as_millis();
         unix_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn asks_by_hash(&self) -> bool {
+        self.settings.by_hash
     }
 
     fn times(&self) -> Times {
@@ -307,10 +313,12 @@ fn depends_on(
     view: &View,
 ) -> Result<Pin, Reason> {
     let (pulse, at) = (&trip.chain.pulse, trip.ctx.received_at);
-    let of = Pin::of(row, pin.block, &Seen::at(view, at))?;
+    let of = Pin::of(row, pin.sent(), &Seen::at(view, at))?;
     // What is final is kept for ever. Whoever names a height may name a final one; who
     // speaks of the newest block does not.
-    let is_by_height = matches!(of, Pin::Block(Point::Height(_))) && pin.params.is_none();
+    let is_by_height = matches!(of, Pin::Block(Point::Height(_) | Point::Hash(_)))
+        && matches!(pin.block, BlockRef::Number(_))
+        && pin.params.is_none();
     if is_by_height || of == Pin::Inclusion {
         pulse.want_finality(at);
         if trip.chain.shares.as_ref().is_some_and(|it| !it.cache.tiers.is_empty()) {

@@ -7,6 +7,7 @@
 //! - [`journey`](Proxy::handle): bodies, batches, one access line a request
 //! - `call`: one call, by its effect
 //! - `pin`: tags become the numbers of one view
+//! - `by_hash`: states asked for by the hash of their block, so that they may be kept
 //! - `session`, `sent`: what a client was shown, and what it sent a moment ago
 //! - `explain`: what would become of a call
 //! - `kept`: answers from memory, and one upstream call for many who ask the same
@@ -24,6 +25,7 @@
 
 mod answer;
 mod batch;
+mod by_hash;
 mod call;
 mod chain;
 mod doubt;

@@ -4,13 +4,16 @@
 //!
 //! Not promised: that the number names one block. Two branches may have one each while a
 //! reorg goes on; the view keeps upstreams on the other branch from being asked as soon as
-//! that is known.
+//! that is known. Where answers are kept, those that read a state are therefore asked by the
+//! hash of the block, if it is known and may be: see [`crate::by_hash`].
 
+use wellhead_cache::Canon as _;
 use wellhead_chain::{Head, View};
-use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, BlockTag, MethodRow};
+use wellhead_eth::{BlockHash, BlockNumber, BlockPoint, BlockRef, BlockTag, MethodRow};
 use wellhead_upstream::UpstreamSet;
 
 use crate::journey::Trip;
+use crate::kept::Seen;
 
 /// What a call asks for, seen from one view.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(crate) struct Pin {
     pub(crate) params: Option<Vec<u8>>,
     /// The block that they speak of.
     pub(crate) block: BlockRef,
+    /// The parameters with the block's hash in the place of its number, where it is asked so.
+    by_hash: Option<(Vec<u8>, BlockHash)>,
 }
 
 impl Pin {
@@ -40,15 +45,59 @@ impl Pin {
             BlockTag::Earliest | BlockTag::Pending => None,
         };
         let pinned = trip.chain.pins.then(|| row.pin(params, number_of)).flatten();
-        match pinned {
-            Some(pinned) => Self { params: Some(pinned.params), block: pinned.block },
-            None => Self { params: None, block: row.block_ref(params) },
+        let pin = match pinned {
+            Some(pinned) => {
+                Self { params: Some(pinned.params), block: pinned.block, by_hash: None }
+            }
+            None => Self { params: None, block: row.block_ref(params), by_hash: None },
+        };
+        let by_hash = pin.at_hash(trip, row, params, view);
+        Self { by_hash, ..pin }
+    }
+
+    /// The parameters with the hash of the block, where that is known, not final yet, and may
+    /// be asked for.
+    fn at_hash(
+        &self,
+        trip: &Trip<'_>,
+        row: &MethodRow,
+        as_written: Option<&[u8]>,
+        view: &View,
+    ) -> Option<(Vec<u8>, BlockHash)> {
+        let (chain, now) = (trip.chain, trip.ctx.received_at);
+        let BlockRef::Number(number) = self.block else { return None };
+        let is_wanted = chain.shares.as_ref().is_some_and(|it| it.cache.asks_by_hash());
+        if !is_wanted || !chain.by_hash.may(row, now) {
+            return None;
         }
+        let seen = Seen::by(trip, view, now);
+        // The height alone names a final one.
+        if seen.finalized().is_some_and(|finalized| number <= finalized) {
+            return None;
+        }
+        let hash = seen.hash_at(number)?;
+        Some((row.at_hash(self.by_height(as_written)?, &hash)?, hash))
     }
 
     /// The parameters that go upstream.
     pub(crate) fn params<'a>(&'a self, as_written: Option<&'a [u8]>) -> Option<&'a [u8]> {
+        let by_hash = self.by_hash.as_ref().map(|(params, _)| params.as_slice());
+        by_hash.or_else(|| self.by_height(as_written))
+    }
+
+    /// The same with the height of the block, as far as one is known.
+    pub(crate) fn by_height<'a>(&'a self, as_written: Option<&'a [u8]>) -> Option<&'a [u8]> {
         self.params.as_deref().or(as_written)
+    }
+
+    /// Whether the hash of the block goes upstream where the client named none.
+    pub(crate) fn is_by_hash(&self) -> bool {
+        self.by_hash.is_some()
+    }
+
+    /// The block, as upstreams are told it.
+    pub(crate) fn sent(&self) -> BlockRef {
+        self.by_hash.as_ref().map_or(self.block, |(_, hash)| BlockRef::Hash(*hash))
     }
 
     /// The newest block that was written in the place of a tag.

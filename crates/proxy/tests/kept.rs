@@ -197,11 +197,11 @@ async fn chains_do_not_share_answers() {
 #[tokio::test(start_paused = true)]
 async fn what_nobody_may_keep_is_asked_for_each_time() {
     let stage = stage(1);
-    let own = format!(r#"["0x{}","latest"]"#, "a".repeat(40));
+    // Above the newest block: of which block it will be nobody knows.
+    let own = format!(r#"["0x{}","0x70"]"#, "a".repeat(40));
     let null = format!(r#"["{}"]"#, hash(7, b'a'));
     for turn in 0..2 {
         let told = format!("\"{turn}\"");
-        // Of the newest block, which may be another soon; and it does not say which.
         stage.peer(0).next(BALANCE, result(&told));
         check(&send(&stage, BALANCE, &own).await, Some("miss"), &told);
         stage.peer(0).next("eth_getTransactionReceipt", result("null"));

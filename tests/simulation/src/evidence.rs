@@ -38,7 +38,7 @@ impl Item {
     }
 
     /// The keys under which upstreams may receive it: the number of any of these blocks may
-    /// stand in the place of `latest`.
+    /// stand in the place of `latest`, and where a state is asked for its hash, as well.
     pub fn keys(&self, blocks: &BTreeMap<u64, Vec<B256>>) -> Vec<String> {
         const LATEST: &str = "\"latest\"";
         let mut keys = vec![self.key()];
@@ -46,7 +46,28 @@ impl Item {
             let pinned = |number: &u64| self.params.replace(LATEST, &format!("\"{number:#x}\""));
             keys.extend(blocks.keys().map(|number| key(&self.method, &pinned(number))));
         }
+        keys.extend(self.keys_by_hash(blocks).map(|(_, _, key)| key));
         keys
+    }
+
+    /// Those by the hash of a block, each with its number and hash. None but for states.
+    pub fn keys_by_hash(
+        &self,
+        blocks: &BTreeMap<u64, Vec<B256>>,
+    ) -> impl Iterator<Item = (u64, B256, String)> {
+        let is_state = matches!(self.method.as_str(), "eth_getBalance" | "eth_call");
+        let blocks = blocks.iter().filter(move |_| is_state).flat_map(|(number, hashes)| {
+            let height = format!("\"{number:#x}\"]");
+            let end =
+                ["\"latest\"]", height.as_str()].into_iter().find(|end| self.params.ends_with(end));
+            let start = end.map(|end| self.params[..self.params.len() - end.len()].to_owned());
+            let of = move |hash: &B256| {
+                let params = format!("{}{{\"blockHash\":\"{hash}\"}}]", start.as_ref()?);
+                Some((*number, *hash, key(&self.method, &params)))
+            };
+            hashes.iter().filter_map(of).collect::<Vec<_>>()
+        });
+        blocks.collect::<Vec<_>>().into_iter()
     }
 }
 

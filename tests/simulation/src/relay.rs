@@ -102,6 +102,7 @@ fn upstream(rng: &mut SmallRng, slot: usize, latency: Duration) -> UpstreamPlan 
         connections: rng.random_ratio(1, 2).then(|| rng.random_range(64..=256)),
         envelope: Envelope::draw(rng),
         takes_batches: true,
+        heights_only: false,
         has_feed: false,
         budget: None,
         spells: Vec::new(),

@@ -129,6 +129,8 @@ pub struct UpstreamPlan {
     pub envelope: Envelope,
     /// Whether it takes batches.
     pub takes_batches: bool,
+    /// Whether it refuses a block by its hash where a state is asked for.
+    pub heights_only: bool,
     /// Whether it tells new blocks by itself, over a connection that its weather spares as
     /// little as it does its answers.
     pub has_feed: bool,
@@ -276,6 +278,7 @@ fn draw_cache(rng: &mut SmallRng) -> CacheSettings {
         bytes: [16 << 10, 512 << 10, 64 << 20, 64 << 20][rng.random_range(0..4)],
         head: millis([0, 1_000, 1_000, 5_000][rng.random_range(0..4)]),
         null: millis([0, 0, 500, 3_000][rng.random_range(0..4)]),
+        by_hash: rng.random_ratio(3, 4),
     }
 }
 
@@ -476,6 +479,7 @@ impl UpstreamPlan {
             connections: None,
             envelope: Envelope::draw(rng),
             takes_batches: rng.random_ratio(4, 5),
+            heights_only: rng.random_ratio(1, 6),
             has_feed: false,
             budget: None,
             spells,

@@ -107,6 +107,7 @@ impl SimUpstream {
         recorder: &Arc<Recorder>,
         seed: u64,
     ) -> Arc<Self> {
+        node.turn(|dials| dials.facts.heights_only = plan.heights_only);
         let rng = SmallRng::seed_from_u64(seed);
         let (meter, queue) = (Meter::default(), Queue::default());
         Arc::new(Self {

@@ -36,8 +36,12 @@ const BLOCKS_A_REORG: u64 = 10;
 /// Looks for a new block that is not seen yet.
 const LOOKS_MAX: usize = 3_000;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-const SETTINGS: CacheSettings =
-    CacheSettings { bytes: 64 << 20, head: Duration::from_secs(1), null: Duration::ZERO };
+const SETTINGS: CacheSettings = CacheSettings {
+    bytes: 64 << 20,
+    head: Duration::from_secs(1),
+    null: Duration::ZERO,
+    by_hash: true,
+};
 
 /// What a run came to.
 #[derive(Default)]

@@ -207,6 +207,10 @@ section! {
         /// How long a `null` that says something true is kept (a receipt that is not there
         /// yet), at most until the next block; 0 keeps none.
         null_time: Duration = default(Duration::ZERO).within(Duration::ZERO, secs(60)),
+        /// Whether states (`eth_call`, `eth_getBalance`) at the newest blocks are asked for by the
+        /// hash of the agreed block (EIP-1898), which lets their answers be kept. Whoever
+        /// refuses that is asked by the height.
+        by_hash: bool = default(true),
         /// A disk behind the memory, for answers that are final. Outlives restarts.
         disk: Option<CacheDisk> = derived("none"),
         /// A Redis or Valkey behind the memory, shared by several wellheads. Asked only while

@@ -52,8 +52,12 @@ impl Bench {
 
     /// The same, where answers are kept, too.
     pub(crate) fn keeping(reply: String) -> Self {
-        let settings =
-            CacheSettings { bytes: 4 << 20, head: Duration::from_secs(1), null: Duration::ZERO };
+        let settings = CacheSettings {
+            bytes: 4 << 20,
+            head: Duration::from_secs(1),
+            null: Duration::ZERO,
+            by_hash: true,
+        };
         Self::new(reply, true, Some(Arc::new(Cache::new(settings, now(), 0, 42))))
     }
 

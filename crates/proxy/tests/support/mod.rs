@@ -364,8 +364,12 @@ impl Stage {
 }
 
 /// What the stage keeps.
-const KEPT: CacheSettings =
-    CacheSettings { bytes: 4 << 20, head: Duration::from_secs(1), null: Duration::ZERO };
+const KEPT: CacheSettings = CacheSettings {
+    bytes: 4 << 20,
+    head: Duration::from_secs(1),
+    null: Duration::ZERO,
+    by_hash: true,
+};
 
 /// The hash of a block. Up to [`SPLIT`] all branches are one.
 pub(crate) fn hash(number: u64, branch: u8) -> BlockHash {

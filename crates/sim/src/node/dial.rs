@@ -113,6 +113,7 @@ impl Dials {
                 log_range_max: None,
                 log_results_max: 10_000,
                 strict_log_range: false,
+                heights_only: false,
                 unsupported: Vec::new(),
                 lie: None,
             },

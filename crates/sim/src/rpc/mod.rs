@@ -66,6 +66,8 @@ pub struct Facts {
     /// Refuse a log range that ends above the head, as newer geths do, rather
     /// than silently search less.
     pub strict_log_range: bool,
+    /// Refuse a block by its hash where a state is asked for, as what is older than EIP-1898 does.
+    pub heights_only: bool,
     /// Methods answered as unknown: names, or a prefix with `*` at the end.
     pub unsupported: Vec<String>,
     /// What to be wrong about.
@@ -373,6 +375,10 @@ impl Asked<'_> {
 
     /// The state after a block, when this node still has it.
     fn state(&self, point: Point) -> Result<State, RpcError> {
+        if self.facts.heights_only && matches!(point, Point::Hash { .. }) {
+            let why = "json: cannot unmarshal object into Go value of type string";
+            return Err(RpcError::invalid_argument(1, why));
+        }
         let block = self.block(point)?.ok_or_else(|| match point {
             Point::Hash { .. } => RpcError::server("header for hash not found"),
             _ => RpcError::server("header not found"),

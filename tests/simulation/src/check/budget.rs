@@ -47,6 +47,8 @@ const BOUNDS: Bounds = Bounds {
 const ROUNDING: f64 = 1e-6;
 /// A look-up of a transaction that may have been mined is a run of its own.
 const RUNS_PER_TRANSACTION: u32 = 2;
+/// And so is asking by the height what was refused by the hash.
+const RUNS_PER_STATE: u32 = 2;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     let mut violations = attempts(evidence);
@@ -69,6 +71,11 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
         for item in &request.items {
             if let Ask::Transaction(_) = item.ask {
                 runs = RUNS_PER_TRANSACTION;
+            }
+            if evidence.scenario.settings.cache.is_some_and(|cache| cache.by_hash)
+                && item.keys_by_hash(&evidence.blocks[request.chain]).next().is_some()
+            {
+                runs = RUNS_PER_STATE;
             }
             // Items of a batch that it does not settle are run alone.
             let bound = bound + usize::from(request.is_batch);

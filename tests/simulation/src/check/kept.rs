@@ -6,8 +6,9 @@
 //!   A reorg that is only seen from further above may have been none.
 //!   Whoever names a block by its hash is told of it in any case: it stays what it is.
 //! - What is kept of a final height is of the block that stayed there.
-//! - A state, or what was found in a range, is told of final heights only: the answer does
-//!   not say to which block it belongs.
+//! - A state is told of final heights, or as what was said of a block by its hash, while that
+//!   block is not replaced and, where the newest is asked for, not older than what the client
+//!   was told before. What was found in a range is told of final heights only.
 //! - What changes with the head, and a `null`, are told for as long as the settings say.
 //! - An error is never told from memory.
 //!
@@ -30,6 +31,8 @@ use crate::evidence::{
 
 /// So many have to hold a block, or all where there are fewer: the default of `agreement`.
 const AGREEMENT: usize = 2;
+/// A reorg is seen some time after it happened.
+const REORG_IS_SEEN: Duration = Duration::from_secs(60);
 /// Who was asked shortly before a reorg may have had trouble then.
 const BEFORE: Duration = Duration::from_secs(1);
 
@@ -201,9 +204,10 @@ impl Told<'_> {
             return self.aged(result, settings.null);
         }
         match (method, block_of(result)) {
-            ("eth_getBalance" | "eth_call" | "eth_getLogs", _) | (_, None) => {
-                self.not_final(result)
+            ("eth_getBalance" | "eth_call", _) => {
+                self.not_of_its_block(result).and_then(|why| self.not_final(result).map(|_| why))
             }
+            ("eth_getLogs", _) | (_, None) => self.not_final(result),
             (_, Some((number, hash))) => self.replaced(number, hash),
         }
     }
@@ -214,6 +218,51 @@ impl Told<'_> {
         let age = self.request.at.saturating_sub(said);
         let is_over = time.is_zero() || age > time;
         is_over.then(|| format!("{} was kept for {age:?}, of {time:?}", cut(result)))
+    }
+
+    /// Was not said of a block by its hash that may still be told.
+    fn not_of_its_block(&self, result: &str) -> Option<String> {
+        let (chain, at) = (self.request.chain, self.request.at);
+        let oldest = self.told_before();
+        let mut why = format!("{} was kept, of no block that is known", cut(result));
+        for (number, hash, key) in self.item.keys_by_hash(&self.memory.evidence.blocks[chain]) {
+            let since = (Since::Ever, at);
+            let mut told = self.memory.received.told(chain, &key, since, self.answered.at);
+            if !told.any(|(_, said)| said == Ok(result)) {
+                continue;
+            }
+            match self.replaced(number, hash) {
+                None if number >= oldest => return None,
+                None => why = format!("{} is of block {number}, below {oldest}", cut(result)),
+                Some(what) => why = what,
+            }
+        }
+        Some(why)
+    }
+
+    /// The height that this client was told last before it asked for the newest state, where no
+    /// reorg may have lowered it since; else 0.
+    fn told_before(&self) -> u64 {
+        let evidence = self.memory.evidence;
+        let (chain, client, at) = (self.request.chain, self.request.client, self.request.at);
+        if matches!(self.item.ask, Ask::Pinned(_)) {
+            return 0;
+        }
+        let of_client = evidence.requests.iter().filter(|it| {
+            let is_alone = it.items.len() == 1 && it.items[0].ask == Ask::Height;
+            (it.chain, it.client) == (chain, client) && is_alone
+        });
+        let told = of_client.filter_map(|it| {
+            let answered = it.answered.as_ref().filter(|answered| answered.at < at)?;
+            let replies = replies(&answered.body, it.is_batch).ok()?;
+            Some((answered.at, it.at, height(replies.first()?.outcome().ok()?.trim_matches('"'))?))
+        });
+        let Some((_, asked, height)) = told.max_by_key(|(answered, ..)| *answered) else {
+            return 0;
+        };
+        let since = asked.saturating_sub(REORG_IS_SEEN);
+        let may_be_lower = evidence.reorgs[chain].iter().any(|reorg| reorg.at >= since);
+        if may_be_lower { 0 } else { height }
     }
 
     /// Belongs to a height that is not final, or to another block than the one that stayed.
@@ -279,7 +328,8 @@ mod tests {
     use crate::evidence::Told as Said;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const SETTINGS: CacheSettings = CacheSettings { bytes: 1 << 20, head: SECOND, null: SECOND };
+    const SETTINGS: CacheSettings =
+        CacheSettings { bytes: 1 << 20, head: SECOND, null: SECOND, by_hash: true };
 
     /// An answer from memory at 50 s, whose call an upstream answered at 40 s with `said`.
     fn told(method: &str, params: &str, said: &str) -> Evidence {
@@ -335,10 +385,18 @@ mod tests {
     }
 
     #[test]
-    fn states_are_kept_of_final_heights() {
+    fn states_are_kept_of_final_heights_and_of_blocks_by_their_hash() {
         check(&told("eth_getBalance", r#"["0x00","0x4"]"#, "\"0x1\""), 0);
         check(&told("eth_getBalance", r#"["0x00","0x5"]"#, "\"0x1\""), 1);
         check(&told("eth_getBalance", r#"["0x00","latest"]"#, "\"0x1\""), 1);
+        let hash = B256::repeat_byte(8);
+        let by_hash = format!(r#"["0x00",{{"blockHash":"{hash}"}}]"#);
+        let mut evidence = told("eth_getBalance", &by_hash, "\"0x1\"");
+        evidence.blocks[0].insert(8, vec![hash]);
+        for (params, found) in [("0x8", 0), ("latest", 0), ("0x7", 1)] {
+            evidence.requests[0].items[0].params = format!(r#"["0x00","{params}"]"#);
+            check(&evidence, found);
+        }
         let logs = |to| format!(r#"[{{"fromBlock":"0x1","toBlock":"{to}"}}]"#);
         check(&told("eth_getLogs", &logs("0x4"), "[]"), 0);
         check(&told("eth_getLogs", &logs("0x5"), "[]"), 1);
