@@ -111,6 +111,9 @@ struct Seen {
     without: Waits,
     neighbour: Waits,
     hits: f64,
+    /// Looks that Redis answered in time, whether it had the value or not: what it has after a
+    /// restart is for the neighbour to write, which may find it back some seconds later.
+    looks: f64,
     /// From the return to the first look.
     back_after: Option<Duration>,
 }
@@ -208,10 +211,10 @@ async fn play(
         }
         sleep(time / FLUSHES).await;
     }
-    let labels = ["redis", "result=\"hit\""];
     let grown = load.with.metrics().await.since(&before);
-    let hits = grown.sum("wellhead_cache_tier_gets_total", &labels);
-    Seen { hits, back_after, ..load.seen.take() }
+    let gets = |result| grown.sum("wellhead_cache_tier_gets_total", &["redis", result]);
+    let (hits, misses) = (gets("result=\"hit\""), gets("result=\"miss\""));
+    Seen { hits, looks: hits + misses, back_after, ..load.seen.take() }
 }
 
 impl Load {
@@ -321,10 +324,10 @@ fn judge(phase: Phase, rounds: &[Seen], claims: &mut Claims) -> Value {
         format!("redis {name}: at most {ADDED_MS_MAX} ms are added at p99 ({p99:.2})"),
     );
     if phase.is_return() || phase == Phase::Well {
-        let least = rounds.iter().map(|seen| seen.hits).fold(f64::INFINITY, f64::min);
+        let least = rounds.iter().map(|seen| seen.looks).fold(f64::INFINITY, f64::min);
         claims.check(
             least > 0.0,
-            format!("redis {name}: it is used ({least} answers from it in the worst round)"),
+            format!("redis {name}: it is used ({least} looks in time in the worst round)"),
         );
     }
     let samples: Vec<Value> = rounds.iter().map(Seen::to_json).collect();
@@ -343,7 +346,7 @@ impl Seen {
         };
         json!({
             "with": side(&self.with), "without": side(&self.without),
-            "neighbour": side(&self.neighbour), "hits": self.hits,
+            "neighbour": side(&self.neighbour), "hits": self.hits, "looks": self.looks,
             "back_after_ms": self.back_after.map(|after| after.as_millis() as u64),
         })
     }

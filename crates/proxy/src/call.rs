@@ -828,7 +828,18 @@ pub(crate) fn ask<'a>(
     let newest =
         || (trip.chain.pins && is_open).then(|| trip.latest(row, eligible, view)).flatten();
     let needed = needed(block).or_else(|| named(row, block, view)).or_else(newest);
+    let needed = needed.or_else(|| floor(trip, block, view));
     Ask { row, eligible, needed, oldest, span }
+}
+
+/// The lowest that `latest` may be where it goes upstream as it came, as nobody was heard of
+/// lately: what is agreed or was shown to this client. What was there is still there, and who was
+/// last seen below may be there still.
+fn floor(trip: &Trip<'_>, block: &BlockRef, view: &View) -> Option<BlockNumber> {
+    let is_open = *block == BlockRef::Tag(BlockTag::Latest) && trip.chain.pins;
+    let agreed = view.latest.filter(|_| is_open)?.number;
+    let (sessions, ctx) = (&trip.chain.sessions, trip.ctx);
+    sessions.above(ctx.peer.ip(), agreed, view, ctx.received_at).or(Some(agreed))
 }
 
 /// The height of the block that a search for logs names by its hash, where that is known: who

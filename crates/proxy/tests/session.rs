@@ -57,6 +57,23 @@ async fn a_batch_is_answered_there_too() {
     assert_eq!(stage.peer(holder).seen().last().expect("a batch").matches("\"0x65\"]").count(), 2);
 }
 
+/// While nobody was heard of, `latest` goes upstream as it came: not to who was last seen below
+/// what was told before.
+#[tokio::test(start_paused = true)]
+async fn what_was_told_is_the_least_when_the_view_is_old() {
+    let stage = Stage::upstreams(3);
+    for (place, number) in [(0, 100), (1, 101), (2, 101)] {
+        stage.show_head(place, number);
+    }
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");
+    tokio::time::advance(std::time::Duration::from_secs(600)).await;
+    for _ in 0..16 {
+        stage.call("eth_getBlockByNumber", r#"["latest",false]"#).await;
+    }
+    assert_eq!(stage.peer(0).seen().len(), 0);
+    assert!(stage.peer(1).seen().iter().any(|call| call.contains("\"latest\"")));
+}
+
 /// When the only holder is gone, an older answer is better than none; the height stays.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_holds_any_more_is_not_asked_for() {
