@@ -67,15 +67,12 @@ impl Pin {
         let (chain, now) = (trip.chain, trip.ctx.received_at);
         let BlockRef::Number(number) = self.block else { return None };
         let is_wanted = chain.shares.as_ref().is_some_and(|it| it.cache.asks_by_hash());
-        if !is_wanted || !chain.by_hash.may(row, now) {
-            return None;
-        }
-        let seen = Seen::by(trip, view, now);
         // The height alone names a final one.
-        if seen.finalized().is_some_and(|finalized| number <= finalized) {
+        let is_final = || Seen::at(view, now).finalized().is_some_and(|mark| number <= mark);
+        if !is_wanted || is_final() || !chain.by_hash.may(row, now) {
             return None;
         }
-        let hash = seen.hash_at(number)?;
+        let hash = Seen::by(trip, view, now).hash_at(number)?;
         Some((row.at_hash(self.by_height(as_written)?, &hash)?, hash))
     }
 

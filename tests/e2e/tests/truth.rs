@@ -98,13 +98,6 @@ impl<'a> Clients<'a> {
 
     /// Looks at everything that they got.
     fn judge(&self, name: &str) {
-        let back = self.judge_but_steps_back(name);
-        assert_eq!(back.len(), 0, "{name}: the newest block goes back: {back:#?}");
-    }
-
-    /// The same, but for the steps back of the newest block, which are returned. Where nodes are
-    /// polled one was seen in some hundred thousand answers, around a reorg: not mended yet.
-    fn judge_but_steps_back(&self, name: &str) -> Vec<String> {
         let (ledger, got) = (self.ledger.lock().unwrap(), self.got.lock().unwrap());
         println!("{name}: {} answers, {} hits", got.answered.len(), got.hits);
         let wrong: Vec<String> = got
@@ -114,7 +107,9 @@ impl<'a> Clients<'a> {
             .collect();
         assert_eq!(wrong.len(), 0, "{name}: {:#?}", &wrong[..wrong.len().min(5)]);
         assert_eq!(got.failed.len(), 0, "{name}: {:#?}", &got.failed[..got.failed.len().min(5)]);
-        steps_back(&ledger, &got.answered)
+        let back = steps_back(&ledger, &got.answered);
+        let log = self.wellhead.process.log();
+        assert_eq!(back.len(), 0, "{name}: the newest block goes back: {back:#?}\n{log}");
     }
 }
 
@@ -466,20 +461,11 @@ mod with_anvil {
             of_plain.run(1, draw),
             of_plain.run(2, draw),
         );
-        if feeds {
-            of_keeps.judge("with a cache");
-            of_plain.judge("without");
-        } else {
-            let back = of_keeps.judge_but_steps_back("with a cache").len()
-                + of_plain.judge_but_steps_back("without").len();
-            assert!(back <= POLLED_BACK_MAX, "the newest block went back {back} times");
-        }
+        of_keeps.judge("with a cache");
+        of_plain.judge("without");
         assert!(of_keeps.got.lock().unwrap().hits > 0, "nothing was kept");
         assert_eq!(of_plain.got.lock().unwrap().hits, 0);
     }
-
-    /// So often the newest block may go back where nodes are polled and are reorganised.
-    const POLLED_BACK_MAX: usize = 3;
 
     #[tokio::test]
     async fn two_nodes_that_are_polled_go_through_reorgs() {
