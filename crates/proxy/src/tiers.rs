@@ -40,15 +40,17 @@ use crate::kept::{Asked, Seen, may_be_told};
 /// What may be replaced is final or forgotten after so long.
 const REPLACEABLE_FOR: Duration = Duration::from_secs(3_600);
 
-/// The items of one batch together wait for their tiers no longer.
+/// The items of one batch together wait for their tiers no longer, by default.
 const BATCH_WAIT: Duration = Duration::from_millis(40);
 /// Looks of one batch at a time.
 const BATCH_PARALLEL: usize = 32;
 
 /// The tiers of a cache.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tiers {
     disk: Option<Disk>,
+    /// How long the items of one batch wait for them together.
+    batch_within: Duration,
     /// Needs a runtime, which there is when the proxy is put together already.
     shared: OnceLock<Shared>,
 }
@@ -60,10 +62,22 @@ pub(crate) struct TierSeen {
     pub(crate) stats: Snapshot,
 }
 
+impl Default for Tiers {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
 impl Tiers {
     /// With this disk, if any.
     pub fn new(disk: Option<Disk>) -> Self {
-        Self { disk, shared: OnceLock::new() }
+        Self { disk, batch_within: BATCH_WAIT, shared: OnceLock::new() }
+    }
+
+    /// The items of one batch wait for so long together; 40 ms by default.
+    #[must_use]
+    pub fn batches_within(self, batch_within: Duration) -> Self {
+        Self { batch_within, ..self }
     }
 
     /// Adds the tier that is shared with others. There is one at most.
@@ -176,7 +190,7 @@ pub(crate) fn may_have(trip: &Trip<'_>, asked: &Asked, row: &MethodRow) -> bool 
 }
 
 /// Fetches what the items of a batch ask for into memory, side by side and within
-/// [`BATCH_WAIT`] for all of them.
+/// [`Tiers::batches_within`] for all of them.
 pub(crate) async fn fetch_all(trip: &Trip<'_>, asked: Vec<Asked>) {
     let all = async {
         let mut waiting = asked.iter();
@@ -192,8 +206,9 @@ pub(crate) async fn fetch_all(trip: &Trip<'_>, asked: Vec<Asked>) {
             }
         }
     };
+    let within = trip.chain.shares.as_ref().map_or(BATCH_WAIT, |it| it.cache.tiers().batch_within);
     // What was not found in time is asked upstream.
-    let _in_time = tokio::time::timeout(BATCH_WAIT, all).await;
+    let _in_time = tokio::time::timeout(within, all).await;
 }
 
 /// The answer to a part of a search that is final, from memory or a slow tier.

@@ -15,12 +15,14 @@ use wellhead_upstream::Slot;
 
 const BLOCK: &str = "eth_getBlockByNumber";
 
-/// A disk that is as slow as a busy machine likes.
+/// A disk may be as slow as a busy machine likes.
+const WAIT: Duration = Duration::from_secs(60);
+
 fn open(folder: &Path) -> Disk {
     let bounds = DiskBounds {
         bytes_max: 16 << 20,
         entries_max: 10_000,
-        read_within: Duration::from_secs(60),
+        read_within: WAIT,
         ..DiskBounds::default()
     };
     Disk::open(folder, &bounds, Arc::new(|| 1_000)).expect("the folder is ours")
@@ -31,7 +33,7 @@ fn open(folder: &Path) -> Disk {
 fn stage(folder: &TempDir) -> (Stage, Disk) {
     let disk = open(folder.path());
     let plan = Plan { keeps: true, ..Plan::default() };
-    let stage = Stage::before(vec![plan], Tiers::new(Some(disk.clone())));
+    let stage = Stage::before(vec![plan], Tiers::new(Some(disk.clone())).batches_within(WAIT));
     for number in 88..=100 {
         stage.show_block(0, number, b'a');
     }
