@@ -15,7 +15,8 @@ use crate::detect::{Detected, Evidence, Learnt, detect};
 use crate::dial::{Dialer, Step, Stream};
 use crate::endpoint::{HttpVersion, Prepared};
 use crate::h1::H1Connection;
-use crate::h2::{Fate, H2Connection, Observer};
+use crate::h2::{Fate, H2Connection, Observer, Opening};
+use crate::journal::{Page, SetUp};
 use crate::settings::ClientSettings;
 use crate::stats::{ConnectionStats, Protocol};
 
@@ -99,10 +100,10 @@ impl Connector {
         deadline: Instant,
         step: &mut Step,
     ) -> Result<Connected<R::H1Member>, TransportError> {
-        let stream = self.dialer.dial(deadline, step).await?;
+        let (stream, set_up) = self.dialer.dial(deadline, step).await?;
         *step = Step::Http;
         if self.dialer.is_secure() {
-            return self.open_by_alpn(registry, stream);
+            return self.open_by_alpn(registry, stream, set_up);
         }
         let now = Instant::now();
         if self.expected(now) == Some(Protocol::H1) {
@@ -111,18 +112,18 @@ impl Connector {
             if self.version == HttpVersion::H1 {
                 self.learnt.learn(Protocol::H1, evidence, now);
             }
-            return Ok(self.open_h1(registry, stream));
+            return Ok(self.open_h1(registry, stream, set_up));
         }
         match detect(stream, self.settings.detect_timeout).await {
             Detected::H2 { stream, read } => {
                 self.learnt.learn(Protocol::H2, Evidence::Agreed, Instant::now());
-                self.open_h2(registry, stream, Some(read))
+                self.open_h2(registry, stream, Some(read), set_up)
             }
             Detected::H1(_) if self.version == HttpVersion::H2 => Err(speaks_no_h2()),
             Detected::H1(evidence) => {
                 self.learnt.learn(Protocol::H1, evidence, Instant::now());
-                let stream = self.dialer.dial(deadline, step).await?;
-                Ok(self.open_h1(registry, stream))
+                let (stream, set_up) = self.dialer.dial(deadline, step).await?;
+                Ok(self.open_h1(registry, stream, set_up))
             }
         }
     }
@@ -131,22 +132,29 @@ impl Connector {
         &self,
         registry: &R,
         stream: Stream,
+        set_up: SetUp,
     ) -> Result<Connected<R::H1Member>, TransportError> {
         let now = Instant::now();
         if stream.chose_h2() {
             self.learnt.learn(Protocol::H2, Evidence::Agreed, now);
-            return self.open_h2(registry, stream, None);
+            return self.open_h2(registry, stream, None, set_up);
         }
         if self.version == HttpVersion::H2 {
             return Err(speaks_no_h2());
         }
         self.learnt.learn(Protocol::H1, Evidence::Agreed, now);
-        Ok(self.open_h1(registry, stream))
+        Ok(self.open_h1(registry, stream, set_up))
     }
 
-    fn open_h1<R: Registry>(&self, registry: &R, stream: Stream) -> Connected<R::H1Member> {
+    fn open_h1<R: Registry>(
+        &self,
+        registry: &R,
+        stream: Stream,
+        set_up: SetUp,
+    ) -> Connected<R::H1Member> {
         let now = Instant::now();
-        let connection = H1Connection::new(stream, now, self.retire_at(now));
+        let page = self.page(Protocol::H1, &stream, set_up);
+        let connection = H1Connection::new(stream, now, self.retire_at(now)).noted_on(page);
         Connected::H1(Box::new(connection), registry.admit_h1())
     }
 
@@ -155,13 +163,22 @@ impl Connector {
         registry: &R,
         stream: Stream,
         read: Option<Bytes>,
+        set_up: SetUp,
     ) -> Result<Connected<R::H1Member>, TransportError> {
+        let page = self.page(Protocol::H2, &stream, set_up);
         let fate = Fate::new();
         let member = registry.admit_h2(fate.clone());
         let retire_at = self.retire_at(Instant::now());
         let (settings, stats) = (&self.settings, &self.stats);
-        let opened = H2Connection::open(stream, read, fate, member, settings, stats, retire_at)?;
+        let opening = Opening { stream, read, page };
+        let opened = H2Connection::open(opening, fate, member, settings, stats, retire_at)?;
         Ok(Connected::H2(Arc::new(opened)))
+    }
+
+    /// A page of the journal, where there is one.
+    fn page(&self, protocol: Protocol, stream: &Stream, set_up: SetUp) -> Option<Box<Page>> {
+        let journal = self.stats.journal()?;
+        Some(Page::open(journal, protocol, stream.alpn(), set_up))
     }
 
     /// Up to a tenth earlier than the full age, so that connections opened together

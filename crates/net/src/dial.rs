@@ -26,6 +26,8 @@ use wellhead_transport::feed::BoxFuture;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::endpoint::{HttpVersion, Prepared};
+use crate::journal::SetUp;
+use crate::stats::Protocol;
 
 /// How long addresses are used before the name is looked up again.
 const NAME_FRESH: Duration = Duration::from_secs(30);
@@ -248,6 +250,16 @@ impl Stream {
             Self::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
         }
     }
+
+    /// What ALPN agreed on.
+    pub(crate) fn alpn(&self) -> Option<Protocol> {
+        let Self::Tls(tls) = self else { return None };
+        match tls.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Some(Protocol::H2),
+            Some(b"http/1.1") => Some(Protocol::H1),
+            Some(_) | None => None,
+        }
+    }
 }
 
 impl Stream {
@@ -399,27 +411,32 @@ impl Dialer {
         self.tls.is_some()
     }
 
-    /// Connects before `deadline`; keeps `step` current for the caller's timeout.
+    /// Connects before `deadline`, and tells how long each step took; keeps `step` current for
+    /// the caller's timeout.
     ///
     /// The caller bounds the whole; `deadline` only divides the time among addresses.
     pub(crate) async fn dial(
         &self,
         deadline: Instant,
         step: &mut Step,
-    ) -> Result<Stream, TransportError> {
+    ) -> Result<(Stream, SetUp), TransportError> {
         *step = Step::LookUp;
+        let begun = Instant::now();
         let addresses = self
             .resolver
             .addresses(&self.host, self.port)
             .await
             .map_err(|e| failed(TransportErrorKind::Dns, &e))?;
         *step = Step::Tcp;
+        let found = Instant::now();
         let tcp = self.connect(&addresses, deadline).await?;
-        let Some(TlsConfig(config)) = &self.tls else { return Ok(Stream::Plain(tcp)) };
+        let open = Instant::now();
+        let set_up = SetUp { dns: found - begun, tcp: open - found, tls: Duration::ZERO };
+        let Some(TlsConfig(config)) = &self.tls else { return Ok((Stream::Plain(tcp), set_up)) };
         *step = Step::Tls;
         let connector = TlsConnector::from(Arc::clone(config));
         match connector.connect(self.server_name.clone(), tcp).await {
-            Ok(tls) => Ok(Stream::Tls(Box::new(tls))),
+            Ok(tls) => Ok((Stream::Tls(Box::new(tls)), SetUp { tls: open.elapsed(), ..set_up })),
             Err(error) => Err(failed(TransportErrorKind::Tls, &error)),
         }
     }

@@ -25,7 +25,8 @@ use crate::dial::Stream;
 use crate::endpoint::Prepared;
 use crate::http::AnswerHead;
 use crate::inflate::Encoding;
-use crate::stats::CloseReason;
+use crate::journal::{Page, Passage, keep_limit};
+use crate::stats::{CloseReason, Protocol};
 
 /// Room for one read: most answers and their heads fit.
 const READ_BYTES: usize = 8 << 10;
@@ -62,6 +63,8 @@ pub(crate) struct H1Connection {
     pub(crate) idle_since: Instant,
     /// Whether an exchange was completed on it.
     pub(crate) reused: bool,
+    /// Where a journal is kept.
+    page: Option<Box<Page>>,
 }
 
 /// Where the exchange under way stands.
@@ -122,7 +125,33 @@ impl H1Connection {
             retire_at,
             idle_since: opened,
             reused: false,
+            page: None,
         }
+    }
+
+    /// What it does is noted from now on.
+    pub(crate) fn noted_on(self, page: Option<Box<Page>>) -> Self {
+        Self { page, ..self }
+    }
+
+    /// Notes its end.
+    pub(crate) fn note_end(&self, reason: CloseReason) {
+        if let Some(page) = &self.page {
+            page.closed(reason, usize::from(!matches!(self.exchange.body, Body::Ended)));
+        }
+    }
+
+    /// Tells an exchange that waited for `waited` what carries it.
+    pub(crate) fn board(&mut self, passage: &mut Passage, waited: Duration) {
+        let Some(page) = &mut self.page else { return };
+        passage.board(page.number, Protocol::H1, page.set_up.take(), waited);
+    }
+
+    /// Tells an exchange, sent at `sent`, what its answer's head says besides.
+    pub(crate) fn arrive(&mut self, passage: &mut Passage, sent: Instant, answered: Instant) {
+        let Some(page) = &mut self.page else { return };
+        passage.arrive(sent, page.written, answered);
+        passage.limits = std::mem::take(&mut page.limits);
     }
 
     /// Why no further exchange may start after a complete one; `None` if one may.
@@ -222,6 +251,11 @@ impl H1Connection {
         }
         self.read.clear();
         self.taken = 0;
+        if let Some(page) = &mut self.page {
+            page.requests += 1;
+            page.written = None;
+            page.limits.clear();
+        }
         // Until a head says otherwise, the connection is in the middle of something.
         self.exchange = Exchange { length, body: Body::UntilClose, ..Exchange::none() };
     }
@@ -330,6 +364,12 @@ impl H1Connection {
                 self.exchange.write_error = Some(error);
             }
         }
+        if let Some(page) = &mut self.page {
+            let whole = self.exchange.written == self.exchange.length && !self.exchange.unflushed;
+            if whole && page.written.is_none() {
+                page.written = Some(Instant::now());
+            }
+        }
         Ok(())
     }
 
@@ -358,6 +398,13 @@ impl H1Connection {
             },
             at: Instant::now(),
         };
+        if let Some(page) = &mut self.page {
+            for line in self.read[self.taken..self.taken + head.len].split(|byte| *byte == b'\n') {
+                if let Some(colon) = line.iter().position(|byte| *byte == b':') {
+                    keep_limit(&mut page.limits, &line[..colon], line[colon + 1..].trim_ascii());
+                }
+            }
+        }
         self.taken += head.len;
         if head.status < 200 {
             return Ok(Some(answer));

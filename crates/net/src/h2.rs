@@ -27,9 +27,10 @@ use crate::endpoint::Prepared;
 use crate::frame::{Reason, put_goaway};
 use crate::http::AnswerHead;
 use crate::inflate::Encoding;
+use crate::journal::{Happening, Page, Passage, SetUp, keep_limit};
 use crate::mux::{Broken, Mux};
 use crate::settings::ClientSettings;
-use crate::stats::{CloseReason, ConnectionStats};
+use crate::stats::{CloseReason, ConnectionStats, Protocol};
 
 /// Room for one read: the answers of a burst.
 const READ_BYTES: usize = 64 << 10;
@@ -76,6 +77,9 @@ struct Common {
     /// Set by each use, cleared by the sweep.
     used: AtomicBool,
     stats: Arc<ConnectionStats>,
+    /// Where a journal is kept: the connection's number, and how it came about until an
+    /// exchange has told it.
+    noted: Option<(u64, Mutex<Option<SetUp>>)>,
 }
 
 impl Common {
@@ -91,6 +95,16 @@ impl Common {
         }
         announced || changed || left
     }
+}
+
+/// A connection before HTTP/2 is spoken on it.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) stream: Stream,
+    /// What a detection, which wrote the preface, read after it.
+    pub(crate) read: Option<Bytes>,
+    /// Where a journal is kept.
+    pub(crate) page: Option<Box<Page>>,
 }
 
 /// The handle of one connection. When the last handle is dropped the connection
@@ -121,12 +135,9 @@ pub(crate) trait Observer: Send + Sync + 'static {
 }
 
 impl H2Connection {
-    /// Opens HTTP/2 on `stream`. The task holds `observer` until the connection has ended.
-    ///
-    /// `read` is what a detection, which wrote the preface, read after it.
+    /// Opens HTTP/2. The task holds `observer` until the connection has ended.
     pub(crate) fn open(
-        stream: Stream,
-        read: Option<Bytes>,
+        Opening { stream, read, mut page }: Opening,
         fate: Fate,
         observer: impl Observer,
         settings: &ClientSettings,
@@ -134,12 +145,17 @@ impl H2Connection {
         retire_at: Instant,
     ) -> Result<Self, TransportError> {
         let mut mux = Mux::new(read.is_some(), !stream.is_tls());
+        if page.is_some() {
+            mux.tell();
+        }
+        let noted = page.as_mut().map(|page| (page.number, Mutex::new(page.set_up.take())));
         let now = Instant::now();
-        let mut io = Io::new(stream, now);
+        let mut io = Io::new(stream, page, now);
         if let Some(read) = read {
             // Taken in at once, so that the first exchanges know the limits.
             io.read.extend_from_slice(&read);
             let taken = io.receive(&mut mux, now);
+            io.note_happened(mux.take_happened(), now);
             if taken.is_err() || mux.is_leaving() {
                 let detail = "the peer left at once";
                 return Err(TransportError::new(TransportErrorKind::Connect, Sent::No, detail));
@@ -154,6 +170,7 @@ impl H2Connection {
             abandoned: AtomicUsize::new(0),
             used: AtomicBool::new(true),
             stats: Arc::clone(stats),
+            noted,
             mux: Mutex::new(mux),
         });
         common.note(&common.mux.lock());
@@ -230,19 +247,36 @@ impl H2Connection {
         self.fate.set(reason);
     }
 
+    /// Tells an exchange that waited for `waited` what carries it.
+    pub(crate) fn board(&self, passage: &mut Passage, waited: Duration) {
+        let Some((number, set_up)) = &self.common.noted else { return };
+        passage.board(*number, Protocol::H2, set_up.lock().take(), waited);
+    }
+
     /// Sends `body` and reads the head of the answer, of which `wanted` bytes will
-    /// be read together. Dropping the future, or the stream that it brings, resets
+    /// be read together; a `passage` comes with when it was sent. Dropping the future, or the stream that it brings, resets
     /// the stream.
     pub(crate) async fn exchange(
         &self,
         prepared: &Prepared,
         body: Bytes,
         wanted: usize,
+        mut passage: Option<(&mut Passage, Instant)>,
     ) -> Result<(AnswerHead, H2Stream), TransportError> {
         let id = self.common.mux.lock().request(&prepared.h2_head, body, wanted)?;
+        if let Some((passage, _)) = &mut passage {
+            passage.stream = Some(id);
+        }
         let stream = H2Stream { common: Arc::clone(&self.common), id, ended: false };
         let answered = poll_fn(|cx| self.common.mux.lock().poll_head(cx, id)).await;
-        let (fields, at) = answered.inspect_err(|error| self.note_refusal(error))?;
+        let (mut fields, at) = answered.inspect_err(|error| self.note_refusal(error))?;
+        if let Some((passage, sent)) = passage {
+            passage.arrive(sent, self.common.mux.lock().written_at(id), at);
+            passage.limits = std::mem::take(&mut fields.limits);
+            if let Some(value) = &fields.retry_after {
+                keep_limit(&mut passage.limits, b"retry-after", value);
+            }
+        }
         let wait = fields.retry_after.as_deref();
         let answer = AnswerHead {
             // Only answers with a status come this far.
@@ -347,6 +381,8 @@ struct Io {
     write_error: Option<io::Error>,
     /// When something last arrived.
     last_read: Instant,
+    /// Where a journal is kept.
+    page: Option<Box<Page>>,
 }
 
 /// What a read brought.
@@ -370,7 +406,7 @@ enum Stop {
 }
 
 impl Io {
-    fn new(stream: Stream, now: Instant) -> Self {
+    fn new(stream: Stream, page: Option<Box<Page>>, now: Instant) -> Self {
         Self {
             stream,
             read: Vec::new(),
@@ -380,6 +416,14 @@ impl Io {
             written: 0,
             write_error: None,
             last_read: now,
+            page,
+        }
+    }
+
+    fn note_happened(&self, happened: Vec<Happening>, now: Instant) {
+        let Some(page) = &self.page else { return };
+        for what in happened {
+            page.note(what, now);
         }
     }
 
@@ -403,6 +447,9 @@ impl Io {
                 some => {
                     self.at += some;
                     self.written += some as u64;
+                    if self.page.is_some() {
+                        common.mux.lock().note_written(self.written, Instant::now());
+                    }
                 }
             }
         }
@@ -459,7 +506,9 @@ impl Io {
                     let received = self.receive(&mut mux, now);
                     let changed = common.note(&mux);
                     let (ending, proven) = (mux.take_ending(), mux.take_proven());
+                    let happened = mux.take_happened();
                     drop(mux);
+                    self.note_happened(happened, now);
                     if let Some(ending) = ending {
                         self.tell(ending, observer, now);
                     }
@@ -552,6 +601,10 @@ async fn drive(
             mux.lost();
         }
         let lesson = mux.take_ending();
+        if let Some(page) = &mut io.page {
+            page.requests = mux.requests();
+            page.closed(fate.get(), mux.open() + mux.disowned());
+        }
         // Fails the streams in flight before the pool hears of the end.
         mux.end(kind, &detail, io.written);
         common.note(&mux);

@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 use crate::huffman;
 use crate::inflate::Encoding;
+use crate::journal::{keep_limit, tells_limit};
 
 /// Size of either side's table unless agreed otherwise; ours stays there.
 pub(crate) const TABLE_BYTES: usize = 4096;
@@ -212,6 +213,8 @@ pub(crate) struct Fields {
     pub(crate) encoding: Option<Encoding>,
     pub(crate) retry_after: Option<Bytes>,
     pub(crate) date: Option<Bytes>,
+    /// What is told of limits; only where that is kept.
+    pub(crate) limits: Vec<(String, String)>,
     /// Why they are not an answer, though they could be read.
     pub(crate) malformed: Option<&'static str>,
 }
@@ -223,6 +226,8 @@ enum Name {
     Encoding,
     RetryAfter,
     Date,
+    /// It tells of limits, and that is kept.
+    Limit,
     Other,
     /// Not allowed in an answer.
     Wrong,
@@ -252,6 +257,8 @@ enum Meaning {
     Encoding(Encoding),
     RetryAfter(Bytes),
     Date(Bytes),
+    /// Name and value.
+    Limit(Bytes, Bytes),
     Other,
     Malformed(&'static str),
 }
@@ -274,7 +281,8 @@ impl Meaning {
             Name::Encoding => Self::Encoding(Encoding::of(Some(value))),
             Name::RetryAfter => Self::RetryAfter(Bytes::copy_from_slice(value)),
             Name::Date => Self::Date(Bytes::copy_from_slice(value)),
-            Name::Other => Self::Other,
+            // Whoever keeps it has its name as well.
+            Name::Limit | Name::Other => Self::Other,
             Name::Wrong => Self::Malformed("a header's name is not valid"),
         }
     }
@@ -295,13 +303,21 @@ pub(crate) struct Decoder {
     table: VecDeque<Entry>,
     size: usize,
     size_max: usize,
+    /// Whether headers that tell of limits are kept, for a journal.
+    pub(crate) keeps_limits: bool,
     /// Where strings are unpacked.
     space: Vec<u8>,
 }
 
 impl Decoder {
     pub(crate) fn new() -> Self {
-        Self { table: VecDeque::new(), size: 0, size_max: TABLE_BYTES, space: Vec::new() }
+        Self {
+            table: VecDeque::new(),
+            size: 0,
+            size_max: TABLE_BYTES,
+            keeps_limits: false,
+            space: Vec::new(),
+        }
     }
 
     /// Reads one whole block.
@@ -353,22 +369,35 @@ impl Decoder {
         fields: &mut Fields,
     ) -> Result<(), Undecodable> {
         let dynamic = STATIC_NAMES.len() + 1;
+        let mut limit = Bytes::new();
         let (name, name_len) = if index >= dynamic {
             let entry = self.table.get(index - dynamic).ok_or(NO_ENTRY)?;
+            if let Meaning::Limit(name, _) = &entry.meaning {
+                limit = name.clone();
+            }
             (entry.name, entry.name_len)
         } else if index > 0 {
             let name = STATIC_NAMES[index - 1];
             (Name::of(name.as_bytes()), name.len())
         } else {
             let name = string(block)?.unpacked(&mut self.space)?;
-            (Name::of(name), name.len())
+            if self.keeps_limits && Name::of(name) == Name::Other && tells_limit(name) {
+                limit = Bytes::copy_from_slice(name);
+                (Name::Limit, name.len())
+            } else {
+                (Name::of(name), name.len())
+            }
         };
         let value = string(block)?;
         if name == Name::Other && !keeps {
             return Ok(());
         }
         let value = value.unpacked(&mut self.space)?;
-        let (size, meaning) = (ENTRY_BYTES + name_len + value.len(), Meaning::of(name, value));
+        let size = ENTRY_BYTES + name_len + value.len();
+        let meaning = match name {
+            Name::Limit => Meaning::Limit(limit, Bytes::copy_from_slice(value)),
+            name => Meaning::of(name, value),
+        };
         fields.take(meaning.clone());
         if keeps {
             self.evict(size);
@@ -401,6 +430,10 @@ impl Fields {
             }
             Meaning::Date(value) => {
                 self.date = Some(value);
+                false
+            }
+            Meaning::Limit(name, value) => {
+                keep_limit(&mut self.limits, &name, &value);
                 false
             }
             Meaning::Other => false,

@@ -23,6 +23,7 @@ use crate::dial::{Dialer, Resolver, TlsClient};
 use crate::endpoint::{Endpoint, EndpointError, Prepared, Purpose};
 use crate::h2::H2Connection;
 use crate::incoming::{Incoming, Remainder, close_reason};
+use crate::journal::Passage;
 use crate::pool::{Choice, Grant, Lease, Pool};
 use crate::settings::ClientSettings;
 use crate::stats::{ConnectionStats, Protocol};
@@ -107,8 +108,27 @@ impl HttpTransport {
         self.learnt.protocol()
     }
 
+    /// As [`Transport::exchange`], and fills in what the exchange meets, as far as it came when
+    /// it failed or is dropped. Tells more where connections are noted in a
+    /// [`Journal`](crate::Journal).
+    ///
+    /// # Errors
+    ///
+    /// As [`Transport::exchange`].
+    pub async fn exchange_told(
+        &self,
+        exchange: Exchange,
+        passage: &mut Passage,
+    ) -> Result<WireReply, TransportError> {
+        self.run(exchange, Some(passage)).await
+    }
+
     /// One attempt, and a second one if the first was certainly not processed.
-    async fn run(&self, exchange: Exchange) -> Result<WireReply, TransportError> {
+    async fn run(
+        &self,
+        exchange: Exchange,
+        mut passage: Option<&mut Passage>,
+    ) -> Result<WireReply, TransportError> {
         let Exchange { body, deadline, whole_max, .. } = exchange;
         let started = Instant::now();
         let deadline = Instant::from_std(deadline);
@@ -118,11 +138,12 @@ impl HttpTransport {
         }
         let limits = Limits { whole_max, answer_bytes_max: self.answer_bytes_max };
         let grant = self.pool.acquire(Choice::Any, started, deadline).await?;
-        let (error, retry) = match self.attempt(grant, &body, started, limits).await {
-            Ok(reply) => return Ok(reply),
-            Err((error, _)) if !self.resend => return Err(error),
-            Err(failed) => failed,
-        };
+        let (error, retry) =
+            match self.attempt(grant, &body, started, limits, passage.as_deref_mut()).await {
+                Ok(reply) => return Ok(reply),
+                Err((error, _)) if !self.resend => return Err(error),
+                Err(failed) => failed,
+            };
         let choice = match &retry {
             Retry::No => return Err(error),
             Retry::NotIdle => Choice::NotIdle,
@@ -130,7 +151,7 @@ impl HttpTransport {
         };
         self.stats.note_resent();
         let grant = self.pool.acquire(choice, Instant::now(), deadline).await?;
-        self.attempt(grant, &body, started, limits).await.map_err(|(error, _)| error)
+        self.attempt(grant, &body, started, limits, passage).await.map_err(|(error, _)| error)
     }
 
     async fn attempt(
@@ -139,14 +160,23 @@ impl HttpTransport {
         body: &Bytes,
         started: Instant,
         limits: Limits,
+        mut passage: Option<&mut Passage>,
     ) -> Result<WireReply, (TransportError, Retry)> {
         let mut sent = Sent::No;
         let (mut incoming, head, reused) = match lease {
             Lease::H1(mut lease) => {
                 let connection = lease.connection();
                 let reused = connection.reused;
+                if let Some(passage) = passage.as_deref_mut() {
+                    connection.board(passage, sent_at - started);
+                }
                 match connection.exchange(&self.prepared, body, sent_at, &mut sent).await {
-                    Ok(head) => (Incoming::H1(lease), head, reused),
+                    Ok(head) => {
+                        if let Some(passage) = passage {
+                            connection.arrive(passage, sent_at, head.at);
+                        }
+                        (Incoming::H1(lease), head, reused)
+                    }
                     Err(error) => {
                         lease.discard(close_reason(error.kind));
                         let stale = reused && error.sent == Sent::No;
@@ -157,7 +187,11 @@ impl HttpTransport {
             Lease::H2(lease) => {
                 let connection = lease.connection();
                 let wanted = limits.wanted();
-                match connection.exchange(&self.prepared, body.clone(), wanted).await {
+                let passage = passage.map(|passage| {
+                    connection.board(passage, sent_at - started);
+                    (passage, sent_at)
+                });
+                match connection.exchange(&self.prepared, body.clone(), wanted, passage).await {
                     Ok((head, stream)) => {
                         (Incoming::H2 { stream, _lease: lease }, head, connect.is_zero())
                     }
@@ -201,7 +235,7 @@ impl HttpTransport {
 
 impl Transport for HttpTransport {
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
-        Box::pin(self.run(exchange))
+        Box::pin(self.run(exchange, None))
     }
 }
 
@@ -243,7 +277,7 @@ mod tests {
         let exchange =
             Exchange { body: Bytes::new(), deadline: now, whole_max: usize::MAX, bulky: false };
         // Allocated and initialised per attempt: what is held across awaits costs time.
-        let size = size_of_val(&transport.run(exchange));
+        let size = size_of_val(&transport.run(exchange, None));
         assert!(size <= 2200, "{size} bytes");
     }
 }

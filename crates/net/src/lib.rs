@@ -6,7 +6,8 @@
 //! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
 //! connection it takes, `caps` what their ends taught, `connect` how one comes to be,
 //! `h1` (over the crate `http1`) and `h2` what happens on it, `body` how the answer
-//! becomes bytes, `incoming` how a long one is read on demand. `carrier` is the other way:
+//! becomes bytes, `incoming` how a long one is read on demand, `journal` what is noted of all
+//! that for those who study it. `carrier` is the other way:
 //! plain calls over a few WebSocket connections, many at a time.
 
 mod body;
@@ -24,6 +25,7 @@ mod http;
 mod huffman;
 mod incoming;
 mod inflate;
+mod journal;
 mod mux;
 mod pool;
 mod settings;
@@ -35,6 +37,7 @@ pub use crate::detect::Learnt;
 pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
 pub use crate::http::{HttpTransport, Shared};
+pub use crate::journal::{Event, Happening, Journal, Passage, SetUp};
 pub use crate::settings::ClientSettings;
 pub use crate::stats::{CloseReason, ConnectionStats, LearntCaps, Lesson, Protocol};
 pub use crate::ws::{FeedSettings, WsClient, WsConnection};

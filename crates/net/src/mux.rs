@@ -17,6 +17,7 @@ pub(crate) mod fuzzing;
 mod receive;
 #[cfg(test)]
 mod tests;
+mod told;
 
 use std::collections::{HashMap, VecDeque};
 use std::task::{Context, Poll, Waker};
@@ -32,6 +33,7 @@ use crate::detect::PREFACE;
 use crate::frame::{self, FRAME_BYTES_MAX, Reason};
 use crate::hpack::{Blocks, Decoder, Fields, Undecodable, put_content_length, put_empty_table};
 use abandon::{Abandoned, DISCARDED_MAX};
+use told::Told;
 
 /// Bytes of one answer that may be on their way or wait unread: enough for
 /// 40 Mbit/s at 100 ms, and what a client that reads slowly costs in memory.
@@ -103,6 +105,8 @@ pub(crate) struct Mux {
     ending: Option<Ending>,
     /// How it said GOAWAY.
     farewell: Option<Manner>,
+    /// Where a journal is kept.
+    told: Option<Box<Told>>,
 }
 
 /// What the peer announced.
@@ -221,6 +225,7 @@ impl Mux {
             resets_in_a_row: 0,
             ending: None,
             farewell: None,
+            told: None,
         }
     }
 
@@ -324,6 +329,9 @@ impl Mux {
             self.appended += (self.out.len() - before) as u64;
             self.send_window -= some as i64;
             stream.send_window -= some as i64;
+        }
+        if let Some(told) = &mut self.told {
+            told.appended(id, self.appended);
         }
         true
     }

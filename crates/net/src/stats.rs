@@ -4,12 +4,14 @@
 //! here decides anything. What was learnt from how connections ended lives here
 //! too, for it is shared in the same way; `caps` knows what it means.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use wellhead_transport::TransportErrorKind;
 
 use crate::caps::Caps;
+use crate::journal::Journal;
 
 /// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -144,9 +146,19 @@ pub struct ConnectionStats {
     /// No WebSocket can be opened, and that was said.
     without_sockets: AtomicBool,
     pub(crate) caps: Caps,
+    journal: Option<Arc<Journal>>,
 }
 
 impl ConnectionStats {
+    /// Counters, and beside them everything noted in `journal` that connections over HTTP do.
+    pub fn with_journal(journal: Arc<Journal>) -> Self {
+        Self { journal: Some(journal), ..Self::default() }
+    }
+
+    pub(crate) fn journal(&self) -> Option<&Arc<Journal>> {
+        self.journal.as_ref()
+    }
+
     /// What the ends of HTTP/2 connections taught so far. Takes a lock: for
     /// metrics and the status page.
     pub fn learnt_caps(&self) -> LearntCaps {

@@ -117,7 +117,7 @@ impl WsClient {
         step: &mut Step,
         config: WebSocketConfig,
     ) -> Result<WebSocketStream<Stream>, TransportError> {
-        let stream = self.dialer.dial(deadline, step).await?;
+        let (stream, _) = self.dialer.dial(deadline, step).await?;
         *step = Step::Http;
         let mut request = self
             .prepared

@@ -57,6 +57,9 @@ impl Mux {
     /// or has been told that often lately. Returns whether the stream stays open.
     pub(crate) fn release(&mut self, id: u32, now: impl FnOnce() -> Instant) -> bool {
         let Some(mut stream) = self.streams.remove(&id) else { return false };
+        if let Some(told) = &mut self.told {
+            told.forget(id);
+        }
         // An early answer leaves a request that nobody wants any more.
         let unsent = !stream.request.is_empty();
         let unfinished = stream.end.is_none() || unsent;

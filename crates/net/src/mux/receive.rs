@@ -12,6 +12,7 @@ use super::{
 use crate::caps::{MANY, Manner};
 use crate::frame::{self, Flags, Head, Kind, Reason};
 use crate::hpack::TABLE_BYTES;
+use crate::journal::{Happening, debug_text};
 
 /// Parts of one answer's headers.
 const CONTINUATIONS_MAX: usize = 32;
@@ -319,6 +320,9 @@ impl Mux {
         let reason = Reason(u32::from_be_bytes(payload.try_into().map_err(|_| BAD_SIZE)?));
         self.is_ours(head.stream)?;
         let Some(stream) = self.streams.get_mut(&head.stream) else { return self.idle_frame() };
+        if let Some(told) = &mut self.told {
+            told.happens(Happening::Reset { stream: head.stream, code: reason.0 });
+        }
         if stream.end.is_none() {
             let refused = reason == Reason::REFUSED_STREAM;
             let detail = format!("stream reset by the peer: {reason}");
@@ -344,6 +348,9 @@ impl Mux {
         }
         if !payload.len().is_multiple_of(6) {
             return Err(BAD_SIZE);
+        }
+        if let Some(told) = &mut self.told {
+            told.happens(Happening::Settings(frame::settings(payload).collect()));
         }
         for (id, value) in frame::settings(payload) {
             match id {
@@ -380,6 +387,11 @@ impl Mux {
     fn goodbye(&mut self, payload: &[u8]) -> Result<(), Broken> {
         let [l0, l1, l2, l3, r0, r1, r2, r3, ..] = *payload else { return Err(BAD_SIZE) };
         let last = u32::from_be_bytes([l0 & 0x7f, l1, l2, l3]);
+        if let Some(told) = &mut self.told {
+            let code = u32::from_be_bytes([r0, r1, r2, r3]);
+            let debug = debug_text(&payload[8..]);
+            told.happens(Happening::Goaway { code, last_stream: last, debug });
+        }
         // A server may say it twice, the second time with a lower id.
         let said_before = self.goaway.is_some();
         let last = self.goaway.map_or(last, |before| before.min(last));
@@ -396,6 +408,12 @@ impl Mux {
             self.note_ending(manner, open, last);
         }
         let detail = format!("connection ended by the peer: {reason}");
+        if self.told.is_some() {
+            let disowned = self.open() - self.open_up_to(last);
+            if let Some(told) = &mut self.told {
+                told.disowned += disowned;
+            }
+        }
         for (_, stream) in self.streams.iter_mut().filter(|(id, _)| **id > last) {
             stream.fail(TransportErrorKind::Closed, true, &detail);
         }

@@ -26,6 +26,7 @@ impl Pooled {
     /// Ends an idle connection under the pool's lock.
     pub(super) fn end_idle(self, open: &mut usize, reason: CloseReason) {
         self.member.count_out(reason);
+        self.connection.note_end(reason);
         *open -= 1;
         self.connection.close();
     }
@@ -34,6 +35,7 @@ impl Pooled {
     pub(super) fn end(self, reason: CloseReason) {
         let Self { connection, mut member } = self;
         member.reason = reason;
+        connection.note_end(reason);
         connection.close();
         drop(member);
     }

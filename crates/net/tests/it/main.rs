@@ -8,6 +8,7 @@ mod ceiling;
 mod detect;
 mod h1;
 mod h2;
+mod journal;
 mod names;
 mod rest;
 mod stress;
