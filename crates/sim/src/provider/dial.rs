@@ -27,14 +27,24 @@ pub struct ProviderDials {
     /// least 1: HTTP/1.1 says `connection: close` with the last answer, HTTP/2 sends
     /// GOAWAY with `NO_ERROR` when the last request comes and answers what is on its way.
     pub recycle_after: Option<u64>,
+    /// Whether it is ended without a word instead, by the request after those: nothing that
+    /// is under way on it is answered.
+    pub recycle_abruptly: bool,
     /// A connection with no request for so long is closed, HTTP/2 after a GOAWAY with
     /// `NO_ERROR`. Counted from its opening or from its last answer.
     pub idle_close: Option<Duration>,
     /// Bytes of one answer's body a second: a large answer takes long, and others do not
     /// wait for it.
     pub body_bytes_per_second: Option<u64>,
+    /// Whether the bodies of one HTTP/2 connection go out one after the other, small ones
+    /// behind large ones. Over HTTP/1.1 they do anyway.
+    pub bodies_in_turn: bool,
     /// How long every answer takes, refusals included.
     pub latency: Latency,
+    /// And how much longer over HTTP/1.1.
+    pub http1_delay: Duration,
+    /// And how much longer over HTTP/2.
+    pub http2_delay: Duration,
     /// Credits. A call has to find enough of them in each bucket.
     pub buckets: Vec<Bucket>,
     /// Calls above this pace wait in a line; nobody is told.
@@ -67,9 +77,13 @@ impl Default for ProviderDials {
             http2: true,
             stream_cap: None,
             recycle_after: None,
+            recycle_abruptly: false,
             idle_close: None,
             body_bytes_per_second: None,
+            bodies_in_turn: false,
             latency: Latency::NONE,
+            http1_delay: Duration::ZERO,
+            http2_delay: Duration::ZERO,
             buckets: Vec::new(),
             shaping: None,
             at_once: None,

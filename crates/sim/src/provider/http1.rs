@@ -24,6 +24,10 @@ pub(super) async fn serve(mut wire: Wire, desk: &Desk) -> io::Result<()> {
     let place = Place::default();
     let (mut taken, mut quiet_since) = (0u64, Instant::now());
     while let Some(heading) = next(&mut wire, &mut input, desk, &mut turns, quiet_since).await? {
+        if cuts(desk, taken) {
+            count(&desk.counters.recycled);
+            return wire.shutdown().await;
+        }
         let post = input.starts_with(b"POST ");
         let body = &input[heading.head..heading.head + heading.body];
         let (answer, readable) = match (post, body.is_empty()) {
@@ -34,7 +38,13 @@ pub(super) async fn serve(mut wire: Wire, desk: &Desk) -> io::Result<()> {
         };
         input.advance(heading.head + heading.body);
         taken += 1;
-        let recycles = desk.read(|dials| dials.recycle_after.is_some_and(|after| taken >= after));
+        let delay = desk.read(|dials| dials.http1_delay);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        let recycles = desk.read(|dials| {
+            !dials.recycle_abruptly && dials.recycle_after.is_some_and(|after| taken >= after)
+        });
         if recycles {
             count(&desk.counters.recycled);
         }
@@ -46,6 +56,13 @@ pub(super) async fn serve(mut wire: Wire, desk: &Desk) -> io::Result<()> {
         quiet_since = Instant::now();
     }
     wire.shutdown().await
+}
+
+/// Whether one more request than `taken` ends the connection.
+fn cuts(desk: &Desk, taken: u64) -> bool {
+    desk.read(|dials| {
+        dials.recycle_abruptly && dials.recycle_after.is_some_and(|after| taken >= after)
+    })
 }
 
 /// The next request, or `None` when the connection is to be closed.

@@ -42,6 +42,9 @@ const REFUSED_KEPT: usize = 16 * 1024;
 
 type Session = Connection<Wire, Bytes>;
 
+/// Held by the body that goes out, where they go out in turn.
+type Turn = tokio::sync::Mutex<()>;
+
 /// Serves until either side closes.
 pub(super) async fn serve(wire: Wire, desk: &Desk) -> Result<(), h2::Error> {
     count(&desk.counters.http2);
@@ -50,7 +53,7 @@ pub(super) async fn serve(wire: Wire, desk: &Desk) -> Result<(), h2::Error> {
     let Ok(session) = tokio::time::timeout(HANDSHAKE_MAX, handshake).await else { return Ok(()) };
     let mut session = session?;
     let mut turns = desk.turns();
-    let (place, roll) = (Place::default(), Roll::default());
+    let (place, roll, turn) = (Place::default(), Roll::default(), Turn::default());
     let mut work = FuturesUnordered::new();
     let (mut taken, mut leaving, mut quiet_since) = (0u64, false, Instant::now());
     loop {
@@ -63,6 +66,11 @@ pub(super) async fn serve(wire: Wire, desk: &Desk) -> Result<(), h2::Error> {
             stream = session.accept() => {
                 let Some(stream) = stream else { return Ok(()) };
                 let (request, mut respond) = stream?;
+                let (after, cuts) = desk.read(|dials| (dials.recycle_after, dials.recycle_abruptly));
+                if cuts && after.is_some_and(|after| taken >= after) {
+                    count(&desk.counters.recycled);
+                    return Ok(());
+                }
                 if desk.is_full(work.len()) {
                     roll.call(&mut work);
                 }
@@ -74,10 +82,9 @@ pub(super) async fn serve(wire: Wire, desk: &Desk) -> Result<(), h2::Error> {
                     }
                     Welcome::Fatal(goaway) => return end(session, desk, goaway).await,
                 }
-                work.push(exchange(desk, &place, &roll, request, respond));
+                work.push(exchange(desk, (&place, &turn), &roll, request, respond));
                 taken += 1;
-                let after = desk.read(|dials| dials.recycle_after);
-                if !leaving && after.is_some_and(|after| taken >= after) {
+                if !leaving && !cuts && after.is_some_and(|after| taken >= after) {
                     leaving = true;
                     count(&desk.counters.recycled);
                     leave(&mut session, desk);
@@ -154,7 +161,7 @@ impl Roll {
 /// One stream, until its answer is sent or the client has lost interest.
 async fn exchange(
     desk: &Desk,
-    place: &Place,
+    (place, turn): (&Place, &Turn),
     roll: &Roll,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -174,7 +181,11 @@ async fn exchange(
     };
     let sent = match answer {
         None => return,
-        Some(Ok(answer)) => send(desk, answer, respond).await,
+        Some(Ok(answer)) => {
+            let in_turn = desk.read(|dials| dials.bodies_in_turn);
+            let _turn = if in_turn { Some(turn.lock().await) } else { None };
+            send(desk, answer, respond).await
+        }
         Some(Err(error)) => Err(error),
     };
     if let Err(error) = sent {
@@ -200,7 +211,12 @@ async fn answer(
         }
         body.extend_from_slice(&part);
     }
-    Ok(desk.answer(place, &body).await)
+    let answer = desk.answer(place, &body).await;
+    let delay = desk.read(|dials| dials.http2_delay);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    Ok(answer)
 }
 
 async fn send(

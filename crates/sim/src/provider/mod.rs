@@ -22,6 +22,7 @@ mod count;
 mod desk;
 mod dial;
 mod draw;
+mod draw_wire;
 mod http1;
 mod http2;
 mod lie;
@@ -47,6 +48,7 @@ pub use self::dial::{
     StreamCap, StreamWay,
 };
 pub use self::draw::{Subject, Truth};
+pub use self::draw_wire::{BodyTruth, EndTruth, ProtocolTruth};
 pub use self::preset::Preset;
 pub use self::wire::ProviderTls;
 
