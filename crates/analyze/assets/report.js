@@ -40,8 +40,8 @@
         };
       case "waterfall":
         return {
-          head: ["begin, ms", "first byte, ms", "end, ms", "outcome"],
-          rows: chart.begin.map((b, i) => [b, chart.first_byte[i], chart.end[i], chart.word[i]]),
+          head: ["begin, ms", ...chart.parts.map((part) => part + " until, ms"), "end, ms", "outcome"],
+          rows: chart.begin.map((b, i) => [b, ...chart.steps[i], chart.end[i], chart.word[i]]),
         };
       case "stack":
         return {
@@ -262,12 +262,15 @@
   };
 
   const drawWaterfall = (chart, place) => {
-    addKey(place, [["until the first byte", "var(--n0)"], ["transfer", "var(--n3)"], ["failed", "var(--bad)"]]);
+    const length = (i, n) => chart.steps[i][n] - (n ? chart.steps[i][n - 1] : chart.begin[i]);
+    const seen = chart.parts.map((part, n) => [part, partInk(n), n]).filter(([, , n]) => chart.steps.some((_, i) => length(i, n) > 0));
+    addKey(place, [...seen.map(([part, ink]) => [part, ink]), ["failed", "var(--bad)"]]);
     const count = chart.begin.length;
     const rows = chart.begin.map((_, i) => i);
     const bars = (u) => {
       const { ctx, bbox } = u;
-      const [good, bad, body] = [color("n0"), color("bad"), color("n3")];
+      const bad = color("bad");
+      const inks = chart.parts.map((_, n) => color(partInk(n).slice(6, -1)));
       ctx.save();
       ctx.beginPath();
       ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
@@ -276,13 +279,17 @@
       for (let i = 0; i < count; i++) {
         const y = u.valToPos(i, "y", true);
         const at = (ms) => u.valToPos(ms, "x", true);
-        const [from, first, to] = [at(chart.begin[i]), at(chart.first_byte[i]), at(chart.end[i])];
-        ctx.fillStyle = chart.good[i] ? good : bad;
+        const [from, to] = [at(chart.begin[i]), at(chart.end[i])];
+        ctx.fillStyle = chart.good[i] ? inks[5] : bad;
         ctx.fillRect(from, y, Math.max(1, to - from), high);
-        if (chart.good[i] && to - first >= 1) {
-          ctx.fillStyle = body;
-          ctx.fillRect(first, y, to - first, high);
-        }
+        if (!chart.good[i]) continue;
+        chart.steps[i].forEach((until, n) => {
+          const left = at(until - length(i, n));
+          const right = n + 1 === chart.parts.length ? to : at(until);
+          if (right - left < 0.5) return;
+          ctx.fillStyle = inks[n];
+          ctx.fillRect(left, y, right - left, high);
+        });
       }
       ctx.restore();
     };

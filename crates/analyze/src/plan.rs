@@ -4,8 +4,11 @@
 //! the same outcomes it asks for the same cells. One factor varies in a plan; the others are held.
 //! What the cells mean is `verdict`'s business.
 
+mod bodies;
+mod connection;
 mod latency;
 mod load;
+mod protocol;
 mod rate;
 mod streams;
 mod throttle;
@@ -18,8 +21,11 @@ use crate::schedule::Schedule;
 use crate::way::Means;
 use crate::work::Work;
 
+pub use bodies::Bodies;
+pub use connection::Connection;
 pub use latency::Latency;
 pub use load::{Load, Stage};
+pub use protocol::{Protocol, Sweep};
 pub use rate::Rate;
 pub use streams::Streams;
 pub use throttle::Throttle;
@@ -56,6 +62,12 @@ pub struct Outcome {
     pub throttled: u64,
     /// Of these, those without an answer.
     pub failed: u64,
+    /// Of these, those that its first connection carried.
+    pub on_first: u64,
+    /// Whether that connection carried no more in the end: it was gone, or a call on it failed.
+    pub first_ended: bool,
+    /// How long it had been silent when the other side ended it, milliseconds.
+    pub silent_ms: Option<u64>,
 }
 
 /// An experiment.

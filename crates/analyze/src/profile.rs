@@ -36,6 +36,8 @@ pub fn profile(run: &Run, verdicts: &[Verdict]) -> String {
 #[derive(Default)]
 struct Settings {
     http: Option<Line>,
+    /// HTTP/2 is quicker in at least one setting.
+    quicker_h2: bool,
     calls_per_second: Option<Line>,
     in_flight: Option<Line>,
     history: Vec<(&'static str, Line)>,
@@ -87,6 +89,10 @@ impl Settings {
                 "http/1.1" if self.http.is_none() => {
                     self.http = Some(Line { value: "\"1.1\"".to_owned(), why });
                 }
+                "h2" => {
+                    self.quicker_h2 = true;
+                    self.comments.push(why);
+                }
                 _ => self.comments.push(why),
             },
             Finding::Reach { what, up_to: Some(up_to), refused_at: Some(_) } => match key(*what) {
@@ -106,6 +112,10 @@ impl Settings {
             | Finding::NoBucket { .. }
             | Finding::NotShaped { .. }
             | Finding::NoDifference { .. }
+            | Finding::BodyPace { .. }
+            | Finding::NoBodyPace { .. }
+            | Finding::SmallWait { .. }
+            | Finding::SmallFlow { .. }
             | Finding::Cost { .. }
             | Finding::Lag { .. }
             | Finding::Disagrees { .. }
@@ -144,7 +154,8 @@ impl Settings {
     }
 
     fn write(&self, out: &mut String) {
-        if let Some(line) = &self.http {
+        // Where each is quicker at something, the load decides: see the comments.
+        if let Some(line) = self.http.as_ref().filter(|_| !self.quicker_h2) {
             let _ = writeln!(out, "    http: {} # {}", line.value, line.why);
         }
         if self.calls_per_second.is_some() || self.in_flight.is_some() {

@@ -50,10 +50,11 @@ pub struct Call {
     pub intended_at: u64,
     /// When it was handed to the transport.
     pub begun_at: u64,
-    /// Waiting for a connection or a stream.
+    /// Waiting for a connection or a stream, and for the protocol to be agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u64>,
-    /// Looking up the name; only with the call that opened the connection, as are the next two.
+    /// Looking up the name; only with the first call on a connection that waited for it, as are
+    /// the next two.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<u64>,
     /// Connecting.
@@ -62,7 +63,7 @@ pub struct Call {
     /// Shaking hands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<u64>,
-    /// Writing the request.
+    /// Until the socket had all of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<u64>,
     /// From written to the first byte of the answer.
@@ -99,6 +100,10 @@ pub struct Call {
     /// The pause that was asked for, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
+    /// What the answer's headers tell of limits, by name: `retry-after`, `x-ratelimit-remaining`,
+    /// ... Short, and nothing that could be a key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
     /// How the transport failed, by its word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -133,20 +138,36 @@ pub enum WireEvent {
     Opened {
         /// `http/1.1` or `h2`.
         protocol: String,
+        /// What ALPN agreed on; absent without TLS.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        alpn: Option<String>,
+        /// How long it took, microseconds: looking up the name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dns: Option<u64>,
+        /// Connecting.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tcp: Option<u64>,
+        /// Shaking hands.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tls: Option<u64>,
     },
     /// The other side's settings came.
     Settings {
         /// Streams that it takes at once; absent when it did not say.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max_streams: Option<u32>,
+        /// The others, by the names of RFC 9113 in small letters, or by their number.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        others: BTreeMap<String, u32>,
     },
-    /// The other side goes away.
+    /// The other side goes away. One that does so gently says it twice, first with the largest
+    /// number that there is.
     Goaway {
         /// The error code.
         code: u32,
         /// The last stream that it may have acted on.
         last_stream: u32,
-        /// What it says; chosen by the other side.
+        /// What it says; chosen by the other side, bounded, and without what could be a key.
         debug: String,
     },
     /// A stream was reset.
@@ -162,7 +183,7 @@ pub enum WireEvent {
         reason: String,
         /// Calls that it carried.
         calls: u64,
-        /// Calls that were on it at the end.
+        /// Of these, those without a whole answer.
         in_flight: u32,
     },
 }

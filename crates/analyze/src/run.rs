@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use wellhead_net::{HttpVersion, Protocol};
 
 use crate::plan::{Ordered, Outcome, Plan};
-use crate::record::{FORMAT, Machine, Record, Run, Wire, Writer};
+use crate::record::{FORMAT, Machine, Record, Run, Wire, WireEvent, Writer};
 use crate::way::{Goal, Means, Numbers, Way, WayError};
 use crate::work::Ask;
 
@@ -275,9 +275,12 @@ impl<'a> Player<'a> {
                 credits: &|method| goal.credits(method),
             };
             let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
-            let Some(played) = played.map_err(|error| self.unwritten(error))? else { break };
-            let at = played.record.ended_at;
-            for (connection, event) in way.events() {
+            let Some(mut played) = played.map_err(|error| self.unwritten(error))? else { break };
+            let events = way.events();
+            played.outcome.silent_ms = silent_ms(played.first, &events);
+            for (at, connection, event) in events {
+                // What came of the last calls belongs to the cell as well.
+                let at = cell::since(self.origin, at).min(played.record.ended_at);
                 let experiment = plan.name().to_owned();
                 let cell = place.cell;
                 let wire = Wire { experiment, cell, target, at, connection, event };
@@ -321,6 +324,17 @@ impl<'a> Player<'a> {
         let text = serde_json::to_string_pretty(&self.run).map_err(io::Error::from);
         text.and_then(|text| fs::write(path, text + "\n")).map_err(|error| self.unwritten(error))
     }
+}
+
+/// How long the first connection had been silent when the other side ended it.
+fn silent_ms(first: Option<(u64, Instant)>, events: &[(Instant, u64, WireEvent)]) -> Option<u64> {
+    let (first, last) = first?;
+    let (at, _, _) = events.iter().find(|(at, connection, event)| {
+        *connection == first
+            && *at >= last
+            && matches!(event, WireEvent::Goaway { .. } | WireEvent::Closed { .. })
+    })?;
+    u64::try_from((*at - last).as_millis()).ok()
 }
 
 /// The cell as it fits what the target speaks.

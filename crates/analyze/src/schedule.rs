@@ -24,6 +24,47 @@ pub enum Schedule {
         /// No call begins later than this after the first.
         within: Option<Duration>,
     },
+    /// Closed loop over one connection, which ends with it: when a call fails or goes over
+    /// another one.
+    OneConnection {
+        /// Under way at a time, at least 1.
+        at_once: usize,
+        /// From this call on, counted from 0, one at a time: then it is known to the call when
+        /// the connection ends.
+        alone_from: u64,
+        /// Calls in all.
+        calls: u64,
+    },
+    /// Two closed loops: large answers are kept on their way, and beside them small calls are made
+    /// one after another, until there were enough of those.
+    Beside {
+        /// Large ones at a time.
+        large: usize,
+        /// Small ones in all.
+        small: u64,
+    },
+}
+
+/// How far a cell has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Calls that were begun.
+    pub begun: u64,
+    /// Of these, those under way.
+    pub under_way: usize,
+    /// Of those begun, the large ones; only beside small ones.
+    pub large_begun: u64,
+    /// Of these, those under way.
+    pub large_under_way: usize,
+}
+
+/// Which call is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// One as the cell says.
+    Usual,
+    /// A large one.
+    Large,
 }
 
 impl Schedule {
@@ -36,7 +77,37 @@ impl Schedule {
     /// Calls at most.
     pub fn calls(&self) -> u64 {
         match self {
-            Self::Open { calls, .. } | Self::Closed { calls, .. } => *calls,
+            Self::Open { calls, .. }
+            | Self::Closed { calls, .. }
+            | Self::OneConnection { calls, .. } => *calls,
+            Self::Beside { large, small } => small.saturating_mul(1 + *large as u64),
+        }
+    }
+
+    /// Which call may begin as things stand; `None` where something has to end first.
+    pub fn turn(&self, now: &Progress) -> Option<Turn> {
+        let usual = |may: bool| may.then_some(Turn::Usual);
+        match self {
+            Self::Open { .. } => usual(true),
+            Self::Closed { at_once, .. } => usual(now.under_way < *at_once),
+            Self::OneConnection { at_once, alone_from, .. } => {
+                let at_once = if now.begun < *alone_from { *at_once } else { 1 };
+                usual(now.under_way < at_once.max(1))
+            }
+            Self::Beside { large, .. } if now.large_under_way < *large => Some(Turn::Large),
+            Self::Beside { .. } => usual(now.under_way == now.large_under_way),
+        }
+    }
+
+    /// Whether no further call begins, `after` so long.
+    pub fn is_over(&self, now: &Progress, after: Duration) -> bool {
+        let enough = now.begun >= self.calls();
+        match self {
+            Self::Open { .. } | Self::Closed { within: None, .. } | Self::OneConnection { .. } => {
+                enough
+            }
+            Self::Closed { within: Some(within), .. } => enough || after >= *within,
+            Self::Beside { small, .. } => enough || now.begun - now.large_begun >= *small,
         }
     }
 
@@ -44,7 +115,7 @@ impl Schedule {
     pub fn due(&self, n: u64) -> Option<Duration> {
         match self {
             Self::Open { per_second, .. } => Some(Duration::from_secs_f64(n as f64 / per_second)),
-            Self::Closed { .. } => None,
+            Self::Closed { .. } | Self::OneConnection { .. } | Self::Beside { .. } => None,
         }
     }
 }
@@ -72,5 +143,33 @@ mod tests {
     fn a_closed_loop_has_none() {
         let closed = Schedule::Closed { at_once: 3, calls: 9, within: None };
         assert_eq!((closed.calls(), closed.due(1)), (9, None));
+    }
+
+    fn turn(schedule: Schedule, begun: u64, under_way: usize, large: (u64, usize)) -> Option<Turn> {
+        let (large_begun, large_under_way) = large;
+        schedule.turn(&Progress { begun, under_way, large_begun, large_under_way })
+    }
+
+    #[test]
+    fn towards_the_end_of_a_connection_calls_go_alone() {
+        let one = Schedule::OneConnection { at_once: 8, alone_from: 20, calls: 30 };
+        assert_eq!(turn(one, 19, 7, (0, 0)), Some(Turn::Usual));
+        assert_eq!(turn(one, 19, 8, (0, 0)), None);
+        assert_eq!(turn(one, 20, 1, (0, 0)), None);
+        assert_eq!(turn(one, 20, 0, (0, 0)), Some(Turn::Usual));
+    }
+
+    #[test]
+    fn large_calls_are_kept_under_way_beside_small_ones() {
+        let beside = Schedule::Beside { large: 2, small: 3 };
+        assert_eq!(turn(beside, 1, 1, (1, 1)), Some(Turn::Large));
+        assert_eq!(turn(beside, 2, 2, (2, 2)), Some(Turn::Usual));
+        assert_eq!(turn(beside, 3, 3, (2, 2)), None);
+        assert_eq!(turn(beside, 3, 2, (2, 1)), Some(Turn::Large));
+        let progress = |begun, large_begun| Progress { begun, large_begun, ..Progress::default() };
+        assert!(!beside.is_over(&progress(6, 4), Duration::ZERO));
+        assert!(beside.is_over(&progress(7, 4), Duration::ZERO));
+        // However quick the large ones are.
+        assert!(beside.is_over(&progress(9, 8), Duration::ZERO));
     }
 }

@@ -7,6 +7,7 @@
 //! experiment writes into its cells is said at the module that reads it.
 
 mod answers;
+mod bodies;
 mod comparison;
 mod connections;
 mod finding;
@@ -19,7 +20,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-pub use finding::{CapWay, Extent, Finding, RefusalWay, Scope};
+pub use finding::{CapWay, Extent, Finding, Flow, RefusalWay, Scope};
 pub use sentence::figure;
 pub use trial::{Played, Trial, trials};
 
@@ -28,6 +29,8 @@ use crate::record::{Record, Run};
 /// How a report sees calls and cells: with the same eyes as the verdicts.
 pub(crate) mod see {
     pub(crate) use super::answers::{lags_ms, questions};
+    pub(crate) use super::bodies::is_large;
+    pub(crate) use super::connections::first_end;
     pub(crate) use super::limits::fit_of;
     pub(crate) use super::load::level_of;
     pub(crate) use super::trial::{served, throttled, took_ms};
@@ -143,6 +146,7 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
         "throttle" => vec![limits::throttle(&sound)],
         "cost" => limits::cost(&sound, run.targets.get(trial.target as usize)),
         "protocol" => comparison::protocol(&sound, &mut rng),
+        "bodies" => bodies::bodies(&sound, &mut rng),
         "load" => vec![load::load(&sound)],
         "soak" => vec![load::soak(&sound)],
         "fresh" => vec![answers::fresh(trial, all)],

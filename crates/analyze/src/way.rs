@@ -1,9 +1,10 @@
 //! How calls travel: one target, over the same transport as the proxy, with as many connections
 //! as an experiment asks for.
 //!
-//! What the transport tells apart is what a [`Call`] holds: waiting, first byte and transfer.
-//! Looking up, connecting and shaking hands are one figure there and left out here, and so is
-//! the number of a stream.
+//! The transport notes what connections do and what each call meets (`net`'s journal), which
+//! becomes records here: [`event`] for connections, [`Call`] for calls.
+
+mod event;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -14,15 +15,14 @@ use tokio::time::{Instant, timeout_at};
 use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::{Outcome, scan, scan_error};
 use wellhead_net::{
-    ClientSettings, CloseReason, ConnectionStats, Endpoint, EndpointError, HttpTransport,
-    HttpVersion, Learnt, Protocol, Resolver, Shared, TlsClient, TlsSetupError,
+    ClientSettings, ConnectionStats, Endpoint, EndpointError, HttpTransport, HttpVersion, Journal,
+    Learnt, Passage, Protocol, Resolver, Shared, TlsClient, TlsSetupError,
 };
 use wellhead_telemetry::SecretUrl;
-use wellhead_transport::{
-    Ceiling, Exchange, Sent, Transport as _, TransportError, TransportErrorKind, WireReply,
-};
+use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportErrorKind, WireReply};
 use wellhead_upstream::{CALL_ID, Judge, Provider, Tariff};
 
+use self::event::Secrets;
 use crate::record::{Call, Target, WireEvent};
 use crate::work::Ask;
 
@@ -31,6 +31,8 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Calls that may wait for a connection: an experiment bounds them itself.
 const QUEUE_MAX: usize = 1 << 20;
+/// Ours stay open however long they are not used: what ends them is the other side's.
+const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Calls of one connection's warming up.
 const WARMING_MAX: usize = 3;
 
@@ -120,23 +122,21 @@ impl Means {
 
 /// Numbers of the run's connections.
 #[derive(Debug, Default)]
-pub struct Numbers(AtomicU64);
+pub struct Numbers(Arc<AtomicU64>);
 
 /// A fresh set of connections to one target. Nothing is opened before the first call.
 #[derive(Debug)]
 pub struct Way {
     lines: Vec<Arc<Line>>,
+    journal: Arc<Journal>,
+    secrets: Secrets,
 }
 
 /// One pool: one connection over HTTP/2, all of them over HTTP/1.1.
 #[derive(Debug)]
 struct Line {
     transport: HttpTransport,
-    stats: Arc<ConnectionStats>,
-    number: u64,
     under_way: AtomicUsize,
-    calls: AtomicU64,
-    failed: AtomicU64,
 }
 
 /// One call that is over: what a record says of it but for where it belongs.
@@ -175,32 +175,28 @@ impl Way {
             h2_connections_min: 1,
             h2_connections_max: 1,
             h2_streams_max: means.streams_max,
+            idle: AGE_MAX,
+            age_max: AGE_MAX,
             // What is refused is what we want to see.
             resend: false,
             ..ClientSettings::default()
         };
+        let journal = Arc::new(Journal::new(Arc::clone(&numbers.0)));
         let line = |index: usize| {
-            let stats: Arc<ConnectionStats> = Arc::default();
+            let stats = Arc::new(ConnectionStats::with_journal(Arc::clone(&journal)));
             let shared = Shared {
                 resolver: Arc::clone(&resolver),
                 tls: Arc::clone(&tls),
                 learnt: Arc::new(Learnt::new()),
-                stats: Arc::clone(&stats),
+                stats,
                 answers: Arc::clone(&answers),
             };
             let seed = seed.wrapping_add(index as u64);
             let transport = HttpTransport::new(&endpoint, settings.clone(), shared, seed)?;
-            Ok(Arc::new(Line {
-                transport,
-                stats,
-                number: numbers.0.fetch_add(1, Relaxed),
-                under_way: AtomicUsize::new(0),
-                calls: AtomicU64::new(0),
-                failed: AtomicU64::new(0),
-            }))
+            Ok(Arc::new(Line { transport, under_way: AtomicUsize::new(0) }))
         };
         let lines = (0..lines).map(line).collect::<Result<_, EndpointError>>()?;
-        Ok(Self { lines })
+        Ok(Self { lines, journal, secrets: Secrets::of(&goal.url) })
     }
 
     /// The protocol that was found.
@@ -221,9 +217,6 @@ impl Way {
                     break;
                 }
             }
-            for count in [&line.calls, &line.failed] {
-                count.store(0, Relaxed);
-            }
         }
     }
 
@@ -238,9 +231,10 @@ impl Way {
         }
     }
 
-    /// What its connections did, each with its number.
-    pub fn events(&self) -> Vec<(u64, WireEvent)> {
-        self.lines.iter().flat_map(|line| line.events()).collect()
+    /// What its connections did since this was last asked: when, which of them, and what.
+    pub fn events(&self) -> Vec<(Instant, u64, WireEvent)> {
+        let told = |event| event::told(event, &self.secrets);
+        self.journal.take().into_iter().map(told).collect()
     }
 }
 
@@ -262,21 +256,18 @@ impl Line {
         let deadline = begun + PATIENCE;
         let exchange =
             Exchange { body, deadline: deadline.into_std(), whole_max: usize::MAX, bulky: false };
-        let reply = timeout_at(deadline, self.transport.exchange(exchange)).await;
+        let mut passage = Passage::default();
+        let sent = self.transport.exchange_told(exchange, &mut passage);
+        let reply = timeout_at(deadline, sent).await;
         let ended = Instant::now();
         let reply = reply.unwrap_or_else(|_| {
             Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
         });
-        self.calls.fetch_add(1, Relaxed);
-        call.protocol = self.transport.protocol().and_then(word);
-        // A second connection of the line would make the number a guess.
-        let opened = self.transport.protocol().map_or(0, |it| self.stats.opened(it));
-        call.connection = (opened == 1).then_some(self.number);
+        travelled(&mut call, passage);
         let body = match reply {
             Ok(reply) => answered(&mut call, ask.method, reply),
             Err(error) => {
                 let verdict = Judge::standard().transport(&error);
-                self.failed.fetch_add(1, Relaxed);
                 call.class = verdict.class.word().to_owned();
                 call.rule = verdict.rule.to_owned();
                 call.error = Some(error.kind.word().to_owned());
@@ -285,44 +276,7 @@ impl Line {
         };
         Done { call, begun, ended, body }
     }
-
-    fn events(&self) -> Vec<(u64, WireEvent)> {
-        let mut events = Vec::new();
-        let stats = &self.stats;
-        for protocol in [Protocol::H1, Protocol::H2] {
-            let Some(name) = word(protocol) else { continue };
-            for _ in 0..stats.opened(protocol) {
-                events.push(WireEvent::Opened { protocol: name.clone() });
-            }
-        }
-        if stats.opened(Protocol::H2) > 0 {
-            let announced = stats.announced_streams();
-            let max_streams = announced.map(|most| u32::try_from(most).unwrap_or(u32::MAX));
-            events.push(WireEvent::Settings { max_streams });
-        }
-        let refused = stats.refused();
-        for _ in 0..refused {
-            // Which streams these were is not known.
-            events.push(WireEvent::Reset { stream: 0, code: REFUSED_STREAM });
-        }
-        let failed = self.failed.load(Relaxed).saturating_sub(refused);
-        for protocol in [Protocol::H1, Protocol::H2] {
-            for reason in CloseReason::ALL {
-                for _ in 0..stats.closed(protocol, reason) {
-                    events.push(WireEvent::Closed {
-                        reason: reason.word().to_owned(),
-                        calls: self.calls.load(Relaxed),
-                        in_flight: u32::try_from(failed).unwrap_or(u32::MAX),
-                    });
-                }
-            }
-        }
-        events.into_iter().map(|event| (self.number, event)).collect()
-    }
 }
-
-/// RFC 9113, section 7.
-const REFUSED_STREAM: u32 = 7;
 
 fn word(protocol: Protocol) -> Option<String> {
     match protocol {
@@ -336,6 +290,21 @@ fn micros(length: Duration) -> u64 {
     u64::try_from(length.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// How the call travelled. What did not happen is absent.
+fn travelled(call: &mut Call, passage: Passage) {
+    let some = |length: Duration| Some(micros(length)).filter(|us| *us > 0);
+    call.protocol = passage.protocol.and_then(word);
+    call.connection = passage.connection;
+    call.stream = passage.stream;
+    call.queue = passage.connection.map(|_| micros(passage.queued));
+    if let Some(set_up) = passage.set_up {
+        (call.dns, call.tcp, call.tls) = (some(set_up.dns), some(set_up.tcp), some(set_up.tls));
+    }
+    call.write = passage.write.map(micros);
+    call.first_byte = passage.first_byte.map(micros);
+    call.limits = passage.limits.into_iter().collect();
+}
+
 fn answered(call: &mut Call, method: &str, reply: WireReply) -> Bytes {
     let verdict = Judge::standard().reply(MethodTable::standard().row(method), &reply);
     let timing = reply.timing;
@@ -343,8 +312,6 @@ fn answered(call: &mut Call, method: &str, reply: WireReply) -> Bytes {
     call.rule = verdict.rule.to_owned();
     call.status = Some(reply.status);
     call.bytes_in = reply.body.len() as u64;
-    call.queue = Some(micros(timing.queued));
-    call.first_byte = Some(micros(timing.first_byte));
     let before = timing.queued + timing.connect + timing.first_byte;
     call.transfer = Some(micros(timing.total.saturating_sub(before)));
     let asked = reply.retry_after.or(verdict.retry_after);

@@ -154,7 +154,7 @@ fn announced(played: &Played) -> Vec<Option<u32>> {
         .events()
         .iter()
         .filter_map(|event| match event {
-            WireEvent::Settings { max_streams } => Some(*max_streams),
+            WireEvent::Settings { max_streams, .. } => Some(*max_streams),
             WireEvent::Opened { .. }
             | WireEvent::Goaway { .. }
             | WireEvent::Reset { .. }

@@ -105,7 +105,8 @@ mod tests {
             let rate = cell.factors["rate"].parse().expect("a number");
             rates.push(rate);
             let calls = cell.schedule.calls();
-            last = Some(Outcome { calls, throttled: u64::from(rate > limit), failed: 0 });
+            let throttled = u64::from(rate > limit);
+            last = Some(Outcome { calls, throttled, ..Outcome::default() });
         }
         rates
     }

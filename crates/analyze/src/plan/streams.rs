@@ -144,7 +144,8 @@ mod tests {
             let size = cell.factors["streams"].parse().expect("a number");
             played.push((size, cell.repeat));
             calls += cell.schedule.calls() + 1;
-            last = Some(Outcome { calls: 1, throttled: 0, failed: u64::from(size > cap) });
+            let failed = u64::from(size > cap);
+            last = Some(Outcome { calls: 1, failed, ..Outcome::default() });
         }
         assert!(calls <= plan.calls_max(), "{calls} calls, {} told", plan.calls_max());
         (played, calls)

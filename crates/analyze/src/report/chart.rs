@@ -74,10 +74,12 @@ pub(super) struct Waterfall {
     pub(super) until: f64,
     /// Milliseconds since the first of all.
     pub(super) begin: Vec<f64>,
-    pub(super) first_byte: Vec<f64>,
+    /// When each phase of a call was over, by [`Waterfall::parts`]; the last one ends the call.
+    pub(super) steps: Vec<Vec<f64>>,
+    pub(super) parts: Vec<String>,
     pub(super) end: Vec<f64>,
     pub(super) good: Vec<bool>,
-    /// What became of it.
+    /// What became of it, and which connection and stream carried it.
     pub(super) word: Vec<String>,
 }
 

@@ -1,5 +1,6 @@
 //! From the calls of an experiment to its charts.
 
+mod connection;
 mod protocol;
 
 use std::collections::BTreeMap;
@@ -7,7 +8,8 @@ use std::collections::BTreeMap;
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
-use self::protocol::{cdf, protocol};
+use self::connection::{bodies, connection};
+use self::protocol::{cdf, phases, protocol};
 use super::chart::{Axis, Chart, Ink, Mark, Matrix, Plot, Series, Stack, Style, rounded};
 use crate::record::{Run, Target};
 use crate::stat::{median, quantile};
@@ -31,6 +33,7 @@ pub(super) fn of_trial(run: &Run, trial: &Trial<'_>, verdicts: &[&Verdict]) -> V
     match trial.experiment {
         "protocol" => protocol(&cells),
         "streams" => vec![failures(&cells, "streams", "streams at once", verdicts)],
+        "bodies" => bodies(&cells),
         "connection" => connection(&cells, verdicts),
         "rate" | "load" => offered(run, trial, &cells, verdicts),
         "window" => vec![window(&cells, verdicts)],
@@ -97,39 +100,6 @@ fn failures(cells: &[&Played<'_>], factor: &str, label: &str, verdicts: &[&Verdi
         series: vec![Series::new("% failed", Style::Step, Ink::Bad, data)],
         marks: marks.collect(),
     })
-}
-
-fn connection(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Vec<Chart> {
-    let mut reused: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for cell in cells {
-        let Some(idle) = cell.count("idle_ms") else { continue };
-        let first = cell.calls.first().and_then(|call| call.connection);
-        let last = cell.calls.last().and_then(|call| call.connection);
-        let open = first == last && cell.calls.iter().all(|call| see::served(call));
-        reused.entry(idle).or_default().push(if open { 0.0 } else { 100.0 });
-    }
-    if reused.is_empty() {
-        return Vec::new();
-    }
-    let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
-    let marks = verdicts.iter().filter_map(|verdict| {
-        let Finding::IdleClose { after_ms } = verdict.finding else { return None };
-        Some(Mark::x(after_ms as f64 / 1_000.0, format!("{} s", figure(ms(after_ms)))))
-    });
-    vec![Chart::Plot(Plot {
-        title: "connections that are closed when used again".to_owned(),
-        x: Axis::log("silent for, s"),
-        y: Axis { range: Some((-2.0, 105.0)), ..Axis::new("% closed") },
-        second: None,
-        xs: reused.keys().map(|idle| ms(*idle)).collect(),
-        series: vec![Series::new(
-            "% closed",
-            Style::Step,
-            Ink::Bad,
-            reused.values().map(mean).collect(),
-        )],
-        marks: marks.collect(),
-    })]
 }
 
 fn offered(

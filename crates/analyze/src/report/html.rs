@@ -28,6 +28,7 @@ fn question(experiment: &str) -> &'static str {
     match experiment {
         "protocol" => "Which protocol, over how many connections, serves quickest?",
         "streams" => "How many streams does one connection bear at once?",
+        "bodies" => "How fast do large answers come, and do small ones wait for them?",
         "connection" => "How many requests does a connection bear, and how much silence?",
         "rate" => "How many calls a second pass?",
         "window" => "How many pass at once, and how soon do they pass again?",
@@ -285,13 +286,17 @@ fn wires(out: &mut String, trial: &Trial<'_>) {
             }
             WireEvent::Reset { code, .. } => format!("stream reset, code {code}"),
             WireEvent::Closed { reason, .. } => format!("closed: {reason}"),
-            WireEvent::Settings { max_streams: Some(streams) } => {
-                format!("settings: {streams} streams at once")
+            WireEvent::Settings { max_streams, others } => {
+                let streams = max_streams.map_or("no number of streams".to_owned(), |streams| {
+                    format!("{streams} streams at once")
+                });
+                let others = others.iter().map(|(name, value)| format!(", {name} {value}"));
+                format!("settings: {streams}{}", others.collect::<String>())
             }
-            WireEvent::Settings { max_streams: None } => {
-                "settings: no number of streams".to_owned()
+            WireEvent::Opened { protocol, alpn: Some(_), .. } => {
+                format!("opened: {protocol}, agreed on by ALPN")
             }
-            WireEvent::Opened { protocol } => format!("opened: {protocol}"),
+            WireEvent::Opened { protocol, alpn: None, .. } => format!("opened: {protocol}"),
         };
         *told.entry(text).or_default() += 1;
     }

@@ -13,9 +13,10 @@ use wellhead_upstream::VerdictClass;
 use super::{Budget, Stop};
 use crate::plan::{Ordered, Outcome};
 use crate::record::{Cell, Record, Writer};
-use crate::schedule::Schedule;
+use crate::schedule::{Progress, Schedule, Turn};
 use crate::stat::quantile;
 use crate::way::{Done, Way};
+use crate::work::Work;
 
 /// Calls under way at once; one more than that ends the cell, which concludes nothing.
 const UNDER_WAY_MAX: usize = 20_000;
@@ -46,12 +47,14 @@ pub(super) struct Hand<'a> {
 pub(super) struct Played {
     pub(super) record: Cell,
     pub(super) outcome: Outcome,
+    /// Its first connection, and when the last answer on it was whole.
+    pub(super) first: Option<(u64, Instant)>,
 }
 
 /// What happens next in a cell.
 enum Next {
     /// A call is due.
-    Send,
+    Send(Turn),
     /// One is over; `None` where what became of it is not known.
     Over(Option<Box<Numbered>>),
     /// The run is to end.
@@ -62,6 +65,7 @@ struct Numbered {
     n: u64,
     /// When it should have begun, where a clock says so.
     intended: Option<Instant>,
+    turn: Turn,
     done: Done,
 }
 
@@ -86,20 +90,21 @@ pub(super) async fn play(
     let mut calls = JoinSet::new();
     let mut tally = Tally::default();
     let (begun, cpu) = (Instant::now(), cpu_time());
-    let (mut sent, mut over) = (0, false);
+    let (mut progress, mut over) = (Progress::default(), false);
     loop {
-        over = over || sent >= ordered.schedule.calls() || has_ended(&ordered.schedule, begun);
+        progress.under_way = calls.len();
+        over = over || ordered.schedule.is_over(&progress, begun.elapsed());
         if over && calls.is_empty() {
             break;
         }
-        let due = ordered.schedule.due(sent).map(|at| begun + at);
+        let due = ordered.schedule.due(progress.begun).map(|at| begun + at);
         let next = {
-            let may_send = !over && has_room(&ordered.schedule, calls.len());
+            let turn = ordered.schedule.turn(&progress).filter(|_| !over);
             tokio::select! {
                 biased;
                 () = hand.stop.wait() => Next::End,
                 Some(done) = calls.join_next() => Next::Over(done.ok().map(Box::new)),
-                () = until(due), if may_send => Next::Send,
+                Some(turn) = until(due, turn), if turn.is_some() => Next::Send(turn),
             }
         };
         match next {
@@ -107,18 +112,27 @@ pub(super) async fn play(
             Next::Over(Some(done)) => {
                 tally.add(hand, place, &done)?;
                 over = over || (ordered.until_failure && done.done.call.error.is_some());
+                let one = matches!(ordered.schedule, Schedule::OneConnection { .. });
+                over = over || (one && tally.outcome.first_ended);
+                progress.large_under_way -= usize::from(done.turn == Turn::Large);
             }
             Next::Over(None) => tally.lost = true,
-            Next::Send => {
+            Next::Send(turn) => {
                 if calls.len() >= UNDER_WAY_MAX || !hand.budget.take() {
                     tally.lost = tally.lost || calls.len() >= UNDER_WAY_MAX;
                     over = true;
                     continue;
                 }
-                let call = way.call(ordered.work.next(head, &mut rng));
-                let n = sent;
-                sent += 1;
-                calls.spawn(async move { Numbered { n, intended: due, done: call.await } });
+                let (work, large) = match turn {
+                    Turn::Usual => (ordered.work, false),
+                    Turn::Large => (Work::LargeBlocks, true),
+                };
+                let call = way.call(work.next(head, &mut rng));
+                let n = progress.begun;
+                progress.begun += 1;
+                progress.large_begun += u64::from(large);
+                progress.large_under_way += usize::from(large);
+                calls.spawn(async move { Numbered { n, intended: due, turn, done: call.await } });
             }
         }
     }
@@ -143,29 +157,15 @@ pub(super) async fn play(
         cpu,
         saturated,
     };
-    Ok(Some(Played { record, outcome: tally.outcome }))
-}
-
-/// Whether another call may begin, by those under way.
-fn has_room(schedule: &Schedule, under_way: usize) -> bool {
-    match schedule {
-        Schedule::Open { .. } => true,
-        Schedule::Closed { at_once, .. } => under_way < *at_once,
-    }
-}
-
-fn has_ended(schedule: &Schedule, begun: Instant) -> bool {
-    match schedule {
-        Schedule::Open { .. } | Schedule::Closed { within: None, .. } => false,
-        Schedule::Closed { within: Some(within), .. } => begun.elapsed() >= *within,
-    }
+    Ok(Some(Played { record, outcome: tally.outcome, first: tally.first }))
 }
 
 /// At once where no clock says when.
-async fn until(due: Option<Instant>) {
+async fn until(due: Option<Instant>, turn: Option<Turn>) -> Option<Turn> {
     if let Some(due) = due {
         sleep_until(due).await;
     }
+    turn
 }
 
 fn is_late(schedule: &Schedule, late_us: f64) -> bool {
@@ -173,7 +173,7 @@ fn is_late(schedule: &Schedule, late_us: f64) -> bool {
         Schedule::Open { per_second, .. } => {
             late_us > (LATE_MAX.as_secs_f64() * 1e6).max(1e5 / per_second)
         }
-        Schedule::Closed { .. } => false,
+        Schedule::Closed { .. } | Schedule::OneConnection { .. } | Schedule::Beside { .. } => false,
     }
 }
 
@@ -184,15 +184,18 @@ struct Tally {
     late: Vec<f64>,
     /// A call was not made, or what became of it is not known.
     lost: bool,
+    /// The first connection, and when the last answer on it was whole.
+    first: Option<(u64, Instant)>,
 }
 
 impl Tally {
     fn add(&mut self, hand: &mut Hand<'_>, place: &Place<'_>, it: &Numbered) -> io::Result<()> {
-        let Numbered { n, intended, done } = it;
+        let Numbered { n, intended, turn: _, done } = it;
         let intended = intended.unwrap_or(done.begun);
         self.outcome.calls += 1;
         self.outcome.throttled += u64::from(done.call.class == VerdictClass::Throttled.word());
         self.outcome.failed += u64::from(done.call.error.is_some());
+        self.follow_first(done);
         self.late.push(done.begun.saturating_duration_since(intended).as_secs_f64() * 1e6);
         let mut call = done.call.clone();
         call.experiment = place.experiment.to_owned();
@@ -205,9 +208,29 @@ impl Tally {
         call.credits = (hand.credits)(&call.method);
         hand.records.write(&Record::Call(call))
     }
+
+    /// What the first connection carried, and whether it still does.
+    fn follow_first(&mut self, done: &Done) {
+        let failed = done.call.error.is_some();
+        match (&mut self.first, done.call.connection) {
+            (none @ None, Some(connection)) => {
+                *none = Some((connection, done.ended));
+                self.outcome.on_first += 1;
+                self.outcome.first_ended |= failed;
+            }
+            (Some((first, last)), Some(connection)) if *first == connection => {
+                self.outcome.on_first += 1;
+                self.outcome.first_ended |= failed;
+                if !failed {
+                    *last = done.ended;
+                }
+            }
+            (Some(_), _) | (None, None) => self.outcome.first_ended = true,
+        }
+    }
 }
 
-fn since(origin: Instant, at: Instant) -> u64 {
+pub(super) fn since(origin: Instant, at: Instant) -> u64 {
     u64::try_from(at.saturating_duration_since(origin).as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -12,6 +12,10 @@ use super::trial::{Played, served};
 use super::{Confidence, Found};
 use crate::stat::bootstrap::median_ratio;
 
+/// A smaller difference is none that anybody would choose by: it is within what our own clock and
+/// the order of our own tasks make.
+const TELLING: f64 = 0.01;
+
 /// Above this share of failures the times of the others say little.
 const FAILED_MAX: f64 = 0.05;
 
@@ -36,8 +40,8 @@ pub(super) fn protocol(cells: &[&Played<'_>], rng: &mut impl Rng) -> Vec<Found> 
     let most = groups.keys().map(|setting| setting.concurrency).max();
     let busiest: Vec<&Setting> =
         groups.keys().filter(|setting| Some(setting.concurrency) == most).collect();
-    for setting in busiest.iter().filter(|setting| setting.protocol == "h2") {
-        let other = Setting { protocol: "http/1.1".to_owned(), ..(*setting).clone() };
+    for setting in groups.keys().filter(|setting| setting.protocol == "h2") {
+        let other = Setting { protocol: "http/1.1".to_owned(), ..setting.clone() };
         if groups.contains_key(&other) {
             found.push(compare(&groups, setting, &other, Factor::Protocol, rng));
         }
@@ -141,7 +145,7 @@ fn compare(
     let (what, than) = (factor.name(first), factor.name(second));
     let less = |ratio: f64| (1.0 - ratio) * 100.0;
     // "Faster" is said only where the interval excludes no difference.
-    let finding = if ratio.high < 1.0 {
+    let finding = if ratio.high < 1.0 - TELLING {
         let (percent, low, high) = (less(ratio.point), less(ratio.high), less(ratio.low));
         Finding::Faster { what, than, percent, low, high, held }
     } else {

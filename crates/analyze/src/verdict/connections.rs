@@ -2,7 +2,7 @@
 //!
 //! `streams`: a cell `{"streams": n}` sends its calls over one fresh connection, at most `n` at
 //! once. `connection`: a cell `{"requests": n}` sends up to `n` calls, a few at a time, until its
-//! connection ends; a cell `{"idle_ms": t}` makes a call, is silent for `t`, and calls again.
+//! first connection ends; a cell `{"idle_ms": t}` makes a call, is silent for `t`, and calls again.
 
 use std::collections::BTreeSet;
 
@@ -88,7 +88,7 @@ fn without_failure(found: &Tipping, announced: Option<u32>, evidence: Vec<String
 /// The smallest number that any connection announced.
 fn announced(sized: &[(u64, &Played<'_>)]) -> Option<u32> {
     let said = |wire: &&Wire| match wire.event {
-        WireEvent::Settings { max_streams } => max_streams,
+        WireEvent::Settings { max_streams, .. } => max_streams,
         WireEvent::Opened { .. }
         | WireEvent::Goaway { .. }
         | WireEvent::Reset { .. }
@@ -154,26 +154,31 @@ pub(super) fn connection(cells: &[&Played<'_>]) -> Vec<Found> {
 }
 
 fn recycled(cells: &[(u64, &Played<'_>)]) -> Found {
-    let (mut ended, mut held) = (Vec::new(), Vec::new());
+    let (mut ended, mut held, mut lost) = (Vec::new(), Vec::new(), 0);
     for (asked, cell) in cells {
-        match first_connection(cell) {
-            Some((calls, went_away)) if went_away || calls < *asked => ended.push(calls),
-            Some((calls, _)) => held.push(calls),
+        match first_end(cell) {
+            Some(end) if end.announced || end.borne < *asked => {
+                ended.push(end.borne);
+                lost += u64::from(end.lost > 0);
+            }
+            Some(end) => held.push(end.borne),
             None => held.push(cell.calls.len() as u64),
         }
     }
-    let evidence = vec![format!(
-        "{} connections ended by the other side, {} did not",
-        ended.len(),
-        held.len()
-    )];
+    let (ends, holds) = (ended.len(), held.len());
+    let mut evidence = vec![format!("{ends} connections ended by the other side, {holds} did not")];
+    if lost > 0 {
+        evidence.push(format!("{lost} of these ends left calls without an answer"));
+    }
+    evidence.extend(ends_told(cells));
+    let orderly = lost == 0;
     let agreed = if ended.len() >= 3 { Confidence::High } else { Confidence::Medium };
     match recycling(&ended, &held, SLACK) {
         Recycling::After(after_calls) => {
-            Found::new(Finding::Recycle { after_calls }, agreed, evidence)
+            Found::new(Finding::Recycle { after_calls, orderly }, agreed, evidence)
         }
         Recycling::Once(after_calls) => {
-            Found::new(Finding::Recycle { after_calls }, Confidence::Low, evidence)
+            Found::new(Finding::Recycle { after_calls, orderly }, Confidence::Low, evidence)
         }
         Recycling::Never(up_to) => {
             let sure = if held.len() >= 2 { Confidence::High } else { Confidence::Medium };
@@ -188,27 +193,65 @@ fn recycled(cells: &[(u64, &Played<'_>)]) -> Found {
     }
 }
 
-/// Requests that the first connection of a cell bore, and whether the other side announced its
-/// end. `None` where it did not end.
-fn first_connection(cell: &Played<'_>) -> Option<(u64, bool)> {
+fn ends_told(cells: &[(u64, &Played<'_>)]) -> Vec<String> {
+    let cells: Vec<&Played<'_>> = cells.iter().map(|(_, cell)| *cell).collect();
+    // Where it is announced gently the streams' numbers are chance.
+    ends(&cells).into_iter().take(3).collect()
+}
+
+/// How the first connection of a cell ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FirstEnd {
+    /// Requests that it bore.
+    pub(crate) borne: u64,
+    /// Whether the other side said so before.
+    pub(crate) announced: bool,
+    /// Requests that it took and did not answer.
+    pub(crate) lost: u64,
+}
+
+/// What a gentle GOAWAY says first: all streams.
+const ALL_STREAMS: u32 = (1 << 31) - 1;
+
+/// How the first connection of a cell ended; `None` where it did not.
+pub(crate) fn first_end(cell: &Played<'_>) -> Option<FirstEnd> {
     let first = cell.wires.iter().map(|wire| wire.connection).min()?;
-    let mut went_away = false;
+    let (mut announced, mut rough, mut last, mut closed) = (false, false, None, None);
     for wire in cell.wires.iter().filter(|wire| wire.connection == first) {
         match &wire.event {
-            WireEvent::Goaway { .. } => went_away = true,
-            WireEvent::Closed { calls, .. } => return Some((*calls, went_away)),
+            WireEvent::Goaway { code, last_stream, .. } => {
+                announced = true;
+                rough |= *code != 0;
+                last = Some(*last_stream).filter(|last| *last < ALL_STREAMS);
+            }
+            WireEvent::Closed { calls, in_flight, .. } => {
+                closed = closed.or(Some((*calls, u64::from(*in_flight))));
+            }
             WireEvent::Opened { .. } | WireEvent::Settings { .. } | WireEvent::Reset { .. } => {}
         }
     }
-    let carried = cell.calls.iter().filter(|call| call.connection == Some(first)).count();
-    went_away.then_some((carried as u64, true))
+    let (calls, unanswered) = match closed {
+        Some(closed) => closed,
+        None if announced => {
+            let carried = cell.calls.iter().filter(|call| call.connection == Some(first)).count();
+            (carried as u64, 0)
+        }
+        None => return None,
+    };
+    // Requests above the last stream were never taken: they may be sent again.
+    let taken = match last.filter(|_| !rough) {
+        Some(last) => calls.min(u64::from(last.div_ceil(2))),
+        None => calls,
+    };
+    let lost = unanswered.saturating_sub(calls - taken);
+    Some(FirstEnd { borne: taken - lost.min(taken), announced, lost })
 }
 
 fn idled(cells: &[(u64, &Played<'_>)]) -> Found {
     let after = |cell: &Played<'_>| closed_after_ms(cell);
     let tried: Vec<Tried> = cells
         .iter()
-        .map(|(size, cell)| Tried { size: *size, failed: after(cell).is_some() })
+        .map(|(size, cell)| Tried { size: *size, failed: after(cell).is_some() || is_ended(cell) })
         .collect();
     let Some(found) = tipping(&tried) else {
         return Found::cannot_tell("no cell was played to its end");
@@ -224,7 +267,10 @@ fn idled(cells: &[(u64, &Played<'_>)]) -> Found {
     let evidence = vec![
         format!("the longest silence that was borne: {} ms", holds.unwrap_or(0)),
         format!("the shortest that was not: {fails_at} ms"),
-        format!("{} connections were seen to close", seen.len()),
+        match seen.len() {
+            0 => "no end was seen: the next call had no answer".to_owned(),
+            n => format!("{n} connections were seen to close"),
+        },
     ];
     let sure = match (found.odd, seen.len()) {
         (0, 3..) => Confidence::High,
@@ -234,17 +280,21 @@ fn idled(cells: &[(u64, &Played<'_>)]) -> Found {
     Found::new(Finding::IdleClose { after_ms }, sure, evidence)
 }
 
-/// How long the first connection had been silent when it closed, where it closed before the
-/// silence of the cell was over.
+/// How long the first connection had been silent when the other side ended it, where that was
+/// before the silence of the cell was over. `None` where nobody said that it ended.
 fn closed_after_ms(cell: &Played<'_>) -> Option<f64> {
     let first = cell.wires.iter().map(|wire| wire.connection).min()?;
-    let closed = cell
-        .wires
-        .iter()
-        .find(|wire| wire.connection == first && matches!(wire.event, WireEvent::Closed { .. }))?;
-    let before = cell.calls.iter().filter(|call| call.ended_at <= closed.at);
+    let ended = cell.wires.iter().find(|wire| {
+        wire.connection == first
+            && matches!(wire.event, WireEvent::Closed { .. } | WireEvent::Goaway { .. })
+    })?;
+    let before = cell.calls.iter().filter(|call| call.ended_at <= ended.at);
     let last = before.map(|call| call.ended_at).max()?;
-    let called_again = cell.calls.iter().any(|call| call.begun_at > closed.at);
-    let failed_at = cell.calls.iter().any(|call| call.error.is_some());
-    (called_again || failed_at).then(|| (closed.at - last) as f64 / 1_000.0)
+    is_ended(cell).then(|| (ended.at - last) as f64 / 1_000.0)
+}
+
+/// Whether the connection of the first call carried none after it.
+fn is_ended(cell: &Played<'_>) -> bool {
+    let Some((first, later)) = cell.calls.split_first() else { return false };
+    later.iter().any(|call| call.error.is_some() || call.connection != first.connection)
 }

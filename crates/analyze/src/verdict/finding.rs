@@ -37,6 +37,16 @@ pub enum Scope {
     Open,
 }
 
+/// What comes at a pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Flow {
+    /// Each answer, whatever comes beside it.
+    Each,
+    /// All answers of a connection together.
+    Together,
+}
+
 /// How far something reaches that is tried at growing sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -92,6 +102,8 @@ pub enum Finding {
     Recycle {
         /// Requests.
         after_calls: u64,
+        /// Whether nothing that it carried is lost.
+        orderly: bool,
     },
     /// It bears all that were tried.
     NoRecycle {
@@ -175,6 +187,36 @@ pub enum Finding {
         high: f64,
         /// What was held.
         held: String,
+    },
+    /// Large answers come at a pace.
+    BodyPace {
+        /// Bytes a second.
+        bytes_per_second: f64,
+        /// Of what.
+        of: Flow,
+    },
+    /// Large answers come as quickly as can be told.
+    NoBodyPace {
+        /// Bytes a second that were reached at least.
+        up_to_bytes_per_second: f64,
+    },
+    /// Small calls beside large ones on the same connection take longer.
+    SmallWait {
+        /// By so much, milliseconds.
+        ms: f64,
+        /// The interval of 95 %.
+        low: f64,
+        /// Likewise.
+        high: f64,
+        /// What they take without large ones beside them.
+        alone_ms: f64,
+    },
+    /// They do not.
+    SmallFlow {
+        /// The interval of 95 % of what they take longer, milliseconds.
+        low: f64,
+        /// Likewise.
+        high: f64,
     },
     /// What a method counts against the rate.
     Cost {
@@ -277,6 +319,7 @@ impl Finding {
     /// Whether two runs found the same: the same kind and words, and figures within 10 %.
     pub fn alike(&self, other: &Self) -> bool {
         match (self, other) {
+            (Self::SmallFlow { .. }, Self::SmallFlow { .. }) => true,
             // Which of two is named first is chance where they do not differ.
             (Self::NoDifference { held, .. }, Self::NoDifference { held: other, .. }) => {
                 held == other
@@ -304,10 +347,13 @@ impl Finding {
         match &mut self {
             Self::Rate { per_second: a, .. }
             | Self::NoRateLimit { up_to_per_second: a }
-            | Self::NotShaped { up_to: a } => round(a),
+            | Self::NotShaped { up_to: a }
+            | Self::BodyPace { bytes_per_second: a, .. }
+            | Self::NoBodyPace { up_to_bytes_per_second: a } => round(a),
             Self::Bucket { refill_per_second: a, window_s: b, .. }
             | Self::Shaped { calls_per_second: a, knee: b, .. }
             | Self::NoDifference { low: a, high: b, .. }
+            | Self::SmallFlow { low: a, high: b }
             | Self::Lag { ms: a, p99_ms: b, .. }
             | Self::Capacity { per_second: a, p99_ms: b }
             | Self::NoCapacityLimit { up_to_per_second: a, p99_ms: b }
@@ -319,6 +365,9 @@ impl Finding {
                 round(percent);
                 round(low);
                 round(high);
+            }
+            Self::SmallWait { ms, low, high, alone_ms } => {
+                [ms, low, high, alone_ms].into_iter().for_each(round);
             }
             Self::Cost { observed_ratio, catalogue_ratio, .. } => {
                 round(observed_ratio);

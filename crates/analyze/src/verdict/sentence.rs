@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::finding::{CapWay, Extent, Finding, RefusalWay, Scope};
+use super::finding::{CapWay, Extent, Finding, Flow, RefusalWay, Scope};
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -13,12 +13,39 @@ impl fmt::Display for Finding {
             Self::NoStreamCap { up_to } => {
                 write!(f, "no cap on streams up to {}", figure(f64::from(*up_to)))
             }
-            Self::Recycle { after_calls } => {
+            Self::Recycle { after_calls, orderly: true } => {
                 write!(f, "a connection ends after {} requests", whole(*after_calls))
             }
+            Self::Recycle { after_calls, orderly: false } => write!(
+                f,
+                "a connection ends after {} requests, and what it carries is lost",
+                whole(*after_calls)
+            ),
             Self::NoRecycle { up_to } => {
                 write!(f, "a connection bears {} requests and more", whole(*up_to))
             }
+            Self::BodyPace { bytes_per_second, of } => {
+                write!(f, "large answers come at {}/s {}", bytes(*bytes_per_second), of.about())
+            }
+            Self::NoBodyPace { up_to_bytes_per_second } => {
+                let reached = bytes(*up_to_bytes_per_second);
+                write!(f, "large answers come at once, no pace found up to {reached}/s")
+            }
+            Self::SmallWait { ms, low, high, alone_ms } => write!(
+                f,
+                "small calls wait for large ones on their connection: {} longer ({} to {}), alone \
+                 {}",
+                time(*ms),
+                time(*low),
+                time(*high),
+                time(*alone_ms)
+            ),
+            Self::SmallFlow { low, high } => write!(
+                f,
+                "small calls do not wait for large ones on their connection ({} to {} longer)",
+                time(*low),
+                time(*high)
+            ),
             Self::IdleClose { after_ms } => {
                 write!(f, "an idle connection is closed after {}", time(*after_ms as f64))
             }
@@ -51,7 +78,7 @@ impl fmt::Display for Finding {
             ),
             Self::NoDifference { what, than, low, high, held } => write!(
                 f,
-                "no difference between {what} and {than} ({} to {} %){}",
+                "no difference that could be shown between {what} and {than} ({} to {} %){}",
                 round(*low),
                 round(*high),
                 held_by(held)
@@ -121,6 +148,15 @@ impl fmt::Display for Finding {
                 time(*p99_ms)
             ),
             Self::CannotTell { why } => write!(f, "cannot tell: {why}"),
+        }
+    }
+}
+
+impl Flow {
+    fn about(self) -> &'static str {
+        match self {
+            Self::Each => "each, however many there are",
+            Self::Together => "all of a connection together",
         }
     }
 }
@@ -213,6 +249,16 @@ pub fn figure(x: f64) -> String {
     let decimals = if x >= 9.995 { 1 } else { 2 };
     let text = format!("{x:.decimals$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Bytes with the unit that reads best.
+pub(crate) fn bytes(n: f64) -> String {
+    match n {
+        1e9.. => format!("{} GB", figure(n / 1e9)),
+        1e6.. => format!("{} MB", figure(n / 1e6)),
+        1e3.. => format!("{} kB", figure(n / 1e3)),
+        _ => format!("{} bytes", figure(n)),
+    }
 }
 
 /// Milliseconds with the unit that reads best.

@@ -266,8 +266,8 @@ impl World {
     fn open(&mut self, cell: &Cell) {
         self.connections += 1;
         let max_streams = self.dials[cell.target as usize].announced;
-        self.wire(cell, self.now, WireEvent::Opened { protocol: "h2".to_owned() });
-        self.wire(cell, self.now, WireEvent::Settings { max_streams });
+        self.wire(cell, self.now, opened());
+        self.wire(cell, self.now, WireEvent::Settings { max_streams, others: BTreeMap::new() });
     }
 
     fn end(&mut self, mut cell: Cell, until: u64) {
@@ -333,9 +333,14 @@ impl World {
                 let call = self.call(&mut cell, at + n * 10_000, dials.base_ms);
                 until = until.max(self.push(call));
             }
-            let (reason, in_flight) = if ends.is_some() { ("goaway", 3) } else { ("done", 0) };
+            let reason = if ends.is_some() { "replaced" } else { "done" };
+            if ends.is_some() {
+                let debug = String::new();
+                let goaway = WireEvent::Goaway { code: 0, last_stream: (1 << 31) - 1, debug };
+                self.wire(&cell, until, goaway);
+            }
             let (reason, calls) = (reason.to_owned(), ends.unwrap_or(asked));
-            self.wire(&cell, until, WireEvent::Closed { reason, calls, in_flight });
+            self.wire(&cell, until, WireEvent::Closed { reason, calls, in_flight: 0 });
             self.end(cell, until);
         }
         for idle_s in [10_u64, 30, 50, 55, 65, 120, 300] {
@@ -621,4 +626,10 @@ impl Meter {
         self.gate = self.gate.max(at as f64) + 1e6 / limit;
         (self.gate - at as f64) / 1e3
     }
+}
+
+fn opened() -> WireEvent {
+    let (dns, tcp, tls) = (Some(900), Some(11_000), Some(23_000));
+    let protocol = "h2".to_owned();
+    WireEvent::Opened { alpn: Some(protocol.clone()), protocol, dns, tcp, tls }
 }

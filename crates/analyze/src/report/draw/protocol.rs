@@ -75,37 +75,56 @@ fn waterfall(title: &str, cell: &Played<'_>, until: f64) -> Chart {
         title: format!("{title}: {all} calls, {failed} failed{shown}"),
         until,
         begin: calls.iter().map(|call| since(call.begun_at)).collect(),
-        first_byte: calls
-            .iter()
-            .map(|call| since(call.ended_at.saturating_sub(call.transfer.unwrap_or(0))))
-            .collect(),
+        steps: calls.iter().map(|call| steps(call, start)).collect(),
+        parts: PHASES.iter().map(|(name, _)| (*name).to_owned()).collect(),
         end: calls.iter().map(|call| since(call.ended_at)).collect(),
         good: calls.iter().map(|call| see::served(call)).collect(),
         word: calls.iter().map(|call| word(call)).collect(),
     })
 }
 
-/// What became of a call.
+/// When each phase of a call was over, since `start`. What is not told has no length.
+fn steps(call: &Call, start: u64) -> Vec<f64> {
+    let mut at = call.begun_at;
+    let mut steps = Vec::with_capacity(PHASES.len());
+    for (_, phase) in PHASES {
+        at = (at + phase(call).unwrap_or(0)).min(call.ended_at);
+        steps.push(rounded(ms(at.saturating_sub(start))));
+    }
+    steps
+}
+
+/// What became of a call, and what carried it.
 fn word(call: &Call) -> String {
-    match (&call.error, call.status) {
+    let mut word = match (&call.error, call.status) {
         (Some(error), _) => error.clone(),
         (None, Some(status)) => format!("{} {status}", call.class),
         (None, None) => call.class.clone(),
+    };
+    if let Some(connection) = call.connection {
+        word.push_str(&format!(", connection {connection}"));
     }
+    if let Some(stream) = call.stream {
+        word.push_str(&format!(", stream {stream}"));
+    }
+    word
 }
 
+type Phase = (&'static str, fn(&Call) -> Option<u64>);
+
+/// The phases of a call, in their order.
+const PHASES: [Phase; 7] = [
+    ("queue", |call| call.queue),
+    ("DNS", |call| call.dns),
+    ("TCP", |call| call.tcp),
+    ("TLS", |call| call.tls),
+    ("write", |call| call.write),
+    ("first byte", |call| call.first_byte),
+    ("transfer", |call| call.transfer),
+];
+
 /// The median of each phase. Set-up is counted over the calls that had any.
-fn phases(groups: &[(String, Vec<&Call>)]) -> Chart {
-    type Phase = (&'static str, fn(&Call) -> Option<u64>);
-    const PHASES: [Phase; 7] = [
-        ("queue", |call| call.queue),
-        ("DNS", |call| call.dns),
-        ("TCP", |call| call.tcp),
-        ("TLS", |call| call.tls),
-        ("write", |call| call.write),
-        ("first byte", |call| call.first_byte),
-        ("transfer", |call| call.transfer),
-    ];
+pub(super) fn phases(groups: &[(String, Vec<&Call>)]) -> Chart {
     let middle = |calls: &[&Call], phase: fn(&Call) -> Option<u64>| {
         let took: Vec<f64> = calls.iter().filter_map(|call| phase(call)).map(ms).collect();
         rounded(median(&took).unwrap_or(0.0))

@@ -1,0 +1,123 @@
+//! What one connection bears, and how bodies flow over it.
+
+use std::collections::BTreeMap;
+
+use super::super::chart::{Axis, Chart, Ink, Mark, Plot, Series, Stack, Style, rounded};
+use super::{cdf, ms, phases};
+use crate::record::Call;
+use crate::stat::median;
+use crate::verdict::{Finding, Played, Verdict, figure, see};
+
+pub(super) fn connection(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Vec<Chart> {
+    requests(cells, verdicts).into_iter().chain(silence(cells, verdicts)).collect()
+}
+
+/// Requests that each connection bore.
+fn requests(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Option<Chart> {
+    let tried: Vec<&&Played<'_>> =
+        cells.iter().filter(|cell| cell.count("requests").is_some()).collect();
+    if tried.is_empty() {
+        return None;
+    }
+    let borne = |ended: bool| {
+        let of = |cell: &&&Played<'_>| match see::first_end(cell) {
+            Some(end) => ended.then_some(end.borne as f64),
+            None => (!ended).then_some(cell.calls.len() as f64),
+        };
+        tried.iter().map(of).collect::<Vec<_>>()
+    };
+    let marks = verdicts.iter().filter_map(|verdict| {
+        let Finding::Recycle { after_calls, .. } = verdict.finding else { return None };
+        Some(Mark::y(after_calls as f64, format!("{after_calls}")))
+    });
+    let last = tried.len() as f64 + 0.5;
+    Some(Chart::Plot(Plot {
+        title: "requests that a connection bore".to_owned(),
+        x: Axis { range: Some((0.5, last)), ..Axis::new("connection") },
+        y: Axis::new("requests"),
+        second: None,
+        xs: (1..=tried.len()).map(|n| n as f64).collect(),
+        series: vec![
+            Series::new("then it ended", Style::Points, Ink::Bad, borne(true)),
+            Series::new("and it went on", Style::Points, Ink::Good, borne(false)),
+        ],
+        marks: marks.collect(),
+    }))
+}
+
+/// Connections that were gone after a silence.
+fn silence(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Option<Chart> {
+    let mut reused: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for cell in cells {
+        let Some(idle) = cell.count("idle_ms") else { continue };
+        let first = cell.calls.first().and_then(|call| call.connection);
+        let last = cell.calls.last().and_then(|call| call.connection);
+        let open = first == last && cell.calls.iter().all(|call| see::served(call));
+        reused.entry(idle).or_default().push(if open { 0.0 } else { 100.0 });
+    }
+    if reused.is_empty() {
+        return None;
+    }
+    let mean = |shares: &Vec<f64>| Some(shares.iter().sum::<f64>() / shares.len() as f64);
+    let marks = verdicts.iter().filter_map(|verdict| {
+        let Finding::IdleClose { after_ms } = verdict.finding else { return None };
+        Some(Mark::x(after_ms as f64 / 1_000.0, format!("{} s", figure(ms(after_ms)))))
+    });
+    Some(Chart::Plot(Plot {
+        title: "connections that are closed when used again".to_owned(),
+        x: Axis::log("silent for, s"),
+        y: Axis { range: Some((-2.0, 105.0)), ..Axis::new("% closed") },
+        second: None,
+        xs: reused.keys().map(|idle| ms(*idle)).collect(),
+        series: vec![Series::new(
+            "% closed",
+            Style::Step,
+            Ink::Bad,
+            reused.values().map(mean).collect(),
+        )],
+        marks: marks.collect(),
+    }))
+}
+
+pub(super) fn bodies(cells: &[&Played<'_>]) -> Vec<Chart> {
+    let kind = |cell: &&&Played<'_>| (cell.count("large").unwrap_or(0), cell.count("small"));
+    let mut kinds: BTreeMap<(u64, Option<u64>), Vec<&Played<'_>>> = BTreeMap::new();
+    for cell in cells {
+        kinds.entry(kind(&cell)).or_default().push(cell);
+    }
+    let name = |(large, small): &(u64, Option<u64>)| match (large, small) {
+        (0, _) => "small ones alone".to_owned(),
+        (n, Some(1)) => format!("beside {n} large ones"),
+        (1, _) => "large ones one by one".to_owned(),
+        (n, _) => format!("{n} large ones at a time"),
+    };
+    let delivered = |cells: &Vec<&Played<'_>>| {
+        let of = |cell: &&Played<'_>| {
+            let begin = cell.calls.iter().map(|call| call.begun_at).min()?;
+            let end = cell.calls.iter().map(|call| call.ended_at).max()?;
+            let all: u64 = cell.calls.iter().map(|call| call.bytes_in).sum();
+            (end > begin).then(|| all as f64 / (end - begin) as f64)
+        };
+        rounded(median(&cells.iter().filter_map(of).collect::<Vec<_>>()).unwrap_or(0.0))
+    };
+    let rates = kinds.iter().filter(|(kind, _)| kind.0 > 0);
+    let mut charts = vec![Chart::Stack(Stack {
+        title: "what a connection delivers".to_owned(),
+        unit: "MB/s",
+        parts: vec!["all answers".to_owned()],
+        bars: rates.map(|(kind, cells)| (name(kind), vec![delivered(cells)])).collect(),
+    })];
+    let small = kinds.iter().filter(|((_, small), _)| *small == Some(1));
+    let groups: Vec<(String, Vec<&Call>)> =
+        small.map(|(kind, cells)| (name(kind), small_calls(cells))).collect();
+    let times = |calls: &Vec<&Call>| calls.iter().map(|call| see::took_ms(call)).collect();
+    let times = groups.iter().map(|(name, calls)| (name.clone(), times(calls)));
+    charts.extend(cdf("time of a small call", "time, ms", times.collect()));
+    charts.push(phases(&groups));
+    charts
+}
+
+fn small_calls<'a>(cells: &[&Played<'a>]) -> Vec<&'a Call> {
+    let calls = cells.iter().flat_map(|cell| cell.calls.iter().copied());
+    calls.filter(|call| !see::is_large(call) && see::served(call)).collect()
+}

@@ -1,0 +1,166 @@
+//! How large answers come, and what small calls beside them take (`bodies`).
+//!
+//! A cell `{"large": n, "small": m}` keeps `n` large answers on their way over one connection, and
+//! with `m` of 1 makes small calls one after another: beside them, or alone where `n` is 0.
+
+use rand::Rng;
+
+use super::finding::{Finding, Flow};
+use super::sentence::bytes;
+use super::trial::{Played, served, took_ms};
+use super::{Confidence, Found};
+use crate::record::Call;
+use crate::stat::bootstrap::median_difference;
+use crate::stat::median;
+
+/// Below this share of failures the others still say something.
+const FAILED_MAX: f64 = 0.05;
+/// An answer that is shorter than this part of the largest is no large one.
+const LARGE_SHARE: f64 = 0.5;
+/// Nor is one of fewer bytes: nothing can be told of its pace.
+const LARGE_BYTES_MIN: u64 = 8_192;
+/// A transfer that takes less may be our own time, or the clock's.
+const TRANSFER_MS_MIN: f64 = 2.0;
+/// Several at a time reach so much of what as many alone would reach together, where each has its
+/// own pace; and so much of one alone where all have one.
+const EACH_MIN: f64 = 0.7;
+const TOGETHER_MAX: f64 = 1.6;
+/// Small calls wait where they take longer by so much of what they take alone.
+const WAIT_MIN: f64 = 0.1;
+
+/// Whether a call of such a cell is a large one.
+pub(crate) fn is_large(call: &Call) -> bool {
+    call.method == "eth_getBlockByNumber"
+}
+
+pub(super) fn bodies(cells: &[&Played<'_>], rng: &mut impl Rng) -> Vec<Found> {
+    let of = |large: fn(u64) -> bool, small: u64| -> Vec<&Played<'_>> {
+        let fits = |cell: &&Played<'_>| {
+            cell.count("large").is_some_and(large) && cell.count("small") == Some(small)
+        };
+        cells.iter().copied().filter(fits).collect()
+    };
+    let (one, many) = (of(|n| n == 1, 0), of(|n| n > 1, 0));
+    let (alone, beside) = (of(|n| n == 0, 1), of(|n| n > 0, 1));
+    vec![pace(&one, &many), wait(&alone, &beside, rng)]
+}
+
+/// Served large answers of cells, those that are none by their length left out.
+fn large<'a>(cells: &[&Played<'a>]) -> Vec<&'a Call> {
+    let all = cells.iter().flat_map(|cell| cell.calls.iter().copied());
+    let all: Vec<&Call> = all.filter(|call| is_large(call) && served(call)).collect();
+    let most = all.iter().map(|call| call.bytes_in).max().unwrap_or(0);
+    let least = (most as f64 * LARGE_SHARE) as u64;
+    all.into_iter().filter(|call| call.bytes_in >= least.max(LARGE_BYTES_MIN)).collect()
+}
+
+fn pace(one: &[&Played<'_>], many: &[&Played<'_>]) -> Found {
+    if let Some(why) = too_many_failed(one).or_else(|| too_many_failed(many)) {
+        return Found::cannot_tell(why);
+    }
+    let alone = large(one);
+    let transfers: Vec<f64> = alone.iter().filter_map(|call| transfer_s(call)).collect();
+    let sizes: Vec<f64> = alone.iter().map(|call| call.bytes_in as f64).collect();
+    let (Some(took), Some(size)) = (median(&transfers), median(&sizes)) else {
+        return Found::cannot_tell("no answer was large enough to tell a pace");
+    };
+    let n = alone.len();
+    let mut evidence = vec![format!("{n} answers one by one, half of them above {}", bytes(size))];
+    let repeats = one.len().min(many.len());
+    let sure = if repeats >= 3 { Confidence::High } else { Confidence::Medium };
+    if took * 1_000.0 < TRANSFER_MS_MIN {
+        // All of the exchange, so that nothing is promised that was not seen.
+        let whole: Vec<f64> =
+            alone.iter().map(|call| call.bytes_in as f64 * 1_000.0 / took_ms(call)).collect();
+        let up_to_bytes_per_second = median(&whole).unwrap_or(0.0);
+        evidence.push(format!("half were over {TRANSFER_MS_MIN} ms after they began"));
+        return Found::new(Finding::NoBodyPace { up_to_bytes_per_second }, sure, evidence);
+    }
+    let paces: Vec<f64> = alone
+        .iter()
+        .filter_map(|call| Some(call.bytes_in as f64 / transfer_s(call).filter(|s| *s > 0.0)?))
+        .collect();
+    let bytes_per_second = median(&paces).unwrap_or(0.0);
+    let (Some(by_one), Some(by_many)) = (delivered(one), delivered(many)) else {
+        return Found::cannot_tell("several at a time were not tried");
+    };
+    let at_once = many.iter().filter_map(|cell| cell.count("large")).max().unwrap_or(1) as f64;
+    let gain = by_many / by_one;
+    evidence.push(format!(
+        "{} at a time: {}/s in all, one by one {}/s",
+        at_once,
+        bytes(by_many),
+        bytes(by_one)
+    ));
+    let of = if gain >= EACH_MIN * at_once {
+        Flow::Each
+    } else if gain <= TOGETHER_MAX {
+        Flow::Together
+    } else {
+        let why = format!("{at_once} at a time came {gain:.1} times as fast in all as one by one");
+        return Found::new(Finding::CannotTell { why }, Confidence::None, evidence);
+    };
+    Found::new(Finding::BodyPace { bytes_per_second, of }, sure, evidence)
+}
+
+fn too_many_failed(cells: &[&Played<'_>]) -> Option<String> {
+    let failed = cells.iter().map(|cell| cell.share(|call| !served(call))).fold(0.0, f64::max);
+    (failed > FAILED_MAX).then(|| format!("up to {:.0} % of the calls failed", failed * 100.0))
+}
+
+fn transfer_s(call: &Call) -> Option<f64> {
+    Some(call.transfer? as f64 / 1e6)
+}
+
+/// Bytes a second of all answers, the median of the cells.
+fn delivered(cells: &[&Played<'_>]) -> Option<f64> {
+    let of = |cell: &&Played<'_>| {
+        let begin = cell.calls.iter().map(|call| call.begun_at).min()?;
+        let end = cell.calls.iter().map(|call| call.ended_at).max()?;
+        let all: u64 = cell.calls.iter().map(|call| call.bytes_in).sum();
+        (end > begin).then(|| all as f64 * 1e6 / (end - begin) as f64)
+    };
+    median(&cells.iter().filter_map(of).collect::<Vec<_>>())
+}
+
+fn wait(alone: &[&Played<'_>], beside: &[&Played<'_>], rng: &mut impl Rng) -> Found {
+    if let Some(why) = too_many_failed(alone).or_else(|| too_many_failed(beside)) {
+        return Found::cannot_tell(why);
+    }
+    let times = |cells: &[&Played<'_>]| -> Vec<Vec<f64>> {
+        let of = |cell: &&Played<'_>| {
+            let small = cell.calls.iter().filter(|call| !is_large(call) && served(call));
+            small.map(|call| took_ms(call)).collect()
+        };
+        cells.iter().map(of).collect()
+    };
+    let (quiet, busy) = (times(alone), times(beside));
+    let (Some(longer), Some(alone_ms)) =
+        (median_difference(&busy, &quiet, rng), median(&quiet.concat()))
+    else {
+        return Found::cannot_tell("small calls were not tried both alone and beside large ones");
+    };
+    let large = beside.iter().flat_map(|cell| &cell.calls).filter(|call| is_large(call)).count();
+    let evidence = vec![
+        format!("{} small calls alone, half within {alone_ms:.1} ms", quiet.concat().len()),
+        format!(
+            "{} beside {large} large ones, half within {:.1} ms",
+            busy.concat().len(),
+            alone_ms + longer.point
+        ),
+    ];
+    let repeats = quiet.len().min(busy.len());
+    let sure = match repeats {
+        3.. => Confidence::High,
+        2 => Confidence::Medium,
+        _ => Confidence::Low,
+    };
+    let (low, high) = (longer.low, longer.high);
+    // As with "faster": only where chance is excluded, and where somebody would notice.
+    let finding = if low > 0.0 && longer.point > WAIT_MIN * alone_ms {
+        Finding::SmallWait { ms: longer.point, low, high, alone_ms }
+    } else {
+        Finding::SmallFlow { low, high }
+    };
+    Found::new(finding, sure, evidence)
+}

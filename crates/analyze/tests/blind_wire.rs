@@ -1,0 +1,268 @@
+//! Experiments on connections, played blind: providers whose dials are drawn from a seed, and
+//! what is said of them.
+//!
+//! Time is paused: what is waited for passes when nobody has anything to do.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+use std::fs::File;
+use std::io::BufReader;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use tempfile::TempDir;
+use wellhead_analyze::plan::{Bodies, Connection, Outcome, Plan, Protocol, Sweep};
+use wellhead_analyze::record::{self, Call, Cell, Machine, Record, Run, WireEvent};
+use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
+use wellhead_analyze::verdict::{Finding, Flow, verdicts};
+use wellhead_analyze::way::Goal;
+use wellhead_analyze::work::Work;
+use wellhead_net::HttpVersion;
+use wellhead_sim::node::Latency as Pace;
+use wellhead_sim::provider::{BodyTruth, EndTruth, ProtocolTruth, Refusal};
+use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
+use wellhead_telemetry::SecretUrl;
+
+const SECOND: Duration = Duration::from_secs(1);
+const SEEDS: u64 = 20;
+
+struct Quiet;
+
+impl Watch for Quiet {
+    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+}
+
+struct Played {
+    run: Run,
+    records: Vec<Record>,
+}
+
+impl Played {
+    fn findings(&self) -> Vec<Finding> {
+        verdicts(&self.run, &self.records).into_iter().map(|verdict| verdict.finding).collect()
+    }
+
+    fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.records.iter().filter_map(|record| match record {
+            Record::Call(call) => Some(call),
+            Record::Wire(_) | Record::Cell(_) => None,
+        })
+    }
+
+    fn events(&self) -> Vec<&WireEvent> {
+        let events = self.records.iter().filter_map(|record| match record {
+            Record::Wire(wire) => Some(&wire.event),
+            Record::Call(_) | Record::Cell(_) => None,
+        });
+        events.collect()
+    }
+}
+
+/// A world whose blocks have so many transactions.
+fn world(txs_per_block: u32) -> Arc<World> {
+    World::new(WorldConfig { history_blocks: 4, txs_per_block, ..WorldConfig::default() })
+}
+
+async fn play(world: &Arc<World>, dials: ProviderDials, mut plan: impl Plan) -> Played {
+    let provider = FakeProvider::start("provider", Arc::clone(world), dials).unwrap();
+    let url = SecretUrl::parse(&provider.url()).unwrap();
+    let goals = [Goal::new("target-1".to_owned(), url)];
+    let dir = TempDir::new().unwrap();
+    let (budget, stop) = (Budget::new(u64::MAX), Stop::default());
+    let machine = Machine::default();
+    let terms = Terms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
+    let mut player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
+    let greeting = player.greet(0, &goals[0]).await.unwrap();
+    player.play(&mut plan, 0, &goals[0], &greeting, &mut Quiet).await.unwrap();
+    let run = std::fs::read_to_string(dir.path().join("run.json")).unwrap();
+    let records = File::open(dir.path().join("records.jsonl")).unwrap();
+    let (records, torn) = record::read_all(BufReader::new(records)).unwrap();
+    assert_eq!(torn, None);
+    Played { run: serde_json::from_str(&run).unwrap(), records }
+}
+
+#[track_caller]
+fn near(seen: f64, expected: f64, what: &str) {
+    let off = (seen / expected - 1.0).abs();
+    assert!(off < 0.1, "{what}: {seen} is not within 10 % of {expected}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_connections_end_is_found() {
+    let world = world(1);
+    for seed in 0..SEEDS {
+        let (dials, truth) = ProviderDials::draw_ends(&mut SmallRng::seed_from_u64(seed));
+        let EndTruth { requests, orderly: gently, idle } = truth;
+        let plan = Connection::new(1_200, SECOND * 6, HttpVersion::Auto, SECOND);
+        let played = play(&world, dials, plan).await;
+        let found = played.findings();
+        let what = format!("seed {seed}, {truth:?}: {found:?}");
+        let [first, second] = &found[..] else { panic!("{what}") };
+        match (requests, first) {
+            (Some(truth), Finding::Recycle { after_calls, orderly }) => {
+                assert_eq!((*after_calls, *orderly), (truth, gently), "{what}");
+            }
+            (None, Finding::NoRecycle { up_to: 1_200 }) => {}
+            (_, _) => panic!("{what}"),
+        }
+        match (idle, second) {
+            (Some(truth), Finding::IdleClose { after_ms }) => {
+                near(*after_ms as f64, truth.as_millis() as f64, &what);
+            }
+            (None, Finding::NoIdleClose { up_to_ms: 6_000 }) => {}
+            (_, _) => panic!("{what}"),
+        }
+    }
+}
+
+/// What is to be said of two ways, one of which takes so long and the other so long.
+#[track_caller]
+fn compared(found: &[Finding], held: &str, h1: f64, h2: f64, what: &str) {
+    let is_held = |finding: &&Finding| match finding {
+        Finding::Faster { what, held: in_fact, .. }
+        | Finding::NoDifference { what, held: in_fact, .. } => {
+            in_fact.starts_with(held) && !what.contains("connection")
+        }
+        _ => false,
+    };
+    let found: Vec<&Finding> = found.iter().filter(is_held).collect();
+    let (quick, slow) = (h1.min(h2), h1.max(h2));
+    match found[..] {
+        [Finding::NoDifference { .. }] => assert_eq!(quick, slow, "{what}"),
+        [Finding::Faster { what: quicker, percent, low, high, .. }] => {
+            assert_eq!(quicker, if h1 < h2 { "http/1.1" } else { "h2" }, "{what}");
+            near(*percent, (1.0 - quick / slow) * 100.0, what);
+            assert!(*low > 0.0 && low <= percent && percent <= high, "{what}");
+        }
+        ref other => panic!("{what}: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_quicker_protocol_is_found_and_none_where_none_is() {
+    let world = world(1);
+    for seed in 0..SEEDS {
+        let (dials, truth) = ProviderDials::draw_protocol(&mut SmallRng::seed_from_u64(seed));
+        let ProtocolTruth { http1, http2 } = truth;
+        let sweep = Sweep {
+            connections: vec![1, 4],
+            at_once: vec![4],
+            bodies: vec![Work::Cheap],
+            calls: 60,
+            repeats: 3,
+        };
+        let plan = Protocol::new(sweep, SECOND, &mut SmallRng::seed_from_u64(seed));
+        let played = play(&world, dials, plan).await;
+        let found = played.findings();
+        let what = format!("seed {seed}, {truth:?}: {found:#?}");
+        let (h1, h2) = (http1.as_secs_f64(), http2.as_secs_f64());
+        compared(&found, "4 connections", h1, h2, &what);
+        // Where four calls share one connection, each waits for three others.
+        let (h1, h2) = (4.0 * h1, h2);
+        if (h1 / h2 - 1.0).abs() > 0.1 {
+            compared(&found, "1 connection,", h1, h2, &what);
+        }
+        // Over HTTP/2 the number of connections makes no difference here.
+        let more = |finding: &&Finding| match finding {
+            Finding::NoDifference { held, .. } => held.starts_with("h2"),
+            _ => false,
+        };
+        assert_eq!(found.iter().filter(more).count(), 1, "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_bodies_flow_is_found() {
+    let world = world(60);
+    for seed in 0..SEEDS {
+        let (dials, truth) = ProviderDials::draw_bodies(&mut SmallRng::seed_from_u64(seed));
+        let BodyTruth { per_second, in_turn } = truth;
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let plan = Bodies::new(5, 4, 3, HttpVersion::Auto, SECOND, &mut rng);
+        let played = play(&world, dials, plan).await;
+        let found = played.findings();
+        let what = format!("seed {seed}, {truth:?}: {found:?}");
+        let [pace, small] = &found[..] else { panic!("{what}") };
+        match (per_second, pace) {
+            (Some(truth), Finding::BodyPace { bytes_per_second, of }) => {
+                near(*bytes_per_second, truth as f64, &what);
+                assert_eq!(*of == Flow::Together, in_turn, "{what}");
+            }
+            (None, Finding::NoBodyPace { up_to_bytes_per_second }) => {
+                assert!(*up_to_bytes_per_second > 100_000.0, "{what}");
+            }
+            (_, _) => panic!("{what}"),
+        }
+        match small {
+            Finding::SmallWait { ms, low, .. } => {
+                assert!(in_turn && *ms > 50.0 && *low > 0.0, "{what}");
+            }
+            Finding::SmallFlow { .. } => assert!(!in_turn, "{what}"),
+            _ => panic!("{what}"),
+        }
+    }
+}
+
+fn dials() -> ProviderDials {
+    let latency = Pace::even(Duration::from_millis(20), Duration::ZERO);
+    ProviderDials { latency, ..ProviderDials::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_tell_the_connection_the_stream_and_the_farewell() {
+    let world = world(1);
+    let dials = ProviderDials { recycle_after: Some(40), ..dials() };
+    let plan = Connection::new(100, Duration::ZERO, HttpVersion::Auto, SECOND);
+    let played = play(&world, dials, plan).await;
+    let mut last = None;
+    for call in played.calls() {
+        let (connection, stream) = (call.connection.unwrap(), call.stream.unwrap());
+        assert_eq!(stream % 2, 1, "{call:?}");
+        assert_eq!(call.protocol.as_deref(), Some("h2"));
+        assert!(call.queue.is_some() && call.write.is_some(), "{call:?}");
+        // A millisecond is the clock's.
+        let waited = call.first_byte.unwrap();
+        assert!((20_000..=22_000).contains(&waited), "{call:?}");
+        assert!(last.is_none_or(|last| connection >= last), "numbers of the run: {call:?}");
+        last = Some(connection);
+    }
+    let events = played.events();
+    let opened = |event: &&&WireEvent| matches!(event, WireEvent::Opened { protocol, alpn: None, .. } if protocol == "h2");
+    assert!(events.iter().filter(opened).count() >= 3);
+    let windows = events.iter().find_map(|event| match event {
+        WireEvent::Settings { others, .. } => others.get("initial_window_size"),
+        _ => None,
+    });
+    assert_eq!(windows, Some(&(1 << 20)));
+    // Gently: first to all streams, then to the last that it took.
+    let last: Vec<u32> = events
+        .iter()
+        .filter_map(|event| match event {
+            WireEvent::Goaway { code: 0, last_stream, .. } => Some(*last_stream),
+            _ => None,
+        })
+        .collect();
+    assert!(last.contains(&((1 << 31) - 1)) && last.contains(&79), "{last:?}");
+    let closed = |event: &&&WireEvent| matches!(event, WireEvent::Closed { reason, calls: 40, in_flight: 0 } if reason == "replaced");
+    assert!(events.iter().filter(closed).count() >= 2, "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_tell_what_headers_say_of_limits() {
+    let world = world(1);
+    for http2 in [true, false] {
+        let refusal = Refusal::too_many(Some(SECOND * 7));
+        let barred = ProviderDials { barred: Some(refusal), http2, ..dials() };
+        let plan = Connection::new(3, Duration::ZERO, HttpVersion::Auto, SECOND);
+        let played = play(&world, barred, plan).await;
+        let mut calls = 0;
+        for call in played.calls() {
+            let told = call.limits.get("retry-after").map(String::as_str);
+            assert_eq!((told, call.retry_after_ms), (Some("7"), Some(7_000)), "{call:?}");
+            calls += 1;
+        }
+        assert_eq!(calls, 6);
+    }
+}
