@@ -38,6 +38,7 @@ pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
 pub use crate::http::{HttpTransport, Shared};
 pub use crate::journal::{Event, Happening, Journal, Passage, SetUp};
+pub use crate::mux::STREAM_WINDOW;
 pub use crate::settings::ClientSettings;
 pub use crate::stats::{CloseReason, ConnectionStats, LearntCaps, Lesson, Protocol};
 pub use crate::ws::{FeedSettings, WsClient, WsConnection};

@@ -37,7 +37,7 @@ use told::Told;
 
 /// Bytes of one answer that may be on their way or wait unread: enough for
 /// 40 Mbit/s at 100 ms, and what a client that reads slowly costs in memory.
-const STREAM_WINDOW: u32 = 512 << 10;
+pub const STREAM_WINDOW: u32 = 512 << 10;
 /// Bytes of all answers that may be on their way; bounded by the streams' windows.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Payload of one frame that the peer may send where the network is near: all that
