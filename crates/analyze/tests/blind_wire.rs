@@ -15,6 +15,7 @@ use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use wellhead_analyze::plan::{Bodies, Connection, Outcome, Plan, Protocol, Sweep};
 use wellhead_analyze::record::{self, Call, Cell, Machine, Record, Run, WireEvent};
+use wellhead_analyze::report::report;
 use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
 use wellhead_analyze::verdict::{Finding, Flow, verdicts};
 use wellhead_analyze::way::Goal;
@@ -203,6 +204,64 @@ async fn how_bodies_flow_is_found() {
             _ => panic!("{what}"),
         }
     }
+}
+
+/// The charts of the report, by their titles.
+fn charts(played: &Played) -> Vec<(String, serde_json::Value)> {
+    let files = report(&played.run, &played.records);
+    let page = &files.iter().find(|file| file.name == "report.html").unwrap().text;
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"charts\">").unwrap();
+    let (json, _) = rest.split_once("</script>").unwrap();
+    let charts: Vec<serde_json::Value> = serde_json::from_str(json).unwrap();
+    let titled =
+        |chart: serde_json::Value| (chart["title"].as_str().unwrap_or_default().to_owned(), chart);
+    charts.into_iter().map(titled).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_report_draws_phases_ends_and_bodies() {
+    let world = world(20);
+    let dials = ProviderDials { recycle_after: Some(30), ..dials() };
+    let sweep = Sweep {
+        connections: vec![1, 2],
+        at_once: vec![2],
+        bodies: vec![Work::SmallBlocks],
+        calls: 8,
+        repeats: 1,
+    };
+    let mut rng = SmallRng::seed_from_u64(1);
+    let protocol = Protocol::new(sweep, SECOND, &mut rng);
+    let drawn = charts(&play(&world, dials.clone(), protocol).await);
+    let waterfalls: Vec<_> =
+        drawn.iter().filter(|(_, chart)| chart["kind"] == "waterfall").collect();
+    assert_eq!(waterfalls.len(), 4, "two protocols, two numbers of connections");
+    for (title, chart) in waterfalls {
+        let parts = chart["parts"].as_array().unwrap();
+        let steps = chart["steps"].as_array().unwrap();
+        let begin = chart["begin"].as_array().unwrap();
+        assert_eq!((parts.len(), steps.len()), (7, begin.len()), "{title}");
+        for (steps, begin) in steps.iter().zip(begin) {
+            let steps: Vec<f64> =
+                steps.as_array().unwrap().iter().map(|at| at.as_f64().unwrap()).collect();
+            assert!(steps.is_sorted() && begin.as_f64().unwrap() <= steps[0], "{title}: {steps:?}");
+        }
+        let word = chart["word"][0].as_str().unwrap();
+        assert!(word.contains(", connection "), "{word}");
+    }
+    let plan = Connection::new(50, SECOND, HttpVersion::Auto, SECOND);
+    let drawn = charts(&play(&world, dials.clone(), plan).await);
+    let titles: Vec<&str> = drawn.iter().map(|(title, _)| title.as_str()).collect();
+    assert_eq!(
+        titles,
+        ["requests that a connection bore", "connections that are closed when used again"]
+    );
+    assert_eq!(drawn[0].1["marks"][0]["label"], "30");
+    let auto = HttpVersion::Auto;
+    let plan = Bodies::new(2, 2, 1, auto, SECOND, &mut SmallRng::seed_from_u64(1));
+    let drawn = charts(&play(&world, dials, plan).await);
+    let titles: Vec<&str> = drawn.iter().map(|(title, _)| title.as_str()).collect();
+    let phases = "phases of a small call, medians";
+    assert_eq!(titles, ["what a connection delivers", "time of a small call", phases]);
 }
 
 fn dials() -> ProviderDials {

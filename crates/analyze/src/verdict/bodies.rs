@@ -4,6 +4,7 @@
 //! with `m` of 1 makes small calls one after another: beside them, or alone where `n` is 0.
 
 use rand::Rng;
+use wellhead_net::STREAM_WINDOW;
 
 use super::finding::{Finding, Flow};
 use super::sentence::bytes;
@@ -25,6 +26,8 @@ const TRANSFER_MS_MIN: f64 = 2.0;
 /// own pace; and so much of one alone where all have one.
 const EACH_MIN: f64 = 0.7;
 const TOGETHER_MAX: f64 = 1.6;
+/// Above this part of what our own window lets through, the window may be what is measured.
+const WINDOW_SHARE: f64 = 0.7;
 /// Small calls wait where they take longer by so much of what they take alone.
 const WAIT_MIN: f64 = 0.1;
 
@@ -81,6 +84,17 @@ fn pace(one: &[&Played<'_>], many: &[&Played<'_>]) -> Found {
         .filter_map(|call| Some(call.bytes_in as f64 / transfer_s(call).filter(|s| *s > 0.0)?))
         .collect();
     let bytes_per_second = median(&paces).unwrap_or(0.0);
+    if let Some(bound) =
+        window_bound(&alone, size).filter(|it| bytes_per_second > WINDOW_SHARE * it)
+    {
+        let why = format!(
+            "large answers come at {}/s, and our own window over HTTP/2 lets no more than {}/s \
+             through",
+            bytes(bytes_per_second),
+            bytes(bound)
+        );
+        return Found::new(Finding::CannotTell { why }, Confidence::None, evidence);
+    }
     let (Some(by_one), Some(by_many)) = (delivered(one), delivered(many)) else {
         return Found::cannot_tell("several at a time were not tried");
     };
@@ -101,6 +115,17 @@ fn pace(one: &[&Played<'_>], many: &[&Played<'_>]) -> Found {
         return Found::new(Finding::CannotTell { why }, Confidence::None, evidence);
     };
     Found::new(Finding::BodyPace { bytes_per_second, of }, sure, evidence)
+}
+
+/// What our window lets through at least, bytes a second, where it is smaller than the answers: it
+/// opens again no earlier than a round trip later, and a call that is answered takes one or more.
+fn window_bound(calls: &[&Call], size: f64) -> Option<f64> {
+    let window = f64::from(STREAM_WINDOW);
+    let h2 = calls.iter().all(|call| call.protocol.as_deref() == Some("h2"));
+    let waits: Vec<f64> =
+        calls.iter().filter_map(|call| Some(call.first_byte? as f64 / 1e6)).collect();
+    let wait = median(&waits).filter(|wait| *wait > 0.0)?;
+    (h2 && size > window).then_some(window / wait)
 }
 
 fn too_many_failed(cells: &[&Played<'_>]) -> Option<String> {
@@ -163,4 +188,71 @@ fn wait(alone: &[&Played<'_>], beside: &[&Played<'_>], rng: &mut impl Rng) -> Fo
         Finding::SmallFlow { low, high }
     };
     Found::new(finding, sure, evidence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Cell;
+
+    /// What is said of answers of so many bytes that take so long, one by one and four at a time.
+    fn said(bytes_in: u64, first_byte_ms: u64, transfer_ms: u64, gain: f64) -> String {
+        let cell = |large: u64| Cell {
+            factors: [("large", large), ("small", 0)]
+                .map(|(name, value)| (name.to_owned(), value.to_string()))
+                .into(),
+            ..Cell::default()
+        };
+        let call = |n: u64, every_us: f64| Call {
+            n,
+            method: "eth_getBlockByNumber".to_owned(),
+            class: "answer".to_owned(),
+            protocol: Some("h2".to_owned()),
+            bytes_in,
+            first_byte: Some(first_byte_ms * 1_000),
+            transfer: Some(transfer_ms * 1_000),
+            begun_at: (n as f64 * every_us) as u64,
+            intended_at: (n as f64 * every_us) as u64,
+            ended_at: ((n + 1) as f64 * every_us) as u64,
+            ..Call::default()
+        };
+        let each = ((first_byte_ms + transfer_ms) * 1_000) as f64;
+        let calls = |every: f64| (0..10).map(|n| call(n, every)).collect::<Vec<_>>();
+        let (ones, manies) = (calls(each), calls(each / gain));
+        let (one, many) = (cell(1), cell(4));
+        let played = |cell, calls| Played { cell, calls, wires: Vec::new() };
+        let one = played(&one, ones.iter().collect());
+        let many = played(&many, manies.iter().collect());
+        pace(&[&one], &[&many]).finding.to_string()
+    }
+
+    #[test]
+    fn a_pace_is_each_answers_or_the_connections() {
+        assert_eq!(
+            said(100_000, 20, 500, 3.9),
+            "large answers come at 200 kB/s each, however many there are"
+        );
+        assert_eq!(
+            said(100_000, 20, 500, 1.05),
+            "large answers come at 200 kB/s all of a connection together"
+        );
+        let unclear = "cannot tell: 4 at a time came 2.2 times as fast in all as one by one";
+        assert_eq!(said(100_000, 20, 500, 2.2), unclear);
+    }
+
+    #[test]
+    fn what_is_too_quick_or_too_small_has_no_pace() {
+        let sentence = said(100_000, 20, 1, 1.0);
+        assert!(sentence.starts_with("large answers come at once, no pace found up to 4.76 MB/s"));
+        assert!(said(500, 20, 50, 1.0).starts_with("cannot tell: no answer was large enough"));
+    }
+
+    #[test]
+    fn our_own_window_is_not_taken_for_theirs() {
+        // 512 KiB each 100 ms.
+        let sentence = said(5_000_000, 100, 1_000, 1.0);
+        assert!(sentence.starts_with("cannot tell: large answers come at 5 MB/s"), "{sentence}");
+        let slower = said(5_000_000, 100, 2_000, 1.0);
+        assert!(slower.starts_with("large answers come at 2.5 MB/s all"), "{slower}");
+    }
 }

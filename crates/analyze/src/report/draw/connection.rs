@@ -113,7 +113,7 @@ pub(super) fn bodies(cells: &[&Played<'_>]) -> Vec<Chart> {
     let times = |calls: &Vec<&Call>| calls.iter().map(|call| see::took_ms(call)).collect();
     let times = groups.iter().map(|(name, calls)| (name.clone(), times(calls)));
     charts.extend(cdf("time of a small call", "time, ms", times.collect()));
-    charts.push(phases(&groups));
+    charts.push(phases("phases of a small call, medians", &groups));
     charts
 }
 

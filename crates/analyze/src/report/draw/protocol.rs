@@ -43,7 +43,7 @@ pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Chart> {
         .take(FACETS_MAX)
         .map(|(key, cells)| (name(key), cells.iter().flat_map(|cell| served(cell)).collect()))
         .collect();
-    charts.push(phases(&groups));
+    charts.push(phases("phases of a call that opens its connection, medians", &groups));
     let times = facets
         .iter()
         .take(FACETS_MAX)
@@ -124,7 +124,7 @@ const PHASES: [Phase; 7] = [
 ];
 
 /// The median of each phase. Set-up is counted over the calls that had any.
-pub(super) fn phases(groups: &[(String, Vec<&Call>)]) -> Chart {
+pub(super) fn phases(title: &str, groups: &[(String, Vec<&Call>)]) -> Chart {
     let middle = |calls: &[&Call], phase: fn(&Call) -> Option<u64>| {
         let took: Vec<f64> = calls.iter().filter_map(|call| phase(call)).map(ms).collect();
         rounded(median(&took).unwrap_or(0.0))
@@ -138,7 +138,7 @@ pub(super) fn phases(groups: &[(String, Vec<&Call>)]) -> Chart {
         .collect();
     let parts = PHASES.iter().map(|(name, _)| (*name).to_owned()).collect();
     Chart::Stack(Stack {
-        title: "phases of a call that opens its connection, medians".to_owned(),
+        title: title.to_owned(),
         unit: "ms",
         parts,
         bars,
