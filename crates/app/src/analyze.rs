@@ -24,7 +24,7 @@ use wellhead_net::{HttpVersion, Protocol};
 use wellhead_telemetry::{SecretUrl, clock};
 use wellhead_upstream::Metering;
 
-use crate::cli::analyze::{Common, Experiment, Kind, Load, Rate};
+use crate::cli::analyze::{Bodies, Common, Connection, Experiment, Kind, Load, Rate};
 use crate::command::{Failure, complain, say};
 use crate::serve;
 
@@ -63,6 +63,23 @@ pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
             }
             measure(&it.common, &|_| vec![Box::new(plan())])
         }
+        Experiment::Protocol(it) => {
+            let many = |counts: &[u16]| counts.iter().map(|n| usize::from(*n)).collect();
+            let sweep = plan::Sweep {
+                connections: many(&it.connections),
+                at_once: many(&it.at_once),
+                bodies: it.bodies.iter().map(|kind| work(*kind)).collect(),
+                calls: it.calls,
+                repeats: it.repeats,
+            };
+            let plan = || {
+                let mut rng = SmallRng::seed_from_u64(it.common.seed);
+                Box::new(plan::Protocol::new(sweep.clone(), REST, &mut rng))
+            };
+            measure(&it.common, &|_| vec![plan()])
+        }
+        Experiment::Connection(it) => measure(&it.common, &|_| vec![connection(it)]),
+        Experiment::Bodies(it) => measure(&it.common, &|_| vec![bodies(it)]),
         Experiment::Load(it) => measure(&it.common, &|_| vec![load(it)]),
         Experiment::Report(it) => report(&it.dir),
     }
@@ -93,14 +110,28 @@ fn load(it: &Load) -> Box<dyn Plan> {
     } else {
         it.users.iter().map(|users| Stage::Users(*users)).collect()
     };
-    let work = match it.work {
+    let lasting = Duration::from_secs(it.seconds);
+    Box::new(plan::Load::new(stages, lasting, work(it.work), it.connections.into()))
+}
+
+fn work(kind: Kind) -> Work {
+    match kind {
         Kind::Cheap => Work::Cheap,
         Kind::Small => Work::SmallBlocks,
         Kind::Large => Work::LargeBlocks,
         Kind::Mix => Work::Mix,
-    };
-    let lasting = Duration::from_secs(it.seconds);
-    Box::new(plan::Load::new(stages, lasting, work, it.connections.into()))
+    }
+}
+
+fn connection(it: &Connection) -> Box<dyn Plan> {
+    let idle = Duration::from_secs(it.idle);
+    Box::new(plan::Connection::new(it.requests, idle, HttpVersion::Auto, REST))
+}
+
+fn bodies(it: &Bodies) -> Box<dyn Plan> {
+    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    let (at_once, auto) = (it.at_once.into(), HttpVersion::Auto);
+    Box::new(plan::Bodies::new(it.calls, at_once, it.repeats, auto, REST, &mut rng))
 }
 
 fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
@@ -221,8 +252,10 @@ async fn play(
                 continue;
             }
             for mut plan in plans(goal) {
-                if plan.name() == "streams" && greeting.protocol != Some(Protocol::H2) {
-                    complain("streams: left out, for the target does not speak HTTP/2");
+                let needs_h2 = matches!(plan.name(), "streams" | "protocol");
+                if needs_h2 && greeting.protocol != Some(Protocol::H2) {
+                    let name = plan.name();
+                    complain(&format!("{name}: left out, for the target does not speak HTTP/2"));
                     continue;
                 }
                 let mut progress = Progress { budget: &budget, most, goal };

@@ -15,6 +15,8 @@ Examples:
       who it is, how fast, streams on a connection, whether small rates are refused
   wellhead analyze rate --to 200 --dry-run https://eth.example/v2/KEY
       what finding the limit up to 200 calls a second would send and cost
+  wellhead analyze connection --requests 0 --idle 300 https://eth.example/v2/KEY
+      after how long a silence a connection is closed, up to five minutes
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
       the same conclusions again, from the records, and report.html beside them")]
 pub struct Analyze {
@@ -34,6 +36,12 @@ pub enum Experiment {
     Streams(Streams),
     /// Whether more calls at once become slower instead of being refused
     Throttle(Throttle),
+    /// HTTP/1.1 against HTTP/2, by connections, calls at a time and the size of answers
+    Protocol(Protocol),
+    /// How many requests a connection bears, and how long it may be silent
+    Connection(Connection),
+    /// How fast large answers come, and whether small ones wait for them
+    Bodies(Bodies),
     /// What becomes of a load that you set: rates, or users, stage after stage
     Load(Load),
     /// Conclude again from the records of a run, and write its report
@@ -125,6 +133,60 @@ pub struct Throttle {
     /// Calls of a cell
     #[arg(long, value_name = "N", default_value_t = 600)]
     pub calls: u64,
+}
+
+/// Arguments of `wellhead analyze protocol`.
+#[derive(Debug, Args)]
+pub struct Protocol {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// Connections; over HTTP/1.1 a call has one for itself as long as it lasts
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub connections: Vec<u16>,
+    /// Calls at a time
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "4,50", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub at_once: Vec<u16>,
+    /// What is asked: small, medium and large answers are cheap, small and large work
+    #[arg(long, value_name = "KIND,KIND", value_delimiter = ',', default_value = "cheap,large")]
+    pub bodies: Vec<Kind>,
+    /// Calls of a cell
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u64).range(1..))]
+    pub calls: u64,
+    /// How often each cell is played, each time in another order
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeats: u32,
+}
+
+/// Arguments of `wellhead analyze connection`.
+#[derive(Debug, Args)]
+pub struct Connection {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// Requests on one connection at most; three connections are used up. 0 leaves it out
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    pub requests: u64,
+    /// The longest silence, seconds. 0 leaves it out
+    #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=86_400))]
+    pub idle: u64,
+}
+
+/// Arguments of `wellhead analyze bodies`.
+#[derive(Debug, Args)]
+pub struct Bodies {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// Large answers of a cell, for each at a time
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub calls: u64,
+    /// Large answers at a time, where it is more than one
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=64))]
+    pub at_once: u16,
+    /// How often each cell is played, each time in another order
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeats: u32,
 }
 
 /// Arguments of `wellhead analyze load`.
