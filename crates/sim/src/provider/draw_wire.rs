@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn all_kinds_of_ends_are_drawn() {
-        let ends = drawn(|rng| ProviderDials::draw_ends(rng));
+        let ends = drawn(ProviderDials::draw_ends);
         let count = |is: fn(&EndTruth) -> bool| ends.iter().filter(|(_, it)| is(it)).count();
         assert!(count(|it| it.requests.is_none() && it.idle.is_none()) > 20);
         assert!(count(|it| it.requests.is_some() && it.orderly) > 40);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_protocol_is_quicker_at_times() {
-        let drawn = drawn(|rng| ProviderDials::draw_protocol(rng));
+        let drawn = drawn(ProviderDials::draw_protocol);
         let count = |is: fn(&ProtocolTruth) -> bool| drawn.iter().filter(|(_, it)| is(it)).count();
         assert!(count(|it| it.http1 < it.http2) > 40);
         assert!(count(|it| it.http1 > it.http2) > 40);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn bodies_flow_in_each_way() {
-        let bodies = drawn(|rng| ProviderDials::draw_bodies(rng));
+        let bodies = drawn(ProviderDials::draw_bodies);
         let count = |is: fn(&BodyTruth) -> bool| bodies.iter().filter(|(_, it)| is(it)).count();
         assert!(count(|it| it.per_second.is_none() && !it.in_turn) > 30);
         assert!(count(|it| it.per_second.is_some() && it.in_turn) > 40);

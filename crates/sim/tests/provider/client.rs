@@ -178,13 +178,19 @@ impl Open {
         frames(self.headers().await.unwrap().into_body()).await.unwrap()
     }
 
+    /// Sends the rest.
+    pub(crate) fn send(&mut self, body: &str) {
+        self.body.send_data(Bytes::copy_from_slice(body.as_bytes()), true).unwrap();
+    }
+
     /// Waits for the answer's headers, with the request as complete as it is.
     pub(crate) async fn headers(&mut self) -> Result<Response<h2::RecvStream>, h2::Error> {
         within(&mut self.response).await
     }
 }
 
-async fn frames(mut body: h2::RecvStream) -> Result<Vec<Bytes>, h2::Error> {
+/// All frames of a body.
+pub(crate) async fn frames(mut body: h2::RecvStream) -> Result<Vec<Bytes>, h2::Error> {
     within(async {
         let mut frames = Vec::new();
         while let Some(frame) = body.data().await {

@@ -10,3 +10,4 @@ mod chain;
 mod client;
 mod connection;
 mod limit;
+mod wire;

@@ -137,12 +137,7 @@ pub(super) fn phases(title: &str, groups: &[(String, Vec<&Call>)]) -> Chart {
         })
         .collect();
     let parts = PHASES.iter().map(|(name, _)| (*name).to_owned()).collect();
-    Chart::Stack(Stack {
-        title: title.to_owned(),
-        unit: "ms",
-        parts,
-        bars,
-    })
+    Chart::Stack(Stack { title: title.to_owned(), unit: "ms", parts, bars })
 }
 
 /// The share of samples at or below each time, on one row of times for all.
