@@ -16,7 +16,9 @@ const STEPS: usize = 80;
 
 pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Chart> {
     let most = cells.iter().filter_map(|cell| cell.count("concurrency")).max();
-    let body = cells.iter().filter_map(|cell| cell.factor("body")).next_back();
+    // The largest, where transfer shows.
+    let bytes = |cell: &&&Played<'_>| cell.calls.iter().map(|call| call.bytes_in).max();
+    let body = cells.iter().max_by_key(bytes).and_then(|cell| cell.factor("body"));
     let shown: Vec<&&Played<'_>> = cells
         .iter()
         .filter(|cell| cell.count("concurrency") == most && cell.factor("body") == body)
