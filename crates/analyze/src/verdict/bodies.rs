@@ -28,8 +28,10 @@ const EACH_MIN: f64 = 0.7;
 const TOGETHER_MAX: f64 = 1.6;
 /// Above this part of what our own window lets through, the window may be what is measured.
 const WINDOW_SHARE: f64 = 0.7;
-/// Small calls wait where they take longer by so much of what they take alone.
+/// Small calls wait where they take longer by so much of what they take alone, and by so many
+/// milliseconds: less may be our own time.
 const WAIT_MIN: f64 = 0.1;
+const WAIT_MS_MIN: f64 = 2.0;
 
 /// Whether a call of such a cell is a large one.
 pub(crate) fn is_large(call: &Call) -> bool {
@@ -165,7 +167,10 @@ fn wait(alone: &[&Played<'_>], beside: &[&Played<'_>], rng: &mut impl Rng) -> Fo
     else {
         return Found::cannot_tell("small calls were not tried both alone and beside large ones");
     };
-    let large = beside.iter().flat_map(|cell| &cell.calls).filter(|call| is_large(call)).count();
+    let large = large(beside).len();
+    if large == 0 {
+        return Found::cannot_tell("no answer was large enough to be waited for");
+    }
     let evidence = vec![
         format!("{} small calls alone, half within {alone_ms:.1} ms", quiet.concat().len()),
         format!(
@@ -182,7 +187,7 @@ fn wait(alone: &[&Played<'_>], beside: &[&Played<'_>], rng: &mut impl Rng) -> Fo
     };
     let (low, high) = (longer.low, longer.high);
     // As with "faster": only where chance is excluded, and where somebody would notice.
-    let finding = if low > 0.0 && longer.point > WAIT_MIN * alone_ms {
+    let finding = if low > 0.0 && longer.point > WAIT_MS_MIN.max(WAIT_MIN * alone_ms) {
         Finding::SmallWait { ms: longer.point, low, high, alone_ms }
     } else {
         Finding::SmallFlow { low, high }
@@ -192,6 +197,8 @@ fn wait(alone: &[&Played<'_>], beside: &[&Played<'_>], rng: &mut impl Rng) -> Fo
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng as _;
+
     use super::*;
     use crate::record::Cell;
 
@@ -245,6 +252,36 @@ mod tests {
         let sentence = said(100_000, 20, 1, 1.0);
         assert!(sentence.starts_with("large answers come at once, no pace found up to 4.76 MB/s"));
         assert!(said(500, 20, 50, 1.0).starts_with("cannot tell: no answer was large enough"));
+    }
+
+    /// What is said of small calls that take so long alone, and so long beside large ones.
+    fn waited(alone_ms: u64, beside_ms: u64, bytes_in: u64) -> String {
+        let call = |method: &str, ms: u64, bytes_in: u64| Call {
+            method: method.to_owned(),
+            class: "answer".to_owned(),
+            bytes_in,
+            ended_at: ms * 1_000,
+            ..Call::default()
+        };
+        let small = |ms| (0..20).map(move |n| call("eth_blockNumber", ms + n % 2, 40));
+        let quiet: Vec<Call> = small(alone_ms).collect();
+        let large = (0..20).map(|_| call("eth_getBlockByNumber", 500, bytes_in));
+        let busy: Vec<Call> = small(beside_ms).chain(large).collect();
+        let cell = Cell::default();
+        let (quiet, busy) = (quiet.iter().collect(), busy.iter().collect());
+        let quiet = Played { cell: &cell, calls: quiet, wires: Vec::new() };
+        let busy = Played { cell: &cell, calls: busy, wires: Vec::new() };
+        let mut rng = rand::rngs::SmallRng::seed_from_u64(1);
+        wait(&[&quiet], &[&busy], &mut rng).finding.to_string()
+    }
+
+    #[test]
+    fn small_calls_wait_or_do_not() {
+        assert!(waited(20, 300, 100_000).starts_with("small calls wait for large ones"));
+        assert!(waited(20, 20, 100_000).starts_with("small calls do not wait"));
+        // That is our own time as likely as theirs.
+        assert!(waited(1, 2, 100_000).starts_with("small calls do not wait"));
+        assert!(waited(20, 300, 700).starts_with("cannot tell: no answer was large enough"));
     }
 
     #[test]
