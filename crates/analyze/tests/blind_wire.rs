@@ -263,7 +263,9 @@ async fn the_report_draws_phases_ends_and_bodies() {
         titles,
         ["requests that a connection bore", "connections that are closed when used again"]
     );
-    assert_eq!(drawn[0].1["marks"][0]["label"], "30");
+    let bars = drawn[0].1["bars"].as_array().unwrap();
+    let last = serde_json::json!(["connection 3", [30.0, 0.0]]);
+    assert_eq!((bars.len(), bars.last()), (3, Some(&last)));
     let auto = HttpVersion::Auto;
     let plan = Bodies::new(2, 2, 1, auto, SECOND, &mut SmallRng::seed_from_u64(1));
     let drawn = charts(&play(&world, dials, plan).await);

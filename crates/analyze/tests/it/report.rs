@@ -60,8 +60,8 @@ fn every_chart_has_its_place_and_its_figures() {
     let of = |kind: &str| charts.iter().filter(|chart| chart["kind"] == kind).count();
     // Two protocols by two numbers of connections at three targets.
     assert_eq!(of("waterfall"), 12);
-    // Phases and costs.
-    assert_eq!((of("stack"), of("matrix")), (6, 1));
+    // Phases, costs, and requests on connections.
+    assert_eq!((of("stack"), of("matrix")), (9, 1));
     for chart in charts.iter().filter(|chart| chart["kind"] == "plot") {
         let points = chart["xs"].as_array().map_or(0, Vec::len);
         assert!(points > 1, "{chart}");

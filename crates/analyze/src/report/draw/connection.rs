@@ -9,40 +9,28 @@ use crate::stat::median;
 use crate::verdict::{Finding, Played, Verdict, figure, see};
 
 pub(super) fn connection(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Vec<Chart> {
-    requests(cells, verdicts).into_iter().chain(silence(cells, verdicts)).collect()
+    requests(cells).into_iter().chain(silence(cells, verdicts)).collect()
 }
 
 /// Requests that each connection bore.
-fn requests(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Option<Chart> {
-    let tried: Vec<&&Played<'_>> =
-        cells.iter().filter(|cell| cell.count("requests").is_some()).collect();
-    if tried.is_empty() {
-        return None;
-    }
-    let borne = |ended: bool| {
-        let of = |cell: &&&Played<'_>| match see::first_end(cell) {
-            Some(end) => ended.then_some(end.borne as f64),
-            None => (!ended).then_some(cell.calls.len() as f64),
+fn requests(cells: &[&Played<'_>]) -> Option<Chart> {
+    let tried = cells.iter().filter(|cell| cell.count("requests").is_some());
+    let bar = |(n, cell): (usize, &&Played<'_>)| {
+        let borne = match see::first_end(cell) {
+            Some(end) => vec![end.borne as f64, 0.0],
+            None => vec![0.0, cell.calls.len() as f64],
         };
-        tried.iter().map(of).collect::<Vec<_>>()
+        (format!("connection {}", n + 1), borne)
     };
-    let marks = verdicts.iter().filter_map(|verdict| {
-        let Finding::Recycle { after_calls, .. } = verdict.finding else { return None };
-        Some(Mark::y(after_calls as f64, format!("{after_calls}")))
-    });
-    let last = tried.len() as f64 + 0.5;
-    Some(Chart::Plot(Plot {
-        title: "requests that a connection bore".to_owned(),
-        x: Axis { range: Some((0.5, last)), ..Axis::new("connection") },
-        y: Axis::new("requests"),
-        second: None,
-        xs: (1..=tried.len()).map(|n| n as f64).collect(),
-        series: vec![
-            Series::new("then it ended", Style::Points, Ink::Bad, borne(true)),
-            Series::new("and it went on", Style::Points, Ink::Good, borne(false)),
-        ],
-        marks: marks.collect(),
-    }))
+    let bars: Vec<(String, Vec<f64>)> = tried.enumerate().map(bar).collect();
+    (!bars.is_empty()).then(|| {
+        Chart::Stack(Stack {
+            title: "requests that a connection bore".to_owned(),
+            unit: "requests",
+            parts: vec!["then it ended".to_owned(), "and it went on".to_owned()],
+            bars,
+        })
+    })
 }
 
 /// Connections that were gone after a silence.
