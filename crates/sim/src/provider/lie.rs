@@ -15,6 +15,12 @@ impl Falsehood {
         self.chance(method, params).is_some()
     }
 
+    /// What is said instead of the true answer of a call; the true one where no lie is told.
+    pub fn instead_of(&self, method: &str, params: Option<&Value>, mut answer: Value) -> Value {
+        self.bend(method, params, &mut answer);
+        answer
+    }
+
     /// Where the lie of this call comes from, if it gets one.
     fn chance(&self, method: &str, params: Option<&Value>) -> Option<SmallRng> {
         if !self.methods.iter().any(|name| is_named(name, method)) {

@@ -25,6 +25,7 @@ mod draw;
 mod draw_wire;
 mod http1;
 mod http2;
+mod knowledge;
 mod lie;
 pub mod meter;
 mod preset;
@@ -49,6 +50,7 @@ pub use self::dial::{
 };
 pub use self::draw::{Subject, Truth};
 pub use self::draw_wire::{BodyTruth, EndTruth, ProtocolTruth};
+pub use self::knowledge::Matter;
 pub use self::preset::Preset;
 pub use self::wire::ProviderTls;
 
