@@ -5,6 +5,9 @@ use std::time::Duration;
 use crate::plan::Plan;
 use crate::way::Goal;
 
+/// A method and its share of the calls.
+pub type Share = (&'static str, f64);
+
 /// What plans may send to one target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
@@ -40,6 +43,20 @@ impl Forecast {
             experiments: plans.iter().map(|plan| one(&**plan)).collect(),
             lasts: plans.iter().map(|plan| plan.lasts()).sum(),
         }
+    }
+
+    /// Of an inquiry: by part its name, the methods that it asks with their shares, and calls at
+    /// most.
+    pub fn told(goal: &Goal, parts: &[(&'static str, Vec<Share>, u64)], lasts: Duration) -> Self {
+        let one = |(name, methods, calls): &(&'static str, Vec<Share>, u64)| {
+            let each: Option<f64> = methods
+                .iter()
+                .map(|(method, share)| goal.credits(method).map(|credits| credits * share))
+                .sum();
+            (*name, *calls, each.map(|each| (each * *calls as f64).ceil()))
+        };
+        let experiments = parts.iter().map(one).collect();
+        Self { experiments, lasts, ..Self::of(goal, &[]) }
     }
 
     /// Calls at most.
@@ -89,6 +106,16 @@ mod tests {
         let text = forecast.lines().join("\n");
         assert!(text.contains("at most 54 calls, 540 "), "{text}");
         assert!(!text.contains("PATHKEY"), "{text}");
+    }
+
+    #[test]
+    fn an_inquiry_costs_by_its_methods() {
+        let url = SecretUrl::parse("https://eth-mainnet.g.alchemy.com/v2/PATHKEY").expect("a URL");
+        let goal = Goal::new("a".to_owned(), url);
+        let methods = vec![("eth_blockNumber", 0.5), ("eth_chainId", 0.5)];
+        let forecast = Forecast::told(&goal, &[("fresh", methods, 100)], Duration::from_secs(9));
+        assert_eq!(forecast.experiments, [("fresh", 100, Some(500.0))]);
+        assert_eq!((forecast.calls(), forecast.provider), (100, Some("Alchemy")));
     }
 
     #[test]

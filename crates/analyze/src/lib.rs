@@ -10,6 +10,7 @@
 //! puts them together and is the only one that waits and reads a clock; sockets are `net`'s.
 
 pub mod budget;
+pub mod inquiry;
 pub mod plan;
 pub mod profile;
 pub mod record;

@@ -95,10 +95,12 @@ impl Settings {
                 }
                 _ => self.comments.push(why),
             },
-            Finding::Reach { what, up_to: Some(up_to), refused_at: Some(_) } => match key(*what) {
-                Some(key) => self.history.push((key, Line { value: up_to.to_string(), why })),
-                None => self.comments.push(why),
-            },
+            Finding::Reach { what, up_to: Some(up_to), refused_at: Some(_), .. } => {
+                match key(*what) {
+                    Some(key) => self.history.push((key, Line { value: up_to.to_string(), why })),
+                    None => self.comments.push(why),
+                }
+            }
             Finding::Methods { missing, .. } if !missing.is_empty() => {
                 self.deny = Some((missing.clone(), why));
             }
@@ -118,6 +120,7 @@ impl Settings {
             | Finding::SmallFlow { .. }
             | Finding::Cost { .. }
             | Finding::Lag { .. }
+            | Finding::NoLag { .. }
             | Finding::Disagrees { .. }
             | Finding::Agrees { .. }
             | Finding::Reach { .. }

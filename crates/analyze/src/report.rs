@@ -5,6 +5,7 @@
 //! outside, such as a host or what a GOAWAY says, is escaped where it is written (`html`).
 //! Charts are drawn by uPlot, kept in `assets`.
 
+mod answers;
 mod beside;
 mod chart;
 mod compare;

@@ -6,6 +6,9 @@
 //! sets.
 
 mod cell;
+mod panel;
+
+pub use panel::{Finished, Member, Panel};
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -57,6 +60,11 @@ impl Budget {
     /// Takes one; `false` when none is left.
     pub fn take(&self) -> bool {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Takes so many at once, or none of them.
+    pub fn take_all(&self, calls: u64) -> bool {
+        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(calls)).is_ok()
     }
 
     /// Calls that were made.

@@ -1,5 +1,6 @@
 //! What was played, as lines for a terminal: a line for each cell, in the order of the run.
 
+use crate::inquiry::{agree, fresh, reach};
 use crate::record::{Call, Cell, Record, Run};
 use crate::stat::quantile;
 
@@ -10,11 +11,23 @@ pub fn lines(run: &Run, records: &[Record]) -> Vec<String> {
         let chain = target.chain_id.map_or("not told".to_owned(), |id| id.to_string());
         let provider = target.provider.as_deref().unwrap_or("not known");
         lines.push(format!("{}  {}  chain {chain}  provider {provider}", target.id, target.host));
-        for cell in cells(records).filter(|cell| cell.target as usize == index) {
+        let own = || cells(records).filter(|cell| cell.target as usize == index);
+        for cell in own().filter(|cell| !asks_one_by_one(&cell.experiment)) {
             lines.push(format!("  {}", line(cell, records)));
+        }
+        for name in run.experiments.iter().filter(|name| asks_one_by_one(name)) {
+            let those: Vec<&Cell> = own().filter(|cell| cell.experiment == **name).collect();
+            let calls: u64 = those.iter().map(|cell| cell.calls).sum();
+            lines.push(format!("  {name}: {calls} calls in {} cells", those.len()));
         }
     }
     lines
+}
+
+/// Whether a cell is one question or one sight of a block: they are hundreds, and what they come
+/// to is a verdict.
+fn asks_one_by_one(experiment: &str) -> bool {
+    [agree::NAME, fresh::NAME, reach::NAME].contains(&experiment)
 }
 
 fn cells(records: &[Record]) -> impl Iterator<Item = &Cell> {
@@ -64,6 +77,19 @@ fn line(cell: &Cell, records: &[Record]) -> String {
 mod tests {
     use super::*;
     use crate::record::Target;
+
+    #[test]
+    fn questions_are_counted() {
+        let cell = |calls: u64| {
+            let experiment = "agree".to_owned();
+            Record::Cell(Cell { experiment, calls, ..Cell::default() })
+        };
+        let target = Target { id: "a".to_owned(), host: "h".to_owned(), ..Target::default() };
+        let experiments = vec!["agree".to_owned()];
+        let run = Run { targets: vec![target], experiments, ..Run::default() };
+        let told = lines(&run, &[cell(1), cell(2)]);
+        assert_eq!(told[1..], ["  agree: 3 calls in 2 cells"]);
+    }
 
     #[test]
     fn a_cell_is_told_by_its_calls() {

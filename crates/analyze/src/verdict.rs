@@ -6,13 +6,15 @@
 //! cells of an experiment are such, the verdict is that nothing can be said. What each
 //! experiment writes into its cells is said at the module that reads it.
 
-mod answers;
+mod agree;
 mod bodies;
 mod comparison;
 mod connections;
 mod finding;
+mod fresh;
 mod limits;
 mod load;
+mod reach;
 mod sentence;
 mod trial;
 
@@ -28,11 +30,13 @@ use crate::record::{Record, Run};
 
 /// How a report sees calls and cells: with the same eyes as the verdicts.
 pub(crate) mod see {
-    pub(crate) use super::answers::{lags_ms, questions};
+    pub(crate) use super::agree::questions;
     pub(crate) use super::bodies::is_large;
     pub(crate) use super::connections::first_end;
+    pub(crate) use super::fresh::{lags_ms, sights};
     pub(crate) use super::limits::fit_of;
     pub(crate) use super::load::level_of;
+    pub(crate) use super::reach::{Fate, methods};
     pub(crate) use super::trial::{served, throttled, took_ms};
 }
 
@@ -149,9 +153,9 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
         "bodies" => bodies::bodies(&sound, &mut rng),
         "load" => vec![load::load(&sound)],
         "soak" => vec![load::soak(&sound)],
-        "fresh" => vec![answers::fresh(trial, all)],
-        "agree" => vec![answers::agree(run, trial, all)],
-        "reach" => answers::reach(trial),
+        "fresh" => vec![fresh::fresh(run, trial, all, &mut rng)],
+        "agree" => vec![agree::agree(run, trial, all)],
+        "reach" => reach::reach(trial),
         _ => Vec::new(),
     };
     if left_out > 0 && !timeless {

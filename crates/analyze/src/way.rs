@@ -26,6 +26,11 @@ use self::event::Secrets;
 use crate::record::{Call, Target, WireEvent};
 use crate::work::Ask;
 
+mod batch;
+mod socket;
+
+pub use socket::{Socket, SocketError};
+
 /// A call without an answer for so long has failed.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -250,8 +255,13 @@ impl Drop for Leave<'_> {
 impl Line {
     async fn call(self: Arc<Self>, ask: Ask) -> Done {
         let body = Bytes::from(ask.body(CALL_ID));
+        self.carry(ask.method, body).await
+    }
+
+    /// Sends a body whose answer is judged as one to a call of `method`.
+    async fn carry(self: Arc<Self>, method: &'static str, body: Bytes) -> Done {
         let mut call =
-            Call { method: ask.method.to_owned(), bytes_out: body.len() as u64, ..Call::default() };
+            Call { method: method.to_owned(), bytes_out: body.len() as u64, ..Call::default() };
         let begun = Instant::now();
         let deadline = begun + PATIENCE;
         let exchange =
@@ -265,7 +275,7 @@ impl Line {
         });
         travelled(&mut call, passage);
         let body = match reply {
-            Ok(reply) => answered(&mut call, ask.method, reply),
+            Ok(reply) => answered(&mut call, method, reply),
             Err(error) => {
                 let verdict = Judge::standard().transport(&error);
                 call.class = verdict.class.word().to_owned();

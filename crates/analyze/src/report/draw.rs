@@ -1,5 +1,6 @@
 //! From the calls of an experiment to its charts.
 
+mod answers;
 mod connection;
 mod protocol;
 
@@ -10,7 +11,7 @@ use wellhead_upstream::{Provider, Tariff};
 
 use self::connection::{bodies, connection};
 use self::protocol::{cdf, phases, protocol};
-use super::chart::{Axis, Chart, Ink, Mark, Matrix, Plot, Series, Stack, Style, rounded};
+use super::chart::{Axis, Chart, Ink, Mark, Plot, Series, Stack, Style, rounded};
 use crate::record::{Run, Target};
 use crate::stat::{median, quantile};
 use crate::verdict::{Finding, Played, Trial, Verdict, figure, see};
@@ -52,10 +53,7 @@ pub(super) fn of_all(run: &Run, experiment: &str, all: &[Trial<'_>]) -> Vec<Char
         run.targets.get(trial.target as usize).map_or("?", |target| &target.id).to_owned()
     };
     match experiment {
-        "fresh" => {
-            let lags = |trial: &&Trial<'_>| (name(trial), see::lags_ms(trial, all));
-            cdf("lag of new blocks", "lag, ms", trials.iter().map(lags).collect())
-        }
+        "fresh" => answers::freshness(run, all),
         "load" if trials.len() > 1 => {
             let times = |trial: &&Trial<'_>| {
                 let lowest = trial.played.iter().min_by(|a, b| {
@@ -67,7 +65,7 @@ pub(super) fn of_all(run: &Run, experiment: &str, all: &[Trial<'_>]) -> Vec<Char
             let title = "time of a call at the lowest load, all targets";
             cdf(title, "time, ms", trials.iter().map(times).collect())
         }
-        "agree" => vec![agreement(run, all)],
+        "agree" => answers::agreement(run, all),
         _ => Vec::new(),
     }
 }
@@ -373,29 +371,5 @@ fn soak(cells: &[&Played<'_>]) -> Chart {
             Series::new("99 %", Style::Line, Ink::Nth(1), at(0.99)),
         ],
         marks: Vec::new(),
-    })
-}
-
-fn agreement(run: &Run, all: &[Trial<'_>]) -> Chart {
-    let mut rows: BTreeMap<&str, Vec<(u64, u64)>> = BTreeMap::new();
-    let questions = see::questions(all);
-    for question in questions.values() {
-        let none = || vec![(0, 0); run.targets.len()];
-        let row = rows.entry(question.method).or_insert_with(none);
-        for (target, counts) in row.iter_mut().enumerate() {
-            if let Some(differs) = question.differs(target as u32) {
-                counts.0 += u64::from(!differs);
-                counts.1 += 1;
-            }
-        }
-    }
-    Chart::Matrix(Matrix {
-        title: "answers that agree with most of the others".to_owned(),
-        columns: run.targets.iter().map(|target| target.id.clone()).collect(),
-        rows: rows
-            .into_iter()
-            .take(METHODS_MAX)
-            .map(|(method, counts)| (method.to_owned(), counts))
-            .collect(),
     })
 }

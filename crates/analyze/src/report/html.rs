@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::chart::Chart;
 use super::table::sentences;
-use super::{beside, draw};
+use super::{answers, beside, draw};
 use crate::profile::{date, turns};
 use crate::record::{Record, Run, WireEvent};
 use crate::verdict::{Confidence, Trial, Verdict, trials};
@@ -20,7 +20,7 @@ const UPLOT_STYLE: &str = include_str!("../../assets/uplot.min.css");
 const UPLOT: &str = include_str!("../../assets/uplot.min.js");
 const UPLOT_LICENSE: &str = include_str!("../../assets/uplot.LICENSE");
 
-/// Disagreements that are listed.
+/// Things that connections did that are listed.
 const EXAMPLES_MAX: usize = 20;
 
 /// What each experiment asks.
@@ -230,11 +230,12 @@ fn section(
                 }
             }
             wires(out, trial);
-            differences(out, trial, trials);
+            answers::of_target(out, run, trial, trials);
         }
         out.push_str("</article>\n");
     }
     out.push_str("</div>\n");
+    answers::of_all(out, run, experiment, trials);
     beside::table(out, run, experiment, trials);
     out.push_str("</section>\n");
 }
@@ -308,40 +309,6 @@ fn wires(out: &mut String, trial: &Trial<'_>) {
         let _ = write!(out, "<tr><td>{}</td><td class=\"n\">{count}</td></tr>", escaped(text));
     }
     out.push_str("</tbody></table></details>\n");
-}
-
-/// Calls that show a difference, the shortest first.
-fn differences(out: &mut String, trial: &Trial<'_>, all: &[Trial<'_>]) {
-    if trial.experiment != "agree" {
-        return;
-    }
-    let questions = crate::verdict::see::questions(all);
-    let mut differing: Vec<_> = questions
-        .values()
-        .filter(|question| question.differs(trial.target) == Some(true))
-        .collect();
-    differing.sort_by_key(|question| (question.params.len(), question.method, question.params));
-    if differing.is_empty() {
-        return;
-    }
-    let shown = differing.len().min(EXAMPLES_MAX);
-    let _ = write!(
-        out,
-        "<details><summary>{shown} of {} calls that show it</summary><div class=\"wide\"><table>\
-         <thead><tr><th>method</th><th>parameters</th><th>difference</th></tr></thead><tbody>",
-        differing.len()
-    );
-    for question in differing.iter().take(EXAMPLES_MAX) {
-        let difference = question.differences.get(&trial.target).copied().unwrap_or("");
-        let _ = write!(
-            out,
-            "<tr><td>{}</td><td><code>{}</code></td><td><code>{}</code></td></tr>",
-            escaped(question.method),
-            escaped(question.params),
-            escaped(difference)
-        );
-    }
-    out.push_str("</tbody></table></div></details>\n");
 }
 
 /// Text as it may stand in HTML, in an attribute as well.

@@ -229,14 +229,31 @@ pub enum Finding {
         /// By the catalogue, where it knows the provider.
         catalogue_ratio: Option<f64>,
     },
-    /// A new block is shown so much later than by the first of all targets.
+    /// A new block is shown so much later than by the quickest other target.
     Lag {
         /// The median, milliseconds.
         ms: f64,
-        /// The 99th percentile.
-        p99_ms: f64,
-        /// Blocks.
+        /// The interval of 95 % of the median.
+        low_ms: f64,
+        /// Likewise.
+        high_ms: f64,
+        /// The 95th percentile of single blocks.
+        p95_ms: f64,
+        /// Blocks below the highest other target, half of the time or more.
         blocks: u64,
+        /// Blocks, 95 % of the time or more.
+        p95_blocks: u64,
+        /// Blocks that came here and there.
+        seen: u64,
+        /// Who is quickest.
+        behind: String,
+    },
+    /// A new block is shown when the others show it.
+    NoLag {
+        /// Less than so much later, milliseconds.
+        within_ms: f64,
+        /// Blocks that came here and there.
+        seen: u64,
     },
     /// Answers differ from those of the others.
     Disagrees {
@@ -244,7 +261,9 @@ pub enum Finding {
         calls: u64,
         /// Of so many.
         of: u64,
-        /// The shortest call that shows it.
+        /// Of those that differ: where most targets agree on something else.
+        outvoted: u64,
+        /// The smallest call that shows it.
         method: String,
         /// Its parameters.
         params: String,
@@ -264,6 +283,9 @@ pub enum Finding {
         up_to: Option<u64>,
         /// The smallest that was not.
         refused_at: Option<u64>,
+        /// The largest is all that there is.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        whole: bool,
     },
     /// Which methods are served.
     Methods {
@@ -328,11 +350,10 @@ impl Finding {
                 Self::Faster { what, held, low, high, .. },
                 Self::Faster { what: what_2, held: held_2, low: low_2, high: high_2, .. },
             ) => what == what_2 && held == held_2 && low <= high_2 && low_2 <= high,
-            (Self::Lag { ms, .. }, Self::Lag { ms: other, .. })
-                if (ms - other).abs() < ALIKE_MS =>
-            {
-                true
+            (Self::Lag { ms, .. }, Self::Lag { ms: other, .. }) => {
+                (ms - other).abs() < ALIKE_MS.max(ALIKE * ms.max(*other))
             }
+            (Self::NoLag { .. }, Self::NoLag { .. }) => true,
             (one, other) => match (serde_json::to_value(one), serde_json::to_value(other)) {
                 (Ok(one), Ok(other)) => alike(&one, &other),
                 (Err(_), _) | (_, Err(_)) => false,
@@ -354,13 +375,16 @@ impl Finding {
             | Self::Shaped { calls_per_second: a, knee: b, .. }
             | Self::NoDifference { low: a, high: b, .. }
             | Self::SmallFlow { low: a, high: b }
-            | Self::Lag { ms: a, p99_ms: b, .. }
             | Self::Capacity { per_second: a, p99_ms: b }
             | Self::NoCapacityLimit { up_to_per_second: a, p99_ms: b }
             | Self::Held { p50_ms: a, p99_ms: b, .. } => {
                 round(a);
                 round(b);
             }
+            Self::Lag { ms, low_ms, high_ms, p95_ms, .. } => {
+                [ms, low_ms, high_ms, p95_ms].into_iter().for_each(round);
+            }
+            Self::NoLag { within_ms, .. } => round(within_ms),
             Self::Faster { percent, low, high, .. } => {
                 round(percent);
                 round(low);

@@ -90,23 +90,36 @@ impl fmt::Display for Finding {
                     None => write!(f, ", the catalogue does not know it"),
                 }
             }
-            Self::Lag { ms, p99_ms, blocks } => write!(
+            Self::Lag { ms, low_ms, high_ms, p95_ms, blocks, p95_blocks, seen: _, behind } => {
+                write!(f, "shows a block {} after {behind}", time(*ms))?;
+                write!(f, " ({} to {}), ", time(low_ms.max(0.0)), time(*high_ms))?;
+                write!(f, "95 % within {}; ", time(*p95_ms))?;
+                write!(f, "{} blocks behind, 95 % of the time {p95_blocks} or fewer", blocks)
+            }
+            Self::NoLag { within_ms, seen } => write!(
                 f,
-                "shows a block {} after the first, 99 % within {} ({} blocks)",
-                time(*ms),
-                time(*p99_ms),
-                whole(*blocks)
+                "shows blocks no later than the others, to within {} ({} blocks)",
+                time(*within_ms),
+                whole(*seen)
             ),
-            Self::Disagrees { calls, of, method, params: _, difference: _ } => write!(
-                f,
-                "{} of {} answers differ from the others, {method} among them",
-                whole(*calls),
-                whole(*of)
-            ),
+            Self::Disagrees { calls, of, outvoted, method, params: _, difference: _ } => {
+                write!(f, "{} of {} answers differ from ", whole(*calls), whole(*of))?;
+                match *outvoted {
+                    0 => write!(f, "the others, {method} among them; who is right is open"),
+                    all if all == *calls => write!(f, "most others, {method} among them"),
+                    some => {
+                        let some = whole(some);
+                        write!(f, "the others, {some} of them from most, {method} among them")
+                    }
+                }
+            }
             Self::Agrees { calls } => write!(f, "all {} answers agree", whole(*calls)),
-            Self::Reach { what, up_to, refused_at } => {
+            Self::Reach { what, up_to, refused_at, whole: is_all } => {
                 let about = what.about();
                 match (up_to, refused_at) {
+                    (Some(up_to), None) if *is_all => {
+                        write!(f, "{about} all {}", whole(*up_to))
+                    }
                     (Some(up_to), Some(at)) => {
                         write!(f, "{about} {}, not {}", whole(*up_to), whole(*at))
                     }
@@ -162,7 +175,7 @@ impl Flow {
 }
 
 impl Extent {
-    fn about(self) -> &'static str {
+    pub(super) fn about(self) -> &'static str {
         match self {
             Self::State => "states of the newest blocks, so many:",
             Self::Blocks => "blocks, so many of the newest:",

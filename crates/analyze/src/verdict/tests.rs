@@ -23,7 +23,8 @@ fn windows_read_as_they_are_meant() {
 
 #[test]
 fn a_finding_is_read_as_written() {
-    let finding = Finding::Reach { what: Extent::Range, up_to: Some(10_000), refused_at: None };
+    let finding =
+        Finding::Reach { what: Extent::Range, up_to: Some(10_000), refused_at: None, whole: false };
     let text = serde_json::to_string(&finding).expect("plain data");
     assert_eq!(text, r#"{"finding":"reach","what":"range","up_to":10000,"refused_at":null}"#);
     assert_eq!(serde_json::from_str::<Finding>(&text).expect("plain data"), finding);

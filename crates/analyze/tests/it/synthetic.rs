@@ -518,16 +518,28 @@ impl World {
     }
 
     fn fresh(&mut self, target: usize) {
+        let first = 20_000_000_u64;
+        let begin = 900_000_000_000;
+        let mut cell = self.begin("fresh", target, &[("start", (first - 1).to_string())]);
+        (cell.begun_at, cell.ended_at) = (begin - 200_000, begin - 100_000);
+        self.records.push(Record::Cell(cell));
         for block in 0..60_u64 {
-            let number = 20_000_000 + block;
-            let mut cell = self.begin("fresh", target, &[("block", number.to_string())]);
+            let mut cell = self.begin("fresh", target, &[("block", (first + block).to_string())]);
             let lag = self.dials[target].lag_ms * (0.5 + self.rng.random::<f64>());
             let jitter = 30.0 * self.rng.random::<f64>();
             // Every target sees the same blocks at the same time.
-            cell.ended_at = 900_000_000_000 + block * 12_000_000 + ((lag + jitter) * 1e3) as u64;
+            cell.ended_at = begin + block * 12_000_000 + ((lag + jitter) * 1e3) as u64;
             cell.begun_at = cell.ended_at - 100_000;
             self.records.push(Record::Cell(cell));
         }
+        let watched = [
+            ("watched_ms", "720000".to_owned()),
+            ("polls", "7200".to_owned()),
+            ("failed", "0".to_owned()),
+        ];
+        let mut cell = self.begin("fresh", target, &watched);
+        (cell.begun_at, cell.ended_at) = (begin, begin + 720_000_000);
+        self.records.push(Record::Cell(cell));
     }
 
     fn reach(&mut self, target: usize) {
@@ -546,11 +558,15 @@ impl World {
             let there = method == "eth_getProof" || target == 0;
             self.probe(target, "method", method, there, "unsupported");
         }
-        self.probe(target, "websocket", "connect", target != 2, "unsupported");
+        for what in ["calls", "subscriptions"] {
+            self.probe(target, "websocket", what, target != 2, "unsupported");
+        }
     }
 
     fn probe(&mut self, target: usize, probe: &str, value: &str, served: bool, class: &str) {
-        let factors = [("probe", probe.to_owned()), ("value", value.to_owned())];
+        let fate = if served { "served" } else { "refused" };
+        let factors =
+            [("probe", probe.to_owned()), ("value", value.to_owned()), ("fate", fate.to_owned())];
         let mut cell = self.begin("reach", target, &factors);
         let at = self.now;
         let ms = self.dials[target].base_ms;
@@ -575,7 +591,11 @@ impl World {
                     ("digest", digest),
                 ];
                 if lies {
-                    factors.push(("difference", "$[0].data: 0x1 against <0x2>".to_owned()));
+                    let other = (target + 1) % self.dials.len();
+                    factors.push(("against", other.to_string()));
+                    factors.push(("path", "result[0].data".to_owned()));
+                    factors.push(("here", "\"0x1\"".to_owned()));
+                    factors.push(("there", "\"<0x2>\"".to_owned()));
                 }
                 let cell = self.begin("agree", target, &factors);
                 let until = self.now;

@@ -190,10 +190,14 @@ fn answers_of_three() {
         its.map(|verdict| verdict.sentence.as_str()).collect()
     };
     assert_eq!(of("agree", 0), ["all 200 answers agree"]);
-    assert_eq!(of("agree", 1), ["5 of 200 answers differ from the others, eth_getLogs among them"]);
+    assert_eq!(
+        of("agree", 1),
+        ["5 of 200 answers differ from most others, eth_getLogs among them"]
+    );
     let lag = told.iter().find(|v| v.experiment == "fresh" && v.target == 1).expect("a lag");
     let Finding::Lag { ms, .. } = lag.finding else { panic!("{lag:?}") };
     near(ms, 400.0);
+    assert!(of("fresh", 2)[0].starts_with("shows blocks no later than the others"), "{told:?}");
     assert_eq!(
         of("reach", 2),
         [
@@ -212,7 +216,8 @@ fn two_who_differ_are_both_told() {
     world.agree(100);
     let told = verdicts(&world.run, &world.records);
     for verdict in &told {
-        assert!(matches!(verdict.finding, Finding::Disagrees { calls: 3, of: 100, .. }));
+        let finding = &verdict.finding;
+        assert!(matches!(finding, Finding::Disagrees { calls: 3, of: 100, outvoted: 0, .. }));
         assert_eq!(verdict.confidence, Confidence::Medium);
     }
     assert_eq!(told.len(), 2);

@@ -1,0 +1,148 @@
+//! The largest size that is served: doubling, then bisecting, then once more the two that decide.
+//!
+//! Plain: told what became of a size, it says which is next.
+
+/// What became of a size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Served.
+    Served,
+    /// Refused for its size.
+    Refused,
+    /// Nobody knows: it failed in another way.
+    Open,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct Search {
+    max: u64,
+    /// The largest that was served; 0 is served by anybody.
+    low: u64,
+    /// The smallest that was refused.
+    high: Option<u64>,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// This size is next.
+    Doubling(u64),
+    Bisecting,
+    /// Played again: first the one that was refused, then the one that was served.
+    Confirming(u8),
+    Over,
+}
+
+impl Search {
+    /// From `first` up to `max`, both at least 1.
+    pub(super) fn new(first: u64, max: u64) -> Self {
+        let max = max.max(1);
+        Self { max, low: 0, high: None, phase: Phase::Doubling(first.clamp(1, max)) }
+    }
+
+    /// The largest that was served.
+    pub(super) fn served(&self) -> u64 {
+        self.low
+    }
+
+    /// The size to be tried; `None` when it is over.
+    pub(super) fn next(&self) -> Option<u64> {
+        match (self.phase, self.high) {
+            (Phase::Doubling(size), _) => Some(size),
+            (Phase::Bisecting, Some(high)) => Some(self.low + (high - self.low) / 2),
+            (Phase::Confirming(0), Some(high)) => Some(high),
+            (Phase::Confirming(_), _) => Some(self.low).filter(|low| *low > 0),
+            (Phase::Bisecting | Phase::Over, _) => None,
+        }
+    }
+
+    /// Takes in what became of [`next`](Self::next).
+    pub(super) fn learn(&mut self, fate: Fate) {
+        let Some(tried) = self.next() else { return };
+        self.phase = match (self.phase, fate) {
+            (_, Fate::Open) | (Phase::Over, _) => Phase::Over,
+            (Phase::Doubling(_), Fate::Served) if tried >= self.max => {
+                self.low = tried;
+                Phase::Over
+            }
+            (Phase::Doubling(_), Fate::Served) => {
+                self.low = tried;
+                Phase::Doubling((tried.saturating_mul(2)).min(self.max))
+            }
+            (Phase::Doubling(_) | Phase::Bisecting, Fate::Refused) => {
+                self.high = Some(tried);
+                self.closing(tried)
+            }
+            (Phase::Bisecting, Fate::Served) => {
+                self.low = tried;
+                self.closing(self.high.unwrap_or(tried))
+            }
+            (Phase::Confirming(0), _) => Phase::Confirming(1),
+            (Phase::Confirming(_), _) => Phase::Over,
+        };
+    }
+
+    fn closing(&self, high: u64) -> Phase {
+        if high - self.low > 1 { Phase::Bisecting } else { Phase::Confirming(0) }
+    }
+
+    /// Sizes that are tried at most.
+    pub(super) fn tries_max(max: u64) -> u64 {
+        2 * u64::from(max.max(2).ilog2() + 1) + 3
+    }
+
+    /// Their sum at most, where a size is a number of calls.
+    pub(super) fn calls_max(max: u64) -> u64 {
+        // Doubling: below 2 x max. Bisecting: below max each time.
+        2 * max + max * u64::from(max.max(2).ilog2() + 1) + 2 * max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All sizes that are tried where more than `limit` is refused.
+    fn play(first: u64, max: u64, limit: u64) -> Vec<u64> {
+        let mut search = Search::new(first, max);
+        let mut tried = Vec::new();
+        while let Some(size) = search.next() {
+            tried.push(size);
+            search.learn(if size <= limit { Fate::Served } else { Fate::Refused });
+        }
+        tried
+    }
+
+    #[test]
+    fn it_doubles_bisects_and_confirms() {
+        assert_eq!(play(1, 100, 5), [1, 2, 4, 8, 6, 5, 6, 5]);
+        assert_eq!(play(1, 100, 0), [1, 1]);
+        assert_eq!(play(1, 10, 10), [1, 2, 4, 8, 10]);
+        assert_eq!(play(1, 10, 9), [1, 2, 4, 8, 10, 9, 10, 9]);
+        assert_eq!(play(1, 1, 1), [1]);
+    }
+
+    #[test]
+    fn every_limit_is_found_within_the_bounds() {
+        for max in [1, 2, 3, 100, 1_000] {
+            for limit in 0..=max {
+                let tried = play(1, max, limit);
+                let served = tried.iter().filter(|size| **size <= limit).max();
+                assert_eq!(served.copied().unwrap_or(0), limit, "of {max}");
+                let refused = tried.iter().filter(|size| **size > limit).min();
+                assert_eq!(refused.copied(), (limit < max).then_some(limit + 1));
+                assert!(tried.len() as u64 <= Search::tries_max(max), "{max}: {tried:?}");
+                assert!(tried.iter().sum::<u64>() <= Search::calls_max(max), "{max}: {tried:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_fails_in_another_way_ends_it() {
+        let mut search = Search::new(1, 100);
+        search.learn(Fate::Served);
+        search.learn(Fate::Open);
+        assert_eq!(search.next(), None);
+    }
+}

@@ -1,0 +1,243 @@
+//! What a chain was seen to contain, and the calls that ask for it.
+//!
+//! Answers of all targets are taken in, so that what one of them hides or makes up is asked of
+//! the others as well. Calls are drawn by kinds in turn, each kind in an order that the seed
+//! decides: where a chain is small enough, everything is asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::Rng;
+use rand::seq::SliceRandom as _;
+use serde_json::Value;
+
+use crate::work::Ask;
+
+/// Transactions of one block that are looked at.
+const TRANSACTIONS_MAX: usize = 40;
+/// Logs of one block, likewise.
+const LOGS_MAX: usize = 60;
+/// Calls that read a contract, with parameters for which an address is put.
+const SELECTORS: [&str; 5] = [
+    // name(), symbol(), decimals(), totalSupply() of ERC-20.
+    "0x06fdde03",
+    "0x95d89b41",
+    "0x313ce567",
+    "0x18160ddd",
+    // balanceOf(address)
+    "0x70a08231",
+];
+/// Slots that are read of a contract.
+const SLOTS: u64 = 4;
+
+/// See the module. All of it is sorted, so that the same chain gives the same calls.
+#[derive(Debug, Default)]
+pub(super) struct Material {
+    /// By number: what their hashes are said to be.
+    blocks: BTreeMap<u64, BTreeSet<String>>,
+    /// By hash: block and place.
+    transactions: BTreeMap<String, (u64, u64)>,
+    accounts: BTreeSet<String>,
+    contracts: BTreeSet<String>,
+    /// Block, contract and first topic.
+    logs: BTreeSet<(u64, String, Option<String>)>,
+}
+
+impl Material {
+    /// A block with all of its transactions, as `eth_getBlockByNumber` tells it.
+    pub(super) fn take_block(&mut self, block: &Value) {
+        let Some(number) = block.get("number").and_then(super::quantity) else { return };
+        let hashes = self.blocks.entry(number).or_default();
+        hashes.extend(text(block, "hash", 66));
+        self.accounts.extend(text(block, "miner", 42));
+        let list = block.get("transactions").and_then(Value::as_array);
+        for transaction in list.into_iter().flatten().take(TRANSACTIONS_MAX) {
+            let Some(hash) = text(transaction, "hash", 66) else { continue };
+            let place = transaction.get("transactionIndex").and_then(super::quantity);
+            self.transactions.insert(hash, (number, place.unwrap_or(0)));
+            self.accounts.extend(text(transaction, "from", 42));
+            let Some(to) = text(transaction, "to", 42) else { continue };
+            let is_call = transaction.get("input").and_then(Value::as_str) != Some("0x");
+            if is_call {
+                self.contracts.insert(to.clone());
+            }
+            self.accounts.insert(to);
+        }
+    }
+
+    /// A list of logs, as `eth_getLogs` tells it.
+    pub(super) fn take_logs(&mut self, logs: &Value) {
+        for log in logs.as_array().into_iter().flatten().take(LOGS_MAX) {
+            let number = log.get("blockNumber").and_then(super::quantity);
+            let (Some(number), Some(address)) = (number, text(log, "address", 42)) else {
+                continue;
+            };
+            let topics = log.get("topics").and_then(Value::as_array);
+            let topic = topics.and_then(|topics| topics.first()).and_then(|it| is_hex(it, 66));
+            self.contracts.insert(address.clone());
+            self.logs.insert((number, address, topic));
+        }
+    }
+
+    /// Calls for what is there, so many at most, none of those in `asked`. States are asked for
+    /// at the blocks of the material, at `pin` for sure.
+    pub(super) fn asks(
+        &self,
+        pin: u64,
+        calls_max: usize,
+        asked: &[Ask],
+        rng: &mut impl Rng,
+    ) -> Vec<Ask> {
+        let mut kinds = self.kinds(pin, rng);
+        for kind in &mut kinds {
+            kind.retain(|ask| !asked.contains(ask));
+            kind.shuffle(rng);
+        }
+        let mut asks: Vec<Ask> = Vec::new();
+        while asks.len() < calls_max && kinds.iter().any(|kind| !kind.is_empty()) {
+            for kind in &mut kinds {
+                if asks.len() < calls_max
+                    && let Some(ask) = kind.pop()
+                    && !asks.contains(&ask)
+                {
+                    asks.push(ask);
+                }
+            }
+        }
+        asks
+    }
+
+    fn kinds(&self, pin: u64, rng: &mut impl Rng) -> Vec<Vec<Ask>> {
+        let mut kinds: BTreeMap<&'static str, Vec<Ask>> = BTreeMap::new();
+        let mut add = |method: &'static str, params: String| {
+            kinds.entry(method).or_default().push(Ask { method, params });
+        };
+        for (number, hashes) in &self.blocks {
+            add("eth_getBlockByNumber", format!(r#"["0x{number:x}",false]"#));
+            add("eth_getBlockReceipts", format!(r#"["0x{number:x}"]"#));
+            add("eth_getBlockTransactionCountByNumber", format!(r#"["0x{number:x}"]"#));
+            add("eth_feeHistory", format!(r#"["0x3","0x{number:x}",[25,75]]"#));
+            for hash in hashes {
+                add("eth_getBlockByHash", format!(r#"["{hash}",false]"#));
+                add("eth_getBlockTransactionCountByHash", format!(r#"["{hash}"]"#));
+                add("eth_getLogs", format!(r#"[{{"blockHash":"{hash}"}}]"#));
+            }
+        }
+        for (hash, (number, place)) in &self.transactions {
+            add("eth_getTransactionByHash", format!(r#"["{hash}"]"#));
+            add("eth_getTransactionReceipt", format!(r#"["{hash}"]"#));
+            let method = "eth_getTransactionByBlockNumberAndIndex";
+            add(method, format!(r#"["0x{number:x}","0x{place:x}"]"#));
+        }
+        let numbers: Vec<u64> = self.blocks.keys().copied().collect();
+        let at = |rng: &mut dyn rand::RngCore| match numbers.len() {
+            0 => pin,
+            // Of two states one is the newest, which everybody has.
+            _ if rng.random_bool(0.5) => pin,
+            many => numbers[rng.random_range(0..many)],
+        };
+        for account in &self.accounts {
+            for method in ["eth_getBalance", "eth_getTransactionCount"] {
+                add(method, format!(r#"["{account}","0x{:x}"]"#, at(rng)));
+            }
+            add("eth_getProof", format!(r#"["{account}",[],"0x{:x}"]"#, at(rng)));
+        }
+        let accounts: Vec<&String> = self.accounts.iter().collect();
+        for contract in &self.contracts {
+            add("eth_getCode", format!(r#"["{contract}","0x{:x}"]"#, at(rng)));
+            for slot in 0..SLOTS {
+                let params = format!(r#"["{contract}","0x{slot:x}","0x{:x}"]"#, at(rng));
+                add("eth_getStorageAt", params);
+            }
+            for selector in SELECTORS {
+                let holder = match accounts.len() {
+                    0 => contract,
+                    many => accounts[rng.random_range(0..many)],
+                };
+                let of = if selector == "0x70a08231" { word(holder) } else { String::new() };
+                let call = format!(r#"{{"to":"{contract}","data":"{selector}{of}"}}"#);
+                add("eth_call", format!(r#"[{call},"0x{:x}"]"#, at(rng)));
+            }
+        }
+        for (number, address, topic) in &self.logs {
+            let from = number.saturating_sub(3);
+            let mut filter = format!(
+                r#""fromBlock":"0x{from:x}","toBlock":"0x{number:x}","address":"{address}""#
+            );
+            if let Some(topic) = topic {
+                filter.push_str(&format!(r#","topics":["{topic}"]"#));
+            }
+            add("eth_getLogs", format!("[{{{filter}}}]"));
+        }
+        kinds.into_values().collect()
+    }
+}
+
+/// An address as a parameter of a contract.
+fn word(address: &str) -> String {
+    format!("{:0>64}", address.trim_start_matches("0x"))
+}
+
+/// A member that is hex of this length. Only such text is put into a call.
+fn text(value: &Value, name: &str, length: usize) -> Option<String> {
+    value.get(name).and_then(|value| is_hex(value, length))
+}
+
+fn is_hex(value: &Value, length: usize) -> Option<String> {
+    let text = value.as_str()?;
+    let digits = text.strip_prefix("0x")?;
+    let fits = text.len() == length && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    fits.then(|| text.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng as _;
+    use rand::rngs::SmallRng;
+    use serde_json::json;
+
+    use super::*;
+
+    fn material() -> Material {
+        let (hash, account) = (format!("0x{:064x}", 7), format!("0x{:040X}", 0xab));
+        let mut material = Material::default();
+        material.take_block(&json!({
+            "number": "0x5", "hash": hash, "miner": account,
+            "transactions": [
+                { "hash": hash, "transactionIndex": "0x0", "from": account, "to": account, "input": "0x01" },
+                // What is no hash becomes no call.
+                { "hash": "0x\"],evil", "from": account },
+            ],
+        }));
+        material
+            .take_logs(&json!([{ "blockNumber": "0x5", "address": account, "topics": [hash] }]));
+        material
+    }
+
+    #[test]
+    fn calls_are_valid_drawn_by_the_seed_and_asked_once() {
+        let draw = |seed| {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            material().asks(5, 1_000, &[], &mut rng)
+        };
+        let asks = draw(1);
+        assert_eq!(asks, draw(1));
+        assert_ne!(asks, draw(2));
+        for (place, ask) in asks.iter().enumerate() {
+            let params: Value = serde_json::from_str(&ask.params).expect("valid JSON");
+            assert!(params.is_array() && !asks[..place].contains(ask), "{ask:?}");
+        }
+        let methods: BTreeSet<&str> = asks.iter().map(|ask| ask.method).collect();
+        assert_eq!(methods.len(), 16, "{methods:?}");
+        assert!(asks.iter().all(|ask| !ask.params.contains("evil")));
+    }
+
+    #[test]
+    fn every_kind_has_its_turn_and_what_was_asked_is_not_asked_again() {
+        let mut rng = SmallRng::seed_from_u64(1);
+        let few = material().asks(5, 16, &[], &mut rng);
+        let methods: BTreeSet<&str> = few.iter().map(|ask| ask.method).collect();
+        assert_eq!((few.len(), methods.len()), (16, 16));
+        let rest = material().asks(5, 1_000, &few, &mut SmallRng::seed_from_u64(1));
+        assert!(few.iter().all(|ask| !rest.contains(ask)));
+    }
+}

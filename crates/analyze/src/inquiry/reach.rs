@@ -1,0 +1,416 @@
+//! `reach`: what a target serves, how far back, over how much, in how many at once.
+//!
+//! Cells: `{"probe": w, "value": v}`, of which each is one try. `w` is `method` and `v` its name;
+//! or `websocket` with `calls` or `subscriptions`; or a word of an
+//! [`Extent`](crate::verdict::Extent) and `v` a size, found by doubling and bisecting
+//! (`extent`). `fate` is `served`, `refused` or `open`: what failed in a way that says nothing of
+//! it. `whole` stands where `v` is all that there is.
+//!
+//! Sizes of the past are counted from the head, which goes on meanwhile: it is asked for again
+//! when it has got old.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use wellhead_telemetry::SecretUrl;
+use wellhead_upstream::VerdictClass;
+
+use super::extent::{Fate, Search};
+use super::methods::{Known, methods};
+use super::{factors, quantity, value};
+use crate::run::{Finished, Panel, RunError};
+use crate::way::{Done, Socket};
+use crate::work::Ask;
+
+/// As records and verdicts have it.
+pub const NAME: &str = "reach";
+/// Goes up when what it sends changes.
+pub const VERSION: u32 = 1;
+
+/// A head that was seen so long ago is asked for again.
+const HEAD_AGE_MAX: Duration = Duration::from_secs(2);
+/// Below the head: what has just come may not be everywhere behind one URL.
+const BELOW_HEAD: u64 = 2;
+/// Greeting, WebSocket, and the block that parameters are made of.
+const OTHERS: u64 = 10;
+/// Of a chain so long the past is searched within the calls that are told.
+const PAST_MAX: u64 = 1 << 32;
+/// Nobody's address: a search for its logs finds nothing, however far it goes.
+const NOBODY: &str = "0x00000000000000000000000000000000000a11ce";
+
+/// How far it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// Blocks in one search at most.
+    pub range_max: u64,
+    /// Calls in one batch at most.
+    pub batch_max: u64,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { range_max: 100_000, batch_max: 128 }
+    }
+}
+
+impl Terms {
+    /// Calls to one target at most, by part: its name, a method that costs as much, calls.
+    pub fn parts(&self) -> [(&'static str, &'static str, u64); 7] {
+        let past = Search::tries_max(PAST_MAX);
+        [
+            ("reach: methods", "eth_call", methods().len() as u64 + OTHERS),
+            ("reach: states", "eth_getBalance", past),
+            ("reach: blocks", "eth_getBlockByNumber", past),
+            ("reach: logs", "eth_getLogs", 2 * past),
+            ("reach: traces", "trace_block", past),
+            ("reach: range", "eth_getLogs", Search::tries_max(self.range_max)),
+            ("reach: batch, heads", "eth_blockNumber", Search::calls_max(self.batch_max) + past),
+        ]
+    }
+}
+
+/// Calls that are made at least, for a prediction of how long it takes.
+pub fn methods_count() -> u64 {
+    methods().len() as u64
+}
+
+/// Tries everything at everybody, one after another, until the run is to end. `sockets` are URLs
+/// for WebSocket by seat, where they are not those of the target.
+///
+/// # Errors
+///
+/// Where records cannot be written.
+pub async fn play(
+    panel: &mut Panel<'_, '_>,
+    terms: &Terms,
+    sockets: &[Option<SecretUrl>],
+) -> Result<(), RunError> {
+    for who in 0..panel.len() {
+        let socket = sockets.get(who).and_then(Option::as_ref);
+        let mut visit = Visit { panel: &mut *panel, who, head: None, traced_by: None };
+        if visit.all(terms, socket).await?.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// One target.
+struct Visit<'t, 'p, 'a> {
+    panel: &'t mut Panel<'p, 'a>,
+    who: usize,
+    head: Option<(u64, Instant)>,
+    /// The method by which the traces of a block can be asked for.
+    traced_by: Option<&'static str>,
+}
+
+/// `None` where the run is to end.
+type Ended<T> = Result<Option<T>, RunError>;
+
+/// What is searched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Past {
+    State,
+    Blocks,
+    Logs,
+    Traces,
+}
+
+impl Past {
+    fn word(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Blocks => "blocks",
+            Self::Logs => "logs",
+            Self::Traces => "traces",
+        }
+    }
+}
+
+impl Visit<'_, '_, '_> {
+    async fn all(&mut self, terms: &Terms, socket: Option<&SecretUrl>) -> Ended<()> {
+        let Some(known) = self.known().await else { return Ok(None) };
+        if self.methods(&known).await?.is_none() {
+            return Ok(None);
+        }
+        self.websocket(socket).await?;
+        let mut kept = terms.range_max;
+        for past in [Past::State, Past::Blocks, Past::Logs, Past::Traces] {
+            if past == Past::Traces && self.traced_by.is_none() {
+                continue;
+            }
+            let Some(served) = self.past(past).await? else { return Ok(None) };
+            if past == Past::Logs {
+                kept = served;
+            }
+        }
+        // Where logs end a wider search says nothing of its width.
+        if self.range(terms.range_max.min(kept)).await?.is_none() {
+            return Ok(None);
+        }
+        self.batch(terms.batch_max).await
+    }
+
+    async fn ask(&mut self, method: &'static str, params: &Value) -> Option<Finished> {
+        self.panel.ask_one(self.who, Ask { method, params: params.to_string() }).await
+    }
+
+    /// The height below which everything is; 0 where it does not tell.
+    async fn height(&mut self) -> Option<u64> {
+        if let Some((head, at)) = self.head
+            && at.elapsed() < HEAD_AGE_MAX
+        {
+            return Some(head);
+        }
+        let finished = self.ask("eth_blockNumber", &json!([])).await?;
+        let head = value(&finished).as_ref().and_then(quantity);
+        let head = head.or(self.head.map(|(head, _)| head)).unwrap_or(0);
+        self.head = Some((head, Instant::now()));
+        Some(head)
+    }
+
+    /// What parameters of methods are made of; nobody's where it does not tell.
+    async fn known(&mut self) -> Option<Known> {
+        let number = self.height().await?.saturating_sub(BELOW_HEAD);
+        let block = format!("0x{number:x}");
+        let finished = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
+        let told = value(&finished).unwrap_or_default();
+        let text = |value: Option<&Value>, nobody: String| {
+            let text = value.and_then(Value::as_str).filter(|it| it.len() == nobody.len());
+            let is_hex = |it: &&str| it.bytes().all(|letter| letter.is_ascii_alphanumeric());
+            text.filter(is_hex).map_or(nobody, str::to_owned)
+        };
+        let none = format!("0x{:064x}", 1);
+        Some(Known {
+            block,
+            hash: text(told.get("hash"), none.clone()),
+            tx: text(told.get("transactions").and_then(|list| list.get(0)), none),
+            address: text(told.get("miner"), NOBODY.to_owned()),
+        })
+    }
+
+    fn close(
+        &mut self,
+        probe: &str,
+        tried: &str,
+        fate: Fate,
+        calls: Vec<Done>,
+        whole: bool,
+    ) -> Result<(), RunError> {
+        let fate = match fate {
+            Fate::Served => "served",
+            Fate::Refused => "refused",
+            Fate::Open => "open",
+        };
+        let mut factors = factors([
+            ("probe", probe.to_owned()),
+            ("value", tried.to_owned()),
+            ("fate", fate.to_owned()),
+        ]);
+        if whole {
+            factors.insert("whole".to_owned(), "1".to_owned());
+        }
+        self.panel.close(self.who, factors, calls, None)
+    }
+
+    async fn methods(&mut self, known: &Known) -> Ended<()> {
+        for listed in methods() {
+            let ask = listed.ask(known);
+            let Some(finished) = self.panel.ask_one(self.who, ask).await else { return Ok(None) };
+            let fate = method(finished.class());
+            if fate == Fate::Served && self.traced_by.is_none() {
+                let traces = ["trace_block", "debug_traceBlockByNumber"];
+                self.traced_by = traces.into_iter().find(|name| *name == listed.name);
+            }
+            self.close("method", listed.name, fate, finished.tries, false)?;
+        }
+        Ok(Some(()))
+    }
+
+    async fn websocket(&mut self, url: Option<&SecretUrl>) -> Result<(), RunError> {
+        let goal = self.panel.member(self.who).goal;
+        let asks = [
+            ("calls", Ask::bare("eth_blockNumber")),
+            (
+                "subscriptions",
+                Ask { method: "eth_subscribe", params: r#"["newHeads"]"#.to_owned() },
+            ),
+        ];
+        let mut open = Socket::open(goal, url).await.ok();
+        for (tried, ask) in asks {
+            let fate = match &mut open {
+                Some(socket) => match socket.ask(&ask).await {
+                    VerdictClass::Answer => Fate::Served,
+                    class => method(class),
+                },
+                None => Fate::Refused,
+            };
+            self.close("websocket", tried, fate, Vec::new(), false)?;
+        }
+        Ok(())
+    }
+
+    /// How many of the newest blocks it has so much of.
+    async fn past(&mut self, past: Past) -> Ended<u64> {
+        let Some(head) = self.height().await else { return Ok(None) };
+        // Nothing ran in the very first block, and some call that an error.
+        let oldest = u64::from(past == Past::Traces);
+        let mut search = Search::new(1, (head + 1).saturating_sub(oldest));
+        while let Some(size) = search.next() {
+            let Some(head) = self.height().await else { return Ok(None) };
+            let number = (head + 1).saturating_sub(size).max(oldest);
+            let Some((fate, calls)) = self.has(past, number).await else { return Ok(None) };
+            self.close(past.word(), &size.to_string(), fate, calls, number == oldest)?;
+            search.learn(fate);
+        }
+        Ok(Some(search.served()))
+    }
+
+    /// Whether it has this of a block.
+    async fn has(&mut self, past: Past, number: u64) -> Option<(Fate, Vec<Done>)> {
+        let block = format!("0x{number:x}");
+        let (method, params) = match past {
+            Past::State => ("eth_getBalance", json!([NOBODY, block])),
+            Past::Blocks => ("eth_getBlockByNumber", json!([block, false])),
+            Past::Logs => ("eth_getLogs", json!([{ "fromBlock": block, "toBlock": block }])),
+            Past::Traces => match self.traced_by {
+                Some("trace_block") | None => ("trace_block", json!([block])),
+                Some(name) => (name, json!([block, { "tracer": "callTracer" }])),
+            },
+        };
+        let finished = self.ask(method, &params).await?;
+        let mut fate = depth(finished.class());
+        let found = value(&finished);
+        let mut calls = finished.tries;
+        let is_empty = found.as_ref().and_then(Value::as_array).is_some_and(Vec::is_empty);
+        if past == Past::Logs && fate == Fate::Served && is_empty {
+            // Some say "none" of what they have thrown away. The header knows better.
+            let header = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
+            let bloom =
+                value(&header).and_then(|it| Some(it.get("logsBloom")?.as_str()?.to_owned()));
+            if bloom.is_some_and(|bloom| bloom.bytes().skip(2).any(|digit| digit != b'0')) {
+                fate = Fate::Refused;
+            }
+            calls.extend(header.tries);
+        }
+        Some((fate, calls))
+    }
+
+    /// Over how many blocks one search may go.
+    async fn range(&mut self, range_max: u64) -> Ended<()> {
+        let Some(head) = self.height().await else { return Ok(None) };
+        let mut search = Search::new(1, range_max.min(head + 1));
+        while let Some(size) = search.next() {
+            let from = (head + 1).saturating_sub(size);
+            let params = json!([{
+                "fromBlock": format!("0x{from:x}"),
+                "toBlock": format!("0x{head:x}"),
+                "address": NOBODY,
+            }]);
+            let Some(finished) = self.ask("eth_getLogs", &params).await else { return Ok(None) };
+            let fate = range(finished.class());
+            self.close("range", &size.to_string(), fate, finished.tries, from == 0)?;
+            search.learn(fate);
+        }
+        Ok(Some(()))
+    }
+
+    /// How many calls go in one request.
+    async fn batch(&mut self, batch_max: u64) -> Ended<()> {
+        let mut search = Search::new(1, batch_max);
+        while let Some(size) = search.next() {
+            let ask = Ask::bare("eth_blockNumber");
+            let Some(finished) = self.panel.batch(self.who, &ask, size).await else {
+                return Ok(None);
+            };
+            let fate = batch(&finished);
+            self.close("batch", &size.to_string(), fate, finished.tries, false)?;
+            search.learn(fate);
+        }
+        Ok(Some(()))
+    }
+}
+
+/// Whether a method is there: whoever refuses our parameters knows it.
+fn method(class: VerdictClass) -> Fate {
+    match class {
+        VerdictClass::Answer
+        | VerdictClass::Null
+        | VerdictClass::Reverted
+        | VerdictClass::CallerFault
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::MissingData
+        | VerdictClass::RangeTooLarge => Fate::Served,
+        VerdictClass::Unsupported | VerdictClass::Billing | VerdictClass::Auth => Fate::Refused,
+        VerdictClass::Throttled
+        | VerdictClass::Fault
+        | VerdictClass::Void
+        | VerdictClass::Unknown => Fate::Open,
+    }
+}
+
+/// Whether data of a block is there.
+fn depth(class: VerdictClass) -> Fate {
+    match class {
+        VerdictClass::Answer => Fate::Served,
+        VerdictClass::Null
+        | VerdictClass::MissingData
+        // Plans that end at some age say so in these ways.
+        | VerdictClass::Unsupported
+        | VerdictClass::Billing
+        | VerdictClass::Auth => Fate::Refused,
+        VerdictClass::Reverted
+        | VerdictClass::CallerFault
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::RangeTooLarge
+        | VerdictClass::Throttled
+        | VerdictClass::Fault
+        | VerdictClass::Void
+        | VerdictClass::Unknown => Fate::Open,
+    }
+}
+
+/// Whether a search may be so wide. One that reaches what is no longer kept says nothing of that.
+fn range(class: VerdictClass) -> Fate {
+    match class {
+        VerdictClass::Answer => Fate::Served,
+        VerdictClass::RangeTooLarge | VerdictClass::CallerFault => Fate::Refused,
+        VerdictClass::Null
+        | VerdictClass::MissingData
+        | VerdictClass::Unsupported
+        | VerdictClass::Billing
+        | VerdictClass::Auth
+        | VerdictClass::Reverted
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::Throttled
+        | VerdictClass::Fault
+        | VerdictClass::Void
+        | VerdictClass::Unknown => Fate::Open,
+    }
+}
+
+/// Whether a batch may have so many. There are many words for that, and one is as good as
+/// another; but who was asked too much, or did not answer at all, says nothing of batches.
+fn batch(finished: &Finished) -> Fate {
+    let failed = finished.last().is_none_or(|done| done.call.error.is_some());
+    match finished.class() {
+        VerdictClass::Answer => Fate::Served,
+        VerdictClass::Throttled | VerdictClass::Billing | VerdictClass::Auth => Fate::Open,
+        VerdictClass::Fault if failed => Fate::Open,
+        VerdictClass::Fault
+        | VerdictClass::Null
+        | VerdictClass::MissingData
+        | VerdictClass::Unsupported
+        | VerdictClass::Reverted
+        | VerdictClass::CallerFault
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::RangeTooLarge
+        | VerdictClass::Void
+        | VerdictClass::Unknown => Fate::Refused,
+    }
+}

@@ -1,0 +1,130 @@
+//! Tables of what was answered: the smallest calls that show a difference, and what is served.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::html::escaped;
+use crate::inquiry::methods;
+use crate::record::Run;
+use crate::verdict::{Trial, see};
+
+/// Differences that are listed.
+const EXAMPLES_MAX: usize = 20;
+
+/// What stands below an experiment's chart of one target.
+pub(super) fn of_target(out: &mut String, run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) {
+    if trial.experiment == "agree" {
+        differences(out, run, trial, all);
+    }
+}
+
+/// What stands below all targets of an experiment.
+pub(super) fn of_all(out: &mut String, run: &Run, experiment: &str, all: &[Trial<'_>]) {
+    if experiment == "reach" {
+        served(out, run, all);
+    }
+}
+
+/// Calls that show a difference, the smallest first, each with a line for a shell.
+fn differences(out: &mut String, run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) {
+    let questions = see::questions(all);
+    let mut shown: Vec<_> = questions
+        .values()
+        .filter(|question| question.differs(trial.target) == Some(true))
+        .filter_map(|question| question.shown(trial.target))
+        .collect();
+    shown.sort_by_key(|shown| (shown.params.len(), shown.method, shown.params, shown.path));
+    shown.dedup_by_key(|shown| (shown.method, shown.params, shown.path));
+    if shown.is_empty() {
+        return;
+    }
+    let _ = write!(
+        out,
+        "<details><summary>{} of {} calls that show it</summary><div class=\"wide\"><table>\
+         <thead><tr><th>call</th><th>where</th><th>here</th><th>there</th><th>at</th>\
+         <th>to see it yourself</th></tr></thead><tbody>",
+        shown.len().min(EXAMPLES_MAX),
+        shown.len()
+    );
+    for it in shown.iter().take(EXAMPLES_MAX) {
+        let against = run.targets.get(it.against as usize).map_or("?", |target| &target.id);
+        let _ = write!(
+            out,
+            "<tr><td><code>{} {}</code></td><td><code>{}</code></td><td><code>{}</code></td>\
+             <td><code>{}</code></td><td>{}</td><td><code>{}</code></td></tr>",
+            escaped(it.method),
+            escaped(it.params),
+            escaped(it.path),
+            escaped(it.here),
+            escaped(it.there),
+            escaped(against),
+            escaped(&it.curl(trial.target))
+        );
+    }
+    out.push_str("</tbody></table></div></details>\n");
+}
+
+/// Methods by namespace, the targets side by side.
+fn served(out: &mut String, run: &Run, all: &[Trial<'_>]) {
+    let found: BTreeMap<u32, BTreeMap<&str, see::Fate>> = all
+        .iter()
+        .filter(|trial| trial.experiment == "reach")
+        .map(|trial| (trial.target, see::methods(trial)))
+        .collect();
+    let mut spaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for name in found.values().flat_map(BTreeMap::keys) {
+        let listed = methods().iter().find(|listed| listed.name == *name);
+        let space = listed.map_or("others", |listed| listed.namespace);
+        let names = spaces.entry(space).or_default();
+        if !names.contains(name) {
+            names.push(name);
+        }
+    }
+    if spaces.is_empty() {
+        return;
+    }
+    for names in spaces.values_mut() {
+        names.sort_unstable();
+    }
+    let its = |target: usize| u32::try_from(target).ok().and_then(|target| found.get(&target));
+    let head = |out: &mut String, what: &str| {
+        let _ = write!(out, "<div class=\"wide\"><table><thead><tr><th>{what}</th>");
+        for target in &run.targets {
+            let _ = write!(out, "<th class=\"n\">{}</th>", escaped(&target.id));
+        }
+        out.push_str("</tr></thead><tbody>\n");
+    };
+    head(out, "methods served, by namespace");
+    for (space, names) in &spaces {
+        let _ = write!(out, "<tr><td>{}</td>", escaped(space));
+        for target in 0..run.targets.len() {
+            let fates: Vec<see::Fate> = names
+                .iter()
+                .filter_map(|name| its(target).and_then(|its| its.get(name).copied()))
+                .collect();
+            let served = fates.iter().filter(|fate| **fate == see::Fate::Served).count();
+            let text = match fates.len() {
+                0 => String::new(),
+                tried => format!("{served} of {tried}"),
+            };
+            let _ = write!(out, "<td class=\"n\">{text}</td>");
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+    out.push_str("<details class=\"beside\"><summary>all methods, side by side</summary>");
+    head(out, "method");
+    for name in spaces.values().flatten() {
+        let _ = write!(out, "<tr><td>{}</td>", escaped(name));
+        for target in 0..run.targets.len() {
+            out.push_str(match its(target).and_then(|its| its.get(name)) {
+                Some(see::Fate::Served) => "<td class=\"n\">yes</td>",
+                Some(see::Fate::Refused) => "<td class=\"n bad\">no</td>",
+                Some(see::Fate::Open) => "<td class=\"n\">?</td>",
+                None => "<td></td>",
+            });
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div></details>\n");
+}

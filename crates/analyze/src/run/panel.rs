@@ -1,0 +1,284 @@
+//! All targets side by side, for experiments that look at what is answered (`inquiry`).
+//!
+//! Each target has one way and a pace of its own that is kept to. A call that was refused for its
+//! rate, or that met a fault, is made again a little later; all tries are in the records. Budget
+//! and stop are those of the run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use wellhead_upstream::VerdictClass;
+
+use super::cell::since;
+use super::{Greeting, Player, RunError, Stop, Watch};
+use crate::plan::Outcome;
+use crate::record::{Cell, Record};
+use crate::way::{Done, Goal, Means, Way};
+use crate::work::Ask;
+
+/// Times that a call is made until it is answered.
+const TRIES_MAX: u32 = 3;
+/// Before the second try, where the target asks for no pause; twice as long before each further.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A longer pause than this is not waited for.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A target whose last so many calls all failed has one try a call.
+const FAILING: u32 = 4;
+
+/// One target of a panel.
+#[derive(Debug, Clone, Copy)]
+pub struct Member<'a> {
+    /// Index in the run.
+    pub target: u32,
+    /// Who it is.
+    pub goal: &'a Goal,
+    /// What it said of itself.
+    pub greeting: &'a Greeting,
+}
+
+#[derive(Debug)]
+struct Seat<'p> {
+    member: Member<'p>,
+    way: Way,
+    free_at: Instant,
+    failing: u32,
+}
+
+/// A call that is over, with all its tries.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// In the order of time; empty where what became of it is not known.
+    pub tries: Vec<Done>,
+}
+
+impl Finished {
+    /// The last try.
+    pub fn last(&self) -> Option<&Done> {
+        self.tries.last()
+    }
+
+    /// The class of the last try; that of a fault where there is none.
+    pub fn class(&self) -> VerdictClass {
+        let class = self.last().and_then(|done| VerdictClass::from_word(&done.call.class));
+        class.unwrap_or(VerdictClass::Fault)
+    }
+}
+
+/// See the module.
+pub struct Panel<'p, 'a> {
+    player: &'p mut Player<'a>,
+    watch: &'p mut dyn Watch,
+    experiment: &'static str,
+    version: u32,
+    gap: Duration,
+    seats: Vec<Seat<'p>>,
+}
+
+impl std::fmt::Debug for Panel<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Panel").field("seats", &self.seats).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Player<'a> {
+    /// Seats `members` for an experiment. A target is asked nothing within `gap` of the call
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// Where nothing can be sent or written.
+    pub fn panel<'p>(
+        &'p mut self,
+        experiment: &'static str,
+        version: u32,
+        members: &[Member<'p>],
+        gap: Duration,
+        watch: &'p mut dyn Watch,
+    ) -> Result<Panel<'p, 'a>, RunError> {
+        if !self.run.experiments.iter().any(|known| known == experiment) {
+            self.run.experiments.push(experiment.to_owned());
+            self.save()?;
+        }
+        let now = Instant::now();
+        let mut seats = Vec::new();
+        for member in members {
+            let way = self.way(member.goal, Means::ONE)?;
+            seats.push(Seat { member: *member, way, free_at: now, failing: 0 });
+        }
+        Ok(Panel { player: self, watch, experiment, version, gap, seats })
+    }
+}
+
+impl<'p> Panel<'p, '_> {
+    /// Targets.
+    pub fn len(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.seats.is_empty()
+    }
+
+    /// Who sits there.
+    pub fn member(&self, who: usize) -> Member<'p> {
+        self.seats[who].member
+    }
+
+    /// What ends the run.
+    pub fn stop(&self) -> &Stop {
+        self.player.stop
+    }
+
+    /// Asks everybody the same at the same time; `None` where the run is to end instead.
+    pub async fn ask_all(&mut self, ask: &Ask) -> Option<Vec<Finished>> {
+        let asks: Vec<(usize, Ask)> = (0..self.len()).map(|who| (who, ask.clone())).collect();
+        self.ask(&asks).await
+    }
+
+    /// Asks one; `None` where the run is to end instead.
+    pub async fn ask_one(&mut self, who: usize, ask: Ask) -> Option<Finished> {
+        self.ask(&[(who, ask)]).await?.pop()
+    }
+
+    /// Makes these calls at the same time, each of another target. The answers are in the order
+    /// of the calls; `None` where the run is to end instead.
+    pub async fn ask(&mut self, asks: &[(usize, Ask)]) -> Option<Vec<Finished>> {
+        self.play(asks, |way, ask| Box::pin(way.call(ask.clone())), 1).await
+    }
+
+    /// The same call so many times in one request, to one; `None` where the run is to end
+    /// instead.
+    pub async fn batch(&mut self, who: usize, ask: &Ask, calls: u64) -> Option<Finished> {
+        let send = |way: &Way, ask: &Ask| -> Call { Box::pin(way.batch(ask, calls)) };
+        self.play(&[(who, ask.clone())], send, calls).await?.pop()
+    }
+
+    async fn play(
+        &mut self,
+        asks: &[(usize, Ask)],
+        send: impl Fn(&Way, &Ask) -> Call,
+        cost: u64,
+    ) -> Option<Vec<Finished>> {
+        let mut finished: Vec<Finished> = asks.iter().map(|_| Finished::default()).collect();
+        let mut open: Vec<usize> = (0..asks.len()).collect();
+        let mut pause = Duration::ZERO;
+        for n in 0..TRIES_MAX {
+            let free = open.iter().map(|place| self.seats[asks[*place].0].free_at).max();
+            let Some(free) = free else { break };
+            let due = free.max(Instant::now() + pause);
+            tokio::select! {
+                biased;
+                () = self.player.stop.wait() => return None,
+                () = sleep_until(due) => {}
+            }
+            if !self.player.budget.take_all(open.len() as u64 * cost) {
+                return None;
+            }
+            let mut calls = JoinSet::new();
+            for place in open.drain(..) {
+                let (who, ask) = &asks[place];
+                let seat = &mut self.seats[*who];
+                seat.free_at = Instant::now() + self.gap;
+                let call = send(&seat.way, ask);
+                calls.spawn(async move { (place, call.await) });
+            }
+            pause = PAUSE * 2_u32.pow(n);
+            while !calls.is_empty() {
+                let over = tokio::select! {
+                    biased;
+                    () = self.player.stop.wait() => return None,
+                    over = calls.join_next() => over,
+                };
+                let Some(Ok((place, mut done))) = over else { continue };
+                let seat = &mut self.seats[asks[place].0];
+                let each = seat.member.goal.credits(&done.call.method);
+                done.call.credits = each.map(|each| each * cost as f64);
+                let again = passes(&done);
+                seat.failing = if again { seat.failing + 1 } else { 0 };
+                let asked = done.call.retry_after_ms.map(Duration::from_millis);
+                if again && seat.failing < FAILING && asked.is_none_or(|it| it <= PAUSE_MAX) {
+                    pause = pause.max(asked.unwrap_or(Duration::ZERO));
+                    open.push(place);
+                }
+                finished[place].tries.push(done);
+            }
+        }
+        Some(finished)
+    }
+
+    /// Begins a call of one now, whatever its pace; `None` where the run is to end instead.
+    pub fn launch(
+        &self,
+        who: usize,
+        ask: Ask,
+    ) -> Option<impl Future<Output = Done> + Send + use<>> {
+        let may = !self.player.stop.is_set() && self.player.budget.take();
+        may.then(|| self.seats[who].way.call(ask))
+    }
+
+    /// Writes a cell of one target that was played from the first to the last of `calls`, or
+    /// `within` the given times.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written.
+    pub fn close(
+        &mut self,
+        who: usize,
+        factors: BTreeMap<String, String>,
+        calls: Vec<Done>,
+        within: Option<(Instant, Instant)>,
+    ) -> Result<(), RunError> {
+        let now = Instant::now();
+        let first = calls.iter().map(|done| done.begun).min().unwrap_or(now);
+        let last = calls.iter().map(|done| done.ended).max().unwrap_or(now);
+        let (from, to) = within.unwrap_or((first, last));
+        let Member { target, goal, .. } = self.seats[who].member;
+        let origin = self.player.origin;
+        let mut outcome = Outcome::default();
+        let number = self.player.cells;
+        self.player.cells += 1;
+        for (n, done) in calls.into_iter().enumerate() {
+            let mut call = done.call;
+            outcome.calls += 1;
+            outcome.throttled += u64::from(call.class == VerdictClass::Throttled.word());
+            outcome.failed += u64::from(call.error.is_some());
+            call.experiment = self.experiment.to_owned();
+            call.cell = number;
+            call.target = target;
+            call.n = n as u64;
+            call.begun_at = since(origin, done.begun);
+            call.intended_at = call.begun_at;
+            call.ended_at = since(origin, done.ended);
+            call.credits = call.credits.or_else(|| goal.credits(&call.method));
+            self.player.write(&Record::Call(call))?;
+        }
+        let cell = Cell {
+            experiment: self.experiment.to_owned(),
+            version: self.version,
+            cell: number,
+            target,
+            factors,
+            begun_at: since(origin, from),
+            ended_at: since(origin, to),
+            calls: outcome.calls,
+            ..Cell::default()
+        };
+        self.watch.played(self.experiment, &cell, &outcome);
+        self.player.write(&Record::Cell(cell))?;
+        self.player.records.flush().map_err(|error| self.player.unwritten(error))
+    }
+}
+
+type Call = std::pin::Pin<Box<dyn Future<Output = Done> + Send>>;
+
+/// Whether it may go better a moment later.
+fn passes(done: &Done) -> bool {
+    let word = done.call.class.as_str();
+    done.call.error.is_some()
+        || word == VerdictClass::Throttled.word()
+        || word == VerdictClass::Fault.word()
+}

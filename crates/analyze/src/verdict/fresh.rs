@@ -1,0 +1,237 @@
+//! `fresh`: how much later than the others a target shows a new block. The cells are told at
+//! `inquiry::fresh`.
+//!
+//! Lag is counted against one other target, the one by which it is largest: the earliest of
+//! several would be early by chance, and everybody late. A time is the middle between two polls,
+//! so one lag is off by up to a poll and the median of many by little; its interval is a
+//! bootstrap's (`stat::bootstrap`).
+
+use std::collections::BTreeMap;
+
+use rand::Rng;
+
+use super::finding::Finding;
+use super::trial::Trial;
+use super::{Confidence, Found};
+use crate::record::Run;
+use crate::stat::bootstrap::{Interval, median_difference};
+use crate::stat::{median, quantile};
+
+/// Blocks that must have come here and there before a lag is told.
+const SEEN_MIN: usize = 5;
+/// A median below this share of the time between polls is none: chance alone brings it about.
+const POLLS_MIN: f64 = 1.0 / 3.0;
+
+/// What a target showed.
+#[derive(Debug, Default)]
+pub(crate) struct Sight {
+    /// By block: when it appeared, microseconds, and how long was not looked.
+    shown: BTreeMap<u64, (f64, f64)>,
+    /// The first height, and when.
+    start: Option<(f64, u64)>,
+    end: f64,
+    went_back: u64,
+    polls: u64,
+    failed: u64,
+}
+
+impl Sight {
+    pub(crate) fn of(trial: &Trial<'_>) -> Self {
+        let mut sight = Self::default();
+        for played in &trial.played {
+            let (from, to) = (played.cell.begun_at as f64, played.cell.ended_at as f64);
+            if let Some(block) = played.count("block") {
+                sight.shown.entry(block).or_insert(((from + to) / 2.0, to - from));
+            } else if let Some(height) = played.count("start") {
+                sight.start = Some(((from + to) / 2.0, height));
+            } else if played.count("back_to").is_some() {
+                sight.went_back += 1;
+            } else if played.count("watched_ms").is_some() {
+                sight.polls = played.count("polls").unwrap_or(0);
+                sight.failed = played.count("failed").unwrap_or(0);
+            }
+            sight.end = sight.end.max(to);
+        }
+        sight
+    }
+
+    /// For each block that both showed: how much later this one did, milliseconds.
+    fn lags_ms(&self, other: &Self) -> Vec<f64> {
+        let lag = |(block, (at, _)): (&u64, &(f64, f64))| {
+            other.shown.get(block).map(|(there, _)| (at - there) / 1_000.0)
+        };
+        self.shown.iter().filter_map(lag).collect()
+    }
+
+    /// The height that it showed at a time.
+    fn height(&self, at: f64) -> Option<u64> {
+        let (start, first) = self.start?;
+        let newest =
+            self.shown.iter().filter(|(_, (when, _))| *when <= at).map(|(block, _)| *block);
+        (start <= at).then(|| newest.max().unwrap_or(first).max(first))
+    }
+
+    /// Steps of its distance from the highest of `others`: when each begins, and blocks.
+    pub(crate) fn behind(&self, others: &[&Self]) -> Vec<(f64, u64)> {
+        let mut times: Vec<f64> = others
+            .iter()
+            .copied()
+            .chain([self])
+            .flat_map(|sight| sight.shown.values().map(|(at, _)| *at))
+            .collect();
+        let starts = others.iter().copied().chain([self]).filter_map(|it| it.start);
+        times.extend(starts.map(|(at, _)| at));
+        times.sort_by(f64::total_cmp);
+        let behind = |at: f64| {
+            let highest = others.iter().filter_map(|other| other.height(at)).max()?;
+            Some((at, highest.saturating_sub(self.height(at)?)))
+        };
+        times.into_iter().filter_map(behind).collect()
+    }
+
+    /// The time between two blocks, milliseconds.
+    fn pace_ms(&self) -> Option<f64> {
+        let (first, last) = (self.shown.iter().next()?, self.shown.iter().next_back()?);
+        let blocks = last.0.checked_sub(*first.0).filter(|blocks| *blocks > 0)?;
+        Some((last.1.0 - first.1.0) / blocks as f64 / 1_000.0)
+    }
+
+    /// Milliseconds between two polls, as far as they bear on blocks.
+    fn blind_ms(&self) -> f64 {
+        let widths: Vec<f64> = self.shown.values().map(|(_, width)| width / 1_000.0).collect();
+        median(&widths).unwrap_or(0.0)
+    }
+}
+
+/// What the targets of a run showed.
+pub(crate) fn sights(all: &[Trial<'_>]) -> BTreeMap<u32, Sight> {
+    let trials = all.iter().filter(|trial| trial.experiment == "fresh");
+    trials.map(|trial| (trial.target, Sight::of(trial))).collect()
+}
+
+/// The lags of this target against the other that makes them largest.
+pub(crate) fn lags_ms(target: u32, sights: &BTreeMap<u32, Sight>) -> Option<(u32, Vec<f64>)> {
+    let own = sights.get(&target)?;
+    let others = sights.iter().filter(|(other, _)| **other != target);
+    let against = others.map(|(other, sight)| (*other, own.lags_ms(sight)));
+    let enough = against.filter(|(_, lags)| lags.len() >= SEEN_MIN);
+    enough.max_by(|(_, a), (_, b)| {
+        let middle = |lags: &[f64]| median(lags).unwrap_or(f64::NEG_INFINITY);
+        middle(a).total_cmp(&middle(b))
+    })
+}
+
+pub(super) fn fresh(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>], rng: &mut impl Rng) -> Found {
+    let sights = sights(all);
+    let Some(own) = sights.get(&trial.target).filter(|_| sights.len() > 1) else {
+        return Found::cannot_tell("freshness is counted against others, and there are none");
+    };
+    let others: Vec<&Sight> =
+        sights.iter().filter(|(other, _)| **other != trial.target).map(|it| it.1).collect();
+    let behind = Behind::of(own, &others);
+    let mut evidence = Vec::new();
+    if own.failed > 0 {
+        evidence.push(format!("{} of {} polls failed", own.failed, own.polls));
+    }
+    if own.went_back > 0 {
+        let times = own.went_back;
+        evidence.push(format!("it told less than a moment before {times} times"));
+    }
+    let Some((against, lags)) = lags_ms(trial.target, &sights) else {
+        let found = never_together(own, &others, &behind);
+        evidence.splice(0..0, found.evidence);
+        return Found { evidence, ..found };
+    };
+    let name = run.targets.get(against as usize).map_or("another", |target| &target.id);
+    let own_lags = std::slice::from_ref(&lags);
+    let Some(Interval { point: ms, low: low_ms, high: high_ms }) =
+        median_difference(own_lags, &[vec![0.0]], rng)
+    else {
+        return Found::cannot_tell("no block was seen here and at another target");
+    };
+    let seen = lags.len() as u64;
+    let blind = own.blind_ms();
+    let first = lags.iter().filter(|lag| **lag < 0.0).count();
+    evidence.insert(0, format!("compared with {name}; shown before it: {first} of {seen} blocks"));
+    evidence.push(format!("one lag is known to about {blind:.0} ms, the time between polls"));
+    let sure = match seen {
+        30.. => Confidence::High,
+        10.. => Confidence::Medium,
+        _ => Confidence::Low,
+    };
+    if low_ms <= 0.0 || ms < blind * POLLS_MIN {
+        // What chance alone would bring about is no lag either.
+        let within_ms = high_ms.max(blind * POLLS_MIN);
+        return Found::new(Finding::NoLag { within_ms, seen }, sure, evidence);
+    }
+    let finding = Finding::Lag {
+        ms,
+        low_ms,
+        high_ms,
+        p95_ms: quantile(&lags, 0.95).unwrap_or(ms),
+        blocks: behind.median,
+        p95_blocks: behind.p95,
+        seen,
+        behind: name.to_owned(),
+    };
+    Found::new(finding, sure, evidence)
+}
+
+/// How far behind it was, by time.
+struct Behind {
+    median: u64,
+    p95: u64,
+}
+
+impl Behind {
+    fn of(own: &Sight, others: &[&Sight]) -> Self {
+        let steps = own.behind(others);
+        let end = others.iter().map(|other| other.end).fold(own.end, f64::min);
+        let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([end]);
+        let mut lasted: BTreeMap<u64, f64> = BTreeMap::new();
+        for ((from, blocks), to) in steps.iter().zip(ends) {
+            *lasted.entry(*blocks).or_default() += (to.min(end) - from).max(0.0);
+        }
+        let whole: f64 = lasted.values().sum();
+        let at = |share: f64| {
+            let mut sum = 0.0;
+            let mut found = 0;
+            for (blocks, time) in &lasted {
+                found = *blocks;
+                sum += time;
+                if sum >= share * whole {
+                    break;
+                }
+            }
+            found
+        };
+        Self { median: at(0.5), p95: at(0.95) }
+    }
+}
+
+/// Where it showed none of the blocks that the others showed: it is so far behind that they came
+/// before anybody looked, or it stands still, or few blocks came at all.
+fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> Found {
+    let most = others.iter().map(|other| other.shown.len()).max().unwrap_or(0);
+    let pace = others.iter().filter_map(|other| other.pace_ms()).reduce(f64::min);
+    let (Some(pace), true) = (pace, most >= SEEN_MIN && behind.median > 0) else {
+        let blocks = most.max(own.shown.len());
+        return Found::cannot_tell(format!("{blocks} new blocks came, and {SEEN_MIN} are needed"));
+    };
+    let ms = behind.median as f64 * pace;
+    let evidence = vec![format!(
+        "none of its new blocks was new to the others: its distance in blocks, times the {pace:.0} \
+         ms from block to block"
+    )];
+    let finding = Finding::Lag {
+        ms,
+        low_ms: (behind.median as f64 - 1.0) * pace,
+        high_ms: (behind.p95 as f64 + 1.0) * pace,
+        p95_ms: behind.p95 as f64 * pace,
+        blocks: behind.median,
+        p95_blocks: behind.p95,
+        seen: 0,
+        behind: "the others".to_owned(),
+    };
+    Found::new(finding, Confidence::Low, evidence)
+}

@@ -1,0 +1,88 @@
+//! One WebSocket connection to a target: whether calls go over it, and whether it tells of new
+//! blocks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::timeout;
+use wellhead_net::{
+    Endpoint, EndpointError, FeedSettings, Resolver, TlsClient, TlsSetupError, WsClient,
+    WsConnection,
+};
+use wellhead_telemetry::SecretUrl;
+use wellhead_transport::{Timing, TransportError, WireReply};
+use wellhead_upstream::{CALL_ID, Judge, VerdictClass};
+
+use super::{Goal, PATIENCE};
+use crate::work::Ask;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// The URL cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// There is no TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsSetupError),
+    /// Nobody is there, or whoever is speaks no WebSocket.
+    #[error("{}", .0.kind.word())]
+    Transport(TransportError),
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Socket(WsConnection);
+
+impl Socket {
+    /// Opens one: at `url` where it is given, else where the target is, with `ws` for `http`.
+    ///
+    /// # Errors
+    ///
+    /// Where none can be opened.
+    pub async fn open(goal: &Goal, url: Option<&SecretUrl>) -> Result<Self, SocketError> {
+        let own = url.cloned().unwrap_or_else(|| over_websocket(&goal.url));
+        let tls = TlsClient::new(None)?;
+        let resolver = Arc::new(Resolver::new());
+        let client = WsClient::new(&Endpoint::new(own), FeedSettings::default(), resolver, &tls)?;
+        client.open().await.map(Self).map_err(SocketError::Transport)
+    }
+
+    /// The class of the answer to a call; that of a fault where none comes.
+    pub async fn ask(&mut self, ask: &Ask) -> VerdictClass {
+        let body = Bytes::from(ask.body(CALL_ID));
+        match timeout(PATIENCE, self.0.call(body)).await {
+            Ok(Ok(body)) => {
+                let row = wellhead_eth::MethodTable::standard().row(ask.method);
+                let reply = WireReply::whole(200, body, Timing::default());
+                Judge::standard().reply(row, &reply).class
+            }
+            Ok(Err(_)) | Err(_) => VerdictClass::Fault,
+        }
+    }
+}
+
+fn over_websocket(url: &SecretUrl) -> SecretUrl {
+    let mut own = url.expose().clone();
+    let scheme = if own.scheme() == "https" { "wss" } else { "ws" };
+    match own.set_scheme(scheme) {
+        Ok(()) => SecretUrl::parse(own.as_str()).unwrap_or_else(|_| url.clone()),
+        Err(()) => url.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_place_with_another_scheme() {
+        for (http, ws) in [
+            ("https://a.example/v2/KEY?x=1", "wss://a.example/v2/KEY?x=1"),
+            ("http://127.0.0.1:8545", "ws://127.0.0.1:8545/"),
+        ] {
+            let url = SecretUrl::parse(http).expect("a URL");
+            assert_eq!(over_websocket(&url).expose().as_str(), ws);
+        }
+    }
+}
