@@ -3,6 +3,8 @@
 //! Before anything is sent it is told what that may be and cost, and asked whether that is meant
 //! where it is much and goes to somebody else.
 
+mod together;
+
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -81,6 +83,9 @@ pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
         Experiment::Connection(it) => measure(&it.common, &|_| vec![connection(it)]),
         Experiment::Bodies(it) => measure(&it.common, &|_| vec![bodies(it)]),
         Experiment::Load(it) => measure(&it.common, &|_| vec![load(it)]),
+        Experiment::Agree(it) => together::measure(&it.common, &together::Inquiry::Agree(it)),
+        Experiment::Fresh(it) => together::measure(&it.common, &together::Inquiry::Fresh(it)),
+        Experiment::Reach(it) => together::measure(&it.common, &together::Inquiry::Reach(it)),
         Experiment::Report(it) => report(&it.dir),
     }
 }
@@ -152,6 +157,21 @@ fn measure(common: &Common, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Failur
     let goals = goals(&common.urls)?;
     let forecasts: Vec<Forecast> =
         goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
+    let Some(most) = may_send(common, &goals, &forecasts)? else { return Ok(()) };
+    let now = clock::unix_seconds();
+    let dir = common.out.clone().unwrap_or_else(|| default_dir(&goals, now));
+    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
+    runtime.block_on(play(common, &dir, now, &goals, plans, most))?;
+    report(&dir)
+}
+
+/// Tells what may be sent and what it costs, and asks where it is much. The calls that may be
+/// sent at most; `None` where nothing is to be sent.
+fn may_send(
+    common: &Common,
+    goals: &[Goal],
+    forecasts: &[Forecast],
+) -> Result<Option<u64>, Failure> {
     let lines: Vec<String> = forecasts.iter().flat_map(Forecast::lines).collect();
     complain(&lines.join("\n"));
     let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING).sum();
@@ -159,22 +179,18 @@ fn measure(common: &Common, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Failur
     complain(&format!("not more than {most} calls in all"));
     if common.dry_run {
         say("nothing was sent");
-        return Ok(());
+        return Ok(None);
     }
     let strangers: u64 = goals
         .iter()
-        .zip(&forecasts)
+        .zip(forecasts)
         .filter(|(goal, _)| !goal.is_private())
         .map(|(_, forecast)| forecast.calls() + GREETING)
         .sum();
     if strangers.min(common.max_calls) > UNASKED_MAX && !common.yes && !is_meant()? {
         return Err(Failure::Config("nothing was sent".to_owned()));
     }
-    let now = clock::unix_seconds();
-    let dir = common.out.clone().unwrap_or_else(|| default_dir(&goals, now));
-    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
-    runtime.block_on(play(common, &dir, now, &goals, plans, most))?;
-    report(&dir)
+    Ok(Some(most))
 }
 
 /// Asks whoever is there. Where nobody is, that is an error that says what to do.
@@ -229,18 +245,7 @@ async fn play(
     let budget = Budget::new(most);
     let stop = Arc::new(Stop::default());
     let interrupted = tokio::spawn(interrupted(Arc::clone(&stop)));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let machine = Machine {
-        os: std::env::consts::OS.to_owned(),
-        cores: u32::try_from(cores).unwrap_or(u32::MAX),
-        note: None,
-    };
-    let terms = Terms {
-        seed: common.seed,
-        started_unix: now,
-        wellhead: env!("CARGO_PKG_VERSION").to_owned(),
-        machine,
-    };
+    let terms = terms(common, now);
     let played = async {
         let mut player = Player::begin(dir, terms, goals, &budget, &stop)?;
         for (index, goal) in goals.iter().enumerate() {
@@ -275,6 +280,21 @@ async fn play(
     let outcome = played.await;
     interrupted.abort();
     outcome.map_err(|error: RunError| Failure::System(error.to_string()))
+}
+
+fn terms(common: &Common, now: u64) -> Terms {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let machine = Machine {
+        os: std::env::consts::OS.to_owned(),
+        cores: u32::try_from(cores).unwrap_or(u32::MAX),
+        note: None,
+    };
+    Terms {
+        seed: common.seed,
+        started_unix: now,
+        wellhead: env!("CARGO_PKG_VERSION").to_owned(),
+        machine,
+    }
 }
 
 /// Ends the run at the first signal.

@@ -17,6 +17,8 @@ Examples:
       what finding the limit up to 200 calls a second would send and cost
   wellhead analyze connection --requests 0 --idle 300 https://eth.example/v2/KEY
       after how long a silence a connection is closed, up to five minutes
+  wellhead analyze agree https://eth.example/v2/KEY https://other.example http://127.0.0.1:8545
+      whether they say the same, who is alone, and the smallest call that shows it
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
       the same conclusions again, from the records, and report.html beside them")]
 pub struct Analyze {
@@ -44,6 +46,12 @@ pub enum Experiment {
     Bodies(Bodies),
     /// What becomes of a load that you set: rates, or users, stage after stage
     Load(Load),
+    /// Whether several endpoints answer alike at blocks that cannot change any more
+    Agree(Agree),
+    /// How soon each of several endpoints shows a new block, watched side by side
+    Fresh(Fresh),
+    /// Methods served, how far back states, blocks, logs and traces go, ranges, batches, WebSocket
+    Reach(Reach),
     /// Conclude again from the records of a run, and write its report
     Report(ReportDir),
 }
@@ -51,7 +59,7 @@ pub enum Experiment {
 /// What all experiments take.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Whom to measure, one after another
+    /// Whom to measure: one after another, or side by side where they are compared
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
     /// Where records go [default: wellhead-analysis-HOST-DATE-TIME]
@@ -211,6 +219,63 @@ pub struct Load {
     /// HTTP/2 connections; over HTTP/1.1 there are 64
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: u16,
+}
+
+/// Arguments of `wellhead analyze agree`.
+#[derive(Debug, Args)]
+pub struct Agree {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// The newest block that is asked about [default: the newest that is final everywhere]
+    #[arg(long, value_name = "N")]
+    pub block: Option<u64>,
+    /// Blocks that are looked into, and their transactions, accounts, contracts and logs
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub blocks: u16,
+    /// How far below the newest one they may be: nodes that are no archive keep 128 states
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_024))]
+    pub depth: u64,
+    /// Questions; each that is answered differently is asked again
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub asks: u32,
+    /// Calls a second to each endpoint at most
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
+    pub rate: f64,
+}
+
+/// Arguments of `wellhead analyze fresh`.
+#[derive(Debug, Args)]
+pub struct Fresh {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// How long they are watched
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: u64,
+    /// Between two polls of one endpoint, on the average
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=600_000))]
+    pub every_ms: u64,
+}
+
+/// Arguments of `wellhead analyze reach`.
+#[derive(Debug, Args)]
+pub struct Reach {
+    /// What all experiments take.
+    #[command(flatten)]
+    pub common: Common,
+    /// Blocks in one search for logs that are tried at most
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub range_up_to: u64,
+    /// Calls in one batch that are tried at most; finding a limit takes up to ten times as many
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub batch_up_to: u64,
+    /// Where WebSocket is, once for each endpoint in their order [default: the same URL]
+    #[arg(long, value_name = "URL")]
+    pub ws: Vec<String>,
+    /// Calls a second to each endpoint at most
+    #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
+    pub rate: f64,
 }
 
 /// What is asked.

@@ -1,0 +1,266 @@
+//! Experiments that ask all targets side by side: `agree`, `fresh`, `reach`.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wellhead_analyze::budget::Forecast;
+use wellhead_analyze::inquiry::{agree, fresh, reach};
+use wellhead_analyze::plan::Outcome;
+use wellhead_analyze::record::Cell;
+use wellhead_analyze::run::{Budget, Greeting, Member, Player, RunError, Stop, Watch};
+use wellhead_analyze::way::Goal;
+use wellhead_telemetry::{SecretUrl, clock};
+
+use super::{default_dir, goals, greeted, interrupted, may_send, report, terms};
+use crate::cli::analyze::{Agree, Common, Fresh, Reach};
+use crate::command::{Failure, complain, say};
+use crate::serve;
+
+/// Calls between two lines of progress.
+const LINE_EVERY: u64 = 50;
+
+/// Which of them.
+#[derive(Debug)]
+pub(super) enum Inquiry<'a> {
+    Agree(&'a Agree),
+    Fresh(&'a Fresh),
+    Reach(&'a Reach),
+}
+
+impl Inquiry<'_> {
+    fn name(&self) -> (&'static str, u32) {
+        match self {
+            Self::Agree(_) => (agree::NAME, agree::VERSION),
+            Self::Fresh(_) => (fresh::NAME, fresh::VERSION),
+            Self::Reach(_) => (reach::NAME, reach::VERSION),
+        }
+    }
+
+    /// Targets that it needs.
+    fn targets_min(&self) -> usize {
+        match self {
+            Self::Agree(_) | Self::Fresh(_) => 2,
+            Self::Reach(_) => 1,
+        }
+    }
+
+    /// Between two calls to one target.
+    fn gap(&self) -> Duration {
+        match self {
+            Self::Agree(it) => Duration::from_secs_f64(1.0 / it.rate),
+            Self::Reach(it) => Duration::from_secs_f64(1.0 / it.rate),
+            Self::Fresh(it) => Duration::from_millis(it.every_ms),
+        }
+    }
+
+    fn forecast(&self, goal: &Goal) -> Forecast {
+        let lasts = |calls: u64| self.gap().mul_f64(calls as f64);
+        match self {
+            Self::Agree(it) => {
+                let calls = agree_terms(it).calls_max();
+                let parts = [(agree::NAME, agree::Terms::methods(), calls)];
+                Forecast::told(goal, &parts, lasts(u64::from(it.asks)))
+            }
+            Self::Fresh(it) => {
+                let terms = fresh_terms(it);
+                let parts = [(fresh::NAME, vec![("eth_blockNumber", 1.0)], terms.calls_max())];
+                Forecast::told(goal, &parts, terms.lasting)
+            }
+            Self::Reach(it) => {
+                let parts = reach_terms(it).parts();
+                let parts = parts.map(|(name, method, calls)| (name, vec![(method, 1.0)], calls));
+                Forecast::told(goal, &parts, lasts(reach::methods_count()))
+            }
+        }
+    }
+}
+
+fn agree_terms(it: &Agree) -> agree::Terms {
+    agree::Terms {
+        block: it.block,
+        blocks: it.blocks.into(),
+        depth: it.depth,
+        asks: usize::try_from(it.asks).unwrap_or(usize::MAX),
+        seed: it.common.seed,
+    }
+}
+
+fn fresh_terms(it: &Fresh) -> fresh::Terms {
+    fresh::Terms {
+        lasting: Duration::from_secs(it.seconds),
+        every: Duration::from_millis(it.every_ms),
+        seed: it.common.seed,
+    }
+}
+
+fn reach_terms(it: &Reach) -> reach::Terms {
+    reach::Terms { range_max: it.range_up_to, batch_max: it.batch_up_to }
+}
+
+/// Measures all targets together and writes the report.
+pub(super) fn measure(common: &Common, inquiry: &Inquiry<'_>) -> Result<(), Failure> {
+    let goals = goals(&common.urls)?;
+    let (name, _) = inquiry.name();
+    if goals.len() < inquiry.targets_min() {
+        return Err(Failure::Config(format!("`{name}` compares endpoints: give two URLs or more")));
+    }
+    let sockets = match inquiry {
+        Inquiry::Reach(it) => sockets(it)?,
+        Inquiry::Agree(_) | Inquiry::Fresh(_) => Vec::new(),
+    };
+    let forecasts: Vec<Forecast> = goals.iter().map(|goal| inquiry.forecast(goal)).collect();
+    let Some(most) = may_send(common, &goals, &forecasts)? else { return Ok(()) };
+    let now = clock::unix_seconds();
+    let dir = common.out.clone().unwrap_or_else(|| default_dir(&goals, now));
+    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
+    let played = play(common, &dir, now, &goals, inquiry, &sockets, most);
+    runtime.block_on(played)?;
+    report(&dir)
+}
+
+/// URLs for WebSocket, in the order of the targets.
+fn sockets(it: &Reach) -> Result<Vec<Option<SecretUrl>>, Failure> {
+    if it.ws.len() > it.common.urls.len() {
+        return Err(Failure::Config("there are more `--ws` than endpoints".to_owned()));
+    }
+    let parse = |(index, text): (usize, &String)| {
+        let url = SecretUrl::parse(text).map_err(|why| why.to_string());
+        let url = url.and_then(|url| match url.expose().scheme() {
+            "ws" | "wss" => Ok(url),
+            other => Err(format!("scheme `{other}` is no WebSocket: use ws or wss")),
+        });
+        // The text is not quoted: it may hold a key.
+        url.map(Some).map_err(|why| Failure::Config(format!("`--ws` {}: {why}", index + 1)))
+    };
+    it.ws.iter().enumerate().map(parse).collect()
+}
+
+async fn play(
+    common: &Common,
+    dir: &Path,
+    now: u64,
+    goals: &[Goal],
+    inquiry: &Inquiry<'_>,
+    sockets: &[Option<SecretUrl>],
+    most: u64,
+) -> Result<(), Failure> {
+    let budget = Budget::new(most);
+    let stop = Arc::new(Stop::default());
+    let watching = tokio::spawn(interrupted(Arc::clone(&stop)));
+    let system = |error: RunError| Failure::System(error.to_string());
+    let mut player =
+        Player::begin(dir, terms(common, now), goals, &budget, &stop).map_err(system)?;
+    let mut greetings = Vec::new();
+    for (target, goal) in (0_u32..).zip(goals) {
+        let greeting = player.greet(target, goal).await.map_err(system)?;
+        say(&greeted(goal, &greeting));
+        greetings.push(greeting);
+    }
+    one_chain(goals, &greetings, inquiry)?;
+    let members: Vec<Member<'_>> = (0_u32..)
+        .zip(goals.iter().zip(&greetings))
+        .filter(|(_, (_, greeting))| greeting.chain_id.is_some() || greeting.block.is_some())
+        .map(|(target, (goal, greeting))| Member { target, goal, greeting })
+        .collect();
+    if members.len() < goals.len() {
+        complain("who answers no call is left out");
+    }
+    let (name, version) = inquiry.name();
+    if members.len() < inquiry.targets_min() {
+        complain(&format!("`{name}` has nobody to compare: nothing is measured"));
+        return Ok(());
+    }
+    let sockets: Vec<Option<SecretUrl>> = members
+        .iter()
+        .map(|member| sockets.get(member.target as usize).cloned().flatten())
+        .collect();
+    let mut progress = Progress { budget: &budget, most, told: 0 };
+    let mut panel =
+        player.panel(name, version, &members, inquiry.gap(), &mut progress).map_err(system)?;
+    match inquiry {
+        Inquiry::Agree(it) => agree::play(&mut panel, &agree_terms(it)).await,
+        Inquiry::Fresh(it) => fresh::play(&mut panel, &fresh_terms(it)).await,
+        Inquiry::Reach(it) => reach::play(&mut panel, &reach_terms(it), &sockets).await,
+    }
+    .map_err(system)?;
+    watching.abort();
+    if stop.is_set() {
+        complain("interrupted: what was played to its end is kept");
+    } else if budget.is_over() {
+        complain("the bound on calls is reached: what is left was not played");
+    }
+    Ok(())
+}
+
+/// Answers of two chains are not compared.
+fn one_chain(goals: &[Goal], greetings: &[Greeting], inquiry: &Inquiry<'_>) -> Result<(), Failure> {
+    let told: Vec<(u64, &str)> = goals
+        .iter()
+        .zip(greetings)
+        .filter_map(|(goal, greeting)| Some((greeting.chain_id?, goal.target.host.as_str())))
+        .collect();
+    let other = told.iter().find(|(chain, _)| Some(chain) != told.first().map(|(chain, _)| chain));
+    match (told.first(), other) {
+        (Some((chain, host)), Some((other_chain, other_host))) if inquiry.targets_min() > 1 => {
+            Err(Failure::Config(format!(
+                "nothing was compared: {host} is on chain {chain}, {other_host} on chain \
+                 {other_chain}"
+            )))
+        }
+        (_, _) => Ok(()),
+    }
+}
+
+/// A line on standard error for some calls.
+struct Progress<'a> {
+    budget: &'a Budget,
+    most: u64,
+    told: u64,
+}
+
+impl Watch for Progress<'_> {
+    fn played(&mut self, experiment: &str, cell: &Cell, _: &Outcome) {
+        let spent = self.budget.spent();
+        if spent >= self.told + LINE_EVERY {
+            self.told = spent;
+            let what = ["method", "probe", "block"]
+                .into_iter()
+                .find_map(|name| cell.factors.get(name))
+                .map_or("", String::as_str);
+            complain(&format!("[{spent} of at most {} calls] {experiment}: {what}", self.most));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn greeting(chain_id: u64) -> Greeting {
+        Greeting { chain_id: Some(chain_id), ..Greeting::default() }
+    }
+
+    #[test]
+    fn two_chains_are_not_compared() {
+        let urls = ["http://a.example/KEY".to_owned(), "http://b.example/KEY".to_owned()];
+        let goals = goals(&urls).unwrap_or_default();
+        let it = Fresh {
+            common: Common {
+                urls: urls.to_vec(),
+                out: None,
+                seed: 1,
+                max_calls: 1,
+                dry_run: true,
+                yes: true,
+            },
+            seconds: 1,
+            every_ms: 100,
+        };
+        let inquiry = Inquiry::Fresh(&it);
+        assert!(one_chain(&goals, &[greeting(1), greeting(1)], &inquiry).is_ok());
+        let told = one_chain(&goals, &[greeting(1), greeting(10)], &inquiry);
+        let Err(Failure::Config(text)) = told else { panic!("it was compared") };
+        assert_eq!(text, "nothing was compared: a.example is on chain 1, b.example on chain 10");
+    }
+}
