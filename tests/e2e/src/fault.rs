@@ -50,7 +50,37 @@ pub enum Fault {
     WrongChain(u64),
     /// The chain as it was this many blocks ago.
     Lagging(u64),
+    /// What this makes of the node's answers.
+    Rewritten(Rewrite),
 }
+
+/// Changes replies by their calls: a lie that is told in the same way each time.
+#[derive(Clone)]
+pub struct Rewrite(Arc<Change>);
+
+type Change = dyn Fn(&Value, &mut Value) + Send + Sync;
+
+impl Rewrite {
+    /// `change` sees each call, and the whole reply to it.
+    #[must_use]
+    pub fn new(change: impl Fn(&Value, &mut Value) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(change))
+    }
+}
+
+impl std::fmt::Debug for Rewrite {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rewrite").finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Rewrite {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Rewrite {}
 
 /// A running proxy; dropping it ends it.
 #[derive(Debug)]
@@ -90,6 +120,12 @@ impl FaultProxy {
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// From now on, every request meets this fault.
@@ -191,6 +227,7 @@ async fn serve(
             .await
         }
         Fault::Lagging(blocks) => lagging(&shared.node, &body, blocks).await,
+        Fault::Rewritten(Rewrite(change)) => rewritten(&shared.node, &body, &*change).await,
     })
 }
 

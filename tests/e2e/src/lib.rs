@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-pub use fault::{Fault, FaultProxy};
+pub use fault::{Fault, FaultProxy, Rewrite};
 pub use load::load;
 pub use node::{Anvil, Geth, Node};
 pub use process::{Process, Signal, cache, free_port, tool};

@@ -119,6 +119,12 @@ impl Geth {
     pub async fn two(number: u64) -> (Node, Node) {
         let node = Self::start().await;
         node.wait_for_block(number).await;
+        Self::parted(node).await
+    }
+
+    /// Two with the history of this one, which ends: the first goes on, a block a second, and the
+    /// second stands where they parted.
+    pub async fn parted(node: Node) -> (Node, Node) {
         let Node { mut process, _folder: folder, .. } = node;
         process.signal(Signal::Term);
         assert_eq!(process.exit_code(READY_MAX).await, Some(0), "{}", process.log());
@@ -179,6 +185,17 @@ impl Anvil {
         let command = words(&format!(
             "anvil --chain-id {chain_id} --no-mining --timestamp {genesis} --port {port} \
              --host 127.0.0.1 --silent"
+        ));
+        Node::start(command, port, port).await
+    }
+
+    /// Starts one that makes no blocks and has those of another node up to this one.
+    pub async fn forked(from: &Node, block: u64) -> Node {
+        let port = free_port();
+        let command = words(&format!(
+            "anvil --fork-url {} --fork-block-number {block} --no-mining --port {port} \
+             --host 127.0.0.1 --silent",
+            from.url()
         ));
         Node::start(command, port, port).await
     }

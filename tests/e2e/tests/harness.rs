@@ -68,7 +68,7 @@ mod with_geth {
 mod with_anvil {
     use serde_json::Value;
     use wellhead_e2e::load::Gauge;
-    use wellhead_e2e::{Anvil, Fault, FaultProxy, Rpc, load};
+    use wellhead_e2e::{Anvil, Fault, FaultProxy, Rewrite, Rpc, load};
 
     use super::*;
 
@@ -108,6 +108,11 @@ mod with_anvil {
         assert_eq!(
             seen(Fault::WrongChain(9)).await,
             r#"200 {"id":1,"jsonrpc":"2.0","result":"0x9"}"#,
+        );
+        let lie = Rewrite::new(|call, reply| reply["result"] = call["method"].clone());
+        assert_eq!(
+            seen(Fault::Rewritten(lie)).await,
+            r#"200 {"id":1,"jsonrpc":"2.0","result":"eth_chainId"}"#,
         );
     }
 
