@@ -19,6 +19,10 @@
 //! provider whose window of ten seconds is used up refuses everything until it is over,
 //! and then takes as much as before.
 //!
+//! A call that was refused though no other went out in the second before says nothing of a
+//! rate, however often that happens: whoever refuses everything, for its account or its day,
+//! is paused for, and takes all again when it is back.
+//!
 //! The pause is what the provider asked for. Without that it is a second the first time,
 //! then [`PAUSE`], doubled while refusals follow each other. A rate is forgotten
 //! [`FORGET`] after the last refusal.
@@ -168,7 +172,8 @@ impl LearntRate {
         let least = if streak < ALONE { LEAST } else { 1.0 } * credits.max(1.0);
         self.streak.store(streak, Ordering::Relaxed);
         self.resumes.store(nanos(now + pause), Ordering::Relaxed);
-        if known.is_none() && measured < least {
+        let was_alone = measured < 2.0 * credits;
+        if known.is_none() && (measured < least || was_alone) {
             return pause;
         }
         let share = if again { SHARE_AGAIN } else { SHARE };
@@ -251,6 +256,17 @@ mod tests {
         }
         let learnt = rate.rate(now).expect("learnt");
         assert!((4.0..6.0).contains(&learnt), "{learnt}");
+    }
+
+    #[test]
+    fn who_refuses_each_call_alone_is_not_slow_when_it_is_back() {
+        let rate = LearntRate::default();
+        let mut now = secs(1);
+        for _ in 0..20 {
+            rate.sent(1, now);
+            now += rate.refused(1.0, now, now, None) + Duration::from_millis(10);
+        }
+        assert_eq!((rate.rate(now), rate.wait(1.0, now)), (None, Duration::ZERO));
     }
 
     #[test]
