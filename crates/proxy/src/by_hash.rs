@@ -13,11 +13,14 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use wellhead_dispatch::now;
+use wellhead_dispatch::{Job, now};
 use wellhead_eth::{BY_HASH_METHODS, MethodRow};
+use wellhead_route::Ask;
 use wellhead_upstream::{Slot, VerdictClass};
 
-use crate::call::Said;
+use crate::call::{Planned, Said, run};
+use crate::journey::Trip;
+use crate::pin::Pin;
 
 /// The first pause.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -132,6 +135,54 @@ impl ByHash {
     pub(crate) fn is_unsure(class: VerdictClass) -> bool {
         !matches!(class, VerdictClass::Answer | VerdictClass::Reverted)
     }
+}
+
+/// Asks as the call was pinned; where that was by the block's hash and may have been refused for
+/// that, once more by its height.
+pub(crate) async fn run_pinned(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    (ask, pin): (&Ask<'_>, &Pin),
+    planned: Option<Planned>,
+    began: Instant,
+) -> Said {
+    let as_sent = Job { params: pin.params(job.params), ..*job };
+    let said = run(trip, &as_sent, (ask, &pin.block), planned, began).await;
+    if !pin.is_by_hash() {
+        return said;
+    }
+    let by_hash = &trip.chain.by_hash;
+    if let Said::Result { slot: Some(slot), .. } = &said {
+        by_hash.took(job.row, *slot);
+    }
+    if now() >= job.deadline || !by_hash.is_in_doubt(job.row, &said) {
+        return said;
+    }
+    Box::pin(run_by_height(trip, job, (ask, pin), said)).await
+}
+
+/// Asks by the height what was refused by the hash. What comes of it may be of any block of that
+/// height: it is told and not kept.
+async fn run_by_height(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    (ask, pin): (&Ask<'_>, &Pin),
+    mut refused: Said,
+) -> Said {
+    let by_height = Job { params: pin.by_height(job.params), ..*job };
+    let mut said = run(trip, &by_height, (ask, &pin.block), None, now()).await;
+    if let Said::Result { is_doubtful, .. } = &mut said {
+        *is_doubtful = true;
+        let pause = trip.chain.by_hash.refused(job.row, now());
+        tracing::debug!(
+            method = job.row.name, tried = %refused.trail().line(&trip.chain.roster), ?pause,
+            "a block by its hash was refused: its height is asked for instead"
+        );
+    }
+    let mut trail = std::mem::take(refused.trail_mut());
+    trail.append(std::mem::take(said.trail_mut()));
+    *said.trail_mut() = trail;
+    said
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use wellhead_transport::Rest;
 use wellhead_upstream::{Condition, Learnt, Payload, Slot, Upstream, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
+use crate::by_hash::run_pinned;
 use crate::chain::ServedChain;
 use crate::doubt::{self, Settled};
 use crate::journey::Trip;
@@ -167,13 +168,13 @@ impl Said {
         Self::Result { result, rest: None, slot, trail, is_doubtful: false }
     }
 
-    fn trail(&self) -> &Trail {
+    pub(crate) fn trail(&self) -> &Trail {
         let (Self::Result { trail, .. } | Self::Error { trail, .. } | Self::Refused { trail, .. }) =
             self;
         trail
     }
 
-    fn trail_mut(&mut self) -> &mut Trail {
+    pub(crate) fn trail_mut(&mut self) -> &mut Trail {
         let (Self::Result { trail, .. } | Self::Error { trail, .. } | Self::Refused { trail, .. }) =
             self;
         trail
@@ -387,54 +388,6 @@ async fn upstream(
     recalled(trip, job, &pin.block, said).await
 }
 
-/// Asks as the call was pinned; where that was by the block's hash and may have been refused for
-/// that, once more by its height.
-async fn run_pinned(
-    trip: &Trip<'_>,
-    job: &Job<'_>,
-    (ask, pin): (&Ask<'_>, &Pin),
-    planned: Option<Planned>,
-    began: Instant,
-) -> Said {
-    let as_sent = Job { params: pin.params(job.params), ..*job };
-    let said = run(trip, &as_sent, (ask, &pin.block), planned, began).await;
-    if !pin.is_by_hash() {
-        return said;
-    }
-    let by_hash = &trip.chain.by_hash;
-    if let Said::Result { slot: Some(slot), .. } = &said {
-        by_hash.took(job.row, *slot);
-    }
-    if now() >= job.deadline || !by_hash.is_in_doubt(job.row, &said) {
-        return said;
-    }
-    Box::pin(run_by_height(trip, job, (ask, pin), said)).await
-}
-
-/// Asks by the height what was refused by the hash. What comes of it may be of any block of that
-/// height: it is told and not kept.
-async fn run_by_height(
-    trip: &Trip<'_>,
-    job: &Job<'_>,
-    (ask, pin): (&Ask<'_>, &Pin),
-    mut refused: Said,
-) -> Said {
-    let by_height = Job { params: pin.by_height(job.params), ..*job };
-    let mut said = run(trip, &by_height, (ask, &pin.block), None, now()).await;
-    if let Said::Result { is_doubtful, .. } = &mut said {
-        *is_doubtful = true;
-        let pause = trip.chain.by_hash.refused(job.row, now());
-        tracing::debug!(
-            method = job.row.name, tried = %refused.trail().line(&trip.chain.roster), ?pause,
-            "a block by its hash was refused: its height is asked for instead"
-        );
-    }
-    let mut trail = std::mem::take(refused.trail_mut());
-    trail.append(std::mem::take(said.trail_mut()));
-    *said.trail_mut() = trail;
-    said
-}
-
 /// What the client is told, by what it was shown and sent before; see [`crate::session`] and
 /// [`crate::sent`]. Costs a comparison where tags are not pinned.
 async fn recalled(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, mut said: Said) -> Said {
@@ -540,7 +493,7 @@ fn told<'a>(job: &Job<'a>, said: &Said) -> kept::Told<'a> {
 }
 
 /// Asks upstreams by the plan, or by one made now, and learns from what they say.
-async fn run(
+pub(crate) async fn run(
     trip: &Trip<'_>,
     job: &Job<'_>,
     (ask, block): (&Ask<'_>, &BlockRef),
