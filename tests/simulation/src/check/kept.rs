@@ -231,10 +231,13 @@ impl Told<'_> {
             if !told.any(|(_, said)| said == Ok(result)) {
                 continue;
             }
-            match self.replaced(number, hash) {
-                None if number >= oldest => return None,
-                None => why = format!("{} is of block {number}, below {oldest}", cut(result)),
-                Some(what) => why = what,
+            // A view that is a few seconds old may stand on it though the chain went on.
+            if self.memory.is_known_orphan(chain, hash, at) {
+                why = format!("block {number} {hash} was known to be replaced");
+            } else if number < oldest {
+                why = format!("{} is of block {number}, below {oldest}", cut(result));
+            } else {
+                return None;
             }
         }
         Some(why)
