@@ -169,6 +169,11 @@ impl Bucket {
         Self::of(size, Refill::Window { length: window }, refusal)
     }
 
+    /// One credit a call, and never more than `size` of them within `window`.
+    pub fn sliding(size: f64, window: Duration, refusal: Refusal) -> Self {
+        Self::of(size, Refill::Sliding { length: window }, refusal)
+    }
+
     /// One credit a call, and none comes back: an account with so many calls left.
     pub fn spent_once(size: f64, refusal: Refusal) -> Self {
         Self::of(size, Refill::Steady { per_second: 0.0 }, refusal)
@@ -200,7 +205,9 @@ impl Bucket {
     pub fn calls_per_second(&self, method: &str) -> f64 {
         let credits = match self.refill {
             Refill::Steady { per_second } => per_second,
-            Refill::Window { length } => self.size / length.as_secs_f64(),
+            Refill::Window { length } | Refill::Sliding { length } => {
+                self.size / length.as_secs_f64()
+            }
         };
         credits / self.cost(method)
     }
@@ -211,7 +218,7 @@ impl Bucket {
             Refill::Steady { per_second } => {
                 Duration::try_from_secs_f64(self.size / per_second).ok()
             }
-            Refill::Window { length } => Some(length),
+            Refill::Window { length } | Refill::Sliding { length } => Some(length),
         }
     }
 }
@@ -227,6 +234,11 @@ pub enum Refill {
     /// All at once, at the multiples of `length` since the provider started.
     Window {
         /// Between two refills.
+        length: Duration,
+    },
+    /// Each credit when it has been spent for so long.
+    Sliding {
+        /// Of the window that slides.
         length: Duration,
     },
 }

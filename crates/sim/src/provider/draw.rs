@@ -21,6 +21,10 @@ pub enum Subject {
     Idle,
     /// One bucket.
     Bucket,
+    /// One bucket, of any kind and of a second, ten or a minute.
+    Window,
+    /// One bucket to which methods count differently.
+    Costs,
     /// The silent line.
     Shaping,
     /// No limit at all.
@@ -29,8 +33,16 @@ pub enum Subject {
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Streams, Self::Recycle, Self::Idle, Self::Bucket, Self::Shaping, Self::Nothing];
+    pub const ALL: [Self; 8] = [
+        Self::Streams,
+        Self::Recycle,
+        Self::Idle,
+        Self::Bucket,
+        Self::Window,
+        Self::Costs,
+        Self::Shaping,
+        Self::Nothing,
+    ];
 }
 
 /// What a measurement should find.
@@ -59,6 +71,11 @@ impl ProviderDials {
     /// - Idle: after 200 ms to 5 s.
     /// - Bucket: worth 20 to 200 calls a second, of 1 s or 10 s, steady or in windows, at
     ///   1 to 25 credits a call; refused by 429 with or without `Retry-After`, or in the body.
+    /// - Window: 20 to 200 calls in 1 s, 100 to 600 in 10 s or 200 to 800 in a minute; steady, in
+    ///   windows by the clock or in one that slides; refused as above, or with a `Retry-After` of
+    ///   the whole window.
+    /// - Costs: 30 to 90 of the cheapest calls a second, of 1 s or 3 s, steady or in windows; other
+    ///   methods count 1 to 10 times as much, and `eth_chainId` nothing.
     /// - Shaping: at 50 to 400 calls a second, per connection or per account.
     pub fn draw(rng: &mut impl Rng, subject: Subject) -> (Self, Truth) {
         let base = Duration::from_millis(rng.random_range(10..=40));
@@ -77,6 +94,14 @@ impl ProviderDials {
             }
             Subject::Bucket => {
                 let bucket = draw_bucket(rng);
+                dials.buckets = vec![bucket.clone()];
+                Truth::Bucket(bucket)
+            }
+            Subject::Window | Subject::Costs => {
+                let bucket = match subject {
+                    Subject::Costs => draw_costs(rng),
+                    _ => draw_window(rng),
+                };
                 dials.buckets = vec![bucket.clone()];
                 Truth::Bucket(bucket)
             }
@@ -121,6 +146,50 @@ fn draw_bucket(rng: &mut impl Rng) -> Bucket {
         _ => Refusal::too_many_in_body(),
     };
     Bucket { size, refill, costs: Vec::new(), cost_otherwise: cost, refusal }
+}
+
+fn draw_window(rng: &mut impl Rng) -> Bucket {
+    let (seconds, calls) = match rng.random_range(0..3) {
+        0 => (1, rng.random_range(20..=200u32)),
+        1 => (10, rng.random_range(100..=600u32)),
+        _ => (60, rng.random_range(200..=800u32)),
+    };
+    let length = Duration::from_secs(seconds);
+    let cost = f64::from(rng.random_range(1..=25u32));
+    let size = cost * f64::from(calls);
+    let refusal = match rng.random_range(0..4) {
+        0 => Refusal::too_many(None),
+        1 => Refusal::too_many(Some(Duration::from_secs(1))),
+        2 => Refusal::too_many(Some(length)),
+        _ => Refusal::too_many_in_body(),
+    };
+    let bucket = match rng.random_range(0..3) {
+        0 => Bucket::steady(size, length, refusal),
+        1 => Bucket::fixed(size, length, refusal),
+        _ => Bucket::sliding(size, length, refusal),
+    };
+    bucket.priced(cost, &[])
+}
+
+/// Methods that are priced apart.
+const PRICED: [&str; 4] = ["eth_call", "eth_getBalance", "eth_getBlockByNumber", "eth_getLogs"];
+
+fn draw_costs(rng: &mut impl Rng) -> Bucket {
+    let seconds = [1u32, 3][rng.random_range(0..2)];
+    let cheapest = f64::from(rng.random_range(1..=20u32));
+    let size = cheapest * f64::from(rng.random_range(30..=90u32) * seconds);
+    let length = Duration::from_secs(seconds.into());
+    let refusal = Refusal::too_many(None);
+    let bucket = match rng.random() {
+        true => Bucket::steady(size, length, refusal),
+        false => Bucket::fixed(size, length, refusal),
+    };
+    let mut costs = vec![("eth_chainId", 0.0)];
+    costs.extend(PRICED.map(|method| {
+        let times = [1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0][rng.random_range(0..7)];
+        (method, cheapest * times)
+    }));
+    bucket.priced(cheapest, &costs)
 }
 
 #[cfg(test)]

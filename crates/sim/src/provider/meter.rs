@@ -2,6 +2,7 @@
 //!
 //! `now` is the time since the provider started and never goes back.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,22 +15,26 @@ pub const WAIT_MAX: Duration = Duration::from_secs(3600);
 const CREDIT_MISSING_MAX: f64 = 1e-6;
 
 /// What is in a [`Bucket`]. Full at first.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Tank {
     credits: f64,
     at: Duration,
+    /// What was spent within a window that slides, and when; one entry a call, so no more than
+    /// a full bucket pays for.
+    spent: VecDeque<(Duration, f64)>,
 }
 
 impl Tank {
     /// A full one.
     pub fn full(bucket: &Bucket) -> Self {
-        Self { credits: bucket.size, at: Duration::ZERO }
+        Self { credits: bucket.size, at: Duration::ZERO, spent: VecDeque::new() }
     }
 
     /// What is in it now.
     ///
     /// Steady: min(size, credits + time · rate). In windows: the size again in each
-    /// window that begins at a multiple of its length.
+    /// window that begins at a multiple of its length. Sliding: size less what was spent within
+    /// the length.
     pub fn credits(&mut self, bucket: &Bucket, now: Duration) -> f64 {
         match bucket.refill {
             Refill::Steady { per_second } => {
@@ -42,6 +47,15 @@ impl Tank {
                     self.credits = bucket.size;
                 }
             }
+            Refill::Sliding { length } => {
+                while let Some((at, cost)) = self.spent.front().copied() {
+                    if now < at + length {
+                        break;
+                    }
+                    self.spent.pop_front();
+                    self.credits = (self.credits + cost).min(bucket.size);
+                }
+            }
         }
         self.at = self.at.max(now);
         self.credits
@@ -51,8 +65,11 @@ impl Tank {
         self.credits(bucket, now) + CREDIT_MISSING_MAX >= cost
     }
 
-    fn spend(&mut self, cost: f64) {
+    fn spend(&mut self, bucket: &Bucket, cost: f64) {
         self.credits = (self.credits - cost).max(0.0);
+        if matches!(bucket.refill, Refill::Sliding { .. }) && cost > 0.0 {
+            self.spent.push_back((self.at, cost));
+        }
     }
 }
 
@@ -77,7 +94,7 @@ pub fn charge(tanks: &mut [Tank], buckets: &[Bucket], now: Duration, methods: &[
         }
     }
     for (tank, bucket) in tanks.iter_mut().zip(buckets).filter(|(_, bucket)| by_status(bucket)) {
-        tank.spend(cost_of_all(bucket));
+        tank.spend(bucket, cost_of_all(bucket));
     }
     let one = |method: &&str| {
         let mut each = tanks.iter_mut().zip(buckets).enumerate();
@@ -87,7 +104,7 @@ pub fn charge(tanks: &mut [Tank], buckets: &[Bucket], now: Duration, methods: &[
         });
         if refuses.is_none() {
             for (tank, bucket) in tanks.iter_mut().zip(buckets).filter(|(_, one)| !by_status(one)) {
-                tank.spend(bucket.cost(method));
+                tank.spend(bucket, bucket.cost(method));
             }
         }
         refuses
@@ -179,6 +196,11 @@ mod tests {
     fn a_window_gives_all_at_its_begin() {
         let fixed = Bucket::fixed(2.0, ms(1000), Refusal::too_many(None));
         check(&[fixed], "900:a 900:a 999:a 1000:a 1000:a 1999:a 2000:a", "..x..x.");
+    }
+    #[test]
+    fn a_window_that_slides_gives_each_back_when_it_is_so_old() {
+        let sliding = Bucket::sliding(2.0, ms(1000), Refusal::too_many(None));
+        check(&[sliding], "0:a 900:a 999:a 1000:a 1000:a 1899:a 1900:a 2000:a 2001:a", "..x.xx..x");
     }
     #[test]
     fn what_is_spent_once_never_comes_back() {
