@@ -28,7 +28,7 @@ impl Forecast {
     pub fn of(goal: &Goal, plans: &[Box<dyn Plan>]) -> Self {
         let one = |plan: &dyn Plan| {
             let calls = plan.calls_max();
-            let methods = plan.work().methods();
+            let methods = plan.methods();
             let each: Option<f64> = methods
                 .iter()
                 .map(|(method, share)| goal.credits(method).map(|credits| credits * share))
@@ -102,9 +102,9 @@ mod tests {
     fn credits_are_those_of_the_catalogue() {
         let forecast = forecast("https://eth-mainnet.g.alchemy.com/v2/PATHKEY");
         let (name, calls, credits) = forecast.experiments[0];
-        assert_eq!((name, calls, credits), ("rate", 54, Some(540.0)));
+        assert_eq!((name, calls, credits), ("rate", 86, Some(860.0)));
         let text = forecast.lines().join("\n");
-        assert!(text.contains("at most 54 calls, 540 "), "{text}");
+        assert!(text.contains("at most 86 calls, 860 "), "{text}");
         assert!(!text.contains("PATHKEY"), "{text}");
     }
 
@@ -122,6 +122,6 @@ mod tests {
     fn nothing_is_guessed_of_a_stranger() {
         let forecast = forecast("http://127.0.0.1:8545");
         assert!(forecast.experiments.iter().all(|(_, _, credits)| credits.is_none()));
-        assert!(forecast.calls() > 54);
+        assert!(forecast.calls() > 86);
     }
 }

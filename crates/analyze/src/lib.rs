@@ -11,6 +11,7 @@
 
 pub mod budget;
 pub mod inquiry;
+pub mod knock;
 pub mod plan;
 pub mod profile;
 pub mod record;

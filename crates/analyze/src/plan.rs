@@ -6,29 +6,36 @@
 
 mod bodies;
 mod connection;
+mod cost;
 mod latency;
 mod load;
 mod protocol;
 mod rate;
+mod soak;
 mod streams;
 mod throttle;
+mod window;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
 use crate::schedule::Schedule;
+use crate::stat::bucket::Served;
 use crate::way::Means;
 use crate::work::Work;
 
 pub use bodies::Bodies;
 pub use connection::Connection;
+pub use cost::Cost;
 pub use latency::Latency;
 pub use load::{Load, Stage};
 pub use protocol::{Protocol, Sweep};
 pub use rate::Rate;
+pub use soak::{Pace, Soak};
 pub use streams::Streams;
 pub use throttle::Throttle;
+pub use window::Window;
 
 /// One cell to be played.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,11 +91,26 @@ pub trait Plan: Debug {
     /// What is asked, for a prediction of what it costs.
     fn work(&self) -> Work;
 
+    /// Methods that it asks and their shares, likewise.
+    fn methods(&self) -> Vec<(&'static str, f64)> {
+        self.work().methods()
+    }
+
     /// How long it lasts at least, pauses included.
     fn lasts(&self) -> Duration;
 
     /// The cell to be played now; `None` when it is over. `last` is what came of the one before.
     fn next(&mut self, last: Option<&Outcome>) -> Option<Ordered>;
+
+    /// What became of each call of the cell before, in order of time, where its schedule leans on
+    /// a limit; otherwise nothing.
+    fn saw(&mut self, _: &[Served]) {}
+
+    /// Where it says how often, calls are not written one by one, but what became of them so
+    /// often: a long run would fill the disk.
+    fn rolled(&self) -> Option<Duration> {
+        None
+    }
 }
 
 fn factors<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {

@@ -129,6 +129,8 @@ impl Settings {
             | Finding::Capacity { .. }
             | Finding::NoCapacityLimit { .. }
             | Finding::Held { .. }
+            | Finding::Drift { .. }
+            | Finding::NoDrift { .. }
             | Finding::CannotTell { .. } => self.comments.push(why),
         }
     }

@@ -30,6 +30,8 @@ pub enum Record {
     Wire(Wire),
     /// One cell of an experiment, written when it has ended.
     Cell(Cell),
+    /// What became of many calls, where they are not written one by one.
+    Rollup(Rollup),
 }
 
 /// One call. Times are microseconds: `*_at` since the start of the run, the others lengths.
@@ -210,6 +212,50 @@ pub struct Cell {
     /// Calls that were made.
     pub calls: u64,
     /// Actual minus intended start, 99th percentile, microseconds.
+    pub late_p99: u64,
+    /// The share of one core that the generator used; finite.
+    pub cpu: f64,
+    /// The generator fell behind or had no processor left: conclude nothing.
+    pub saturated: bool,
+}
+
+/// What became of the calls of a cell that ended within a while. Times are microseconds: `*_at`
+/// since the start of the run, the others lengths, of calls that were served, from their intended
+/// start.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rollup {
+    /// The name of the experiment.
+    pub experiment: String,
+    /// The cell.
+    pub cell: u32,
+    /// Index in [`Run::targets`].
+    pub target: u32,
+    /// When it begins.
+    pub begun_at: u64,
+    /// When it ends.
+    pub ended_at: u64,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Of these, those that were served.
+    pub served: u64,
+    /// Those that were not, by the class of the verdict.
+    pub unserved: BTreeMap<String, u64>,
+    /// Half took no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50: Option<u64>,
+    /// 95 % took no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95: Option<u64>,
+    /// 99 % took no longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<u64>,
+    /// The longest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
+    /// Credits by the catalogue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credits: Option<f64>,
+    /// Actual minus intended start, 99th percentile.
     pub late_p99: u64,
     /// The share of one core that the generator used; finite.
     pub cpu: f64,

@@ -7,6 +7,7 @@
 
 mod cell;
 mod panel;
+mod rollup;
 
 pub use panel::{Finished, Member, Panel};
 
@@ -24,11 +25,15 @@ use wellhead_net::{HttpVersion, Protocol};
 
 use crate::plan::{Ordered, Outcome, Plan};
 use crate::record::{FORMAT, Machine, Record, Run, Wire, WireEvent, Writer};
+use crate::schedule::Schedule;
 use crate::way::{Goal, Means, Numbers, Way, WayError};
 use crate::work::Ask;
 
 /// Connections of an experiment that does not vary them, where the target speaks HTTP/1.1.
 const H1_CONNECTIONS: usize = 64;
+
+/// The factor `connections` where each call has its own.
+pub const EACH_ITS_OWN: &str = "each its own";
 
 /// Why a run ended early.
 #[derive(Debug, thiserror::Error)]
@@ -130,6 +135,9 @@ pub struct Greeting {
     pub trouble: Option<String>,
 }
 
+/// How long the thread that sends has had a processor; `None` where nobody knows.
+pub type CpuClock = fn() -> Option<Duration>;
+
 /// Plays plans and writes records into a directory.
 #[derive(Debug)]
 pub struct Player<'a> {
@@ -142,6 +150,7 @@ pub struct Player<'a> {
     origin: Instant,
     rng: SmallRng,
     cells: u32,
+    cpu: CpuClock,
 }
 
 /// What a run is made with.
@@ -196,9 +205,17 @@ impl<'a> Player<'a> {
             origin: Instant::now(),
             rng: SmallRng::seed_from_u64(terms.seed),
             cells: 0,
+            cpu: cell::cpu_time,
         };
         player.save()?;
         Ok(player)
+    }
+
+    /// With another clock for the processor's time: where time is paused, seconds of it pass in
+    /// none of the processor's.
+    #[must_use]
+    pub fn with_cpu(self, cpu: CpuClock) -> Self {
+        Self { cpu, ..self }
     }
 
     /// The run so far.
@@ -270,6 +287,7 @@ impl<'a> Player<'a> {
                 version: plan.version(),
                 cell: self.cells,
                 target,
+                rolled: plan.rolled(),
             };
             self.cells += 1;
             let way = self.way(goal, ordered.means)?;
@@ -281,6 +299,7 @@ impl<'a> Player<'a> {
                 stop: self.stop,
                 records: &mut self.records,
                 credits: &|method| goal.credits(method),
+                cpu: self.cpu,
             };
             let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
             let Some(mut played) = played.map_err(|error| self.unwritten(error))? else { break };
@@ -297,6 +316,7 @@ impl<'a> Player<'a> {
             watch.played(plan.name(), &played.record, &played.outcome);
             self.write(&Record::Cell(played.record))?;
             self.records.flush().map_err(|error| self.unwritten(error))?;
+            plan.saw(&played.served);
             last = Some(played.outcome);
             if self.budget.is_over() {
                 break;
@@ -345,12 +365,28 @@ fn silent_ms(first: Option<(u64, Instant)>, events: &[(Instant, u64, WireEvent)]
     u64::try_from((*at - last).as_millis()).ok()
 }
 
-/// The cell as it fits what the target speaks.
+/// The cell as it fits what the target speaks. A connection of HTTP/1.1 carries one call at a
+/// time: with fewer connections than calls at once, calls would wait for each other here.
 fn suited(mut ordered: Ordered, protocol: Option<Protocol>) -> Ordered {
-    if ordered.means.version == HttpVersion::Auto && protocol == Some(Protocol::H1) {
-        ordered.means.version = HttpVersion::H1;
-        if !ordered.factors.contains_key("connections") {
-            ordered.means.connections = H1_CONNECTIONS;
+    if ordered.means.version != HttpVersion::Auto || protocol != Some(Protocol::H1) {
+        return ordered;
+    }
+    ordered.means.version = HttpVersion::H1;
+    match ordered.schedule {
+        Schedule::Closed { at_once, .. } => {
+            ordered.means.connections = ordered.means.connections.max(at_once);
+            if let Some(connections) = ordered.factors.get_mut("connections") {
+                *connections = EACH_ITS_OWN.to_owned();
+            }
+        }
+        Schedule::Open { .. }
+        | Schedule::At(_)
+        | Schedule::Knock(_)
+        | Schedule::OneConnection { .. }
+        | Schedule::Beside { .. } => {
+            if !ordered.factors.contains_key("connections") {
+                ordered.means.connections = H1_CONNECTIONS;
+            }
         }
     }
     ordered

@@ -2,10 +2,13 @@
 //!
 //! Plain sums; `cell` keeps to them and tells how late it was.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::knock::Knocking;
+
 /// How the calls of a cell follow each other, until one of its bounds is met.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Schedule {
     /// Open loop: each call has its time. One that begins late is counted from when it should
     /// have begun, so that a slow target cannot slow down what is asked of it.
@@ -43,6 +46,10 @@ pub enum Schedule {
         /// Small ones in all.
         small: u64,
     },
+    /// Open loop at these times, in their order.
+    At(Arc<[Duration]>),
+    /// Open loop that leans on a limit: when the next call is due depends on what was refused.
+    Knock(Knocking),
 }
 
 /// How far a cell has come.
@@ -81,6 +88,8 @@ impl Schedule {
             | Self::Closed { calls, .. }
             | Self::OneConnection { calls, .. } => *calls,
             Self::Beside { large, small } => small.saturating_mul(1 + *large as u64),
+            Self::At(times) => times.len() as u64,
+            Self::Knock(terms) => terms.calls,
         }
     }
 
@@ -88,7 +97,7 @@ impl Schedule {
     pub fn turn(&self, now: &Progress) -> Option<Turn> {
         let usual = |may: bool| may.then_some(Turn::Usual);
         match self {
-            Self::Open { .. } => usual(true),
+            Self::Open { .. } | Self::At(_) | Self::Knock(_) => usual(true),
             Self::Closed { at_once, .. } => usual(now.under_way < *at_once),
             Self::OneConnection { at_once, alone_from, .. } => {
                 let at_once = if now.begun < *alone_from { *at_once } else { 1 };
@@ -103,19 +112,25 @@ impl Schedule {
     pub fn is_over(&self, now: &Progress, after: Duration) -> bool {
         let enough = now.begun >= self.calls();
         match self {
-            Self::Open { .. } | Self::Closed { within: None, .. } | Self::OneConnection { .. } => {
-                enough
-            }
+            Self::Open { .. }
+            | Self::At(_)
+            | Self::Knock(_)
+            | Self::Closed { within: None, .. }
+            | Self::OneConnection { .. } => enough,
             Self::Closed { within: Some(within), .. } => enough || after >= *within,
             Self::Beside { small, .. } => enough || now.begun - now.large_begun >= *small,
         }
     }
 
-    /// When call `n`, counted from 0, should begin; `None` where no clock says it.
+    /// When call `n`, counted from 0, should begin; `None` where no clock says it, or not yet.
     pub fn due(&self, n: u64) -> Option<Duration> {
         match self {
             Self::Open { per_second, .. } => Some(Duration::from_secs_f64(n as f64 / per_second)),
-            Self::Closed { .. } | Self::OneConnection { .. } | Self::Beside { .. } => None,
+            Self::At(times) => times.get(usize::try_from(n).ok()?).copied(),
+            Self::Closed { .. }
+            | Self::OneConnection { .. }
+            | Self::Beside { .. }
+            | Self::Knock(_) => None,
         }
     }
 }
@@ -145,7 +160,12 @@ mod tests {
         assert_eq!((closed.calls(), closed.due(1)), (9, None));
     }
 
-    fn turn(schedule: Schedule, begun: u64, under_way: usize, large: (u64, usize)) -> Option<Turn> {
+    fn turn(
+        schedule: &Schedule,
+        begun: u64,
+        under_way: usize,
+        large: (u64, usize),
+    ) -> Option<Turn> {
         let (large_begun, large_under_way) = large;
         schedule.turn(&Progress { begun, under_way, large_begun, large_under_way })
     }
@@ -153,19 +173,19 @@ mod tests {
     #[test]
     fn towards_the_end_of_a_connection_calls_go_alone() {
         let one = Schedule::OneConnection { at_once: 8, alone_from: 20, calls: 30 };
-        assert_eq!(turn(one, 19, 7, (0, 0)), Some(Turn::Usual));
-        assert_eq!(turn(one, 19, 8, (0, 0)), None);
-        assert_eq!(turn(one, 20, 1, (0, 0)), None);
-        assert_eq!(turn(one, 20, 0, (0, 0)), Some(Turn::Usual));
+        assert_eq!(turn(&one, 19, 7, (0, 0)), Some(Turn::Usual));
+        assert_eq!(turn(&one, 19, 8, (0, 0)), None);
+        assert_eq!(turn(&one, 20, 1, (0, 0)), None);
+        assert_eq!(turn(&one, 20, 0, (0, 0)), Some(Turn::Usual));
     }
 
     #[test]
     fn large_calls_are_kept_under_way_beside_small_ones() {
         let beside = Schedule::Beside { large: 2, small: 3 };
-        assert_eq!(turn(beside, 1, 1, (1, 1)), Some(Turn::Large));
-        assert_eq!(turn(beside, 2, 2, (2, 2)), Some(Turn::Usual));
-        assert_eq!(turn(beside, 3, 3, (2, 2)), None);
-        assert_eq!(turn(beside, 3, 2, (2, 1)), Some(Turn::Large));
+        assert_eq!(turn(&beside, 1, 1, (1, 1)), Some(Turn::Large));
+        assert_eq!(turn(&beside, 2, 2, (2, 2)), Some(Turn::Usual));
+        assert_eq!(turn(&beside, 3, 3, (2, 2)), None);
+        assert_eq!(turn(&beside, 3, 2, (2, 1)), Some(Turn::Large));
         let progress = |begun, large_begun| Progress { begun, large_begun, ..Progress::default() };
         assert!(!beside.is_over(&progress(6, 4), Duration::ZERO));
         assert!(beside.is_over(&progress(7, 4), Duration::ZERO));

@@ -7,7 +7,9 @@ pub mod bootstrap;
 pub mod bucket;
 pub mod offered;
 pub mod plateau;
+pub mod refill;
 pub mod step;
+pub mod trend;
 
 /// The exact `q`-quantile, with a straight line between neighbours: type 7 of Hyndman and Fan,
 /// "Sample Quantiles in Statistical Packages" (1996), as R, `NumPy` and pandas have it.

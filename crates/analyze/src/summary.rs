@@ -1,8 +1,11 @@
 //! What was played, as lines for a terminal: a line for each cell, in the order of the run.
 
 use crate::inquiry::{agree, fresh, reach};
-use crate::record::{Call, Cell, Record, Run};
+use crate::record::{Call, Cell, Record, Rollup, Run};
 use crate::stat::quantile;
+
+/// Parts of a long run that are told.
+const PARTS_MAX: usize = 30;
 
 /// The lines.
 pub fn lines(run: &Run, records: &[Record]) -> Vec<String> {
@@ -20,6 +23,14 @@ pub fn lines(run: &Run, records: &[Record]) -> Vec<String> {
             let calls: u64 = those.iter().map(|cell| cell.calls).sum();
             lines.push(format!("  {name}: {calls} calls in {} cells", those.len()));
         }
+        let parts = records.iter().filter_map(|record| match record {
+            Record::Rollup(rollup) if rollup.target as usize == index => Some(rollup),
+            Record::Rollup(_) | Record::Call(_) | Record::Wire(_) | Record::Cell(_) => None,
+        });
+        let parts: Vec<&Rollup> = parts.collect();
+        // Of many, so many that they fit on a screen.
+        let each = parts.len().div_ceil(PARTS_MAX).max(1);
+        lines.extend(parts.iter().step_by(each).map(|it| format!("  {}", part(it))));
     }
     lines
 }
@@ -33,8 +44,27 @@ fn asks_one_by_one(experiment: &str) -> bool {
 fn cells(records: &[Record]) -> impl Iterator<Item = &Cell> {
     records.iter().filter_map(|record| match record {
         Record::Cell(cell) => Some(cell),
-        Record::Call(_) | Record::Wire(_) => None,
+        Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
     })
+}
+
+/// One part of a cell that is rolled up.
+fn part(rollup: &Rollup) -> String {
+    let ms = |us: u64| us as f64 / 1_000.0;
+    let times = match (rollup.p50, rollup.p99) {
+        (Some(p50), Some(p99)) => {
+            format!(", half within {:.1} ms, 99 % within {:.1} ms", ms(p50), ms(p99))
+        }
+        (_, _) => String::new(),
+    };
+    let doubt = if rollup.saturated { ", the generator fell behind: left out" } else { "" };
+    format!(
+        "{} {} s: {} calls, {} not served{times}{doubt}",
+        rollup.experiment,
+        rollup.begun_at / 1_000_000,
+        rollup.calls,
+        rollup.calls - rollup.served
+    )
 }
 
 /// One cell. Times are those of calls that were answered, from when they should have begun.
@@ -43,7 +73,7 @@ fn line(cell: &Cell, records: &[Record]) -> String {
         .iter()
         .filter_map(|record| match record {
             Record::Call(call) => Some(call),
-            Record::Wire(_) | Record::Cell(_) => None,
+            Record::Wire(_) | Record::Cell(_) | Record::Rollup(_) => None,
         })
         .filter(|call| {
             call.cell == cell.cell
@@ -60,6 +90,9 @@ fn line(cell: &Cell, records: &[Record]) -> String {
     let failed = calls.iter().filter(|call| call.error.is_some()).count();
     let factors: Vec<String> =
         cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    if calls.is_empty() {
+        return format!("{} {}: {} calls", cell.experiment, factors.join(", "), cell.calls);
+    }
     let times = match (quantile(&took, 0.5), quantile(&took, 0.95)) {
         (Some(p50), Some(p95)) => format!(", half within {p50:.1} ms, 95 % within {p95:.1} ms"),
         (_, _) => String::new(),

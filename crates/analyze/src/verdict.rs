@@ -15,14 +15,16 @@ mod fresh;
 mod limits;
 mod load;
 mod reach;
+mod refill;
 mod sentence;
+mod soak;
 mod trial;
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-pub use finding::{CapWay, Extent, Finding, Flow, RefusalWay, Scope};
+pub use finding::{CapWay, Drifting, Extent, Finding, Flow, Pause, Refilled, RefusalWay, Scope};
 pub use sentence::figure;
 pub use trial::{Played, Trial, trials};
 
@@ -34,7 +36,7 @@ pub(crate) mod see {
     pub(crate) use super::bodies::is_large;
     pub(crate) use super::connections::first_end;
     pub(crate) use super::fresh::{lags_ms, sights};
-    pub(crate) use super::limits::fit_of;
+    pub(crate) use super::limits::{fit_of, order, sustained};
     pub(crate) use super::load::level_of;
     pub(crate) use super::reach::{Fate, methods};
     pub(crate) use super::trial::{served, throttled, took_ms};
@@ -136,6 +138,8 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
     let (sound, left_out) = trial.sound();
     // These look at answers, not at times.
     let timeless = matches!(trial.experiment, "agree" | "reach");
+    // Parts of a soak say for themselves whether the generator fell behind.
+    let timeless = timeless || trial.experiment == "soak";
     if !timeless && left_out * 4 > trial.played.len() {
         let cells = trial.played.len();
         let why = format!("the generator fell behind in {left_out} of {cells} cells");
@@ -146,13 +150,13 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
         "streams" => vec![connections::streams(&sound)],
         "connection" => connections::connection(&sound),
         "rate" => vec![limits::rate(&sound)],
-        "window" => vec![limits::window(&sound)],
+        "window" => vec![refill::window(&sound)],
         "throttle" => vec![limits::throttle(&sound)],
-        "cost" => limits::cost(&sound, run.targets.get(trial.target as usize)),
+        "cost" => refill::cost(&sound, run.targets.get(trial.target as usize)),
         "protocol" => comparison::protocol(&sound, &mut rng),
         "bodies" => bodies::bodies(&sound, &mut rng),
         "load" => vec![load::load(&sound)],
-        "soak" => vec![load::soak(&sound)],
+        "soak" => soak::soak(&trial.rollups),
         "fresh" => vec![fresh::fresh(run, trial, all, &mut rng)],
         "agree" => vec![agree::agree(run, trial, all)],
         "reach" => reach::reach(trial),

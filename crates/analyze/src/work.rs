@@ -41,7 +41,23 @@ pub enum Work {
     LargeBlocks,
     /// What dapps, wallets and indexers ask, in [`MIX`].
     Mix,
+    /// One method of [`METHODS`].
+    Only(&'static str),
 }
+
+/// Methods that [`Work::Only`] can ask: of public knowledge, cheap for the one who answers.
+pub const METHODS: [&str; 10] = [
+    "eth_chainId",
+    "eth_blockNumber",
+    "eth_gasPrice",
+    "eth_getBalance",
+    "eth_getTransactionCount",
+    "eth_getCode",
+    "eth_getBlockByNumber",
+    "eth_call",
+    "eth_getLogs",
+    "eth_feeHistory",
+];
 
 /// Shares of the methods of [`Work::Mix`], in percent. Ours: no provider publishes its own.
 pub const MIX: [(&str, u32); 9] = [
@@ -64,6 +80,7 @@ impl Work {
             Self::SmallBlocks => "small",
             Self::LargeBlocks => "large",
             Self::Mix => "mix",
+            Self::Only(method) => method,
         }
     }
 
@@ -72,6 +89,7 @@ impl Work {
         match self {
             Self::Cheap => vec![("eth_blockNumber", 1.0)],
             Self::SmallBlocks | Self::LargeBlocks => vec![("eth_getBlockByNumber", 1.0)],
+            Self::Only(method) => vec![(method, 1.0)],
             Self::Mix => {
                 MIX.iter().map(|(name, share)| (*name, f64::from(*share) / 100.0)).collect()
             }
@@ -85,6 +103,7 @@ impl Work {
             Self::SmallBlocks => block(head, false, rng),
             Self::LargeBlocks => block(head, true, rng),
             Self::Mix => mixed(head, rng),
+            Self::Only(method) => only(method, head, rng),
         }
     }
 }
@@ -112,6 +131,10 @@ fn mixed(head: u64, rng: &mut impl Rng) -> Ask {
         }
         drawn -= share;
     }
+    only(method, head, rng)
+}
+
+fn only(method: &'static str, head: u64, rng: &mut impl Rng) -> Ask {
     let params = match method {
         "eth_call" => format!(r#"[{{"to":"{}","data":"0x06fdde03"}},"latest"]"#, address(rng)),
         "eth_getBalance" | "eth_getTransactionCount" | "eth_getCode" => {
@@ -138,11 +161,14 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Work; 4] = [Work::Cheap, Work::SmallBlocks, Work::LargeBlocks, Work::Mix];
+    fn all() -> Vec<Work> {
+        let several = [Work::Cheap, Work::SmallBlocks, Work::LargeBlocks, Work::Mix];
+        several.into_iter().chain(METHODS.map(Work::Only)).collect()
+    }
 
     #[test]
     fn a_seed_draws_the_same_calls() {
-        for work in ALL {
+        for work in all() {
             let draw = |seed| {
                 let mut rng = SmallRng::seed_from_u64(seed);
                 (0..50).map(|_| work.next(1_000, &mut rng)).collect::<Vec<_>>()
@@ -154,7 +180,7 @@ mod tests {
     #[test]
     fn bodies_are_calls_and_name_only_methods_that_are_costed() {
         let mut rng = SmallRng::seed_from_u64(1);
-        for work in ALL {
+        for work in all() {
             let costed: Vec<&str> = work.methods().iter().map(|(name, _)| *name).collect();
             for _ in 0..200 {
                 // A head of zero is a chain without a past.

@@ -50,14 +50,14 @@ impl Played {
     fn calls(&self) -> impl Iterator<Item = &Call> {
         self.records.iter().filter_map(|record| match record {
             Record::Call(call) => Some(call),
-            Record::Wire(_) | Record::Cell(_) => None,
+            Record::Wire(_) | Record::Cell(_) | Record::Rollup(_) => None,
         })
     }
 
     fn events(&self) -> Vec<&WireEvent> {
         let events = self.records.iter().filter_map(|record| match record {
             Record::Wire(wire) => Some(&wire.event),
-            Record::Call(_) | Record::Cell(_) => None,
+            Record::Call(_) | Record::Cell(_) | Record::Rollup(_) => None,
         });
         events.collect()
     }

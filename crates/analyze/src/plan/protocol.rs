@@ -79,6 +79,7 @@ fn body(work: Work) -> &'static str {
         Work::SmallBlocks => "medium",
         Work::LargeBlocks => "large",
         Work::Mix => "mixed",
+        Work::Only(method) => method,
     }
 }
 

@@ -1,8 +1,8 @@
 //! `rate`: how many calls a second are let through.
 //!
-//! Open loop at one rate after another, each a quarter (or what is asked for) above the last,
-//! with a rest between them in which buckets fill. It ends two rates above the first that was
-//! refused, or at the top. From low to high and not shuffled: above a limit some providers
+//! Open loop at one rate after another, each so many times the last, with a rest between them in
+//! which buckets fill. Two cells are played from the first that was refused on: the next rates, or
+//! the top again. From low to high and not shuffled: above a limit some providers
 //! punish, and what comes later would be measured under that.
 
 use std::time::Duration;
@@ -29,6 +29,7 @@ pub struct Rate {
     rest: Duration,
     next: usize,
     refused: u32,
+    repeat: u32,
 }
 
 impl Rate {
@@ -42,7 +43,7 @@ impl Rate {
             rate *= step.max(1.01);
         }
         rates.push(up_to);
-        Self { rates, lasting, rest, next: 0, refused: 0 }
+        Self { rates, lasting, rest, next: 0, refused: 0, repeat: 0 }
     }
 }
 
@@ -52,13 +53,14 @@ impl Plan for Rate {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn calls_max(&self) -> u64 {
         let calls =
             |rate: &f64| Schedule::rate(*rate, self.lasting).calls() + 3 * CONNECTIONS as u64;
-        self.rates.iter().map(calls).sum()
+        let again = self.rates.last().map_or(0, calls);
+        self.rates.iter().map(calls).sum::<u64>() + again
     }
 
     fn work(&self) -> Work {
@@ -77,11 +79,18 @@ impl Plan for Rate {
         if self.refused >= BEYOND {
             return None;
         }
-        let rate = *self.rates.get(self.next)?;
+        let rate = match (self.rates.get(self.next), self.rates.last()) {
+            (Some(rate), _) => *rate,
+            (None, Some(top)) if self.refused > 0 => {
+                self.repeat += 1;
+                *top
+            }
+            (None, _) => return None,
+        };
         self.next += 1;
         Some(Ordered {
             factors: factors([("rate", rate.to_string())]),
-            repeat: 0,
+            repeat: self.repeat,
             means: Means { connections: CONNECTIONS, streams_max: STREAMS_MAX, ..Means::ONE },
             work: Work::Cheap,
             schedule: Schedule::rate(rate, self.lasting),
@@ -112,7 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_two_rates_above_the_limit_or_at_the_top() {
+    fn two_cells_are_refused_or_none_up_to_the_top() {
+        assert_eq!(play(39.0), [10.0, 12.5, 15.63, 19.53, 24.41, 30.52, 38.15, 40.0, 40.0]);
         assert_eq!(play(14.0), [10.0, 12.5, 15.63, 19.53]);
         assert_eq!(play(99.0), [10.0, 12.5, 15.63, 19.53, 24.41, 30.52, 38.15, 40.0]);
     }
@@ -121,6 +131,6 @@ mod tests {
     fn no_more_is_sent_than_was_told() {
         let second = Duration::from_secs(1);
         let plan = Rate::new(10.0, 40.0, 2.0, second, second);
-        assert_eq!(plan.calls_max(), 10 + 20 + 40 + 3 * 12);
+        assert_eq!(plan.calls_max(), 10 + 20 + 40 + 40 + 4 * 12);
     }
 }

@@ -50,7 +50,7 @@ impl Plan for Throttle {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn calls_max(&self) -> u64 {

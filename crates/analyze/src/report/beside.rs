@@ -13,7 +13,7 @@ const ROWS_MAX: usize = 200;
 
 /// One table for an experiment whose cells are settings that repeat; nothing for others.
 pub(super) fn table(out: &mut String, run: &Run, experiment: &str, all: &[Trial<'_>]) {
-    if matches!(experiment, "agree" | "fresh" | "reach") {
+    if matches!(experiment, "agree" | "fresh" | "reach" | "soak" | "window") {
         return;
     }
     // In the order in which the settings sort, numbers as numbers.

@@ -3,6 +3,7 @@
 mod answers;
 mod connection;
 mod protocol;
+mod time;
 
 use std::collections::BTreeMap;
 
@@ -13,14 +14,11 @@ use self::connection::{bodies, connection};
 use self::protocol::{cdf, phases, protocol};
 use super::chart::{Axis, Chart, Ink, Mark, Plot, Series, Stack, Style, rounded};
 use crate::record::{Run, Target};
-use crate::stat::{median, quantile};
+use crate::stat::median;
 use crate::verdict::{Finding, Played, Trial, Verdict, figure, see};
 
 /// Points of a cloud, in one chart.
 const POINTS_MAX: usize = 1_500;
-
-/// Points in time of a long run.
-const TIMES_MAX: u64 = 240;
 
 /// Facets, settings or bars in one chart.
 const FACETS_MAX: usize = 12;
@@ -37,10 +35,10 @@ pub(super) fn of_trial(run: &Run, trial: &Trial<'_>, verdicts: &[&Verdict]) -> V
         "bodies" => bodies(&cells),
         "connection" => connection(&cells, verdicts),
         "rate" | "load" => offered(run, trial, &cells, verdicts),
-        "window" => vec![window(&cells, verdicts)],
+        "window" => vec![time::window(&cells, verdicts)],
         "throttle" => throttle(&cells, verdicts),
-        "cost" => vec![cost(&cells)],
-        "soak" => vec![soak(&cells)],
+        "cost" => vec![cost(&cells, verdicts)],
+        "soak" => vec![time::soak(&trial.rollups, verdicts)],
         _ => Vec::new(),
     }
 }
@@ -195,48 +193,10 @@ fn predicted(target: &Target, cells: &[&Played<'_>], highest: f64) -> Vec<Mark> 
     marks
 }
 
-fn window(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Chart {
-    let mut passed: Vec<(f64, f64)> = cells
-        .iter()
-        .filter_map(|cell| {
-            let second = cell.calls.iter().skip(usize::try_from(cell.count("burst")?).ok()?);
-            let passed = second.filter(|call| !see::throttled(call)).count();
-            Some((cell.number("wait_ms")?, passed as f64))
-        })
-        .collect();
-    passed.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let xs: Vec<f64> = passed.iter().map(|(wait, _)| *wait).collect();
-    let mut series =
-        vec![Series::new("passed", Style::Points, Ink::Nth(0), opt(passed.iter().map(|p| p.1)))];
-    let mut marks = Vec::new();
-    for verdict in verdicts {
-        if let Finding::Bucket { size, refill_per_second, .. } = verdict.finding {
-            let expected = |wait: &f64| (refill_per_second * wait / 1_000.0).min(size as f64);
-            let fit = xs.iter().map(expected);
-            series.push(Series::new(
-                "min(size, refill x pause)",
-                Style::Line,
-                Ink::Quiet,
-                opt(fit),
-            ));
-            marks.push(Mark::y(size as f64, format!("bucket of {size}")));
-        }
-    }
-    Chart::Plot(Plot {
-        title: "calls of a second burst that pass, by the pause before it".to_owned(),
-        x: Axis::new("pause, ms"),
-        y: Axis::new("calls"),
-        second: None,
-        xs,
-        series,
-        marks,
-    })
-}
-
 fn throttle(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Vec<Chart> {
     let mut sweeps: BTreeMap<u64, Vec<&Played<'_>>> = BTreeMap::new();
     for cell in cells {
-        sweeps.entry(cell.count("connections").unwrap_or(1)).or_default().push(cell);
+        sweeps.entry(cell.count("connections").unwrap_or(0)).or_default().push(cell);
     }
     let mut charts: Vec<Chart> =
         sweeps.iter().take(4).map(|(connections, cells)| cloud(*connections, cells)).collect();
@@ -267,7 +227,7 @@ fn cloud(connections: u64, cells: &[&Played<'_>]) -> Chart {
         points.iter().map(|point| (point.2 == kind).then_some(point.1)).collect()
     };
     Chart::Plot(Plot {
-        title: format!("time by concurrency, {connections} connections"),
+        title: format!("time by concurrency, {}", over(connections)),
         x: Axis::new("calls at a time"),
         y: Axis::log("time, ms"),
         second: None,
@@ -281,6 +241,15 @@ fn cloud(connections: u64, cells: &[&Played<'_>]) -> Chart {
     })
 }
 
+/// Over how many connections.
+fn over(connections: u64) -> String {
+    match connections {
+        0 => "a connection for each call".to_owned(),
+        1 => "1 connection".to_owned(),
+        n => format!("{n} connections"),
+    }
+}
+
 /// Throughput over concurrency with the nearest `min(c / W0, Xmax)`.
 fn flattening(sweeps: &BTreeMap<u64, Vec<&Played<'_>>>, verdicts: &[&Verdict]) -> Chart {
     let mut xs: Vec<f64> =
@@ -291,9 +260,9 @@ fn flattening(sweeps: &BTreeMap<u64, Vec<&Played<'_>>>, verdicts: &[&Verdict]) -
     for (n, (connections, cells)) in sweeps.iter().take(4).enumerate() {
         let at = |x: &f64| {
             let those = cells.iter().filter(|cell| cell.number("concurrency") == Some(*x));
-            median(&those.filter_map(|cell| cell.throughput()).collect::<Vec<_>>())
+            median(&those.filter_map(|cell| see::sustained(cell)).collect::<Vec<_>>())
         };
-        let name = format!("{connections} connections");
+        let name = over(*connections);
         series.push(Series::new(&name, Style::Points, Ink::Nth(n), xs.iter().map(at).collect()));
         if let Some(fit) = see::fit_of(cells) {
             let expected = opt(xs.iter().map(|x| fit.throughput(*x)));
@@ -315,61 +284,28 @@ fn flattening(sweeps: &BTreeMap<u64, Vec<&Played<'_>>>, verdicts: &[&Verdict]) -
     })
 }
 
-fn cost(cells: &[&Played<'_>]) -> Chart {
-    let mut passed: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for cell in cells {
-        if let (Some(method), Some(per_second)) = (cell.factor("method"), cell.throughput()) {
-            passed.entry(method).or_default().push(per_second);
+/// What methods count, the cheapest first.
+fn cost(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Chart {
+    let mut counts: Vec<(String, Vec<f64>)> = Vec::new();
+    for verdict in verdicts {
+        if let Finding::Cost { method, base, observed_ratio, .. } = &verdict.finding {
+            if counts.is_empty() {
+                counts.push((base.clone(), vec![1.0]));
+            }
+            counts.push((method.clone(), vec![rounded(*observed_ratio)]));
         }
     }
-    let bars = passed
-        .iter()
-        .take(FACETS_MAX)
-        .map(|(method, rates)| ((*method).to_owned(), vec![rounded(median(rates).unwrap_or(0.0))]))
-        .collect();
+    if counts.is_empty() {
+        let methods: BTreeMap<&str, ()> =
+            cells.iter().filter_map(|cell| Some((cell.factor("method")?, ()))).collect();
+        counts.extend(methods.into_keys().map(|method| (method.to_owned(), vec![0.0])));
+    }
+    counts.sort_by(|a, b| a.1[0].total_cmp(&b.1[0]));
+    counts.truncate(FACETS_MAX);
     Chart::Stack(Stack {
-        title: "calls a second that pass, by method".to_owned(),
-        unit: "calls/s",
-        parts: vec!["served".to_owned()],
-        bars,
-    })
-}
-
-fn soak(cells: &[&Played<'_>]) -> Chart {
-    const MINUTE: u64 = 60_000_000;
-    let calls = || cells.iter().flat_map(|cell| &cell.calls);
-    let begin = calls().map(|call| call.intended_at).min().unwrap_or(0);
-    let end = calls().map(|call| call.intended_at).max().unwrap_or(0);
-    // Whole minutes, and as many of them as keep the chart small.
-    let step = MINUTE * ((end - begin) / MINUTE).div_ceil(TIMES_MAX).max(1);
-    let mut slots: BTreeMap<u64, (Vec<f64>, u64)> = BTreeMap::new();
-    for call in calls() {
-        let slot = slots.entry((call.intended_at - begin) / step).or_default();
-        match see::served(call) {
-            true => slot.0.push(see::took_ms(call)),
-            false => slot.1 += 1,
-        }
-    }
-    let at = |q: f64| slots.values().map(move |(times, _)| quantile(times, q)).collect::<Vec<_>>();
-    let failed = slots.values().map(|(times, failed)| {
-        100.0 * *failed as f64 / (times.len() as f64 + *failed as f64).max(1.0)
-    });
-    let minutes = step / MINUTE;
-    let title = match minutes {
-        1 => "each minute".to_owned(),
-        n => format!("each {n} minutes"),
-    };
-    Chart::Plot(Plot {
-        title,
-        x: Axis::new("minutes since the start"),
-        y: Axis::log("within, ms"),
-        second: Some(Axis::percent("% failed")),
-        xs: slots.keys().map(|slot| (slot * minutes) as f64).collect(),
-        series: vec![
-            Series::new("% failed", Style::Bars, Ink::Bad, opt(failed)).on_second(),
-            Series::new("half", Style::Line, Ink::Nth(0), at(0.5)),
-            Series::new("99 %", Style::Line, Ink::Nth(1), at(0.99)),
-        ],
-        marks: Vec::new(),
+        title: "what a call counts, as a multiple of the cheapest".to_owned(),
+        unit: "times",
+        parts: vec!["counts".to_owned()],
+        bars: counts,
     })
 }

@@ -113,6 +113,10 @@ fn header(out: &mut String, run: &Run, records: &[Record]) {
                 cells += 1;
                 saturated += u64::from(cell.saturated);
             }
+            Record::Rollup(rollup) => {
+                calls += rollup.calls;
+                credits += rollup.credits.unwrap_or(0.0);
+            }
             Record::Wire(_) => {}
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn sentences<'a>(
     })
 }
 
-/// One line a cell, in the order of records. Times are milliseconds from the intended start, of
+/// One line a cell, in the order of records, and one for each part of a cell that is rolled up. Times are milliseconds from the intended start, of
 /// calls that were served; empty where none was.
 pub(super) fn csv(run: &Run, records: &[Record]) -> String {
     let mut out = String::from(
@@ -52,6 +52,29 @@ pub(super) fn csv(run: &Run, records: &[Record]) -> String {
                 cell.late_p99 as f64 / 1_000.0,
                 cell.cpu,
                 cell.saturated,
+            );
+        }
+        for rollup in &trial.rollups {
+            let span = (rollup.ended_at - rollup.begun_at) as f64 / 1e6;
+            let took = |us: Option<u64>| number(us.map(|us| us as f64 / 1_000.0));
+            let throttled = rollup.unserved.get("throttled").copied().unwrap_or(0);
+            let _ = writeln!(
+                out,
+                "{},{},{},0,{},{},{},{throttled},{},{},{},{},{},{:.3},{:.3},{}",
+                field(trial.experiment),
+                field(target),
+                rollup.cell,
+                field(&format!("from_s={:.0}", rollup.begun_at as f64 / 1e6)),
+                rollup.calls,
+                rollup.served,
+                rollup.calls - rollup.served - throttled,
+                number((span > 0.0).then(|| rollup.served as f64 / span)),
+                took(rollup.p50),
+                took(rollup.p95),
+                took(rollup.p99),
+                rollup.late_p99 as f64 / 1_000.0,
+                rollup.cpu,
+                rollup.saturated,
             );
         }
     }

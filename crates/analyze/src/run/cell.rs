@@ -10,10 +10,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use wellhead_upstream::VerdictClass;
 
-use super::{Budget, Stop};
+use super::rollup::Roll;
+use super::{Budget, CpuClock, Stop};
+use crate::knock::Knocker;
 use crate::plan::{Ordered, Outcome};
 use crate::record::{Cell, Record, Writer};
 use crate::schedule::{Progress, Schedule, Turn};
+use crate::stat::bucket::Served;
 use crate::stat::quantile;
 use crate::way::{Done, Way};
 use crate::work::Work;
@@ -22,9 +25,9 @@ use crate::work::Work;
 const UNDER_WAY_MAX: usize = 20_000;
 /// A generator later than this in more than one call of a hundred has fallen behind, or a tenth
 /// of the time between two calls where that is more.
-const LATE_MAX: Duration = Duration::from_millis(10);
+pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 /// The share of a core above which the times of calls may be our own.
-const CPU_MAX: f64 = 0.7;
+pub(super) const CPU_MAX: f64 = 0.7;
 
 /// Where a cell belongs.
 pub(super) struct Place<'a> {
@@ -32,6 +35,8 @@ pub(super) struct Place<'a> {
     pub(super) version: u32,
     pub(super) cell: u32,
     pub(super) target: u32,
+    /// Calls are not written one by one, but what became of them each so often.
+    pub(super) rolled: Option<Duration>,
 }
 
 /// What all cells of a run have in common.
@@ -41,6 +46,7 @@ pub(super) struct Hand<'a> {
     pub(super) stop: &'a Stop,
     pub(super) records: &'a mut Writer<BufWriter<File>>,
     pub(super) credits: &'a dyn Fn(&str) -> Option<f64>,
+    pub(super) cpu: CpuClock,
 }
 
 /// A cell that was played.
@@ -49,6 +55,8 @@ pub(super) struct Played {
     pub(super) outcome: Outcome,
     /// Its first connection, and when the last answer on it was whole.
     pub(super) first: Option<(u64, Instant)>,
+    /// What became of each call, in order of time, where its schedule leans on a limit.
+    pub(super) served: Vec<Served>,
 }
 
 /// What happens next in a cell.
@@ -89,15 +97,22 @@ pub(super) async fn play(
     }
     let mut calls = JoinSet::new();
     let mut tally = Tally::default();
-    let (begun, cpu) = (Instant::now(), cpu_time());
+    let (begun, cpu) = (Instant::now(), (hand.cpu)());
+    tally.roll = place.rolled.map(|every| Roll::begin(every, begun, cpu));
+    if let Schedule::Knock(terms) = &ordered.schedule {
+        tally.knocker = Some(Knocker::new(*terms));
+    }
     let (mut progress, mut over) = (Progress::default(), false);
     loop {
         progress.under_way = calls.len();
         over = over || ordered.schedule.is_over(&progress, begun.elapsed());
+        over = over || tally.knocker.as_ref().is_some_and(Knocker::is_over);
         if over && calls.is_empty() {
             break;
         }
-        let due = ordered.schedule.due(progress.begun).map(|at| begun + at);
+        tally.roll_up(hand, place, false)?;
+        let due = tally.knocker.as_ref().map(Knocker::due);
+        let due = due.or_else(|| ordered.schedule.due(progress.begun)).map(|at| begun + at);
         let next = {
             let turn = ordered.schedule.turn(&progress).filter(|_| !over);
             tokio::select! {
@@ -108,9 +123,11 @@ pub(super) async fn play(
             }
         };
         match next {
+            // What was rolled up so far is worth keeping.
+            Next::End if place.rolled.is_some() => break,
             Next::End => return Ok(None),
             Next::Over(Some(done)) => {
-                tally.add(hand, place, &done)?;
+                tally.add(hand, place, begun, &done)?;
                 over = over || (ordered.until_failure && done.done.call.error.is_some());
                 let one = matches!(ordered.schedule, Schedule::OneConnection { .. });
                 over = over || (one && tally.outcome.first_ended);
@@ -130,19 +147,20 @@ pub(super) async fn play(
                 let call = way.call(work.next(head, &mut rng));
                 let n = progress.begun;
                 progress.begun += 1;
+                tally.knocker.iter_mut().for_each(Knocker::sent);
                 progress.large_begun += u64::from(large);
                 progress.large_under_way += usize::from(large);
                 calls.spawn(async move { Numbered { n, intended: due, turn, done: call.await } });
             }
         }
     }
+    tally.roll_up(hand, place, true)?;
     let ended = Instant::now();
-    let took = (ended - begun).as_secs_f64();
-    let used = cpu.zip(cpu_time()).map_or(0.0, |(from, to)| to.saturating_sub(from).as_secs_f64());
-    let cpu = if took > 0.0 { used / took } else { 0.0 };
-    let late_p99 = quantile(&tally.late, 0.99).unwrap_or(0.0);
-    let saturated =
-        ordered.timed && (tally.lost || is_late(&ordered.schedule, late_p99) || cpu > CPU_MAX);
+    let cpu = share(cpu, (hand.cpu)(), ended - begun);
+    let (late_p99, crowded) = tally.lateness();
+    // Where it is rolled up, each part says for itself whether it may be believed.
+    let fell_behind = place.rolled.is_none() && (is_late(ordered, late_p99) || cpu > CPU_MAX);
+    let saturated = ordered.timed && (tally.lost || fell_behind || crowded);
     let record = Cell {
         experiment: place.experiment.to_owned(),
         version: place.version,
@@ -157,7 +175,8 @@ pub(super) async fn play(
         cpu,
         saturated,
     };
-    Ok(Some(Played { record, outcome: tally.outcome, first: tally.first }))
+    tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
+    Ok(Some(Played { record, outcome: tally.outcome, first: tally.first, served: tally.served }))
 }
 
 /// At once where no clock says when.
@@ -168,35 +187,67 @@ async fn until(due: Option<Instant>, turn: Option<Turn>) -> Option<Turn> {
     turn
 }
 
-fn is_late(schedule: &Schedule, late_us: f64) -> bool {
-    match schedule {
-        Schedule::Open { per_second, .. } => {
-            late_us > (LATE_MAX.as_secs_f64() * 1e6).max(1e5 / per_second)
+/// Whether calls began so late, in microseconds, that their times may be our own.
+pub(super) fn is_late(ordered: &Ordered, late_us: f64) -> bool {
+    let between_us = match &ordered.schedule {
+        Schedule::Open { per_second, .. } => 1e6 / per_second,
+        Schedule::Knock(terms) => 1e6 / terms.per_second,
+        Schedule::At(_) => 0.0,
+        Schedule::Closed { .. } | Schedule::OneConnection { .. } | Schedule::Beside { .. } => {
+            return false;
         }
-        Schedule::Closed { .. } | Schedule::OneConnection { .. } | Schedule::Beside { .. } => false,
-    }
+    };
+    late_us > (LATE_MAX.as_secs_f64() * 1e6).max(between_us / 10.0)
+}
+
+/// The share of one core; 0 where the system does not tell.
+pub(super) fn share(from: Option<Duration>, to: Option<Duration>, took: Duration) -> f64 {
+    let used = from.zip(to).map_or(0.0, |(from, to)| to.saturating_sub(from).as_secs_f64());
+    if took.is_zero() { 0.0 } else { used / took.as_secs_f64() }
 }
 
 #[derive(Default)]
 struct Tally {
     outcome: Outcome,
-    /// Microseconds, of calls that had a time.
+    /// Microseconds, of calls that had a time. Empty where calls are rolled up.
     late: Vec<f64>,
     /// A call was not made, or what became of it is not known.
     lost: bool,
     /// The first connection, and when the last answer on it was whole.
     first: Option<(u64, Instant)>,
+    knocker: Option<Knocker>,
+    served: Vec<Served>,
+    roll: Option<Roll>,
 }
 
 impl Tally {
-    fn add(&mut self, hand: &mut Hand<'_>, place: &Place<'_>, it: &Numbered) -> io::Result<()> {
+    fn add(
+        &mut self,
+        hand: &mut Hand<'_>,
+        place: &Place<'_>,
+        origin: Instant,
+        it: &Numbered,
+    ) -> io::Result<()> {
         let Numbered { n, intended, turn: _, done } = it;
         let intended = intended.unwrap_or(done.begun);
+        let throttled = done.call.class == VerdictClass::Throttled.word();
         self.outcome.calls += 1;
-        self.outcome.throttled += u64::from(done.call.class == VerdictClass::Throttled.word());
+        self.outcome.throttled += u64::from(throttled);
         self.outcome.failed += u64::from(done.call.error.is_some());
         self.follow_first(done);
-        self.late.push(done.begun.saturating_duration_since(intended).as_secs_f64() * 1e6);
+        let late = done.begun.saturating_duration_since(intended).as_secs_f64() * 1e6;
+        if let Some(knocker) = &mut self.knocker {
+            knocker.heard(intended - origin, done.ended - origin, !throttled);
+            let queued = Duration::from_micros(done.call.queue.unwrap_or(0));
+            let at = (done.begun - origin + queued).as_secs_f64();
+            self.served.push(Served { at, passed: !throttled });
+        }
+        if let Some(roll) = &mut self.roll {
+            let credits = (hand.credits)(&done.call.method);
+            roll.add(&done.call, intended, done.ended, late, credits);
+            return Ok(());
+        }
+        self.late.push(late);
         let mut call = done.call.clone();
         call.experiment = place.experiment.to_owned();
         call.cell = place.cell;
@@ -228,6 +279,30 @@ impl Tally {
             (Some(_), _) | (None, None) => self.outcome.first_ended = true,
         }
     }
+
+    /// Writes what is to be written by now; with `last`, all of it.
+    fn roll_up(&mut self, hand: &mut Hand<'_>, place: &Place<'_>, last: bool) -> io::Result<()> {
+        let Some(roll) = &mut self.roll else { return Ok(()) };
+        let now = Instant::now();
+        if !last && !roll.is_due(now) {
+            return Ok(());
+        }
+        let Some(mut rollup) = roll.take(now, hand.origin, (hand.cpu)()) else { return Ok(()) };
+        rollup.experiment = place.experiment.to_owned();
+        rollup.cell = place.cell;
+        rollup.target = place.target;
+        hand.records.write(&Record::Rollup(rollup))?;
+        hand.records.flush()
+    }
+
+    /// The 99th percentile of lateness, and whether most parts of a cell that is rolled up
+    /// fell behind.
+    fn lateness(&self) -> (f64, bool) {
+        match &self.roll {
+            Some(roll) => roll.lateness(),
+            None => (quantile(&self.late, 0.99).unwrap_or(0.0), false),
+        }
+    }
 }
 
 pub(super) fn since(origin: Instant, at: Instant) -> u64 {
@@ -235,7 +310,7 @@ pub(super) fn since(origin: Instant, at: Instant) -> u64 {
 }
 
 /// What this thread, which does all the sending, has used. `None` where the system does not tell.
-fn cpu_time() -> Option<Duration> {
+pub(super) fn cpu_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }

@@ -4,7 +4,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::bootstrap::{median_difference, median_ratio};
-use super::bucket::{Inference, Probe, Refill, Served, infer, pace};
+use super::bucket::{Served, pace};
 use super::offered::{Level, Offer, Saturation, level, saturation};
 use super::plateau::{Point, Shape, fit, shape};
 use super::step::{Recycling, Tipping, Tried, recycling, tipping};
@@ -168,63 +168,6 @@ impl Meter {
         self.tokens -= f64::from(u8::from(passed));
         Served { at, passed }
     }
-
-    fn burst(&mut self, from: f64, calls: u32) -> Vec<Served> {
-        (0..calls).map(|n| self.send(from + f64::from(n) * 0.000_4)).collect()
-    }
-}
-
-fn probes(meter: impl Fn() -> Meter, calls: u32, waits: &[f64]) -> Vec<Probe> {
-    let probe = |wait: &f64| {
-        let mut meter = meter();
-        let first = meter.burst(100.0, calls);
-        let end = first.last().map_or(0.0, |call| call.at);
-        Probe { first, second: meter.burst(end + wait, calls) }
-    };
-    waits.iter().map(probe).collect()
-}
-
-const WAITS: [f64; 8] = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8];
-
-#[test]
-fn buckets_of_many_sizes() {
-    for (size, refill) in [(125.0, 125.0), (412.0, 41.2), (50.0, 10.0), (20.0, 30.0)] {
-        let calls = (size * 2.0) as u32;
-        let Inference::Found(found) = infer(&probes(|| Meter::steady(size, refill), calls, &WAITS))
-        else {
-            panic!("bucket of {size}");
-        };
-        near(found.size, size, 4.0);
-        near(found.refill_per_second, refill, 8.0);
-        near(found.window, size / refill, 10.0);
-        assert_eq!(found.refill, Refill::Steady);
-    }
-}
-
-#[test]
-fn a_window_that_starts_anew() {
-    let waits = [0.2, 0.5, 0.7, 0.8, 0.9, 1.0, 1.2, 2.0];
-    let Inference::Found(found) = infer(&probes(|| Meter::fixed(100.0, 1.0), 200, &waits)) else {
-        panic!("it is there");
-    };
-    assert_eq!((found.size, found.refill), (100.0, Refill::Reset));
-    near(found.window, 1.0, 8.0);
-}
-
-#[test]
-fn a_burst_that_is_not_refused() {
-    let found = infer(&probes(|| Meter::steady(1e9, 1e9), 300, &WAITS));
-    assert_eq!(found, Inference::Unlimited { up_to: 300 });
-    assert_eq!(infer(&[]), Inference::Nothing);
-}
-
-#[test]
-fn pauses_that_are_all_long_show_the_size_alone() {
-    let found = infer(&probes(|| Meter::steady(100.0, 100.0), 200, &[60.0, 90.0]));
-    assert!(
-        matches!(found, Inference::SizeOnly { size } if (size - 100.0).abs() < 9.0),
-        "{found:?}"
-    );
 }
 
 fn steady_calls(mut meter: Meter, rate: f64, seconds: f64, seed: u64) -> Vec<Served> {
@@ -252,6 +195,27 @@ fn the_pace_of_windows_that_start_anew() {
         let calls = steady_calls(Meter::fixed(400.0, 10.0), 60.0, 45.0, seed);
         near(pace(&calls).expect("it refuses").per_second, 40.0, 3.0);
     }
+}
+
+#[test]
+fn one_wait_is_no_pace() {
+    // Of a window of a minute, half is seen.
+    let calls = steady_calls(Meter::fixed(400.0, 60.0), 40.0, 65.0, 1);
+    assert!(calls.iter().any(|call| !call.passed) && calls.last().is_some_and(|it| it.passed));
+    assert_eq!(pace(&calls), None);
+}
+
+#[test]
+fn calls_that_overtook_each_other_are_no_window() {
+    let mut calls = steady_calls(Meter::fixed(400.0, 10.0), 60.0, 45.0, 3);
+    for at in 1..calls.len() {
+        if calls[at - 1].passed != calls[at].passed {
+            let passed = calls[at].passed;
+            calls[at].passed = calls[at - 1].passed;
+            calls[at - 1].passed = passed;
+        }
+    }
+    near(pace(&calls).expect("it refuses").per_second, 40.0, 3.0);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::finding::{CapWay, Finding};
-use super::trial::{Played, throttled};
+use super::trial::{Played, sent_at, throttled};
 use super::{Confidence, Found};
 use crate::record::{Wire, WireEvent};
 use crate::stat::median;
@@ -22,20 +22,37 @@ const SLACK: u64 = 8;
 pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
     let sized: Vec<(u64, &Played<'_>)> =
         cells.iter().filter_map(|cell| Some((cell.count("streams")?, *cell))).collect();
-    if sized.iter().any(|(_, cell)| cell.share(throttled) > 0.0) {
-        return Found::cannot_tell("calls were refused for their rate, which hides a cap");
-    }
     let failed = |cell: &Played<'_>| cell.calls.iter().any(|call| call.error.is_some());
+    let announced = announced(&sized);
+    // A call that is refused for its rate was a stream as well, for as long as it took: what counts
+    // is how many there were at once.
+    let (borne, thin): (Vec<_>, Vec<_>) =
+        sized.iter().partition(|(size, cell)| failed(cell) || was_borne(*size, cell, announced));
+    let sized: Vec<(u64, &Played<'_>)> = borne;
     let tried: Vec<Tried> =
         sized.iter().map(|(size, cell)| Tried { size: *size, failed: failed(cell) }).collect();
     let Some(found) = tipping(&tried) else {
-        return Found::cannot_tell("no cell was played to its end");
+        return Found::cannot_tell(match thin.len() {
+            0 => "no cell was played to its end",
+            _ => "calls were refused for their rate, before there were many at once",
+        });
     };
-    let announced = announced(&sized);
     let mut evidence = vec![match announced {
         Some(streams) => format!("the settings announce {streams} streams"),
         None => "the settings announce no number of streams".to_owned(),
     }];
+    let metered = sized.iter().filter(|(_, cell)| cell.share(throttled) > 0.0).count();
+    if metered > 0 {
+        evidence.push(format!(
+            "in {metered} cells calls were refused for their rate: these were streams as well"
+        ));
+    }
+    if !thin.is_empty() {
+        evidence.push(format!(
+            "{} cells are left out: refusals came before there were as many streams at once",
+            thin.len()
+        ));
+    }
     let Some(fails_at) = found.fails_at else {
         return without_failure(&found, announced, evidence);
     };
@@ -65,6 +82,31 @@ pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
     let streams = u32::try_from(holds).unwrap_or(u32::MAX);
     let seen = format!("{repeats} of {repeats}");
     Found::new(Finding::StreamCap { streams, way, seen }, confidence, evidence)
+}
+
+/// Whether there were as many streams at once as the cell says, or as are announced. Where nothing
+/// was refused for its rate, each stream lasted as long as its call.
+fn was_borne(size: u64, cell: &Played<'_>, announced: Option<u32>) -> bool {
+    if cell.share(throttled) == 0.0 {
+        return true;
+    }
+    let meant = announced.map_or(size, |announced| size.min(announced.into()));
+    at_once(cell) >= meant
+}
+
+/// The most calls of a cell that were under way at a time.
+fn at_once(cell: &Played<'_>) -> u64 {
+    // At the same moment one that ends makes room for one that begins.
+    let begins = cell.calls.iter().map(|call| (sent_at(call), true));
+    let ends = cell.calls.iter().map(|call| (call.ended_at, false));
+    let mut turns: Vec<(u64, bool)> = begins.chain(ends).collect();
+    turns.sort_unstable();
+    let (mut now, mut most) = (0_u64, 0);
+    for (_, begins) in turns {
+        now = if begins { now + 1 } else { now.saturating_sub(1) };
+        most = most.max(now);
+    }
+    most
 }
 
 fn without_failure(found: &Tipping, announced: Option<u32>, evidence: Vec<String>) -> Found {

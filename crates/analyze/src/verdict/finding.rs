@@ -25,6 +25,42 @@ pub enum RefusalWay {
     InBody,
 }
 
+/// How a limit lets calls pass again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refilled {
+    /// Bit by bit: a token bucket.
+    Evenly,
+    /// All at once, when a window is over.
+    Window,
+    /// Each call when it is one window old.
+    Sliding,
+    /// All at once; whether the window slides was not seen.
+    AtOnce,
+}
+
+/// What a `Retry-After` is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pause {
+    /// There is none.
+    NotGiven,
+    /// Who heeds it is let through.
+    Holds,
+    /// Who heeds it is refused again.
+    TooShort,
+}
+
+/// What may drift in a long time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Drifting {
+    /// The median time of a call, milliseconds.
+    Time,
+    /// Calls that are not served, percent.
+    Errors,
+}
+
 /// What shaping counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -131,6 +167,8 @@ pub enum Finding {
     NoRateLimit {
         /// As many as were tried.
         up_to_per_second: f64,
+        /// For so long, seconds: a limit that counts over longer does not show.
+        kept_s: f64,
     },
     /// So many calls pass at once.
     Bucket {
@@ -140,6 +178,12 @@ pub enum Finding {
         refill_per_second: f64,
         /// Size / refill, seconds.
         window_s: f64,
+        /// How they pass again.
+        refill: Refilled,
+        /// How others are refused.
+        way: RefusalWay,
+        /// Whether they are told when to come again.
+        retry_after: Pause,
     },
     /// A burst passes whole.
     NoBucket {
@@ -224,8 +268,12 @@ pub enum Finding {
         method: String,
         /// Compared with this one.
         base: String,
-        /// By what passed.
+        /// By what passed. 0 where it was never refused.
         observed_ratio: f64,
+        /// No less, by what counting to one call and the repeats allow.
+        low: f64,
+        /// Likewise, no more.
+        high: f64,
         /// By the catalogue, where it knows the provider.
         catalogue_ratio: Option<f64>,
     },
@@ -317,12 +365,30 @@ pub enum Finding {
     Held {
         /// Minutes that were watched.
         minutes: u64,
+        /// Parts in which they were rolled up.
+        parts: u64,
         /// Of these, those with an error.
         with_errors: u64,
-        /// The median, milliseconds.
+        /// The median, milliseconds, in the middle one of the parts.
         p50_ms: f64,
-        /// The 99th percentile.
+        /// The 99th percentile, likewise.
         p99_ms: f64,
+    },
+    /// Something rose or fell in a long time.
+    Drift {
+        /// What.
+        what: Drifting,
+        /// At the begin, by a straight line.
+        from: f64,
+        /// At the end.
+        to: f64,
+        /// Minutes that were watched.
+        minutes: u64,
+    },
+    /// Neither rose nor fell.
+    NoDrift {
+        /// Minutes that were watched.
+        minutes: u64,
     },
     /// Nothing can be concluded.
     CannotTell {
@@ -367,11 +433,12 @@ impl Finding {
         let round = |x: &mut f64| *x = format!("{x:.5e}").parse().unwrap_or(*x);
         match &mut self {
             Self::Rate { per_second: a, .. }
-            | Self::NoRateLimit { up_to_per_second: a }
             | Self::NotShaped { up_to: a }
             | Self::BodyPace { bytes_per_second: a, .. }
             | Self::NoBodyPace { up_to_bytes_per_second: a } => round(a),
             Self::Bucket { refill_per_second: a, window_s: b, .. }
+            | Self::NoRateLimit { up_to_per_second: a, kept_s: b }
+            | Self::Drift { from: a, to: b, .. }
             | Self::Shaped { calls_per_second: a, knee: b, .. }
             | Self::NoDifference { low: a, high: b, .. }
             | Self::SmallFlow { low: a, high: b }
@@ -393,8 +460,10 @@ impl Finding {
             Self::SmallWait { ms, low, high, alone_ms } => {
                 [ms, low, high, alone_ms].into_iter().for_each(round);
             }
-            Self::Cost { observed_ratio, catalogue_ratio, .. } => {
+            Self::Cost { observed_ratio, low, high, catalogue_ratio, .. } => {
                 round(observed_ratio);
+                round(low);
+                round(high);
                 catalogue_ratio.iter_mut().for_each(round);
             }
             Self::StreamCap { .. }
@@ -409,6 +478,7 @@ impl Finding {
             | Self::Reach { .. }
             | Self::Methods { .. }
             | Self::WebSocket { .. }
+            | Self::NoDrift { .. }
             | Self::CannotTell { .. } => {}
         }
         self

@@ -1,21 +1,17 @@
-//! Limits: of a rate (`rate`), at once (`window`), in silence (`throttle`), by method (`cost`).
+//! Limits: of a rate (`rate`), and in silence (`throttle`). How they refill: `refill`.
 //!
-//! `rate`: a cell `{"rate": r}` sends `r` calls a second, open loop. `window`: a cell
-//! `{"burst": k, "wait_ms": t}` sends `k` calls at once, waits for `t`, and sends `k` again.
-//! `throttle`: a cell `{"concurrency": c, "connections": k}` keeps `c` calls under way over `k`
-//! connections. `cost`: a cell `{"method": m}` sends calls of one method above their limit.
+//! `rate`: a cell `{"rate": r}` sends `r` calls a second, open loop. `throttle`: a cell
+//! `{"concurrency": c, "connections": k}` keeps `c` calls under way over `k` connections, or over
+//! as many as there are calls where `k` is no number.
 
 use std::collections::BTreeMap;
-
-use wellhead_eth::MethodTable;
-use wellhead_upstream::{Provider, Tariff};
 
 use super::finding::{Finding, RefusalWay, Scope};
 use super::sentence::figure;
 use super::trial::{Played, seconds, sent_at, served, throttled};
 use super::{Confidence, Found};
-use crate::record::{Call, Target};
-use crate::stat::bucket::{Inference, Probe, Refill, Served, infer, pace};
+use crate::record::Call;
+use crate::stat::bucket::{Served, pace};
 use crate::stat::median;
 use crate::stat::plateau::{Fit, Point, Shape, shape};
 
@@ -25,22 +21,34 @@ const REFUSED_MAX: f64 = 0.001;
 /// Other failures above this share make a cell say nothing of limits.
 const FAILED_MAX: f64 = 0.01;
 
+/// The longest bucket that is common, seconds: it lets a rate above its own pass for a while.
+const LONG_WINDOW_S: f64 = 10.0;
+
 /// Plateaus that differ by less are one.
 const SAME: f64 = 0.15;
 
-fn order(calls: &[&Call]) -> Vec<Served> {
+/// Who passed, in the order in which they were sent.
+pub(crate) fn order(calls: &[&Call]) -> Vec<Served> {
     let one = |call: &&Call| Served { at: seconds(sent_at(call)), passed: !throttled(call) };
     calls.iter().map(one).collect()
 }
 
 /// How most of the refused were refused.
-fn refusal_way(cells: &[&Played<'_>]) -> RefusalWay {
+pub(super) fn refusal_way(cells: &[&Played<'_>]) -> RefusalWay {
     let refused = || cells.iter().flat_map(|cell| &cell.calls).filter(|call| throttled(call));
     let by_status = refused().filter(|call| call.status == Some(429)).count();
     if by_status * 2 >= refused().count() { RefusalWay::Status429 } else { RefusalWay::InBody }
 }
 
-fn failed_otherwise(call: &Call) -> bool {
+/// Seconds in which calls of a cell were meant to begin.
+fn lasted(cell: &Played<'_>) -> f64 {
+    let first = cell.calls.iter().map(|call| call.intended_at).min().unwrap_or(0);
+    let last = cell.calls.iter().map(|call| call.intended_at).max().unwrap_or(0);
+    let gaps = cell.calls.len().saturating_sub(1).max(1) as f64;
+    seconds(last - first) * (1.0 + 1.0 / gaps)
+}
+
+pub(super) fn failed_otherwise(call: &Call) -> bool {
     !served(call) && !throttled(call)
 }
 
@@ -67,8 +75,16 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
             return Found::cannot_tell("every cell failed for other reasons than a limit");
         };
         evidence.push(format!("nothing refused at {} rates", sound.len()));
+        let top = sound.iter().filter(|(rate, _)| *rate == up_to_per_second);
+        let kept_s = top.map(|(_, cell)| lasted(cell)).fold(0.0, f64::max);
+        let hidden = up_to_per_second * kept_s / (kept_s + LONG_WINDOW_S);
+        evidence.push(format!(
+            "a bucket of {LONG_WINDOW_S} s would have let that pass from {} calls/s on",
+            figure(hidden)
+        ));
         let sure = if failing.is_empty() { Confidence::High } else { Confidence::Medium };
-        return Found::new(Finding::NoRateLimit { up_to_per_second }, sure, evidence);
+        let finding = Finding::NoRateLimit { up_to_per_second, kept_s };
+        return Found::new(finding, sure, evidence);
     };
     let paces: Vec<f64> = above
         .iter()
@@ -76,7 +92,15 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
         .map(|pace| pace.per_second)
         .collect();
     let Some(per_second) = median(&paces) else {
-        return Found::cannot_tell(format!("at {} calls/s nothing passed", figure(breaks)));
+        let some = above.iter().any(|(_, cell)| cell.calls.iter().any(|call| served(call)));
+        let why = match some {
+            true => {
+                "calls were refused, but it was not seen twice how they pass again: keep each \
+                     rate for longer, or try `window`"
+            }
+            false => "nothing passed",
+        };
+        return Found::cannot_tell(format!("at {} calls/s {why}", figure(breaks)));
     };
     match passes {
         Some(rate) => evidence.push(format!("all pass at {} calls/s", figure(rate))),
@@ -89,7 +113,10 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
         paces.len()
     ));
     let spread = paces.iter().map(|pace| (pace / per_second - 1.0).abs()).fold(0.0, f64::max);
-    let bracketed = passes.is_some_and(|passes| passes <= per_second * 1.1);
+    // A bucket may let a rate above its own pass for as long as the cell lasts.
+    let hidden = |cell: &Played<'_>| 1.0 + LONG_WINDOW_S / lasted(cell).max(1.0);
+    let most = above.iter().map(|(_, cell)| hidden(cell)).fold(1.1, f64::max);
+    let bracketed = passes.is_some_and(|passes| passes <= per_second * most);
     let sure = match (paces.len(), spread < 0.1 && bracketed) {
         (2.., true) => Confidence::High,
         (_, true) => Confidence::Medium,
@@ -97,60 +124,6 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
     };
     let above: Vec<&Played<'_>> = above.iter().map(|(_, cell)| *cell).collect();
     Found::new(Finding::Rate { per_second, way: refusal_way(&above) }, sure, evidence)
-}
-
-pub(super) fn window(cells: &[&Played<'_>]) -> Found {
-    let probes: Vec<Probe> = cells.iter().filter_map(|cell| probe(cell)).collect();
-    let largest = cells.iter().filter_map(|cell| cell.count("burst")).max();
-    match infer(&probes) {
-        Inference::Found(bucket) => {
-            let how = match bucket.refill {
-                Refill::Steady => "bit by bit",
-                Refill::Reset => "all at once",
-            };
-            let evidence = vec![
-                format!("size from {} bursts that were refused in part", bucket.bursts),
-                format!(
-                    "{} calls/s come back, {how}; {} pauses show it",
-                    figure(bucket.refill_per_second),
-                    bucket.pauses
-                ),
-            ];
-            let sure = match (bucket.bursts, bucket.pauses, bucket.refill) {
-                (4.., 3.., Refill::Steady) => Confidence::High,
-                (4.., _, Refill::Reset) | (2.., 2.., Refill::Steady) => Confidence::Medium,
-                (_, _, Refill::Steady | Refill::Reset) => Confidence::Low,
-            };
-            let finding = Finding::Bucket {
-                size: bucket.size.round() as u64,
-                refill_per_second: bucket.refill_per_second,
-                window_s: bucket.window,
-            };
-            Found::new(finding, sure, evidence)
-        }
-        Inference::SizeOnly { size } => Found::cannot_tell(format!(
-            "about {} calls pass at once, but no pause shows how they come back",
-            figure(size)
-        )),
-        Inference::Unlimited { up_to } => {
-            let up_to = largest.unwrap_or(up_to as u64).min(up_to as u64);
-            let evidence = vec![format!("{} pairs of bursts, nothing refused", probes.len())];
-            Found::new(Finding::NoBucket { up_to }, Confidence::High, evidence)
-        }
-        Inference::Nothing => Found::cannot_tell("no cell holds two bursts"),
-    }
-}
-
-/// The two bursts of a cell: they part where the calls are farthest apart.
-fn probe(cell: &Played<'_>) -> Option<Probe> {
-    let calls = order(&cell.calls);
-    let burst = usize::try_from(cell.count("burst")?).ok()?;
-    // The pause is known to lie after the first burst; where all were sent, there exactly.
-    let gap = |at: &usize| calls[*at].at - calls[*at - 1].at;
-    let widest = (1..calls.len()).max_by(|a, b| gap(a).total_cmp(&gap(b)))?;
-    let at = if calls.len() == 2 * burst { burst } else { widest };
-    let (first, second) = calls.split_at(at);
-    Some(Probe { first: first.to_vec(), second: second.to_vec() })
 }
 
 pub(super) fn throttle(cells: &[&Played<'_>]) -> Found {
@@ -168,7 +141,7 @@ pub(super) fn throttle(cells: &[&Played<'_>]) -> Found {
             failed += 1;
             continue;
         };
-        sweeps.entry(cell.count("connections").unwrap_or(1)).or_default().push(point);
+        sweeps.entry(cell.count("connections").unwrap_or(0)).or_default().push(point);
     }
     if failed * 4 > cells.len() {
         let cells = cells.len();
@@ -196,7 +169,7 @@ pub(super) fn throttle(cells: &[&Played<'_>]) -> Found {
             found.evidence = evidence;
             return found;
         }
-        let up_to = cells.iter().filter_map(|cell| cell.throughput()).fold(0.0, f64::max);
+        let up_to = cells.iter().filter_map(|cell| sustained(cell)).fold(0.0, f64::max);
         return Found::new(Finding::NotShaped { up_to }, Confidence::High, evidence);
     }
     let (scope, certain) = scope(&plateaus, &shapes);
@@ -221,9 +194,28 @@ fn point(cell: &Played<'_>) -> Option<Point> {
     }
     Some(Point {
         concurrency: cell.number("concurrency")?,
-        throughput: cell.throughput()?,
+        throughput: sustained(cell)?,
         latency: cell.took(0.5)? / 1_000.0,
     })
+}
+
+/// Served calls a second of a closed loop: those under way over the mean time of a call (Little's
+/// law), of calls that began when as many were under way as should be. What is over at the begin
+/// and what runs out at the end adds nothing.
+pub(crate) fn sustained(cell: &Played<'_>) -> Option<f64> {
+    let at_once = usize::try_from(cell.count("concurrency")?).ok()?;
+    let steady: Vec<f64> = cell
+        .calls
+        .iter()
+        .skip(at_once)
+        .filter(|call| served(call))
+        .map(|call| seconds(call.ended_at.saturating_sub(call.begun_at)))
+        .collect();
+    if steady.len() < at_once {
+        return cell.throughput();
+    }
+    let mean = steady.iter().sum::<f64>() / steady.len() as f64;
+    (mean > 0.0).then(|| at_once as f64 / mean)
 }
 
 fn told(connections: u64, shape: Shape) -> String {
@@ -232,11 +224,12 @@ fn told(connections: u64, shape: Shape) -> String {
         Shape::Rising(fit) => ("still rising at", fit),
         Shape::Unclear(fit) => ("unclear, about", fit),
     };
-    format!(
-        "{connections} connections: {word} {} calls/s, R² {:.2}",
-        figure(fit.x_max),
-        fit.r_squared
-    )
+    let connections = match connections {
+        0 => "a connection for each call".to_owned(),
+        1 => "1 connection".to_owned(),
+        n => format!("{n} connections"),
+    };
+    format!("{connections}: {word} {} calls/s, R² {:.2}", figure(fit.x_max), fit.r_squared)
 }
 
 /// Whether plateaus stay when there are more connections, or grow with them.
@@ -260,56 +253,6 @@ fn scope(plateaus: &[(u64, Fit)], shapes: &[(u64, Shape)]) -> (Scope, bool) {
     } else {
         (Scope::Open, false)
     }
-}
-
-pub(super) fn cost(cells: &[&Played<'_>], target: Option<&Target>) -> Vec<Found> {
-    let mut paces: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    let mut unlimited = Vec::new();
-    for cell in cells {
-        let Some(method) = cell.factor("method") else { continue };
-        match pace(&order(&cell.calls)) {
-            Some(pace) => paces.entry(method).or_default().push(pace.per_second),
-            None => unlimited.push(method),
-        }
-    }
-    let passes = |paces: &Vec<f64>| median(paces).unwrap_or(0.0);
-    // What passes most often is cheapest: the others are multiples of it.
-    let base = paces.iter().max_by(|a, b| passes(a.1).total_cmp(&passes(b.1)));
-    let Some((base, most)) = base.map(|(method, rates)| (*method, passes(rates))) else {
-        return vec![Found::cannot_tell("no call was refused, so nothing shows what counts")];
-    };
-    let mut found = Vec::new();
-    for (method, rates) in paces.iter().filter(|(method, _)| **method != base) {
-        let observed_ratio = most / passes(rates);
-        let catalogue_ratio = catalogue_ratio(target, method, base);
-        let evidence = vec![
-            format!("{base}: {} calls/s pass", figure(most)),
-            format!("{method}: {} calls/s pass, in {} cells", figure(passes(rates)), rates.len()),
-        ];
-        let sure = if rates.len() >= 2 { Confidence::High } else { Confidence::Medium };
-        let (method, base) = ((*method).to_owned(), base.to_owned());
-        let finding = Finding::Cost { method, base, observed_ratio, catalogue_ratio };
-        found.push(Found::new(finding, sure, evidence));
-    }
-    if found.is_empty() {
-        found.push(Found::cannot_tell(format!("only {base} was refused: nothing to compare with")));
-    }
-    unlimited.sort_unstable();
-    unlimited.dedup();
-    unlimited.retain(|method| !paces.contains_key(method));
-    if let (Some(first), false) = (found.first_mut(), unlimited.is_empty()) {
-        first.evidence.push(format!("never refused: {}", unlimited.join(", ")));
-    }
-    found
-}
-
-/// What `method` counts against the rate, as a multiple of `base`.
-fn catalogue_ratio(target: Option<&Target>, method: &str, base: &str) -> Option<f64> {
-    let provider = Provider::named(target?.provider.as_deref()?)?;
-    let tariff = Tariff::of(provider);
-    let credits = |method: &str| f64::from(tariff.throughput(MethodTable::standard().row(method)));
-    let base = credits(base);
-    (base > 0.0).then(|| credits(method) / base)
 }
 
 /// The nearest `min(c / W0, Xmax)`, or `c / W0` where throughput rises to the end; for charts.

@@ -1,19 +1,14 @@
-//! What becomes of load: offered rates or stages of users (`load`), and a long time (`soak`).
+//! What becomes of load (`load`): offered rates or stages of users.
 //!
-//! `load`: a cell is `{"rate": r}`, or `{"users": u, "stage": s}`, whose rate is that of its
-//! calls. `soak`: any cells; its calls are counted by minute.
-
-use std::collections::BTreeMap;
+//! A cell is `{"rate": r}`, or `{"users": u, "stage": s}`, whose rate is that of its
+//! calls.
 
 use super::finding::Finding;
 use super::sentence::figure;
-use super::trial::{Played, seconds, served, took_ms};
+use super::trial::{Played, seconds, served};
 use super::{Confidence, Found};
 use crate::stat::offered::{Level, Offer, level, saturation};
 use crate::stat::quantile;
-
-/// Microseconds in a minute.
-const MINUTE: u64 = 60_000_000;
 
 pub(super) fn load(cells: &[&Played<'_>]) -> Found {
     let levels: Vec<(Level, &Played<'_>)> =
@@ -75,25 +70,4 @@ fn pace_of(cell: &Played<'_>) -> Option<f64> {
     let first = cell.calls.iter().map(|call| call.intended_at).min()?;
     let last = cell.calls.iter().map(|call| call.intended_at).max()?;
     (last > first).then(|| (cell.calls.len() - 1) as f64 / seconds(last - first))
-}
-
-pub(super) fn soak(cells: &[&Played<'_>]) -> Found {
-    let calls = || cells.iter().flat_map(|cell| &cell.calls);
-    let begin = calls().map(|call| call.intended_at).min().unwrap_or(0);
-    let mut minutes: BTreeMap<u64, bool> = BTreeMap::new();
-    let mut times = Vec::new();
-    for call in calls() {
-        *minutes.entry((call.intended_at - begin) / MINUTE).or_default() |= !served(call);
-        if served(call) {
-            times.push(took_ms(call));
-        }
-    }
-    let (Some(p50_ms), Some(p99_ms)) = (quantile(&times, 0.5), quantile(&times, 0.99)) else {
-        return Found::cannot_tell("no call was served");
-    };
-    let with_errors = minutes.values().filter(|failed| **failed).count() as u64;
-    let minutes = minutes.len() as u64;
-    let evidence = vec![format!("{} calls were served", times.len())];
-    let sure = if minutes >= 60 { Confidence::High } else { Confidence::Medium };
-    Found::new(Finding::Held { minutes, with_errors, p50_ms, p99_ms }, sure, evidence)
 }

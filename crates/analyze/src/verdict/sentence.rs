@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::finding::{CapWay, Extent, Finding, Flow, RefusalWay, Scope};
+use super::finding::{
+    CapWay, Drifting, Extent, Finding, Flow, Pause, Refilled, RefusalWay, Scope,
+};
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,11 +57,21 @@ impl fmt::Display for Finding {
             Self::Rate { per_second, way } => {
                 write!(f, "{} calls/s, above that {}", figure(*per_second), way.word())
             }
-            Self::NoRateLimit { up_to_per_second } => {
-                write!(f, "no limit up to {} calls/s", figure(*up_to_per_second))
-            }
-            Self::Bucket { size, refill_per_second: _, window_s } => {
-                write!(f, "bucket of {} in {}", whole(*size), time(window_s * 1_000.0))
+            Self::NoRateLimit { up_to_per_second, kept_s } => write!(
+                f,
+                "no limit up to {} calls/s, kept for {}",
+                figure(*up_to_per_second),
+                time(kept_s * 1_000.0)
+            ),
+            Self::Bucket { size, window_s, refill, way, retry_after, .. } => {
+                let (size, window) = (whole(*size), time(window_s * 1_000.0));
+                match refill {
+                    Refilled::Evenly => write!(f, "bucket of {size}, filled evenly in {window}")?,
+                    Refilled::Window => write!(f, "{size} in each window of {window}")?,
+                    Refilled::Sliding => write!(f, "{size} in any {window}, a window that slides")?,
+                    Refilled::AtOnce => write!(f, "{size} in {window}, back all at once")?,
+                }
+                write!(f, "; above that {}, {}", way.word(), retry_after.word())
             }
             Self::NoBucket { up_to } => {
                 write!(f, "a burst of {} calls passes whole", whole(*up_to))
@@ -83,12 +95,17 @@ impl fmt::Display for Finding {
                 round(*high),
                 held_by(held)
             ),
-            Self::Cost { method, base, observed_ratio, catalogue_ratio } => {
-                write!(f, "{method} counts {} times {base}", figure(*observed_ratio))?;
-                match catalogue_ratio {
-                    Some(ratio) => write!(f, ", the catalogue says {}", figure(*ratio)),
-                    None => write!(f, ", the catalogue does not know it"),
-                }
+            Self::Cost { method, base, observed_ratio, low: _, high, catalogue_ratio }
+                if *observed_ratio == 0.0 =>
+            {
+                let high = figure(*high);
+                write!(f, "{method} was never refused: less than {high} times {base}")?;
+                catalogued(f, *catalogue_ratio)
+            }
+            Self::Cost { method, base, observed_ratio, low, high, catalogue_ratio } => {
+                let (ratio, low, high) = (figure(*observed_ratio), figure(*low), figure(*high));
+                write!(f, "{method} counts {ratio} times {base} ({low} to {high})")?;
+                catalogued(f, *catalogue_ratio)
             }
             Self::Lag { ms, low_ms, high_ms, p95_ms, blocks, p95_blocks, seen: _, behind } => {
                 write!(f, "shows a block {} after {behind}", time(*ms))?;
@@ -152,14 +169,34 @@ impl fmt::Display for Finding {
                 figure(*up_to_per_second),
                 time(*p99_ms)
             ),
-            Self::Held { minutes, with_errors, p50_ms, p99_ms } => write!(
+            Self::Held { minutes, parts, with_errors, p50_ms, p99_ms } => write!(
                 f,
-                "{} minutes, {} with errors; half within {}, 99 % within {}",
+                "{} minutes, {} of {} parts with errors; half within {}, 99 % within {}",
                 whole(*minutes),
                 whole(*with_errors),
+                whole(*parts),
                 time(*p50_ms),
                 time(*p99_ms)
             ),
+            Self::Drift { what: Drifting::Time, from, to, minutes } => write!(
+                f,
+                "the median time {} from {} to {} in {} minutes",
+                moves(*from, *to),
+                time(*from),
+                time(*to),
+                whole(*minutes)
+            ),
+            Self::Drift { what: Drifting::Errors, from, to, minutes } => write!(
+                f,
+                "calls that are not served {} from {} to {} % in {} minutes",
+                moves(*from, *to).trim_end_matches('s'),
+                figure(*from),
+                figure(*to),
+                whole(*minutes)
+            ),
+            Self::NoDrift { minutes } => {
+                write!(f, "no drift of times or errors in {} minutes", whole(*minutes))
+            }
             Self::CannotTell { why } => write!(f, "cannot tell: {why}"),
         }
     }
@@ -170,6 +207,28 @@ impl Flow {
         match self {
             Self::Each => "each, however many there are",
             Self::Together => "all of a connection together",
+        }
+    }
+}
+
+fn catalogued(f: &mut fmt::Formatter<'_>, ratio: Option<f64>) -> fmt::Result {
+    match ratio {
+        Some(ratio) => write!(f, ", the catalogue says {}", figure(ratio)),
+        None => write!(f, ", the catalogue does not know it"),
+    }
+}
+
+fn moves(from: f64, to: f64) -> &'static str {
+    if to > from { "rises" } else { "falls" }
+}
+
+impl Pause {
+    /// For people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NotGiven => "no Retry-After",
+            Self::Holds => "a Retry-After that holds",
+            Self::TooShort => "a Retry-After that is too short",
         }
     }
 }

@@ -12,13 +12,39 @@ fn figures_for_people() {
 
 #[test]
 fn windows_read_as_they_are_meant() {
-    let bucket = |window_s: f64| {
-        Finding::Bucket { size: 125, refill_per_second: 125.0, window_s }.to_string()
+    let bucket = |window_s: f64, refill, retry_after| {
+        let way = RefusalWay::Status429;
+        let (size, refill_per_second) = (125, 125.0);
+        Finding::Bucket { size, refill_per_second, window_s, refill, way, retry_after }.to_string()
     };
-    assert_eq!(bucket(0.98), "bucket of 125 in 1 s");
-    assert_eq!(bucket(10.2), "bucket of 125 in 10 s");
-    assert_eq!(bucket(0.25), "bucket of 125 in 250 ms");
-    assert_eq!(bucket(300.0), "bucket of 125 in 5 min");
+    for (told, expected) in [
+        (
+            bucket(0.98, Refilled::Evenly, Pause::NotGiven),
+            "bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After",
+        ),
+        (
+            bucket(10.2, Refilled::Window, Pause::TooShort),
+            "125 in each window of 10 s; above that HTTP 429, a Retry-After that is too short",
+        ),
+        (
+            bucket(0.25, Refilled::Sliding, Pause::Holds),
+            "125 in any 250 ms, a window that slides; above that HTTP 429, a Retry-After that holds",
+        ),
+        (
+            bucket(300.0, Refilled::AtOnce, Pause::NotGiven),
+            "125 in 5 min, back all at once; above that HTTP 429, no Retry-After",
+        ),
+    ] {
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
+fn drifts_for_people() {
+    let time = Finding::Drift { what: Drifting::Time, from: 20.0, to: 31.0, minutes: 60 };
+    assert_eq!(time.to_string(), "the median time rises from 20 ms to 31 ms in 60 minutes");
+    let errors = Finding::Drift { what: Drifting::Errors, from: 4.0, to: 0.0, minutes: 60 };
+    assert_eq!(errors.to_string(), "calls that are not served fall from 4 to 0 % in 60 minutes");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wellhead_upstream::VerdictClass;
 
-use crate::record::{Call, Cell, Record, Wire};
+use crate::record::{Call, Cell, Record, Rollup, Wire};
 use crate::stat::{quantile, sorted};
 
 /// One experiment at one target.
@@ -16,6 +16,9 @@ pub struct Trial<'a> {
     pub target: u32,
     /// In the order in which the cells began.
     pub played: Vec<Played<'a>>,
+    /// What was rolled up instead of written call by call, in the order of time; also of a cell
+    /// that was not played to its end.
+    pub rollups: Vec<&'a Rollup>,
 }
 
 /// One cell and what happened in it.
@@ -68,10 +71,25 @@ pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
             Some(last) if last.experiment == experiment && last.target == target => {
                 last.played.push(played);
             }
-            Some(_) | None => trials.push(Trial { experiment, target, played: vec![played] }),
+            Some(_) | None => {
+                let (played, rollups) = (vec![played], Vec::new());
+                trials.push(Trial { experiment, target, played, rollups });
+            }
+        }
+    }
+    for record in records {
+        let Record::Rollup(rollup) = record else { continue };
+        let (experiment, target) = (rollup.experiment.as_str(), rollup.target);
+        let own = |trial: &&mut Trial<'_>| (trial.experiment, trial.target) == (experiment, target);
+        match trials.iter_mut().find(own) {
+            Some(trial) => trial.rollups.push(rollup),
+            None => {
+                trials.push(Trial { experiment, target, played: Vec::new(), rollups: vec![rollup] })
+            }
         }
     }
     for trial in &mut trials {
+        trial.rollups.sort_by_key(|rollup| rollup.begun_at);
         trial.played.sort_by_key(|played| (played.cell.begun_at, played.cell.cell));
     }
     trials

@@ -40,8 +40,8 @@ fn every_question_has_its_sentence() {
     for sentence in [
         "99 streams, fatal, 3 of 3",
         "125 calls/s, above that HTTP 429",
-        "bucket of 125 in 1 s",
-        "shaped at 252 calls/s for the whole account",
+        "bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After",
+        " calls/s for the whole account",
         "no limit up to 244 calls/s",
         "5 of 200 answers differ from most others",
         "cannot tell: up to 100 % of the calls failed with h2, 1 connection",
@@ -127,6 +127,7 @@ fn what_comes_from_outside_is_no_markup() {
                 }
             }
             Record::Call(call) => call.error = call.error.take().map(|_| EVIL.to_owned()),
+            Record::Rollup(rollup) => rollup.unserved = [(EVIL.to_owned(), 1)].into(),
             Record::Cell(cell) => {
                 for (name, value) in &mut cell.factors {
                     if ["params", "path", "here", "method", "body"].contains(&name.as_str()) {
@@ -200,7 +201,8 @@ fn a_call_that_shows_a_difference_can_be_made_by_anybody() {
 #[test]
 fn a_line_for_each_cell() {
     let csv = text("summary.csv");
-    let cells = world().records.iter().filter(|record| matches!(record, Record::Cell(_))).count();
+    let told = |record: &&Record| matches!(record, Record::Cell(_) | Record::Rollup(_));
+    let cells = world().records.iter().filter(told).count();
     assert_eq!(csv.lines().count(), cells + 1);
     let rate = csv.lines().find(|line| line.starts_with("rate,metered,") && line.contains("=50,"));
     let rate = rate.expect("a cell of 50 calls/s");
@@ -211,7 +213,12 @@ fn a_line_for_each_cell() {
 fn a_table_for_a_pull_request() {
     let table = text("summary.md");
     assert!(table.contains("| | metered | shaped | elastic |\n|---|---|---|---|\n"), "{table}");
-    assert!(table.contains("| window | bucket of 125 in 1 s | "), "{table}");
+    assert!(
+        table.contains(
+            "| window | bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After | "
+        ),
+        "{table}"
+    );
 }
 
 #[test]

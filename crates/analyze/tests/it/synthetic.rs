@@ -4,10 +4,14 @@
 //! would answer them, with noise. Also used by the example that writes a report to look at.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use wellhead_analyze::record::{Call, Cell, FORMAT, Machine, Record, Run, Target, Wire, WireEvent};
+use wellhead_analyze::knock::{Knocker, Knocking};
+use wellhead_analyze::record::{
+    Call, Cell, FORMAT, Machine, Record, Rollup, Run, Target, Wire, WireEvent,
+};
 
 /// What a provider does.
 #[derive(Debug, Clone)]
@@ -388,17 +392,39 @@ impl World {
         call
     }
 
+    /// Leans on the limit as the plan does, each time when it is whole again.
     fn window(&mut self, target: usize) {
-        for wait_ms in [100_u64, 200, 300, 400, 500, 700, 1_000, 2_000] {
-            let burst = 250;
-            let factors = [("burst", burst.to_string()), ("wait_ms", wait_ms.to_string())];
+        let second = Duration::from_secs(1);
+        for silence in [2_u64, 14, 17] {
+            let terms = Knocking {
+                settle: second * silence as u32,
+                per_second: 400.0,
+                calls: 1_000,
+                within: second * 60,
+            };
+            let factors =
+                [("flood", "400".to_owned()), ("silence_ms", (silence * 1_000).to_string())];
             let mut cell = self.begin("window", target, &factors);
             let start = self.now;
             let mut meter = Meter::of(&self.dials[target], start);
+            let mut knocker = Knocker::new(terms);
+            let mut under_way: Vec<(u64, bool, u64)> = Vec::new();
             let mut until = start;
-            for n in 0..2 * burst {
-                let pause = if n < burst { 0 } else { wait_ms * 1_000 };
-                let call = self.answered(&mut cell, &mut meter, start + n * 100 + pause, 1.0);
+            while !knocker.is_over() && cell.calls < terms.calls {
+                let due = start + knocker.due().as_micros() as u64;
+                // A refusal is quicker than an answer and overtakes it.
+                let first = under_way.iter().enumerate().min_by_key(|(_, call)| call.2);
+                if let Some((at, (begun, passed, ended))) =
+                    first.map(|(at, call)| (at, *call)).filter(|(_, call)| call.2 <= due)
+                {
+                    under_way.swap_remove(at);
+                    let since = |at: u64| Duration::from_micros(at - start);
+                    knocker.heard(since(begun), since(ended), passed);
+                    continue;
+                }
+                let call = self.answered(&mut cell, &mut meter, due, 1.0);
+                under_way.push((due, call.class != "throttled", call.ended_at));
+                knocker.sent();
                 until = until.max(self.push(call));
             }
             self.end(cell, until);
@@ -500,21 +526,39 @@ impl World {
         }
     }
 
+    /// An hour, a line a minute, with a slow spell; whoever lies has errors within it.
     fn soak(&mut self, target: usize) {
         let mut cell = self.begin("soak", target, &[("rate", "1".to_owned())]);
         let start = self.now;
-        let mut until = start;
-        for n in 0..3_600_u64 {
-            let slow = if (1_800..2_000).contains(&n) { 2.5 } else { 1.0 };
-            let ms = self.dials[target].base_ms * self.noise() * slow;
-            let mut call = self.call(&mut cell, start + n * 1_000_000, ms);
-            if (1_850..1_870).contains(&n) && self.dials[target].lies.is_some() {
-                call.class = "fault".to_owned();
-                call.status = Some(502);
-            }
-            until = until.max(self.push(call));
+        for minute in 0..60_u64 {
+            let slow = if (30..34).contains(&minute) { 2.5 } else { 1.0 };
+            let p50 = (self.dials[target].base_ms * self.noise() * slow * 1_000.0) as u64;
+            let failed = match self.dials[target].lies {
+                Some(_) if minute == 31 => 20,
+                Some(_) | None => 0,
+            };
+            let unserved = (failed > 0).then(|| ("fault".to_owned(), failed));
+            self.records.push(Record::Rollup(Rollup {
+                experiment: "soak".to_owned(),
+                cell: cell.cell,
+                target: target as u32,
+                begun_at: start + minute * 60_000_000,
+                ended_at: start + (minute + 1) * 60_000_000,
+                calls: 60,
+                served: 60 - failed,
+                unserved: unserved.into_iter().collect(),
+                p50: Some(p50),
+                p95: Some(p50 * 3 / 2),
+                p99: Some(p50 * 2),
+                max: Some(p50 * 2),
+                credits: Some(1_200.0),
+                late_p99: 300,
+                cpu: 0.1,
+                saturated: false,
+            }));
         }
-        self.end(cell, until);
+        cell.calls = 3_600;
+        self.end(cell, start + 3_600_000_000);
     }
 
     fn fresh(&mut self, target: usize) {
@@ -608,7 +652,7 @@ impl World {
     pub(crate) fn overload(&mut self, experiment: &str, nth: usize) {
         let cells = self.records.iter_mut().filter_map(|record| match record {
             Record::Cell(cell) if cell.experiment == experiment => Some(cell),
-            Record::Cell(_) | Record::Call(_) | Record::Wire(_) => None,
+            Record::Cell(_) | Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
         });
         cells.step_by(nth).for_each(|cell| cell.saturated = true);
     }

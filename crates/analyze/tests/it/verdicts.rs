@@ -1,7 +1,7 @@
 //! What is said of providers whose truth is known.
 
 use wellhead_analyze::record::Record;
-use wellhead_analyze::verdict::{Confidence, Finding, Verdict, verdicts};
+use wellhead_analyze::verdict::{Confidence, Finding, Refilled, Verdict, verdicts};
 
 use super::synthetic::{Dials, World, elastic, metered, shaped};
 
@@ -82,12 +82,20 @@ fn a_rate() {
 }
 #[test]
 fn no_rate() {
-    says("rate", &elastic(), &["no limit up to 244 calls/s"]);
+    says("rate", &elastic(), &["no limit up to 244 calls/s, kept for 12 s"]);
 }
 
 #[test]
 fn a_bucket() {
-    says("window", &metered(), &["bucket of 125 in 1 s"]);
+    for seed in 0..3 {
+        let told = played("window", &metered(), seed);
+        let Finding::Bucket { size, window_s, refill: Refilled::Evenly, .. } = told[0].finding
+        else {
+            panic!("{told:?}");
+        };
+        near(size as f64, 125.0);
+        near(window_s, 1.0);
+    }
     let slow = Dials { bucket: Some((200.0, 20.0)), ..metered() };
     let told = played("window", &slow, 1);
     let Finding::Bucket { size, window_s, .. } = told[0].finding else { panic!("{told:?}") };
@@ -96,7 +104,7 @@ fn a_bucket() {
 }
 #[test]
 fn no_bucket() {
-    says("window", &elastic(), &["a burst of 250 calls passes whole"]);
+    says("window", &elastic(), &["a burst of 1,000 calls passes whole"]);
 }
 
 #[test]
@@ -270,7 +278,7 @@ fn what_an_interrupted_cell_left_counts_for_nothing() {
                 (call.begun_at, call.class) = (5, "throttled".to_owned());
                 Some(Record::Call(call))
             }
-            Record::Call(_) | Record::Cell(_) | Record::Wire(_) => None,
+            Record::Call(_) | Record::Cell(_) | Record::Wire(_) | Record::Rollup(_) => None,
         })
         .collect();
     world.records.extend(left);

@@ -1,0 +1,127 @@
+//! `soak`: how it does over a long time, under a load that does not change.
+//!
+//! One cell on connections that stay open. Its calls are not written one by one, but what became
+//! of them each so often, so that a day needs no more than an hour but for lines. A soak that is
+//! stopped keeps what it saw.
+
+use std::time::Duration;
+
+use super::{Ordered, Outcome, Plan, factors};
+use crate::schedule::Schedule;
+use crate::way::Means;
+use crate::work::Work;
+
+/// Calls at once on one connection, as the proxy has it where nothing else is known.
+const STREAMS_MAX: usize = 90;
+/// Calls that all users may make in a second, for a bound.
+const USERS_PER_SECOND: u64 = 20;
+
+/// The load.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// Calls a second, open loop.
+    Rate(f64),
+    /// So many users who each ask again when they have an answer, closed loop.
+    Users(usize),
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Soak {
+    pace: Pace,
+    lasting: Duration,
+    every: Duration,
+    work: Work,
+    connections: usize,
+    over: bool,
+}
+
+impl Soak {
+    /// Keeps up `pace` for `lasting` over `connections` connections, and writes a line `every` so
+    /// often.
+    pub fn new(
+        pace: Pace,
+        lasting: Duration,
+        every: Duration,
+        work: Work,
+        connections: usize,
+    ) -> Self {
+        Self { pace, lasting, every, work, connections, over: false }
+    }
+
+    fn schedule(&self) -> Schedule {
+        match self.pace {
+            Pace::Rate(rate) => Schedule::rate(rate, self.lasting),
+            Pace::Users(users) => {
+                let users = users.max(1);
+                let calls = users as u64 * USERS_PER_SECOND * self.lasting.as_secs().max(1);
+                Schedule::Closed { at_once: users, calls, within: Some(self.lasting) }
+            }
+        }
+    }
+}
+
+impl Plan for Soak {
+    fn name(&self) -> &'static str {
+        "soak"
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn calls_max(&self) -> u64 {
+        self.schedule().calls() + 3 * self.connections as u64
+    }
+
+    fn work(&self) -> Work {
+        self.work
+    }
+
+    fn lasts(&self) -> Duration {
+        self.lasting
+    }
+
+    fn rolled(&self) -> Option<Duration> {
+        Some(self.every)
+    }
+
+    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
+        if std::mem::replace(&mut self.over, true) {
+            return None;
+        }
+        let load = match self.pace {
+            Pace::Rate(rate) => ("rate", rate.to_string()),
+            Pace::Users(users) => ("users", users.to_string()),
+        };
+        Some(Ordered {
+            factors: factors([load, ("work", self.work.word().to_owned())]),
+            repeat: 0,
+            means: Means { connections: self.connections, streams_max: STREAMS_MAX, ..Means::ONE },
+            work: self.work,
+            schedule: self.schedule(),
+            warmed: true,
+            until_failure: false,
+            timed: true,
+            rest: Duration::ZERO,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cell_that_is_bounded() {
+        let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
+        for (pace, calls) in [(Pace::Rate(5.0), 300), (Pace::Users(3), 3_600)] {
+            let mut plan = Soak::new(pace, minute, second * 10, Work::Mix, 2);
+            assert_eq!(plan.calls_max(), calls + 6);
+            let cell = plan.next(None).expect("one cell");
+            assert_eq!(cell.schedule.calls(), calls);
+            assert_eq!(plan.next(None), None);
+            assert_eq!(plan.rolled(), Some(second * 10));
+        }
+    }
+}

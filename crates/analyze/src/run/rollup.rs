@@ -1,0 +1,169 @@
+//! What became of many calls, rolled up each so often: a long cell needs no more memory and no
+//! more disk the longer it lasts, but for a line each time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::cell::{CPU_MAX, LATE_MAX, share, since};
+use crate::record::{Call, Rollup};
+use crate::stat::quantile_of_sorted;
+use crate::verdict::see;
+
+/// Calls of one part whose times are kept; of further ones every second, then every fourth.
+const TIMES_MAX: usize = 20_000;
+
+/// Calls since the last line.
+pub(super) struct Roll {
+    every: Duration,
+    begun: Instant,
+    cpu: Option<Duration>,
+    calls: u64,
+    unserved: BTreeMap<String, u64>,
+    /// `None` where the catalogue does not tell.
+    credits: Option<f64>,
+    times: Sample,
+    late: Sample,
+    /// Of all parts so far: the latest, and how many there were and fell behind.
+    late_max: f64,
+    parts: u64,
+    behind: u64,
+}
+
+impl Roll {
+    pub(super) fn begin(every: Duration, begun: Instant, cpu: Option<Duration>) -> Self {
+        Self {
+            every,
+            begun,
+            cpu,
+            calls: 0,
+            unserved: BTreeMap::new(),
+            credits: Some(0.0),
+            times: Sample::default(),
+            late: Sample::default(),
+            late_max: 0.0,
+            parts: 0,
+            behind: 0,
+        }
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        now >= self.begun + self.every
+    }
+
+    pub(super) fn add(
+        &mut self,
+        call: &Call,
+        intended: Instant,
+        ended: Instant,
+        late_us: f64,
+        credits: Option<f64>,
+    ) {
+        self.calls += 1;
+        self.credits = self.credits.zip(credits).map(|(all, one)| all + one);
+        self.late.add(late_us);
+        if see::served(call) {
+            let took = ended.saturating_duration_since(intended);
+            self.times.add(took.as_secs_f64() * 1e6);
+        } else {
+            *self.unserved.entry(call.class.clone()).or_default() += 1;
+        }
+    }
+
+    /// The line, without its place; `None` where no call ended.
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        origin: Instant,
+        cpu: Option<Duration>,
+    ) -> Option<Rollup> {
+        let fresh = Self {
+            late_max: self.late_max,
+            parts: self.parts,
+            behind: self.behind,
+            ..Self::begin(self.every, now, cpu)
+        };
+        let part = std::mem::replace(self, fresh);
+        if part.calls == 0 {
+            return None;
+        }
+        let used = share(part.cpu, cpu, now - part.begun);
+        let (times, late) = (part.times.sorted(), part.late.sorted());
+        let took = |q: f64| quantile_of_sorted(&times, q).map(|us| us.round() as u64);
+        let late_p99 = quantile_of_sorted(&late, 0.99).unwrap_or(0.0);
+        let saturated = late_p99 > LATE_MAX.as_secs_f64() * 1e6 || used > CPU_MAX;
+        self.parts += 1;
+        self.behind += u64::from(saturated);
+        self.late_max = self.late_max.max(late_p99);
+        let refused: u64 = part.unserved.values().sum();
+        Some(Rollup {
+            begun_at: since(origin, part.begun),
+            ended_at: since(origin, now),
+            calls: part.calls,
+            served: part.calls - refused,
+            unserved: part.unserved,
+            p50: took(0.5),
+            p95: took(0.95),
+            p99: took(0.99),
+            max: took(1.0),
+            credits: part.credits,
+            late_p99: late_p99 as u64,
+            cpu: used,
+            saturated,
+            ..Rollup::default()
+        })
+    }
+
+    /// The worst of all parts, microseconds, and whether most of them fell behind.
+    pub(super) fn lateness(&self) -> (f64, bool) {
+        (self.late_max, self.behind * 2 > self.parts)
+    }
+}
+
+/// Evenly spaced ones of many values.
+#[derive(Default)]
+struct Sample {
+    kept: Vec<f64>,
+    seen: usize,
+    halved: u32,
+}
+
+impl Sample {
+    fn add(&mut self, value: f64) {
+        if self.seen.is_multiple_of(1 << self.halved) {
+            self.kept.push(value);
+        }
+        self.seen += 1;
+        if self.kept.len() >= TIMES_MAX {
+            let mut at = 0_usize;
+            self.kept.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
+            self.halved += 1;
+        }
+    }
+
+    fn sorted(mut self) -> Vec<f64> {
+        self.kept.sort_by(f64::total_cmp);
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_bounded_and_quantiles_stay() {
+        let mut sample = Sample::default();
+        for n in 0..1_000_000_u32 {
+            sample.add(f64::from(n % 1_000));
+        }
+        let kept = sample.sorted();
+        assert!(kept.len() < TIMES_MAX, "{}", kept.len());
+        let middle = quantile_of_sorted(&kept, 0.5).expect("samples");
+        assert!((middle - 500.0).abs() < 25.0, "{middle}");
+    }
+}

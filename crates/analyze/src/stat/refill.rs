@@ -1,0 +1,130 @@
+//! How a limit lets calls pass again, read from a flood that is refused and knocks that follow.
+//!
+//! After a limit was met, a bucket that fills bit by bit lets single calls pass, evenly. A window
+//! that starts anew, or slides, lets nothing pass for a while and then many. Both tell the rate
+//! that passes for ever, counted over whole waits; a window tells its length as well, and a
+//! bucket its size by what passed before the first refusal.
+
+use super::bucket::{Served, pace, waits};
+use super::median;
+
+/// After the wait, so much of what passed at first: a window. Fewer: a bucket.
+const LONG_RUN: f64 = 0.3;
+/// But so many at least.
+const LONG_RUN_MIN: f64 = 3.0;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Fills bit by bit.
+    Steady,
+    /// Lets many pass at once, after a while.
+    Reset,
+}
+
+/// A limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limit {
+    /// Which kind.
+    pub kind: Kind,
+    /// Calls that pass at once, or in one window.
+    pub size: f64,
+    /// Calls a second that pass for ever.
+    pub per_second: f64,
+    /// Seconds: its length, or size / rate.
+    pub window: f64,
+    /// Waits that it was read from.
+    pub waits: usize,
+}
+
+/// What one flood shows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flood {
+    /// Passed before the first refusal.
+    pub first: f64,
+    /// Seconds that this took.
+    pub first_seconds: f64,
+    /// From the first call to the end of the first long wait, seconds.
+    pub until_again: Option<f64>,
+    /// Passed from the end of one long wait to the end of the next.
+    pub runs: Vec<f64>,
+    /// The most of these that passed with none refused between them.
+    pub stretches: Vec<f64>,
+    /// Calls a second over all of them.
+    pub per_second: Option<f64>,
+}
+
+/// Reads one flood, its calls in order of time. `None` where nothing was refused.
+pub fn flood(calls: &[Served]) -> Option<Flood> {
+    let refused = calls.iter().position(|call| !call.passed)?;
+    let begin = calls[0].at;
+    let ends: Vec<usize> = waits(calls);
+    // Between the last knock that was refused and the first that passed.
+    let end = |at: usize| f64::midpoint(calls[at - 1].at, calls[at].at);
+    let passed = |from: usize, to: usize| calls[from..to].iter().filter(|call| call.passed).count();
+    let pairs = || ends.windows(2).map(|pair| (pair[0], pair[1]));
+    Some(Flood {
+        first: refused as f64,
+        first_seconds: calls[refused].at - begin,
+        until_again: ends.first().map(|at| end(*at) - begin),
+        runs: pairs().map(|(from, to)| passed(from, to) as f64).collect(),
+        stretches: pairs().map(|(from, to)| stretch(&calls[from..to])).collect(),
+        per_second: pace(calls).map(|pace| pace.per_second),
+    })
+}
+
+fn stretch(calls: &[Served]) -> f64 {
+    let longest = calls.split(|call| !call.passed).map(<[Served]>::len).max();
+    longest.unwrap_or(0) as f64
+}
+
+/// Reads the floods of one limit. `None` where nothing was refused, or no two waits ended in any.
+///
+/// A window's size is the middle one of the runs, each counted as often as calls passed in it: a
+/// few that were sent long before the flood pass on their own before the others do. A bucket's is
+/// what passed before the first refusal, less what came back meanwhile, and half a call: the last
+/// one was refused for want of some part of it.
+pub fn read(floods: &[Vec<Served>]) -> Option<Limit> {
+    let floods: Vec<Flood> = floods.iter().filter_map(|calls| flood(calls)).collect();
+    let per_second = median(&floods.iter().filter_map(|it| it.per_second).collect::<Vec<_>>())?;
+    let runs: Vec<f64> = floods.iter().flat_map(|it| it.runs.iter().copied()).collect();
+    let stretches: Vec<f64> = floods.iter().flat_map(|it| it.stretches.iter().copied()).collect();
+    let first = median(&floods.iter().map(|it| it.first).collect::<Vec<_>>())?;
+    let (run, stretch) = (middle_by_weight(&runs)?, middle_by_weight(&stretches)?);
+    let (kind, size) = if stretch >= (LONG_RUN * first).max(LONG_RUN_MIN) {
+        (Kind::Reset, run)
+    } else {
+        let sizes = floods.iter().map(|it| it.first - per_second * it.first_seconds + 0.5);
+        (Kind::Steady, median(&sizes.collect::<Vec<_>>())?.max(1.0))
+    };
+    let window = size / per_second;
+    Some(Limit { kind, size, per_second, window, waits: runs.len() })
+}
+
+/// The middle one of `values`, each counted as often as it is large.
+fn middle_by_weight(values: &[f64]) -> Option<f64> {
+    let sorted = super::sorted(values);
+    let half = sorted.iter().sum::<f64>() / 2.0;
+    let mut sum = 0.0;
+    let reaches = |value: &f64| {
+        sum += value;
+        sum >= half
+    };
+    sorted.iter().copied().find(reaches)
+}
+
+/// Whether windows begin by a clock of the provider and not with the first call: in a flood after
+/// a silence of more than one window, the first wait then ends earlier than one window after the
+/// first call, or more pass at first than one window holds.
+pub fn begins_by_a_clock(rested: &[Vec<Served>], limit: &Limit) -> bool {
+    let floods = rested.iter().filter_map(|calls| flood(calls));
+    let mut seen = floods.filter_map(|it| Some((it.first, it.until_again?)));
+    seen.any(|(first, until)| {
+        let early = until < EARLY * limit.window;
+        let more = first > limit.size / EARLY && until > limit.window * (2.0 - EARLY);
+        early || more
+    })
+}
+
+/// A wait that ends before so much of the window is early.
+const EARLY: f64 = 0.85;

@@ -1,0 +1,133 @@
+//! Whether figures drift: the test of Mann (1945) and Kendall, and the slope of Theil and Sen.
+//!
+//! `S` is the number of pairs that rise less those that fall. Without a drift it has the mean 0
+//! and, with ties, the variance `(n (n-1) (2n+5) - sum t (t-1) (2t+5)) / 18`, and from ten values
+//! on it is near enough to normal (Kendall, "Rank Correlation Methods", 1975). Neither an outlier
+//! nor the shape of the noise matters. What matters is that values resemble their neighbours: a
+//! wave that is longer than the watch looks like a drift, and is one for as long as it was watched.
+
+/// Fewer values say nothing.
+pub const VALUES_MIN: usize = 10;
+
+/// What a row of values, evenly spaced, shows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Trend {
+    /// `S` over its standard deviation, brought nearer to zero by one half a step.
+    pub z: f64,
+    /// The median of the slopes of all pairs, each step.
+    pub slope: f64,
+    /// The line through the median of the residuals: the value at the first place.
+    pub first: f64,
+    /// And at the last.
+    pub last: f64,
+}
+
+impl Trend {
+    /// Whether chance alone would show as much in less than one row of a thousand: |z| above
+    /// 3.29.
+    pub fn is_sure(&self) -> bool {
+        self.z.abs() > 3.29
+    }
+}
+
+/// The trend of `values`; `None` with fewer than [`VALUES_MIN`]. Work and memory grow with the
+/// square of their number: fold long rows first, with [`folded`].
+pub fn trend(values: &[f64]) -> Option<Trend> {
+    let n = values.len();
+    if n < VALUES_MIN {
+        return None;
+    }
+    let mut s = 0_i64;
+    let mut slopes = Vec::with_capacity(n * (n - 1) / 2);
+    for (at, value) in values.iter().enumerate() {
+        for (after, later) in values.iter().enumerate().skip(at + 1) {
+            s += (*later > *value) as i64 - (*later < *value) as i64;
+            slopes.push((later - value) / (after - at) as f64);
+        }
+    }
+    let slope = super::median(&slopes)?;
+    let rest: Vec<f64> = values.iter().enumerate().map(|(at, v)| v - slope * at as f64).collect();
+    let first = super::median(&rest)?;
+    let size = n as f64;
+    let variance = (size * (size - 1.0) * (2.0 * size + 5.0) - tied(values)) / 18.0;
+    let z = if s == 0 || variance <= 0.0 {
+        0.0
+    } else {
+        (s as f64 - s.signum() as f64) / variance.sqrt()
+    };
+    Some(Trend { z, slope, first, last: first + slope * (size - 1.0) })
+}
+
+/// What ties take from the variance.
+fn tied(values: &[f64]) -> f64 {
+    let sorted = super::sorted(values);
+    let groups = sorted.chunk_by(|a, b| a == b).map(|group| group.len() as f64);
+    groups.map(|t| t * (t - 1.0) * (2.0 * t + 5.0)).sum()
+}
+
+/// At most `most` values, each the median of as many neighbours.
+pub fn folded(values: &[f64], most: usize) -> Vec<f64> {
+    let each = values.len().div_ceil(most.max(1)).max(1);
+    values.chunks(each).filter_map(super::median).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    fn row(seed: u64, n: usize, per_step: f64) -> Vec<f64> {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        (0..n).map(|at| 20.0 + per_step * at as f64 + 2.0 * rng.random::<f64>()).collect()
+    }
+
+    #[test]
+    fn a_drift_is_found_and_measured() {
+        for seed in 0..20 {
+            let found = trend(&row(seed, 60, 0.1)).expect("enough values");
+            assert!(found.is_sure(), "{found:?}");
+            assert!((found.slope - 0.1).abs() < 0.02, "{found:?}");
+            assert!((found.last - found.first - 5.9).abs() < 1.0, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn noise_is_no_drift() {
+        let found = (0..200).filter(|seed| trend(&row(*seed, 30, 0.0)).expect("enough").is_sure());
+        assert!(found.count() <= 1);
+    }
+
+    #[test]
+    fn one_bad_value_is_none() {
+        let mut values = row(1, 40, 0.0);
+        values[39] = 5_000.0;
+        assert!(!trend(&values).expect("enough").is_sure());
+    }
+
+    #[test]
+    fn ties_and_short_rows() {
+        assert_eq!(trend(&[1.0; 9]), None);
+        let flat = trend(&[1.0; 20]).expect("enough");
+        assert_eq!((flat.z, flat.slope, flat.first, flat.last), (0.0, 0.0, 1.0, 1.0));
+    }
+
+    #[test]
+    fn the_variance_is_that_of_the_book() {
+        // Gilbert, "Statistical Methods for Environmental Pollution Monitoring" (1987), 16.4.1.
+        let rising: Vec<f64> = (0..10).map(f64::from).collect();
+        let found = trend(&rising).expect("enough");
+        assert!((found.z - 44.0 / 125.0_f64.sqrt()).abs() < 1e-12, "{found:?}");
+    }
+
+    #[test]
+    fn a_long_row_is_folded() {
+        let values: Vec<f64> = (0..100).map(f64::from).collect();
+        assert_eq!(
+            folded(&values, 10),
+            [4.5, 14.5, 24.5, 34.5, 44.5, 54.5, 64.5, 74.5, 84.5, 94.5]
+        );
+        assert_eq!(folded(&values[..3], 10), [0.0, 1.0, 2.0]);
+    }
+}

@@ -1,0 +1,322 @@
+//! How limits refill (`window`), and what methods count against them (`cost`).
+//!
+//! `window`: a cell `{"flood": r, "silence_ms": s}` leans on the limit as `knock` does, after a
+//! silence; a cell `{"last_part": k, ...}` sends half of what passes, then the other half in the
+//! same window, and `k` calls, of which fewer pass where the window slides, after a little more
+//! than one window. `cost`: a cell `{"method": m}` leans on the limit with calls of one method.
+
+use std::collections::BTreeMap;
+
+use wellhead_eth::MethodTable;
+use wellhead_upstream::{Provider, Tariff};
+
+use super::finding::{Finding, Pause, Refilled};
+use super::limits::{failed_otherwise, order, refusal_way};
+use super::sentence::figure;
+use super::trial::{Played, seconds, sent_at, throttled};
+use super::{Confidence, Found};
+use crate::record::Target;
+use crate::stat::bucket::{Served, pace};
+use crate::stat::median;
+use crate::stat::refill::{Kind, Limit, begins_by_a_clock, flood, read};
+
+/// Other failures above this share make a cell say nothing of limits.
+const FAILED_MAX: f64 = 0.01;
+
+/// A silence of so many windows lets a limit become whole.
+const WHOLE: f64 = 1.05;
+
+/// Of the last part, a window that slides lets no more pass than this.
+const SLIDING_MAX: f64 = 0.9;
+
+/// A wait may be longer than what was asked for by so many seconds: the way there and back.
+const LATE_S: f64 = 0.05;
+
+pub(super) fn window(cells: &[&Played<'_>]) -> Found {
+    let failing = cells.iter().filter(|cell| cell.share(failed_otherwise) > FAILED_MAX).count();
+    if failing > 0 {
+        let cells = cells.len();
+        return Found::cannot_tell(format!(
+            "calls failed for other reasons than a limit in {failing} of {cells} cells"
+        ));
+    }
+    let leant: Vec<&Played<'_>> =
+        cells.iter().filter(|cell| cell.number("flood").is_some()).copied().collect();
+    let floods: Vec<Vec<Served>> = leant.iter().map(|cell| order(&cell.calls)).collect();
+    let most = floods.iter().map(Vec::len).max().unwrap_or(0);
+    if most == 0 {
+        return Found::cannot_tell("no cell was played to its end");
+    }
+    if floods.iter().all(|calls| calls.iter().all(|call| call.passed)) {
+        let paces = leant.iter().filter_map(|cell| cell.number("flood"));
+        let rate = figure(paces.fold(0.0, f64::max));
+        let evidence = vec![format!("{} calls at {rate}/s, nothing refused", most)];
+        let sure = if floods.len() >= 2 { Confidence::High } else { Confidence::Medium };
+        return Found::new(Finding::NoBucket { up_to: most as u64 }, sure, evidence);
+    }
+    let Some(limit) = read(&floods) else {
+        let first = floods.iter().filter_map(|calls| flood(calls)).map(|it| it.first);
+        return Found::cannot_tell(format!(
+            "{} calls pass and then none, but it was not seen twice how they pass again: its \
+             window is longer than was waited",
+            figure(first.fold(0.0, f64::max))
+        ));
+    };
+    // Floods after a silence of more than one window begin with a whole limit.
+    let silent = |cell: &Played<'_>| cell.number("silence_ms").unwrap_or(0.0) / 1_000.0;
+    let is_rested = |cell: &Played<'_>| silent(cell) >= WHOLE * limit.window;
+    let rested: Vec<Vec<Served>> = leant
+        .iter()
+        .zip(&floods)
+        .filter(|(cell, _)| is_rested(cell))
+        .map(|(_, calls)| calls.clone())
+        .collect();
+    let limit = if rested.len() >= 2 { read(&rested).unwrap_or(limit) } else { limit };
+    bucket(cells, &leant, &rested, &limit)
+}
+
+fn bucket(
+    cells: &[&Played<'_>],
+    leant: &[&Played<'_>],
+    rested: &[Vec<Served>],
+    limit: &Limit,
+) -> Found {
+    let (refill, how) = match limit.kind {
+        Kind::Steady => (Refilled::Evenly, "single calls pass again, evenly".to_owned()),
+        Kind::Reset => at_once(cells, rested, limit),
+    };
+    let firsts: Vec<f64> =
+        leant.iter().filter_map(|cell| flood(&order(&cell.calls))).map(|it| it.first).collect();
+    let (retry_after, told) = retry_after(leant);
+    let evidence = vec![
+        format!(
+            "{} pass before the first refusal, in the middle of {} floods",
+            figure(median(&firsts).unwrap_or(0.0)),
+            firsts.len()
+        ),
+        format!("{} calls/s come back, by {} waits: {how}", figure(limit.per_second), limit.waits),
+        told,
+    ];
+    // A size is believed when it was seen from a whole limit, a window when it was seen twice.
+    let sure = match (limit.kind, rested.len(), limit.waits) {
+        (Kind::Steady, 2.., 20..) | (Kind::Reset, _, 3..) => Confidence::High,
+        (Kind::Steady, 1.., _) | (Kind::Reset, _, 2..) => Confidence::Medium,
+        (Kind::Steady | Kind::Reset, _, _) => Confidence::Low,
+    };
+    let finding = Finding::Bucket {
+        size: limit.size.round() as u64,
+        refill_per_second: limit.per_second,
+        window_s: limit.window,
+        refill,
+        way: refusal_way(leant),
+        retry_after,
+    };
+    Found::new(finding, sure, evidence)
+}
+
+/// Whether the window begins by a clock, with the first call, or slides.
+fn at_once(cells: &[&Played<'_>], rested: &[Vec<Served>], limit: &Limit) -> (Refilled, String) {
+    if begins_by_a_clock(rested, limit) {
+        return (Refilled::Window, "windows begin by a clock of the provider".to_owned());
+    }
+    let parts: Vec<(usize, usize)> = cells.iter().filter_map(|cell| last_part(cell)).collect();
+    let (Some((passed, of)), 2..) = (parts.first(), rested.len()) else {
+        return (Refilled::AtOnce, "many at once".to_owned());
+    };
+    let how = format!("{passed} of {of} pass one window after the first of them");
+    match (*passed as f64) <= SLIDING_MAX * *of as f64 {
+        true => (Refilled::Sliding, how),
+        false => (Refilled::Window, format!("{how}: windows begin with the first call")),
+    }
+}
+
+/// Calls of the last part that passed, and how many there were. `None` where those before were
+/// refused: then the limit was not whole.
+fn last_part(cell: &Played<'_>) -> Option<(usize, usize)> {
+    let last = usize::try_from(cell.count("last_part")?).ok()?;
+    let calls = order(&cell.calls);
+    let (before, after) = calls.split_at(calls.len().checked_sub(last)?);
+    let passed = |calls: &[Served]| calls.iter().filter(|call| call.passed).count();
+    let whole = passed(before) as f64 >= 0.95 * before.len() as f64;
+    (whole && last > 0).then(|| (passed(after), last))
+}
+
+/// Whether who is refused is told when to come again, and whether that is so.
+fn retry_after(leant: &[&Played<'_>]) -> (Pause, String) {
+    let (mut told, mut short, mut refused) = (0_u64, 0_u64, 0_u64);
+    let mut longest = 0.0_f64;
+    for cell in leant {
+        // The earliest time at which one of those refused since the last that passed was told
+        // to come again.
+        let mut again: Option<f64> = None;
+        for call in &cell.calls {
+            let at = seconds(sent_at(call));
+            if !throttled(call) {
+                again = None;
+                continue;
+            }
+            refused += 1;
+            short += u64::from(again.is_some_and(|again| at > again + LATE_S));
+            if let Some(pause_ms) = call.retry_after_ms {
+                told += 1;
+                let pause = pause_ms as f64 / 1_000.0;
+                longest = longest.max(pause);
+                let heard = seconds(call.ended_at) + pause;
+                again = Some(again.map_or(heard, |again| again.min(heard)));
+            }
+        }
+    }
+    if told * 2 < refused || refused == 0 {
+        return (Pause::NotGiven, "refusals do not say when to come again".to_owned());
+    }
+    let asked = format!("refusals ask for a pause of up to {} s", figure(longest));
+    match short {
+        0 => (Pause::Holds, format!("{asked}: nobody who heeds it is refused")),
+        n => (Pause::TooShort, format!("{asked}: {n} calls came later and were refused again")),
+    }
+}
+
+/// How often one method passes.
+struct Rate {
+    per_second: f64,
+    /// By counting to one call, of all cells.
+    low: f64,
+    high: f64,
+    cells: usize,
+}
+
+pub(super) fn cost(cells: &[&Played<'_>], target: Option<&Target>) -> Vec<Found> {
+    let mut methods: BTreeMap<&str, Vec<&Played<'_>>> = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| cell.share(failed_otherwise) <= FAILED_MAX) {
+        if let Some(method) = cell.factor("method") {
+            methods.entry(method).or_default().push(cell);
+        }
+    }
+    let (mut rates, mut free, mut unclear) = (BTreeMap::new(), Vec::new(), Vec::new());
+    for (method, cells) in &methods {
+        match rate(cells) {
+            Some(rate) => _ = rates.insert(*method, rate),
+            None if cells.iter().all(|cell| cell.share(throttled) == 0.0) => {
+                // As fast as it was sent, it passed.
+                let sent = cells.iter().filter_map(|cell| cell.throughput()).fold(0.0, f64::max);
+                free.push((*method, sent));
+            }
+            None => unclear.push(*method),
+        }
+    }
+    // What passes most often is cheapest: the others are multiples of it.
+    let base = rates.iter().max_by(|a, b| a.1.per_second.total_cmp(&b.1.per_second));
+    let Some((base, most)) = base else {
+        return vec![Found::cannot_tell("no call was refused, so nothing shows what counts")];
+    };
+    let mut found: Vec<Found> = Vec::new();
+    for (method, rate) in rates.iter().filter(|(method, _)| *method != base) {
+        let evidence = vec![fits(base, &methods[base], most), fits(method, &methods[method], rate)];
+        let sure =
+            if rate.cells.min(most.cells) >= 2 { Confidence::High } else { Confidence::Medium };
+        let finding = Finding::Cost {
+            method: (*method).to_owned(),
+            base: (*base).to_owned(),
+            observed_ratio: most.per_second / rate.per_second,
+            low: most.low / rate.high,
+            high: most.high / rate.low,
+            catalogue_ratio: catalogue_ratio(target, method, base),
+        };
+        found.push(Found::new(finding, sure, evidence));
+    }
+    for (method, sent) in free.iter().filter(|(_, sent)| *sent > most.high) {
+        let finding = Finding::Cost {
+            method: (*method).to_owned(),
+            base: (*base).to_owned(),
+            observed_ratio: 0.0,
+            low: 0.0,
+            high: most.high / sent,
+            catalogue_ratio: catalogue_ratio(target, method, base),
+        };
+        let evidence = vec![fits(base, &methods[base], most), format!("{method}: never refused")];
+        found.push(Found::new(finding, Confidence::Medium, evidence));
+    }
+    if found.is_empty() {
+        found.push(Found::cannot_tell(format!("only {base} was refused: nothing to compare with")));
+    }
+    if !unclear.is_empty() {
+        found[0]
+            .evidence
+            .push(format!("refused, but not long enough to count: {}", unclear.join(", ")));
+    }
+    found
+}
+
+/// Counts to one call: a wait may have ended one call earlier or later, and of a window what is
+/// left may pay for one more but for a part of it.
+fn rate(cells: &[&Played<'_>]) -> Option<Rate> {
+    let floods: Vec<Vec<Served>> = cells.iter().map(|cell| order(&cell.calls)).collect();
+    let paces: Vec<_> = floods.iter().filter_map(|calls| pace(calls)).collect();
+    let per_second = median(&paces.iter().map(|pace| pace.per_second).collect::<Vec<_>>())?;
+    let one_of = match read(&floods) {
+        Some(Limit { kind: Kind::Reset, size, .. }) => 1.0 / size,
+        Some(Limit { kind: Kind::Steady, .. }) | None => 0.0,
+    };
+    let counted = |by: f64| paces.iter().map(move |pace| (pace.passed as f64 + by) / pace.seconds);
+    let low = counted(-1.0).fold(f64::INFINITY, f64::min);
+    let high = counted(1.0).fold(0.0, f64::max) * (1.0 + one_of);
+    (low > 0.0).then_some(Rate { per_second, low, high, cells: paces.len() })
+}
+
+/// How many of one method fit into the limit, for people.
+fn fits(method: &str, cells: &[&Played<'_>], rate: &Rate) -> String {
+    let floods: Vec<Vec<Served>> = cells.iter().map(|cell| order(&cell.calls)).collect();
+    let per_second = figure(rate.per_second);
+    match read(&floods) {
+        Some(Limit { kind: Kind::Reset, size, window, .. }) => format!(
+            "{method}: {} pass in each {} s, {per_second} calls/s",
+            figure(size),
+            figure(window)
+        ),
+        Some(Limit { kind: Kind::Steady, .. }) | None => {
+            format!("{method}: {per_second} calls/s pass, in {} cells", rate.cells)
+        }
+    }
+}
+
+/// What `method` counts against the rate, as a multiple of `base`.
+fn catalogue_ratio(target: Option<&Target>, method: &str, base: &str) -> Option<f64> {
+    let provider = Provider::named(target?.provider.as_deref()?)?;
+    let tariff = Tariff::of(provider);
+    let credits = |method: &str| f64::from(tariff.throughput(MethodTable::standard().row(method)));
+    let base = credits(base);
+    (base > 0.0).then(|| credits(method) / base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Call, Cell};
+
+    fn refused(at_ms: u64, pause_ms: Option<u64>) -> Call {
+        Call {
+            begun_at: at_ms * 1_000,
+            ended_at: at_ms * 1_000 + 20_000,
+            class: "throttled".to_owned(),
+            retry_after_ms: pause_ms,
+            ..Call::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(calls: &[Call], expected: Pause) {
+        let cell = Cell::default();
+        let played = Played { cell: &cell, calls: calls.iter().collect(), wires: Vec::new() };
+        assert_eq!(retry_after(&[&played]).0, expected);
+    }
+
+    #[test]
+    fn what_a_retry_after_is_worth() {
+        let passed = |at_ms: u64| Call { class: "answer".to_owned(), ..refused(at_ms, None) };
+        check(&[refused(0, None), refused(500, None)], Pause::NotGiven);
+        check(&[refused(0, Some(1_000)), refused(900, Some(1_000)), passed(1_100)], Pause::Holds);
+        check(&[refused(0, Some(1_000)), refused(1_200, Some(1_000))], Pause::TooShort);
+        // Another one passed between them and took what there was.
+        check(&[refused(0, Some(1_000)), passed(1_100), refused(1_200, Some(1_000))], Pause::Holds);
+    }
+}
