@@ -1,0 +1,87 @@
+//! A drawn provider, a plan, and the verdicts on what it sent.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use tempfile::TempDir;
+use wellhead_analyze::plan::{Outcome, Plan};
+use wellhead_analyze::record::{self, Cell, Machine, Record, Run};
+use wellhead_analyze::run::{Budget, CpuClock, Player, Stop, Terms, Watch};
+use wellhead_analyze::verdict::{Verdict, verdicts};
+use wellhead_analyze::way::Goal;
+use wellhead_sim::provider::{Subject, Truth};
+use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
+use wellhead_telemetry::SecretUrl;
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+struct Nobody;
+
+impl Watch for Nobody {
+    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+}
+
+pub(crate) fn rng(seed: u64) -> SmallRng {
+    SmallRng::seed_from_u64(seed)
+}
+
+/// A provider drawn from `seed`, and what it really does.
+pub(crate) fn drawn(seed: u64, subject: Subject) -> (ProviderDials, Truth) {
+    ProviderDials::draw(&mut rng(seed), subject)
+}
+
+/// No processor's time passes.
+pub(crate) fn idle() -> Option<Duration> {
+    None
+}
+
+pub(crate) fn provider(dials: ProviderDials) -> FakeProvider {
+    let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
+    FakeProvider::start("provider", world, dials).unwrap()
+}
+
+/// Plays `plan` and says what follows.
+pub(crate) async fn concluded(dials: ProviderDials, mut plan: impl Plan) -> Vec<Verdict> {
+    let provider = provider(dials);
+    let (run, records) = played(&provider, &mut plan, idle).await;
+    verdicts(&run, &records)
+}
+
+/// Plays `plan`.
+pub(crate) async fn played(
+    provider: &FakeProvider,
+    plan: &mut dyn Plan,
+    cpu: CpuClock,
+) -> (Run, Vec<Record>) {
+    let url = SecretUrl::parse(&provider.url()).unwrap();
+    let goals = [Goal::new("target-1".to_owned(), url)];
+    let dir = TempDir::new().unwrap();
+    let (budget, stop) = (Budget::new(plan.calls_max() + 3), Stop::default());
+    let machine = Machine::default();
+    let terms = Terms { seed: 7, started_unix: 1, wellhead: "test".to_owned(), machine };
+    let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
+    let mut player = player.with_cpu(cpu);
+    let greeting = player.greet(0, &goals[0]).await.unwrap();
+    player.play(plan, 0, &goals[0], &greeting, &mut Nobody).await.unwrap();
+    let run = fs::read_to_string(dir.path().join("run.json")).unwrap();
+    let records = File::open(dir.path().join("records.jsonl")).unwrap();
+    let (records, torn) = record::read_all(BufReader::new(records)).unwrap();
+    assert_eq!(torn, None);
+    (serde_json::from_str(&run).unwrap(), records)
+}
+
+/// The only verdict.
+#[track_caller]
+pub(crate) fn only(mut verdicts: Vec<Verdict>) -> Verdict {
+    assert_eq!(verdicts.len(), 1, "{verdicts:#?}");
+    verdicts.remove(0)
+}
+
+/// Within a tenth.
+#[track_caller]
+pub(crate) fn near(seen: f64, truth: f64, about: &dyn std::fmt::Debug) {
+    assert!((seen / truth - 1.0).abs() <= 0.1, "{seen} for {truth}: {about:#?}");
+}

@@ -1,0 +1,68 @@
+use wellhead_analyze::plan::Rate;
+use wellhead_analyze::verdict::{Finding, RefusalWay};
+use wellhead_sim::provider::{Bucket, Refill, Refusal, Subject, Truth};
+
+use crate::harness::{SECOND, concluded, drawn, near, only};
+
+/// Each rate for three of the longest windows, as the command has it.
+fn plan(from: f64, to: f64) -> Rate {
+    Rate::new(from, to, 2.0, SECOND * 30, SECOND * 2)
+}
+
+async fn limited(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let (mut dials, truth) = drawn(seed, Subject::Bucket);
+        let Truth::Bucket(mut bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
+        // A quarter of it, 5 to 50 calls a second, so that fewer calls find it.
+        bucket.size /= 4.0;
+        if let Refill::Steady { per_second } = &mut bucket.refill {
+            *per_second /= 4.0;
+        }
+        dials.buckets = vec![bucket.clone()];
+        dials.http2 = seed % 4 != 0;
+        let told = only(concluded(dials, plan(10.0, 100.0)).await);
+        let Finding::Rate { per_second, way } = told.finding else {
+            panic!("seed {seed}, {bucket:?}: {told:#?}");
+        };
+        near(per_second, bucket.calls_per_second("eth_blockNumber"), &(seed, &bucket, &told));
+        let planted = match bucket.refusal {
+            Refusal::Status { .. } => RefusalWay::Status429,
+            Refusal::InBody { .. } => RefusalWay::InBody,
+        };
+        assert_eq!(way, planted, "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_even_seeds() {
+    limited(0..8).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_further_seeds() {
+    limited(8..16).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_limit_where_there_is_none() {
+    for seed in 0..4 {
+        let (mut dials, _) = drawn(seed, Subject::Nothing);
+        dials.http2 = seed % 2 == 0;
+        let told = only(concluded(dials, plan(15.0, 60.0)).await);
+        let Finding::NoRateLimit { up_to_per_second, kept_s } = told.finding else {
+            panic!("seed {seed}: {told:#?}");
+        };
+        near(up_to_per_second, 60.0, &seed);
+        near(kept_s, 30.0, &seed);
+    }
+}
+
+/// Of a window of a minute half a minute shows too little, and that is what is said.
+#[tokio::test(start_paused = true)]
+async fn too_short_a_look_tells_nothing() {
+    let (mut dials, _) = drawn(1, Subject::Nothing);
+    dials.buckets = vec![Bucket::fixed(600.0, SECOND * 60, Refusal::too_many(None))];
+    let told = only(concluded(dials, plan(20.0, 80.0)).await);
+    assert!(matches!(told.finding, Finding::CannotTell { .. }), "{told:#?}");
+    assert!(told.sentence.contains("try `window`"), "{told:#?}");
+}

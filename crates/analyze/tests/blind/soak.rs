@@ -1,0 +1,154 @@
+use std::time::Duration;
+
+use rand::Rng as _;
+use tokio::time::sleep;
+use wellhead_analyze::plan::{Pace, Soak};
+use wellhead_analyze::record::Record;
+use wellhead_analyze::verdict::{Drifting, Finding, Verdict, verdicts};
+use wellhead_analyze::work::Work;
+use wellhead_sim::FakeProvider;
+use wellhead_sim::provider::{Refusal, Subject};
+
+use crate::harness::{SECOND, drawn, idle, played, provider, rng};
+
+const PART: Duration = Duration::from_secs(20);
+const PARTS: u32 = 30;
+
+/// What a provider does over the time of a soak.
+#[derive(Debug, Clone, Copy)]
+enum Life {
+    Even,
+    /// Its time grows by so many times itself.
+    Slower(f64),
+    /// Of each part, it refuses a share that grows up to this one.
+    Failing(f64),
+}
+
+fn life(seed: u64) -> Life {
+    let mut rng = rng(seed);
+    match seed % 3 {
+        0 => Life::Even,
+        1 => Life::Slower(rng.random_range(0.3..1.5)),
+        _ => Life::Failing(rng.random_range(0.2..0.8)),
+    }
+}
+
+/// Turns the dials, part by part.
+async fn live(provider: &FakeProvider, life: Life) {
+    let base = provider.dials().latency.base;
+    for part in 0..=PARTS {
+        let share = f64::from(part) / f64::from(PARTS);
+        match life {
+            Life::Even => sleep(PART).await,
+            Life::Slower(by) => {
+                provider.turn(|dials| dials.latency.base = base.mul_f64(1.0 + by * share));
+                sleep(PART).await;
+            }
+            Life::Failing(most) => {
+                let failing = PART.mul_f64(most * share);
+                provider.turn(|dials| dials.barred = Some(Refusal::status(503, -32000, "down")));
+                sleep(failing).await;
+                provider.turn(|dials| dials.barred = None);
+                sleep(PART - failing).await;
+            }
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+async fn soaked(seed: u64, life: Life, pace: Pace) -> (Vec<Verdict>, Vec<Record>) {
+    let (dials, _) = drawn(seed, Subject::Nothing);
+    let provider = provider(dials);
+    let mut plan = Soak::new(pace, PART * PARTS, PART, Work::Cheap, 2);
+    let (run, records) = tokio::select! {
+        played = played(&provider, &mut plan, idle) => played,
+        () = live(&provider, life) => unreachable!("it lives for ever"),
+    };
+    (verdicts(&run, &records), records)
+}
+
+fn drifts(told: &[Verdict]) -> Vec<(Drifting, f64, f64)> {
+    let drift = |verdict: &Verdict| match verdict.finding {
+        Finding::Drift { what, from, to, .. } => Some((what, from, to)),
+        _ => None,
+    };
+    told.iter().filter_map(drift).collect()
+}
+
+async fn found(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let life = life(seed);
+        let (told, _) = soaked(seed, life, Pace::Rate(3.0)).await;
+        assert!(matches!(told[0].finding, Finding::Held { .. }), "seed {seed}: {told:#?}");
+        match (life, drifts(&told).as_slice()) {
+            (Life::Even, []) => {
+                let is_even = |it: &Verdict| matches!(it.finding, Finding::NoDrift { minutes: 10 });
+                assert!(told.iter().any(is_even), "seed {seed}: {told:#?}");
+            }
+            (Life::Slower(by), [(Drifting::Time, from, to)]) => {
+                let seen = to / from - 1.0;
+                assert!((seen - by).abs() < 0.1 * (1.0 + by), "seed {seed}, {by}: {told:#?}");
+            }
+            (Life::Failing(most), [(Drifting::Errors, from, to)]) => {
+                let seen = to - from;
+                let off = (seen - 100.0 * most).abs();
+                assert!(off < 10.0 * most + 2.0, "seed {seed}, {most}: {told:#?}");
+            }
+            (life, _) => panic!("seed {seed}, {life:?}: {told:#?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn drifts_of_the_first_seeds() {
+    found(0..10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn drifts_of_further_seeds() {
+    found(10..20).await;
+}
+
+/// However many calls there are, a line a part is written and no more.
+#[tokio::test(start_paused = true)]
+async fn records_do_not_grow_with_the_calls() {
+    for rate in [1.0, 10.0] {
+        let (_, records) = soaked(1, Life::Even, Pace::Rate(rate)).await;
+        let calls = records.iter().filter(|record| matches!(record, Record::Call(_))).count();
+        let rollups: Vec<u64> = records
+            .iter()
+            .filter_map(|record| match record {
+                Record::Rollup(rollup) => Some(rollup.calls),
+                Record::Call(_) | Record::Wire(_) | Record::Cell(_) => None,
+            })
+            .collect();
+        assert_eq!(calls, 0);
+        assert!((PARTS as usize..=PARTS as usize + 1).contains(&rollups.len()), "{rollups:?}");
+        let total = rollups.iter().sum::<u64>() as f64;
+        assert_eq!(total, rate * (PART * PARTS).as_secs_f64());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn users_who_ask_again_at_once_are_told_as_well() {
+    let (dials, _) = drawn(2, Subject::Nothing);
+    let provider = provider(dials);
+    let mut plan = Soak::new(Pace::Users(2), SECOND * 24, SECOND, Work::Cheap, 1);
+    let (run, records) = played(&provider, &mut plan, idle).await;
+    let told = verdicts(&run, &records);
+    assert!(
+        matches!(told[0].finding, Finding::Held { parts: 10.., with_errors: 0, .. }),
+        "{told:#?}"
+    );
+    assert!(matches!(told[1].finding, Finding::NoDrift { .. }), "{told:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_soak_does_not_judge_a_drift() {
+    let (dials, _) = drawn(1, Subject::Nothing);
+    let provider = provider(dials);
+    let mut plan = Soak::new(Pace::Rate(5.0), SECOND * 30, SECOND * 10, Work::Cheap, 1);
+    let (run, records) = played(&provider, &mut plan, idle).await;
+    let told = verdicts(&run, &records);
+    assert!(matches!(told[1].finding, Finding::CannotTell { .. }), "{told:#?}");
+}

@@ -1,0 +1,77 @@
+use std::time::Duration;
+
+use wellhead_analyze::plan::Streams;
+use wellhead_analyze::verdict::{CapWay, Finding, Verdict};
+use wellhead_sim::ProviderDials;
+use wellhead_sim::provider::{Bucket, Refusal, StreamWay, Subject, Truth};
+
+use crate::harness::{SECOND, concluded, drawn, only};
+
+async fn told(dials: ProviderDials) -> Verdict {
+    only(concluded(dials, Streams::new(8, 256, SECOND)).await)
+}
+
+/// The cap is told to the stream, and how it is kept.
+#[track_caller]
+fn is_told(seed: u64, truth: &Truth, told: &Verdict) {
+    let Truth::Streams(cap) = truth else { panic!("seed {seed} draws {truth:?}") };
+    let Finding::StreamCap { streams, way, .. } = told.finding else {
+        panic!("seed {seed}, {cap:?}: {told:#?}");
+    };
+    let planted = match cap.way {
+        StreamWay::Announced => CapWay::Announced,
+        StreamWay::Refused { .. } => CapWay::Refused,
+        StreamWay::Fatal { .. } => CapWay::Fatal,
+    };
+    assert_eq!((streams, way), (cap.max, planted), "seed {seed}, {cap:?}: {told:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn caps() {
+    for seed in 0..20 {
+        let (dials, truth) = drawn(seed, Subject::Streams);
+        is_told(seed, &truth, &told(dials).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_cap_where_there_is_none() {
+    for seed in 0..5 {
+        let (dials, _) = drawn(seed, Subject::Nothing);
+        let told = told(dials).await;
+        assert!(matches!(told.finding, Finding::NoStreamCap { up_to: 256 }), "{told:#?}");
+    }
+}
+
+/// Most providers meter calls as well: their refusals are streams as others are.
+#[tokio::test(start_paused = true)]
+async fn caps_of_providers_that_meter() {
+    for seed in 20..30 {
+        let (mut dials, truth) = drawn(seed, Subject::Streams);
+        let refusal = match seed % 2 {
+            0 => Refusal::too_many(None),
+            _ => Refusal::too_many_in_body(),
+        };
+        dials.buckets = vec![Bucket::steady(60.0, SECOND, refusal)];
+        is_told(seed, &truth, &told(dials).await);
+    }
+    let (mut dials, _) = drawn(1, Subject::Nothing);
+    dials.buckets = vec![Bucket::steady(60.0, SECOND, Refusal::too_many(None))];
+    let told = told(dials).await;
+    assert!(matches!(told.finding, Finding::NoStreamCap { up_to: 256 }), "{told:#?}");
+    assert!(told.evidence.iter().any(|line| line.contains("refused for their rate")));
+}
+
+/// Whoever is refused before others come is no proof that all of them would be borne.
+#[tokio::test(start_paused = true)]
+async fn a_delay_of_nothing_still_counts_what_was_there() {
+    let (mut dials, _) = drawn(1, Subject::Nothing);
+    dials.latency.base = Duration::ZERO;
+    dials.buckets = vec![Bucket::steady(1.0, SECOND * 3_600, Refusal::too_many(None))];
+    let told = told(dials).await;
+    match told.finding {
+        Finding::NoStreamCap { up_to } => assert!(up_to <= 256),
+        Finding::CannotTell { .. } => {}
+        other => panic!("{other:?}"),
+    }
+}

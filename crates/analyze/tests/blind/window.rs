@@ -1,0 +1,81 @@
+use wellhead_analyze::plan::Window;
+use wellhead_analyze::verdict::{Finding, Pause, Refilled, RefusalWay};
+use wellhead_sim::provider::{Bucket, Refill, Refusal, Subject, Truth};
+
+use crate::harness::{SECOND, concluded, drawn, near, only};
+
+/// As the command has it.
+fn plan() -> Window {
+    Window::new(400.0, 3_000, SECOND * 150, SECOND * 2)
+}
+
+/// What its refusals are worth.
+fn pause(bucket: &Bucket) -> Pause {
+    let Refusal::Status { retry_after: Some(asked), .. } = bucket.refusal else {
+        return Pause::NotGiven;
+    };
+    match bucket.refill {
+        Refill::Window { length } | Refill::Sliding { length } if length > asked => Pause::TooShort,
+        Refill::Steady { .. } | Refill::Window { .. } | Refill::Sliding { .. } => Pause::Holds,
+    }
+}
+
+async fn found(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let (mut dials, truth) = drawn(seed, Subject::Window);
+        dials.http2 = seed % 5 != 0;
+        let told = only(concluded(dials, plan()).await);
+        let Truth::Bucket(bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
+        let about = (seed, &bucket, &told);
+        let Finding::Bucket { size, refill_per_second, window_s, refill, way, retry_after } =
+            told.finding
+        else {
+            panic!("{about:#?}");
+        };
+        near(size as f64, bucket.calls_at_once("eth_blockNumber"), &about);
+        near(refill_per_second, bucket.calls_per_second("eth_blockNumber"), &about);
+        near(window_s, bucket.window().unwrap().as_secs_f64(), &about);
+        let planted = match bucket.refill {
+            Refill::Steady { .. } => Refilled::Evenly,
+            Refill::Window { .. } => Refilled::Window,
+            Refill::Sliding { .. } => Refilled::Sliding,
+        };
+        assert_eq!(refill, planted, "{about:#?}");
+        assert_eq!(retry_after, pause(&bucket), "{about:#?}");
+        let planted = match bucket.refusal {
+            Refusal::Status { .. } => RefusalWay::Status429,
+            Refusal::InBody { .. } => RefusalWay::InBody,
+        };
+        assert_eq!(way, planted, "{about:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn windows_of_the_first_seeds() {
+    found(0..10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn windows_of_further_seeds() {
+    found(10..20).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn none_where_there_is_none() {
+    for seed in 0..5 {
+        let (dials, _) = drawn(seed, Subject::Nothing);
+        let plan = Window::new(400.0, 800, SECOND * 150, SECOND * 2);
+        let told = only(concluded(dials, plan).await);
+        assert!(matches!(told.finding, Finding::NoBucket { up_to: 800 }), "{told:#?}");
+    }
+}
+
+/// The fake's windows of an hour are longer than anybody waits.
+#[tokio::test(start_paused = true)]
+async fn a_window_that_is_not_seen_to_its_end_is_not_guessed() {
+    let (mut dials, _) = drawn(1, Subject::Nothing);
+    dials.buckets = vec![Bucket::fixed(100.0, SECOND * 3_600, Refusal::too_many(None))];
+    let told = only(concluded(dials, plan()).await);
+    assert!(matches!(told.finding, Finding::CannotTell { .. }), "{told:#?}");
+    assert!(told.sentence.contains(" calls pass and then none"), "{told:#?}");
+}
