@@ -3,6 +3,7 @@
 //! Before anything is sent it is told what that may be and cost, and asked whether that is meant
 //! where it is much and goes to somebody else.
 
+mod limits;
 mod together;
 
 use std::fs::{self, File};
@@ -39,7 +40,7 @@ const REST: Duration = Duration::from_secs(1);
 /// Between rates, where nothing is known of the provider's window.
 const RATE_REST: Duration = Duration::from_secs(2);
 /// For each rate, likewise.
-const RATE_LASTS: Duration = Duration::from_secs(10);
+const RATE_LASTS: Duration = Duration::from_secs(30);
 /// Of `quick`.
 const QUICK_LATENCY_CALLS: u64 = 50;
 /// Of `quick`: its streams go up to here.
@@ -86,6 +87,13 @@ pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
         Experiment::Agree(it) => together::measure(&it.common, &together::Inquiry::Agree(it)),
         Experiment::Fresh(it) => together::measure(&it.common, &together::Inquiry::Fresh(it)),
         Experiment::Reach(it) => together::measure(&it.common, &together::Inquiry::Reach(it)),
+        Experiment::Limits(it) => measure(&it.common, &|goal| limits::limits(it, goal)),
+        Experiment::Window(it) => measure(&it.common, &|goal| vec![limits::window(it, goal)]),
+        Experiment::Cost(it) => {
+            limits::cost(it)?;
+            measure(&it.common, &|_| limits::cost(it).into_iter().collect())
+        }
+        Experiment::Soak(it) => measure(&it.common, &|_| vec![limits::soak(it)]),
         Experiment::Report(it) => report(&it.dir),
     }
 }
@@ -101,12 +109,22 @@ fn quick(_: &Goal) -> Plans {
 }
 
 fn rate(it: &Rate, goal: &Goal) -> Box<dyn Plan> {
-    let metering = goal.provider().and_then(|provider| provider.rate.as_ref());
-    let window = metering.map_or(Duration::ZERO, Metering::window);
+    let window = window(goal);
     let lasting = it.seconds.map_or(RATE_LASTS.max(window * 3), Duration::from_secs);
-    let rest = it.rest.map_or(RATE_REST.max(window * 2), Duration::from_secs);
+    let rest = it.rest.map_or_else(|| rest_between_rates(goal), Duration::from_secs);
     let lasting = lasting.max(Duration::from_secs(1));
     Box::new(plan::Rate::new(it.from.min(it.to), it.to, it.step, lasting, rest))
+}
+
+/// The window of a provider that is known.
+fn window(goal: &Goal) -> Duration {
+    let metering = goal.provider().and_then(|provider| provider.rate.as_ref());
+    metering.map_or(Duration::ZERO, Metering::window)
+}
+
+/// In which buckets fill.
+fn rest_between_rates(goal: &Goal) -> Duration {
+    RATE_REST.max(window(goal) * 2)
 }
 
 fn load(it: &Load) -> Box<dyn Plan> {
@@ -141,6 +159,7 @@ fn bodies(it: &Bodies) -> Box<dyn Plan> {
 
 fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
     let goal = |(index, text): (usize, &String)| {
+        let (name, text) = named(text);
         let url = SecretUrl::parse(text).map_err(|why| why.to_string());
         let url = url.and_then(|url| match url.expose().scheme() {
             "http" | "https" => Ok(url),
@@ -148,9 +167,21 @@ fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
         });
         // The text is not quoted: it may hold a key.
         let url = url.map_err(|why| Failure::Config(format!("URL {}: {why}", index + 1)))?;
-        Ok(Goal::new(format!("target-{}", index + 1), url))
+        Ok(Goal::new(name.map_or_else(|| format!("target-{}", index + 1), str::to_owned), url))
     };
     urls.iter().enumerate().map(goal).collect()
+}
+
+/// `NAME=URL`, or the URL alone. A name has letters, digits and `-`, so that no part of a URL is
+/// taken for one.
+fn named(text: &str) -> (Option<&str>, &str) {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.chars().all(|it| it.is_ascii_alphanumeric() || it == '-')
+    };
+    match text.split_once('=') {
+        Some((name, url)) if is_name(name) => (Some(name), url),
+        Some(_) | None => (None, text),
+    }
 }
 
 fn measure(common: &Common, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Failure> {
@@ -417,6 +448,16 @@ mod tests {
         let goals = goals.unwrap_or_default();
         let dir = default_dir(&goals, 0);
         assert_eq!(dir, PathBuf::from("wellhead-analysis-h.example-8545-19700101-000000"));
+    }
+    #[test]
+    fn a_target_may_have_a_name() {
+        let goals = goals(&[
+            "fast-1=http://h.example/v2/PATHKEY".to_owned(),
+            "http://h.example/?key=QUERYKEY".to_owned(),
+        ]);
+        let ids: Vec<String> =
+            goals.unwrap_or_default().into_iter().map(|goal| goal.target.id).collect();
+        assert_eq!(ids, ["fast-1", "target-2"]);
     }
     #[test]
     fn a_dry_run_opens_no_connection_and_no_directory() {

@@ -1,5 +1,7 @@
 //! Arguments of `wellhead analyze`.
 
+pub mod limits;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -19,6 +21,8 @@ Examples:
       after how long a silence a connection is closed, up to five minutes
   wellhead analyze agree https://eth.example/v2/KEY https://other.example http://127.0.0.1:8545
       whether they say the same, who is alone, and the smallest call that shows it
+  wellhead analyze limits --max-calls 30000 https://a.example/KEY https://b.example/KEY
+      streams, rate, window and silent shaping of two providers, in one report
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
       the same conclusions again, from the records, and report.html beside them")]
 pub struct Analyze {
@@ -52,6 +56,14 @@ pub enum Experiment {
     Fresh(Fresh),
     /// Methods served, how far back states, blocks, logs and traces go, ranges, batches, WebSocket
     Reach(Reach),
+    /// All about limits in one report: streams, rate, window and throttle
+    Limits(limits::Limits),
+    /// How many calls pass at once, and how they pass again: a bucket, or a window of which kind
+    Window(limits::Window),
+    /// What methods count against the limit, compared with each other and with the catalogue
+    Cost(limits::Cost),
+    /// How it does over a long time, and whether times or errors drift
+    Soak(limits::Soak),
     /// Conclude again from the records of a run, and write its report
     Report(ReportDir),
 }
@@ -59,7 +71,8 @@ pub enum Experiment {
 /// What all experiments take.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Whom to measure: one after another, or side by side where they are compared
+    /// Whom to measure: one after another, or side by side where they are compared; NAME=URL gives
+    /// one a name in the report
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
     /// Where records go [default: wellhead-analysis-HOST-DATE-TIME]
@@ -100,9 +113,9 @@ pub struct Rate {
     #[arg(long, value_name = "N", default_value_t = 150.0, value_parser = positive)]
     pub to: f64,
     /// Each rate is so many times the one before
-    #[arg(long, value_name = "X", default_value_t = 1.25, value_parser = positive)]
+    #[arg(long, value_name = "X", default_value_t = 2.0, value_parser = positive)]
     pub step: f64,
-    /// How long each rate is kept [default: 10, and 3 windows of a provider that is known]
+    /// How long each rate is kept [default: 30, and 3 windows of a provider that is known]
     #[arg(long, value_name = "N")]
     pub seconds: Option<u64>,
     /// The rest between rates, seconds [default: 2, and 2 windows of a provider that is known]
@@ -132,11 +145,11 @@ pub struct Throttle {
         long,
         value_name = "N,N",
         value_delimiter = ',',
-        default_value = "5,10,20,40,60,80,100,120"
+        default_value = "1,2,5,10,20,40,60,80,100,120"
     )]
     pub at_once: Vec<usize>,
     /// Connections: two numbers tell a limit of the connection from one of the account
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "5,10")]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "2,4")]
     pub connections: Vec<usize>,
     /// Calls of a cell
     #[arg(long, value_name = "N", default_value_t = 600)]

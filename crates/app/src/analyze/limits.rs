@@ -1,0 +1,72 @@
+//! Plans of `wellhead analyze limits`, `window`, `cost` and `soak`.
+
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use wellhead_analyze::knock::Knocking;
+use wellhead_analyze::plan::{self, Pace, Plan};
+use wellhead_analyze::way::Goal;
+use wellhead_analyze::work::METHODS;
+use wellhead_net::HttpVersion;
+
+use super::{Plans, REST, rest_between_rates, work};
+use crate::cli::analyze::limits::{Cost, Limits, Soak, Window};
+use crate::command::Failure;
+
+/// Of `limits`: streams up to here.
+const STREAMS_MAX: u64 = 256;
+/// Of `limits`: a flood is so many times the highest rate.
+const FLOOD: f64 = 4.0;
+/// Of `limits`: calls of one flood.
+const FLOOD_CALLS: u64 = 2_000;
+/// Of `limits`: how long a flood and what follows lasts at most, twice a minute and a little.
+const FLOOD_LASTS: Duration = Duration::from_secs(150);
+/// Of `limits`: calls at once of `throttle`, and its calls.
+const AT_ONCE: [usize; 8] = [1, 5, 10, 20, 40, 80, 100, 120];
+const THROTTLE_CALLS: u64 = 300;
+
+/// Streams, rates, windows and shaping: the cheap ones first.
+pub(super) fn limits(it: &Limits, goal: &Goal) -> Plans {
+    let lasting = Duration::from_secs(it.seconds);
+    let rest = rest_between_rates(goal);
+    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    let auto = HttpVersion::Auto;
+    vec![
+        Box::new(plan::Streams::new(8, STREAMS_MAX, REST)),
+        Box::new(plan::Rate::new(it.to.min(10.0), it.to, 2.0, lasting, rest)),
+        Box::new(plan::Window::new(FLOOD * it.to, FLOOD_CALLS, FLOOD_LASTS, rest)),
+        Box::new(plan::Throttle::new(&AT_ONCE, &[2, 4], THROTTLE_CALLS, auto, REST, &mut rng)),
+    ]
+}
+
+pub(super) fn window(it: &Window, goal: &Goal) -> Box<dyn Plan> {
+    let rest = it.rest.map_or_else(|| rest_between_rates(goal), Duration::from_secs);
+    Box::new(plan::Window::new(it.flood, it.calls, Duration::from_secs(it.seconds), rest))
+}
+
+pub(super) fn cost(it: &Cost) -> Result<Box<dyn Plan>, Failure> {
+    let methods: Vec<&'static str> =
+        METHODS.into_iter().filter(|known| it.methods.iter().any(|asked| asked == known)).collect();
+    if methods.len() < 2 {
+        return Err(Failure::Config("`--methods` needs two or more: they are compared".to_owned()));
+    }
+    let terms = Knocking {
+        settle: REST,
+        per_second: it.flood,
+        calls: it.calls,
+        within: Duration::from_secs(it.seconds),
+    };
+    let mut rng = SmallRng::seed_from_u64(it.common.seed);
+    Ok(Box::new(plan::Cost::new(&methods, terms, REST, &mut rng)))
+}
+
+pub(super) fn soak(it: &Soak) -> Box<dyn Plan> {
+    let pace = match it.users {
+        Some(users) => Pace::Users(users),
+        None => Pace::Rate(it.rate),
+    };
+    let lasting = Duration::from_secs(it.minutes * 60);
+    let every = Duration::from_secs(it.every);
+    Box::new(plan::Soak::new(pace, lasting, every, work(it.work), it.connections.into()))
+}
