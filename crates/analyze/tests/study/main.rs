@@ -1,0 +1,192 @@
+//! The three providers of the study, as fakes, measured in one run: its findings are told, corrected
+//! where the study was wrong, and the report shows them.
+//!
+//! Time is paused. `scripts/study` does the same in real time, with the command itself.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
+mod browser;
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use tempfile::TempDir;
+use wellhead_analyze::plan::{Outcome, Pace, Plan, Rate, Soak, Streams, Throttle, Window};
+use wellhead_analyze::record::{self, Cell, Machine};
+use wellhead_analyze::report::report;
+use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
+use wellhead_analyze::verdict::{Verdict, verdicts};
+use wellhead_analyze::way::Goal;
+use wellhead_analyze::work::Work;
+use wellhead_net::HttpVersion;
+use wellhead_sim::provider::Preset;
+use wellhead_sim::{FakeProvider, World, WorldConfig};
+use wellhead_telemetry::SecretUrl;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Nobody;
+
+impl Watch for Nobody {
+    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+}
+
+/// What `wellhead analyze limits` plays, with fewer calls, and a soak.
+fn plans() -> Vec<Box<dyn Plan>> {
+    let mut rng = SmallRng::seed_from_u64(1);
+    let auto = HttpVersion::Auto;
+    let sizes = [1, 5, 10, 20, 40, 80, 100, 120];
+    vec![
+        Box::new(Streams::new(8, 128, SECOND)),
+        Box::new(Rate::new(20.0, 160.0, 2.0, SECOND * 6, SECOND * 2)),
+        Box::new(Window::new(600.0, 800, SECOND * 60, SECOND * 2)),
+        Box::new(Throttle::new(&sizes, &[2, 4], 250, auto, SECOND, &mut rng)),
+        Box::new(Soak::new(Pace::Rate(5.0), SECOND * 120, SECOND * 10, Work::Mix, 2)),
+    ]
+}
+
+/// A directory with a run and its report.
+struct Study {
+    dir: TempDir,
+    told: Vec<Verdict>,
+}
+
+impl Study {
+    async fn play() -> Self {
+        let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
+        let start = |preset: Preset| {
+            FakeProvider::start(preset.name(), world.clone(), preset.dials()).unwrap()
+        };
+        let providers = Preset::ALL.map(start);
+        let goal = |(preset, provider): (&Preset, &FakeProvider)| {
+            Goal::new(preset.name().to_owned(), SecretUrl::parse(&provider.url()).unwrap())
+        };
+        let goals: Vec<Goal> = Preset::ALL.iter().zip(&providers).map(goal).collect();
+        let dir = TempDir::new().unwrap();
+        let (budget, stop) = (Budget::new(u64::MAX), Stop::default());
+        let machine = Machine { os: "linux".to_owned(), cores: 2, note: None };
+        let wellhead = "0.1.0".to_owned();
+        let terms = Terms { seed: 7, started_unix: 1_795_000_000, wellhead, machine };
+        let player = Player::begin(dir.path(), terms, &goals, &budget, &stop).unwrap();
+        // Seconds of paused time pass in none of the processor's.
+        let mut player = player.with_cpu(|| None);
+        for (target, goal) in goals.iter().enumerate() {
+            let target = target as u32;
+            let greeting = player.greet(target, goal).await.unwrap();
+            for mut plan in plans() {
+                player.play(&mut *plan, target, goal, &greeting, &mut Nobody).await.unwrap();
+            }
+        }
+        let run = fs::read_to_string(dir.path().join("run.json")).unwrap();
+        let run = serde_json::from_str(&run).unwrap();
+        let records = File::open(dir.path().join("records.jsonl")).unwrap();
+        let (records, _) = record::read_all(BufReader::new(records)).unwrap();
+        for file in report(&run, &records) {
+            fs::write(dir.path().join(file.name), file.text).unwrap();
+        }
+        Self { told: verdicts(&run, &records), dir }
+    }
+
+    fn page(&self) -> PathBuf {
+        self.dir.path().join("report.html")
+    }
+
+    /// What is said of a preset, by experiment.
+    fn of(&self, preset: Preset, experiment: &str) -> Vec<&str> {
+        let target = Preset::ALL.iter().position(|known| *known == preset).unwrap();
+        let own = |told: &&Verdict| told.target as usize == target && told.experiment == experiment;
+        self.told.iter().filter(own).map(|told| told.sentence.as_str()).collect()
+    }
+}
+
+/// Keeps a copy where `WELLHEAD_STUDY` names a directory, to be looked at.
+fn keep(study: &Study, files: &[&Path]) {
+    let Some(dir) = std::env::var_os("WELLHEAD_STUDY").map(PathBuf::from) else { return };
+    fs::create_dir_all(&dir).unwrap();
+    for file in files.iter().copied().chain([study.page().as_path()]) {
+        fs::copy(file, dir.join(file.file_name().unwrap())).unwrap();
+    }
+}
+
+/// The study: refusals after about 40 calls at once, taken for 12 calls a second. It is 125.
+fn the_metered_one(study: &Study) {
+    let of = |experiment| study.of(Preset::PerSecond125, experiment);
+    assert_eq!(of("streams"), ["128 streams, announced, 3 of 3"]);
+    let [rate] = of("rate")[..] else { panic!("{:?}", of("rate")) };
+    assert!(is_near(rate, 125.0) && rate.ends_with(" calls/s, above that HTTP 429"), "{rate}");
+    let [window] = of("window")[..] else { panic!("{:?}", of("window")) };
+    let number = window.strip_prefix("bucket of ").unwrap_or_default();
+    assert!(is_near(number, 125.0), "{window}");
+    assert!(window.ends_with(", filled evenly in 1 s; above that HTTP 429, no Retry-After"));
+    assert!(of("throttle")[0].contains("a limit that is told, not silent"), "{:?}", of("throttle"));
+}
+
+/// The study: 99 streams and then nothing. The settings announce 128, which the study did not see;
+/// and it shapes in silence, all connections together.
+fn the_silent_one(study: &Study) {
+    let of = |experiment| study.of(Preset::SilentWithFatalCap99, experiment);
+    assert_eq!(of("streams"), ["99 streams, fatal, 3 of 3"]);
+    assert_eq!(of("rate"), ["no limit up to 160 calls/s, kept for 6 s"]);
+    assert_eq!(of("window"), ["a burst of 800 calls passes whole"]);
+    let [shaped] = of("throttle")[..] else { panic!("{:?}", of("throttle")) };
+    let number = shaped.strip_prefix("shaped at ").unwrap_or_default();
+    assert!(is_near(number, 250.0) && shaped.ends_with("for the whole account"), "{shaped}");
+}
+
+/// The study: slow answers now and then, no limit. So it is.
+fn the_elastic_one(study: &Study) {
+    let of = |experiment| study.of(Preset::Elastic, experiment);
+    assert_eq!(of("streams"), ["128 streams, announced, 3 of 3"]);
+    assert_eq!(of("rate"), ["no limit up to 160 calls/s, kept for 6 s"]);
+    assert_eq!(of("window"), ["a burst of 800 calls passes whole"]);
+    assert!(of("throttle")[0].starts_with("not shaped up to "), "{:?}", of("throttle"));
+    assert!(of("soak")[1].starts_with("no drift"), "{:?}", of("soak"));
+}
+
+/// Whether a text begins with a number within a tenth.
+fn is_near(text: &str, truth: f64) -> bool {
+    let number: String = text.chars().take_while(char::is_ascii_digit).collect();
+    number.parse::<f64>().is_ok_and(|seen| (seen / truth - 1.0).abs() <= 0.1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_findings_of_the_study_are_told() {
+    let study = Study::play().await;
+    the_metered_one(&study);
+    the_silent_one(&study);
+    the_elastic_one(&study);
+    let page = fs::read_to_string(study.page()).unwrap();
+    for told in &study.told {
+        let sentence = told.sentence.replace('\'', "&#39;");
+        assert!(page.contains(&sentence), "{sentence}");
+    }
+}
+
+mod with_chromium {
+    use super::*;
+
+    /// In light and dark, on a screen and on a phone.
+    #[tokio::test(start_paused = true)]
+    async fn the_report_is_whole_in_a_browser() {
+        let study = Study::play().await;
+        let mut pictures = Vec::new();
+        for (name, width, is_dark) in
+            [("light", 1_280, false), ("dark", 1_280, true), ("phone", 390, false)]
+        {
+            let seen = browser::look(&study.page(), name, width, is_dark);
+            assert_eq!(seen.errors, Vec::<String>::new(), "{name}");
+            assert_eq!(seen.width, width, "{name}: the window is not as wide as asked");
+            assert_eq!(seen.overflow, Vec::<String>::new(), "{name}");
+            assert_eq!(seen.empty, Vec::<String>::new(), "{name}");
+            assert_eq!((seen.charts, seen.planned), (seen.planned, seen.planned), "{name}");
+            assert!(seen.planned >= 3 * 7, "{name}: {} charts", seen.planned);
+            assert_eq!(seen.is_dark, is_dark, "{name}");
+            pictures.push(seen.picture);
+        }
+        keep(&study, &pictures.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+    }
+}
