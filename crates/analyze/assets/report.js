@@ -137,9 +137,15 @@
     } else if (padded) scale.range = (_, low, high) => [Math.min(0, low), (high || 1) * 1.06];
     return scale;
   };
-  // On a log axis each power of ten and, where these are few, 2 and 5 times it.
+  // On a log axis each power of ten and, where these are few, 2 and 5 times it; on a short one
+  // even steps.
   const logTicks = (u, axis, low, high) => {
     const ticks = [];
+    if (high / low < 6) {
+      const step = roundTo((high - low) / 4, true);
+      for (let at = Math.ceil(low / step) * step; at <= high * 1.001; at += step) ticks.push(at);
+      return ticks;
+    }
     const wide = Math.log10(high / low) > 3;
     for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
       for (const step of wide ? [1] : [1, 2, 5]) {
@@ -181,8 +187,8 @@
         ctx.moveTo(bbox.left, y);
         ctx.lineTo(bbox.left + bbox.width, y);
         ctx.stroke();
-        ctx.textAlign = "left";
-        ctx.fillText(mark.label, bbox.left + 6 * ratio, y - 5 * ratio);
+        ctx.textAlign = "right";
+        ctx.fillText(mark.label, bbox.left + bbox.width - 6 * ratio, y - 5 * ratio);
       }
     }
     ctx.restore();

@@ -104,7 +104,8 @@ impl Settings {
             Finding::Methods { missing, .. } if !missing.is_empty() => {
                 self.deny = Some((missing.clone(), why));
             }
-            Finding::StreamCap { .. }
+            Finding::Takes { .. }
+            | Finding::StreamCap { .. }
             | Finding::NoStreamCap { .. }
             | Finding::Recycle { .. }
             | Finding::NoRecycle { .. }

@@ -45,9 +45,17 @@ fn what_is_written_is_read() {
         cpu: 0.25,
         ..Cell::default()
     });
-    let records = [call(0), wire(), cell];
+    let rollup = Record::Rollup(Rollup {
+        calls: 60,
+        served: 58,
+        unserved: BTreeMap::from([("throttled".to_owned(), 2)]),
+        p50: Some(20_000),
+        cpu: 0.25,
+        ..Rollup::default()
+    });
+    let records = [call(0), wire(), cell, rollup];
     let out = text(&records);
-    assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 3);
+    assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), 4);
     let (read, torn) = read_all(out.as_slice()).expect("it is what we wrote");
     assert_eq!((read.as_slice(), torn), (records.as_slice(), None));
 }

@@ -12,6 +12,7 @@ mod comparison;
 mod connections;
 mod finding;
 mod fresh;
+mod latency;
 mod limits;
 mod load;
 mod reach;
@@ -147,6 +148,7 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
     }
     let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
     let mut found = match trial.experiment {
+        "latency" => vec![latency::latency(&sound)],
         "streams" => vec![connections::streams(&sound)],
         "connection" => connections::connection(&sound),
         "rate" => vec![limits::rate(&sound)],

@@ -30,6 +30,10 @@ const METHODS_MAX: usize = 60;
 pub(super) fn of_trial(run: &Run, trial: &Trial<'_>, verdicts: &[&Verdict]) -> Vec<Chart> {
     let cells: Vec<&Played<'_>> = trial.played.iter().collect();
     match trial.experiment {
+        "latency" => {
+            let times = cells.iter().flat_map(|cell| cell.times()).collect();
+            cdf("time of a call", "time, ms", vec![("one at a time".to_owned(), times)])
+        }
         "protocol" => protocol(&cells),
         "streams" => vec![failures(&cells, "streams", "streams at once", verdicts)],
         "bodies" => bodies(&cells),

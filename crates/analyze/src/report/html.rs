@@ -26,6 +26,7 @@ const EXAMPLES_MAX: usize = 20;
 /// What each experiment asks.
 fn question(experiment: &str) -> &'static str {
     match experiment {
+        "latency" => "How long does one call take when nothing else is asked?",
         "protocol" => "Which protocol, over how many connections, serves quickest?",
         "streams" => "How many streams does one connection bear at once?",
         "bodies" => "How fast do large answers come, and do small ones wait for them?",
@@ -120,12 +121,17 @@ fn header(out: &mut String, run: &Run, records: &[Record]) {
             Record::Wire(_) => {}
         }
     }
+    let credits = if credits > 0.0 {
+        format!(" · {credits:.0} credits by the catalogue")
+    } else {
+        String::new()
+    };
     let note = run.machine.note.as_deref().map(|note| format!(", {note}")).unwrap_or_default();
     let _ = write!(
         out,
         "<header>\n<h1>What a provider really delivers</h1>\n\
-         <p class=\"facts\">{} UTC · wellhead {} · {}, {} cores{} · {calls} calls in {cells} cells · \
-         {credits:.0} credits by the catalogue · seed {}</p>\n\
+         <p class=\"facts\">{} UTC · wellhead {} · {}, {} cores{} · {calls} calls in {cells} cells\
+         {credits} · seed {}</p>\n\
          <button id=\"theme\" type=\"button\">light or dark</button>\n</header>\n",
         date(run.started_unix),
         escaped(&run.wellhead),

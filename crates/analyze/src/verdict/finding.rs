@@ -120,6 +120,13 @@ impl Extent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "finding", rename_all = "snake_case")]
 pub enum Finding {
+    /// So long a call takes when nothing else is asked.
+    Takes {
+        /// The median, milliseconds.
+        p50_ms: f64,
+        /// The 95th percentile.
+        p95_ms: f64,
+    },
     /// One connection bears so many streams at once.
     StreamCap {
         /// Streams.
@@ -439,6 +446,7 @@ impl Finding {
             Self::Bucket { refill_per_second: a, window_s: b, .. }
             | Self::NoRateLimit { up_to_per_second: a, kept_s: b }
             | Self::Drift { from: a, to: b, .. }
+            | Self::Takes { p50_ms: a, p95_ms: b }
             | Self::Shaped { calls_per_second: a, knee: b, .. }
             | Self::NoDifference { low: a, high: b, .. }
             | Self::SmallFlow { low: a, high: b }

@@ -79,10 +79,14 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
         let kept_s = top.map(|(_, cell)| lasted(cell)).fold(0.0, f64::max);
         let hidden = up_to_per_second * kept_s / (kept_s + LONG_WINDOW_S);
         evidence.push(format!(
-            "a bucket of {LONG_WINDOW_S} s would have let that pass from {} calls/s on",
+            "with a bucket of {LONG_WINDOW_S} s the limit could be as low as {} calls/s",
             figure(hidden)
         ));
-        let sure = if failing.is_empty() { Confidence::High } else { Confidence::Medium };
+        let long = kept_s >= LONG_WINDOW_S;
+        let sure = match failing.is_empty() && long {
+            true => Confidence::High,
+            false => Confidence::Medium,
+        };
         let finding = Finding::NoRateLimit { up_to_per_second, kept_s };
         return Found::new(finding, sure, evidence);
     };
@@ -200,22 +204,16 @@ fn point(cell: &Played<'_>) -> Option<Point> {
 }
 
 /// Served calls a second of a closed loop: those under way over the mean time of a call (Little's
-/// law), of calls that began when as many were under way as should be. What is over at the begin
-/// and what runs out at the end adds nothing.
+/// law), and of them the share that was served. Counted are calls that began when as many were under
+/// way as should be: what is over at the begin and what runs out at the end adds nothing.
 pub(crate) fn sustained(cell: &Played<'_>) -> Option<f64> {
     let at_once = usize::try_from(cell.count("concurrency")?).ok()?;
-    let steady: Vec<f64> = cell
-        .calls
-        .iter()
-        .skip(at_once)
-        .filter(|call| served(call))
-        .map(|call| seconds(call.ended_at.saturating_sub(call.begun_at)))
-        .collect();
-    if steady.len() < at_once {
-        return cell.throughput();
-    }
-    let mean = steady.iter().sum::<f64>() / steady.len() as f64;
-    (mean > 0.0).then(|| at_once as f64 / mean)
+    let steady = cell.calls.get(at_once..).filter(|calls| calls.len() >= at_once.max(1));
+    let Some(steady) = steady else { return cell.throughput() };
+    let took = |call: &&Call| seconds(call.ended_at.saturating_sub(call.begun_at));
+    let mean = steady.iter().map(took).sum::<f64>() / steady.len() as f64;
+    let share = steady.iter().filter(|call| served(call)).count() as f64 / steady.len() as f64;
+    (mean > 0.0).then(|| at_once as f64 / mean * share)
 }
 
 fn told(connections: u64, shape: Shape) -> String {
@@ -257,6 +255,9 @@ fn scope(plateaus: &[(u64, Fit)], shapes: &[(u64, Shape)]) -> (Scope, bool) {
 
 /// The nearest `min(c / W0, Xmax)`, or `c / W0` where throughput rises to the end; for charts.
 pub(crate) fn fit_of(cells: &[&Played<'_>]) -> Option<Fit> {
+    if cells.iter().any(|cell| cell.share(throttled) >= REFUSED_MAX) {
+        return None;
+    }
     let points: Vec<Point> = cells.iter().filter_map(|cell| point(cell)).collect();
     let (Shape::Plateau(fit) | Shape::Rising(fit) | Shape::Unclear(fit)) = shape(&points)?;
     Some(fit)

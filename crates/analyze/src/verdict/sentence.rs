@@ -9,6 +9,12 @@ use super::finding::{
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Takes { p50_ms, p95_ms } => write!(
+                f,
+                "one call at a time takes {}, 95 % within {}",
+                time(*p50_ms),
+                time(*p95_ms)
+            ),
             Self::StreamCap { streams, way, seen } => {
                 write!(f, "{} streams, {}, {seen}", figure(f64::from(*streams)), way.word())
             }

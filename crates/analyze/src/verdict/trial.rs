@@ -84,7 +84,8 @@ pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
         match trials.iter_mut().find(own) {
             Some(trial) => trial.rollups.push(rollup),
             None => {
-                trials.push(Trial { experiment, target, played: Vec::new(), rollups: vec![rollup] })
+                let rollups = vec![rollup];
+                trials.push(Trial { experiment, target, played: Vec::new(), rollups });
             }
         }
     }

@@ -1,3 +1,5 @@
+//! `cost`: what methods count, with an interval that holds the truth.
+
 use wellhead_analyze::knock::Knocking;
 use wellhead_analyze::plan::Cost;
 use wellhead_analyze::verdict::{Confidence, Finding};

@@ -80,8 +80,8 @@ async fn without_a_processor_nothing_is_said() {
 async fn on_a_busy_core_nothing_is_said() {
     let hog = tokio::spawn(async {
         loop {
-            let until = std::time::Instant::now() + Duration::from_millis(40);
-            while std::time::Instant::now() < until {
+            let until = Instant::now() + Duration::from_millis(40);
+            while Instant::now() < until {
                 std::hint::spin_loop();
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

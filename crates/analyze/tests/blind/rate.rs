@@ -1,3 +1,5 @@
+//! `rate`: the calls a second that pass in the long run, whatever refills them.
+
 use wellhead_analyze::plan::Rate;
 use wellhead_analyze::verdict::{Finding, RefusalWay};
 use wellhead_sim::provider::{Bucket, Refill, Refusal, Subject, Truth};

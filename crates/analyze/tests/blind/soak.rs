@@ -1,3 +1,5 @@
+//! `soak`: drifts of times and errors that were planted, and none where nothing drifts.
+
 use std::time::Duration;
 
 use rand::Rng as _;

@@ -1,3 +1,5 @@
+//! `streams`: the cap to the stream and its way, also where calls are metered besides.
+
 use std::time::Duration;
 
 use wellhead_analyze::plan::Streams;

@@ -1,3 +1,5 @@
+//! `throttle`: the pace that is kept in silence, and for whom.
+
 use wellhead_analyze::plan::Throttle;
 use wellhead_analyze::verdict::{Finding, Scope as Whose};
 use wellhead_net::HttpVersion;

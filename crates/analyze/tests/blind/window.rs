@@ -1,3 +1,5 @@
+//! `window`: size, length and kind of what refills, and what a `Retry-After` is worth.
+
 use wellhead_analyze::plan::Window;
 use wellhead_analyze::verdict::{Finding, Pause, Refilled, RefusalWay};
 use wellhead_sim::provider::{Bucket, Refill, Refusal, Subject, Truth};
