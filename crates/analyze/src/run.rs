@@ -412,6 +412,31 @@ mod tests {
         assert_eq!((budget.spent(), budget.is_over()), (2, true));
     }
 
+    fn ordered(schedule: Schedule) -> Ordered {
+        Ordered {
+            factors: [("connections".to_owned(), "2".to_owned())].into(),
+            repeat: 0,
+            means: Means { connections: 2, ..Means::ONE },
+            work: crate::work::Work::Cheap,
+            schedule,
+            warmed: false,
+            until_failure: false,
+            timed: true,
+            rest: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn over_http_1_no_call_waits_for_another_of_ours() {
+        let closed = ordered(Schedule::Closed { at_once: 40, calls: 80, within: None });
+        let fits = suited(closed.clone(), Some(Protocol::H1));
+        assert_eq!((fits.means.version, fits.means.connections), (HttpVersion::H1, 40));
+        assert_eq!(fits.factors["connections"], EACH_ITS_OWN);
+        assert_eq!(suited(closed.clone(), Some(Protocol::H2)), closed);
+        let open = suited(ordered(Schedule::rate(5.0, Duration::from_secs(1))), Some(Protocol::H1));
+        assert_eq!(open.means.connections, H1_CONNECTIONS);
+    }
+
     #[test]
     fn what_a_client_calls_itself_cannot_move_a_cursor() {
         assert_eq!(plain("Geth/v1\u{1b}[2J\n"), "Geth/v1[2J");

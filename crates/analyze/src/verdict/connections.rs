@@ -340,3 +340,39 @@ fn is_ended(cell: &Played<'_>) -> bool {
     let Some((first, later)) = cell.calls.split_first() else { return false };
     later.iter().any(|call| call.error.is_some() || call.connection != first.connection)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Call, Cell};
+
+    /// A cell of 64 streams whose calls begin so many microseconds apart and take 1 ms; the first
+    /// 10 are served, the others refused for their rate.
+    fn told(apart: u64) -> Found {
+        let call = |n: u64| Call {
+            begun_at: n * apart,
+            ended_at: n * apart + 1_000,
+            class: if n < 10 { "answer" } else { "throttled" }.to_owned(),
+            ..Call::default()
+        };
+        let calls: Vec<Call> = (0..64).map(call).collect();
+        let factors = [("streams".to_owned(), "64".to_owned())].into();
+        let cell = Cell { factors, ..Cell::default() };
+        let played = Played { cell: &cell, calls: calls.iter().collect(), wires: Vec::new() };
+        streams(&[&played])
+    }
+
+    #[test]
+    fn refused_calls_are_streams_where_they_were_at_once() {
+        let found = told(0);
+        assert_eq!(found.finding, Finding::NoStreamCap { up_to: 64 });
+        assert!(found.evidence.iter().any(|line| line.contains("refused for their rate")));
+    }
+
+    #[test]
+    fn one_after_another_they_prove_nothing() {
+        let found = told(500).finding;
+        let Finding::CannotTell { why } = found else { panic!("{found:?}") };
+        assert!(why.contains("before there were many at once"), "{why}");
+    }
+}

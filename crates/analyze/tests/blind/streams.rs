@@ -1,7 +1,5 @@
 //! `streams`: the cap to the stream and its way, also where calls are metered besides.
 
-use std::time::Duration;
-
 use wellhead_analyze::plan::Streams;
 use wellhead_analyze::verdict::{CapWay, Finding, Verdict};
 use wellhead_sim::ProviderDials;
@@ -62,18 +60,4 @@ async fn caps_of_providers_that_meter() {
     let told = told(dials).await;
     assert!(matches!(told.finding, Finding::NoStreamCap { up_to: 256 }), "{told:#?}");
     assert!(told.evidence.iter().any(|line| line.contains("refused for their rate")));
-}
-
-/// Whoever is refused before others come is no proof that all of them would be borne.
-#[tokio::test(start_paused = true)]
-async fn a_delay_of_nothing_still_counts_what_was_there() {
-    let (mut dials, _) = drawn(1, Subject::Nothing);
-    dials.latency.base = Duration::ZERO;
-    dials.buckets = vec![Bucket::steady(1.0, SECOND * 3_600, Refusal::too_many(None))];
-    let told = told(dials).await;
-    match told.finding {
-        Finding::NoStreamCap { up_to } => assert!(up_to <= 256),
-        Finding::CannotTell { .. } => {}
-        other => panic!("{other:?}"),
-    }
 }
