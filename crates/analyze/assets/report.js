@@ -188,7 +188,7 @@
         ctx.lineTo(bbox.left + bbox.width, y);
         ctx.stroke();
         ctx.textAlign = "right";
-        ctx.fillText(mark.label, bbox.left + bbox.width - 6 * ratio, y - 5 * ratio);
+        ctx.fillText(mark.label, bbox.left + bbox.width - 6 * ratio, y - 9 * ratio);
       }
     }
     ctx.restore();
