@@ -2,9 +2,7 @@
 
 use std::fmt;
 
-use super::finding::{
-    CapWay, Drifting, Extent, Finding, Flow, Pause, Refilled, RefusalWay, Scope,
-};
+use super::finding::{CapWay, Drifting, Extent, Finding, Flow, Pause, Refilled, RefusalWay, Scope};
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -177,8 +175,8 @@ impl fmt::Display for Finding {
             ),
             Self::Held { minutes, parts, with_errors, p50_ms, p99_ms } => write!(
                 f,
-                "{} minutes, {} of {} parts with errors; half within {}, 99 % within {}",
-                whole(*minutes),
+                "{}, {} of {} parts with errors; half within {}, 99 % within {}",
+                watched(*minutes),
                 whole(*with_errors),
                 whole(*parts),
                 time(*p50_ms),
@@ -186,22 +184,22 @@ impl fmt::Display for Finding {
             ),
             Self::Drift { what: Drifting::Time, from, to, minutes } => write!(
                 f,
-                "the median time {} from {} to {} in {} minutes",
+                "the median time {} from {} to {} in {}",
                 moves(*from, *to),
                 time(*from),
                 time(*to),
-                whole(*minutes)
+                watched(*minutes)
             ),
             Self::Drift { what: Drifting::Errors, from, to, minutes } => write!(
                 f,
-                "calls that are not served {} from {} to {} % in {} minutes",
+                "calls that are not served {} from {} to {} % in {}",
                 moves(*from, *to).trim_end_matches('s'),
                 figure(*from),
                 figure(*to),
-                whole(*minutes)
+                watched(*minutes)
             ),
             Self::NoDrift { minutes } => {
-                write!(f, "no drift of times or errors in {} minutes", whole(*minutes))
+                write!(f, "no drift of times or errors in {}", watched(*minutes))
             }
             Self::CannotTell { why } => write!(f, "cannot tell: {why}"),
         }
@@ -221,6 +219,14 @@ fn catalogued(f: &mut fmt::Formatter<'_>, ratio: Option<f64>) -> fmt::Result {
     match ratio {
         Some(ratio) => write!(f, ", the catalogue says {}", figure(ratio)),
         None => write!(f, ", the catalogue does not know it"),
+    }
+}
+
+fn watched(minutes: u64) -> String {
+    match minutes {
+        0 => "less than a minute".to_owned(),
+        1 => "1 minute".to_owned(),
+        more => format!("{} minutes", whole(more)),
     }
 }
 

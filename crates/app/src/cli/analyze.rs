@@ -21,7 +21,7 @@ Examples:
       after how long a silence a connection is closed, up to five minutes
   wellhead analyze agree https://eth.example/v2/KEY https://other.example http://127.0.0.1:8545
       whether they say the same, who is alone, and the smallest call that shows it
-  wellhead analyze limits --max-calls 30000 https://a.example/KEY https://b.example/KEY
+  wellhead analyze limits --max-calls 50000 https://a.example/KEY https://b.example/KEY
       streams, rate, window and silent shaping of two providers, in one report
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
       the same conclusions again, from the records, and report.html beside them")]

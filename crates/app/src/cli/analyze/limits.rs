@@ -14,8 +14,8 @@ pub struct Limits {
     /// The highest rate, calls a second; floods are four times as fast
     #[arg(long, value_name = "N", default_value_t = 150.0, value_parser = positive)]
     pub to: f64,
-    /// How long each rate is kept: 30 shows a bucket of 10 seconds
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    /// How long each rate is kept; 30 for a rate that is counted over 10 seconds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
 }
 
