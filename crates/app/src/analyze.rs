@@ -81,7 +81,7 @@ pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
         Experiment::Connection(it) => measure(&it.common, &|_| vec![connection(it)]),
         Experiment::Bodies(it) => measure(&it.common, &|_| vec![bodies(it)]),
         Experiment::Load(it) => measure(&it.common, &|_| vec![load(it)]),
-        Experiment::Report(it) => report(&it.dir),
+        Experiment::Report(it) => report(&it.dir, it.profile.as_deref()),
     }
 }
 
@@ -174,7 +174,7 @@ fn measure(common: &Common, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Failur
     let dir = common.out.clone().unwrap_or_else(|| default_dir(&goals, now));
     let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
     runtime.block_on(play(common, &dir, now, &goals, plans, most))?;
-    report(&dir)
+    report(&dir, common.profile.as_deref())
 }
 
 /// Asks whoever is there. Where nobody is, that is an error that says what to do.
@@ -337,7 +337,7 @@ impl Watch for Progress<'_> {
 }
 
 /// Prints what the records of a run say, and writes the report beside them.
-fn report(dir: &Path) -> Result<(), Failure> {
+fn report(dir: &Path, profile: Option<&Path>) -> Result<(), Failure> {
     let unread = |why: &dyn std::fmt::Display| {
         Failure::Config(format!("`{}` is no run that can be read: {why}", dir.display()))
     };
@@ -352,9 +352,14 @@ fn report(dir: &Path) -> Result<(), Failure> {
     say(&summary::lines(&run, &records).join("\n"));
     say(&concluded(&run, &verdicts(&run, &records)).join("\n"));
     for file in wellhead_analyze::report::report(&run, &records) {
-        let path = dir.join(file.name);
-        fs::write(&path, file.text)
-            .map_err(|error| Failure::System(format!("`{}`: {error}", path.display())))?;
+        let also = profile.filter(|_| file.name == "profile.yaml").map(Path::to_owned);
+        for path in also.into_iter().chain([dir.join(file.name)]) {
+            fs::write(&path, &file.text)
+                .map_err(|error| Failure::System(format!("`{}`: {error}", path.display())))?;
+        }
+    }
+    if let Some(profile) = profile {
+        say(&format!("for `profile` of an upstream: {}", profile.display()));
     }
     say(&format!("records and report.html: {}", dir.display()));
     Ok(())
@@ -411,6 +416,7 @@ mod tests {
             max_calls: 100,
             dry_run: true,
             yes: true,
+            profile: None,
         };
         assert!(measure(&common, &quick).is_ok());
         assert!(!dir.exists());

@@ -6,6 +6,8 @@
 //! window is over, then `B`. Counting who passed, not which was the first refused, does not
 //! depend on the order in which calls that are under way together arrive.
 
+use serde::{Deserialize, Serialize};
+
 use super::{median, slope_through_origin};
 
 /// One call: when it was sent, in seconds, and whether it passed.
@@ -53,7 +55,8 @@ pub struct Probe {
 }
 
 /// How the limit lets calls pass again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Refill {
     /// Bit by bit.
     Steady,

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::stat::bucket::Refill;
+
 /// How a connection bears no more streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -140,6 +142,8 @@ pub enum Finding {
         refill_per_second: f64,
         /// Size / refill, seconds.
         window_s: f64,
+        /// How they come back.
+        refill: Refill,
     },
     /// A burst passes whole.
     NoBucket {

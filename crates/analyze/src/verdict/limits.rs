@@ -125,6 +125,7 @@ pub(super) fn window(cells: &[&Played<'_>]) -> Found {
                 size: bucket.size.round() as u64,
                 refill_per_second: bucket.refill_per_second,
                 window_s: bucket.window,
+                refill: bucket.refill,
             };
             Found::new(finding, sure, evidence)
         }

@@ -58,7 +58,7 @@ impl fmt::Display for Finding {
             Self::NoRateLimit { up_to_per_second } => {
                 write!(f, "no limit up to {} calls/s", figure(*up_to_per_second))
             }
-            Self::Bucket { size, refill_per_second: _, window_s } => {
+            Self::Bucket { size, refill_per_second: _, window_s, refill: _ } => {
                 write!(f, "bucket of {} in {}", whole(*size), time(window_s * 1_000.0))
             }
             Self::NoBucket { up_to } => {

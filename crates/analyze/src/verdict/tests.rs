@@ -13,7 +13,8 @@ fn figures_for_people() {
 #[test]
 fn windows_read_as_they_are_meant() {
     let bucket = |window_s: f64| {
-        Finding::Bucket { size: 125, refill_per_second: 125.0, window_s }.to_string()
+        let refill = crate::stat::bucket::Refill::Steady;
+        Finding::Bucket { size: 125, refill_per_second: 125.0, window_s, refill }.to_string()
     };
     assert_eq!(bucket(0.98), "bucket of 125 in 1 s");
     assert_eq!(bucket(10.2), "bucket of 125 in 10 s");

@@ -153,7 +153,7 @@ fn what_comes_from_outside_is_no_markup() {
                 let lines = file.text.lines().map(str::trim_start);
                 let outside = lines.filter(|line| line.contains("<img"));
                 for line in outside {
-                    let held = ["#", "- id: \"", "provider: \"", "- \""];
+                    let held = ["#", "- host: \"", "- \""];
                     assert!(held.iter().any(|begin| line.starts_with(begin)), "{line}");
                 }
             }

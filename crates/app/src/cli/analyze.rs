@@ -17,6 +17,8 @@ Examples:
       what finding the limit up to 200 calls a second would send and cost
   wellhead analyze connection --requests 0 --idle 300 https://eth.example/v2/KEY
       after how long a silence a connection is closed, up to five minutes
+  wellhead analyze quick https://eth.example/v2/KEY --profile eth.yaml
+      as the first, and eth.yaml for `profile: eth.yaml` of an upstream that `serve` uses
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
       the same conclusions again, from the records, and report.html beside them")]
 pub struct Analyze {
@@ -57,6 +59,9 @@ pub struct Common {
     /// Where records go [default: wellhead-analysis-HOST-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Also write what follows for the settings of an upstream, for its `profile`
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// The seed of chance: what is asked, and in which order
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -232,6 +237,9 @@ pub struct ReportDir {
     /// The directory of a run
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+    /// Also write what follows for the settings of an upstream, for its `profile`
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
