@@ -17,14 +17,17 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use wellhead_upstream::VerdictClass;
+
+use crate::record::Call;
 use crate::schedule::Schedule;
-use crate::way::Means;
+use crate::way::{Means, WARMING_MAX};
 use crate::work::Work;
 
 pub use bodies::Bodies;
 pub use connection::Connection;
 pub use latency::Latency;
-pub use load::{Load, Stage};
+pub use load::{Load, PER_USER, Stage};
 pub use protocol::{Protocol, Sweep};
 pub use rate::Rate;
 pub use streams::Streams;
@@ -68,6 +71,23 @@ pub struct Outcome {
     pub first_ended: bool,
     /// How long it had been silent when the other side ended it, milliseconds.
     pub silent_ms: Option<u64>,
+}
+
+impl Outcome {
+    /// Counts one call that is over. What the first connection did is not counted here.
+    pub fn add(&mut self, call: &Call) {
+        self.calls += 1;
+        self.throttled += u64::from(call.class == VerdictClass::Throttled.word());
+        self.failed += u64::from(call.error.is_some());
+    }
+}
+
+impl Ordered {
+    /// Calls that it sends at most, those that warm up included.
+    pub fn calls_max(&self) -> u64 {
+        let warming = if self.warmed { WARMING_MAX * self.means.connections.max(1) } else { 0 };
+        self.schedule.calls().saturating_add(warming as u64)
+    }
 }
 
 /// An experiment.

@@ -171,6 +171,7 @@ impl Settings<'_> {
             | Finding::Capacity { .. }
             | Finding::NoCapacityLimit { .. }
             | Finding::Held { .. }
+            | Finding::Adds { .. }
             | Finding::CannotTell { .. } => self.comments.push(why),
         }
     }

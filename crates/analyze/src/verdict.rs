@@ -147,7 +147,10 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
         "cost" => limits::cost(&sound, run.targets.get(trial.target as usize)),
         "protocol" => comparison::protocol(&sound, &mut rng),
         "bodies" => bodies::bodies(&sound, &mut rng),
-        "load" => vec![load::load(&sound)],
+        "load" => {
+            let beside = load::beside(run, trial, all, &mut rng);
+            std::iter::once(load::load(&sound)).chain(beside).collect()
+        }
         "soak" => vec![load::soak(&sound)],
         "fresh" => vec![answers::fresh(trial, all)],
         "agree" => vec![answers::agree(run, trial, all)],

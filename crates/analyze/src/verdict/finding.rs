@@ -295,6 +295,20 @@ pub enum Finding {
         /// There, from the intended start.
         p99_ms: f64,
     },
+    /// Time that calls take more than at another target, such as one behind a proxy than the
+    /// same one without.
+    Adds {
+        /// The other target's id.
+        than: String,
+        /// Of the medians, milliseconds.
+        ms: f64,
+        /// The interval of 95 %.
+        low: f64,
+        /// Likewise.
+        high: f64,
+        /// What both were asked.
+        held: String,
+    },
     /// How it did over a long time.
     Held {
         /// Minutes that were watched.
@@ -364,6 +378,11 @@ impl Finding {
             | Self::Held { p50_ms: a, p99_ms: b, .. } => {
                 round(a);
                 round(b);
+            }
+            Self::Adds { ms, low, high, .. } => {
+                round(ms);
+                round(low);
+                round(high);
             }
             Self::Faster { percent, low, high, .. } => {
                 round(percent);

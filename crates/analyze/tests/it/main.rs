@@ -1,6 +1,8 @@
 //! Whole runs, made up: what is said of them, what becomes of it, what it looks like.
 
+mod beside;
 mod profile;
 mod report;
+mod resume;
 mod synthetic;
 mod verdicts;
