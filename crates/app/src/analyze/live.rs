@@ -142,15 +142,23 @@ impl<'a> Live<'a> {
         ]
     }
 
-    /// What is left at least: experiments last as long as they said, or longer.
+    /// What is left at least: experiments last as long as they said, or longer; those after which
+    /// another one has begun are over. Targets that take turns share the time that has passed.
     fn left(&self, now: Instant) -> Duration {
-        let of = |(target, name, lasts): &(u32, &str, Duration)| {
-            let begun = self.begun.iter().find(|(at, known, _)| at == target && known == name);
-            let passed =
-                begun.map_or(Duration::ZERO, |(_, _, at)| now.saturating_duration_since(*at));
-            lasts.saturating_sub(passed)
+        let turns = u32::try_from(self.ahead.hosts.len()).unwrap_or(u32::MAX).max(1);
+        let begun = |target: u32, name: &str| {
+            let known = self.begun.iter().find(|(at, known, _)| *at == target && known == name);
+            known.map(|(_, _, at)| *at)
         };
-        self.ahead.lasts.iter().map(of).sum()
+        let of = |(index, (target, name, lasts)): (usize, &(u32, &'static str, Duration))| {
+            let later = &self.ahead.lasts[index + 1..];
+            if later.iter().any(|(at, name, _)| at == target && begun(*at, name).is_some()) {
+                return Duration::ZERO;
+            }
+            let passed = begun(*target, name).map(|at| now.saturating_duration_since(at) / turns);
+            lasts.saturating_sub(passed.unwrap_or_default())
+        };
+        self.ahead.lasts.iter().enumerate().map(of).sum()
     }
 }
 
@@ -303,6 +311,10 @@ mod tests {
         assert_eq!(text[1], "[###########-------------------]  38 %  0:01");
         assert!(text[2].ends_with("refused 3  failed 0  of 3 calls"), "{text:?}");
         assert_eq!(text[3], "3 of at most 100 calls, 30 of 1000 CU; 1:09 left or more");
+        // One that has begun is the last one's end.
+        live.begins("streams", 0, &ordered);
+        assert_eq!(live.left(Instant::now()), second * 10);
+        let playing = live.now.as_ref().expect("it plays");
         stop.set();
         let text = live.text(playing, Instant::now());
         assert!(text[3].ends_with("interrupted: the report comes"), "{text:?}");
