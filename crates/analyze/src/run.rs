@@ -183,6 +183,8 @@ pub struct Player<'a> {
     numbers: Numbers,
     origin: Origin,
     earlier: Option<Earlier>,
+    /// Nothing was played since the run was cut.
+    goes_on: bool,
     precise: bool,
     cells: u32,
 }
@@ -241,6 +243,7 @@ impl<'a> Player<'a> {
             numbers: Numbers::default(),
             origin: Origin { at: Instant::now(), passed: 0 },
             earlier: None,
+            goes_on: false,
             precise: false,
             cells: 0,
         };
@@ -274,6 +277,7 @@ impl<'a> Player<'a> {
             numbers: Numbers::from(connection),
             origin: Origin { at: Instant::now(), passed: earlier.goes_on_at(now_unix) },
             earlier: Some(earlier),
+            goes_on: true,
             precise: false,
             cells,
         };
@@ -414,9 +418,12 @@ impl<'a> Player<'a> {
                 return Err(RunError::Other(plan.name().to_owned()));
             }
             turn.last = Some(outcome);
+            turn.first = false;
             return Ok(true);
         }
-        let is_first = std::mem::replace(&mut turn.first, false);
+        // Whoever was asked until a run was cut may still be counting.
+        let goes_on = std::mem::replace(&mut self.goes_on, false);
+        let is_first = std::mem::replace(&mut turn.first, false) && !goes_on;
         if !is_first && !self.rest(ordered.rest, watch).await || self.stop.is_set() {
             return Ok(false);
         }

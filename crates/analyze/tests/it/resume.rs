@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{Outcome, Plan, Rate, Streams, Throttle};
+use wellhead_analyze::plan::{Connection, Outcome, Plan, Rate, Streams, Throttle};
 use wellhead_analyze::record::{Cell, Machine, Record, Run, read_all};
 use wellhead_analyze::run::{Budget, Earlier, Player, RunError, Stop, Terms, Watch};
 use wellhead_analyze::verdict::{trials, verdicts};
@@ -50,9 +50,11 @@ impl Watch for Cut<'_> {
 fn provider() -> FakeProvider {
     let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
     let stream_cap = Some(StreamCap { max: 11, way: StreamWay::Refused { announced: None } });
-    let buckets = vec![Bucket::steady(400.0, SECOND, Refusal::too_many(None))];
+    let buckets = vec![Bucket::steady(40.0, SECOND, Refusal::too_many(None))];
     let latency = wellhead_sim::node::Latency::even(SECOND / 50, Duration::ZERO);
-    let dials = ProviderDials { stream_cap, buckets, latency, ..ProviderDials::default() };
+    let recycle_after = Some(30);
+    let dials =
+        ProviderDials { stream_cap, buckets, latency, recycle_after, ..ProviderDials::default() };
     FakeProvider::start("provider", world, dials).expect("a port")
 }
 
@@ -62,7 +64,8 @@ fn plans() -> Vec<Box<dyn Plan>> {
     vec![
         Box::new(Streams::new(8, 16, SECOND)),
         Box::new(Throttle::new(&[2, 4, 8], &[2], 20, auto, SECOND, &mut rng)),
-        Box::new(Rate::new(300.0, 900.0, 1.3, SECOND, SECOND)),
+        Box::new(Rate::new(30.0, 90.0, 1.3, SECOND, SECOND)),
+        Box::new(Connection::new(100, Duration::ZERO, auto, SECOND * 2)),
     ]
 }
 
@@ -140,7 +143,7 @@ async fn cut_after_each_cell_a_run_has_the_cells_of_one_that_was_not() {
     play(dir.path(), &provider, UNCUT).await.expect("nothing is left");
     let (run, records) = read(dir.path());
     assert_eq!(cells(&records), expected);
-    assert_eq!(run.experiments, ["streams", "throttle", "rate"]);
+    assert_eq!(run.experiments, ["streams", "throttle", "rate", "connection"]);
     let times = |record: &Record| match record {
         Record::Cell(cell) => Some((cell.begun_at, cell.ended_at)),
         Record::Call(_) | Record::Wire(_) => None,
