@@ -20,16 +20,19 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use wellhead_upstream::VerdictClass;
+
+use crate::record::Call;
 use crate::schedule::Schedule;
 use crate::stat::bucket::Served;
-use crate::way::Means;
+use crate::way::{Means, WARMING_MAX};
 use crate::work::Work;
 
 pub use bodies::Bodies;
 pub use connection::Connection;
 pub use cost::Cost;
 pub use latency::Latency;
-pub use load::{Load, Stage};
+pub use load::{Load, PER_USER, Stage};
 pub use protocol::{Protocol, Sweep};
 pub use rate::Rate;
 pub use soak::{Pace, Soak};
@@ -75,6 +78,32 @@ pub struct Outcome {
     pub first_ended: bool,
     /// How long it had been silent when the other side ended it, milliseconds.
     pub silent_ms: Option<u64>,
+}
+
+impl Outcome {
+    /// Counts one call that is over. What the first connection did is not counted here.
+    pub fn add(&mut self, call: &Call) {
+        self.calls += 1;
+        self.throttled += u64::from(call.class == VerdictClass::Throttled.word());
+        self.failed += u64::from(call.error.is_some());
+    }
+}
+
+impl Served {
+    /// What became of a call, with its time in seconds after `begun_at`, in microseconds.
+    pub(crate) fn of(call: &Call, begun_at: u64) -> Self {
+        let at = call.begun_at.saturating_sub(begun_at) + call.queue.unwrap_or(0);
+        let passed = call.class != VerdictClass::Throttled.word();
+        Self { at: Duration::from_micros(at).as_secs_f64(), passed }
+    }
+}
+
+impl Ordered {
+    /// Calls that it sends at most, those that warm up included.
+    pub fn calls_max(&self) -> u64 {
+        let warming = if self.warmed { WARMING_MAX * self.means.connections.max(1) } else { 0 };
+        self.schedule.calls().saturating_add(warming as u64)
+    }
 }
 
 /// An experiment.

@@ -1,16 +1,35 @@
 //! From verdicts to settings: what the proxy should know of each upstream, as YAML.
 //!
-//! The text is a list of `upstreams` as the settings of a chain have it, with the URL as a
-//! variable, because a run knows none. What has no setting is a comment with the figure that was
-//! measured. Each line says what it rests on. A figure of low confidence is a comment as well.
+//! The text is a profile, which an upstream of the proxy names under `profile`: an entry for each
+//! target with its host, and below it the keys that the upstream would have itself. What has no
+//! setting is a comment with the figure that was measured. Each line says what it rests on. A
+//! figure of low confidence is a comment as well.
+//!
+//! Rates are written as they were measured: the proxy keeps a twentieth below them. Of what ends a
+//! connection less is written, because the other side counts otherwise than we do.
 
 use std::fmt::Write as _;
 
-use crate::record::{Run, Target};
-use crate::verdict::{Confidence, Extent, Finding, RefusalWay, Scope, Verdict, figure};
+use wellhead_eth::MethodTable;
+use wellhead_upstream::{Provider, Tariff};
 
-/// Of a measured limit so much is asked for: a limit that is met exactly refuses some.
-const MARGIN: f64 = 0.95;
+use crate::record::{Run, Target};
+use crate::verdict::{
+    CapWay, Confidence, Extent, Finding, Refilled, RefusalWay, Scope, Verdict, figure,
+};
+use crate::work::Work;
+
+/// Of the requests after which a connection ends so many percent are made on it.
+const REQUESTS_PERCENT: u64 = 90;
+
+/// Of the silence after which it is closed so many percent are waited for.
+const IDLE_PERCENT: u64 = 80;
+
+/// Calls at once beyond the knee, so that whoever shapes has always some to serve.
+const BEYOND_KNEE: f64 = 1.25;
+
+/// A window that is longer is told: a second is what the proxy takes for granted.
+const WINDOW_SECONDS: f64 = 1.5;
 
 /// Methods that are written to `methods.deny` at most.
 const DENIED_MAX: usize = 100;
@@ -18,28 +37,29 @@ const DENIED_MAX: usize = 100;
 /// The settings that follow from the verdicts of a run.
 pub fn profile(run: &Run, verdicts: &[Verdict]) -> String {
     let mut out = format!(
-        "# What was measured with wellhead {}, {} UTC, seed {}.\n\
-         # Merge each entry into the upstream of your settings.\nupstreams:\n",
+        "# What was measured with wellhead {}, seed {}: name this file under `profile` of an\n\
+         # upstream. Where there are several hosts, the one that the upstream has counts.\n\
+         measured: \"{}\"\nupstreams:\n",
         plain(&run.wellhead),
+        run.seed,
         date(run.started_unix),
-        run.seed
     );
     for (index, target) in run.targets.iter().enumerate() {
         let own: Vec<&Verdict> =
             verdicts.iter().filter(|verdict| verdict.target as usize == index).collect();
-        upstream(&mut out, index, target, &own);
+        upstream(&mut out, target, &own);
     }
     out
 }
 
 /// What a target's verdicts come to.
-#[derive(Default)]
-struct Settings {
+struct Settings<'a> {
+    provider: Option<&'a Provider>,
     http: Option<Line>,
     /// HTTP/2 is quicker in at least one setting.
     quicker_h2: bool,
-    calls_per_second: Option<Line>,
-    in_flight: Option<Line>,
+    connection: Vec<(&'static str, Line)>,
+    budget: Vec<(&'static str, Line)>,
     history: Vec<(&'static str, Line)>,
     deny: Option<(Vec<String>, String)>,
     comments: Vec<String>,
@@ -50,21 +70,28 @@ struct Line {
     why: String,
 }
 
-fn upstream(out: &mut String, index: usize, target: &Target, verdicts: &[&Verdict]) {
-    let mut settings = Settings::default();
+fn upstream(out: &mut String, target: &Target, verdicts: &[&Verdict]) {
+    let mut settings = Settings {
+        provider: target.provider.as_deref().and_then(Provider::named),
+        http: None,
+        quicker_h2: false,
+        connection: Vec::new(),
+        budget: Vec::new(),
+        history: Vec::new(),
+        deny: None,
+        comments: Vec::new(),
+    };
     for verdict in verdicts {
         settings.add(verdict);
     }
-    let _ = writeln!(out, "  - id: {}", quoted(&target.id));
-    let _ = writeln!(out, "    # {}; its URL is not kept in a run", plain(&target.host));
-    let _ = writeln!(out, "    url: \"${{UPSTREAM_{}_URL}}\"", index + 1);
-    if let Some(provider) = &target.provider {
-        let _ = writeln!(out, "    provider: {}", quoted(provider));
+    let _ = writeln!(out, "  - host: {}", quoted(&target.host));
+    if let Some(provider) = settings.provider {
+        let _ = writeln!(out, "    # provider {} in the catalogue", plain(&provider.id));
     }
     settings.write(out);
 }
 
-impl Settings {
+impl Settings<'_> {
     fn add(&mut self, verdict: &Verdict) {
         let why = format!("{}: {}", verdict.experiment, plain(&verdict.sentence));
         if verdict.confidence <= Confidence::Low {
@@ -79,11 +106,28 @@ impl Settings {
                         .push(format!("{why}: refusals come with another status than 429"));
                 }
             }
-            Finding::Bucket { refill_per_second, .. } => {
+            Finding::Bucket { size, refill_per_second, window_s, refill, .. } => {
                 self.rate(*refill_per_second, &why, false);
-                self.comments.push(why);
+                let known = *refill_per_second >= 1.0 && self.credits().is_none();
+                if known {
+                    self.bucket(*size, *window_s, *refill, why);
+                } else {
+                    self.comments.push(why);
+                }
             }
             Finding::Shaped { scope, knee, .. } => self.knee(*scope, *knee, &why),
+            Finding::StreamCap { streams, way, .. } => self.streams(*streams, *way, why),
+            Finding::Recycle { after_calls, .. } => {
+                let value = (after_calls * REQUESTS_PERCENT / 100).max(1).to_string();
+                let why = format!("nine tenths, {why}");
+                set(&mut self.connection, "requests_max", Line { value, why }, true);
+            }
+            // The shortest that the setting takes.
+            Finding::IdleClose { after_ms } if after_ms * IDLE_PERCENT / 100 >= 100 => {
+                let ms = (after_ms * IDLE_PERCENT / 100).min(3_600_000);
+                let (value, why) = (duration(ms), format!("four fifths, {why}"));
+                set(&mut self.connection, "idle", Line { value, why }, true);
+            }
             Finding::Faster { what, .. } => match what.as_str() {
                 // HTTP/2 is taken where it is offered anyway.
                 "http/1.1" if self.http.is_none() => {
@@ -95,9 +139,11 @@ impl Settings {
                 }
                 _ => self.comments.push(why),
             },
-            Finding::Reach { what, up_to: Some(up_to), refused_at: Some(_), .. } => {
+            Finding::Reach { what, up_to: Some(up_to), refused_at: Some(_), .. } if *up_to > 0 => {
                 match key(*what) {
-                    Some(key) => self.history.push((key, Line { value: up_to.to_string(), why })),
+                    Some(key) => {
+                        set(&mut self.history, key, Line { value: up_to.to_string(), why }, true);
+                    }
                     None => self.comments.push(why),
                 }
             }
@@ -105,11 +151,9 @@ impl Settings {
                 self.deny = Some((missing.clone(), why));
             }
             Finding::Takes { .. }
-            | Finding::StreamCap { .. }
-            | Finding::NoStreamCap { .. }
-            | Finding::Recycle { .. }
-            | Finding::NoRecycle { .. }
             | Finding::IdleClose { .. }
+            | Finding::NoStreamCap { .. }
+            | Finding::NoRecycle { .. }
             | Finding::NoIdleClose { .. }
             | Finding::NoRateLimit { .. }
             | Finding::NoBucket { .. }
@@ -132,30 +176,85 @@ impl Settings {
             | Finding::Held { .. }
             | Finding::Drift { .. }
             | Finding::NoDrift { .. }
+            | Finding::Adds { .. }
             | Finding::CannotTell { .. } => self.comments.push(why),
         }
     }
 
-    /// What a long test passed goes before what a burst's refill suggests.
+    /// What a long test passed (`direct`) goes before what a burst's refill suggests.
     fn rate(&mut self, per_second: f64, why: &str, direct: bool) {
-        let value = (per_second * MARGIN).floor();
-        if value >= 1.0 && (direct || self.calls_per_second.is_none()) {
-            let why = format!("95 % of what was measured, {why}");
-            self.calls_per_second = Some(Line { value: value.to_string(), why });
+        let (name, value, why) = match self.credits() {
+            // What was asked to find it is one method; others cost more or less.
+            Some((unit, each)) => {
+                let (value, each) = ((per_second * each).floor(), figure(each));
+                ("credits_per_second", value, format!("at {each} {} a call, {why}", plain(unit)))
+            }
+            None => ("calls_per_second", per_second.floor(), why.to_owned()),
+        };
+        if value >= 1.0 {
+            set(&mut self.budget, name, Line { value: value.to_string(), why }, direct);
         }
     }
 
+    /// The unit, and what the calls cost that rates are measured with, where the provider
+    /// counts credits and not calls.
+    fn credits(&self) -> Option<(&str, f64)> {
+        let provider = self.provider.filter(|provider| provider.rate.is_some())?;
+        if provider.plans.iter().any(|plan| plan.calls_per_second.is_some()) {
+            return None;
+        }
+        let tariff = Tariff::of(provider);
+        let methods = Work::Cheap.methods();
+        let each = |method: &str| f64::from(tariff.throughput(MethodTable::standard().row(method)));
+        let credits: f64 = methods.iter().map(|(method, share)| each(method) * share).sum();
+        (credits > 0.0).then_some((provider.unit.as_str(), credits))
+    }
+
+    /// How the calls of a rate are counted; of credits the catalogue knows that.
+    fn bucket(&mut self, size: u64, window_s: f64, refill: Refilled, why: String) {
+        let steady = refill == Refilled::Evenly && size >= 1;
+        if window_s > WINDOW_SECONDS {
+            let value = duration((window_s.min(86_400.0) * 1_000.0).round() as u64);
+            set(&mut self.budget, "calls_window", Line { value, why: why.clone() }, true);
+        } else if !steady {
+            self.comments.push(why.clone());
+        }
+        if steady {
+            set(&mut self.budget, "calls_burst", Line { value: size.to_string(), why }, true);
+        }
+    }
+
+    fn streams(&mut self, streams: u32, way: CapWay, why: String) {
+        let (value, why) = match way {
+            // The proxy keeps to what a connection announces, on each of them.
+            CapWay::Announced => return self.comments.push(why),
+            CapWay::Refused => (streams, why),
+            // What it counts as open ends a little later than with us.
+            CapWay::Fatal => {
+                let margin = (streams / 16).max(1);
+                (streams.saturating_sub(margin), format!("a sixteenth less, {why}"))
+            }
+        };
+        self.at_once(value, why);
+    }
+
+    /// Calls at once on one connection: the fewest that anything asks for.
+    fn at_once(&mut self, calls: u32, why: String) {
+        let known = self.connection.iter().find(|(name, _)| *name == "streams_max");
+        let known = known.and_then(|(_, line)| line.value.parse().ok()).unwrap_or(u32::MAX);
+        let line = Line { value: calls.clamp(1, 1_000).to_string(), why };
+        set(&mut self.connection, "streams_max", line, calls < known);
+    }
+
     fn knee(&mut self, scope: Scope, knee: f64, why: &str) {
+        let at_once = (knee * BEYOND_KNEE).ceil().max(1.0);
+        let why = format!("a quarter above the knee, more only takes longer, {why}");
         match scope {
             Scope::Account | Scope::Open => {
-                let value = knee.ceil().clamp(1.0, 65_536.0).to_string();
-                let why = format!("more at once only takes longer, {why}");
-                self.in_flight = Some(Line { value, why });
+                let value = at_once.min(65_536.0).to_string();
+                set(&mut self.budget, "in_flight", Line { value, why }, true);
             }
-            Scope::Connection => {
-                let knee = figure(knee);
-                self.comments.push(format!("{why}, from {knee} at once on each"));
-            }
+            Scope::Connection => self.at_once(at_once.min(1_000.0) as u32, why),
         }
     }
 
@@ -164,19 +263,14 @@ impl Settings {
         if let Some(line) = self.http.as_ref().filter(|_| !self.quicker_h2) {
             let _ = writeln!(out, "    http: {} # {}", line.value, line.why);
         }
-        if self.calls_per_second.is_some() || self.in_flight.is_some() {
-            out.push_str("    budget:\n");
-            let lines =
-                [("calls_per_second", &self.calls_per_second), ("in_flight", &self.in_flight)];
+        let groups = [
+            ("connection", &self.connection),
+            ("budget", &self.budget),
+            ("history", &self.history),
+        ];
+        for (group, lines) in groups.into_iter().filter(|(_, lines)| !lines.is_empty()) {
+            let _ = writeln!(out, "    {group}:");
             for (name, line) in lines {
-                if let Some(line) = line {
-                    let _ = writeln!(out, "      {name}: {} # {}", line.value, line.why);
-                }
-            }
-        }
-        if !self.history.is_empty() {
-            out.push_str("    history:\n");
-            for (name, line) in &self.history {
                 let _ = writeln!(out, "      {name}: {} # {}", line.value, line.why);
             }
         }
@@ -192,6 +286,15 @@ impl Settings {
                 let _ = writeln!(out, "    #   {comment}");
             }
         }
+    }
+}
+
+/// Sets a line; one that is there gives way only where `over`.
+fn set(lines: &mut Vec<(&'static str, Line)>, name: &'static str, line: Line, over: bool) {
+    match lines.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, known)) if over => *known = line,
+        Some(_) => {}
+        None => lines.push((name, line)),
     }
 }
 
@@ -217,10 +320,14 @@ pub(crate) fn turns(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A YAML scalar in double quotes, whose escapes are those of JSON. A `$`, with which a variable
-/// of the settings would begin, is doubled.
+/// A YAML scalar in double quotes, whose escapes are those of JSON.
 fn quoted(text: &str) -> String {
-    serde_json::Value::String(text.replace('$', "$$")).to_string()
+    serde_json::Value::from(text).to_string()
+}
+
+/// As settings have it.
+fn duration(ms: u64) -> String {
+    if ms.is_multiple_of(1_000) { format!("{}s", ms / 1_000) } else { format!("{ms}ms") }
 }
 
 /// The day and minute of a unix time, by the civil calendar: Howard Hinnant,

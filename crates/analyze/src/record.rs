@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, Read as _, Seek as _, SeekFrom, Write};
+use std::io::{self, BufRead, BufWriter, Read as _, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -280,6 +280,14 @@ pub struct Run {
     pub experiments: Vec<String>,
     /// Where it ran.
     pub machine: Machine,
+    /// What was asked for, word by word, with the host alone of each URL: what going on with the
+    /// run needs to know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<String>,
+    /// Calls that were sent, those that greet and warm up included; while a cell is played, with
+    /// all that it may send.
+    #[serde(default)]
+    pub spent: u64,
 }
 
 /// One who was measured.
@@ -440,6 +448,11 @@ impl<W: Write> Writer<W> {
 }
 
 impl Writer<File> {
+    /// Gathers so many bytes before it writes.
+    pub fn buffered(self, bytes: usize) -> Writer<BufWriter<File>> {
+        Writer { to: BufWriter::with_capacity(bytes, self.to), line: self.line }
+    }
+
     /// Goes on with the file at `path`, or begins it. A torn last line is cut off first, so
     /// that the next record does not grow onto it; tells the bytes that were cut.
     ///

@@ -5,12 +5,16 @@
 //! hold whatever a plan wants: [`Budget`], and [`Stop`], which whoever is in front of the terminal
 //! sets.
 
+mod beat;
 mod cell;
+mod first;
 mod panel;
+mod resume;
 mod rollup;
 
 pub use panel::{Finished, Member, Panel};
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -20,12 +24,15 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 use wellhead_net::{HttpVersion, Protocol};
 
+pub use resume::{Earlier, ResumeError};
+
 use crate::plan::{Ordered, Outcome, Plan};
-use crate::record::{FORMAT, Machine, Record, Run, Wire, WireEvent, Writer};
+use crate::record::{Call, Cell, FORMAT, Machine, Record, Run, Wire, Writer};
 use crate::schedule::Schedule;
+use crate::stat::bucket::Served;
 use crate::way::{Goal, Means, Numbers, Way, WayError};
 use crate::work::Ask;
 
@@ -47,6 +54,9 @@ pub enum RunError {
     /// Nothing can be sent.
     #[error("cannot send to `{0}`: {1}")]
     Way(String, WayError),
+    /// A run that is gone on with asks for something else than it did before.
+    #[error("`{0}` now asks for other cells than were played: it cannot be gone on with")]
+    Other(String),
 }
 
 /// A bound on calls. Not one more is sent, by whichever experiment.
@@ -72,9 +82,21 @@ impl Budget {
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(calls)).is_ok()
     }
 
+    /// With so many that were made before.
+    #[must_use]
+    pub fn after(self, spent: u64) -> Self {
+        self.left.store(self.max.saturating_sub(spent), Relaxed);
+        self
+    }
+
     /// Calls that were made.
     pub fn spent(&self) -> u64 {
         self.max - self.left.load(Relaxed)
+    }
+
+    /// Calls that may still be made.
+    pub fn left(&self) -> u64 {
+        self.left.load(Relaxed)
     }
 
     /// Whether nothing is left.
@@ -117,7 +139,36 @@ impl Stop {
 /// Is told how a run goes.
 pub trait Watch {
     /// A cell has ended.
-    fn played(&mut self, experiment: &str, cell: &crate::record::Cell, outcome: &Outcome);
+    fn played(&mut self, experiment: &str, cell: &Cell, outcome: &Outcome);
+
+    /// A cell begins, after its rest.
+    fn begins(&mut self, _experiment: &str, _target: u32, _ordered: &Ordered) {}
+
+    /// A call is over.
+    fn over(&mut self, _call: &Call) {}
+
+    /// How often it wants to look, whatever happens.
+    fn every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Called that often.
+    fn look(&mut self) {}
+}
+
+/// What times of a run are counted from.
+#[derive(Debug, Clone, Copy)]
+struct Origin {
+    at: Instant,
+    /// Microseconds of the run that had passed by then.
+    passed: u64,
+}
+
+impl Origin {
+    fn micros(self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.at).as_micros();
+        u64::try_from(since).unwrap_or(u64::MAX).saturating_add(self.passed)
+    }
 }
 
 /// What a target says of itself.
@@ -147,8 +198,11 @@ pub struct Player<'a> {
     budget: &'a Budget,
     stop: &'a Stop,
     numbers: Numbers,
-    origin: Instant,
-    rng: SmallRng,
+    origin: Origin,
+    earlier: Option<Earlier>,
+    /// Nothing was played since the run was cut.
+    goes_on: bool,
+    precise: bool,
     cells: u32,
     cpu: CpuClock,
 }
@@ -185,7 +239,8 @@ impl<'a> Player<'a> {
         if path.exists() {
             return Err(RunError::Taken(dir.to_owned()));
         }
-        let records = Writer::new(BufWriter::new(File::create(&path).map_err(write)?));
+        let file = File::create(&path).map_err(write)?;
+        let records = Writer::new(file).buffered(RECORDS_BYTES);
         let run = Run {
             format: FORMAT,
             wellhead: terms.wellhead,
@@ -194,16 +249,20 @@ impl<'a> Player<'a> {
             targets: goals.iter().map(|goal| goal.target.clone()).collect(),
             experiments: Vec::new(),
             machine: terms.machine,
+            asked: Vec::new(),
+            spent: 0,
         };
-        let player = Self {
+        let mut player = Self {
             dir: dir.to_owned(),
             run,
             records,
             budget,
             stop,
             numbers: Numbers::default(),
-            origin: Instant::now(),
-            rng: SmallRng::seed_from_u64(terms.seed),
+            origin: Origin { at: Instant::now(), passed: 0 },
+            earlier: None,
+            goes_on: false,
+            precise: false,
             cells: 0,
             cpu: cell::cpu_time,
         };
@@ -218,6 +277,59 @@ impl<'a> Player<'a> {
         Self { cpu, ..self }
     }
 
+    /// Goes on with the run in `dir`, which `earlier` is read from: cells that were played to
+    /// their end are not played again. `budget` has to know what the run has
+    /// [spent](Run::spent). `now_unix` are seconds since 1970.
+    ///
+    /// # Errors
+    ///
+    /// Where `dir` cannot be written to.
+    pub fn resume(
+        dir: &Path,
+        earlier: Earlier,
+        now_unix: u64,
+        budget: &'a Budget,
+        stop: &'a Stop,
+    ) -> Result<Self, RunError> {
+        let write = |error| RunError::Write(dir.to_owned(), error);
+        let (records, _) = Writer::append(&dir.join("records.jsonl")).map_err(write)?;
+        let (cells, connection) = earlier.numbers();
+        let mut player = Self {
+            dir: dir.to_owned(),
+            run: earlier.run().clone(),
+            records: records.buffered(RECORDS_BYTES),
+            budget,
+            stop,
+            numbers: Numbers::from(connection),
+            origin: Origin { at: Instant::now(), passed: earlier.goes_on_at(now_unix) },
+            earlier: Some(earlier),
+            goes_on: true,
+            precise: false,
+            cells,
+            cpu: cell::cpu_time,
+        };
+        player.save()?;
+        Ok(player)
+    }
+
+    /// Remembers what was asked for, see [`Run::asked`].
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written.
+    pub fn asking(mut self, words: Vec<String>) -> Result<Self, RunError> {
+        self.run.asked = words;
+        self.save()?;
+        Ok(self)
+    }
+
+    /// Lets calls of an open loop leave by the clock of the system, which is finer than the
+    /// runtime's and cannot be paused.
+    #[must_use]
+    pub fn precise(self) -> Self {
+        Self { precise: true, ..self }
+    }
+
     /// The run so far.
     pub fn run(&self) -> &Run {
         &self.run
@@ -230,7 +342,7 @@ impl<'a> Player<'a> {
     ///
     /// Where nothing can be sent or written.
     pub async fn greet(&mut self, target: u32, goal: &Goal) -> Result<Greeting, RunError> {
-        let way = self.way(goal, Means::ONE)?;
+        let way = self.way(goal, Means::ONE, self.seed(target, "", 0))?;
         let mut greeting = Greeting::default();
         for method in ["eth_chainId", "eth_blockNumber", "web3_clientVersion"] {
             if self.stop.is_set() || !self.budget.take() {
@@ -270,71 +382,158 @@ impl<'a> Player<'a> {
         greeting: &Greeting,
         watch: &mut dyn Watch,
     ) -> Result<(), RunError> {
-        if !self.run.experiments.iter().any(|known| known == plan.name()) {
-            self.run.experiments.push(plan.name().to_owned());
-            self.save()?;
+        self.note(plan.name())?;
+        let mut turn = Turn::new(self, plan.name(), target);
+        while self.step(&mut turn, plan, goal, greeting, watch).await? {}
+        self.records.flush().map_err(|error| self.unwritten(error))
+    }
+
+    /// Plays each plan at its target, a cell of one and then a cell of the next, so that all are
+    /// measured in the same minutes.
+    ///
+    /// # Errors
+    ///
+    /// Where nothing can be sent or written.
+    pub async fn play_in_turn(
+        &mut self,
+        parts: &mut [Part<'_>],
+        watch: &mut dyn Watch,
+    ) -> Result<(), RunError> {
+        for part in &*parts {
+            self.note(part.plan.name())?;
         }
-        let mut last = None;
-        let mut first = true;
-        while let Some(ordered) = plan.next(last.as_ref()) {
-            if !first && !self.rest(ordered.rest).await || self.stop.is_set() {
-                break;
-            }
-            first = false;
-            let ordered = suited(ordered, greeting.protocol);
-            let place = cell::Place {
-                experiment: plan.name(),
-                version: plan.version(),
-                cell: self.cells,
-                target,
-                rolled: plan.rolled(),
-            };
-            self.cells += 1;
-            let way = self.way(goal, ordered.means)?;
-            let seed = self.rng.random();
-            let head = greeting.block.unwrap_or(0);
-            let mut hand = cell::Hand {
-                origin: self.origin,
-                budget: self.budget,
-                stop: self.stop,
-                records: &mut self.records,
-                credits: &|method| goal.credits(method),
-                cpu: self.cpu,
-            };
-            let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
-            let Some(mut played) = played.map_err(|error| self.unwritten(error))? else { break };
-            let events = way.events();
-            played.outcome.silent_ms = silent_ms(played.first, &events);
-            for (at, connection, event) in events {
-                // What came of the last calls belongs to the cell as well.
-                let at = cell::since(self.origin, at).min(played.record.ended_at);
-                let experiment = plan.name().to_owned();
-                let cell = place.cell;
-                let wire = Wire { experiment, cell, target, at, connection, event };
-                self.write(&Record::Wire(wire))?;
-            }
-            watch.played(plan.name(), &played.record, &played.outcome);
-            self.write(&Record::Cell(played.record))?;
-            self.records.flush().map_err(|error| self.unwritten(error))?;
-            plan.saw(&played.served);
-            last = Some(played.outcome);
-            if self.budget.is_over() {
-                break;
+        let mut turns: Vec<Option<Turn>> =
+            parts.iter().map(|part| Some(Turn::new(self, part.plan.name(), part.target))).collect();
+        while turns.iter().any(Option::is_some) {
+            for (slot, part) in turns.iter_mut().zip(parts.iter_mut()) {
+                let Some(turn) = slot else { continue };
+                let Part { plan, goal, greeting, target: _ } = part;
+                if !self.step(turn, &mut **plan, goal, greeting, watch).await? {
+                    *slot = None;
+                }
             }
         }
         self.records.flush().map_err(|error| self.unwritten(error))
     }
 
+    fn note(&mut self, experiment: &str) -> Result<(), RunError> {
+        if !self.run.experiments.iter().any(|known| known == experiment) {
+            self.run.experiments.push(experiment.to_owned());
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Plays the next cell; `false` when there is none, or it was not played to its end.
+    async fn step(
+        &mut self,
+        turn: &mut Turn,
+        plan: &mut dyn Plan,
+        goal: &Goal,
+        greeting: &Greeting,
+        watch: &mut dyn Watch,
+    ) -> Result<bool, RunError> {
+        let Some(ordered) = plan.next(turn.last.as_ref()) else { return Ok(false) };
+        let ordered = suited(ordered, greeting.protocol);
+        let seed = self.seed(turn.target, plan.name(), turn.index);
+        turn.index += 1;
+        if let Some((cell, outcome, served)) = turn.earlier.pop_front() {
+            let same = cell.version == plan.version()
+                && cell.factors == ordered.factors
+                && cell.repeat == ordered.repeat;
+            if !same {
+                return Err(RunError::Other(plan.name().to_owned()));
+            }
+            plan.saw(&served);
+            turn.last = Some(outcome);
+            turn.first = false;
+            return Ok(true);
+        }
+        // Whoever was asked until a run was cut may still be counting.
+        let goes_on = std::mem::replace(&mut self.goes_on, false);
+        let is_first = std::mem::replace(&mut turn.first, false) && !goes_on;
+        if !is_first && !self.rest(ordered.rest, watch).await || self.stop.is_set() {
+            return Ok(false);
+        }
+        let target = turn.target;
+        watch.begins(plan.name(), target, &ordered);
+        let place = cell::Place {
+            experiment: plan.name(),
+            version: plan.version(),
+            cell: self.cells,
+            target,
+            rolled: plan.rolled(),
+        };
+        self.cells += 1;
+        self.save_with(ordered.calls_max())?;
+        let way = self.way(goal, ordered.means, seed)?;
+        let head = greeting.block.unwrap_or(0);
+        let mut hand = cell::Hand {
+            origin: self.origin,
+            precise: self.precise,
+            watch,
+            budget: self.budget,
+            stop: self.stop,
+            records: &mut self.records,
+            credits: &|method| goal.credits(method),
+            cpu: self.cpu,
+        };
+        let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
+        let Some(mut played) = played.map_err(|error| self.unwritten(error))? else {
+            self.save()?;
+            return Ok(false);
+        };
+        // What came of the last calls belongs to the cell as well.
+        let origin = self.origin;
+        let within = |at: Instant| origin.micros(at).min(played.record.ended_at);
+        let events: Vec<_> = way
+            .events()
+            .into_iter()
+            .map(|(at, connection, event)| (within(at), connection, event))
+            .collect();
+        let told = events.iter().map(|(at, connection, event)| (*at, *connection, event));
+        played.outcome.silent_ms = played.first.silent_ms(told);
+        for (at, connection, event) in events {
+            let experiment = plan.name().to_owned();
+            let cell = place.cell;
+            let wire = Wire { experiment, cell, target, at, connection, event };
+            self.write(&Record::Wire(wire))?;
+        }
+        watch.played(plan.name(), &played.record, &played.outcome);
+        self.write(&Record::Cell(played.record))?;
+        self.records.flush().map_err(|error| self.unwritten(error))?;
+        self.save()?;
+        plan.saw(&played.served);
+        turn.last = Some(played.outcome);
+        Ok(!self.budget.is_over())
+    }
+
     /// Waits; `false` when the run is to end instead.
-    async fn rest(&self, pause: Duration) -> bool {
-        tokio::select! {
-            () = sleep(pause) => true,
-            () = self.stop.wait() => false,
+    async fn rest(&self, pause: Duration, watch: &mut dyn Watch) -> bool {
+        let now = Instant::now();
+        let mut look = cell::look(watch.every(), now);
+        loop {
+            tokio::select! {
+                () = sleep_until(now + pause) => return true,
+                () = self.stop.wait() => return false,
+                () = cell::next_look(look.as_mut()) => watch.look(),
+            }
         }
     }
 
-    fn way(&mut self, goal: &Goal, means: Means) -> Result<Way, RunError> {
-        let seed = self.rng.random();
+    /// What chance in a cell comes from. The same whether the cells before were played now or in
+    /// an earlier run.
+    fn seed(&self, target: u32, experiment: &str, index: u64) -> u64 {
+        // FNV-1a of what tells the cell from others.
+        let words = [self.run.seed, target.into(), index];
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes()).chain(experiment.bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        SmallRng::seed_from_u64(hash).random()
+    }
+
+    fn way(&self, goal: &Goal, means: Means, seed: u64) -> Result<Way, RunError> {
         Way::new(goal, means, &self.numbers, seed)
             .map_err(|error| RunError::Way(goal.target.host.clone(), error))
     }
@@ -347,23 +546,53 @@ impl<'a> Player<'a> {
         RunError::Write(self.dir.clone(), error)
     }
 
-    fn save(&self) -> Result<(), RunError> {
-        let path = self.dir.join("run.json");
+    fn save(&mut self) -> Result<(), RunError> {
+        self.save_with(0)
+    }
+
+    /// Writes `run.json`, with calls that may be sent before it is written again. Never torn: it
+    /// is written beside and put in its place.
+    fn save_with(&mut self, more: u64) -> Result<(), RunError> {
+        self.run.spent = self.budget.spent().saturating_add(more.min(self.budget.left()));
+        let (path, new) = (self.dir.join("run.json"), self.dir.join("run.json.new"));
         let text = serde_json::to_string_pretty(&self.run).map_err(io::Error::from);
-        text.and_then(|text| fs::write(path, text + "\n")).map_err(|error| self.unwritten(error))
+        text.and_then(|text| fs::write(&new, text + "\n"))
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(|error| self.unwritten(error))
     }
 }
 
-/// How long the first connection had been silent when the other side ended it.
-fn silent_ms(first: Option<(u64, Instant)>, events: &[(Instant, u64, WireEvent)]) -> Option<u64> {
-    let (first, last) = first?;
-    let (at, _, _) = events.iter().find(|(at, connection, event)| {
-        *connection == first
-            && *at >= last
-            && matches!(event, WireEvent::Goaway { .. } | WireEvent::Closed { .. })
-    })?;
-    u64::try_from((*at - last).as_millis()).ok()
+/// A plan and where it is played.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// The plan.
+    pub plan: Box<dyn Plan>,
+    /// Index in [`Run::targets`].
+    pub target: u32,
+    /// That target.
+    pub goal: &'a Goal,
+    /// And what it said of itself.
+    pub greeting: &'a Greeting,
 }
+
+/// How far a plan is.
+struct Turn {
+    target: u32,
+    earlier: VecDeque<(Cell, Outcome, Vec<Served>)>,
+    last: Option<Outcome>,
+    first: bool,
+    index: u64,
+}
+
+impl Turn {
+    fn new(player: &mut Player<'_>, experiment: &str, target: u32) -> Self {
+        let earlier = player.earlier.as_mut().map(|earlier| earlier.take(target, experiment));
+        Self { target, earlier: earlier.unwrap_or_default(), last: None, first: true, index: 0 }
+    }
+}
+
+/// Bytes of records that are written at once.
+const RECORDS_BYTES: usize = 64 * 1024;
 
 /// The cell as it fits what the target speaks. A connection of HTTP/1.1 carries one call at a
 /// time: with fewer connections than calls at once, calls would wait for each other here.
@@ -382,6 +611,7 @@ fn suited(mut ordered: Ordered, protocol: Option<Protocol>) -> Ordered {
         Schedule::Open { .. }
         | Schedule::At(_)
         | Schedule::Knock(_)
+        | Schedule::Users { .. }
         | Schedule::OneConnection { .. }
         | Schedule::Beside { .. } => {
             if !ordered.factors.contains_key("connections") {

@@ -50,6 +50,18 @@ pub enum Schedule {
     At(Arc<[Duration]>),
     /// Open loop that leans on a limit: when the next call is due depends on what was refused.
     Knock(Knocking),
+    /// Closed loop of users who think for a while after each answer. They begin one after another
+    /// over that while, so that they do not all ask at the same moment.
+    Users {
+        /// Users, at least 1.
+        users: usize,
+        /// Calls in all.
+        calls: u64,
+        /// No call begins later than this after the first.
+        within: Duration,
+        /// Between an answer and the next call of the same user.
+        think: Duration,
+    },
 }
 
 /// How far a cell has come.
@@ -86,7 +98,8 @@ impl Schedule {
         match self {
             Self::Open { calls, .. }
             | Self::Closed { calls, .. }
-            | Self::OneConnection { calls, .. } => *calls,
+            | Self::OneConnection { calls, .. }
+            | Self::Users { calls, .. } => *calls,
             Self::Beside { large, small } => small.saturating_mul(1 + *large as u64),
             Self::At(times) => times.len() as u64,
             Self::Knock(terms) => terms.calls,
@@ -99,6 +112,7 @@ impl Schedule {
         match self {
             Self::Open { .. } | Self::At(_) | Self::Knock(_) => usual(true),
             Self::Closed { at_once, .. } => usual(now.under_way < *at_once),
+            Self::Users { users, .. } => usual(now.under_way < *users),
             Self::OneConnection { at_once, alone_from, .. } => {
                 let at_once = if now.begun < *alone_from { *at_once } else { 1 };
                 usual(now.under_way < at_once.max(1))
@@ -117,7 +131,9 @@ impl Schedule {
             | Self::Knock(_)
             | Self::Closed { within: None, .. }
             | Self::OneConnection { .. } => enough,
-            Self::Closed { within: Some(within), .. } => enough || after >= *within,
+            Self::Closed { within: Some(within), .. } | Self::Users { within, .. } => {
+                enough || after >= *within
+            }
             Self::Beside { small, .. } => enough || now.begun - now.large_begun >= *small,
         }
     }
@@ -130,7 +146,25 @@ impl Schedule {
             Self::Closed { .. }
             | Self::OneConnection { .. }
             | Self::Beside { .. }
+            | Self::Users { .. }
             | Self::Knock(_) => None,
+        }
+    }
+
+    /// What call `n` waits for before it leaves, and after its answer came.
+    pub(crate) fn thinks(&self, n: u64) -> (Duration, Duration) {
+        match self {
+            Self::Open { .. }
+            | Self::At(_)
+            | Self::Knock(_)
+            | Self::Closed { .. }
+            | Self::OneConnection { .. }
+            | Self::Beside { .. } => (Duration::ZERO, Duration::ZERO),
+            Self::Users { users, think, .. } => {
+                let users = *users as u64;
+                let first = if n < users { n as f64 / users as f64 } else { 0.0 };
+                (think.mul_f64(first), *think)
+            }
         }
     }
 }
@@ -152,6 +186,16 @@ mod tests {
     #[test]
     fn a_short_time_is_one_call() {
         assert_eq!(Schedule::rate(0.5, Duration::from_secs(1)).calls(), 1);
+    }
+
+    #[test]
+    fn users_begin_one_after_another_and_think_after_each_answer() {
+        let (second, zero) = (Duration::from_secs(1), Duration::ZERO);
+        let users = Schedule::Users { users: 4, calls: 9, within: second, think: second };
+        assert_eq!((users.calls(), users.due(1)), (9, None));
+        assert_eq!(users.thinks(0), (zero, second));
+        assert_eq!(users.thinks(3), (second * 3 / 4, second));
+        assert_eq!(users.thinks(4), (zero, second));
     }
 
     #[test]

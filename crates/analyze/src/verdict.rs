@@ -157,7 +157,10 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
         "cost" => refill::cost(&sound, run.targets.get(trial.target as usize)),
         "protocol" => comparison::protocol(&sound, &mut rng),
         "bodies" => bodies::bodies(&sound, &mut rng),
-        "load" => vec![load::load(&sound)],
+        "load" => {
+            let beside = load::beside(run, trial, all, &mut rng);
+            std::iter::once(load::load(&sound)).chain(beside).collect()
+        }
         "soak" => soak::soak(&trial.rollups),
         "fresh" => vec![fresh::fresh(run, trial, all, &mut rng)],
         "agree" => vec![agree::agree(run, trial, all)],

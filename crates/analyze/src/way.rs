@@ -39,7 +39,7 @@ const QUEUE_MAX: usize = 1 << 20;
 /// Ours stay open however long they are not used: what ends them is the other side's.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Calls of one connection's warming up.
-const WARMING_MAX: usize = 3;
+pub(crate) const WARMING_MAX: usize = 3;
 
 /// Why nothing can be sent.
 #[derive(Debug, thiserror::Error)]
@@ -128,6 +128,13 @@ impl Means {
 /// Numbers of the run's connections.
 #[derive(Debug, Default)]
 pub struct Numbers(Arc<AtomicU64>);
+
+impl Numbers {
+    /// From `next` on.
+    pub(crate) fn from(next: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(next)))
+    }
+}
 
 /// A fresh set of connections to one target. Nothing is opened before the first call.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use wellhead_server::{Admin, Health, Metrics, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
 use crate::state::State;
-use crate::{explain, metrics};
+use crate::{explain, limits, metrics};
 
 /// A worker that did not beat for so long is stuck: something blocks its thread.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
@@ -80,13 +80,18 @@ impl AdminPages {
     /// The proxy's status, with what is known of sockets.
     fn whole_status(&self) -> Status {
         let mut status = self.proxy.status();
-        for chain in &mut status.chains {
-            for upstream in &mut chain.upstreams {
+        let served = self.proxy.chains();
+        for (chain, served) in status.chains.iter_mut().zip(served) {
+            for (upstream, known) in chain.upstreams.iter_mut().zip(served.roster.upstreams()) {
                 let own = self
                     .connections
                     .iter()
                     .find(|it| *it.chain == *chain.name && it.upstream == upstream.id);
-                upstream.connections = own.map(|own| connection_status(&own.stats));
+                let Some(own) = own else { continue };
+                let (caps, announced) = (own.stats.learnt_caps(), own.stats.announced_streams());
+                let (head, now) = (upstream.head, now());
+                upstream.limits = limits::told(&own.limits, known, &caps, announced, head, now);
+                upstream.connections = Some(connection_status(&own.stats));
             }
         }
         status

@@ -3,7 +3,10 @@
 //! Before anything is sent it is told what that may be and cost, and asked whether that is meant
 //! where it is much and goes to somebody else.
 
+mod compare;
 mod limits;
+mod live;
+mod resume;
 mod together;
 
 use std::fs::{self, File};
@@ -16,9 +19,9 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use wellhead_analyze::budget::Forecast;
-use wellhead_analyze::plan::{self, Outcome, Plan, Stage};
-use wellhead_analyze::record::{self, Cell, Machine};
-use wellhead_analyze::run::{Budget, Greeting, Player, RunError, Stop, Terms, Watch};
+use wellhead_analyze::plan::{self, Plan, Stage};
+use wellhead_analyze::record::{self, Machine, Record};
+use wellhead_analyze::run::{Budget, Earlier, Greeting, Part, Player, RunError, Stop, Terms};
 use wellhead_analyze::summary;
 use wellhead_analyze::verdict::{Verdict, verdicts};
 use wellhead_analyze::way::Goal;
@@ -27,12 +30,15 @@ use wellhead_net::{HttpVersion, Protocol};
 use wellhead_telemetry::{SecretUrl, clock};
 use wellhead_upstream::Metering;
 
-use crate::cli::analyze::{Bodies, Common, Connection, Experiment, Kind, Load, Rate};
+use self::live::{Ahead, Live};
+use crate::cli::analyze::{Bodies, Common, Connection, Experiment, Http, Kind, Load, Rate};
 use crate::command::{Failure, complain, say};
 use crate::serve;
 
 /// Calls that are sent to a stranger without a question.
 const UNASKED_MAX: u64 = 300;
+/// The exit code of a process that was interrupted, as shells have it.
+const INTERRUPTED: i32 = 130;
 /// Calls that greet a target.
 const GREETING: u64 = 3;
 /// The rest between cells that are no burst for anybody.
@@ -83,7 +89,6 @@ pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
         }
         Experiment::Connection(it) => measure(&it.common, &|_| vec![connection(it)]),
         Experiment::Bodies(it) => measure(&it.common, &|_| vec![bodies(it)]),
-        Experiment::Load(it) => measure(&it.common, &|_| vec![load(it)]),
         Experiment::Agree(it) => together::measure(&it.common, &together::Inquiry::Agree(it)),
         Experiment::Fresh(it) => together::measure(&it.common, &together::Inquiry::Fresh(it)),
         Experiment::Reach(it) => together::measure(&it.common, &together::Inquiry::Reach(it)),
@@ -94,7 +99,15 @@ pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
             measure(&it.common, &|_| limits::cost(it).into_iter().collect())
         }
         Experiment::Soak(it) => measure(&it.common, &|_| vec![limits::soak(it)]),
-        Experiment::Report(it) => report(&it.dir),
+        Experiment::Load(it) => {
+            if !matches!(it.spike.len(), 0 | 2) {
+                return Err(Failure::Config("`--spike` takes two rates: `--spike 10,500`".into()));
+            }
+            measure(&it.common, &|_| vec![load(it)])
+        }
+        Experiment::Report(it) => report(&it.dir, it.profile.as_deref()),
+        Experiment::Resume(it) => resume::command(it),
+        Experiment::Compare(it) => compare::command(it),
     }
 }
 
@@ -134,7 +147,18 @@ fn load(it: &Load) -> Box<dyn Plan> {
         it.users.iter().map(|users| Stage::Users(*users)).collect()
     };
     let lasting = Duration::from_secs(it.seconds);
-    Box::new(plan::Load::new(stages, lasting, work(it.work), it.connections.into()))
+    let (work, connections) = (work(it.work), it.connections.into());
+    let version = match it.http {
+        Http::Auto => HttpVersion::Auto,
+        Http::H1 => HttpVersion::H1,
+        Http::H2 => HttpVersion::H2,
+    };
+    let plan = match it.spike[..] {
+        [usual, peak] => plan::Load::spike((usual, peak), lasting, work, connections),
+        _ => plan::Load::new(stages, lasting, work, connections),
+    };
+    let think = Duration::from_millis(it.think);
+    Box::new(plan.with_users(think, it.per_user).over(version))
 }
 
 fn work(kind: Kind) -> Work {
@@ -188,25 +212,34 @@ fn measure(common: &Common, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Failur
     let goals = goals(&common.urls)?;
     let forecasts: Vec<Forecast> =
         goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
-    let Some(most) = may_send(common, &goals, &forecasts)? else { return Ok(()) };
+    let earlier = match &common.goes_on {
+        Some(dir) => Some(resume::read(dir)?),
+        None => None,
+    };
+    let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
+    let Some(most) = may_send(common, &goals, &forecasts, spent)? else { return Ok(()) };
     let now = clock::unix_seconds();
-    let dir = common.out.clone().unwrap_or_else(|| default_dir(&goals, now));
+    let named = common.goes_on.clone().or_else(|| common.out.clone());
+    let dir = named.unwrap_or_else(|| default_dir(&goals, now));
     let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
-    runtime.block_on(play(common, &dir, now, &goals, plans, most))?;
-    report(&dir)
+    let ahead = ahead(&goals, &forecasts, plans, most);
+    let run = Going { dir: &dir, now, goals: &goals, most, earlier, ahead };
+    runtime.block_on(play(common, run, plans))?;
+    report(&dir, common.profile.as_deref())
 }
 
 /// Tells what may be sent and what it costs, and asks where it is much. The calls that may be
-/// sent at most; `None` where nothing is to be sent.
+/// sent at most, those included that were `spent` before; `None` where nothing is to be sent.
 fn may_send(
     common: &Common,
     goals: &[Goal],
     forecasts: &[Forecast],
+    spent: u64,
 ) -> Result<Option<u64>, Failure> {
     let lines: Vec<String> = forecasts.iter().flat_map(Forecast::lines).collect();
     complain(&lines.join("\n"));
     let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING).sum();
-    let most = predicted.min(common.max_calls);
+    let most = predicted.saturating_add(spent).min(common.max_calls);
     complain(&format!("not more than {most} calls in all"));
     if common.dry_run {
         say("nothing was sent");
@@ -265,52 +298,104 @@ fn stamp(unix: u64) -> String {
     format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
 }
 
+/// What is told while it is played.
+fn ahead(
+    goals: &[Goal],
+    forecasts: &[Forecast],
+    plans: &dyn Fn(&Goal) -> Plans,
+    calls: u64,
+) -> Ahead {
+    let mut ahead = Ahead { calls, ..Ahead::default() };
+    for (target, goal) in (0..).zip(goals) {
+        ahead.hosts.push(goal.target.host.clone());
+        ahead.lasts.extend(plans(goal).iter().map(|plan| (target, plan.name(), plan.lasts())));
+    }
+    let credits = forecasts.iter().flat_map(|it| &it.experiments).map(|(_, _, credits)| *credits);
+    let unit = forecasts.first().and_then(|forecast| forecast.unit);
+    let same = forecasts.iter().all(|forecast| forecast.unit == unit);
+    ahead.credits = credits.sum::<Option<f64>>().zip(unit).filter(|_| same);
+    ahead
+}
+
+/// A run that is to be played.
+struct Going<'a> {
+    dir: &'a Path,
+    now: u64,
+    goals: &'a [Goal],
+    most: u64,
+    earlier: Option<Earlier>,
+    ahead: Ahead,
+}
+
 async fn play(
     common: &Common,
-    dir: &Path,
-    now: u64,
-    goals: &[Goal],
+    going: Going<'_>,
     plans: &dyn Fn(&Goal) -> Plans,
-    most: u64,
 ) -> Result<(), Failure> {
-    let budget = Budget::new(most);
+    let Going { dir, now, goals, most, earlier, ahead } = going;
+    let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
+    let budget = Budget::new(most).after(spent);
     let stop = Arc::new(Stop::default());
     let interrupted = tokio::spawn(interrupted(Arc::clone(&stop)));
-    let terms = terms(common, now);
+    let mut live = Live::new(&budget, &stop, ahead, std::io::stderr().is_terminal());
     let played = async {
-        let mut player = Player::begin(dir, terms, goals, &budget, &stop)?;
-        for (index, goal) in goals.iter().enumerate() {
-            let target = u32::try_from(index).unwrap_or(u32::MAX);
+        let player = match earlier {
+            Some(earlier) => Player::resume(dir, earlier, now, &budget, &stop)?,
+            None => {
+                let words = resume::words(common);
+                Player::begin(dir, terms(common, now), goals, &budget, &stop)?.asking(words)?
+            }
+        };
+        let mut player = player.precise();
+        let mut greetings = Vec::new();
+        for (target, goal) in (0..).zip(goals) {
             let greeting = player.greet(target, goal).await?;
             say(&greeted(goal, &greeting));
             if greeting.chain_id.is_none() && greeting.block.is_none() {
                 complain("it answers no call: nothing is measured there");
                 continue;
             }
-            for mut plan in plans(goal) {
+            greetings.push((target, goal, greeting));
+        }
+        // Experiment by experiment, and in each of them cell by cell in turn.
+        let mut left: Vec<_> =
+            greetings.iter().map(|(_, goal, _)| plans(goal).into_iter()).collect();
+        loop {
+            let mut parts = Vec::new();
+            for ((target, goal, greeting), plans) in greetings.iter().zip(&mut left) {
+                let Some(plan) = plans.next() else { continue };
                 let needs_h2 = matches!(plan.name(), "streams" | "protocol");
                 if needs_h2 && greeting.protocol != Some(Protocol::H2) {
-                    let name = plan.name();
-                    complain(&format!("{name}: left out, for the target does not speak HTTP/2"));
+                    let (name, host) = (plan.name(), &goal.target.host);
+                    live.line(&format!("{name}: left out, for {host} does not speak HTTP/2"));
                     continue;
                 }
-                let mut progress = Progress { budget: &budget, most, goal };
-                player.play(&mut *plan, target, goal, &greeting, &mut progress).await?;
+                parts.push(Part { plan, target: *target, goal, greeting });
             }
+            if parts.is_empty() && left.iter().all(|plans| plans.as_slice().is_empty()) {
+                break;
+            }
+            player.play_in_turn(&mut parts, &mut live).await?;
             if stop.is_set() {
-                complain("interrupted: what was played to its end is kept");
+                live.line("interrupted: what was played to its end is kept");
                 break;
             }
             if budget.is_over() {
-                complain("the bound on calls is reached: what is left was not played");
+                live.line("the bound on calls is reached: what is left was not played");
                 break;
             }
         }
         Ok(())
     };
     let outcome = played.await;
+    live.clear();
     interrupted.abort();
-    outcome.map_err(|error: RunError| Failure::System(error.to_string()))
+    outcome.map_err(|error: RunError| match error {
+        RunError::Other(_) => Failure::Config(error.to_string()),
+        RunError::Taken(_) | RunError::Write(..) | RunError::Way(..) => {
+            Failure::System(error.to_string())
+        }
+    })
 }
 
 fn terms(common: &Common, now: u64) -> Terms {
@@ -328,7 +413,7 @@ fn terms(common: &Common, now: u64) -> Terms {
     }
 }
 
-/// Ends the run at the first signal.
+/// Ends the run at the first signal, and the process at the second.
 async fn interrupted(stop: Arc<Stop>) {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
@@ -340,6 +425,12 @@ async fn interrupted(stop: Arc<Stop>) {
         _ = interrupt.recv() => {}
     }
     stop.set();
+    // Whoever asks again does not want to wait for what is under way.
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    std::process::exit(INTERRUPTED);
 }
 
 fn greeted(goal: &Goal, greeting: &Greeting) -> String {
@@ -362,33 +453,27 @@ fn greeted(goal: &Goal, greeting: &Greeting) -> String {
     text
 }
 
-/// A line on standard error for each cell.
-struct Progress<'a> {
-    budget: &'a Budget,
-    most: u64,
-    goal: &'a Goal,
-}
-
-impl Watch for Progress<'_> {
-    fn played(&mut self, experiment: &str, cell: &Cell, outcome: &Outcome) {
-        let factors: Vec<String> =
-            cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        complain(&format!(
-            "[{} of at most {} calls] {} {experiment}: {}: {} calls, {} refused, {} failed{}",
-            self.budget.spent(),
-            self.most,
-            self.goal.target.host,
-            factors.join(", "),
-            outcome.calls,
-            outcome.throttled,
-            outcome.failed,
-            if cell.saturated { ", too slow here: left out" } else { "" },
-        ));
-    }
-}
-
 /// Prints what the records of a run say, and writes the report beside them.
-fn report(dir: &Path) -> Result<(), Failure> {
+fn report(dir: &Path, profile: Option<&Path>) -> Result<(), Failure> {
+    let (run, records) = read(dir)?;
+    say(&summary::lines(&run, &records).join("\n"));
+    say(&concluded(&run, &verdicts(&run, &records)).join("\n"));
+    for file in wellhead_analyze::report::report(&run, &records) {
+        let also = profile.filter(|_| file.name == "profile.yaml").map(Path::to_owned);
+        for path in also.into_iter().chain([dir.join(file.name)]) {
+            fs::write(&path, &file.text)
+                .map_err(|error| Failure::System(format!("`{}`: {error}", path.display())))?;
+        }
+    }
+    if let Some(profile) = profile {
+        say(&format!("for `profile` of an upstream: {}", profile.display()));
+    }
+    say(&format!("records and report.html: {}", dir.display()));
+    Ok(())
+}
+
+/// A run and its records.
+fn read(dir: &Path) -> Result<(record::Run, Vec<Record>), Failure> {
     let unread = |why: &dyn std::fmt::Display| {
         Failure::Config(format!("`{}` is no run that can be read: {why}", dir.display()))
     };
@@ -400,15 +485,7 @@ fn report(dir: &Path) -> Result<(), Failure> {
     if let Some(line) = torn {
         complain(&format!("line {line} of the records is cut: it is left out"));
     }
-    say(&summary::lines(&run, &records).join("\n"));
-    say(&concluded(&run, &verdicts(&run, &records)).join("\n"));
-    for file in wellhead_analyze::report::report(&run, &records) {
-        let path = dir.join(file.name);
-        fs::write(&path, file.text)
-            .map_err(|error| Failure::System(format!("`{}`: {error}", path.display())))?;
-    }
-    say(&format!("records and report.html: {}", dir.display()));
-    Ok(())
+    Ok((run, records))
 }
 
 /// What was found out, and what each sentence rests on.
@@ -472,6 +549,8 @@ mod tests {
             max_calls: 100,
             dry_run: true,
             yes: true,
+            profile: None,
+            goes_on: None,
         };
         assert!(measure(&common, &quick).is_ok());
         assert!(!dir.exists());

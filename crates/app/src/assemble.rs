@@ -35,6 +35,7 @@ use wellhead_upstream::{
 use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 
 use crate::config::{self, CallsOver, Settings};
+use crate::limits::KnownLimits;
 
 /// Why the parts could not be made. The config was checked before, so these are
 /// things that only show when they are tried.
@@ -78,6 +79,7 @@ struct Reach {
     shared: Shared,
     pace: Pace,
     checks: Checks,
+    limits: KnownLimits,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,7 @@ pub(crate) struct UpstreamConnections {
     pub(crate) chain: Arc<str>,
     pub(crate) upstream: String,
     pub(crate) stats: Arc<ConnectionStats>,
+    pub(crate) limits: KnownLimits,
 }
 
 impl Parts {
@@ -173,6 +176,7 @@ impl Parts {
                 chain: Arc::clone(&name),
                 upstream: reach.id.clone(),
                 stats: Arc::clone(&reach.shared.stats),
+                limits: reach.limits.clone(),
             };
             chain.reach.iter().map(of_upstream).collect::<Vec<_>>()
         };
@@ -455,6 +459,8 @@ fn budget(upstream: &config::Upstream) -> Budget {
         credits_per_day: own.credits_per_day,
         credits_per_month: own.credits_per_month,
         calls_per_second: own.calls_per_second,
+        calls_window: own.calls_window,
+        calls_burst: own.calls_burst,
         in_flight: own.in_flight,
         overspend: own.overspend,
         learn: own.learn,
@@ -543,16 +549,21 @@ fn reach_of(
         // Each transport is told whose.
         answers: Arc::default(),
     };
+    let usual = ClientSettings::default();
     let settings = ClientSettings {
         connect_timeout: upstream.timeouts.connect.unwrap_or(settings.timeouts.connect),
         connections_max: upstream.connections_max,
         answer_bytes_max: settings.limits.answer_bytes.as_usize(),
         compression: upstream.gzip,
-        ..ClientSettings::default()
+        h2_streams_max: upstream.connection.streams_max.unwrap_or(usual.h2_streams_max),
+        h2_requests_max: upstream.connection.requests_max,
+        idle: upstream.connection.idle.unwrap_or(usual.idle),
+        ..usual
     };
     let (pace, checks) = checks_of(&chain.checks_of(upstream));
     let calls_over = upstream.calls_over;
-    Ok(Reach { id, endpoint, feed, calls_over, settings, shared, pace, checks })
+    let limits = KnownLimits::new(upstream);
+    Ok(Reach { id, endpoint, feed, calls_over, settings, shared, pace, checks, limits })
 }
 
 #[cfg(test)]

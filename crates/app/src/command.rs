@@ -14,6 +14,8 @@ use crate::{analyze, demo, explain, serve};
 const BAD_CONFIG: u8 = 1;
 /// Exit code of a system that did not give what was needed.
 const FAILED: u8 = 2;
+/// Exit code of a comparison that found a difference.
+const DIFFERS: u8 = 3;
 
 /// Parses the arguments and does what they ask.
 pub fn run() -> ExitCode {
@@ -39,6 +41,7 @@ pub fn run() -> ExitCode {
             let (code, text) = match failure {
                 Failure::Config(text) => (BAD_CONFIG, text),
                 Failure::System(text) => (FAILED, text),
+                Failure::Differs => return ExitCode::from(DIFFERS),
             };
             complain(&text);
             ExitCode::from(code)
@@ -52,6 +55,8 @@ pub(crate) enum Failure {
     Config(String),
     /// The machine did not play along.
     System(String),
+    /// What was compared is not the same; all is said.
+    Differs,
 }
 
 /// Standard output is for what was asked for. A reader that went away is no error.

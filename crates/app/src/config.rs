@@ -24,6 +24,7 @@ mod name;
 mod near;
 mod place;
 mod problem;
+mod profile;
 mod read;
 mod rule;
 mod schema;
@@ -35,12 +36,13 @@ mod value;
 mod write;
 
 pub use chain::{
-    Auth, Basic, Budget, Chain, Checks, History, MethodLevel, Methods, Quorum, Route, Upstream,
-    UpstreamChecks, UpstreamTimeouts, Verify,
+    Auth, Basic, Budget, Chain, Checks, Connection, History, MethodLevel, Methods, Quorum, Route,
+    Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
 };
 pub use env::Lookup;
 pub use name::{ChainName, HeaderName, LabelName, Origin};
 pub use problem::{Path, Problem, Report, Severity, Step};
+pub use profile::{Moment, Profile, Taken};
 pub use read::Map;
 pub use schema::schema;
 pub use settings::{
@@ -240,6 +242,7 @@ impl<'a> File<'a> {
         settings.admin = overrides.admin.unwrap_or(settings.admin);
         if let Some(base) = base {
             settings.find_files(base, problems);
+            settings.take_profiles(&self.root, base, problems);
         }
         check::name_upstreams(&mut settings);
         check::check(&settings, Some(&self.root), &blanks, problems);

@@ -4,6 +4,7 @@
 //! - `assemble`: settings become chains, upstreams, transports and loops
 //! - `serve`: worker threads, the control thread, signals, the drain
 //! - `admin`, `metrics`: what the admin listener tells
+//! - `limits`: what bounds each upstream, and who said so
 //! - `analyze`: what a provider delivers, measured
 //! - `demo`: a simulated chain behind the real proxy
 //!
@@ -18,6 +19,7 @@ pub mod config;
 mod demo;
 mod explain;
 mod handler;
+mod limits;
 mod metrics;
 mod renew;
 mod serve;

@@ -275,6 +275,7 @@ mod tests {
     use prometheus_client::encoding::text::encode;
 
     use super::*;
+    use crate::limits::KnownLimits;
 
     #[test]
     fn nothing_is_told_of_streams_before_something_is_known() {
@@ -282,6 +283,7 @@ mod tests {
             chain: "ethereum".into(),
             upstream: "a".to_owned(),
             stats: Arc::default(),
+            limits: KnownLimits::default(),
         };
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Pools(vec![row])));

@@ -35,7 +35,14 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 30] = [
+    const DERIVED: [&str; 37] = [
+        "profile",
+        "calls_window",
+        "calls_burst",
+        "connection",
+        "streams_max",
+        "requests_max",
+        "idle",
         "of",
         "plan",
         "credits_per_second",

@@ -114,6 +114,7 @@ pub(crate) struct H2Connection {
     common: Arc<Common>,
     fate: Fate,
     streams_max: usize,
+    requests_max: u64,
     streams_before_settings: usize,
     /// A larger number of streams than is known to be borne, which this connection tries.
     trial: Option<usize>,
@@ -182,6 +183,7 @@ impl H2Connection {
             common,
             fate,
             streams_max,
+            requests_max: settings.h2_requests_max.unwrap_or(u64::MAX),
             streams_before_settings: settings.h2_streams_before_settings.max(1),
             trial: stats.caps.trial(streams_max, now),
             requests: AtomicU64::new(0),
@@ -207,8 +209,9 @@ impl H2Connection {
 
     /// Whether another connection is to take its place.
     pub(crate) fn is_worn(&self, now: Instant) -> bool {
+        let requests_max = self.common.stats.caps.requests().min(self.requests_max);
         now >= self.retire_at
-            || self.requests.load(Relaxed) >= self.common.stats.caps.requests()
+            || self.requests.load(Relaxed) >= requests_max
             || self.common.abandoned.load(Relaxed) * 2 > self.cap()
     }
 

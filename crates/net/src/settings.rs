@@ -33,6 +33,8 @@ pub struct ClientSettings {
     /// Streams in flight on one HTTP/2 connection; below the 100 that many
     /// servers allow, some without announcing it.
     pub h2_streams_max: usize,
+    /// Requests after which an HTTP/2 connection is replaced; `None` as they are learnt.
+    pub h2_requests_max: Option<u64>,
     /// Streams in flight before the peer's SETTINGS are known.
     pub h2_streams_before_settings: usize,
     /// A ping is sent this long after the last one while streams are open.
@@ -75,6 +77,7 @@ impl Default for ClientSettings {
             h2_connections_min: 1,
             h2_connections_max: 8,
             h2_streams_max: 90,
+            h2_requests_max: None,
             h2_streams_before_settings: 8,
             h2_ping_interval: Duration::from_secs(20),
             h2_ping_timeout: Duration::from_secs(10),

@@ -60,8 +60,8 @@ pub use metrics::register;
 pub use quorum::QuorumRule;
 pub use search::SearchBounds;
 pub use status::{
-    AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, Readiness,
-    ReorgStatus, RequestStatus, Status, UpstreamStatus, VoidStatus,
+    AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, LimitStatus,
+    Readiness, ReorgStatus, RequestStatus, Status, UpstreamStatus, VoidStatus,
 };
 pub use tiers::Tiers;
 pub use verify::{Aside, VerifySettings};

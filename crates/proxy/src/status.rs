@@ -251,6 +251,8 @@ pub struct UpstreamStatus {
     pub in_flight_max: Option<u32>,
     /// Its connections; for whoever has the sockets to fill in.
     pub connections: Option<ConnectionStatus>,
+    /// What bounds it; for whoever has the settings to fill in.
+    pub limits: Vec<LimitStatus>,
     /// Calls that a bound of it held, by bound: `learnt_rate=12`.
     pub held: Vec<String>,
     /// When it is asked: primary, fallback, public.
@@ -284,6 +286,20 @@ pub struct ConnectionStatus {
     pub idle_learnt_ms: Option<u64>,
     /// Abandoned streams that were left to finish, to send fewer resets.
     pub streams_left_open: u64,
+}
+
+/// A limit of one upstream that holds now.
+#[derive(Debug, Clone, Serialize)]
+pub struct LimitStatus {
+    /// Its setting: the last word of its key, with the unit where it has one.
+    pub limit: &'static str,
+    /// How much.
+    pub value: f64,
+    /// `given` by the settings or the plan that they name, `measured` by the profile that they
+    /// name, `learnt` from traffic, or the `default`.
+    pub source: &'static str,
+    /// When that was, UTC; only of what was measured.
+    pub measured: Option<String>,
 }
 
 /// An error that no rule knows.
@@ -478,6 +494,7 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         learnt_rate: spending.learnt_rate,
         in_flight_max: spending.limit,
         connections: None,
+        limits: Vec::new(),
         held: held
             .into_iter()
             .filter(|(_, count)| *count > 0)

@@ -1,4 +1,5 @@
-//! The canned upstream as a program: `fast_upstream [--port 0] [--workers 1] [--chain-id 1]`.
+//! The canned upstream as a program: `fast_upstream [--port 0] [--workers 1] [--chain-id 1]
+//! [--delay-ms 0]`.
 //!
 //! Prints the address it listens on, one line, and serves until it is ended. One
 //! thread by default, so that a benchmark can give it one core and no more.
@@ -16,7 +17,7 @@ use wellhead_sim::fast::{Canned, serve};
 const BACKLOG: u32 = 4096;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let (mut port, mut workers, mut chain_id) = (0u16, 1usize, 1u64);
+    let (mut port, mut workers, mut chain_id, mut delay_ms) = (0u16, 1usize, 1u64, 0u64);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next().ok_or_else(|| format!("`{word}` needs a value"))?;
@@ -24,13 +25,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--port" => port = value.parse()?,
             "--workers" => workers = value.parse()?,
             "--chain-id" => chain_id = value.parse()?,
+            "--delay-ms" => delay_ms = value.parse()?,
             _ => return Err(format!("unknown option `{word}`").into()),
         }
     }
     // Each worker is a runtime with a listener of its own: the kernel spreads the
     // connections, and no thread waits for another.
     let mut addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let canned = Canned::new(wall_clock(), chain_id);
+    let canned = Canned::delayed(wall_clock(), chain_id, Duration::from_millis(delay_ms));
     let mut threads = Vec::new();
     for _ in 0..workers.max(1) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -55,11 +55,18 @@ pub struct Canned {
     small: Bytes,
     block: Bytes,
     trace: Bytes,
+    delay: Duration,
 }
 
 impl Canned {
     /// Makes the answers. `now_unix` dates the heads.
     pub fn new(now_unix: Duration, chain_id: u64) -> Arc<Self> {
+        Self::delayed(now_unix, chain_id, Duration::ZERO)
+    }
+
+    /// The same with a pause before each answer over HTTP, so that what a client makes of time can
+    /// be compared with another's.
+    pub fn delayed(now_unix: Duration, chain_id: u64, delay: Duration) -> Arc<Self> {
         let small = format!("\"0x{:064x}\"", 0x1234_5678u64);
         Arc::new(Self {
             started: Instant::now(),
@@ -68,6 +75,7 @@ impl Canned {
             small: small.into(),
             block: large_block().into(),
             trace: huge_trace().into(),
+            delay,
         })
     }
 
@@ -101,6 +109,12 @@ impl Canned {
                 self.trace.clone()
             }
             _ => self.small.clone(),
+        }
+    }
+
+    async fn pause(&self) {
+        if !self.delay.is_zero() {
+            tokio::time::sleep(self.delay).await;
         }
     }
 
@@ -227,6 +241,7 @@ async fn http2(stream: TcpStream, canned: Arc<Canned>) -> io::Result<()> {
             let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
             let mut parts = Vec::with_capacity(3);
             canned.answer(&body, &mut parts);
+            canned.pause().await;
             let mut response = Response::new(Parts::whole(gathered(parts)));
             let kind = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -295,6 +310,7 @@ async fn http1(mut stream: TcpStream, canned: &Canned) -> io::Result<()> {
             }
         }
         if !gathered.is_empty() {
+            canned.pause().await;
             stream.write_all(&gathered).await?;
             gathered.clear();
         }

@@ -62,12 +62,32 @@ pub struct BudgetTerms<'a> {
     pub credits_per_month: Option<u64>,
     /// Calls a second.
     pub calls_per_second: Option<u64>,
+    /// The time in which those are counted; a second where it is not said.
+    pub calls_window: Option<Duration>,
+    /// Calls that pass together after a pause, where the rate is a bucket that fills bit by bit.
+    pub calls_burst: Option<u64>,
     /// Calls at once.
     pub in_flight: Option<u32>,
     /// Whether it may be asked beyond its caps when nobody else can serve.
     pub overspend: bool,
     /// Whether limits that nobody told us are learnt.
     pub learn: bool,
+}
+
+impl BudgetTerms<'_> {
+    /// A window holds as many calls as come in it at the rate; of a bucket nine tenths are used
+    /// at once, and 95 % of what comes back, because both were measured from outside.
+    fn calls(&self, per_second: u64) -> Rate {
+        const SECOND: Duration = Duration::from_secs(1);
+        let rate = per_second as f64;
+        Rate::Paced(match (self.calls_burst, self.calls_window) {
+            (Some(burst), _) => Pace::new(0.95 * rate, SECOND, 0.9 * burst as f64),
+            (None, window) => {
+                let window = window.unwrap_or(SECOND);
+                Pace::for_window(rate * window.as_secs_f64(), window)
+            }
+        })
+    }
 }
 
 impl Budget {
@@ -85,7 +105,7 @@ impl Budget {
         Self {
             tariff: provider.map(Tariff::of),
             credits: credits.map(|credits| Rate::new(meter, credits, window)),
-            calls: calls.map(|calls| Rate::new(Meter::Window, calls, SECOND)),
+            calls: calls.map(|calls| terms.calls(calls)),
             caps: Caps {
                 day: terms.credits_per_day.or_else(|| plan?.credits_per_day),
                 month: terms.credits_per_month.or_else(|| plan?.credits_per_month),
@@ -135,6 +155,22 @@ mod tests {
         // Of a provider that nobody knows a second is the window.
         let own = BudgetTerms { credits_per_second: Some(100), ..BudgetTerms::default() };
         check("example", &own, Some(Rate::Paced(Pace::for_window(100.0, secs(1)))), None);
+    }
+
+    #[test]
+    fn calls_are_counted_as_the_provider_counts_them() {
+        let secs = Duration::from_secs;
+        let calls = |calls_window, calls_burst| {
+            let calls_per_second = Some(50);
+            let terms =
+                BudgetTerms { calls_per_second, calls_window, calls_burst, ..Default::default() };
+            Budget::new(None, &terms, 0).calls
+        };
+        assert_eq!(calls(None, None), Some(Rate::Paced(Pace::for_window(50.0, secs(1)))));
+        let ten = Some(Rate::Paced(Pace::for_window(500.0, secs(10))));
+        assert_eq!(calls(Some(secs(10)), None), ten);
+        let bucket = Some(Rate::Paced(Pace::new(47.5, secs(1), 450.0)));
+        assert_eq!(calls(Some(secs(10)), Some(500)), bucket);
     }
 
     #[test]

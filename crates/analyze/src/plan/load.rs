@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use wellhead_net::HttpVersion;
+
 use super::{Ordered, Outcome, Plan, factors};
 use crate::schedule::Schedule;
 use crate::way::Means;
@@ -13,8 +15,10 @@ use crate::work::Work;
 
 /// Calls at once on one connection, as the proxy has it where nothing else is known.
 const STREAMS_MAX: usize = 90;
-/// Calls that all users of a stage may make in a second, for the bound on a stage.
-const USERS_PER_SECOND: u64 = 20;
+/// Calls that a user makes in a second at most, where nothing else is asked for.
+pub const PER_USER: u64 = 20;
+/// Of a spike the peak lasts for this part of what comes before and after.
+const PEAK_SHARE: u32 = 3;
 
 /// One stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -28,18 +32,36 @@ pub enum Stage {
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Load {
-    stages: Vec<Stage>,
-    lasting: Duration,
+    stages: Vec<(Stage, Duration)>,
     work: Work,
     connections: usize,
     rest: Duration,
+    think: Duration,
+    per_user: u64,
+    version: HttpVersion,
     next: usize,
 }
 
 impl Load {
     /// Plays `stages`, each for `lasting`, over `connections` connections.
     pub fn new(stages: Vec<Stage>, lasting: Duration, work: Work, connections: usize) -> Self {
-        Self { stages, lasting, work, connections, rest: Duration::ZERO, next: 0 }
+        let stages = stages.into_iter().map(|stage| (stage, lasting)).collect();
+        let (rest, think) = (Duration::ZERO, Duration::ZERO);
+        let (version, per_user) = (HttpVersion::Auto, PER_USER);
+        Self { stages, work, connections, rest, think, per_user, version, next: 0 }
+    }
+
+    /// A rate, a far higher one for a third of the time, and the first one again.
+    pub fn spike(
+        (usual, peak): (f64, f64),
+        lasting: Duration,
+        work: Work,
+        connections: usize,
+    ) -> Self {
+        let short = (lasting / PEAK_SHARE).max(Duration::from_secs(1));
+        let usual = Stage::Rate(usual);
+        let stages = vec![(usual, lasting), (Stage::Rate(peak), short), (usual, lasting)];
+        Self { stages, ..Self::new(Vec::new(), lasting, work, connections) }
     }
 
     /// With `rest` between stages.
@@ -48,12 +70,33 @@ impl Load {
         Self { rest, ..self }
     }
 
-    fn schedule(&self, stage: Stage) -> Schedule {
+    /// With users who think for so long after an answer, and make no more than `per_user` calls
+    /// a second each: a stage ends early when these are made.
+    #[must_use]
+    pub fn with_users(self, think: Duration, per_user: u64) -> Self {
+        Self { think, per_user, ..self }
+    }
+
+    /// Over this protocol, whatever else the target speaks.
+    #[must_use]
+    pub fn over(self, version: HttpVersion) -> Self {
+        Self { version, ..self }
+    }
+
+    fn schedule(&self, stage: Stage, lasting: Duration) -> Schedule {
         match stage {
-            Stage::Rate(rate) => Schedule::rate(rate, self.lasting),
+            Stage::Rate(rate) => Schedule::rate(rate, lasting),
             Stage::Users(users) => {
-                let calls = users as u64 * USERS_PER_SECOND * self.lasting.as_secs().max(1);
-                Schedule::Closed { at_once: users.max(1), calls, within: Some(self.lasting) }
+                let users = users.max(1);
+                let each = self.per_user * lasting.as_secs().max(1);
+                if self.think.is_zero() {
+                    let calls = users as u64 * each;
+                    return Schedule::Closed { at_once: users, calls, within: Some(lasting) };
+                }
+                // One at once, and then no more than one a thought.
+                let thoughts = lasting.as_secs_f64() / self.think.as_secs_f64();
+                let calls = users as u64 * each.min(thoughts as u64 + 1);
+                Schedule::Users { users, calls, within: lasting, think: self.think }
             }
         }
     }
@@ -70,7 +113,8 @@ impl Plan for Load {
 
     fn calls_max(&self) -> u64 {
         let warming = 3 * self.connections as u64;
-        self.stages.iter().map(|stage| self.schedule(*stage).calls() + warming).sum()
+        let calls = |(stage, lasting): &(Stage, Duration)| self.schedule(*stage, *lasting).calls();
+        self.stages.iter().map(|stage| calls(stage) + warming).sum()
     }
 
     fn work(&self) -> Work {
@@ -78,16 +122,22 @@ impl Plan for Load {
     }
 
     fn lasts(&self) -> Duration {
-        (self.lasting + self.rest) * u32::try_from(self.stages.len()).unwrap_or(u32::MAX)
+        self.stages.iter().map(|(_, lasting)| *lasting + self.rest).sum()
     }
 
     fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
-        let stage = *self.stages.get(self.next)?;
+        let (stage, lasting) = *self.stages.get(self.next)?;
         let number = self.next;
         self.next += 1;
         let mut factors = factors([("work", self.work.word().to_owned())]);
         match stage {
-            Stage::Rate(rate) => factors.insert("rate".to_owned(), rate.to_string()),
+            Stage::Rate(rate) => {
+                let again = |(other, _): &&(Stage, Duration)| *other == stage;
+                if self.stages.iter().filter(again).count() > 1 {
+                    factors.insert("stage".to_owned(), number.to_string());
+                }
+                factors.insert("rate".to_owned(), rate.to_string())
+            }
             Stage::Users(users) => {
                 factors.insert("stage".to_owned(), number.to_string());
                 factors.insert("users".to_owned(), users.to_string())
@@ -96,9 +146,13 @@ impl Plan for Load {
         Some(Ordered {
             factors,
             repeat: 0,
-            means: Means { connections: self.connections, streams_max: STREAMS_MAX, ..Means::ONE },
+            means: Means {
+                version: self.version,
+                connections: self.connections,
+                streams_max: STREAMS_MAX,
+            },
             work: self.work,
-            schedule: self.schedule(stage),
+            schedule: self.schedule(stage, lasting),
             warmed: true,
             until_failure: false,
             timed: true,
@@ -123,5 +177,28 @@ mod tests {
             cells.push(text.join(" "));
         }
         assert_eq!(cells, ["rate=10 work=mix", "rate=50 work=mix", "stage=2 users=4 work=mix"]);
+    }
+
+    #[test]
+    fn a_spike_is_short_and_between_two_times_of_the_usual() {
+        let mut plan = Load::spike((8.0, 400.0), Duration::from_secs(6), Work::Cheap, 1);
+        assert_eq!(plan.lasts(), Duration::from_secs(14));
+        let cells = std::iter::from_fn(|| plan.next(None));
+        let told: Vec<_> = cells
+            .map(|cell| {
+                let stage = cell.factors.get("stage").cloned().unwrap_or_default();
+                (cell.factors["rate"].clone(), stage, cell.schedule.calls())
+            })
+            .collect();
+        let expected = [("8", "0", 48), ("400", "", 800), ("8", "2", 48)]
+            .map(|(rate, stage, calls)| (rate.to_owned(), stage.to_owned(), calls));
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn users_who_think_ask_less() {
+        let (second, stages) = (Duration::from_secs(1), vec![Stage::Users(5)]);
+        let plan = Load::new(stages, second * 10, Work::Mix, 1).with_users(second * 2, PER_USER);
+        assert_eq!(plan.calls_max(), 5 * 6 + 3);
     }
 }

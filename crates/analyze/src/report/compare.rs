@@ -34,6 +34,10 @@ pub struct Side<'a> {
 /// Two runs beside each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comparison {
+    /// Whether a verdict or a time is another one.
+    pub differs: bool,
+    /// For a terminal.
+    pub text: String,
     /// For a pull request.
     pub markdown: String,
     /// A page of its own.
@@ -51,6 +55,16 @@ struct Line {
 impl Line {
     fn differs(&self) -> bool {
         self.change.excludes(1.0)
+    }
+
+    /// What may be said of it: a word only where the interval excludes no difference.
+    fn words(&self) -> String {
+        let word = match (self.differs(), self.change.point > 1.0) {
+            (false, _) => "no difference",
+            (true, true) => "slower",
+            (true, false) => "faster",
+        };
+        format!("{word}: {}", self.percent())
     }
 
     fn percent(&self) -> String {
@@ -74,6 +88,8 @@ pub fn compare(before: Side<'_>, after: Side<'_>) -> Comparison {
     let rows = said(before, after);
     let lines = times(before, after);
     Comparison {
+        differs: rows.iter().any(|row| row.changed) || lines.iter().any(Line::differs),
+        text: text(before, after, &rows, &lines),
         markdown: markdown(before, after, &rows, &lines),
         html: html(before, after, &rows, &lines),
     }
@@ -117,6 +133,7 @@ fn said(before: Side<'_>, after: Side<'_>) -> Vec<Row> {
             }
         }
     }
+    rows.sort_by_key(|row| !row.changed);
     rows
 }
 
@@ -172,6 +189,42 @@ fn title(side: Side<'_>) -> String {
     format!("{} ({} UTC)", side.name, date(side.run.started_unix))
 }
 
+fn text(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> String {
+    let mut out = format!("before: {}\nafter:  {}\n", title(before), title(after));
+    let changed = rows.iter().filter(|row| row.changed).count();
+    let _ = writeln!(out, "\n{changed} of {} verdicts changed", rows.len());
+    for row in rows {
+        let mark = if row.changed { "changed" } else { "same" };
+        let _ = writeln!(out, "  {mark} {} {}", row.experiment, row.target);
+        let told = |words: &str| if words.is_empty() { "-".to_owned() } else { words.to_owned() };
+        if row.changed {
+            let _ = writeln!(out, "    before: {}", told(&row.before));
+            let _ = writeln!(out, "    after:  {}", told(&row.after));
+        } else {
+            let _ = writeln!(out, "    {}", told(&row.after));
+        }
+    }
+    let differ = lines.iter().filter(|line| line.differs()).count();
+    let _ = writeln!(
+        out,
+        "\n{differ} of {} settings take another time (medians, and where 95 of 100 draws lie)",
+        lines.len()
+    );
+    for line in lines {
+        let _ = writeln!(
+            out,
+            "  {} {}: {} ms, {} ms, {}",
+            line.target,
+            line.setting,
+            figure(line.before_ms),
+            figure(line.after_ms),
+            line.words()
+        );
+    }
+    // What came from outside cannot move a cursor.
+    out.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
+}
+
 fn markdown(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> String {
     let (first, second) = (cell(&title(before)), cell(&title(after)));
     let mut out =
@@ -205,7 +258,7 @@ fn markdown(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> 
             cell(&line.setting),
             figure(line.before_ms),
             figure(line.after_ms),
-            line.percent()
+            line.words()
         );
     }
     out
@@ -247,7 +300,7 @@ fn html(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> Stri
             escaped(&line.setting),
             figure(line.before_ms),
             figure(line.after_ms),
-            line.percent()
+            line.words()
         );
     }
     out.push_str("</tbody></table></div></section>\n");

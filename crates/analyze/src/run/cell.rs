@@ -1,17 +1,19 @@
 //! One cell: its calls, at their times, each written down when it is over.
 
 use std::fs::File;
+use std::future::pending;
 use std::io::{self, BufWriter};
 use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
-use wellhead_upstream::VerdictClass;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until};
 
+use super::beat::Beat;
+use super::first::First;
 use super::rollup::Roll;
-use super::{Budget, CpuClock, Stop};
+use super::{Budget, CpuClock, Origin, Stop, Watch};
 use crate::knock::Knocker;
 use crate::plan::{Ordered, Outcome};
 use crate::record::{Cell, Record, Writer};
@@ -41,7 +43,10 @@ pub(super) struct Place<'a> {
 
 /// What all cells of a run have in common.
 pub(super) struct Hand<'a> {
-    pub(super) origin: Instant,
+    pub(super) origin: Origin,
+    /// Whether calls leave by a beat that is finer than the runtime's timer.
+    pub(super) precise: bool,
+    pub(super) watch: &'a mut dyn Watch,
     pub(super) budget: &'a Budget,
     pub(super) stop: &'a Stop,
     pub(super) records: &'a mut Writer<BufWriter<File>>,
@@ -54,7 +59,7 @@ pub(super) struct Played {
     pub(super) record: Cell,
     pub(super) outcome: Outcome,
     /// Its first connection, and when the last answer on it was whole.
-    pub(super) first: Option<(u64, Instant)>,
+    pub(super) first: First,
     /// What became of each call, in order of time, where its schedule leans on a limit.
     pub(super) served: Vec<Served>,
 }
@@ -65,6 +70,8 @@ enum Next {
     Send(Turn),
     /// One is over; `None` where what became of it is not known.
     Over(Option<Box<Numbered>>),
+    /// Whoever watches wants to look.
+    Look,
     /// The run is to end.
     End,
 }
@@ -102,6 +109,8 @@ pub(super) async fn play(
     if let Schedule::Knock(terms) = &ordered.schedule {
         tally.knocker = Some(Knocker::new(*terms));
     }
+    let beat = beat(hand.precise, &ordered.schedule, begun);
+    let mut look = look(hand.watch.every(), begun);
     let (mut progress, mut over) = (Progress::default(), false);
     loop {
         progress.under_way = calls.len();
@@ -119,7 +128,10 @@ pub(super) async fn play(
                 biased;
                 () = hand.stop.wait() => Next::End,
                 Some(done) = calls.join_next() => Next::Over(done.ok().map(Box::new)),
-                Some(turn) = until(due, turn), if turn.is_some() => Next::Send(turn),
+                Some(turn) = until(due, beat.as_ref(), turn), if turn.is_some() => {
+                    Next::Send(turn)
+                }
+                () = next_look(look.as_mut()) => Next::Look,
             }
         };
         match next {
@@ -134,6 +146,7 @@ pub(super) async fn play(
                 progress.large_under_way -= usize::from(done.turn == Turn::Large);
             }
             Next::Over(None) => tally.lost = true,
+            Next::Look => hand.watch.look(),
             Next::Send(turn) => {
                 if calls.len() >= UNDER_WAY_MAX || !hand.budget.take() {
                     tally.lost = tally.lost || calls.len() >= UNDER_WAY_MAX;
@@ -150,7 +163,13 @@ pub(super) async fn play(
                 tally.knocker.iter_mut().for_each(Knocker::sent);
                 progress.large_begun += u64::from(large);
                 progress.large_under_way += usize::from(large);
-                calls.spawn(async move { Numbered { n, intended: due, turn, done: call.await } });
+                let (before, after) = ordered.schedule.thinks(n);
+                calls.spawn(async move {
+                    think(before).await;
+                    let done = call.await;
+                    think(after).await;
+                    Numbered { n, intended: due, turn, done }
+                });
             }
         }
     }
@@ -168,8 +187,8 @@ pub(super) async fn play(
         repeat: ordered.repeat,
         target: place.target,
         factors: ordered.factors.clone(),
-        begun_at: since(hand.origin, begun),
-        ended_at: since(hand.origin, ended),
+        begun_at: hand.origin.micros(begun),
+        ended_at: hand.origin.micros(ended),
         calls: tally.outcome.calls,
         late_p99: late_p99 as u64,
         cpu,
@@ -180,9 +199,11 @@ pub(super) async fn play(
 }
 
 /// At once where no clock says when.
-async fn until(due: Option<Instant>, turn: Option<Turn>) -> Option<Turn> {
-    if let Some(due) = due {
-        sleep_until(due).await;
+async fn until(due: Option<Instant>, beat: Option<&Beat>, turn: Option<Turn>) -> Option<Turn> {
+    match (due, beat) {
+        (Some(due), Some(beat)) => beat.until(due).await,
+        (Some(due), None) => sleep_until(due).await,
+        (None, _) => {}
     }
     turn
 }
@@ -193,9 +214,10 @@ pub(super) fn is_late(ordered: &Ordered, late_us: f64) -> bool {
         Schedule::Open { per_second, .. } => 1e6 / per_second,
         Schedule::Knock(terms) => 1e6 / terms.per_second,
         Schedule::At(_) => 0.0,
-        Schedule::Closed { .. } | Schedule::OneConnection { .. } | Schedule::Beside { .. } => {
-            return false;
-        }
+        Schedule::Closed { .. }
+        | Schedule::OneConnection { .. }
+        | Schedule::Beside { .. }
+        | Schedule::Users { .. } => return false,
     };
     late_us > (LATE_MAX.as_secs_f64() * 1e6).max(between_us / 10.0)
 }
@@ -206,6 +228,45 @@ pub(super) fn share(from: Option<Duration>, to: Option<Duration>, took: Duration
     if took.is_zero() { 0.0 } else { used / took.as_secs_f64() }
 }
 
+/// Without a thread for it the runtime's timer has to do.
+fn beat(precise: bool, schedule: &Schedule, begun: Instant) -> Option<Beat> {
+    match schedule {
+        Schedule::Open { per_second, calls } if precise => {
+            Beat::start(begun, *per_second, *calls).ok()
+        }
+        Schedule::Open { .. }
+        | Schedule::Closed { .. }
+        | Schedule::OneConnection { .. }
+        | Schedule::At(_)
+        | Schedule::Knock(_)
+        | Schedule::Beside { .. }
+        | Schedule::Users { .. } => None,
+    }
+}
+
+/// Not even a turn of the runtime where there is nothing to wait for.
+async fn think(pause: Duration) {
+    if !pause.is_zero() {
+        sleep(pause).await;
+    }
+}
+
+pub(super) fn look(every: Option<Duration>, now: Instant) -> Option<Interval> {
+    let every = every?;
+    let mut looks = interval_at(now + every, every);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    Some(looks)
+}
+
+pub(super) async fn next_look(look: Option<&mut Interval>) {
+    match look {
+        Some(look) => {
+            look.tick().await;
+        }
+        None => pending().await,
+    }
+}
+
 #[derive(Default)]
 struct Tally {
     outcome: Outcome,
@@ -213,8 +274,7 @@ struct Tally {
     late: Vec<f64>,
     /// A call was not made, or what became of it is not known.
     lost: bool,
-    /// The first connection, and when the last answer on it was whole.
-    first: Option<(u64, Instant)>,
+    first: First,
     knocker: Option<Knocker>,
     served: Vec<Served>,
     roll: Option<Roll>,
@@ -230,54 +290,30 @@ impl Tally {
     ) -> io::Result<()> {
         let Numbered { n, intended, turn: _, done } = it;
         let intended = intended.unwrap_or(done.begun);
-        let throttled = done.call.class == VerdictClass::Throttled.word();
-        self.outcome.calls += 1;
-        self.outcome.throttled += u64::from(throttled);
-        self.outcome.failed += u64::from(done.call.error.is_some());
-        self.follow_first(done);
-        let late = done.begun.saturating_duration_since(intended).as_secs_f64() * 1e6;
-        if let Some(knocker) = &mut self.knocker {
-            knocker.heard(intended - origin, done.ended - origin, !throttled);
-            let queued = Duration::from_micros(done.call.queue.unwrap_or(0));
-            let at = (done.begun - origin + queued).as_secs_f64();
-            self.served.push(Served { at, passed: !throttled });
-        }
-        if let Some(roll) = &mut self.roll {
-            let credits = (hand.credits)(&done.call.method);
-            roll.add(&done.call, intended, done.ended, late, credits);
-            return Ok(());
-        }
-        self.late.push(late);
         let mut call = done.call.clone();
         call.experiment = place.experiment.to_owned();
         call.cell = place.cell;
         call.target = place.target;
         call.n = *n;
-        call.intended_at = since(hand.origin, intended);
-        call.begun_at = since(hand.origin, done.begun);
-        call.ended_at = since(hand.origin, done.ended);
+        call.intended_at = hand.origin.micros(intended);
+        call.begun_at = hand.origin.micros(done.begun);
+        call.ended_at = hand.origin.micros(done.ended);
         call.credits = (hand.credits)(&call.method);
-        hand.records.write(&Record::Call(call))
-    }
-
-    /// What the first connection carried, and whether it still does.
-    fn follow_first(&mut self, done: &Done) {
-        let failed = done.call.error.is_some();
-        match (&mut self.first, done.call.connection) {
-            (none @ None, Some(connection)) => {
-                *none = Some((connection, done.ended));
-                self.outcome.on_first += 1;
-                self.outcome.first_ended |= failed;
-            }
-            (Some((first, last)), Some(connection)) if *first == connection => {
-                self.outcome.on_first += 1;
-                self.outcome.first_ended |= failed;
-                if !failed {
-                    *last = done.ended;
-                }
-            }
-            (Some(_), _) | (None, None) => self.outcome.first_ended = true,
+        self.outcome.add(&call);
+        self.first.follow(&call, &mut self.outcome);
+        hand.watch.over(&call);
+        let late = done.begun.saturating_duration_since(intended).as_secs_f64() * 1e6;
+        if let Some(knocker) = &mut self.knocker {
+            let served = Served::of(&call, hand.origin.micros(origin));
+            knocker.heard(intended - origin, done.ended - origin, served.passed);
+            self.served.push(served);
         }
+        if let Some(roll) = &mut self.roll {
+            roll.add(&call, intended, done.ended, late, call.credits);
+            return Ok(());
+        }
+        self.late.push(late);
+        hand.records.write(&Record::Call(call))
     }
 
     /// Writes what is to be written by now; with `last`, all of it.
@@ -303,10 +339,6 @@ impl Tally {
             None => (quantile(&self.late, 0.99).unwrap_or(0.0), false),
         }
     }
-}
-
-pub(super) fn since(origin: Instant, at: Instant) -> u64 {
-    u64::try_from(at.saturating_duration_since(origin).as_micros()).unwrap_or(u64::MAX)
 }
 
 /// What this thread, which does all the sending, has used. `None` where the system does not tell.

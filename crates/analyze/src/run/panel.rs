@@ -11,7 +11,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use wellhead_upstream::VerdictClass;
 
-use super::cell::since;
 use super::{Greeting, Player, RunError, Stop, Watch};
 use crate::plan::Outcome;
 use crate::record::{Cell, Record};
@@ -104,7 +103,8 @@ impl<'a> Player<'a> {
         let now = Instant::now();
         let mut seats = Vec::new();
         for member in members {
-            let way = self.way(member.goal, Means::ONE)?;
+            let seed = self.seed(member.target, experiment, 0);
+            let way = self.way(member.goal, Means::ONE, seed)?;
             seats.push(Seat { member: *member, way, free_at: now, failing: 0 });
         }
         Ok(Panel { player: self, watch, experiment, version, gap, seats })
@@ -250,9 +250,9 @@ impl<'p> Panel<'p, '_> {
             call.cell = number;
             call.target = target;
             call.n = n as u64;
-            call.begun_at = since(origin, done.begun);
+            call.begun_at = origin.micros(done.begun);
             call.intended_at = call.begun_at;
-            call.ended_at = since(origin, done.ended);
+            call.ended_at = origin.micros(done.ended);
             call.credits = call.credits.or_else(|| goal.credits(&call.method));
             self.player.write(&Record::Call(call))?;
         }
@@ -262,8 +262,8 @@ impl<'p> Panel<'p, '_> {
             cell: number,
             target,
             factors,
-            begun_at: since(origin, from),
-            ended_at: since(origin, to),
+            begun_at: origin.micros(from),
+            ended_at: origin.micros(to),
             calls: outcome.calls,
             ..Cell::default()
         };

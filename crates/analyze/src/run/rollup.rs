@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::cell::{CPU_MAX, LATE_MAX, share, since};
+use super::Origin;
+use super::cell::{CPU_MAX, LATE_MAX, share};
 use crate::record::{Call, Rollup};
 use crate::stat::quantile_of_sorted;
 use crate::verdict::see;
@@ -75,7 +76,7 @@ impl Roll {
     pub(super) fn take(
         &mut self,
         now: Instant,
-        origin: Instant,
+        origin: Origin,
         cpu: Option<Duration>,
     ) -> Option<Rollup> {
         let fresh = Self {
@@ -98,8 +99,8 @@ impl Roll {
         self.late_max = self.late_max.max(late_p99);
         let refused: u64 = part.unserved.values().sum();
         Some(Rollup {
-            begun_at: since(origin, part.begun),
-            ended_at: since(origin, now),
+            begun_at: origin.micros(part.begun),
+            ended_at: origin.micros(now),
             calls: part.calls,
             served: part.calls - refused,
             unserved: part.unserved,

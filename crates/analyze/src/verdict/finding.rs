@@ -368,6 +368,20 @@ pub enum Finding {
         /// There, from the intended start.
         p99_ms: f64,
     },
+    /// Time that calls take more than at another target, such as one behind a proxy than the
+    /// same one without.
+    Adds {
+        /// The other target's id.
+        than: String,
+        /// Of the medians, milliseconds.
+        ms: f64,
+        /// The interval of 95 %.
+        low: f64,
+        /// Likewise.
+        high: f64,
+        /// What both were asked.
+        held: String,
+    },
     /// How it did over a long time.
     Held {
         /// Minutes that were watched.
@@ -460,6 +474,11 @@ impl Finding {
                 [ms, low_ms, high_ms, p95_ms].into_iter().for_each(round);
             }
             Self::NoLag { within_ms, .. } => round(within_ms),
+            Self::Adds { ms, low, high, .. } => {
+                round(ms);
+                round(low);
+                round(high);
+            }
             Self::Faster { percent, low, high, .. } => {
                 round(percent);
                 round(low);

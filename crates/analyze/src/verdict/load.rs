@@ -3,10 +3,14 @@
 //! A cell is `{"rate": r}`, or `{"users": u, "stage": s}`, whose rate is that of its
 //! calls.
 
+use rand::Rng;
+
 use super::finding::Finding;
 use super::sentence::figure;
-use super::trial::{Played, seconds, served};
+use super::trial::{Played, Trial, seconds, served};
 use super::{Confidence, Found};
+use crate::record::Run;
+use crate::stat::bootstrap::{Interval, median_difference};
 use crate::stat::offered::{Level, Offer, level, saturation};
 use crate::stat::quantile;
 
@@ -48,6 +52,54 @@ pub(super) fn load(cells: &[&Played<'_>]) -> Found {
     let again = levels.iter().any(|(level, _)| level.offered > breaks && level.holds());
     let sure = if again { Confidence::Low } else { Confidence::High };
     Found::new(finding, sure, evidence)
+}
+
+/// A stage in which fewer were served says nothing of time.
+const SERVED_MIN: f64 = 0.99;
+
+/// What calls take more here than at the first target, in the stages that both bore.
+pub(super) fn beside(
+    run: &Run,
+    trial: &Trial<'_>,
+    all: &[Trial<'_>],
+    rng: &mut impl Rng,
+) -> Option<Found> {
+    let first = all.iter().find(|other| other.experiment == trial.experiment)?;
+    if first.target == trial.target {
+        return None;
+    }
+    let bears = |cell: &&&Played<'_>| cell.share(served) >= SERVED_MIN;
+    let (own, others) = (trial.sound().0, first.sound().0);
+    let mut found: Vec<(String, Interval, (f64, f64))> = Vec::new();
+    for cell in own.iter().filter(bears) {
+        let same = |other: &&&Played<'_>| other.cell.factors == cell.cell.factors;
+        let Some(other) = others.iter().filter(bears).find(same) else { continue };
+        let (times, other_times) = (vec![cell.times()], vec![other.times()]);
+        let Some(more) = median_difference(&times, &other_times, rng) else { continue };
+        let p99 = |played: &Played<'_>| played.took(0.99).unwrap_or(0.0);
+        let factors = cell.cell.factors.iter();
+        let setting: Vec<String> = factors.map(|(name, value)| format!("{name} {value}")).collect();
+        found.push((setting.join(", "), more, (p99(cell), p99(other))));
+    }
+    let evidence = found
+        .iter()
+        .map(|(setting, more, (p99, other))| {
+            format!(
+                "{setting}: {} ms ({} to {}), 99 % within {} and {} ms",
+                figure(more.point),
+                figure(more.low),
+                figure(more.high),
+                figure(*p99),
+                figure(*other)
+            )
+        })
+        .collect();
+    // The stages go up: the last one is the highest that both bore.
+    let (held, more, _) = found.pop()?;
+    let than = run.targets.get(first.target as usize)?.id.clone();
+    let finding = Finding::Adds { than, ms: more.point, low: more.low, high: more.high, held };
+    // One cell of each says nothing of other minutes.
+    Some(Found::new(finding, Confidence::Medium, evidence))
 }
 
 /// What became of one cell, in calls from their intended start.

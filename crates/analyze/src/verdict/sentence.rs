@@ -161,6 +161,15 @@ impl fmt::Display for Finding {
             ),
             Self::WebSocket { served: true } => write!(f, "calls go over WebSocket"),
             Self::WebSocket { served: false } => write!(f, "no calls over WebSocket"),
+            Self::Adds { than, ms, low, high, held } => {
+                let interval = format!("{} to {} ms", figure(*low), figure(*high));
+                match (*low > 0.0, *high < 0.0) {
+                    (true, _) => write!(f, "takes {} ms more than {than}", figure(*ms))?,
+                    (_, true) => write!(f, "takes {} ms less than {than}", figure(-*ms))?,
+                    (false, false) => write!(f, "takes no time more or less than {than}")?,
+                }
+                write!(f, " ({interval}){}", held_by(held))
+            }
             Self::Capacity { per_second, p99_ms } => write!(
                 f,
                 "bears {} calls/s with 99 % within {}, and no more",

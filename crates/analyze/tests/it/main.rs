@@ -1,7 +1,9 @@
 //! Whole runs, made up: what is said of them, what becomes of it, what it looks like.
 
 mod answers;
+mod beside;
 mod profile;
 mod report;
+mod resume;
 mod synthetic;
 mod verdicts;

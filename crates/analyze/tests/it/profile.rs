@@ -2,7 +2,9 @@
 
 use granit_parser::{Event, Parser};
 use wellhead_analyze::profile::profile;
-use wellhead_analyze::verdict::verdicts;
+use wellhead_analyze::record::{Run, Target};
+use wellhead_analyze::stat::bucket::Refill;
+use wellhead_analyze::verdict::{CapWay, Confidence, Finding, Scope, Verdict, verdicts};
 
 use super::synthetic::{Dials, World, elastic, metered, shaped};
 
@@ -20,26 +22,29 @@ fn the_profile_of_three() {
     let experiments = ["streams", "connection", "rate", "window", "throttle", "reach"];
     let text = of(vec![metered(), shaped(), elastic()], &experiments);
     for line in [
-        "      calls_per_second: 118 # 95 % of what was measured, rate: 125 calls/s, above that \
+        "measured: \"2026-11-18 11:06\"",
+        "  - host: \"metered.quiknode.pro\"",
+        "      credits_per_second: 2500 # at 20 API credit a call, rate: 125 calls/s, above that \
          HTTP 429",
         "      range_max: 10000 # reach: blocks in one search for logs: 10,000, not 50,000",
         "    #   window: bucket of 125, filled evenly in 1 s; above that HTTP 429, no Retry-After",
-        "    #   streams: 99 streams, fatal, 3 of 3",
-        "    #   connection: a connection ends after 1,002 requests",
-        "    provider: \"chainstack\"",
+        "      streams_max: 93 # a sixteenth less, streams: 99 streams, fatal, 3 of 3",
+        "      requests_max: 901 # nine tenths, connection: a connection ends after 1,002 requests",
+        "      idle: 48s # four fifths, connection: an idle connection is closed after 60 s",
+        "    # provider chainstack in the catalogue",
         "        - \"debug_traceCall\"",
-        "    url: \"${UPSTREAM_3_URL}\"",
     ] {
         assert!(text.lines().any(|seen| seen == line), "{line}\nin\n{text}");
     }
     let in_flight = text.lines().find(|line| line.contains("in_flight: ")).expect("a knee");
     assert!(in_flight.contains("more at once only takes longer, throttle: shaped at 25"));
-    assert_eq!(text.matches("calls_per_second:").count(), 1, "{text}");
+    assert_eq!(text.matches("_per_second:").count(), 1, "{text}");
 }
 
 #[test]
 fn it_is_yaml_whatever_a_target_is_called() {
-    let evil = Dials { id: "a: \"b\" # ${c}\n- d", host: "h\n- e", ..metered() };
+    let host = "h\n- e \"$${c}\"";
+    let evil = Dials { id: "a", host, provider: None, ..metered() };
     let text = of(vec![evil], &["rate"]);
     let events: Result<Vec<_>, _> = Parser::new_from_str(&text).collect();
     let scalars: Vec<String> = events
@@ -51,18 +56,72 @@ fn it_is_yaml_whatever_a_target_is_called() {
         })
         .collect();
     let expected = [
+        "measured",
+        "2026-11-18 11:06",
         "upstreams",
-        "id",
-        "a: \"b\" # $${c}\n- d",
-        "url",
-        "${UPSTREAM_1_URL}",
-        "provider",
-        "quicknode",
+        "host",
+        "h\n- e \"$${c}\"",
         "budget",
         "calls_per_second",
-        "118",
+        "125",
     ];
     assert_eq!(scalars, expected, "{text}");
+}
+
+/// The settings that follow from one finding at a provider that nobody knows, without reasons.
+fn check(finding: Finding, expected: &str) {
+    let target = Target { id: "a".to_owned(), host: "h".to_owned(), ..Target::default() };
+    let run = Run { targets: vec![target], ..Run::default() };
+    let verdict = Verdict {
+        experiment: "e".to_owned(),
+        target: 0,
+        sentence: finding.to_string(),
+        finding,
+        confidence: Confidence::High,
+        evidence: Vec::new(),
+    };
+    let text = profile(&run, &[verdict]);
+    let lines = text.lines().skip_while(|line| !line.contains("host: ")).skip(1);
+    let values = lines.map(|line| line.split(" # ").next().unwrap_or_default().trim());
+    let values: Vec<&str> =
+        values.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    assert_eq!(values.join(" "), expected, "{text}");
+}
+
+#[test]
+fn calls_are_counted_in_the_time_and_the_bucket_that_were_found() {
+    let bucket = |size: u64, refill_per_second: f64, refill: Refill| {
+        let window_s = size as f64 / refill_per_second;
+        Finding::Bucket { size, refill_per_second, window_s, refill }
+    };
+    check(
+        bucket(500, 50.0, Refill::Steady),
+        "budget: calls_per_second: 50 calls_window: 10s calls_burst: 500",
+    );
+    check(bucket(500, 50.0, Refill::Reset), "budget: calls_per_second: 50 calls_window: 10s");
+    check(bucket(125, 125.0, Refill::Steady), "budget: calls_per_second: 125 calls_burst: 125");
+    check(bucket(125, 125.0, Refill::Reset), "budget: calls_per_second: 125");
+    // No setting tells less than a call a second.
+    check(bucket(30, 0.5, Refill::Reset), "");
+}
+
+#[test]
+fn what_ends_a_connection_is_kept_away_from() {
+    let cap = |streams, way| Finding::StreamCap { streams, way, seen: "3 of 3".to_owned() };
+    check(cap(99, CapWay::Fatal), "connection: streams_max: 93");
+    check(cap(8, CapWay::Fatal), "connection: streams_max: 7");
+    check(cap(41, CapWay::Refused), "connection: streams_max: 41");
+    check(cap(64, CapWay::Announced), "");
+    check(Finding::IdleClose { after_ms: 5_500 }, "connection: idle: 4400ms");
+    check(Finding::IdleClose { after_ms: 9_000_000 }, "connection: idle: 3600s");
+    check(Finding::Recycle { after_calls: 1, orderly: true }, "connection: requests_max: 1");
+}
+
+#[test]
+fn a_shaper_gets_a_little_more_than_it_can_serve_at_once() {
+    let shaped = |scope| Finding::Shaped { calls_per_second: 250.0, scope, knee: 10.1 };
+    check(shaped(Scope::Account), "budget: in_flight: 13");
+    check(shaped(Scope::Connection), "connection: streams_max: 13");
 }
 
 #[test]

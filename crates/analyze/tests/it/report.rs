@@ -154,14 +154,14 @@ fn what_comes_from_outside_is_no_markup() {
                 let lines = file.text.lines().map(str::trim_start);
                 let outside = lines.filter(|line| line.contains("<img"));
                 for line in outside {
-                    let held = ["#", "- id: \"", "provider: \"", "- \""];
+                    let held = ["#", "- host: \"", "- \""];
                     assert!(held.iter().any(|begin| line.starts_with(begin)), "{line}");
                 }
             }
             _ => {}
         }
     }
-    let Comparison { markdown, html } = compare(side(EVIL, &world), side(EVIL, &world));
+    let Comparison { markdown, html, .. } = compare(side(EVIL, &world), side(EVIL, &world));
     assert!(!html.contains("<img") && !markdown.contains("<img"));
 }
 
@@ -248,5 +248,20 @@ fn two_runs_of_the_same_differ_in_nothing() {
     assert!(other.contains("\n2 of 4 settings take another time"), "{other}");
     assert!(other.contains("protocol: body large, concurrency 100, connections 1, protocol h2"));
     assert!(other.contains("| changed |"), "{other}");
+    let (same, told) =
+        (compare(side("a", &a), side("b", &b)), compare(side("a", &a), side("c", &c)));
+    assert!(!same.differs && told.differs);
+    // What changed is told first, and "slower" only of what is.
+    let verdicts: Vec<&str> = told
+        .text
+        .lines()
+        .filter(|line| line.starts_with("  same ") || line.starts_with("  changed "))
+        .map(|line| line.split_whitespace().next().unwrap_or_default())
+        .collect();
+    assert!(verdicts.first() == Some(&"changed"), "{}", told.text);
+    assert!(verdicts.is_sorted(), "{}", told.text);
+    assert_eq!(told.text.matches(" slower: +").count(), 2, "{}", told.text);
+    assert_eq!(told.text.matches(" faster: ").count(), 0, "{}", told.text);
+    assert_eq!(same.text.matches(" no difference: ").count(), 4, "{}", same.text);
     assert_eq!(compare(side("a", &a), side("c", &c)).markdown, other);
 }

@@ -148,6 +148,7 @@ impl World {
             targets: dials.iter().map(target).collect(),
             experiments,
             machine: Machine { os: "linux".to_owned(), cores: 2, note: Some("Jakarta".to_owned()) },
+            ..Run::default()
         };
         Self {
             run,

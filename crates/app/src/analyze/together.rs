@@ -110,13 +110,13 @@ pub(super) fn measure(common: &Common, inquiry: &Inquiry<'_>) -> Result<(), Fail
         Inquiry::Agree(_) | Inquiry::Fresh(_) => Vec::new(),
     };
     let forecasts: Vec<Forecast> = goals.iter().map(|goal| inquiry.forecast(goal)).collect();
-    let Some(most) = may_send(common, &goals, &forecasts)? else { return Ok(()) };
+    let Some(most) = may_send(common, &goals, &forecasts, 0)? else { return Ok(()) };
     let now = clock::unix_seconds();
     let dir = common.out.clone().unwrap_or_else(|| default_dir(&goals, now));
     let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
     let played = play(common, &dir, now, &goals, inquiry, &sockets, most);
     runtime.block_on(played)?;
-    report(&dir)
+    report(&dir, common.profile.as_deref())
 }
 
 /// URLs for WebSocket, in the order of the targets.
@@ -253,6 +253,8 @@ mod tests {
                 max_calls: 1,
                 dry_run: true,
                 yes: true,
+                profile: None,
+                goes_on: None,
             },
             seconds: 1,
             every_ms: 100,

@@ -5,6 +5,7 @@ pub mod limits;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use wellhead_analyze::plan::PER_USER;
 
 /// Arguments of `wellhead analyze`.
 #[derive(Debug, Args)]
@@ -23,6 +24,8 @@ Examples:
       whether they say the same, who is alone, and the smallest call that shows it
   wellhead analyze limits --max-calls 50000 https://a.example/KEY https://b.example/KEY
       streams, rate, window and silent shaping of two providers, in one report
+  wellhead analyze quick https://eth.example/v2/KEY --profile eth.yaml
+      as the first, and eth.yaml for `profile: eth.yaml` of an upstream that `serve` uses
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
       the same conclusions again, from the records, and report.html beside them")]
 pub struct Analyze {
@@ -66,6 +69,33 @@ pub enum Experiment {
     Soak(limits::Soak),
     /// Conclude again from the records of a run, and write its report
     Report(ReportDir),
+    /// Go on with a run that was cut: cells that were played to their end are kept
+    Resume(Resume),
+    /// Put two runs beside each other: changed verdicts first, times with their intervals
+    Compare(Compare),
+}
+
+impl Experiment {
+    /// What all that send something take.
+    pub fn common_mut(&mut self) -> Option<&mut Common> {
+        match self {
+            Self::Quick(it) => Some(&mut it.common),
+            Self::Rate(it) => Some(&mut it.common),
+            Self::Streams(it) => Some(&mut it.common),
+            Self::Throttle(it) => Some(&mut it.common),
+            Self::Protocol(it) => Some(&mut it.common),
+            Self::Connection(it) => Some(&mut it.common),
+            Self::Bodies(it) => Some(&mut it.common),
+            Self::Load(it) => Some(&mut it.common),
+            Self::Limits(it) => Some(&mut it.common),
+            Self::Window(it) => Some(&mut it.common),
+            Self::Cost(it) => Some(&mut it.common),
+            Self::Soak(it) => Some(&mut it.common),
+            // They are asked anew.
+            Self::Agree(_) | Self::Fresh(_) | Self::Reach(_) => None,
+            Self::Report(_) | Self::Resume(_) | Self::Compare(_) => None,
+        }
+    }
 }
 
 /// What all experiments take.
@@ -78,6 +108,9 @@ pub struct Common {
     /// Where records go [default: wellhead-analysis-HOST-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Also write what follows for the settings of an upstream, for its `profile`
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// The seed of chance: what is asked, and in which order
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -90,6 +123,9 @@ pub struct Common {
     /// Do not ask before many calls
     #[arg(long)]
     pub yes: bool,
+    /// The directory of a run that is gone on with; set by `resume`.
+    #[arg(skip)]
+    pub goes_on: Option<PathBuf>,
 }
 
 /// Arguments of `wellhead analyze quick`.
@@ -219,19 +255,43 @@ pub struct Load {
     /// Stages by rate, calls a second, open loop
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "10,20,50", value_parser = positive)]
     pub rates: Vec<f64>,
-    /// Stages by users instead, who each ask again when they have an answer; a stage ends early
-    /// when they have made 20 calls a second each
+    /// Stages by users instead, who each ask again when they have an answer
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub users: Vec<usize>,
+    /// Users think for so long before they ask again, milliseconds
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "users")]
+    pub think: u64,
+    /// Calls that a user makes in a second at most: a stage ends early when they are made
+    #[arg(long, value_name = "N", default_value_t = PER_USER, value_parser = clap::value_parser!(u64).range(1..=100_000), requires = "users")]
+    pub per_user: u64,
+    /// A spike instead: the first rate, the second for a third of the time, and the first again
+    #[arg(long, value_name = "N,N", value_delimiter = ',', num_args = 1, conflicts_with = "users", value_parser = positive)]
+    pub spike: Vec<f64>,
     /// How long a stage lasts
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
     /// What is asked
     #[arg(long, value_name = "KIND", default_value = "mix")]
     pub work: Kind,
-    /// HTTP/2 connections; over HTTP/1.1 there are 64
+    /// HTTP/2 connections; over HTTP/1.1 there are 64, if you do not ask for it
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: u16,
+    /// Which HTTP to speak
+    #[arg(long, value_name = "HTTP", default_value = "auto")]
+    pub http: Http,
+}
+
+/// Which HTTP to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Http {
+    /// HTTP/2 where the target offers it
+    Auto,
+    /// HTTP/1.1
+    #[value(name = "1.1")]
+    H1,
+    /// HTTP/2
+    #[value(name = "2")]
+    H2,
 }
 
 /// Arguments of `wellhead analyze agree`.
@@ -310,6 +370,52 @@ pub struct ReportDir {
     /// The directory of a run
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+    /// Also write what follows for the settings of an upstream, for its `profile`
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+}
+
+/// Arguments of `wellhead analyze resume`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+run.json says what was asked for, but of URLs the host alone: those with a path or a key have
+to be given again.
+
+Example:
+  wellhead analyze resume wellhead-analysis-eth.example-20261122-101500 https://eth.example/v2/KEY")]
+pub struct Resume {
+    /// The directory of the run
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// URLs that hold more than a host
+    #[arg(value_name = "URL")]
+    pub urls: Vec<String>,
+    /// Also write what follows for the settings of an upstream, for its `profile`
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Do not ask before many calls
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Arguments of `wellhead analyze compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exits with 0 where nothing differs, with 3 where a verdict or a time does: a time only where the
+interval of 95 % excludes no difference. With 1 where a run cannot be read.")]
+pub struct Compare {
+    /// The directory of the earlier run
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// The directory of the later run
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    /// Also write it as Markdown, for a pull request
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+    /// Also write it as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 fn positive(text: &str) -> Result<f64, String> {

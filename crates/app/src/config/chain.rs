@@ -15,6 +15,7 @@ use wellhead_upstream::{Provider, Tier, UpstreamId};
 use wellhead_watch::{Check, Mode};
 
 use super::name::{ChainName, HeaderName, LabelName};
+use super::profile::Profile;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
 use super::value::{CallsOver, Text};
@@ -29,6 +30,9 @@ const fn secs(n: u64) -> Duration {
 
 /// More than anybody sells in a day.
 const CREDITS_MAX: u64 = 1_000_000_000_000;
+
+/// More requests than any connection lives for.
+const REQUESTS_MAX: u64 = 1_000_000_000;
 
 /// More blocks than any chain has; more is a slip of the pen.
 const BLOCKS_MAX: u64 = 100_000_000_000;
@@ -230,6 +234,9 @@ section! {
         headers: Map<HeaderName, Secret> = default(Map::default()),
         /// How to prove who we are: either `basic` or `bearer`.
         auth: Option<Auth> = derived("none"),
+        /// A file that `wellhead analyze` wrote, seen from the directory of the config: what it
+        /// measured counts where nothing is said here. See docs/analyze.md.
+        profile: Option<Profile> = derived("none"),
         /// Which HTTP to speak; `auto` takes HTTP/2 where the upstream offers it.
         http: HttpVersion = default(HttpVersion::Auto),
         /// How single calls travel: `http`, or `websocket`, many at a time over a few
@@ -243,6 +250,8 @@ section! {
         lag_blocks_max: Option<u64> = derived("as for the chain"),
         /// How far back it reaches, and over how much at once.
         history: History = default(History::default()),
+        /// What one connection to it bears.
+        connection: Connection = default(Connection::default()),
         /// HTTP/1.1 connections open at once, per worker.
         connections_max: usize = default(256).within(1, 65_536),
         /// Certificates (PEM) to trust for this upstream, instead of the public ones.
@@ -253,6 +262,21 @@ section! {
         timeouts: UpstreamTimeouts = default(UpstreamTimeouts::default()),
         /// Other checks for this upstream.
         checks: UpstreamChecks = default(UpstreamChecks::default()),
+    }
+}
+
+section! {
+    /// What one connection to an upstream bears. Whatever is said here, less is used where it is
+    /// learnt from how connections end.
+    Connection {
+        /// Calls at once on one HTTP/2 connection.
+        streams_max: Option<usize> =
+            derived("90, or fewer where that is learnt").if_given_within(1, 1_000),
+        /// An HTTP/2 connection is replaced after so many requests.
+        requests_max: Option<u64> = derived("learnt").if_given_within(1, REQUESTS_MAX),
+        /// A connection that is not used for so long is closed.
+        idle: Option<Duration> =
+            derived("1m, or less where that is learnt").if_given_within(ms(100), secs(3_600)),
     }
 }
 
@@ -307,6 +331,13 @@ section! {
         /// Calls a second, whatever they cost.
         calls_per_second: Option<u64> =
             derived("as the plan says, or learnt").if_given_within(1, CREDITS_MAX),
+        /// The time in which the provider counts these: 100 a second in `10s` are a thousand
+        /// in any ten seconds. Where it is longer, more calls may go together.
+        calls_window: Option<Duration> = derived("1s").if_given_within(ms(10), secs(86_400)),
+        /// Where the provider's limit is a bucket that fills bit by bit, what it holds: nine tenths
+        /// of so many calls may go together after a pause.
+        calls_burst: Option<u64> =
+            derived("a twentieth of what a window holds").if_given_within(1, CREDITS_MAX),
         /// Requests at once.
         in_flight: Option<u32> = derived("learnt").if_given_within(1, 65_536),
         /// Whether it is asked beyond its caps when no other upstream can serve.
@@ -357,6 +388,7 @@ with_defaults!(
     Verify,
     History,
     Methods,
+    Connection,
     UpstreamTimeouts,
     UpstreamChecks,
     Budget

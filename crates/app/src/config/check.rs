@@ -478,6 +478,7 @@ impl Checker<'_> {
             (_, None) | (None, _) => false,
         };
         self.ordered(&path, "credits_per_day", "credits_per_month", reversed);
+        self.calls_budget(&path, upstream);
         let place = path.key("plan");
         let Some(plan) = budget.plan.as_ref().filter(|_| !self.touched(&place)) else { return };
         let Some(provider) = upstream.known_provider() else {
@@ -495,6 +496,23 @@ impl Checker<'_> {
                 None => format!("its plans are {}", listed(&names)),
             };
             self.error(&place, message, hint);
+        }
+    }
+
+    /// How calls are counted, where their rate is not told.
+    fn calls_budget(&mut self, path: &Path, upstream: &Upstream) {
+        let budget = &upstream.budget;
+        let plan = upstream.known_provider().zip(budget.plan.as_ref());
+        let planned = plan.and_then(|(provider, plan)| provider.plan(&plan.0)?.calls_per_second);
+        if budget.calls_per_second.or(planned).is_some() || self.touched(path) {
+            return;
+        }
+        for key in ["calls_window", "calls_burst"] {
+            let place = path.key(key);
+            if self.given(&place) {
+                let message = format!("`{key}` has no use here: no `calls_per_second` is told");
+                self.key_error(&place, message, "give the rate as well, or remove it");
+            }
         }
     }
 

@@ -14,6 +14,8 @@ pub(super) enum Yaml {
     List(Vec<Self>),
     /// A map.
     Map(Vec<(String, Self)>),
+    /// A text, and a comment behind it where it stands on a line of its own.
+    Noted(String, String),
     /// Not given, and nothing takes its place.
     Absent,
     /// Not given: these words say what takes its place.
@@ -25,7 +27,7 @@ impl Yaml {
     pub(super) fn inline(&self) -> String {
         match self {
             Self::Plain(text) => text.clone(),
-            Self::Text(text) => quoted(text),
+            Self::Text(text) | Self::Noted(text, _) => quoted(text),
             Self::List(items) => {
                 format!("[{}]", items.iter().map(Self::inline).collect::<Vec<_>>().join(", "))
             }
@@ -51,7 +53,12 @@ impl Yaml {
         let mut out = String::new();
         match self {
             Self::Map(entries) => write_map(&mut out, entries, 0),
-            Self::Plain(_) | Self::Text(_) | Self::List(_) | Self::Absent | Self::Derived(_) => {
+            Self::Plain(_)
+            | Self::Text(_)
+            | Self::Noted(..)
+            | Self::List(_)
+            | Self::Absent
+            | Self::Derived(_) => {
                 out.push_str(&self.inline());
                 out.push('\n');
             }
@@ -61,7 +68,7 @@ impl Yaml {
 
     fn is_simple(&self) -> bool {
         match self {
-            Self::Plain(_) | Self::Text(_) => true,
+            Self::Plain(_) | Self::Text(_) | Self::Noted(..) => true,
             Self::List(items) => {
                 items.iter().all(|item| matches!(item, Self::Plain(_) | Self::Text(_)))
             }
@@ -80,7 +87,7 @@ fn write_map(out: &mut String, entries: &[(String, Yaml)], indent: usize) {
                 out.push_str(&format!("# {key}: {words}\n"));
                 continue;
             }
-            Yaml::Plain(_) | Yaml::Text(_) | Yaml::List(_) | Yaml::Map(_) => {}
+            Yaml::Plain(_) | Yaml::Text(_) | Yaml::Noted(..) | Yaml::List(_) | Yaml::Map(_) => {}
         }
         pad(out, indent);
         out.push_str(&quoted(key));
@@ -94,6 +101,11 @@ fn write_value(out: &mut String, value: &Yaml, indent: usize) {
         simple if simple.is_simple() => {
             out.push(' ');
             out.push_str(&simple.inline());
+            if let Yaml::Noted(_, note) = simple {
+                // No break in it can end the comment.
+                out.push_str(" # ");
+                out.extend(note.chars().filter(|c| !c.is_control()));
+            }
             out.push('\n');
         }
         Yaml::Map(entries) => {
@@ -111,7 +123,9 @@ fn write_value(out: &mut String, value: &Yaml, indent: usize) {
                 }
             }
         }
-        Yaml::Plain(_) | Yaml::Text(_) | Yaml::Absent | Yaml::Derived(_) => out.push('\n'),
+        Yaml::Plain(_) | Yaml::Text(_) | Yaml::Noted(..) | Yaml::Absent | Yaml::Derived(_) => {
+            out.push('\n');
+        }
     }
 }
 

@@ -170,6 +170,7 @@ mod tests {
             credits_per_month: None,
             learnt_rate: None,
             connections: None,
+            limits: Vec::new(),
             in_flight_max: None,
             held: Vec::new(),
             tier: "primary",

@@ -134,6 +134,36 @@ async fn connections_are_replaced_before_the_number_of_requests_that_ends_them()
 }
 
 #[tokio::test]
+async fn connections_are_replaced_after_the_number_of_requests_that_is_given() {
+    let counts: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let shared = Arc::clone(&counts);
+    let server = Server::start(move |stream: TcpStream, nth| {
+        let counts = Arc::clone(&shared);
+        async move {
+            counts.lock().expect("no panic").resize(nth + 1, 0);
+            let handle = move |mut call: Call| {
+                counts.lock().expect("no panic")[nth] += 1;
+                async move {
+                    if let Some(body) = call.body().await {
+                        call.answer(body);
+                    }
+                }
+            };
+            serve_h2(stream, handle, |_| {}, None).await;
+        }
+    })
+    .await;
+    let transport = Upstream::auto(&server).set(|s| s.h2_requests_max = Some(20)).transport();
+    for _ in 0..65 {
+        assert_eq!(answer(&transport, "question").await, "question");
+    }
+    let counts = counts.lock().expect("no panic");
+    // One that is worn serves until the next is open.
+    assert!(counts[..3].iter().all(|count| (20..=23).contains(count)), "{counts:?}");
+    assert_eq!(counts.iter().sum::<usize>(), 65);
+}
+
+#[tokio::test]
 async fn unused_connections_are_closed_before_the_peer_would() {
     let server = Server::start(|stream: TcpStream, _| async move {
         let handle = |mut call: Call| async move {

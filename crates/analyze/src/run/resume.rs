@@ -1,0 +1,128 @@
+//! What a run that was cut has left behind, to be gone on with.
+//!
+//! Cells that were played to their end are not played again: their outcomes are told to the plans
+//! as if they had been, so that a plan asks for the same cells in the same order. What is left of a
+//! cell that was not stays in the records; it has no end and so counts for nothing. Times go on
+//! after what was written, by the wall clock.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::Path;
+
+use super::first::First;
+use crate::plan::Outcome;
+use crate::record::{Cell, FORMAT, Record, Run, read_all};
+use crate::stat::bucket::Served;
+use crate::verdict::trials;
+
+/// Why a run cannot be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// It cannot be read.
+    #[error("it is no run that can be read: {0}")]
+    Unread(String),
+    /// It is of another format.
+    #[error("it has format {0}, and this wellhead writes {FORMAT}")]
+    Format(u32),
+}
+
+/// A run that was cut.
+#[derive(Debug)]
+pub struct Earlier {
+    run: Run,
+    /// By target and experiment, in the order in which they were played.
+    cells: BTreeMap<(u32, String), VecDeque<(Cell, Outcome, Vec<Served>)>>,
+    next_cell: u32,
+    next_connection: u64,
+    /// The last time in the records, microseconds.
+    ended_at: u64,
+}
+
+impl Earlier {
+    /// Reads what is in `dir`. A torn last line is left out.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no run, or one that another version wrote.
+    pub fn read(dir: &Path) -> Result<Self, ResumeError> {
+        let unread = |why: &dyn std::fmt::Display| ResumeError::Unread(why.to_string());
+        let run = fs::read_to_string(dir.join("run.json")).map_err(|error| unread(&error))?;
+        let run: Run = serde_json::from_str(&run).map_err(|error| unread(&error))?;
+        if run.format != FORMAT {
+            return Err(ResumeError::Format(run.format));
+        }
+        let records = File::open(dir.join("records.jsonl")).map_err(|error| unread(&error))?;
+        let (records, _) = read_all(BufReader::new(records)).map_err(|error| unread(&error))?;
+        Ok(Self::of(run, &records))
+    }
+
+    fn of(run: Run, records: &[Record]) -> Self {
+        let mut earlier =
+            Self { run, cells: BTreeMap::new(), next_cell: 0, next_connection: 0, ended_at: 0 };
+        for record in records {
+            let (cell, connection, at) = match record {
+                Record::Call(call) => (call.cell, call.connection, call.ended_at),
+                Record::Wire(wire) => (wire.cell, Some(wire.connection), wire.at),
+                Record::Cell(cell) => (cell.cell, None, cell.ended_at),
+                Record::Rollup(rollup) => (rollup.cell, None, rollup.ended_at),
+            };
+            earlier.next_cell = earlier.next_cell.max(cell.saturating_add(1));
+            let after = connection.map_or(0, |it| it.saturating_add(1));
+            earlier.next_connection = earlier.next_connection.max(after);
+            earlier.ended_at = earlier.ended_at.max(at);
+        }
+        for trial in trials(records) {
+            let key = (trial.target, trial.experiment.to_owned());
+            let cells = earlier.cells.entry(key).or_default();
+            for played in &trial.played {
+                let (mut outcome, mut first) = (Outcome::default(), First::default());
+                let mut served = Vec::new();
+                let mut calls = played.calls.clone();
+                calls.sort_by_key(|call| call.ended_at);
+                for call in calls {
+                    outcome.add(call);
+                    first.follow(call, &mut outcome);
+                    served.push(Served::of(call, played.cell.begun_at));
+                }
+                served.sort_by(|a, b| a.at.total_cmp(&b.at));
+                let events = played.wires.iter().map(|it| (it.at, it.connection, &it.event));
+                outcome.silent_ms = first.silent_ms(events);
+                cells.push_back((played.cell.clone(), outcome, served));
+            }
+        }
+        earlier
+    }
+
+    /// The run.
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Cells that were played to their end.
+    pub fn cells(&self) -> usize {
+        self.cells.values().map(VecDeque::len).sum()
+    }
+
+    /// The number of the next cell and connection.
+    pub(super) fn numbers(&self) -> (u32, u64) {
+        (self.next_cell, self.next_connection)
+    }
+
+    /// Where times go on, microseconds after the start of the run.
+    pub(super) fn goes_on_at(&self, now_unix: u64) -> u64 {
+        const SECOND: u64 = 1_000_000;
+        let passed = now_unix.saturating_sub(self.run.started_unix).saturating_mul(SECOND);
+        // A clock that was set back does not turn the order of what happened.
+        passed.max(self.ended_at.saturating_add(SECOND))
+    }
+
+    /// The cells that were played of this experiment at this target.
+    pub(super) fn take(
+        &mut self,
+        target: u32,
+        experiment: &str,
+    ) -> VecDeque<(Cell, Outcome, Vec<Served>)> {
+        self.cells.remove(&(target, experiment.to_owned())).unwrap_or_default()
+    }
+}

@@ -1,0 +1,95 @@
+//! Load at two targets, one of which takes longer, as a proxy before the other one does.
+
+use std::time::Duration;
+
+use tempfile::TempDir;
+use wellhead_analyze::plan::{Load, Outcome, Stage};
+use wellhead_analyze::record::{Cell, Machine, Record, read_all};
+use wellhead_analyze::run::{Budget, Part, Player, Stop, Terms, Watch};
+use wellhead_analyze::verdict::{Finding, Verdict, verdicts};
+use wellhead_analyze::way::Goal;
+use wellhead_analyze::work::Work;
+use wellhead_sim::node::Latency;
+use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
+use wellhead_telemetry::SecretUrl;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Order(Vec<u32>);
+
+impl Watch for Order {
+    fn played(&mut self, _: &str, cell: &Cell, _: &Outcome) {
+        self.0.push(cell.target);
+    }
+}
+
+async fn play(latencies_ms: [u64; 2]) -> (Vec<u32>, Vec<Verdict>) {
+    let providers = latencies_ms.map(|ms| {
+        let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
+        let latency = Latency::even(Duration::from_millis(ms), Duration::from_millis(5));
+        let dials = ProviderDials { latency, seed: ms, ..ProviderDials::default() };
+        FakeProvider::start("provider", world, dials).expect("a port")
+    });
+    let goals: Vec<Goal> = (1..)
+        .zip(&providers)
+        .map(|(number, provider)| {
+            let url = SecretUrl::parse(&provider.url()).expect("a URL");
+            Goal::new(format!("target-{number}"), url)
+        })
+        .collect();
+    let (dir, budget, stop) =
+        (TempDir::new().expect("a directory"), Budget::new(u64::MAX), Stop::default());
+    let (wellhead, machine) = ("test".to_owned(), Machine::default());
+    let terms = Terms { seed: 7, started_unix: 1, wellhead, machine };
+    let mut player = Player::begin(dir.path(), terms, &goals, &budget, &stop).expect("a directory");
+    let mut greetings = Vec::new();
+    for (target, goal) in (0..).zip(&goals) {
+        greetings.push(player.greet(target, goal).await.expect("a way"));
+    }
+    let stages = || vec![Stage::Rate(20.0), Stage::Rate(40.0), Stage::Users(3)];
+    let mut parts: Vec<Part<'_>> = (0..)
+        .zip(goals.iter().zip(&greetings))
+        .map(|(target, (goal, greeting))| {
+            let plan = Load::new(stages(), SECOND * 5, Work::Cheap, 2).with_users(SECOND / 2, 20);
+            Part { plan: Box::new(plan), target, goal, greeting }
+        })
+        .collect();
+    let mut order = Order(Vec::new());
+    player.play_in_turn(&mut parts, &mut order).await.expect("played");
+    let records = std::fs::read(dir.path().join("records.jsonl")).expect("records");
+    let (records, _) = read_all(&records[..]).expect("whole lines");
+    let thinks = records.iter().filter(|record| match record {
+        Record::Cell(cell) => cell.factors.contains_key("users") && cell.calls <= 33,
+        Record::Call(_) | Record::Wire(_) => false,
+    });
+    assert_eq!(thinks.count(), 2, "three users ask at most twice a second");
+    (order.0, verdicts(player.run(), &records))
+}
+
+fn added(verdicts: &[Verdict]) -> &Verdict {
+    let mut found =
+        verdicts.iter().filter(|verdict| matches!(verdict.finding, Finding::Adds { .. }));
+    let one = found.next().expect("a comparison");
+    assert_eq!((one.target, found.count()), (1, 0), "the second is compared with the first");
+    one
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_second_target_takes_more_is_told_stage_by_stage() {
+    let (order, verdicts) = play([20, 26]).await;
+    assert_eq!(order, [0, 1, 0, 1, 0, 1], "in the same minutes");
+    let verdict = added(&verdicts);
+    let Finding::Adds { than, ms, low, high, .. } = &verdict.finding else { panic!() };
+    assert_eq!(than, "target-1");
+    assert!((*ms - 6.0).abs() < 1.0 && low < ms && ms < high, "{verdict:?}");
+    assert_eq!(verdict.evidence.len(), 3, "{verdict:?}");
+    assert!(verdict.sentence.contains("ms more than target-1"), "{verdict:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_both_take_as_long_nothing_is_claimed() {
+    let (_, verdicts) = play([20, 20]).await;
+    let verdict = added(&verdicts);
+    let told = &verdict.sentence;
+    assert!(told.starts_with("takes no time more or less than target-1 ("), "{told}");
+}

@@ -1,0 +1,208 @@
+//! Runs that are cut after each cell, or within one, and gone on with: the cells are those of a
+//! run that was not cut.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use tempfile::TempDir;
+use wellhead_analyze::plan::{Connection, Outcome, Plan, Rate, Streams, Throttle};
+use wellhead_analyze::record::{Cell, Machine, Record, Run, read_all};
+use wellhead_analyze::run::{Budget, Earlier, Player, RunError, Stop, Terms, Watch};
+use wellhead_analyze::verdict::{trials, verdicts};
+use wellhead_analyze::way::Goal;
+use wellhead_net::HttpVersion;
+use wellhead_sim::provider::{Bucket, Refusal, StreamCap, StreamWay};
+use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
+use wellhead_telemetry::SecretUrl;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Ends the run after so many cells, or so many calls of the next one.
+struct Cut<'a> {
+    cells: usize,
+    calls: usize,
+    stop: &'a Stop,
+}
+
+impl Watch for Cut<'_> {
+    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {
+        self.cells -= 1;
+        if self.cells == 0 && self.calls == 0 {
+            self.stop.set();
+        }
+    }
+
+    fn over(&mut self, _: &wellhead_analyze::record::Call) {
+        if self.cells == 0 {
+            self.calls -= 1;
+            if self.calls == 0 {
+                self.stop.set();
+            }
+        }
+    }
+}
+
+/// A provider whose limits make the plans ask for more cells than one.
+fn provider() -> FakeProvider {
+    let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
+    let stream_cap = Some(StreamCap { max: 11, way: StreamWay::Refused { announced: None } });
+    let buckets = vec![Bucket::steady(40.0, SECOND, Refusal::too_many(None))];
+    let latency = wellhead_sim::node::Latency::even(SECOND / 50, Duration::ZERO);
+    let recycle_after = Some(30);
+    let dials =
+        ProviderDials { stream_cap, buckets, latency, recycle_after, ..ProviderDials::default() };
+    FakeProvider::start("provider", world, dials).expect("a port")
+}
+
+fn plans() -> Vec<Box<dyn Plan>> {
+    let mut rng = SmallRng::seed_from_u64(7);
+    let auto = HttpVersion::Auto;
+    vec![
+        Box::new(Streams::new(8, 16, SECOND)),
+        Box::new(Throttle::new(&[2, 4, 8], &[2], 20, auto, SECOND, &mut rng)),
+        Box::new(Rate::new(30.0, 90.0, 1.3, SECOND, SECOND)),
+        Box::new(Connection::new(100, Duration::ZERO, auto, SECOND * 2)),
+    ]
+}
+
+const UNCUT: (usize, usize) = (usize::MAX, usize::MAX);
+
+/// Plays all plans, or goes on with them, until it is cut; the calls that were sent by then.
+async fn play(
+    dir: &Path,
+    provider: &FakeProvider,
+    (cells, calls): (usize, usize),
+) -> Result<u64, RunError> {
+    let url = SecretUrl::parse(&format!("{}/v2/PATHKEY", provider.url())).expect("a URL");
+    let goals = [Goal::new("target-1".to_owned(), url)];
+    let stop = Stop::default();
+    let earlier = dir.join("run.json").exists().then(|| Earlier::read(dir).expect("a run"));
+    let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
+    let budget = Budget::new(1_000_000).after(spent);
+    let mut player = match earlier {
+        Some(earlier) => Player::resume(dir, earlier, 100, &budget, &stop)?,
+        None => {
+            let (wellhead, machine) = ("test".to_owned(), Machine::default());
+            let terms = Terms { seed: 7, started_unix: 1, wellhead, machine };
+            Player::begin(dir, terms, &goals, &budget, &stop)?
+        }
+    };
+    let greeting = player.greet(0, &goals[0]).await?;
+    let mut watch = Cut { cells, calls, stop: &stop };
+    for mut plan in plans() {
+        player.play(&mut *plan, 0, &goals[0], &greeting, &mut watch).await?;
+        if stop.is_set() {
+            break;
+        }
+    }
+    Ok(budget.spent())
+}
+
+fn read(dir: &Path) -> (Run, Vec<Record>) {
+    let run = fs::read_to_string(dir.join("run.json")).expect("a run");
+    let records = fs::read(dir.join("records.jsonl")).expect("records");
+    let (records, torn) = read_all(&records[..]).expect("whole lines");
+    assert_eq!(torn, None);
+    (serde_json::from_str(&run).expect("a run"), records)
+}
+
+/// What was played to its end, in its order.
+fn cells(records: &[Record]) -> Vec<(String, String, u32, u64)> {
+    let cell = |record: &Record| match record {
+        Record::Cell(cell) => {
+            let factors = format!("{:?}", cell.factors);
+            Some((cell.experiment.clone(), factors, cell.repeat, cell.calls))
+        }
+        Record::Call(_) | Record::Wire(_) => None,
+    };
+    records.iter().filter_map(cell).collect()
+}
+
+async fn whole(provider: &FakeProvider) -> (TempDir, Vec<(String, String, u32, u64)>) {
+    let dir = TempDir::new().expect("a directory");
+    play(dir.path(), provider, UNCUT).await.expect("played");
+    let found = cells(&read(dir.path()).1);
+    (dir, found)
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_after_each_cell_a_run_has_the_cells_of_one_that_was_not() {
+    let provider = provider();
+    let (_, expected) = whole(&provider).await;
+    assert!(expected.len() > 12, "{expected:?}");
+    let dir = TempDir::new().expect("a directory");
+    // Each time one cell more, and all that were played before are kept.
+    for played in 1..=expected.len() {
+        play(dir.path(), &provider, (1, 0)).await.expect("played");
+        assert_eq!(cells(&read(dir.path()).1), expected[..played]);
+    }
+    play(dir.path(), &provider, UNCUT).await.expect("nothing is left");
+    let (run, records) = read(dir.path());
+    assert_eq!(cells(&records), expected);
+    assert_eq!(run.experiments, ["streams", "throttle", "rate", "connection"]);
+    let times = |record: &Record| match record {
+        Record::Cell(cell) => Some((cell.begun_at, cell.ended_at)),
+        Record::Call(_) | Record::Wire(_) => None,
+    };
+    let times: Vec<_> = records.iter().filter_map(times).collect();
+    assert!(times.windows(2).all(|pair| pair[0].1 < pair[1].0), "times go on: {times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_within_each_cell_it_is_played_again_as_a_whole() {
+    let provider = provider();
+    let (uncut, expected) = whole(&provider).await;
+    let said = |dir: &Path| {
+        let (run, records) = read(dir);
+        verdicts(&run, &records).into_iter().map(|verdict| verdict.finding).collect::<Vec<_>>()
+    };
+    for before in 0..expected.len() {
+        let dir = TempDir::new().expect("a directory");
+        let spent = play(dir.path(), &provider, (before, 3)).await.expect("played");
+        let (run, records) = read(dir.path());
+        assert_eq!(cells(&records), expected[..before]);
+        assert_eq!(run.spent, spent, "what was sent is known");
+        // What kill -9 leaves behind.
+        let file = OpenOptions::new().append(true).open(dir.path().join("records.jsonl"));
+        file.and_then(|mut file| file.write_all(b"{\"kind\":\"call\",\"exp")).expect("torn");
+        play(dir.path(), &provider, UNCUT).await.expect("played");
+        let (_, records) = read(dir.path());
+        assert_eq!(cells(&records), expected, "after {before} cells");
+        // The calls of the cell that was cut count for nothing.
+        for trial in trials(&records) {
+            for played in &trial.played {
+                assert_eq!(played.calls.len() as u64, played.cell.calls);
+            }
+        }
+        let (found, told) = (said(dir.path()), said(uncut.path()));
+        assert_eq!(found.len(), told.len());
+        assert!(found.iter().zip(&told).all(|(one, other)| one.alike(other)), "{found:?} {told:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_of_other_cells_is_not_gone_on_with() {
+    let provider = provider();
+    let (dir, _) = whole(&provider).await;
+    let path = dir.path().join("records.jsonl");
+    let text = fs::read_to_string(&path).expect("records");
+    fs::write(&path, text.replace(r#"{"streams":"8"}"#, r#"{"streams":"9"}"#)).expect("a file");
+    let error = play(dir.path(), &provider, UNCUT).await.expect_err("another plan");
+    assert!(matches!(&error, RunError::Other(name) if name == "streams"), "{error}");
+}
+
+#[test]
+fn a_directory_without_a_run_is_told() {
+    let dir = TempDir::new().expect("a directory");
+    let error = Earlier::read(dir.path()).expect_err("nothing is there");
+    assert!(error.to_string().starts_with("it is no run that can be read: "), "{error}");
+    let run = Run { format: 99, ..Run::default() };
+    let text = serde_json::to_string(&run).expect("plain data");
+    fs::write(dir.path().join("run.json"), text).expect("a file");
+    let error = Earlier::read(dir.path()).expect_err("another format").to_string();
+    assert_eq!(error, "it has format 99, and this wellhead writes 1");
+}

@@ -1,0 +1,157 @@
+//! `wellhead analyze resume`: what was asked for is asked for again, and goes on where it was cut.
+//!
+//! `run.json` has the words of the command line with the host alone of each URL. A URL that had
+//! more has to be given again, and is found by its host.
+
+use std::path::Path;
+
+use clap::Parser as _;
+use wellhead_analyze::run::Earlier;
+use wellhead_telemetry::SecretUrl;
+
+use super::named;
+use crate::cli::analyze::{Common, Resume};
+use crate::cli::{Cli, Command};
+use crate::command::{Failure, complain};
+
+/// What stands for path, query and user of a URL.
+const LEFT_OUT: char = '…';
+
+/// Goes on with a run.
+pub(super) fn command(it: &Resume) -> Result<(), Failure> {
+    let earlier = read(&it.dir)?;
+    complain(&format!("{} cells were played before", earlier.cells()));
+    let words = earlier.run().asked.clone();
+    if words.is_empty() {
+        return Err(Failure::Config("the run does not say what was asked for".to_owned()));
+    }
+    let words = ["wellhead", "analyze"].into_iter().map(str::to_owned).chain(words);
+    let cli = Cli::try_parse_from(words).map_err(|error| {
+        Failure::Config(format!("what was asked for is not known here: {error}"))
+    })?;
+    let Command::Analyze(mut analyze) = cli.command else {
+        return Err(Failure::Config("the run does not say what was asked for".to_owned()));
+    };
+    let Some(common) = analyze.what.common_mut() else {
+        return Err(Failure::Config("what was asked for is no run".to_owned()));
+    };
+    common.urls = urls(&common.urls, &it.urls)?;
+    common.goes_on = Some(it.dir.clone());
+    common.profile = it.profile.clone().or(common.profile.take());
+    common.yes |= it.yes;
+    super::command(&analyze.what)
+}
+
+/// The run in `dir`.
+pub(super) fn read(dir: &Path) -> Result<Earlier, Failure> {
+    Earlier::read(dir).map_err(|error| Failure::Config(format!("`{}`: {error}", dir.display())))
+}
+
+/// The words after `analyze`, without what may be secret.
+pub(super) fn words(common: &Common) -> Vec<String> {
+    let after = std::env::args().skip_while(|word| word != "analyze").skip(1);
+    without_secrets(after, &common.urls)
+}
+
+fn without_secrets(words: impl Iterator<Item = String>, urls: &[String]) -> Vec<String> {
+    let told = |word: String| {
+        if !urls.contains(&word) {
+            return word;
+        }
+        let (name, url) = named(&word);
+        // What `SecretUrl` shows has neither path nor query nor user.
+        let shown = SecretUrl::parse(url).map_or(LEFT_OUT.to_string(), |url| url.to_string());
+        name.map_or(shown.clone(), |name| format!("{name}={shown}"))
+    };
+    words.map(told).collect()
+}
+
+/// The URLs that were measured, whole again.
+fn urls(kept: &[String], given: &[String]) -> Result<Vec<String>, Failure> {
+    let mut given: Vec<(Option<String>, &String)> =
+        given.iter().map(|text| (host(text), text)).collect();
+    let mut whole = Vec::new();
+    for text in kept {
+        let host = host(text.trim_end_matches(LEFT_OUT));
+        let at = given.iter().position(|(other, _)| host.is_some() && *other == host);
+        match at {
+            Some(at) => {
+                let given = given.remove(at).1;
+                // The name that it has in the records.
+                whole.push(match named(text).0 {
+                    Some(name) => format!("{name}={}", named(given).1),
+                    None => named(given).1.to_owned(),
+                });
+            }
+            None if text.ends_with(LEFT_OUT) => {
+                let host = host.unwrap_or_default();
+                let hint = "give its URL again, for path and query are not kept";
+                return Err(Failure::Config(format!("`{host}`: {hint}")));
+            }
+            None => whole.push(text.clone()),
+        }
+    }
+    match given.first() {
+        Some((host, _)) => {
+            let host = host.as_deref().unwrap_or("a URL");
+            Err(Failure::Config(format!("`{host}` was not measured in this run")))
+        }
+        None => Ok(whole),
+    }
+}
+
+/// The host, and the port where it is not the usual one.
+fn host(text: &str) -> Option<String> {
+    let url = SecretUrl::parse(named(text).1).ok()?;
+    let host = url.expose().host_str()?.to_owned();
+    Some(match url.expose().port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    fn check(kept: &[&str], given: &[&str], expected: Result<&[&str], &str>) {
+        let found = match urls(&texts(kept), &texts(given)) {
+            Ok(found) => Ok(found),
+            Err(Failure::Config(why) | Failure::System(why)) => Err(why),
+            Err(Failure::Differs) => Err(String::new()),
+        };
+        assert_eq!(found, expected.map(texts).map_err(str::to_owned), "{kept:?} {given:?}");
+    }
+
+    #[test]
+    fn words_hold_no_key() {
+        let url = "https://me:PASSKEY@h.example:8545/v2/PATHKEY?k=QUERYKEY".to_owned();
+        let plain = "http://127.0.0.1:8545".to_owned();
+        let words = texts(&["load", "--rates", "1,2", &url, &plain]);
+        let kept = without_secrets(words.into_iter(), &[url, plain]);
+        assert!(kept.iter().all(|word| !word.contains("KEY")), "{kept:?}");
+        assert_eq!(kept[..3], texts(&["load", "--rates", "1,2"]));
+        assert!(kept[3].starts_with("https://h.example:8545/") && kept[3].ends_with(LEFT_OUT));
+        assert_eq!(kept[4], "http://127.0.0.1:8545");
+        let named = "a=https://h.example/v2/PATHKEY".to_owned();
+        let kept = without_secrets([named.clone()].into_iter(), &[named]);
+        assert_eq!(kept, [format!("a=https://h.example/{LEFT_OUT}")]);
+    }
+
+    #[test]
+    fn urls_are_found_by_their_hosts() {
+        let (kept, key) = ("https://a.example/…", "https://a.example/v2/k");
+        check(&["http://h:1"], &[], Ok(&["http://h:1"]));
+        check(&[kept, "http://h:1"], &[key], Ok(&[key, "http://h:1"]));
+        check(&["x=https://a.example/…"], &[key], Ok(&["x=https://a.example/v2/k"]));
+        check(&[kept, kept], &[key, "https://a.example/2"], Ok(&[key, "https://a.example/2"]));
+        let again = "`a.example`: give its URL again, for path and query are not kept";
+        check(&[kept], &[], Err(again));
+        check(&[kept], &["https://b.example/k"], Err(again));
+        check(&["http://h:1"], &["http://h:2"], Err("`h:2` was not measured in this run"));
+    }
+}

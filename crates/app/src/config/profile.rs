@@ -1,0 +1,359 @@
+//! Profiles: what `wellhead analyze` measured of an upstream, in a file of its own.
+//!
+//! A profile says what the settings of an upstream say, with the same keys. A key that the
+//! upstream gives itself is taken from there; of a plan, which only names what a provider
+//! promises, the profile goes before. What was taken is remembered, so that `wellhead check` and
+//! `/status` can tell what was measured and when. Problems of a profile are told at the setting
+//! that names it, with the line in the profile. No variables are replaced in a profile.
+//!
+//! Writes no profile: that is `wellhead_analyze::profile`'s.
+
+#![expect(unreachable_pub, reason = "`section!` makes public types, and these are read here alone")]
+
+use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
+
+use wellhead_eth::MethodGlob;
+use wellhead_net::HttpVersion;
+use wellhead_telemetry::SecretUrl;
+
+use super::chain::{Budget, Connection, History, Upstream};
+use super::docs;
+use super::problem::{Path, Problem, Severity};
+use super::read::{Reader, Setting as _, Word, listed, section, with_defaults};
+use super::rule::{Shape, derived, required};
+use super::settings::Settings;
+use super::tree::{self, Node};
+use super::unit::Wrong;
+use super::value::Text;
+use super::write::Yaml;
+
+/// Problems of one profile that are told.
+const TOLD_MAX: usize = 10;
+
+/// A profile that an upstream names, and what was taken from it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// Where it is.
+    pub file: PathBuf,
+    /// `None` until it was read.
+    pub taken: Option<Taken>,
+}
+
+/// What was taken from a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// When it was measured.
+    pub measured: Moment,
+    /// Keys of the upstream, such as `budget.calls_per_second`.
+    pub keys: Vec<&'static str>,
+}
+
+impl Profile {
+    /// When a key of the upstream was measured, where its value is from here.
+    pub fn measured(&self, key: &str) -> Option<&Moment> {
+        let taken = self.taken.as_ref()?;
+        taken.keys.contains(&key).then_some(&taken.measured)
+    }
+}
+
+impl Word for Profile {
+    const EXPECTED: &'static str = PathBuf::EXPECTED;
+
+    fn shape() -> Shape {
+        <PathBuf as Word>::shape()
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        <PathBuf as Word>::parse(text).map(|file| Self { file, taken: None })
+    }
+
+    fn write(&self) -> Yaml {
+        let file = self.file.display().to_string();
+        match &self.taken {
+            Some(Taken { measured, keys }) => {
+                Yaml::Noted(file, format!("measured {measured} UTC: {}", keys.join(", ")))
+            }
+            None => Yaml::Text(file),
+        }
+    }
+
+    fn blank() -> Self {
+        Self { file: PathBuf::new(), taken: None }
+    }
+}
+
+/// A day and a minute, UTC: `2026-11-22 10:15`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moment(String);
+
+impl std::fmt::Display for Moment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Word for Moment {
+    const EXPECTED: &'static str = "a day and a minute such as `2026-11-22 10:15`";
+
+    fn shape() -> Shape {
+        let pattern = Some("[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}");
+        Shape::Text { name: "day and minute", pattern }
+    }
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        const FORM: &[u8] = b"0000-00-00 00:00";
+        let fits = |(found, form): (u8, &u8)| match form {
+            b'0' => found.is_ascii_digit(),
+            other => found == *other,
+        };
+        if text.len() == FORM.len() && text.bytes().zip(FORM).all(fits) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(Wrong::new(format!("expected {}", <Self as Word>::EXPECTED)))
+    }
+
+    fn write(&self) -> Yaml {
+        Yaml::Text(self.0.clone())
+    }
+
+    fn blank() -> Self {
+        Self(String::new())
+    }
+}
+
+section! {
+    /// A profile: what was measured, of one upstream or of several.
+    Written {
+        /// When, in UTC.
+        measured: Moment = required(),
+        /// Of whom. Where there is one it counts for whoever names the file, else the one whose
+        /// host the upstream has.
+        upstreams: Vec<Found> = required(),
+    }
+}
+
+section! {
+    /// What was measured of one upstream. Each key is as in `chains.NAME.upstreams[]`.
+    Found {
+        /// The host, and its port where it is not the usual one.
+        host: Text = required(),
+        /// Which HTTP to speak.
+        http: Option<HttpVersion> = derived("not measured"),
+        /// What one connection bears.
+        connection: Connection = derived("not measured"),
+        /// What it may be asked for.
+        budget: Rates = derived("not measured"),
+        /// How far it reaches.
+        history: History = derived("not measured"),
+        /// What it does not serve.
+        methods: Bans = derived("not measured"),
+    }
+}
+
+section! {
+    /// The part of `budget` that can be measured.
+    Rates {
+        /// Credits a second.
+        credits_per_second: Option<u64> = derived("not measured").if_given_within(1, RATE_MAX),
+        /// Calls a second.
+        calls_per_second: Option<u64> = derived("not measured").if_given_within(1, RATE_MAX),
+        /// In which time they are counted.
+        calls_window: Option<Duration> = derived("not measured")
+            .if_given_within(Duration::from_millis(10), Duration::from_secs(86_400)),
+        /// How many pass at once.
+        calls_burst: Option<u64> = derived("not measured").if_given_within(1, RATE_MAX),
+        /// Requests at once.
+        in_flight: Option<u32> = derived("not measured").if_given_within(1, 65_536),
+    }
+}
+
+section! {
+    /// The part of `methods` that can be measured.
+    Bans {
+        /// Methods that are not served.
+        deny: Vec<MethodGlob> = derived("not measured"),
+    }
+}
+
+with_defaults!(Rates, Bans);
+
+/// As in the settings themselves.
+const RATE_MAX: u64 = 1_000_000_000_000;
+
+impl Settings {
+    /// Reads the profiles that upstreams name, and takes from each what the upstream does not
+    /// give itself. Relative paths are seen from `base`.
+    pub(super) fn take_profiles(
+        &mut self,
+        tree: &Node,
+        base: &FilePath,
+        problems: &mut Vec<Problem>,
+    ) {
+        for (name, chain) in &mut self.chains.0 {
+            let upstreams = Path::root().key("chains").key(name.as_ref()).key("upstreams");
+            for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
+                let path = upstreams.item(index);
+                let Some(profile) = upstream.profile.as_mut() else { continue };
+                if profile.file.as_os_str().is_empty() {
+                    continue;
+                }
+                profile.file = base.join(&profile.file);
+                let file = profile.file.clone();
+                let place = path.key("profile");
+                let found = match read(&file) {
+                    Ok(written) => pick(written, &upstream.url),
+                    Err(wrongs) => Err(wrongs),
+                };
+                match found {
+                    Ok((measured, found)) => {
+                        let given = |key: &str| {
+                            let steps = key.split('.');
+                            tree.has(&steps.fold(path.clone(), |path, step| path.key(step)))
+                        };
+                        let keys = take(upstream, found, &given);
+                        if keys.is_empty() {
+                            let message = "`profile` has no use here: nothing is taken from it";
+                            let hint = "all that it says is said here, or it says nothing";
+                            problems.push(Problem::warning(&place, message).hint(hint));
+                        }
+                        upstream.profile =
+                            Some(Profile { file, taken: Some(Taken { measured, keys }) });
+                    }
+                    Err(wrongs) => {
+                        for Wrong { message, hint } in wrongs.into_iter().take(TOLD_MAX) {
+                            let message = format!("`{}` {message}", file.display());
+                            let problem = Problem::error(&place, message);
+                            problems.push(match hint {
+                                Some(hint) => problem.hint(hint),
+                                None => problem,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A profile as written, or what is wrong with it: each continues the name of the file.
+fn read(file: &FilePath) -> Result<Written, Vec<Wrong>> {
+    let seen_from = "relative paths are seen from the directory of the config";
+    let bytes = super::read_bounded(file)
+        .map_err(|error| vec![Wrong::hinted(format!("cannot be read: {error}"), seen_from)])?;
+    let source =
+        String::from_utf8(bytes).map_err(|_| vec![Wrong::new("is not UTF-8 text".to_owned())])?;
+    let mut problems = Vec::new();
+    let root = tree::parse(&source, &mut problems, &mut Vec::new());
+    let written = root.and_then(|root| {
+        let mut reader = Reader {
+            path: Path::root(),
+            problems: &mut problems,
+            blanks: Vec::new(),
+            hidden: Vec::new(),
+            known_keys: docs::homes(),
+        };
+        Written::read(&root, &mut reader)
+    });
+    let told = |problem: Problem| {
+        let start = problem.span.map_or(0, |span| span.start).min(source.len());
+        let line = source.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let message = format!("line {line}: {}", problem.message);
+        Wrong { message, hint: problem.hints.into_iter().next() }
+    };
+    let wrongs: Vec<Wrong> = problems
+        .into_iter()
+        .filter(|problem| problem.severity == Severity::Error)
+        .map(told)
+        .collect();
+    match written {
+        Some(written) if wrongs.is_empty() => Ok(written),
+        Some(_) | None if !wrongs.is_empty() => Err(wrongs),
+        Some(_) | None => Err(vec![Wrong::hinted(
+            "is empty",
+            "write one: `wellhead analyze quick URL --profile FILE`",
+        )]),
+    }
+}
+
+/// The entry that is meant for an upstream at `url`.
+fn pick(mut written: Written, url: &SecretUrl) -> Result<(Moment, Found), Vec<Wrong>> {
+    let url = url.expose();
+    let host = url.host_str().unwrap_or_default();
+    let host = match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    let own = |found: &Found| found.host.0.eq_ignore_ascii_case(&host);
+    let hosts: Vec<String> = written.upstreams.iter().map(|it| it.host.0.clone()).collect();
+    let at = match hosts.len() {
+        1 => Some(0),
+        _ => written.upstreams.iter().position(own),
+    };
+    match at {
+        Some(at) => Ok((written.measured, written.upstreams.swap_remove(at))),
+        None if hosts.is_empty() => Err(vec![Wrong::new("has no upstreams")]),
+        None => Err(vec![Wrong::hinted(
+            format!("measured {}, and not `{host}`", listed(&hosts)),
+            "leave the one that is meant in a file of its own: it then counts whatever the host",
+        )]),
+    }
+}
+
+/// Takes what the upstream does not give itself; the keys that were taken.
+fn take(upstream: &mut Upstream, found: Found, given: &dyn Fn(&str) -> bool) -> Vec<&'static str> {
+    let mut keys = Vec::new();
+    let mut free = |key: &'static str, is_measured: bool| {
+        let is_free = is_measured && !given(key);
+        if is_free {
+            keys.push(key);
+        }
+        is_free
+    };
+    let Found { host: _, http, connection, budget, history, methods } = found;
+    if let Some(http) = http
+        && free("http", true)
+    {
+        upstream.http = http;
+    }
+    macro_rules! options {
+        ($($own:expr, $measured:expr, $key:literal;)+) => {
+            $(if free($key, $measured.is_some()) {
+                $own = $measured;
+            })+
+        };
+    }
+    let Connection { streams_max, requests_max, idle } = connection;
+    let own = &mut upstream.connection;
+    options! {
+        own.streams_max, streams_max, "connection.streams_max";
+        own.requests_max, requests_max, "connection.requests_max";
+        own.idle, idle, "connection.idle";
+    }
+    let own: &mut Budget = &mut upstream.budget;
+    options! {
+        own.credits_per_second, budget.credits_per_second, "budget.credits_per_second";
+        own.in_flight, budget.in_flight, "budget.in_flight";
+    }
+    // Window and burst belong to their rate.
+    if free("budget.calls_per_second", budget.calls_per_second.is_some()) {
+        own.calls_per_second = budget.calls_per_second;
+        options! {
+            own.calls_window, budget.calls_window, "budget.calls_window";
+            own.calls_burst, budget.calls_burst, "budget.calls_burst";
+        }
+    }
+    let History { state, blocks, logs, traces, range_max } = history;
+    let own = &mut upstream.history;
+    options! {
+        own.state, state, "history.state";
+        own.blocks, blocks, "history.blocks";
+        own.logs, logs, "history.logs";
+        own.traces, traces, "history.traces";
+        own.range_max, range_max, "history.range_max";
+    }
+    if free("methods.deny", !methods.deny.is_empty()) {
+        upstream.methods.deny = methods.deny;
+    }
+    keys
+}
