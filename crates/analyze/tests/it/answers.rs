@@ -53,7 +53,7 @@ impl Played {
     fn cells(&self, target: u32) -> impl Iterator<Item = &Cell> {
         self.records.iter().filter_map(move |record| match record {
             Record::Cell(cell) if cell.target == target => Some(cell),
-            Record::Cell(_) | Record::Call(_) | Record::Wire(_) => None,
+            Record::Cell(_) | Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
         })
     }
 
