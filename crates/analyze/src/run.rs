@@ -32,7 +32,6 @@ pub use resume::{Earlier, ResumeError};
 use crate::plan::{Ordered, Outcome, Plan};
 use crate::record::{Call, Cell, FORMAT, Machine, Record, Run, Wire, Writer};
 use crate::schedule::Schedule;
-use crate::stat::bucket::Served;
 use crate::way::{Goal, Means, Numbers, Way, WayError};
 use crate::work::Ask;
 
@@ -437,7 +436,7 @@ impl<'a> Player<'a> {
         let ordered = suited(ordered, greeting.protocol);
         let seed = self.seed(turn.target, plan.name(), turn.index);
         turn.index += 1;
-        if let Some((cell, outcome, served)) = turn.earlier.pop_front() {
+        if let Some(resume::Done { cell, outcome, served }) = turn.earlier.pop_front() {
             let same = cell.version == plan.version()
                 && cell.factors == ordered.factors
                 && cell.repeat == ordered.repeat;
@@ -578,7 +577,7 @@ pub struct Part<'a> {
 /// How far a plan is.
 struct Turn {
     target: u32,
-    earlier: VecDeque<(Cell, Outcome, Vec<Served>)>,
+    earlier: VecDeque<resume::Done>,
     last: Option<Outcome>,
     first: bool,
     index: u64,

@@ -27,12 +27,21 @@ pub enum ResumeError {
     Format(u32),
 }
 
+/// A cell that was played to its end.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) cell: Cell,
+    pub(super) outcome: Outcome,
+    /// What became of each call, in order of time.
+    pub(super) served: Vec<Served>,
+}
+
 /// A run that was cut.
 #[derive(Debug)]
 pub struct Earlier {
     run: Run,
     /// By target and experiment, in the order in which they were played.
-    cells: BTreeMap<(u32, String), VecDeque<(Cell, Outcome, Vec<Served>)>>,
+    cells: BTreeMap<(u32, String), VecDeque<Done>>,
     next_cell: u32,
     next_connection: u64,
     /// The last time in the records, microseconds.
@@ -88,7 +97,7 @@ impl Earlier {
                 served.sort_by(|a, b| a.at.total_cmp(&b.at));
                 let events = played.wires.iter().map(|it| (it.at, it.connection, &it.event));
                 outcome.silent_ms = first.silent_ms(events);
-                cells.push_back((played.cell.clone(), outcome, served));
+                cells.push_back(Done { cell: played.cell.clone(), outcome, served });
             }
         }
         earlier
@@ -118,11 +127,7 @@ impl Earlier {
     }
 
     /// The cells that were played of this experiment at this target.
-    pub(super) fn take(
-        &mut self,
-        target: u32,
-        experiment: &str,
-    ) -> VecDeque<(Cell, Outcome, Vec<Served>)> {
+    pub(super) fn take(&mut self, target: u32, experiment: &str) -> VecDeque<Done> {
         self.cells.remove(&(target, experiment.to_owned())).unwrap_or_default()
     }
 }

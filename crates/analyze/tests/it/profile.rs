@@ -3,8 +3,9 @@
 use granit_parser::{Event, Parser};
 use wellhead_analyze::profile::profile;
 use wellhead_analyze::record::{Run, Target};
-use wellhead_analyze::stat::bucket::Refill;
-use wellhead_analyze::verdict::{CapWay, Confidence, Finding, Scope, Verdict, verdicts};
+use wellhead_analyze::verdict::{
+    CapWay, Confidence, Finding, Pause, Refilled, RefusalWay, Scope, Verdict, verdicts,
+};
 
 use super::synthetic::{Dials, World, elastic, metered, shaped};
 
@@ -37,7 +38,7 @@ fn the_profile_of_three() {
         assert!(text.lines().any(|seen| seen == line), "{line}\nin\n{text}");
     }
     let in_flight = text.lines().find(|line| line.contains("in_flight: ")).expect("a knee");
-    assert!(in_flight.contains("more at once only takes longer, throttle: shaped at 25"));
+    assert!(in_flight.contains("above the knee, more only takes longer, throttle: shaped at 25"));
     assert_eq!(text.matches("_per_second:").count(), 1, "{text}");
 }
 
@@ -90,19 +91,20 @@ fn check(finding: Finding, expected: &str) {
 
 #[test]
 fn calls_are_counted_in_the_time_and_the_bucket_that_were_found() {
-    let bucket = |size: u64, refill_per_second: f64, refill: Refill| {
+    let bucket = |size: u64, refill_per_second: f64, refill: Refilled| {
         let window_s = size as f64 / refill_per_second;
-        Finding::Bucket { size, refill_per_second, window_s, refill }
+        let (way, retry_after) = (RefusalWay::Status429, Pause::NotGiven);
+        Finding::Bucket { size, refill_per_second, window_s, refill, way, retry_after }
     };
     check(
-        bucket(500, 50.0, Refill::Steady),
+        bucket(500, 50.0, Refilled::Evenly),
         "budget: calls_per_second: 50 calls_window: 10s calls_burst: 500",
     );
-    check(bucket(500, 50.0, Refill::Reset), "budget: calls_per_second: 50 calls_window: 10s");
-    check(bucket(125, 125.0, Refill::Steady), "budget: calls_per_second: 125 calls_burst: 125");
-    check(bucket(125, 125.0, Refill::Reset), "budget: calls_per_second: 125");
+    check(bucket(500, 50.0, Refilled::Window), "budget: calls_per_second: 50 calls_window: 10s");
+    check(bucket(125, 125.0, Refilled::Evenly), "budget: calls_per_second: 125 calls_burst: 125");
+    check(bucket(125, 125.0, Refilled::Window), "budget: calls_per_second: 125");
     // No setting tells less than a call a second.
-    check(bucket(30, 0.5, Refill::Reset), "");
+    check(bucket(30, 0.5, Refilled::Window), "");
 }
 
 #[test]

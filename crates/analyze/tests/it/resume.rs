@@ -117,7 +117,7 @@ fn cells(records: &[Record]) -> Vec<(String, String, u32, u64)> {
             let factors = format!("{:?}", cell.factors);
             Some((cell.experiment.clone(), factors, cell.repeat, cell.calls))
         }
-        Record::Call(_) | Record::Wire(_) => None,
+        Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
     };
     records.iter().filter_map(cell).collect()
 }
@@ -146,7 +146,7 @@ async fn cut_after_each_cell_a_run_has_the_cells_of_one_that_was_not() {
     assert_eq!(run.experiments, ["streams", "throttle", "rate", "connection"]);
     let times = |record: &Record| match record {
         Record::Cell(cell) => Some((cell.begun_at, cell.ended_at)),
-        Record::Call(_) | Record::Wire(_) => None,
+        Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
     };
     let times: Vec<_> = records.iter().filter_map(times).collect();
     assert!(times.windows(2).all(|pair| pair[0].1 < pair[1].0), "times go on: {times:?}");
