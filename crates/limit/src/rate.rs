@@ -23,7 +23,8 @@
 //! rate, however often that happens: whoever refuses everything, for its account or its day,
 //! is paused for, and takes all again when it is back.
 //!
-//! The pause is what the provider asked for. Without that it is a second the first time,
+//! The pause is what the provider asked for. Without that, or where it asks for none and refuses
+//! all the same, it is a second the first time,
 //! then [`PAUSE`], doubled while refusals follow each other. A rate is forgotten
 //! [`FORGET`] after the last refusal.
 
@@ -144,6 +145,7 @@ impl LearntRate {
         now: Duration,
         asked: Option<Duration>,
     ) -> Duration {
+        let asked = asked.filter(|pause| !pause.is_zero());
         let cut = self.cut.load(Ordering::Relaxed);
         let (began_nanos, now_nanos) = (nanos(began), nanos(now).max(1));
         let is_news = cut == 0 || began_nanos > cut;
@@ -267,6 +269,19 @@ mod tests {
             now += rate.refused(1.0, now, now, None) + Duration::from_millis(10);
         }
         assert_eq!((rate.rate(now), rate.wait(1.0, now)), (None, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_pause_of_nothing_is_none_that_was_asked_for() {
+        let (asked, silent) = (LearntRate::default(), LearntRate::default());
+        let mut now = secs(1);
+        for _ in 0..8 {
+            [&asked, &silent].into_iter().for_each(|rate| rate.sent(20, now));
+            let pause = asked.refused(1.0, now, now, Some(Duration::ZERO));
+            assert_eq!(pause, silent.refused(1.0, now, now, None));
+            now += pause;
+        }
+        assert_eq!(asked.rate(now), silent.rate(now));
     }
 
     #[test]
