@@ -2,7 +2,7 @@
 //! as an experiment asks for.
 //!
 //! The transport notes what connections do and what each call meets (`net`'s journal), which
-//! becomes records here: [`event`] for connections, [`Call`] for calls.
+//! becomes records here: `event` for connections, [`Call`] for calls.
 
 mod event;
 
