@@ -145,7 +145,7 @@ mod with_anvil {
     const GENESIS: u64 = 1_750_000_000;
     /// Blocks before anything happens; some of them are final.
     const FIRST: u64 = 120;
-    const ROUNDS: u64 = 14;
+    const ROUNDS: u64 = 8;
     /// Blocks that are left at most.
     const DEPTH_MAX: u64 = 20;
     /// Answers between two things that happen.
