@@ -428,10 +428,7 @@ mod with_anvil {
         let folder = TempDir::new().unwrap();
         let path = folder.path().display();
         let tiers = format!("disk: {{ path: \"{path}/cache\", bytes: 16MiB }}");
-        // An anvil takes a block's hash for its height, and says what is there by then: while it
-        // mines or is reorganised that may be the state of another block.
-        let keeps = format!("cache: {{ enabled: true, by_hash: false, {tiers} }}");
-        let keeps = wellhead(&keeps, nodes, feeds).await;
+        let keeps = wellhead(&format!("cache: {{ enabled: true, {tiers} }}"), nodes, feeds).await;
         let plain = wellhead("", nodes, feeds).await;
         let ledger = Mutex::new(Ledger::default());
         ledger.lock().unwrap().digs_up = !feeds;
@@ -513,7 +510,7 @@ mod with_geth {
         let late = FaultProxy::start(lower.port).await;
         let upstreams =
             [Upstream::new("higher", &higher.url()), Upstream::new("lower", &late.url())];
-        let keeps = "cache: { enabled: true }";
+        let keeps = "cache: { enabled: true, by_hash: true }";
         let keeps = Wellhead::start_with(keeps, Geth::CHAIN_ID, &upstreams).await;
         let plain = Wellhead::start(Geth::CHAIN_ID, &upstreams).await;
         let ledger = Mutex::new(Ledger::default());

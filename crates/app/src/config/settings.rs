@@ -209,8 +209,8 @@ section! {
         null_time: Duration = default(Duration::ZERO).within(Duration::ZERO, secs(60)),
         /// Whether states (`eth_call`, `eth_getBalance`) at the newest blocks are asked for by the
         /// hash of the agreed block (EIP-1898), which lets their answers be kept. Whoever
-        /// refuses that is asked by the height. Not before anvil: see `docs/cache.md`.
-        by_hash: bool = default(true),
+        /// refuses that is asked by the height. For upstreams that answer for the block itself: see `docs/cache.md`.
+        by_hash: bool = default(false),
         /// A disk behind the memory, for answers that are final. Outlives restarts.
         disk: Option<CacheDisk> = derived("none"),
         /// A Redis or Valkey behind the memory, shared by several wellheads. Asked only while
