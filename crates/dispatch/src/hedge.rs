@@ -163,20 +163,30 @@ impl Run<'_> {
         let Ground { roster, bounds, .. } = ground;
         let began = in_flight.began();
         let (row, upstream) = (self.job.row, roster.upstream(slot));
-        let alarm = bounds
-            .hedging
-            .filter(|_| self.may_hedge())
-            .map(|hedging| Alarm::new(hedging.delay(upstream, row.class)));
+        let hedging = bounds.hedging.filter(|_| self.may_hedge());
+        let alarm = hedging.map(|hedging| Alarm::new(hedging.delay(upstream, row.class)));
         let mut patience = self.patience(ground, slot, began);
         patience.alarm = alarm.as_ref();
         let room = ground.room(row, self.job.may_flow, slot);
         let transport = ground.lane.transport(slot);
         let body = self.body.clone();
-        let mut first = pin!(attempt(row, body, upstream, transport, in_flight, patience, room));
+        let first = pin!(attempt(row, body, upstream, transport, in_flight, patience, room));
         let Some(alarm) = &alarm else {
             let settled = first.await;
             return self.ended(ground, slot, settled);
         };
+        self.watched(ground, (slot, began), first, alarm).await
+    }
+
+    /// Waits for what was asked of `slot` at `began`, and asks another one when its alarm rings.
+    async fn watched(
+        &mut self,
+        ground: Ground<'_>,
+        (slot, began): (Slot, Instant),
+        mut first: Pin<&mut (impl Future<Output = Settled> + Send)>,
+        alarm: &Alarm,
+    ) -> Next {
+        let (row, upstream) = (self.job.row, ground.roster.upstream(slot));
         let mut noted = None;
         loop {
             let settled = poll_fn(|cx| match first.as_mut().poll(cx) {
@@ -200,10 +210,7 @@ impl Run<'_> {
                 && let Some(in_flight) = self.admit(ground, other, now)
             {
                 let first = (slot, began, first.as_mut());
-                // Boxed, as few calls have any: its state would more than double what each
-                // carries about.
-                let next = Box::pin(self.in_company(ground, first, (other, in_flight))).await;
-                if let Some(next) = next {
+                if let Some(next) = self.in_company(ground, first, (other, in_flight)).await {
                     return next;
                 }
             }
@@ -212,37 +219,50 @@ impl Run<'_> {
 
     /// Asks `other` as well, and takes whichever answers first; `None` when the other one
     /// failed while the first is still awaited. `began` is when the first was asked.
-    async fn in_company(
-        &mut self,
-        ground: Ground<'_>,
-        (slot, began, mut first): (Slot, Instant, Pin<&mut impl Future<Output = Settled>>),
+    fn in_company<'b>(
+        &'b mut self,
+        ground: Ground<'b>,
+        (slot, began, mut first): (
+            Slot,
+            Instant,
+            Pin<&'b mut (impl Future<Output = Settled> + Send)>,
+        ),
         (other, in_flight): (Slot, InFlight),
-    ) -> Option<Next> {
-        let Ground { roster, .. } = ground;
-        let (row, upstream) = (self.job.row, roster.upstream(slot));
-        let hedged_at = in_flight.began();
-        let room = ground.room(row, self.job.may_flow, other);
-        let patience = self.patience(ground, other, hedged_at);
-        let (body, transport) = (self.body.clone(), ground.lane.transport(other));
-        let company = roster.upstream(other);
-        let mut second = pin!(attempt(row, body, company, transport, in_flight, patience, room));
-        let (settled, is_first) = either(first.as_mut(), second.as_mut()).await;
-        let (winner, loser, sent_at) =
-            if is_first { (slot, other, hedged_at) } else { (other, slot, began) };
-        match self.ended(ground, winner, settled) {
-            Next::Another if is_first => {
-                let settled = second.await;
-                Some(self.ended(ground, other, settled))
-            }
-            Next::Another => None,
-            end => {
-                self.abandon(loser, sent_at, now());
-                if !is_first {
-                    lost(upstream, row, began, usual(upstream, row.class), now());
+    ) -> Pin<Box<dyn Future<Output = Option<Next>> + Send + 'b>> {
+        // Boxed, as few calls have any: its state would more than double what each carries
+        // about. And it may come to company again.
+        Box::pin(async move {
+            let Ground { roster, .. } = ground;
+            let (row, upstream) = (self.job.row, roster.upstream(slot));
+            let hedged_at = in_flight.began();
+            let room = ground.room(row, self.job.may_flow, other);
+            let mut patience = self.patience(ground, other, hedged_at);
+            let hedging = ground.bounds.hedging.unwrap_or_default();
+            let alarm = Alarm::new(hedging.delay(roster.upstream(other), row.class));
+            patience.alarm = Some(&alarm);
+            let (body, transport) = (self.body.clone(), ground.lane.transport(other));
+            let company = roster.upstream(other);
+            let mut second =
+                pin!(attempt(row, body, company, transport, in_flight, patience, room));
+            let (settled, is_first) = either(first.as_mut(), second.as_mut()).await;
+            let (winner, loser, sent_at) =
+                if is_first { (slot, other, hedged_at) } else { (other, slot, began) };
+            match self.ended(ground, winner, settled) {
+                // The one that is left may hang as well, and gets company like any other.
+                Next::Another if is_first => {
+                    let left = self.watched(ground, (other, hedged_at), second, &alarm);
+                    Some(Box::pin(left).await)
                 }
-                Some(end)
+                Next::Another => None,
+                end => {
+                    self.abandon(loser, sent_at, now());
+                    if !is_first {
+                        lost(upstream, row, began, usual(upstream, row.class), now());
+                    }
+                    Some(end)
+                }
             }
-        }
+        })
     }
 
     /// Records the attempt, and tells the line that its place is free.
