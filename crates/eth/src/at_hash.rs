@@ -4,6 +4,8 @@
 //! EIP-1898 lets the methods that read a state take an object with the hash. Not promised:
 //! that whoever is asked understands it.
 
+use std::io::Write as _;
+
 use wellhead_jsonrpc::raw;
 
 use crate::block::BlockRef;
@@ -29,18 +31,17 @@ pub const BY_HASH_METHODS: usize = BY_HASH.len();
 /// An object with a hash of 32 bytes in hex.
 const WRITTEN: usize = r#"{"blockHash":"0x"}"#.len() + 64;
 
-impl MethodRow {
-    /// The place of this method among those that read a state at one block and take that block
-    /// by its hash, below [`BY_HASH_METHODS`]; `None` for all others.
-    pub fn by_hash(&self) -> Option<usize> {
-        BY_HASH.iter().position(|name| *name == self.name)
-    }
+/// The place of a method among those that take a block by its hash.
+pub(crate) fn place(name: &str) -> Option<usize> {
+    BY_HASH.iter().position(|listed| *listed == name)
+}
 
+impl MethodRow {
     /// The parameters with the height of their block replaced by the hash of that block; one
     /// allocation. `None` where the method takes no hash, or the parameters name no height as
     /// a plain string.
     pub fn at_hash(&self, params: &[u8], hash: &BlockHash) -> Option<Vec<u8>> {
-        self.by_hash()?;
+        self.by_hash?;
         let BlockParam::At { index, .. } = self.block else { return None };
         let BlockRef::Number(_) = self.block_ref(Some(params)) else { return None };
         let text = raw::trim(params);
@@ -52,7 +53,7 @@ impl MethodRow {
         let mut out = Vec::with_capacity(text.len() - value.len() + WRITTEN);
         out.extend_from_slice(text.get(..start)?);
         out.extend_from_slice(br#"{"blockHash":""#);
-        out.extend_from_slice(hash.to_string().as_bytes());
+        write!(out, "{hash}").ok()?;
         out.extend_from_slice(br#""}"#);
         out.extend_from_slice(text.get(start + value.len()..)?);
         Some(out)
@@ -103,7 +104,7 @@ mod tests {
     fn all_of_them_read_a_state_at_one_block() {
         for (place, name) in BY_HASH.iter().enumerate() {
             let row = MethodTable::standard().row(name);
-            assert_eq!((row.name, row.by_hash()), (*name, Some(place)));
+            assert_eq!((row.name, row.by_hash), (*name, Some(place)));
             assert!(row.is_pinned() && matches!(row.block, BlockParam::At { .. }), "{name}");
         }
     }

@@ -147,6 +147,9 @@ pub struct MethodRow {
     /// Whether `null` says something true. Where it is `false`, `null` means
     /// that this upstream lacks what another may have.
     pub null_is_answer: bool,
+    /// Its place among the methods that read a state at one block and take that block by its
+    /// hash, below [`crate::BY_HASH_METHODS`]; `None` for all others.
+    pub by_hash: Option<usize>,
     /// A few words for people.
     pub about: &'static str,
 }

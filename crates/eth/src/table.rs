@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use foldhash::fast::FixedState;
 
+use crate::at_hash;
 use crate::method::{CostClass, Effect, Finality, MethodIndex, MethodRow, StickyRole};
 use crate::param::BlockParam;
 
@@ -144,6 +145,7 @@ fn row(family: &'static str, index: MethodIndex, line: &'static str) -> Result<M
         idempotent,
         class,
         null_is_answer,
+        by_hash: at_hash::place(name),
         about,
     })
 }

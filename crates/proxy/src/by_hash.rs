@@ -59,13 +59,13 @@ impl ByHash {
 
     /// Whether calls of this method may be asked by hash.
     pub(crate) fn may(&self, row: &MethodRow, now: Instant) -> bool {
-        let pause = row.by_hash().and_then(|method| self.pauses.get(method));
+        let pause = row.by_hash.and_then(|method| self.pauses.get(method));
         pause.is_some_and(|pause| pause.until.load(Relaxed) <= self.ms(now))
     }
 
     /// Notes that the upstream in `slot` took a hash.
     pub(crate) fn took(&self, row: &MethodRow, slot: Slot) {
-        let (Some(method), Some(takes)) = (row.by_hash(), self.takes.get(slot.index())) else {
+        let (Some(method), Some(takes)) = (row.by_hash, self.takes.get(slot.index())) else {
             return;
         };
         let bit = 1 << method;
@@ -77,13 +77,13 @@ impl ByHash {
 
     fn takes(&self, row: &MethodRow, slot: Slot) -> bool {
         let takes = self.takes.get(slot.index()).map_or(0, |it| it.load(Relaxed));
-        row.by_hash().is_some_and(|method| takes >> method & 1 == 1)
+        row.by_hash.is_some_and(|method| takes >> method & 1 == 1)
     }
 
     /// Notes that a hash was refused where the height was understood. Returns for how long no
     /// call of the method is asked so.
     pub(crate) fn refused(&self, row: &MethodRow, now: Instant) -> Duration {
-        let Some(pause) = row.by_hash().and_then(|method| self.pauses.get(method)) else {
+        let Some(pause) = row.by_hash.and_then(|method| self.pauses.get(method)) else {
             return Duration::ZERO;
         };
         let (ms, max) = (self.ms(now), PAUSE_MAX.as_millis() as u64);
