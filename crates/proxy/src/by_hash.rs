@@ -13,7 +13,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use wellhead_dispatch::{Job, now};
+use wellhead_dispatch::{Bounds, Job, now};
 use wellhead_eth::{BY_HASH_METHODS, MethodRow};
 use wellhead_route::Ask;
 use wellhead_upstream::{Slot, VerdictClass};
@@ -147,7 +147,7 @@ pub(crate) async fn run_pinned(
     began: Instant,
 ) -> Said {
     let as_sent = Job { params: pin.params(job.params), ..*job };
-    let said = run(trip, &as_sent, (ask, &pin.block), planned, began).await;
+    let said = run(trip, &as_sent, (ask, &pin.block), planned, &trip.chain.bounds, began).await;
     if !pin.is_by_hash() {
         return said;
     }
@@ -170,7 +170,11 @@ async fn run_by_height(
     mut refused: Said,
 ) -> Said {
     let by_height = Job { params: pin.by_height(job.params), ..*job };
-    let mut said = run(trip, &by_height, (ask, &pin.block), None, now()).await;
+    // What is left of the attempts, and one in any case: the hash was our choice.
+    let bounds = &trip.chain.bounds;
+    let attempts_max = bounds.attempts_max.saturating_sub(refused.trail().exchanges()).max(1);
+    let bounds = Bounds { attempts_max, ..*bounds };
+    let mut said = run(trip, &by_height, (ask, &pin.block), None, &bounds, now()).await;
     if let Said::Result { is_doubtful, .. } = &mut said {
         *is_doubtful = true;
         let pause = trip.chain.by_hash.refused(job.row, now());

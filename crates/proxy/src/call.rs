@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use wellhead_cache::{Follow, Turn};
 use wellhead_chain::View;
-use wellhead_dispatch::{Ballot, Failure, Job, Lane, Outcome, Served, Trail, now};
+use wellhead_dispatch::{Ballot, Bounds, Failure, Job, Lane, Outcome, Served, Trail, now};
 use wellhead_eth::{
     BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId, CostClass, Effect, Finality, MethodRow,
     MethodTable, StickyRole, raw_transaction_hash,
@@ -492,12 +492,14 @@ fn told<'a>(job: &Job<'a>, said: &Said) -> kept::Told<'a> {
     (job.row, job.params, job.received_at + said.trail().lasted())
 }
 
-/// Asks upstreams by the plan, or by one made now, and learns from what they say.
+/// Asks upstreams by the plan, or by one made now, within these bounds, and learns from what they
+/// say.
 pub(crate) async fn run(
     trip: &Trip<'_>,
     job: &Job<'_>,
     (ask, block): (&Ask<'_>, &BlockRef),
     planned: Option<Planned>,
+    bounds: &Bounds,
     began: Instant,
 ) -> Said {
     let (chain, lane, eligible) = (trip.chain, trip.lane, ask.eligible);
@@ -517,7 +519,7 @@ pub(crate) async fn run(
         return Box::pin(in_parts(trip, job, ask, (range, span), trail)).await;
     }
     let job = &Job { null_is_final, is_there, ballot, ..*job };
-    let outcome = wellhead_dispatch::run(job, &plan, &chain.roster, lane, &chain.bounds).await;
+    let outcome = wellhead_dispatch::run(job, &plan, &chain.roster, lane, bounds).await;
     search::learn(chain, ask, &outcome.trail);
     let Settled { outcome, is_doubtful } =
         doubt::settled(chain, lane, job, (ask, block), outcome).await;
