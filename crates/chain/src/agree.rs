@@ -287,21 +287,22 @@ impl Agreement {
             return (!stays).then_some(*most);
         };
         let Some(latest) = view.latest else { return Some(*next) };
-        let holding = voters.iter().filter(|voter| self.holds_latest(voter, view)).count();
+        let holding = || voters.iter().filter(|voter| self.holds_latest(voter, view)).count();
         let is_other = |known: Option<BlockHash>| {
             known.zip(next.hash).is_some_and(|(known, hash)| known != hash)
         };
         // Of one that stands far above, it is not known which branch it is on: that may carry the
         // head up, and not over to a branch on which one old word stands.
-        let known = voters.iter().filter(|it| self.is_known_to_hold(it, next)).count();
+        let known = || voters.iter().filter(|it| self.is_known_to_hold(it, next)).count();
         let moves = match next.number.cmp(&latest.number.0) {
             Ordering::Greater => true,
             Ordering::Equal if is_other(latest.hash) => {
+                let (holding, known) = (holding(), known());
                 known >= k && (holding < k || known > holding)
             }
             Ordering::Equal => latest.hash.is_none() && next.hash.is_some(),
             Ordering::Less if may_fall => true,
-            Ordering::Less if is_other(view.canon.at(next.number)) => known >= k && holding < k,
+            Ordering::Less if is_other(view.canon.at(next.number)) => known() >= k && holding() < k,
             Ordering::Less => self.has_fallen(view, present, now),
         };
         match moves {
