@@ -83,6 +83,18 @@ async fn the_first_good_verdict_wins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hedge_that_is_left_alone_has_company_too() {
+    let c = r#"a=fault c=answer -> c "0x1""#;
+    // It was asked after 250 ms and is alone after 300.
+    check(&Stage::new("300ms~500 | hang | 30ms~ok"), "eth_call", c, "b", 530).await;
+    // After 1 s, and after 1.2.
+    check(&Stage::new("1200ms~500 | hang | 30ms~ok"), "eth_getLogs", c, "b", 2_030).await;
+    let both = r#"a=fault c=fault d=answer -> d "0x1""#;
+    // Who fails at once is followed when the alarm rings again.
+    check(&Stage::new("300ms~500 | hang | connect | ok"), "eth_call", both, "b", 750).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_changes_something_never_has_company() {
     for method in ["eth_sendTransaction", "evm_mine", "eth_newFilter", "no_such_method"] {
         let stage = Stage::new("3000ms~ok | ok");
