@@ -98,8 +98,8 @@ async fn a_fatal_number_of_streams_is_learnt_after_one_death() {
     assert!(killer.peak.load(SeqCst) < 99);
 }
 
-#[tokio::test]
-async fn connections_are_replaced_before_the_number_of_requests_that_ends_them() {
+/// A server that counts the requests of each connection, and ends one after so many.
+async fn counting(requests_max: Option<usize>) -> (Server, Arc<Mutex<Vec<usize>>>) {
     let counts: Arc<Mutex<Vec<usize>>> = Arc::default();
     let shared = Arc::clone(&counts);
     let server = Server::start(move |stream: TcpStream, nth| {
@@ -114,10 +114,16 @@ async fn connections_are_replaced_before_the_number_of_requests_that_ends_them()
                     }
                 }
             };
-            serve_h2(stream, handle, |_| {}, Some(200)).await;
+            serve_h2(stream, handle, |_| {}, requests_max).await;
         }
     })
     .await;
+    (server, counts)
+}
+
+#[tokio::test]
+async fn connections_are_replaced_before_the_number_of_requests_that_ends_them() {
+    let (server, counts) = counting(Some(200)).await;
     let transport = Upstream::auto(&server).transport();
     let learnt = || transport.stats().learnt_caps().requests;
     for _ in 0..2000 {
@@ -135,24 +141,7 @@ async fn connections_are_replaced_before_the_number_of_requests_that_ends_them()
 
 #[tokio::test]
 async fn connections_are_replaced_after_the_number_of_requests_that_is_given() {
-    let counts: Arc<Mutex<Vec<usize>>> = Arc::default();
-    let shared = Arc::clone(&counts);
-    let server = Server::start(move |stream: TcpStream, nth| {
-        let counts = Arc::clone(&shared);
-        async move {
-            counts.lock().expect("no panic").resize(nth + 1, 0);
-            let handle = move |mut call: Call| {
-                counts.lock().expect("no panic")[nth] += 1;
-                async move {
-                    if let Some(body) = call.body().await {
-                        call.answer(body);
-                    }
-                }
-            };
-            serve_h2(stream, handle, |_| {}, None).await;
-        }
-    })
-    .await;
+    let (server, counts) = counting(None).await;
     let transport = Upstream::auto(&server).set(|s| s.h2_requests_max = Some(20)).transport();
     for _ in 0..65 {
         assert_eq!(answer(&transport, "question").await, "question");
