@@ -2,34 +2,9 @@
 
 mod support;
 
-use support::{Stage, error, hash, result, text};
-use wellhead_proxy::Answer;
+use support::{Stage, ask, check_kept, error, hash, result, text};
 
 const BALANCE: &str = "eth_getBalance";
-
-/// Blocks up to 90 are final, and 100 is the newest.
-fn stage(upstreams: usize) -> Stage {
-    let stage = Stage::keeping(upstreams);
-    for place in 0..u8::try_from(upstreams).expect("few") {
-        for number in 88..=100 {
-            stage.show_block(place, number, b'a');
-        }
-        stage.show_final(place, 90);
-    }
-    stage
-}
-
-async fn send(stage: &Stage, method: &str, params: &str) -> Answer {
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-    stage.send(None, &body).await
-}
-
-#[track_caller]
-fn check(answer: &Answer, found: Option<&str>, result: &str) {
-    let body = text(answer);
-    assert_eq!(answer.cache, found, "{body}");
-    assert!(body.ends_with(&format!(r#""result":{result}}}"#)), "{body} is not {result}");
-}
 
 /// The call as it is to arrive: at a block by its hash.
 fn at(number: u64, branch: u8) -> String {
@@ -38,31 +13,31 @@ fn at(number: u64, branch: u8) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_state_at_the_newest_block_is_asked_by_its_hash_and_kept() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     stage.peer(0).next(BALANCE, result("\"0x1\""));
-    check(&send(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x1\"");
+    check_kept(&ask(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x1\"");
     assert_eq!(stage.peer(0).seen(), [at(100, b'a')]);
     for same in [r#"["0xab","latest"]"#, r#"["0xab", "0x64"]"#, r#"[ "0xAB" , "0x64" ]"#] {
-        check(&send(&stage, BALANCE, same).await, Some("hit"), "\"0x1\"");
+        check_kept(&ask(&stage, BALANCE, same).await, Some("hit"), "\"0x1\"");
     }
     // The next block has a state of its own.
     stage.show_block(0, 101, b'a');
     stage.peer(0).next(BALANCE, result("\"0x2\""));
-    check(&send(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x2\"");
-    check(&send(&stage, BALANCE, r#"["0xab","0x64"]"#).await, Some("hit"), "\"0x1\"");
+    check_kept(&ask(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x2\"");
+    check_kept(&ask(&stage, BALANCE, r#"["0xab","0x64"]"#).await, Some("hit"), "\"0x1\"");
     assert_eq!(stage.peer(0).seen(), [at(100, b'a'), at(101, b'a')]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_reorg_the_state_is_that_of_the_other_block() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     for branch in [b'a', b'b'] {
         stage.show_block(0, 100, branch);
         let balance = format!("\"0x{branch:x}\"");
         stage.peer(0).next(BALANCE, result(&balance));
         for found in ["miss", "hit"] {
-            let answer = send(&stage, BALANCE, r#"["0xab","latest"]"#).await;
-            check(&answer, Some(found), &balance);
+            let answer = ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
+            check_kept(&answer, Some(found), &balance);
         }
     }
     assert_eq!(stage.peer(0).seen(), [at(100, b'a'), at(100, b'b')]);
@@ -70,65 +45,65 @@ async fn after_a_reorg_the_state_is_that_of_the_other_block() {
 
 #[tokio::test(start_paused = true)]
 async fn who_refuses_a_hash_is_asked_by_the_height_and_not_by_hash_for_a_while() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let by_height = format!(r#"{{"{BALANCE}","params":["0xab","0x64"]}}"#);
     let refuse = || error(-32602, "invalid argument 1: json: cannot unmarshal object");
     stage.peer(0).next(BALANCE, refuse());
     stage.peer(0).next(BALANCE, result("\"0x1\""));
-    let answer = send(&stage, BALANCE, r#"["0xab","latest"]"#).await;
-    check(&answer, Some("miss"), "\"0x1\"");
+    let answer = ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
+    check_kept(&answer, Some("miss"), "\"0x1\"");
     assert_eq!(stage.peer(0).seen(), [at(100, b'a'), by_height.clone()]);
     assert_eq!(answer.attempts, 2);
     // What came by the height is not kept.
     stage.peer(0).next(BALANCE, result("\"0x1\""));
-    check(&send(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x1\"");
+    check_kept(&ask(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x1\"");
     assert_eq!(stage.peer(0).seen()[2..], [by_height]);
     // After the pause the hash is tried again, and understood this time.
     tokio::time::advance(std::time::Duration::from_secs(1)).await;
     stage.show_block(0, 101, b'a');
     stage.peer(0).next(BALANCE, result("\"0x3\""));
-    check(&send(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x3\"");
+    check_kept(&ask(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x3\"");
     assert_eq!(stage.peer(0).seen()[3..], [at(101, b'a')]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_fault_of_a_caller_is_told_at_once_by_who_takes_hashes() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     stage.peer(0).next(BALANCE, result("\"0x1\""));
-    send(&stage, BALANCE, r#"["0xab","latest"]"#).await;
+    ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
     stage.peer(0).next(BALANCE, error(-32602, "invalid argument 0: hex string has odd length"));
-    let answer = send(&stage, BALANCE, r#"["0xabc","latest"]"#).await;
+    let answer = ask(&stage, BALANCE, r#"["0xabc","latest"]"#).await;
     assert!(text(&answer).contains("odd length"), "{}", text(&answer));
     assert_eq!((answer.attempts, stage.peer(0).seen().len()), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fault_that_both_forms_show_is_told_in_the_words_about_the_height() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     stage.peer(0).next(BALANCE, error(-32602, "invalid argument 1"));
     stage.peer(0).next(BALANCE, error(-32602, "invalid argument 0: hex string has odd length"));
-    let answer = send(&stage, BALANCE, r#"["0xabc","latest"]"#).await;
+    let answer = ask(&stage, BALANCE, r#"["0xabc","latest"]"#).await;
     assert!(text(&answer).contains("odd length"), "{}", text(&answer));
     // The hash was not at fault, and is asked by the next time.
     stage.peer(0).next(BALANCE, result("\"0x1\""));
-    send(&stage, BALANCE, r#"["0xab","latest"]"#).await;
+    ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
     assert_eq!(stage.peer(0).seen()[2..], [at(100, b'a')]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_contract_says_is_final() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     stage.peer(0).next("eth_call", error(3, "execution reverted"));
-    let answer = send(&stage, "eth_call", r#"[{"to":"0x01"},"latest"]"#).await;
+    let answer = ask(&stage, "eth_call", r#"[{"to":"0x01"},"latest"]"#).await;
     assert!(text(&answer).contains("execution reverted"), "{}", text(&answer));
     assert_eq!(stage.peer(0).seen().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_final_or_not_known_by_hash_is_asked_by_its_height() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     for height in ["0x50", "0x70"] {
-        send(&stage, BALANCE, &format!(r#"["0xab","{height}"]"#)).await;
+        ask(&stage, BALANCE, &format!(r#"["0xab","{height}"]"#)).await;
     }
     let by_height = |height: &str| format!(r#"{{"{BALANCE}","params":["0xab","{height}"]}}"#);
     assert_eq!(stage.peer(0).seen(), [by_height("0x50"), by_height("0x70")]);
@@ -136,7 +111,7 @@ async fn what_is_final_or_not_known_by_hash_is_asked_by_its_height() {
 
 #[tokio::test(start_paused = true)]
 async fn items_of_a_batch_are_asked_by_hash_and_those_refused_once_more_alone() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     for say in [
         result("\"0x1\""),
         error(-32602, "invalid argument 1: json: cannot unmarshal object"),
@@ -152,5 +127,5 @@ async fn items_of_a_batch_are_asked_by_hash_and_those_refused_once_more_alone() 
     assert!(body.contains(r#""id":1,"result":"0x1""#), "{body}");
     assert!(body.contains(r#""id":2,"result":""#), "{body}");
     // The first was kept under its hash.
-    check(&send(&stage, BALANCE, r#"["0xaa","latest"]"#).await, Some("hit"), "\"0x1\"");
+    check_kept(&ask(&stage, BALANCE, r#"["0xaa","latest"]"#).await, Some("hit"), "\"0x1\"");
 }

@@ -6,38 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use support::{Plan, Say, Stage, elapsed, error, hash, result, text};
+use support::{Plan, Say, Stage, ask, check_kept, elapsed, error, hash, result, text};
 use wellhead_dispatch::now;
-use wellhead_proxy::{Answer, Tidier};
-
-/// Blocks up to 90 are final, and 100 is the newest.
-fn stage(upstreams: usize) -> Stage {
-    let stage = Stage::keeping(upstreams);
-    set(&stage, upstreams);
-    stage
-}
-
-fn set(stage: &Stage, upstreams: usize) {
-    for place in 0..u8::try_from(upstreams).expect("few") {
-        for number in 88..=100 {
-            stage.show_block(place, number, b'a');
-        }
-        stage.show_final(place, 90);
-    }
-}
-
-async fn send(stage: &Stage, method: &str, params: &str) -> Answer {
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-    stage.send(None, &body).await
-}
-
-/// Calls, and compares what the cache had and the result.
-#[track_caller]
-fn check(answer: &Answer, found: Option<&str>, result: &str) {
-    let body = text(answer);
-    assert_eq!(answer.cache, found, "{body}");
-    assert!(body.ends_with(&format!(r#""result":{result}}}"#)), "{body} is not {result}");
-}
+use wellhead_proxy::Tidier;
 
 /// A block as upstreams tell it.
 fn block(number: u64, branch: u8) -> String {
@@ -54,11 +25,11 @@ const BLOCK: &str = "eth_getBlockByNumber";
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_of_a_final_block_is_told_again_to_the_byte_under_another_id() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let odd = r#"{ "number":"0x50", "b" : [ 12345678901234567890 , "\u00e9" ] }"#;
     stage.peer(0).next(BLOCK, result(odd));
-    let first = send(&stage, BLOCK, r#"["0x50",false]"#).await;
-    check(&first, Some("miss"), odd);
+    let first = ask(&stage, BLOCK, r#"["0x50",false]"#).await;
+    check_kept(&first, Some("miss"), odd);
     assert_eq!((first.attempts, first.upstream.as_deref()), (1, Some("a")));
     let body = r#"{"id":"x\u0041","method":"eth_getBlockByNumber","params":[ "0x50" ,false]}"#;
     let again = stage.send(None, body).await;
@@ -69,23 +40,23 @@ async fn an_answer_of_a_final_block_is_told_again_to_the_byte_under_another_id()
 
 #[tokio::test(start_paused = true)]
 async fn the_next_head_changes_what_latest_is() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     for number in [100, 101] {
         stage.show_block(0, number, b'a');
         stage.peer(0).next(BLOCK, result(&block(number, b'a')));
         let params = r#"["latest",false]"#;
-        check(&send(&stage, BLOCK, params).await, Some("miss"), &block(number, b'a'));
-        check(&send(&stage, BLOCK, params).await, Some("hit"), &block(number, b'a'));
+        check_kept(&ask(&stage, BLOCK, params).await, Some("miss"), &block(number, b'a'));
+        check_kept(&ask(&stage, BLOCK, params).await, Some("hit"), &block(number, b'a'));
         // The number means the same, and shares it.
         let params = format!(r#"["0x{number:x}",false]"#);
-        check(&send(&stage, BLOCK, &params).await, Some("hit"), &block(number, b'a'));
+        check_kept(&ask(&stage, BLOCK, &params).await, Some("hit"), &block(number, b'a'));
     }
     assert_eq!(stage.peer(0).seen().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_of_an_orphaned_block_is_told() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let receipt = |branch| {
         format!(r#"{{"blockNumber":"0x64","blockHash":"{}","status":"0x1"}}"#, hash(100, branch))
     };
@@ -97,9 +68,9 @@ async fn nothing_of_an_orphaned_block_is_told() {
         stage.peer(0).next(BLOCK, result(&block(100, branch)));
         stage.peer(0).next(RECEIPT, result(&receipt(branch)));
         for found in ["miss", "hit"] {
-            let answer = send(&stage, BLOCK, r#"["0x64",false]"#).await;
-            check(&answer, Some(found), &block(100, branch));
-            check(&send(&stage, RECEIPT, &params).await, Some(found), &receipt(branch));
+            let answer = ask(&stage, BLOCK, r#"["0x64",false]"#).await;
+            check_kept(&answer, Some(found), &block(100, branch));
+            check_kept(&ask(&stage, RECEIPT, &params).await, Some(found), &receipt(branch));
         }
     }
     assert_eq!(stage.peer(0).seen().len(), 4);
@@ -107,55 +78,55 @@ async fn nothing_of_an_orphaned_block_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn how_deep_a_reorg_went_is_not_guessed() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let params = r#"["0x60",false]"#;
     stage.peer(0).next(BLOCK, result(&block(96, b'a')));
-    check(&send(&stage, BLOCK, params).await, Some("miss"), &block(96, b'a'));
-    check(&send(&stage, BLOCK, params).await, Some("hit"), &block(96, b'a'));
+    check_kept(&ask(&stage, BLOCK, params).await, Some("miss"), &block(96, b'a'));
+    check_kept(&ask(&stage, BLOCK, params).await, Some("hit"), &block(96, b'a'));
     // The new head, and its parent by name: 96 may have been replaced with 100, or not.
     stage.show_block(0, 101, b'b');
     stage.peer(0).next(BLOCK, result(&block(96, b'b')));
-    check(&send(&stage, BLOCK, params).await, Some("miss"), &block(96, b'b'));
+    check_kept(&ask(&stage, BLOCK, params).await, Some("miss"), &block(96, b'b'));
 }
 
 /// It may have been shown another branch, of which the view knows nothing yet.
 #[tokio::test(start_paused = true)]
 async fn who_was_shown_more_than_is_agreed_is_told_only_what_is_final() {
     const RECEIPT: &str = "eth_getTransactionReceipt";
-    let stage = stage(2);
+    let stage = Stage::keeping_to_100(2);
     let say = |method: &str, text: &str| {
         stage.peers[0].iter().for_each(|peer| peer.next(method, result(text)));
     };
     let (recent, finished) = (r#"["0x5f",false]"#, r#"["0x00",  "0x50"]"#);
     say(BLOCK, &block(95, b'a'));
-    check(&send(&stage, BLOCK, recent).await, Some("miss"), &block(95, b'a'));
-    check(&send(&stage, BLOCK, recent).await, Some("hit"), &block(95, b'a'));
-    assert_eq!(send(&stage, BALANCE, finished).await.cache, Some("miss"));
+    check_kept(&ask(&stage, BLOCK, recent).await, Some("miss"), &block(95, b'a'));
+    check_kept(&ask(&stage, BLOCK, recent).await, Some("hit"), &block(95, b'a'));
+    assert_eq!(ask(&stage, BALANCE, finished).await.cache, Some("miss"));
     say(RECEIPT, &format!(r#"{{"blockNumber":"0x65","blockHash":"{}"}}"#, hash(101, b'b')));
-    send(&stage, RECEIPT, &format!(r#"["{}"]"#, hash(7, b'a'))).await;
+    ask(&stage, RECEIPT, &format!(r#"["{}"]"#, hash(7, b'a'))).await;
     say(BLOCK, &block(95, b'a'));
-    check(&send(&stage, BLOCK, recent).await, Some("miss"), &block(95, b'a'));
-    assert_eq!(send(&stage, BALANCE, finished).await.cache, Some("hit"));
+    check_kept(&ask(&stage, BLOCK, recent).await, Some("miss"), &block(95, b'a'));
+    assert_eq!(ask(&stage, BALANCE, finished).await.cache, Some("hit"));
     // Another client saw nothing of it.
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{BLOCK}","params":{recent}}}"#);
-    check(&stage.send_from(2, None, &body).await, Some("hit"), &block(95, b'a'));
+    check_kept(&stage.send_from(2, None, &body).await, Some("hit"), &block(95, b'a'));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_may_have_been_replaced_since_the_last_word_is_asked_for() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     stage.peer(0).next(BLOCK, result(&block(100, b'a')));
     stage.peer(0).next(BLOCK, result("\"final\""));
-    check(&send(&stage, BLOCK, r#"["0x64",false]"#).await, Some("miss"), &block(100, b'a'));
-    check(&send(&stage, BLOCK, r#"["0x50",false]"#).await, Some("miss"), "\"final\"");
+    check_kept(&ask(&stage, BLOCK, r#"["0x64",false]"#).await, Some("miss"), &block(100, b'a'));
+    check_kept(&ask(&stage, BLOCK, r#"["0x50",false]"#).await, Some("miss"), "\"final\"");
     tokio::time::advance(Duration::from_secs(600)).await;
-    check(&send(&stage, BLOCK, r#"["0x64",false]"#).await, Some("miss"), "\"a\"");
-    check(&send(&stage, BLOCK, r#"["0x50",false]"#).await, Some("hit"), "\"final\"");
+    check_kept(&ask(&stage, BLOCK, r#"["0x64",false]"#).await, Some("miss"), "\"a\"");
+    check_kept(&ask(&stage, BLOCK, r#"["0x50",false]"#).await, Some("hit"), "\"final\"");
 }
 
 #[tokio::test(start_paused = true)]
 async fn other_calls_have_other_answers() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let (a, b) = ("a".repeat(40), "b".repeat(40));
     let calls = [
         (BALANCE, format!(r#"["0x{a}","0x50"]"#)),
@@ -172,8 +143,8 @@ async fn other_calls_have_other_answers() {
             if found == "miss" {
                 stage.peer(0).next(method, result(&format!("\"{number}\"")));
             }
-            let answer = send(&stage, method, params).await;
-            check(&answer, Some(found), &format!("\"{number}\""));
+            let answer = ask(&stage, method, params).await;
+            check_kept(&answer, Some(found), &format!("\"{number}\""));
         }
     }
     assert_eq!(stage.peer(0).seen().len(), calls.len());
@@ -189,49 +160,49 @@ async fn chains_do_not_share_answers() {
     for found in ["miss", "hit"] {
         for (path, told) in [("one", "\"0\""), ("two", "\"1\"")] {
             let body = r#"{"id":1,"method":"web3_sha3","params":["0x00"]}"#;
-            check(&stage.send(Some(path), body).await, Some(found), told);
+            check_kept(&stage.send(Some(path), body).await, Some(found), told);
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_may_keep_is_asked_for_each_time() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     // Above the newest block: of which block it will be nobody knows.
     let own = format!(r#"["0x{}","0x70"]"#, "a".repeat(40));
     let null = format!(r#"["{}"]"#, hash(7, b'a'));
     for turn in 0..2 {
         let told = format!("\"{turn}\"");
         stage.peer(0).next(BALANCE, result(&told));
-        check(&send(&stage, BALANCE, &own).await, Some("miss"), &told);
+        check_kept(&ask(&stage, BALANCE, &own).await, Some("miss"), &told);
         stage.peer(0).next("eth_getTransactionReceipt", result("null"));
-        let answer = send(&stage, "eth_getTransactionReceipt", &null).await;
-        check(&answer, Some("miss"), "null");
+        let answer = ask(&stage, "eth_getTransactionReceipt", &null).await;
+        check_kept(&answer, Some("miss"), "null");
         // It is the upstream's own matter, so that the cache is not asked.
         stage.peer(0).next("net_peerCount", result(&told));
-        check(&send(&stage, "net_peerCount", "[]").await, None, &told);
+        check_kept(&ask(&stage, "net_peerCount", "[]").await, None, &told);
     }
     let refused = r#"[{"to":"0x00"},"0x50"]"#;
     for _ in 0..2 {
         stage.peer(0).next("eth_call", error(3, "execution reverted"));
-        let answer = send(&stage, "eth_call", refused).await;
+        let answer = ask(&stage, "eth_call", refused).await;
         assert!(text(&answer).contains("reverted") && answer.cache == Some("miss"));
     }
-    check(&send(&stage, "eth_call", refused).await, Some("miss"), "\"a\"");
+    check_kept(&ask(&stage, "eth_call", refused).await, Some("miss"), "\"a\"");
     assert_eq!(stage.chain().heads.view().latest.map(|head| head.number.0), Some(100));
 }
 
 #[tokio::test(start_paused = true)]
 async fn those_who_ask_the_same_share_one_call() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     stage.peer(0).next("eth_call", slow(50, result("\"told\"")));
     let began = now();
-    let calls = (0..20).map(|_| send(&stage, "eth_call", r#"[{"to":"0x00"},"latest"]"#));
+    let calls = (0..20).map(|_| ask(&stage, "eth_call", r#"[{"to":"0x00"},"latest"]"#));
     let answers = join_all(calls).await;
     assert_eq!(elapsed(began), Duration::from_millis(50));
-    check(&answers[0], Some("miss"), "\"told\"");
+    check_kept(&answers[0], Some("miss"), "\"told\"");
     for answer in &answers[1..] {
-        check(answer, Some("joined"), "\"told\"");
+        check_kept(answer, Some("joined"), "\"told\"");
         assert_eq!((answer.attempts, answer.upstream.as_deref()), (0, Some("a")));
     }
     assert_eq!(stage.peer(0).seen().len(), 1);
@@ -239,46 +210,46 @@ async fn those_who_ask_the_same_share_one_call() {
 
 #[tokio::test(start_paused = true)]
 async fn who_has_seen_a_newer_block_is_not_told_what_was_asked_before() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     stage.peer(0).next("eth_gasPrice", slow(50, result("\"old\"")));
     stage.peer(0).next("eth_gasPrice", slow(10, result("\"new\"")));
-    let mut first = Box::pin(send(&stage, "eth_gasPrice", "[]"));
+    let mut first = Box::pin(ask(&stage, "eth_gasPrice", "[]"));
     assert!(first.as_mut().now_or_never().is_none());
     stage.show_block(0, 101, b'a');
-    check(&send(&stage, "eth_gasPrice", "[]").await, Some("miss"), "\"new\"");
-    check(&first.await, Some("miss"), "\"old\"");
-    check(&send(&stage, "eth_gasPrice", "[]").await, Some("hit"), "\"new\"");
+    check_kept(&ask(&stage, "eth_gasPrice", "[]").await, Some("miss"), "\"new\"");
+    check_kept(&first.await, Some("miss"), "\"old\"");
+    check_kept(&ask(&stage, "eth_gasPrice", "[]").await, Some("hit"), "\"new\"");
     tokio::time::advance(Duration::from_secs(1)).await;
-    check(&send(&stage, "eth_gasPrice", "[]").await, Some("miss"), "\"a\"");
+    check_kept(&ask(&stage, "eth_gasPrice", "[]").await, Some("miss"), "\"a\"");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_hangs_up_hands_its_call_over() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let params = r#"[{"to":"0x00"},"latest"]"#;
     for told in ["\"lost\"", "\"told\""] {
         stage.peer(0).next("eth_call", slow(50, result(told)));
     }
-    let mut leader = Box::pin(send(&stage, "eth_call", params));
+    let mut leader = Box::pin(ask(&stage, "eth_call", params));
     assert!(leader.as_mut().now_or_never().is_none());
-    let followers = join_all((0..5).map(|_| send(&stage, "eth_call", params)));
+    let followers = join_all((0..5).map(|_| ask(&stage, "eth_call", params)));
     let mut followers = Box::pin(followers);
     assert!(followers.as_mut().now_or_never().is_none());
     drop(leader);
     let answers = followers.await;
-    check(&answers[0], Some("miss"), "\"told\"");
-    answers[1..].iter().for_each(|answer| check(answer, Some("joined"), "\"told\""));
+    check_kept(&answers[0], Some("miss"), "\"told\"");
+    answers[1..].iter().for_each(|answer| check_kept(answer, Some("joined"), "\"told\""));
     assert_eq!(stage.peer(0).seen().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_tried_once_more_and_then_everybody_s() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let params = r#"[{"to":"0x00"},"latest"]"#;
     for _ in 0..20 {
         stage.peer(0).next("eth_call", slow(1, Say::Refuse));
     }
-    let answers = join_all((0..50).map(|_| send(&stage, "eth_call", params))).await;
+    let answers = join_all((0..50).map(|_| ask(&stage, "eth_call", params))).await;
     for answer in &answers {
         assert_eq!(answer.status, 503, "{}", text(answer));
     }
@@ -289,7 +260,7 @@ async fn a_failure_is_tried_once_more_and_then_everybody_s() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_another_keeps_its_own_deadline() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let params = r#"[{"to":"0x00"},"latest"]"#;
     for _ in 0..40 {
         stage.peer(0).next("eth_call", Say::Hang);
@@ -297,22 +268,22 @@ async fn who_waits_for_another_keeps_its_own_deadline() {
     let late = async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         let began = now();
-        let answer = send(&stage, "eth_call", params).await;
+        let answer = ask(&stage, "eth_call", params).await;
         (answer.status, elapsed(began))
     };
-    let (first, (status, took)) = tokio::join!(send(&stage, "eth_call", params), late);
+    let (first, (status, took)) = tokio::join!(ask(&stage, "eth_call", params), late);
     assert_eq!((first.status, status), (503, 503));
     assert!(took <= Duration::from_secs(30), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_flows_is_nobody_else_s() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let large = format!("\"{}\"", "0".repeat(2 << 20));
     for _ in 0..3 {
         stage.peer(0).next("debug_traceBlockByNumber", slow(10, result(&large)));
     }
-    let calls = (0..3).map(|_| send(&stage, "debug_traceBlockByNumber", r#"["0x50"]"#));
+    let calls = (0..3).map(|_| ask(&stage, "debug_traceBlockByNumber", r#"["0x50"]"#));
     for answer in join_all(calls).await {
         assert!(answer.rest.is_some() && answer.cache == Some("miss"), "{:?}", answer.cache);
     }
@@ -321,12 +292,12 @@ async fn an_answer_that_flows_is_nobody_else_s() {
 
 #[tokio::test(start_paused = true)]
 async fn tidying_frees_what_was_orphaned_and_forgets_all_when_final_blocks_are_replaced() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let mut tidier = Tidier::new(std::sync::Arc::clone(&stage.proxy));
     tidier.tidy();
     stage.peer(0).next(BLOCK, result(&block(100, b'a')));
     for params in [r#"["0x64",false]"#, r#"["0x50",false]"#] {
-        send(&stage, BLOCK, params).now_or_never().expect("said at once");
+        ask(&stage, BLOCK, params).now_or_never().expect("said at once");
     }
     let entries = || stage.proxy.status().cache.expect("there is one").entries;
     assert_eq!(entries(), 2);
@@ -344,7 +315,7 @@ async fn tidying_frees_what_was_orphaned_and_forgets_all_when_final_blocks_are_r
 
 #[tokio::test(start_paused = true)]
 async fn of_a_batch_only_what_is_not_kept_goes_upstream() {
-    let stage = stage(1);
+    let stage = Stage::keeping_to_100(1);
     let item = |id: usize, block: usize| {
         format!(r#"{{"id":{id},"method":"eth_getBalance","params":["0x00","0x{block:x}"]}}"#)
     };
@@ -364,7 +335,7 @@ async fn of_a_batch_only_what_is_not_kept_goes_upstream() {
     let asked: Vec<usize> = seen.iter().map(|body| body.matches(BALANCE).count()).collect();
     assert_eq!(asked, [3, 2]);
     // What a batch brought is there for single calls.
-    check(&send(&stage, BALANCE, r#"["0x00","0xa"]"#).await, Some("hit"), "\"10\"");
+    check_kept(&ask(&stage, BALANCE, r#"["0x00","0xa"]"#).await, Some("hit"), "\"10\"");
     let found = &stage.proxy.status().chains[0].cache;
     assert_eq!((found.hits, found.misses, found.joined), (5, 5, 0));
 }

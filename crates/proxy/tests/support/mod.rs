@@ -236,6 +236,23 @@ impl Stage {
         Self::new(vec![Plan { upstreams: count, keeps: true, ..Plan::default() }])
     }
 
+    /// The same; blocks up to 90 are final, and 100 is the newest.
+    pub(crate) fn keeping_to_100(count: usize) -> Self {
+        let stage = Self::keeping(count);
+        stage.show_to_100();
+        stage
+    }
+
+    /// All upstreams stand on block 100, and blocks up to 90 are final.
+    pub(crate) fn show_to_100(&self) {
+        for place in 0..u8::try_from(self.peers[0].len()).expect("few") {
+            for number in 88..=100 {
+                self.show_block(place, number, b'a');
+            }
+            self.show_final(place, 90);
+        }
+    }
+
     pub(crate) fn new(plans: Vec<Plan>) -> Self {
         Self::before(plans, Tiers::default())
     }
@@ -445,4 +462,18 @@ pub(crate) fn rules(allow: &str, deny: &str) -> MethodRules {
         text.split_whitespace().map(|glob| glob.parse().expect("a good glob")).collect()
     };
     MethodRules { allow: globs(allow), deny: globs(deny) }
+}
+
+/// One call, its parameters as they are to stand there.
+pub(crate) async fn ask(stage: &Stage, method: &str, params: &str) -> Answer {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+    stage.send(None, &body).await
+}
+
+/// Compares what the cache had, and the result.
+#[track_caller]
+pub(crate) fn check_kept(answer: &Answer, found: Option<&str>, result: &str) {
+    let body = text(answer);
+    assert_eq!(answer.cache, found, "{body}");
+    assert!(body.ends_with(&format!(r#""result":{result}}}"#)), "{body} is not {result}");
 }
