@@ -34,6 +34,28 @@ pub enum Record {
     Rollup(Rollup),
 }
 
+impl Record {
+    /// The call, if it is one.
+    pub fn call(&self) -> Option<&Call> {
+        if let Self::Call(call) = self { Some(call) } else { None }
+    }
+
+    /// What a connection did, if it tells that.
+    pub fn wire(&self) -> Option<&Wire> {
+        if let Self::Wire(wire) = self { Some(wire) } else { None }
+    }
+
+    /// The cell, if it ends one.
+    pub fn cell(&self) -> Option<&Cell> {
+        if let Self::Cell(cell) = self { Some(cell) } else { None }
+    }
+
+    /// The rollup, if it is one.
+    pub fn rollup(&self) -> Option<&Rollup> {
+        if let Self::Rollup(rollup) = self { Some(rollup) } else { None }
+    }
+}
+
 /// One call. Times are microseconds: `*_at` since the start of the run, the others lengths.
 /// What did not happen is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -23,11 +23,8 @@ pub fn lines(run: &Run, records: &[Record]) -> Vec<String> {
             let calls: u64 = those.iter().map(|cell| cell.calls).sum();
             lines.push(format!("  {name}: {calls} calls in {} cells", those.len()));
         }
-        let parts = records.iter().filter_map(|record| match record {
-            Record::Rollup(rollup) if rollup.target as usize == index => Some(rollup),
-            Record::Rollup(_) | Record::Call(_) | Record::Wire(_) | Record::Cell(_) => None,
-        });
-        let parts: Vec<&Rollup> = parts.collect();
+        let parts = records.iter().filter_map(Record::rollup);
+        let parts: Vec<&Rollup> = parts.filter(|it| it.target as usize == index).collect();
         // Of many, so many that they fit on a screen.
         let each = parts.len().div_ceil(PARTS_MAX).max(1);
         lines.extend(parts.iter().step_by(each).map(|it| format!("  {}", part(it))));
@@ -42,10 +39,7 @@ fn asks_one_by_one(experiment: &str) -> bool {
 }
 
 fn cells(records: &[Record]) -> impl Iterator<Item = &Cell> {
-    records.iter().filter_map(|record| match record {
-        Record::Cell(cell) => Some(cell),
-        Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
-    })
+    records.iter().filter_map(Record::cell)
 }
 
 /// One part of a cell that is rolled up.
@@ -71,10 +65,7 @@ fn part(rollup: &Rollup) -> String {
 fn line(cell: &Cell, records: &[Record]) -> String {
     let calls: Vec<&Call> = records
         .iter()
-        .filter_map(|record| match record {
-            Record::Call(call) => Some(call),
-            Record::Wire(_) | Record::Cell(_) | Record::Rollup(_) => None,
-        })
+        .filter_map(Record::call)
         .filter(|call| {
             call.cell == cell.cell
                 && call.target == cell.target

@@ -48,18 +48,11 @@ impl Played {
     }
 
     fn calls(&self) -> impl Iterator<Item = &Call> {
-        self.records.iter().filter_map(|record| match record {
-            Record::Call(call) => Some(call),
-            Record::Wire(_) | Record::Cell(_) | Record::Rollup(_) => None,
-        })
+        self.records.iter().filter_map(Record::call)
     }
 
     fn events(&self) -> Vec<&WireEvent> {
-        let events = self.records.iter().filter_map(|record| match record {
-            Record::Wire(wire) => Some(&wire.event),
-            Record::Call(_) | Record::Cell(_) | Record::Rollup(_) => None,
-        });
-        events.collect()
+        self.records.iter().filter_map(Record::wire).map(|wire| &wire.event).collect()
     }
 }
 

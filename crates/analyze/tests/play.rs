@@ -50,28 +50,17 @@ struct Played {
 
 impl Played {
     fn cells(&self) -> Vec<&Cell> {
-        let cells = self.records.iter().filter_map(|record| match record {
-            Record::Cell(cell) => Some(cell),
-            Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
-        });
-        let cells: Vec<&Cell> = cells.collect();
+        let cells: Vec<&Cell> = self.records.iter().filter_map(Record::cell).collect();
         assert!(cells.iter().all(|cell| !cell.saturated), "{cells:?}");
         cells
     }
 
     fn calls(&self) -> impl Iterator<Item = &Call> {
-        self.records.iter().filter_map(|record| match record {
-            Record::Call(call) => Some(call),
-            Record::Wire(_) | Record::Cell(_) | Record::Rollup(_) => None,
-        })
+        self.records.iter().filter_map(Record::call)
     }
 
     fn events(&self) -> Vec<&WireEvent> {
-        let events = self.records.iter().filter_map(|record| match record {
-            Record::Wire(wire) => Some(&wire.event),
-            Record::Call(_) | Record::Cell(_) | Record::Rollup(_) => None,
-        });
-        events.collect()
+        self.records.iter().filter_map(Record::wire).map(|wire| &wire.event).collect()
     }
 
     /// By the value of a factor: how many of its calls are such.

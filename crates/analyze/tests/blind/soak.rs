@@ -116,14 +116,9 @@ async fn drifts_of_further_seeds() {
 async fn records_do_not_grow_with_the_calls() {
     for rate in [1.0, 10.0] {
         let (_, records) = soaked(1, Life::Even, Pace::Rate(rate)).await;
-        let calls = records.iter().filter(|record| matches!(record, Record::Call(_))).count();
-        let rollups: Vec<u64> = records
-            .iter()
-            .filter_map(|record| match record {
-                Record::Rollup(rollup) => Some(rollup.calls),
-                Record::Call(_) | Record::Wire(_) | Record::Cell(_) => None,
-            })
-            .collect();
+        let calls = records.iter().filter_map(Record::call).count();
+        let rollups = records.iter().filter_map(Record::rollup);
+        let rollups: Vec<u64> = rollups.map(|rollup| rollup.calls).collect();
         assert_eq!(calls, 0);
         assert!((PARTS as usize..=PARTS as usize + 1).contains(&rollups.len()), "{rollups:?}");
         let total = rollups.iter().sum::<u64>() as f64;
