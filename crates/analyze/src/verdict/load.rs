@@ -27,7 +27,15 @@ pub(super) fn load(cells: &[&Played<'_>]) -> Found {
         quantile(&times, 0.99).unwrap_or(0.0)
     };
     let best = levels.iter().map(|(level, _)| level.achieved).fold(0.0, f64::max);
-    let mut evidence = vec![format!("at most {} calls/s were served", figure(best))];
+    let kept = |cell: &Played<'_>| seconds(cell.cell.ended_at.saturating_sub(cell.cell.begun_at));
+    let shortest = levels.iter().map(|(_, cell)| kept(cell)).fold(f64::INFINITY, f64::min);
+    let mut evidence = vec![
+        format!("at most {} calls/s were served", figure(best)),
+        format!(
+            "each was kept for {} s or more; a bucket that lasts longer than that does not show",
+            figure(shortest.round())
+        ),
+    ];
     let Some(holds) = found.holds else {
         let lowest = found.breaks.unwrap_or(0.0);
         return Found::cannot_tell(format!(

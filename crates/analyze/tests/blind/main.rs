@@ -10,6 +10,7 @@
 
 mod cost;
 mod harness;
+mod load;
 mod overload;
 mod rate;
 mod soak;

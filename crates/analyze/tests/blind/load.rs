@@ -1,0 +1,81 @@
+//! `load`: the highest of the offered rates that is borne, whatever bounds it.
+
+use std::time::Duration;
+
+use rand::Rng as _;
+use wellhead_analyze::plan::{Load, Stage};
+use wellhead_analyze::verdict::Finding;
+use wellhead_analyze::work::Work;
+use wellhead_sim::ProviderDials;
+use wellhead_sim::provider::{Refill, Scope, Subject, Truth};
+
+use crate::harness::{SECOND, concluded, drawn, near, only, rng};
+
+/// Each rate is so much more than the one before.
+const STEP: f64 = 1.1;
+
+/// From about half of `limit` to about one and a half, from where chance has it.
+fn plan(seed: u64, limit: f64, lasting: Duration) -> Load {
+    let first = limit * rng(seed).random_range(0.5..0.6);
+    let stages = (0..11).map(|nth| Stage::Rate(first * STEP.powi(nth)));
+    Load::new(stages.collect(), lasting, Work::Cheap, 2).with_rest(SECOND * 10)
+}
+
+async fn borne(seed: u64, dials: ProviderDials, limit: f64, lasting: Duration) {
+    let told = only(concluded(dials, plan(seed, limit, lasting)).await);
+    let Finding::Capacity { per_second, .. } = told.finding else {
+        panic!("seed {seed}, limit {limit}: {told:#?}");
+    };
+    near(per_second, limit, &(seed, limit, &told));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_limit_lets_pass() {
+    for seed in 0..10 {
+        let (mut dials, truth) = drawn(seed, Subject::Bucket);
+        let Truth::Bucket(mut bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
+        let window = bucket.window().unwrap();
+        // 10 to 100 calls a second, or 1 to 10 where that takes longer.
+        let part = if window > SECOND { 20.0 } else { 2.0 };
+        bucket.size /= part;
+        if let Refill::Steady { per_second } = &mut bucket.refill {
+            *per_second /= part;
+        }
+        dials.buckets = vec![bucket.clone()];
+        dials.http2 = seed % 4 != 0;
+        // A tenth too much empties a full bucket in ten times what fills it.
+        let limit = bucket.calls_per_second("eth_blockNumber");
+        borne(seed, dials, limit, window * 12).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_served_where_calls_wait_in_silence() {
+    for seed in 10..20 {
+        let (mut dials, _) = drawn(seed, Subject::Shaping);
+        let shaping = dials.shaping.as_mut().unwrap();
+        shaping.per_second /= 10.0;
+        // `plan` has two connections.
+        let lines = match shaping.scope {
+            Scope::Connection => 2.0,
+            Scope::Account => 1.0,
+        };
+        let limit = shaping.per_second * lines;
+        borne(seed, dials, limit, SECOND * 20).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_limit_where_there_is_none() {
+    for seed in 0..4 {
+        let (mut dials, _) = drawn(seed, Subject::Nothing);
+        dials.http2 = seed % 2 == 0;
+        let stages = vec![Stage::Rate(10.0), Stage::Rate(40.0)];
+        let load = Load::new(stages, SECOND * 10, Work::Mix, 2);
+        let told = only(concluded(dials, load).await);
+        let Finding::NoCapacityLimit { up_to_per_second, .. } = told.finding else {
+            panic!("seed {seed}: {told:#?}");
+        };
+        near(up_to_per_second, 40.0, &seed);
+    }
+}
