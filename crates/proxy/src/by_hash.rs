@@ -13,12 +13,12 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use wellhead_dispatch::{Bounds, Job, now};
+use wellhead_dispatch::{Bounds, Job, Trail, now};
 use wellhead_eth::{BY_HASH_METHODS, MethodRow};
 use wellhead_route::Ask;
 use wellhead_upstream::{Slot, VerdictClass};
 
-use crate::call::{Planned, Said, run};
+use crate::call::{Planned, Said, run, try_plan};
 use crate::journey::Trip;
 use crate::pin::Pin;
 
@@ -137,6 +137,27 @@ impl ByHash {
     }
 }
 
+/// Whether the upstream failed, whatever it was asked.
+fn is_failure(class: VerdictClass) -> bool {
+    match class {
+        VerdictClass::Throttled
+        | VerdictClass::Billing
+        | VerdictClass::Auth
+        | VerdictClass::Fault
+        | VerdictClass::Void => true,
+        VerdictClass::Answer
+        | VerdictClass::Reverted
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::CallerFault
+        | VerdictClass::MissingData
+        | VerdictClass::Null
+        | VerdictClass::RangeTooLarge
+        | VerdictClass::Unsupported
+        | VerdictClass::Unknown => false,
+    }
+}
+
 /// Asks as the call was pinned; where that was by the block's hash and may have been refused for
 /// that, once more by its height.
 pub(crate) async fn run_pinned(
@@ -147,7 +168,8 @@ pub(crate) async fn run_pinned(
     began: Instant,
 ) -> Said {
     let as_sent = Job { params: pin.params(job.params), ..*job };
-    let said = run(trip, &as_sent, (ask, &pin.block), planned, &trip.chain.bounds, began).await;
+    let attempts = (&trip.chain.bounds, Trail::default());
+    let mut said = run(trip, &as_sent, (ask, &pin.block), planned, attempts, began).await;
     if !pin.is_by_hash() {
         return said;
     }
@@ -158,7 +180,8 @@ pub(crate) async fn run_pinned(
     if now() >= job.deadline || !by_hash.is_in_doubt(job.row, &said) {
         return said;
     }
-    Box::pin(run_by_height(trip, job, (ask, pin), said)).await
+    let before = std::mem::take(said.trail_mut());
+    Box::pin(run_by_height(trip, job, (ask, pin), before)).await
 }
 
 /// Asks by the height what was refused by the hash. What comes of it may be of any block of that
@@ -167,25 +190,29 @@ async fn run_by_height(
     trip: &Trip<'_>,
     job: &Job<'_>,
     (ask, pin): (&Ask<'_>, &Pin),
-    mut refused: Said,
+    before: Trail,
 ) -> Said {
     let by_height = Job { params: pin.by_height(job.params), ..*job };
-    // What is left of the attempts, and one in any case: the hash was our choice.
-    let bounds = &trip.chain.bounds;
-    let attempts_max = bounds.attempts_max.saturating_sub(refused.trail().exchanges()).max(1);
+    let (chain, by_hash, bounds) = (trip.chain, &trip.chain.by_hash, &trip.chain.bounds);
+    // Whoever failed otherwise has used up an attempt and is not asked first. Those that the hash
+    // took are made up for, as it was our choice.
+    let failures = before.attempts.iter().filter(|it| is_failure(it.class)).map(|it| it.slot);
+    let attempts_max = bounds.attempts_max.saturating_sub(failures.clone().count()).max(1);
     let bounds = Bounds { attempts_max, ..*bounds };
-    let mut said = run(trip, &by_height, (ask, &pin.block), None, &bounds, now()).await;
+    let began = now();
+    let mut planned = try_plan(chain, trip.lane, (ask, &pin.block), began);
+    planned.plan = planned.plan.with_last(failures.collect());
+    let tried = before.line(&chain.roster);
+    let attempts = (&bounds, before);
+    let mut said = run(trip, &by_height, (ask, &pin.block), Some(planned), attempts, began).await;
     if let Said::Result { is_doubtful, .. } = &mut said {
         *is_doubtful = true;
-        let pause = trip.chain.by_hash.refused(job.row, now());
+        let pause = by_hash.refused(job.row, now());
         tracing::debug!(
-            method = job.row.name, tried = %refused.trail().line(&trip.chain.roster), ?pause,
+            method = job.row.name, %tried, ?pause,
             "a block by its hash was refused: its height is asked for instead"
         );
     }
-    let mut trail = std::mem::take(refused.trail_mut());
-    trail.append(std::mem::take(said.trail_mut()));
-    *said.trail_mut() = trail;
     said
 }
 

@@ -493,13 +493,13 @@ fn told<'a>(job: &Job<'a>, said: &Said) -> kept::Told<'a> {
 }
 
 /// Asks upstreams by the plan, or by one made now, within these bounds, and learns from what they
-/// say.
+/// say. What was tried `before` is told with it.
 pub(crate) async fn run(
     trip: &Trip<'_>,
     job: &Job<'_>,
     (ask, block): (&Ask<'_>, &BlockRef),
     planned: Option<Planned>,
-    bounds: &Bounds,
+    (bounds, before): (&Bounds, Trail),
     began: Instant,
 ) -> Said {
     let (chain, lane, eligible) = (trip.chain, trip.lane, ask.eligible);
@@ -515,15 +515,16 @@ pub(crate) async fn run(
         && plan.fit() < needed
         && let Some(span) = search::widest(chain, ask, began)
     {
-        let trail = Trail::default();
-        return Box::pin(in_parts(trip, job, ask, (range, span), trail)).await;
+        return Box::pin(in_parts(trip, job, ask, (range, span), before)).await;
     }
     let job = &Job { null_is_final, is_there, ballot, ..*job };
     let outcome = wellhead_dispatch::run(job, &plan, &chain.roster, lane, bounds).await;
     search::learn(chain, ask, &outcome.trail);
     let Settled { outcome, is_doubtful } =
         doubt::settled(chain, lane, job, (ask, block), outcome).await;
-    let Outcome { result, trail } = outcome;
+    let Outcome { result, trail: own } = outcome;
+    let mut trail = before;
+    trail.append(own);
     if let Some(range) = range
         && let Some(span) = search::refused_for_size(&result, range)
     {
@@ -657,7 +658,7 @@ pub(crate) struct Planned {
 }
 
 /// Plans on one view.
-fn try_plan(
+pub(crate) fn try_plan(
     chain: &ServedChain,
     lane: &Lane,
     subject: (&Ask<'_>, &BlockRef),

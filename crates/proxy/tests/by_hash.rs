@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Stage, ask, check_kept, error, hash, result, text};
+use support::{Say, Stage, ask, check_kept, error, hash, result, text};
 
 const BALANCE: &str = "eth_getBalance";
 
@@ -64,6 +64,38 @@ async fn who_refuses_a_hash_is_asked_by_the_height_and_not_by_hash_for_a_while()
     stage.peer(0).next(BALANCE, result("\"0x3\""));
     check_kept(&ask(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x3\"");
     assert_eq!(stage.peer(0).seen()[3..], [at(101, b'a')]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_the_height_nobody_is_asked_first_who_failed_otherwise() {
+    let stage = Stage::keeping_to_100(2);
+    for _ in 0..3 {
+        stage.peer(0).next(BALANCE, error(-32603, "internal error"));
+    }
+    stage.peer(1).next(BALANCE, error(-32602, "invalid argument 1: json: cannot unmarshal object"));
+    stage.peer(1).next(BALANCE, result("\"0x1\""));
+    let answer = ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
+    check_kept(&answer, Some("miss"), "\"0x1\"");
+    assert_eq!((stage.peer(0).seen().len(), stage.peer(1).seen().len()), (1, 2));
+    assert_eq!(answer.attempts, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_names_who_failed_with_the_hash_and_who_with_the_height() {
+    let stage = Stage::keeping_to_100(2);
+    for _ in 0..3 {
+        stage.peer(0).next(BALANCE, Say::Status(500, "no luck".to_owned()));
+    }
+    stage.peer(1).next(BALANCE, error(-32602, "invalid argument 1: json: cannot unmarshal object"));
+    for _ in 0..3 {
+        stage.peer(1).next(BALANCE, Say::Status(500, "no luck".to_owned()));
+    }
+    let answer = ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
+    let told = text(&answer);
+    assert!(
+        told.contains("made 5 attempts: a: fault: ") && told.contains("; b: fault: "),
+        "{told}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

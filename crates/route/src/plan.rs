@@ -166,6 +166,13 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The same, with these behind all others that are fit.
+    #[must_use]
+    pub fn with_last(mut self, those: UpstreamSet) -> Self {
+        self.candidates[..self.fit].sort_by_key(|slot| those.contains(*slot));
+        self
+    }
+
     /// All candidates; the first is tried first.
     pub fn candidates(&self) -> &[Slot] {
         &self.candidates[..self.len]
@@ -496,6 +503,18 @@ mod tests {
     #[test]
     fn the_quickest_is_first() {
         check(None, "a:30ms b:10ms c:20ms", "b c a |");
+    }
+
+    #[test]
+    fn those_who_are_to_be_last_are_before_the_last_resorts() {
+        let now = origin();
+        let (roster, view) = build("a:30ms b:10ms c:20ms d:dead", now);
+        let row = MethodTable::standard().row("eth_call");
+        let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
+        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        assert_eq!((names(&roster, &plan), plan.fit()), ("b c a d".to_owned(), 3));
+        let plan = plan.with_last([Slot(1), Slot(2), Slot(3)].into_iter().collect());
+        assert_eq!((names(&roster, &plan), plan.fit()), ("a b c d".to_owned(), 3));
     }
 
     #[test]

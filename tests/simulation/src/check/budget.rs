@@ -47,9 +47,9 @@ const BOUNDS: Bounds = Bounds {
 const ROUNDING: f64 = 1e-6;
 /// A look-up of a transaction that may have been mined is a run of its own.
 const RUNS_PER_TRANSACTION: u32 = 2;
-/// What was refused by the hash is asked by the height in what is left of the attempts, and once
-/// in any case.
-const BY_HEIGHT: usize = 1;
+/// And so is asking by the height what was refused by the hash: an attempt that refused it is made
+/// up for, and all may have done that.
+const RUNS_PER_STATE: u32 = 2;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     let mut violations = attempts(evidence);
@@ -68,7 +68,7 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, request) in evidence.requests.iter().enumerate() {
         let mut say = |at, what| violations.push(Violation { checker: "budget", at, what });
-        let (mut runs, mut by_height) = (1, 0);
+        let mut runs = 1;
         for item in &request.items {
             if let Ask::Transaction(_) = item.ask {
                 runs = RUNS_PER_TRANSACTION;
@@ -76,7 +76,7 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
             if evidence.scenario.settings.cache.is_some_and(|cache| cache.by_hash)
                 && item.keys_by_hash(&evidence.blocks[request.chain]).next().is_some()
             {
-                by_height = BY_HEIGHT;
+                runs = RUNS_PER_STATE;
             }
             // Items of a batch that it does not settle are run alone.
             let bound = bound + usize::from(request.is_batch);
@@ -93,9 +93,8 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
         let needs = |item: &Item| evidence.scenario.needs_quorum(request.chain, &item.method);
         let is_heard = request.items.iter().any(needs);
         let heard = evidence.scenario.settings.quorum.filter(|_| is_heard).unwrap_or_default();
-        let at_once = at_once + heard * (1 + by_height);
-        let most = bound * runs as usize + by_height + at_once;
-        if !request.is_batch && told as usize > most {
+        let at_once = at_once + heard;
+        if !request.is_batch && told as usize > bound * runs as usize + at_once {
             say(answered.at, format!("#{number}: {told} attempts"));
         }
     }
