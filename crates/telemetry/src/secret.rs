@@ -104,7 +104,8 @@ impl fmt::Display for SecretUrl {
         if let Some(port) = self.0.port() {
             write!(f, ":{port}")?;
         }
-        let bare = matches!(self.0.path(), "" | "/") && self.0.query().is_none();
+        let is_alone = self.0.username().is_empty() && self.0.password().is_none();
+        let bare = is_alone && matches!(self.0.path(), "" | "/") && self.0.query().is_none();
         if bare { Ok(()) } else { f.write_str("/…") }
     }
 }
@@ -130,7 +131,7 @@ mod tests {
         check("http://127.0.0.1:8545", "http://127.0.0.1:8545");
         check("https://eth.example/v2/KEY", "https://eth.example/…");
         check("https://eth.example/?apikey=KEY", "https://eth.example/…");
-        check("https://user:pass@eth.example", "https://eth.example");
+        check("https://user:pass@eth.example", "https://eth.example/…");
         check("wss://eth.example:8443/ws/KEY#KEY", "wss://eth.example:8443/…");
     }
 
