@@ -356,7 +356,7 @@ pub enum ReadError {
     },
 }
 
-/// Reads records one by one, so that a long run need not fit into memory.
+/// Reads records one by one.
 ///
 /// A last line that does not end is what a cut leaves behind: it is skipped, and
 /// [`torn`](Self::torn) tells its number. Any other line that is no record is an error, told once;

@@ -26,9 +26,16 @@ const FACETS_MAX: usize = 12;
 /// Methods in the matrix.
 const METHODS_MAX: usize = 60;
 
-/// The charts of one experiment at one target.
+/// The charts of one experiment at one target, of the cells that its verdicts rest on.
 pub(super) fn of_trial(run: &Run, trial: &Trial<'_>, verdicts: &[&Verdict]) -> Vec<Chart> {
-    let cells: Vec<&Played<'_>> = trial.played.iter().collect();
+    let cells: Vec<&Played<'_>> = match trial.experiment {
+        // What counts there is a number and not a time.
+        "streams" | "connection" => trial.played.iter().collect(),
+        _ => trial.sound().0,
+    };
+    if cells.is_empty() && trial.rollups.is_empty() {
+        return Vec::new();
+    }
     match trial.experiment {
         "latency" => {
             let times = cells.iter().flat_map(|cell| cell.times()).collect();
@@ -58,7 +65,7 @@ pub(super) fn of_all(run: &Run, experiment: &str, all: &[Trial<'_>]) -> Vec<Char
         "fresh" => answers::freshness(run, all),
         "load" if trials.len() > 1 => {
             let times = |trial: &&Trial<'_>| {
-                let lowest = trial.played.iter().min_by(|a, b| {
+                let lowest = trial.sound().0.into_iter().min_by(|a, b| {
                     let rate = |played: &Played<'_>| played.number("rate").unwrap_or(f64::MAX);
                     rate(a).total_cmp(&rate(b))
                 });
@@ -81,7 +88,8 @@ fn failures(cells: &[&Played<'_>], factor: &str, label: &str, verdicts: &[&Verdi
     let mut shares: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for cell in cells {
         if let Some(size) = cell.count(factor) {
-            let failed = cell.share(|call| !see::served(call));
+            // Who is refused for its rate was a stream all the same.
+            let failed = cell.share(|call| call.error.is_some());
             shares.entry(size).or_default().push(100.0 * failed);
         }
     }

@@ -106,7 +106,7 @@ impl<'a> Question<'a> {
         let own = self.digests.get(&target).filter(|_| self.digests.len() > 1)?;
         Some(match self.majority() {
             Some(majority) => majority != *own,
-            // With no majority nobody is right; those who differ from all others are told.
+            // With no majority nobody is right: who differs from anybody is told.
             None => self.digests.iter().any(|(other, digest)| *other != target && digest != own),
         })
     }

@@ -40,7 +40,7 @@ fn silence(cells: &[&Played<'_>], verdicts: &[&Verdict]) -> Option<Chart> {
         let Some(idle) = cell.count("idle_ms") else { continue };
         let first = cell.calls.first().and_then(|call| call.connection);
         let last = cell.calls.last().and_then(|call| call.connection);
-        let open = first == last && cell.calls.iter().all(|call| see::served(call));
+        let open = first == last && cell.calls.iter().all(|call| call.error.is_none());
         reused.entry(idle).or_default().push(if open { 0.0 } else { 100.0 });
     }
     if reused.is_empty() {
