@@ -203,6 +203,8 @@ pub struct Player<'a> {
     goes_on: bool,
     precise: bool,
     cells: u32,
+    /// See [`Cell::part`].
+    part: u32,
     cpu: CpuClock,
 }
 
@@ -263,6 +265,7 @@ impl<'a> Player<'a> {
             goes_on: false,
             precise: false,
             cells: 0,
+            part: 0,
             cpu: cell::cpu_time,
         };
         player.save()?;
@@ -292,7 +295,7 @@ impl<'a> Player<'a> {
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
         let (records, _) = Writer::append(&dir.join("records.jsonl")).map_err(write)?;
-        let (cells, connection) = earlier.numbers();
+        let (cells, connection, part) = earlier.numbers();
         let mut player = Self {
             dir: dir.to_owned(),
             run: earlier.run().clone(),
@@ -305,6 +308,7 @@ impl<'a> Player<'a> {
             goes_on: true,
             precise: false,
             cells,
+            part,
             cpu: cell::cpu_time,
         };
         player.save()?;
@@ -460,6 +464,7 @@ impl<'a> Player<'a> {
             experiment: plan.name(),
             version: plan.version(),
             cell: self.cells,
+            part: self.part,
             target,
             rolled: plan.rolled(),
         };

@@ -260,6 +260,7 @@ impl<'p> Panel<'p, '_> {
             experiment: self.experiment.to_owned(),
             version: self.version,
             cell: number,
+            part: self.player.part,
             target,
             factors,
             begun_at: origin.micros(from),
