@@ -1,8 +1,8 @@
 //! All targets side by side, for experiments that look at what is answered (`inquiry`).
 //!
 //! Each target has one way and a pace of its own that is kept to. A call that was refused for its
-//! rate, or that met a fault, is made again a little later; all tries are in the records. Budget
-//! and stop are those of the run.
+//! rate, or that met a fault, is made again a little later; all tries are in the records, and what
+//! the connections did. Budget and stop are those of the run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use wellhead_upstream::VerdictClass;
 
 use super::{Greeting, Player, RunError, Stop, Watch};
 use crate::plan::Outcome;
-use crate::record::{Cell, Record};
+use crate::record::{Cell, Record, Wire};
 use crate::way::{Done, Goal, Means, Way};
 use crate::work::Ask;
 
@@ -268,6 +268,13 @@ impl<'p> Panel<'p, '_> {
             calls: outcome.calls,
             ..Cell::default()
         };
+        // What came of the last calls belongs to the cell as well.
+        for (at, connection, event) in self.seats[who].way.events() {
+            let at = origin.micros(at).min(cell.ended_at);
+            let experiment = self.experiment.to_owned();
+            let wire = Wire { experiment, cell: number, target, at, connection, event };
+            self.player.write(&Record::Wire(wire))?;
+        }
         self.watch.played(self.experiment, &cell, &outcome);
         self.player.write(&Record::Cell(cell))?;
         self.player.records.flush().map_err(|error| self.player.unwritten(error))
