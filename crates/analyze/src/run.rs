@@ -12,7 +12,7 @@ mod panel;
 mod resume;
 mod rollup;
 
-pub use panel::{Finished, Member, Panel};
+pub use panel::{Ended, Finished, Member, Panel};
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -366,7 +366,8 @@ impl<'a> Player<'a> {
         }
         greeting.protocol = way.protocol();
         if let Some(known) = self.run.targets.get_mut(target as usize) {
-            known.chain_id = greeting.chain_id;
+            // Who does not answer when a run is gone on with did so before.
+            known.chain_id = greeting.chain_id.or(known.chain_id);
         }
         self.save()?;
         Ok(greeting)

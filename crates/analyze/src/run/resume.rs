@@ -140,4 +140,16 @@ impl Earlier {
     pub(super) fn take(&mut self, target: u32, experiment: &str) -> VecDeque<Done> {
         self.cells.remove(&(target, experiment.to_owned())).unwrap_or_default()
     }
+
+    /// The same at all targets.
+    pub(super) fn take_all(&mut self, experiment: &str) -> BTreeMap<u32, Vec<Cell>> {
+        let mut cells: BTreeMap<u32, Vec<Cell>> = BTreeMap::new();
+        for ((target, name), done) in &self.cells {
+            if name == experiment {
+                cells.insert(*target, done.iter().map(|done| done.cell.clone()).collect());
+            }
+        }
+        self.cells.retain(|(_, name), _| name != experiment);
+        cells
+    }
 }
