@@ -223,6 +223,9 @@ pub struct Cell {
     pub cell: u32,
     /// Which repeat of the same factors, from 0.
     pub repeat: u32,
+    /// How often the run had been gone on with when it was played.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub part: u32,
     /// Index in [`Run::targets`].
     pub target: u32,
     /// What is varied and held, such as `{"protocol":"h2","connections":"1"}`.
@@ -239,6 +242,10 @@ pub struct Cell {
     pub cpu: f64,
     /// The generator fell behind or had no processor left: conclude nothing.
     pub saturated: bool,
+}
+
+fn is_first(part: &u32) -> bool {
+    *part == 0
 }
 
 /// What became of the calls of a cell that ended within a while. Times are microseconds: `*_at`

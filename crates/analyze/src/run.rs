@@ -12,7 +12,7 @@ mod panel;
 mod resume;
 mod rollup;
 
-pub use panel::{Finished, Member, Panel};
+pub use panel::{Ended, Finished, Member, Panel};
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -203,6 +203,8 @@ pub struct Player<'a> {
     goes_on: bool,
     precise: bool,
     cells: u32,
+    /// See [`Cell::part`].
+    part: u32,
     cpu: CpuClock,
 }
 
@@ -263,6 +265,7 @@ impl<'a> Player<'a> {
             goes_on: false,
             precise: false,
             cells: 0,
+            part: 0,
             cpu: cell::cpu_time,
         };
         player.save()?;
@@ -292,7 +295,7 @@ impl<'a> Player<'a> {
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
         let (records, _) = Writer::append(&dir.join("records.jsonl")).map_err(write)?;
-        let (cells, connection) = earlier.numbers();
+        let (cells, connection, part) = earlier.numbers();
         let mut player = Self {
             dir: dir.to_owned(),
             run: earlier.run().clone(),
@@ -305,6 +308,7 @@ impl<'a> Player<'a> {
             goes_on: true,
             precise: false,
             cells,
+            part,
             cpu: cell::cpu_time,
         };
         player.save()?;
@@ -362,7 +366,8 @@ impl<'a> Player<'a> {
         }
         greeting.protocol = way.protocol();
         if let Some(known) = self.run.targets.get_mut(target as usize) {
-            known.chain_id = greeting.chain_id;
+            // Who does not answer when a run is gone on with did so before.
+            known.chain_id = greeting.chain_id.or(known.chain_id);
         }
         self.save()?;
         Ok(greeting)
@@ -460,6 +465,7 @@ impl<'a> Player<'a> {
             experiment: plan.name(),
             version: plan.version(),
             cell: self.cells,
+            part: self.part,
             target,
             rolled: plan.rolled(),
         };

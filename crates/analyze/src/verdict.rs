@@ -36,7 +36,7 @@ pub(crate) mod see {
     pub(crate) use super::agree::questions;
     pub(crate) use super::bodies::is_large;
     pub(crate) use super::connections::first_end;
-    pub(crate) use super::fresh::{lags_ms, sights};
+    pub(crate) use super::fresh::{Distance, lags_ms, sights};
     pub(crate) use super::limits::{fit_of, order, sustained};
     pub(crate) use super::load::level_of;
     pub(crate) use super::reach::{Fate, methods};

@@ -342,7 +342,7 @@ async fn play(
         let player = match earlier {
             Some(earlier) => Player::resume(dir, earlier, now, &budget, &stop)?,
             None => {
-                let words = resume::words(common);
+                let words = resume::words(common, &[]);
                 Player::begin(dir, terms(common, now), goals, &budget, &stop)?.asking(words)?
             }
         };
@@ -390,12 +390,17 @@ async fn play(
     let outcome = played.await;
     live.clear();
     interrupted.abort();
-    outcome.map_err(|error: RunError| match error {
+    outcome.map_err(|error: RunError| ended(&error))
+}
+
+/// What ends a run early, as it is told.
+fn ended(error: &RunError) -> Failure {
+    match error {
         RunError::Other(_) => Failure::Config(error.to_string()),
         RunError::Taken(_) | RunError::Write(..) | RunError::Way(..) => {
             Failure::System(error.to_string())
         }
-    })
+    }
 }
 
 fn terms(common: &Common, now: u64) -> Terms {

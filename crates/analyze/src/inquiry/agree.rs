@@ -11,18 +11,23 @@
 //! otherwise), `path`, `here`, `there`, and the same of a smaller call as `small_method`,
 //! `small_params`, `small_path`, `small_here`, `small_there`. `faded` is a difference that was
 //! gone when it was asked again. The first cells say which block was the last: `{"pin": n,
-//! "how": ..}`.
+//! "how": ..}`, and which are looked into: `{"blocks": "1,2,3"}`. What their answers were the first
+//! to tell of the chain is `found`, in the words of `material`: from that a run that was cut draws
+//! the same questions (`earlier`).
+
+mod earlier;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use serde_json::Value;
 
+use self::earlier::Earlier;
 use super::compare::{Compared, Parting, Reply};
 use super::material::Material;
 use super::smaller::smaller;
 use super::{Factors, factors, plain, quantity, value};
-use crate::run::{Finished, Panel, RunError};
+use crate::run::{Ended, Finished, Panel, RunError};
 use crate::way::Done;
 use crate::work::Ask;
 
@@ -93,15 +98,18 @@ impl Terms {
     }
 }
 
-/// Asks the panel until all questions are asked, or the run is to end.
+/// Asks the panel until all questions are asked, or the run is to end. What was answered before a
+/// run was cut is not asked again.
 ///
 /// # Errors
 ///
 /// Where records cannot be written.
 pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunError> {
-    let Some(pin) = pin(panel, terms).await? else { return Ok(()) };
-    let Some(chosen) = choose(panel, terms, pin).await else { return Ok(()) };
-    let mut table = Table { panel, material: Material::default(), asked: Vec::new(), smaller: 0 };
+    let earlier = Earlier::of(panel.take_earlier());
+    let Some(pin) = pin(panel, terms, &earlier).await? else { return Ok(()) };
+    let Some(chosen) = choose(panel, terms, pin, &earlier).await? else { return Ok(()) };
+    let (material, asked) = (Material::default(), Vec::new());
+    let mut table = Table { panel, earlier, material, asked, smaller: 0 };
     let mut first =
         vec![Ask { method: "eth_getBlockByNumber", params: r#"["0x0",false]"#.to_owned() }];
     for number in chosen {
@@ -112,14 +120,14 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunErr
     }
     first.truncate(terms.asks);
     for ask in first {
-        if table.question(ask).await?.is_none() {
+        if table.question(ask, true).await?.is_none() {
             return Ok(());
         }
     }
     let mut rng = SmallRng::seed_from_u64(terms.seed);
     let left = terms.asks.saturating_sub(table.asked.len());
     for ask in table.material.asks(pin, left, &table.asked, &mut rng) {
-        if table.question(ask).await?.is_none() {
+        if table.question(ask, false).await?.is_none() {
             return Ok(());
         }
     }
@@ -127,10 +135,20 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunErr
 }
 
 /// The newest block that is asked about.
-async fn pin(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<Option<u64>, RunError> {
+async fn pin(panel: &mut Panel<'_, '_>, terms: &Terms, earlier: &Earlier) -> Ended<u64> {
+    let cell =
+        |block: u64, how: &str| factors([("pin", block.to_string()), ("how", how.to_owned())]);
+    if let Some((block, how)) = &earlier.pin {
+        for who in 0..panel.len() {
+            if !earlier.pinned.contains(&panel.member(who).target) {
+                panel.close(who, cell(*block, how), Vec::new(), None)?;
+            }
+        }
+        return Ok(Some(*block));
+    }
     let tag = Ask { method: "eth_getBlockByNumber", params: r#"["finalized",false]"#.to_owned() };
-    let Some(finals) = panel.ask_all(&tag).await else { return Ok(None) };
-    let Some(heads) = panel.ask_all(&Ask::bare("eth_blockNumber")).await else { return Ok(None) };
+    let Some(finals) = panel.ask_all(&tag).await? else { return Ok(None) };
+    let Some(heads) = panel.ask_all(&Ask::bare("eth_blockNumber")).await? else { return Ok(None) };
     let number = |finished: &Finished| quantity(value(finished)?.get("number")?);
     let told: Vec<u64> = finals.iter().filter_map(number).collect();
     let heights: Vec<u64> = heads.iter().filter_map(|head| quantity(&value(head)?)).collect();
@@ -144,21 +162,31 @@ async fn pin(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<Option<u64>, Ru
     };
     for (who, (tag, head)) in finals.into_iter().zip(heads).enumerate() {
         let calls = tag.tries.into_iter().chain(head.tries).collect();
-        let factors = factors([("pin", block.to_string()), ("how", how.to_owned())]);
-        panel.close(who, factors, calls, None)?;
+        panel.close(who, cell(block, how), calls, None)?;
     }
     Ok(Some(block))
 }
 
 /// Which blocks are looked into: three of four have transactions, as far as that is known.
-async fn choose(panel: &mut Panel<'_, '_>, terms: &Terms, pin: u64) -> Option<Vec<u64>> {
+async fn choose(
+    panel: &mut Panel<'_, '_>,
+    terms: &Terms,
+    pin: u64,
+    earlier: &Earlier,
+) -> Ended<Vec<u64>> {
+    if let Some(chosen) = &earlier.chosen {
+        return Ok(Some(chosen.clone()));
+    }
     let count = terms.depth.clamp(1, pin + 1);
     let lowest = pin + 1 - count;
     let ask =
         Ask { method: "eth_feeHistory", params: format!(r#"["0x{count:x}","0x{pin:x}",[]]"#) };
     let mut busy: Vec<u64> = Vec::new();
+    let mut told: Vec<Finished> = Vec::new();
     for who in 0..panel.len() {
-        let fees = value(&panel.ask_one(who, ask.clone()).await?);
+        let Some(finished) = panel.ask_one(who, ask.clone()).await? else { return Ok(None) };
+        let fees = value(&finished);
+        told.push(finished);
         let oldest = fees.as_ref().and_then(|fees| quantity(fees.get("oldestBlock")?));
         let shares = fees.as_ref().and_then(|fees| fees.get("gasUsedRatio")?.as_array());
         if let (Some(oldest), Some(shares)) = (oldest, shares) {
@@ -178,12 +206,18 @@ async fn choose(panel: &mut Panel<'_, '_>, terms: &Terms, pin: u64) -> Option<Ve
     let others: Vec<u64> = idle.into_iter().take(most - chosen.len()).chain(rest).collect();
     chosen.extend(others.into_iter().take(most - chosen.len()));
     chosen.sort_unstable();
-    Some(chosen)
+    let blocks: Vec<String> = chosen.iter().map(u64::to_string).collect();
+    for (who, finished) in told.into_iter().enumerate() {
+        panel.close(who, factors([("blocks", blocks.join(","))]), finished.tries, None)?;
+    }
+    Ok(Some(chosen))
 }
 
 /// Where questions are asked.
 struct Table<'t, 'p, 'a> {
     panel: &'t mut Panel<'p, 'a>,
+    /// Before the run was cut.
+    earlier: Earlier,
     material: Material,
     asked: Vec<Ask>,
     /// Differences that were made smaller.
@@ -198,28 +232,29 @@ struct Shown {
 }
 
 impl Table<'_, '_, '_> {
-    /// One question; `None` where the run is to end.
-    async fn question(&mut self, ask: Ask) -> Result<Option<()>, RunError> {
-        let Some(finished) = self.panel.ask_all(&ask).await else { return Ok(None) };
+    /// One question; `looks` where further ones are drawn from what it finds.
+    async fn question(&mut self, ask: Ask, looks: bool) -> Ended<()> {
+        let number = self.asked.len();
+        let targets: Vec<u32> =
+            (0..self.panel.len()).map(|who| self.panel.member(who).target).collect();
+        if let Some(answered) = self.earlier.answered(number, &ask, &targets) {
+            answered.found.iter().for_each(|words| self.material.take_words(words));
+            self.smaller += answered.smaller;
+            self.asked.push(ask);
+            return Ok(Some(()));
+        }
+        let Some(finished) = self.panel.ask_all(&ask).await? else { return Ok(None) };
         let mut replies: Vec<Reply> = finished.iter().map(Reply::of).collect();
         let mut tries: Vec<Vec<Done>> = finished.into_iter().map(|it| it.tries).collect();
         let mut compared = Compared::of(ask.method, &replies);
         let mut faded = false;
         if !compared.apart().is_empty() {
-            let Some(again) = self.panel.ask_all(&ask).await else { return Ok(None) };
+            let Some(again) = self.panel.ask_all(&ask).await? else { return Ok(None) };
             replies = again.iter().map(Reply::of).collect();
             keep(&mut tries, again.into_iter().enumerate());
             compared = Compared::of(ask.method, &replies);
             faded = compared.apart().is_empty();
         }
-        for result in replies.iter().filter_map(Reply::result) {
-            match ask.method {
-                "eth_getBlockByNumber" => self.material.take_block(result),
-                "eth_getLogs" => self.material.take_logs(result),
-                _ => {}
-            }
-        }
-        let number = self.asked.len();
         let mut cells: Vec<Factors> = Vec::new();
         for (who, reply) in replies.iter().enumerate() {
             let mut factors = factors([
@@ -235,6 +270,10 @@ impl Table<'_, '_, '_> {
             if faded {
                 set("faded", "1".to_owned());
             }
+            if let Some(found) = reply.result().filter(|_| looks).and_then(|it| self.look(&ask, it))
+            {
+                set("found", found);
+            }
             match (&compared.digests[who], reply) {
                 (Some(digest), _) => set("digest", digest.clone()),
                 (None, Reply::Untold(class)) => set("unanswered", class.word().to_owned()),
@@ -242,12 +281,29 @@ impl Table<'_, '_, '_> {
             };
             cells.push(factors);
         }
-        self.differences(&ask, &compared, &mut cells, &mut tries).await?;
+        let shown = self.differences(&ask, &compared, &mut cells, &mut tries).await?;
+        if shown.is_none() {
+            return Ok(None);
+        }
         for (who, (factors, tries)) in cells.into_iter().zip(tries).enumerate() {
             self.panel.close(who, factors, tries, None)?;
         }
         self.asked.push(ask);
         Ok(Some(()))
+    }
+
+    /// Takes in what an answer tells of the chain, and says what of that is new.
+    fn look(&mut self, ask: &Ask, result: &Value) -> Option<String> {
+        let mut told = Material::default();
+        match ask.method {
+            "eth_getBlockByNumber" => told.take_block(result),
+            "eth_getLogs" => told.take_logs(result),
+            _ => {}
+        }
+        let new = told.without(&self.material);
+        let words = new.words();
+        self.material.add(new);
+        Some(words).filter(|words| !words.is_empty())
     }
 
     /// Says of each who differs where, and by which smaller call.
@@ -257,7 +313,7 @@ impl Table<'_, '_, '_> {
         compared: &Compared,
         cells: &mut [Factors],
         tries: &mut [Vec<Done>],
-    ) -> Result<(), RunError> {
+    ) -> Ended<()> {
         // Two who contradict each other do so by the same small call.
         let mut small: Vec<((usize, usize), Option<Shown>)> = Vec::new();
         for (who, against) in compared.apart() {
@@ -271,8 +327,10 @@ impl Table<'_, '_, '_> {
                 None if self.smaller < SMALLER_MAX => {
                     self.smaller += 1;
                     let values = [compared.value(who).cloned(), compared.value(against).cloned()];
-                    let shown = Shown { ask: ask.clone(), parting };
-                    self.shrink(shown, [who, against], values, tries).await
+                    let whole = Shown { ask: ask.clone(), parting };
+                    let shown = self.shrink(whole, [who, against], values, tries).await?;
+                    let Some(shown) = shown else { return Ok(None) };
+                    Some(shown).filter(|shown| shown.ask != *ask)
                 }
                 None => None,
             };
@@ -283,25 +341,25 @@ impl Table<'_, '_, '_> {
             }
             small.push(((who, against), shown));
         }
-        Ok(())
+        Ok(Some(()))
     }
 
-    /// The smallest call by which these two still differ; `None` where there is no smaller one.
+    /// The smallest call by which these two still differ; the one that is given where there is no
+    /// smaller one.
     async fn shrink(
         &mut self,
         from: Shown,
         pair: [usize; 2],
         mut values: [Option<Value>; 2],
         tries: &mut [Vec<Done>],
-    ) -> Option<Shown> {
+    ) -> Ended<Shown> {
         let mut smallest = from;
-        let mut found = false;
         for _ in 0..STEPS_MAX {
             let sides = [values[0].as_ref(), values[1].as_ref()];
             let mut next = None;
             for ask in smaller(&smallest.ask, &smallest.parting, sides).into_iter().take(2) {
                 let asks = pair.map(|who| (who, ask.clone()));
-                let Some(finished) = self.panel.ask(&asks).await else { break };
+                let Some(finished) = self.panel.ask(&asks).await? else { return Ok(None) };
                 let replies: Vec<Reply> = finished.iter().map(Reply::of).collect();
                 keep(tries, pair.into_iter().zip(finished));
                 let compared = Compared::of(ask.method, &replies);
@@ -314,9 +372,9 @@ impl Table<'_, '_, '_> {
                 }
             }
             let Some(next) = next else { break };
-            (smallest, found) = (next, true);
+            smallest = next;
         }
-        found.then_some(smallest)
+        Ok(Some(smallest))
     }
 }
 

@@ -13,6 +13,22 @@ pub(super) enum Fate {
     Open,
 }
 
+impl Fate {
+    /// As records have it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Served => "served",
+            Self::Refused => "refused",
+            Self::Open => "open",
+        }
+    }
+
+    /// By its word.
+    pub(super) fn from_word(word: &str) -> Option<Self> {
+        [Self::Served, Self::Refused, Self::Open].into_iter().find(|fate| fate.word() == word)
+    }
+}
+
 /// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Search {
@@ -39,6 +55,34 @@ impl Search {
     pub(super) fn new(first: u64, max: u64) -> Self {
         let max = max.max(1);
         Self { max, low: 0, high: None, phase: Phase::Doubling(first.clamp(1, max)) }
+    }
+
+    /// The same after these sizes, up to the first that would not have been tried.
+    pub(super) fn after(mut self, tried: &[(u64, Fate)]) -> Self {
+        for (size, fate) in tried {
+            if self.next() != Some(*size) {
+                break;
+            }
+            self.learn(*fate);
+        }
+        self
+    }
+
+    /// Goes up to `max` where nothing smaller was refused: what is searched has grown meanwhile.
+    pub(super) fn widen(&mut self, max: u64) {
+        if let Phase::Doubling(_) = self.phase
+            && max > self.max
+        {
+            self.max = max;
+            if self.low > 0 {
+                self.phase = Phase::Doubling(self.low.saturating_mul(2).min(max));
+            }
+        }
+    }
+
+    /// As far as it goes.
+    pub(super) fn max(&self) -> u64 {
+        self.max
     }
 
     /// The largest that was served.
@@ -136,6 +180,36 @@ mod tests {
                 assert!(tried.iter().sum::<u64>() <= Search::calls_max(max), "{max}: {tried:?}");
             }
         }
+    }
+
+    #[test]
+    fn cut_anywhere_it_tries_what_was_left() {
+        for limit in [0, 5, 9, 10, 100] {
+            let tried = play(1, 10, limit);
+            let fate = |size: &u64| if *size <= limit { Fate::Served } else { Fate::Refused };
+            let told: Vec<(u64, Fate)> = tried.iter().map(|size| (*size, fate(size))).collect();
+            for cut in 0..=tried.len() {
+                let search = Search::new(1, 10).after(&told[..cut]);
+                assert_eq!(search.next(), tried.get(cut).copied(), "{limit}, {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_grown_is_searched_further() {
+        let served = |sizes: &[u64]| -> Vec<(u64, Fate)> {
+            sizes.iter().map(|size| (*size, Fate::Served)).collect()
+        };
+        let widened = |mut search: Search| {
+            search.widen(12);
+            (search.max(), search.next())
+        };
+        assert_eq!(widened(Search::new(1, 10)), (12, Some(1)));
+        assert_eq!(widened(Search::new(1, 10).after(&served(&[1, 2, 4]))), (12, Some(8)));
+        assert_eq!(widened(Search::new(1, 10).after(&served(&[1, 2, 4, 8]))), (12, Some(12)));
+        assert_eq!(widened(Search::new(1, 10).after(&served(&[1, 2, 4, 8, 10]))), (10, None));
+        let refused = [(1, Fate::Served), (2, Fate::Served), (4, Fate::Refused)];
+        assert_eq!(widened(Search::new(1, 10).after(&refused)), (10, Some(3)));
     }
 
     #[test]

@@ -9,7 +9,12 @@
 //! begins with the last poll that did not show it and ends with the first that did;
 //! `{"back_to": n}` for a poll that showed less than one before; and at the end
 //! `{"watched_ms": t, "polls": p, "failed": f}`.
+//!
+//! A run that was cut is gone on with for the time that is left. Its parts are watched each for
+//! itself, with a `start` of its own: nobody looked in between, so that what is new after a gap says
+//! nothing of when it came.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -18,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::{factors, quantity};
+use crate::record::Cell;
 use crate::run::{Panel, RunError};
 use crate::way::Done;
 use crate::work::Ask;
@@ -69,15 +75,20 @@ struct Watched {
     failed: u64,
 }
 
-/// Watches until the time is over, or the run is to end.
+/// Watches until the time is over, or the run is to end. What was watched before a run was cut
+/// counts.
 ///
 /// # Errors
 ///
 /// Where records cannot be written.
 pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunError> {
-    let mut rng = SmallRng::seed_from_u64(terms.seed);
+    let lasting = terms.lasting.saturating_sub(watched(&panel.take_earlier()));
+    if lasting.is_zero() {
+        return Ok(());
+    }
+    let mut rng = SmallRng::seed_from_u64(terms.seed ^ u64::from(panel.part()));
     let begun = Instant::now();
-    let end = begun + terms.lasting;
+    let end = begun + lasting;
     let fresh = |_| Watched {
         height: None,
         lower_at: begun,
@@ -90,10 +101,13 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunErr
     let mut watched: Vec<Watched> = (0..panel.len()).map(fresh).collect();
     let mut calls: JoinSet<(usize, Done)> = JoinSet::new();
     let mut left = terms.calls_max() * panel.len() as u64;
+    let mut lasted = None;
     loop {
         let next = watched.iter().enumerate().filter(|(_, it)| !it.under_way);
         let next = next.map(|(who, it)| (it.due, who)).min().filter(|(due, _)| *due < end);
         if next.is_none() && calls.is_empty() {
+            // No poll is due before the end.
+            lasted = Some(lasting);
             break;
         }
         tokio::select! {
@@ -102,11 +116,12 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunErr
             Some(over) = calls.join_next() => {
                 let Ok((who, done)) = over else { break };
                 watched[who].under_way = false;
+                panel.over(&done);
                 note(panel, who, &mut watched[who], done)?;
             }
             who = until(next), if next.is_some() => {
                 let ask = Ask::bare("eth_blockNumber");
-                let call = if left == 0 { None } else { panel.launch(who, ask) };
+                let call = if left == 0 { None } else { panel.launch(who, ask)? };
                 let Some(call) = call else { break };
                 left -= 1;
                 let it = &mut watched[who];
@@ -117,16 +132,33 @@ pub async fn play(panel: &mut Panel<'_, '_>, terms: &Terms) -> Result<(), RunErr
             }
         }
     }
+    let lasted = lasted.unwrap_or_else(|| begun.elapsed().min(lasting));
     for (who, it) in watched.into_iter().enumerate() {
-        let lasted = begun.elapsed().min(terms.lasting);
         let factors = factors([
-            ("watched_ms", lasted.as_millis().to_string()),
+            ("watched_ms", lasted.as_micros().div_ceil(1_000).to_string()),
             ("polls", it.count.to_string()),
             ("failed", it.failed.to_string()),
         ]);
         panel.close(who, factors, it.polls, Some((begun, Instant::now())))?;
     }
     Ok(())
+}
+
+/// How long was watched in the parts of a run that was cut. One that was killed does not say so
+/// itself: it lasted from its first poll to its last.
+fn watched(cells: &BTreeMap<u32, Vec<Cell>>) -> Duration {
+    let mut parts: BTreeMap<u32, Vec<&Cell>> = BTreeMap::new();
+    for cell in cells.values().flatten() {
+        parts.entry(cell.part).or_default().push(cell);
+    }
+    let lasted = |cells: &Vec<&Cell>| {
+        let told = |cell: &&Cell| cell.factors.get("watched_ms")?.parse().ok();
+        let begun = cells.iter().map(|cell| cell.begun_at).min().unwrap_or(0);
+        let ended = cells.iter().map(|cell| cell.ended_at).max().unwrap_or(0);
+        let seen = Duration::from_micros(ended.saturating_sub(begun));
+        cells.iter().filter_map(told).max().map_or(seen, Duration::from_millis)
+    };
+    parts.values().map(lasted).sum()
 }
 
 async fn until(next: Option<(Instant, usize)>) -> usize {
@@ -173,4 +205,25 @@ fn note(
     }
     it.lower_at = begun;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(part: u32, from_s: u64, to_s: u64, told_ms: Option<u64>) -> Cell {
+        let told = told_ms.map(|ms| ("watched_ms".to_owned(), ms.to_string()));
+        let (begun_at, ended_at) = (from_s * 1_000_000, to_s * 1_000_000);
+        Cell { part, begun_at, ended_at, factors: told.into_iter().collect(), ..Cell::default() }
+    }
+
+    #[test]
+    fn what_was_watched_is_the_sum_of_the_parts_without_the_gaps() {
+        let told = vec![cell(0, 0, 10, None), cell(0, 0, 60, Some(59_500))];
+        let killed = vec![cell(1, 1_000, 1_001, None), cell(1, 1_002, 1_020, None)];
+        let (first, second) = (told.clone(), [told, killed].concat());
+        assert_eq!(watched(&[(0, first)].into()), Duration::from_millis(59_500));
+        assert_eq!(watched(&[(0, second)].into()), Duration::from_millis(79_500));
+        assert_eq!(watched(&BTreeMap::new()), Duration::ZERO);
+    }
 }

@@ -3,6 +3,9 @@
 //! Answers of all targets are taken in, so that what one of them hides or makes up is asked of
 //! the others as well. Calls are drawn by kinds in turn, each kind in an order that the seed
 //! decides: where a chain is small enough, everything is asked.
+//!
+//! It can be written as words and read again, for a run that is cut and gone on with: answers are
+//! not kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +33,7 @@ const SELECTORS: [&str; 5] = [
 const SLOTS: u64 = 4;
 
 /// See the module. All of it is sorted, so that the same chain gives the same calls.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Material {
     /// By number: what their hashes are said to be.
     blocks: BTreeMap<u64, BTreeSet<String>>,
@@ -76,6 +79,91 @@ impl Material {
             self.contracts.insert(address.clone());
             self.logs.insert((number, address, topic));
         }
+    }
+
+    /// Takes in what another one has.
+    pub(super) fn add(&mut self, other: Self) {
+        for (number, hashes) in other.blocks {
+            self.blocks.entry(number).or_default().extend(hashes);
+        }
+        self.transactions.extend(other.transactions);
+        self.accounts.extend(other.accounts);
+        self.contracts.extend(other.contracts);
+        self.logs.extend(other.logs);
+    }
+
+    /// What is not in `known`.
+    pub(super) fn without(mut self, known: &Self) -> Self {
+        self.blocks.retain(|number, hashes| {
+            hashes.retain(|hash| !known.blocks.get(number).is_some_and(|all| all.contains(hash)));
+            !hashes.is_empty() || !known.blocks.contains_key(number)
+        });
+        self.transactions.retain(|hash, place| known.transactions.get(hash) != Some(place));
+        self.accounts.retain(|account| !known.accounts.contains(account));
+        self.contracts.retain(|contract| !known.contracts.contains(contract));
+        self.logs.retain(|log| !known.logs.contains(log));
+        self
+    }
+
+    /// As words with a blank between two: `block:5:0x..`, `tx:0x..:5:0` with block and place,
+    /// `account:0x..`, `contract:0x..`, `log:5:0x..:0x..` with block, contract and first topic.
+    pub(super) fn words(&self) -> String {
+        let mut words = Vec::new();
+        for (number, hashes) in &self.blocks {
+            if hashes.is_empty() {
+                words.push(format!("block:{number}"));
+            }
+            words.extend(hashes.iter().map(|hash| format!("block:{number}:{hash}")));
+        }
+        let transactions = self.transactions.iter();
+        words.extend(
+            transactions.map(|(hash, (block, place))| format!("tx:{hash}:{block}:{place}")),
+        );
+        words.extend(self.accounts.iter().map(|account| format!("account:{account}")));
+        words.extend(self.contracts.iter().map(|contract| format!("contract:{contract}")));
+        for (number, contract, topic) in &self.logs {
+            let topic = topic.as_ref().map_or(String::new(), |topic| format!(":{topic}"));
+            words.push(format!("log:{number}:{contract}{topic}"));
+        }
+        words.join(" ")
+    }
+
+    /// Takes in what [`words`](Self::words) has written. What is no such word is left out.
+    pub(super) fn take_words(&mut self, words: &str) {
+        for word in words.split_whitespace() {
+            self.take_word(&word.split(':').collect::<Vec<_>>());
+        }
+    }
+
+    fn take_word(&mut self, parts: &[&str]) -> Option<()> {
+        match parts {
+            ["block", number] => {
+                self.blocks.entry(number.parse().ok()?).or_default();
+            }
+            ["block", number, hash] => {
+                let hash = hex(hash, 66)?;
+                self.blocks.entry(number.parse().ok()?).or_default().insert(hash);
+            }
+            ["tx", hash, number, place] => {
+                let place = (number.parse().ok()?, place.parse().ok()?);
+                self.transactions.insert(hex(hash, 66)?, place);
+            }
+            ["account", account] => {
+                self.accounts.insert(hex(account, 42)?);
+            }
+            ["contract", contract] => {
+                self.contracts.insert(hex(contract, 42)?);
+            }
+            ["log", number, contract] => {
+                self.logs.insert((number.parse().ok()?, hex(contract, 42)?, None));
+            }
+            ["log", number, contract, topic] => {
+                let topic = Some(hex(topic, 66)?);
+                self.logs.insert((number.parse().ok()?, hex(contract, 42)?, topic));
+            }
+            _ => return None,
+        }
+        Some(())
     }
 
     /// Calls for what is there, so many at most, none of those in `asked`. States are asked for
@@ -183,7 +271,10 @@ fn text(value: &Value, name: &str, length: usize) -> Option<String> {
 }
 
 fn is_hex(value: &Value, length: usize) -> Option<String> {
-    let text = value.as_str()?;
+    hex(value.as_str()?, length)
+}
+
+fn hex(text: &str, length: usize) -> Option<String> {
     let digits = text.strip_prefix("0x")?;
     let fits = text.len() == length && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     fits.then(|| text.to_ascii_lowercase())
@@ -229,6 +320,29 @@ mod tests {
         let methods: BTreeSet<&str> = asks.iter().map(|ask| ask.method).collect();
         assert_eq!(methods.len(), 16, "{methods:?}");
         assert!(asks.iter().all(|ask| !ask.params.contains("evil")));
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let (material, mut again) = (material(), Material::default());
+        again.take_words(&material.words());
+        assert_eq!(again, material);
+        again.take_words("log:5 tx:0x1:2:3 account:0x\"],evil block:x evil");
+        assert_eq!(again, material, "what is no such word is left out");
+    }
+
+    #[test]
+    fn what_is_new_completes_what_was_known() {
+        let (all, mut known) = (material(), Material::default());
+        known.take_block(&json!({ "number": "0x5" }));
+        known.take_block(&json!({ "number": "0x6", "hash": format!("0x{:064x}", 8) }));
+        let mut both = known.clone();
+        both.add(all.clone());
+        let new = all.clone().without(&known);
+        assert!(!new.words().contains("block:6") && new != all.clone().without(&all));
+        known.add(new);
+        assert_eq!(known, both);
+        assert_eq!(all.clone().without(&all), Material::default());
     }
 
     #[test]

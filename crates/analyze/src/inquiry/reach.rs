@@ -4,11 +4,13 @@
 //! or `websocket` with `calls` or `subscriptions`; or a word of an
 //! [`Extent`](crate::verdict::Extent) and `v` a size, found by doubling and bisecting
 //! (`extent`). `fate` is `served`, `refused` or `open`: what failed in a way that says nothing of
-//! it. `whole` stands where `v` is all that there is.
+//! it. `whole` stands where `v` is all that there is, and `of` says how far the search went at
+//! most: what was tried before a run was cut is not tried again, and a search goes on where it was.
 //!
 //! Sizes of the past are counted from the head, which goes on meanwhile: it is asked for again
 //! when it has got old.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -19,7 +21,8 @@ use wellhead_upstream::VerdictClass;
 use super::extent::{Fate, Search};
 use super::methods::{Known, methods};
 use super::{factors, quantity, value};
-use crate::run::{Finished, Panel, RunError};
+use crate::record::Cell;
+use crate::run::{Ended, Finished, Panel, RunError};
 use crate::way::{Done, Socket};
 use crate::work::Ask;
 
@@ -75,7 +78,8 @@ pub fn methods_count() -> u64 {
     methods().len() as u64
 }
 
-/// Tries everything at everybody, one after another, until the run is to end. `sockets` are URLs
+/// Tries everything at everybody that was not tried before the run was cut, one after another,
+/// until the run is to end. `sockets` are URLs
 /// for WebSocket by seat, where they are not those of the target.
 ///
 /// # Errors
@@ -86,9 +90,13 @@ pub async fn play(
     terms: &Terms,
     sockets: &[Option<SecretUrl>],
 ) -> Result<(), RunError> {
+    let mut earlier = panel.take_earlier();
     for who in 0..panel.len() {
         let socket = sockets.get(who).and_then(Option::as_ref);
-        let mut visit = Visit { panel: &mut *panel, who, head: None, traced_by: None };
+        let tried = Tried::of(&earlier.remove(&panel.member(who).target).unwrap_or_default());
+        let aside = Vec::new();
+        let panel = &mut *panel;
+        let mut visit = Visit { panel, who, tried, head: None, traced_by: None, aside };
         if visit.all(terms, socket).await?.is_none() {
             break;
         }
@@ -100,13 +108,53 @@ pub async fn play(
 struct Visit<'t, 'p, 'a> {
     panel: &'t mut Panel<'p, 'a>,
     who: usize,
+    tried: Tried,
     head: Option<(u64, Instant)>,
     /// The method by which the traces of a block can be asked for.
     traced_by: Option<&'static str>,
+    /// Calls for the head and the like, which the next cell counts as its own.
+    aside: Vec<Done>,
 }
 
-/// `None` where the run is to end.
-type Ended<T> = Result<Option<T>, RunError>;
+/// What was tried before the run was cut: by probe the values, with what became of them, in their
+/// order.
+#[derive(Debug, Default)]
+struct Tried {
+    fates: BTreeMap<String, Vec<(String, Fate)>>,
+    /// By probe: how far the search went at most.
+    of: BTreeMap<String, u64>,
+}
+
+impl Tried {
+    fn of(cells: &[Cell]) -> Self {
+        let mut tried = Self::default();
+        for cell in cells {
+            let factor = |name: &str| cell.factors.get(name).cloned();
+            let fate = factor("fate").and_then(|word| Fate::from_word(&word));
+            let (Some(probe), Some(value), Some(fate)) = (factor("probe"), factor("value"), fate)
+            else {
+                continue;
+            };
+            if let Some(of) = factor("of").and_then(|of| of.parse().ok()) {
+                tried.of.insert(probe.clone(), of);
+            }
+            tried.fates.entry(probe).or_default().push((value, fate));
+        }
+        tried
+    }
+
+    fn fate(&self, probe: &str, value: &str) -> Option<Fate> {
+        let mut fates = self.fates.get(probe)?.iter();
+        fates.find(|(tried, _)| tried == value).map(|(_, fate)| *fate)
+    }
+
+    /// The search as far as it went; `None` where it was not begun.
+    fn search(&self, probe: &str) -> Option<Search> {
+        let size = |(size, fate): &(String, Fate)| Some((size.parse().ok()?, *fate));
+        let sizes: Vec<(u64, Fate)> = self.fates.get(probe)?.iter().filter_map(size).collect();
+        Some(Search::new(1, *self.of.get(probe)?).after(&sizes))
+    }
+}
 
 /// What is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,11 +178,9 @@ impl Past {
 
 impl Visit<'_, '_, '_> {
     async fn all(&mut self, terms: &Terms, socket: Option<&SecretUrl>) -> Ended<()> {
-        let Some(known) = self.known().await else { return Ok(None) };
-        if self.methods(&known).await?.is_none() {
+        if self.methods().await?.is_none() || self.websocket(socket).await?.is_none() {
             return Ok(None);
         }
-        self.websocket(socket).await?;
         let mut kept = terms.range_max;
         for past in [Past::State, Past::Blocks, Past::Logs, Past::Traces] {
             if past == Past::Traces && self.traced_by.is_none() {
@@ -152,29 +198,33 @@ impl Visit<'_, '_, '_> {
         self.batch(terms.batch_max).await
     }
 
-    async fn ask(&mut self, method: &'static str, params: &Value) -> Option<Finished> {
+    async fn ask(&mut self, method: &'static str, params: &Value) -> Ended<Finished> {
         self.panel.ask_one(self.who, Ask { method, params: params.to_string() }).await
     }
 
     /// The height below which everything is; 0 where it does not tell.
-    async fn height(&mut self) -> Option<u64> {
+    async fn height(&mut self) -> Ended<u64> {
         if let Some((head, at)) = self.head
             && at.elapsed() < HEAD_AGE_MAX
         {
-            return Some(head);
+            return Ok(Some(head));
         }
-        let finished = self.ask("eth_blockNumber", &json!([])).await?;
+        let Some(finished) = self.ask("eth_blockNumber", &json!([])).await? else {
+            return Ok(None);
+        };
         let head = value(&finished).as_ref().and_then(quantity);
         let head = head.or(self.head.map(|(head, _)| head)).unwrap_or(0);
         self.head = Some((head, Instant::now()));
-        Some(head)
+        self.aside.extend(finished.tries);
+        Ok(Some(head))
     }
 
     /// What parameters of methods are made of; nobody's where it does not tell.
-    async fn known(&mut self) -> Option<Known> {
-        let number = self.height().await?.saturating_sub(BELOW_HEAD);
-        let block = format!("0x{number:x}");
+    async fn known(&mut self) -> Ended<Known> {
+        let Some(head) = self.height().await? else { return Ok(None) };
+        let block = format!("0x{:x}", head.saturating_sub(BELOW_HEAD));
         let finished = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
+        let Some(finished) = finished else { return Ok(None) };
         let told = value(&finished).unwrap_or_default();
         let text = |value: Option<&Value>, nobody: String| {
             let text = value.and_then(Value::as_str).filter(|it| it.len() == nobody.len());
@@ -182,12 +232,13 @@ impl Visit<'_, '_, '_> {
             text.filter(is_hex).map_or(nobody, str::to_owned)
         };
         let none = format!("0x{:064x}", 1);
-        Some(Known {
+        self.aside.extend(finished.tries);
+        Ok(Some(Known {
             block,
             hash: text(told.get("hash"), none.clone()),
             tx: text(told.get("transactions").and_then(|list| list.get(0)), none),
             address: text(told.get("miner"), NOBODY.to_owned()),
-        })
+        }))
     }
 
     fn close(
@@ -196,39 +247,71 @@ impl Visit<'_, '_, '_> {
         tried: &str,
         fate: Fate,
         calls: Vec<Done>,
+    ) -> Result<(), RunError> {
+        self.close_with(probe, tried, fate, calls, [])
+    }
+
+    /// One size of a search; `whole` where it is all that there is.
+    fn close_size(
+        &mut self,
+        probe: &str,
+        search: &mut Search,
+        size: u64,
+        (fate, calls): (Fate, Vec<Done>),
         whole: bool,
     ) -> Result<(), RunError> {
-        let fate = match fate {
-            Fate::Served => "served",
-            Fate::Refused => "refused",
-            Fate::Open => "open",
-        };
+        let whole = whole.then(|| ("whole", "1".to_owned()));
+        let more = [("of", search.max().to_string())].into_iter().chain(whole);
+        self.close_with(probe, &size.to_string(), fate, calls, more)?;
+        search.learn(fate);
+        Ok(())
+    }
+
+    fn close_with(
+        &mut self,
+        probe: &str,
+        tried: &str,
+        fate: Fate,
+        calls: Vec<Done>,
+        more: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> Result<(), RunError> {
         let mut factors = factors([
             ("probe", probe.to_owned()),
             ("value", tried.to_owned()),
-            ("fate", fate.to_owned()),
+            ("fate", fate.word().to_owned()),
         ]);
-        if whole {
-            factors.insert("whole".to_owned(), "1".to_owned());
-        }
+        factors.extend(more.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let calls = self.aside.drain(..).chain(calls).collect();
         self.panel.close(self.who, factors, calls, None)
     }
 
-    async fn methods(&mut self, known: &Known) -> Ended<()> {
+    async fn methods(&mut self) -> Ended<()> {
+        let mut known: Option<Known> = None;
         for listed in methods() {
-            let ask = listed.ask(known);
-            let Some(finished) = self.panel.ask_one(self.who, ask).await else { return Ok(None) };
-            let fate = method(finished.class());
+            let fate = match self.tried.fate("method", listed.name) {
+                Some(fate) => fate,
+                None => {
+                    if known.is_none() {
+                        known = self.known().await?;
+                    }
+                    let Some(known) = &known else { return Ok(None) };
+                    let ask = listed.ask(known);
+                    let finished = self.panel.ask_one(self.who, ask).await?;
+                    let Some(finished) = finished else { return Ok(None) };
+                    let fate = method(finished.class());
+                    self.close("method", listed.name, fate, finished.tries)?;
+                    fate
+                }
+            };
             if fate == Fate::Served && self.traced_by.is_none() {
                 let traces = ["trace_block", "debug_traceBlockByNumber"];
                 self.traced_by = traces.into_iter().find(|name| *name == listed.name);
             }
-            self.close("method", listed.name, fate, finished.tries, false)?;
         }
         Ok(Some(()))
     }
 
-    async fn websocket(&mut self, url: Option<&SecretUrl>) -> Result<(), RunError> {
+    async fn websocket(&mut self, url: Option<&SecretUrl>) -> Ended<()> {
         let goal = self.panel.member(self.who).goal;
         let asks = [
             ("calls", Ask::bare("eth_blockNumber")),
@@ -237,8 +320,22 @@ impl Visit<'_, '_, '_> {
                 Ask { method: "eth_subscribe", params: r#"["newHeads"]"#.to_owned() },
             ),
         ];
-        let mut open = Socket::open(goal, url).await.ok();
-        for (tried, ask) in asks {
+        let left: Vec<_> = asks
+            .into_iter()
+            .filter(|(tried, _)| self.tried.fate("websocket", tried).is_none())
+            .collect();
+        if left.is_empty() {
+            return Ok(Some(()));
+        }
+        let mut open = tokio::select! {
+            biased;
+            () = self.panel.stop().wait() => return Ok(None),
+            open = Socket::open(goal, url) => open.ok(),
+        };
+        for (tried, ask) in left {
+            if open.is_some() && !self.panel.pay(1)? {
+                return Ok(None);
+            }
             let fate = match &mut open {
                 Some(socket) => match socket.ask(&ask).await {
                     VerdictClass::Answer => Fate::Served,
@@ -246,29 +343,36 @@ impl Visit<'_, '_, '_> {
                 },
                 None => Fate::Refused,
             };
-            self.close("websocket", tried, fate, Vec::new(), false)?;
+            self.close("websocket", tried, fate, Vec::new())?;
         }
-        Ok(())
+        Ok(Some(()))
     }
 
     /// How many of the newest blocks it has so much of.
     async fn past(&mut self, past: Past) -> Ended<u64> {
-        let Some(head) = self.height().await else { return Ok(None) };
         // Nothing ran in the very first block, and some call that an error.
         let oldest = u64::from(past == Past::Traces);
-        let mut search = Search::new(1, (head + 1).saturating_sub(oldest));
+        let all = |head: u64| (head + 1).saturating_sub(oldest);
+        let mut search = match self.tried.search(past.word()) {
+            Some(search) if search.next().is_none() => return Ok(Some(search.served())),
+            begun => {
+                let Some(head) = self.height().await? else { return Ok(None) };
+                let mut search = begun.unwrap_or_else(|| Search::new(1, all(head)));
+                search.widen(all(head));
+                search
+            }
+        };
         while let Some(size) = search.next() {
-            let Some(head) = self.height().await else { return Ok(None) };
+            let Some(head) = self.height().await? else { return Ok(None) };
             let number = (head + 1).saturating_sub(size).max(oldest);
-            let Some((fate, calls)) = self.has(past, number).await else { return Ok(None) };
-            self.close(past.word(), &size.to_string(), fate, calls, number == oldest)?;
-            search.learn(fate);
+            let Some(came) = self.has(past, number).await? else { return Ok(None) };
+            self.close_size(past.word(), &mut search, size, came, number == oldest)?;
         }
         Ok(Some(search.served()))
     }
 
     /// Whether it has this of a block.
-    async fn has(&mut self, past: Past, number: u64) -> Option<(Fate, Vec<Done>)> {
+    async fn has(&mut self, past: Past, number: u64) -> Ended<(Fate, Vec<Done>)> {
         let block = format!("0x{number:x}");
         let (method, params) = match past {
             Past::State => ("eth_getBalance", json!([NOBODY, block])),
@@ -279,7 +383,7 @@ impl Visit<'_, '_, '_> {
                 Some(name) => (name, json!([block, { "tracer": "callTracer" }])),
             },
         };
-        let finished = self.ask(method, &params).await?;
+        let Some(finished) = self.ask(method, &params).await? else { return Ok(None) };
         let mut fate = depth(finished.class());
         let found = value(&finished);
         let mut calls = finished.tries;
@@ -287,6 +391,7 @@ impl Visit<'_, '_, '_> {
         if past == Past::Logs && fate == Fate::Served && is_empty {
             // Some say "none" of what they have thrown away. The header knows better.
             let header = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
+            let Some(header) = header else { return Ok(None) };
             let bloom =
                 value(&header).and_then(|it| Some(it.get("logsBloom")?.as_str()?.to_owned()));
             if bloom.is_some_and(|bloom| bloom.bytes().skip(2).any(|digit| digit != b'0')) {
@@ -294,13 +399,19 @@ impl Visit<'_, '_, '_> {
             }
             calls.extend(header.tries);
         }
-        Some((fate, calls))
+        Ok(Some((fate, calls)))
     }
 
     /// Over how many blocks one search may go.
     async fn range(&mut self, range_max: u64) -> Ended<()> {
-        let Some(head) = self.height().await else { return Ok(None) };
-        let mut search = Search::new(1, range_max.min(head + 1));
+        let begun = self.tried.search("range");
+        if begun.as_ref().is_some_and(|search| search.next().is_none()) {
+            return Ok(Some(()));
+        }
+        let Some(head) = self.height().await? else { return Ok(None) };
+        let max = range_max.min(head + 1);
+        let mut search = begun.unwrap_or_else(|| Search::new(1, max));
+        search.widen(max);
         while let Some(size) = search.next() {
             let from = (head + 1).saturating_sub(size);
             let params = json!([{
@@ -308,25 +419,23 @@ impl Visit<'_, '_, '_> {
                 "toBlock": format!("0x{head:x}"),
                 "address": NOBODY,
             }]);
-            let Some(finished) = self.ask("eth_getLogs", &params).await else { return Ok(None) };
-            let fate = range(finished.class());
-            self.close("range", &size.to_string(), fate, finished.tries, from == 0)?;
-            search.learn(fate);
+            let Some(finished) = self.ask("eth_getLogs", &params).await? else { return Ok(None) };
+            let came = (range(finished.class()), finished.tries);
+            self.close_size("range", &mut search, size, came, from == 0)?;
         }
         Ok(Some(()))
     }
 
     /// How many calls go in one request.
     async fn batch(&mut self, batch_max: u64) -> Ended<()> {
-        let mut search = Search::new(1, batch_max);
+        let begun = self.tried.search("batch");
+        let mut search = begun.unwrap_or_else(|| Search::new(1, batch_max));
         while let Some(size) = search.next() {
             let ask = Ask::bare("eth_blockNumber");
-            let Some(finished) = self.panel.batch(self.who, &ask, size).await else {
-                return Ok(None);
-            };
+            let finished = self.panel.batch(self.who, &ask, size).await?;
+            let Some(finished) = finished else { return Ok(None) };
             let fate = batch(&finished);
-            self.close("batch", &size.to_string(), fate, finished.tries, false)?;
-            search.learn(fate);
+            self.close_size("batch", &mut search, size, (fate, finished.tries), false)?;
         }
         Ok(Some(()))
     }

@@ -36,6 +36,7 @@ pub(super) struct Place<'a> {
     pub(super) experiment: &'a str,
     pub(super) version: u32,
     pub(super) cell: u32,
+    pub(super) part: u32,
     pub(super) target: u32,
     /// Calls are not written one by one, but what became of them each so often.
     pub(super) rolled: Option<Duration>,
@@ -185,6 +186,7 @@ pub(super) async fn play(
         version: place.version,
         cell: place.cell,
         repeat: ordered.repeat,
+        part: place.part,
         target: place.target,
         factors: ordered.factors.clone(),
         begun_at: hand.origin.micros(begun),

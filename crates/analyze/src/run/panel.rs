@@ -1,8 +1,11 @@
 //! All targets side by side, for experiments that look at what is answered (`inquiry`).
 //!
 //! Each target has one way and a pace of its own that is kept to. A call that was refused for its
-//! rate, or that met a fault, is made again a little later; all tries are in the records. Budget
-//! and stop are those of the run.
+//! rate, or that met a fault, is made again a little later; all tries are in the records, and what
+//! the connections did. Budget and stop are those of the run.
+//!
+//! What a run that was cut has left behind is handed out ([`Panel::take_earlier`]): an inquiry knows
+//! what its cells mean, and which of them need not be played again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +16,7 @@ use wellhead_upstream::VerdictClass;
 
 use super::{Greeting, Player, RunError, Stop, Watch};
 use crate::plan::Outcome;
-use crate::record::{Cell, Record};
+use crate::record::{Cell, Record, Wire};
 use crate::way::{Done, Goal, Means, Way};
 use crate::work::Ask;
 
@@ -25,6 +28,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// A target whose last so many calls all failed has one try a call.
 const FAILING: u32 = 4;
+
+/// `None` where the run is to end instead.
+pub type Ended<T> = Result<Option<T>, RunError>;
 
 /// One target of a panel.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +79,7 @@ pub struct Panel<'p, 'a> {
     version: u32,
     gap: Duration,
     seats: Vec<Seat<'p>>,
+    earlier: BTreeMap<u32, Vec<Cell>>,
 }
 
 impl std::fmt::Debug for Panel<'_, '_> {
@@ -87,7 +94,7 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     ///
-    /// Where nothing can be sent or written.
+    /// Where nothing can be sent or written, or another version played what there is.
     pub fn panel<'p>(
         &'p mut self,
         experiment: &'static str,
@@ -96,9 +103,11 @@ impl<'a> Player<'a> {
         gap: Duration,
         watch: &'p mut dyn Watch,
     ) -> Result<Panel<'p, 'a>, RunError> {
-        if !self.run.experiments.iter().any(|known| known == experiment) {
-            self.run.experiments.push(experiment.to_owned());
-            self.save()?;
+        self.note(experiment)?;
+        let earlier = self.earlier.as_mut().map(|earlier| earlier.take_all(experiment));
+        let earlier = earlier.unwrap_or_default();
+        if earlier.values().flatten().any(|cell| cell.version != version) {
+            return Err(RunError::Other(experiment.to_owned()));
         }
         let now = Instant::now();
         let mut seats = Vec::new();
@@ -107,7 +116,7 @@ impl<'a> Player<'a> {
             let way = self.way(member.goal, Means::ONE, seed)?;
             seats.push(Seat { member: *member, way, free_at: now, failing: 0 });
         }
-        Ok(Panel { player: self, watch, experiment, version, gap, seats })
+        Ok(Panel { player: self, watch, experiment, version, gap, seats, earlier })
     }
 }
 
@@ -132,28 +141,69 @@ impl<'p> Panel<'p, '_> {
         self.player.stop
     }
 
-    /// Asks everybody the same at the same time; `None` where the run is to end instead.
-    pub async fn ask_all(&mut self, ask: &Ask) -> Option<Vec<Finished>> {
+    /// The cells that were played to their end before the run was cut, by target, in the order of
+    /// time; also of targets that have no seat now. None of them is handed out twice.
+    pub fn take_earlier(&mut self) -> BTreeMap<u32, Vec<Cell>> {
+        std::mem::take(&mut self.earlier)
+    }
+
+    /// How often the run was gone on with.
+    pub fn part(&self) -> u32 {
+        self.player.part
+    }
+
+    /// Asks everybody the same at the same time.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written that calls are sent, as for all that ask.
+    pub async fn ask_all(&mut self, ask: &Ask) -> Ended<Vec<Finished>> {
         let asks: Vec<(usize, Ask)> = (0..self.len()).map(|who| (who, ask.clone())).collect();
         self.ask(&asks).await
     }
 
-    /// Asks one; `None` where the run is to end instead.
-    pub async fn ask_one(&mut self, who: usize, ask: Ask) -> Option<Finished> {
-        self.ask(&[(who, ask)]).await?.pop()
+    /// Asks one.
+    ///
+    /// # Errors
+    ///
+    /// See [`ask_all`](Self::ask_all).
+    pub async fn ask_one(&mut self, who: usize, ask: Ask) -> Ended<Finished> {
+        Ok(self.ask(&[(who, ask)]).await?.and_then(|mut finished| finished.pop()))
     }
 
     /// Makes these calls at the same time, each of another target. The answers are in the order
-    /// of the calls; `None` where the run is to end instead.
-    pub async fn ask(&mut self, asks: &[(usize, Ask)]) -> Option<Vec<Finished>> {
+    /// of the calls.
+    ///
+    /// # Errors
+    ///
+    /// See [`ask_all`](Self::ask_all).
+    pub async fn ask(&mut self, asks: &[(usize, Ask)]) -> Ended<Vec<Finished>> {
         self.play(asks, |way, ask| Box::pin(way.call(ask.clone())), 1).await
     }
 
-    /// The same call so many times in one request, to one; `None` where the run is to end
-    /// instead.
-    pub async fn batch(&mut self, who: usize, ask: &Ask, calls: u64) -> Option<Finished> {
+    /// The same call so many times in one request, to one.
+    ///
+    /// # Errors
+    ///
+    /// See [`ask_all`](Self::ask_all).
+    pub async fn batch(&mut self, who: usize, ask: &Ask, calls: u64) -> Ended<Finished> {
         let send = |way: &Way, ask: &Ask| -> Call { Box::pin(way.batch(ask, calls)) };
-        self.play(&[(who, ask.clone())], send, calls).await?.pop()
+        let finished = self.play(&[(who, ask.clone())], send, calls).await?;
+        Ok(finished.and_then(|mut finished| finished.pop()))
+    }
+
+    /// Pays for so many calls that are about to be sent; `false` where the run is to end instead.
+    /// Written down first: whoever goes on after a kill has to know.
+    ///
+    /// # Errors
+    ///
+    /// Where it cannot be written.
+    pub fn pay(&mut self, calls: u64) -> Result<bool, RunError> {
+        let may = !self.player.stop.is_set() && self.player.budget.take_all(calls);
+        if may {
+            self.player.save()?;
+        }
+        Ok(may)
     }
 
     async fn play(
@@ -161,7 +211,7 @@ impl<'p> Panel<'p, '_> {
         asks: &[(usize, Ask)],
         send: impl Fn(&Way, &Ask) -> Call,
         cost: u64,
-    ) -> Option<Vec<Finished>> {
+    ) -> Ended<Vec<Finished>> {
         let mut finished: Vec<Finished> = asks.iter().map(|_| Finished::default()).collect();
         let mut open: Vec<usize> = (0..asks.len()).collect();
         let mut pause = Duration::ZERO;
@@ -171,11 +221,11 @@ impl<'p> Panel<'p, '_> {
             let due = free.max(Instant::now() + pause);
             tokio::select! {
                 biased;
-                () = self.player.stop.wait() => return None,
+                () = self.player.stop.wait() => return Ok(None),
                 () = sleep_until(due) => {}
             }
-            if !self.player.budget.take_all(open.len() as u64 * cost) {
-                return None;
+            if !self.pay(open.len() as u64 * cost)? {
+                return Ok(None);
             }
             let mut calls = JoinSet::new();
             for place in open.drain(..) {
@@ -189,10 +239,11 @@ impl<'p> Panel<'p, '_> {
             while !calls.is_empty() {
                 let over = tokio::select! {
                     biased;
-                    () = self.player.stop.wait() => return None,
+                    () = self.player.stop.wait() => return Ok(None),
                     over = calls.join_next() => over,
                 };
                 let Some(Ok((place, mut done))) = over else { continue };
+                self.over(&done);
                 let seat = &mut self.seats[asks[place].0];
                 let each = seat.member.goal.credits(&done.call.method);
                 done.call.credits = each.map(|each| each * cost as f64);
@@ -206,17 +257,26 @@ impl<'p> Panel<'p, '_> {
                 finished[place].tries.push(done);
             }
         }
-        Some(finished)
+        Ok(Some(finished))
     }
 
-    /// Begins a call of one now, whatever its pace; `None` where the run is to end instead.
+    /// Begins a call of one now, whatever its pace. Whoever does tells when it is
+    /// [`over`](Self::over).
+    ///
+    /// # Errors
+    ///
+    /// See [`ask_all`](Self::ask_all).
     pub fn launch(
-        &self,
+        &mut self,
         who: usize,
         ask: Ask,
-    ) -> Option<impl Future<Output = Done> + Send + use<>> {
-        let may = !self.player.stop.is_set() && self.player.budget.take();
-        may.then(|| self.seats[who].way.call(ask))
+    ) -> Ended<impl Future<Output = Done> + Send + use<>> {
+        Ok(self.pay(1)?.then(|| self.seats[who].way.call(ask)))
+    }
+
+    /// A call is over.
+    pub fn over(&mut self, done: &Done) {
+        self.watch.over(&done.call);
     }
 
     /// Writes a cell of one target that was played from the first to the last of `calls`, or
@@ -260,6 +320,7 @@ impl<'p> Panel<'p, '_> {
             experiment: self.experiment.to_owned(),
             version: self.version,
             cell: number,
+            part: self.player.part,
             target,
             factors,
             begun_at: origin.micros(from),
@@ -267,6 +328,13 @@ impl<'p> Panel<'p, '_> {
             calls: outcome.calls,
             ..Cell::default()
         };
+        // What came of the last calls belongs to the cell as well.
+        for (at, connection, event) in self.seats[who].way.events() {
+            let at = origin.micros(at).min(cell.ended_at);
+            let experiment = self.experiment.to_owned();
+            let wire = Wire { experiment, cell: number, target, at, connection, event };
+            self.player.write(&Record::Wire(wire))?;
+        }
         self.watch.played(self.experiment, &cell, &outcome);
         self.player.write(&Record::Cell(cell))?;
         self.player.records.flush().map_err(|error| self.player.unwritten(error))

@@ -44,6 +44,7 @@ pub struct Earlier {
     cells: BTreeMap<(u32, String), VecDeque<Done>>,
     next_cell: u32,
     next_connection: u64,
+    next_part: u32,
     /// The last time in the records, microseconds.
     ended_at: u64,
 }
@@ -67,8 +68,14 @@ impl Earlier {
     }
 
     fn of(run: Run, records: &[Record]) -> Self {
-        let mut earlier =
-            Self { run, cells: BTreeMap::new(), next_cell: 0, next_connection: 0, ended_at: 0 };
+        let mut earlier = Self {
+            run,
+            cells: BTreeMap::new(),
+            next_cell: 0,
+            next_connection: 0,
+            next_part: 0,
+            ended_at: 0,
+        };
         for record in records {
             let (cell, connection, at) = match record {
                 Record::Call(call) => (call.cell, call.connection, call.ended_at),
@@ -80,6 +87,9 @@ impl Earlier {
             let after = connection.map_or(0, |it| it.saturating_add(1));
             earlier.next_connection = earlier.next_connection.max(after);
             earlier.ended_at = earlier.ended_at.max(at);
+            if let Record::Cell(cell) = record {
+                earlier.next_part = earlier.next_part.max(cell.part.saturating_add(1));
+            }
         }
         for trial in trials(records) {
             let key = (trial.target, trial.experiment.to_owned());
@@ -113,9 +123,9 @@ impl Earlier {
         self.cells.values().map(VecDeque::len).sum()
     }
 
-    /// The number of the next cell and connection.
-    pub(super) fn numbers(&self) -> (u32, u64) {
-        (self.next_cell, self.next_connection)
+    /// The number of the next cell, connection and part of the run.
+    pub(super) fn numbers(&self) -> (u32, u64, u32) {
+        (self.next_cell, self.next_connection, self.next_part)
     }
 
     /// Where times go on, microseconds after the start of the run.
@@ -129,5 +139,17 @@ impl Earlier {
     /// The cells that were played of this experiment at this target.
     pub(super) fn take(&mut self, target: u32, experiment: &str) -> VecDeque<Done> {
         self.cells.remove(&(target, experiment.to_owned())).unwrap_or_default()
+    }
+
+    /// The same at all targets.
+    pub(super) fn take_all(&mut self, experiment: &str) -> BTreeMap<u32, Vec<Cell>> {
+        let mut cells: BTreeMap<u32, Vec<Cell>> = BTreeMap::new();
+        for ((target, name), done) in &self.cells {
+            if name == experiment {
+                cells.insert(*target, done.iter().map(|done| done.cell.clone()).collect());
+            }
+        }
+        self.cells.retain(|(_, name), _| name != experiment);
+        cells
     }
 }

@@ -117,13 +117,29 @@ impl<'a> Question<'a> {
     }
 }
 
+/// The part of the run in which each question was last asked. Where a run was cut some are asked
+/// twice, and digests of one asking say nothing beside those of another.
+fn last_parts(all: &[Trial<'_>]) -> BTreeMap<u64, u32> {
+    let mut parts = BTreeMap::new();
+    for played in all.iter().filter(|trial| trial.experiment == "agree").flat_map(|it| &it.played) {
+        let Some(ask) = played.count("ask") else { continue };
+        let part: &mut u32 = parts.entry(ask).or_default();
+        *part = played.cell.part.max(*part);
+    }
+    parts
+}
+
 /// The questions, by their number.
 pub(crate) fn questions<'a>(all: &'a [Trial<'a>]) -> BTreeMap<u64, Question<'a>> {
+    let parts = last_parts(all);
     let mut questions: BTreeMap<u64, Question<'_>> = BTreeMap::new();
     for trial in all.iter().filter(|trial| trial.experiment == "agree") {
         for played in &trial.played {
             let of = |name: &str| played.cell.factors.get(name).map(String::as_str);
             let (Some(ask), Some(digest)) = (played.count("ask"), of("digest")) else { continue };
+            if parts.get(&ask) != Some(&played.cell.part) {
+                continue;
+            }
             let question = questions.entry(ask).or_default();
             question.method = of("method").unwrap_or_default();
             question.params = of("params").unwrap_or_default();
@@ -137,7 +153,8 @@ pub(crate) fn questions<'a>(all: &'a [Trial<'a>]) -> BTreeMap<u64, Question<'a>>
 }
 
 /// What this target's cells say beside its answers.
-fn notes(trial: &Trial<'_>) -> Vec<String> {
+fn notes(trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<String> {
+    let parts = last_parts(all);
     let mut notes = Vec::new();
     let pin = trial.played.iter().find_map(|played| Some((played.count("pin")?, played)));
     if let Some((pin, played)) = pin {
@@ -147,7 +164,11 @@ fn notes(trial: &Trial<'_>) -> Vec<String> {
     let mut untold: BTreeMap<&str, u64> = BTreeMap::new();
     let mut known: BTreeMap<&str, u64> = BTreeMap::new();
     let mut faded = 0;
-    for played in &trial.played {
+    let is_last = |played: &&Played<'_>| {
+        let part = played.count("ask").and_then(|ask| parts.get(&ask));
+        part == Some(&played.cell.part)
+    };
+    for played in trial.played.iter().filter(is_last) {
         if let Some(class) = played.factor("unanswered") {
             *untold.entry(class).or_default() += 1;
         }
@@ -177,7 +198,7 @@ pub(super) fn agree(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Found {
         .filter_map(|question| Some((question, question.differs(trial.target)?)))
         .collect();
     let of = compared.len() as u64;
-    let mut notes = notes(trial);
+    let mut notes = notes(trial, all);
     if of == 0 {
         let why = "no question was answered here and by another target";
         return Found { evidence: notes, ..Found::cannot_tell(why) };

@@ -4,7 +4,8 @@
 //! Lag is counted against one other target, the one by which it is largest: the earliest of
 //! several would be early by chance, and everybody late. A time is the middle between two polls,
 //! so one lag is off by up to a poll and the median of many by little; its interval is a
-//! bootstrap's (`stat::bootstrap`).
+//! bootstrap's (`stat::bootstrap`). A run that was gone on with is counted part by part: what was
+//! new after a gap says nothing.
 
 use std::collections::BTreeMap;
 
@@ -25,44 +26,33 @@ const POLLS_MIN: f64 = 1.0 / 3.0;
 /// What a target showed.
 #[derive(Debug, Default)]
 pub(crate) struct Sight {
-    /// By block: when it appeared, microseconds, and how long was not looked.
-    shown: BTreeMap<u64, (f64, f64)>,
-    /// The first height, and when.
-    start: Option<(f64, u64)>,
-    end: f64,
+    /// By part of the run. Nobody looked between two parts, so nothing is counted across.
+    parts: BTreeMap<u32, Span>,
     went_back: u64,
     polls: u64,
     failed: u64,
 }
 
-impl Sight {
-    pub(crate) fn of(trial: &Trial<'_>) -> Self {
-        let mut sight = Self::default();
-        for played in &trial.played {
-            let (from, to) = (played.cell.begun_at as f64, played.cell.ended_at as f64);
-            if let Some(block) = played.count("block") {
-                sight.shown.entry(block).or_insert(((from + to) / 2.0, to - from));
-            } else if let Some(height) = played.count("start") {
-                sight.start = Some(((from + to) / 2.0, height));
-            } else if played.count("back_to").is_some() {
-                sight.went_back += 1;
-            } else if played.count("watched_ms").is_some() {
-                sight.polls = played.count("polls").unwrap_or(0);
-                sight.failed = played.count("failed").unwrap_or(0);
-            }
-            sight.end = sight.end.max(to);
-        }
-        sight
-    }
+/// What it showed in one part of the run.
+#[derive(Debug, Default)]
+struct Span {
+    /// By block: when it appeared, microseconds, and how long was not looked.
+    shown: BTreeMap<u64, (f64, f64)>,
+    /// The first height, and when.
+    start: Option<(f64, u64)>,
+    end: f64,
+}
 
-    /// For each block that both showed: how much later this one did, milliseconds.
-    fn lags_ms(&self, other: &Self) -> Vec<f64> {
-        let lag = |(block, (at, _)): (&u64, &(f64, f64))| {
-            other.shown.get(block).map(|(there, _)| (at - there) / 1_000.0)
-        };
-        self.shown.iter().filter_map(lag).collect()
-    }
+/// The distance of a target from the others in one part of the run.
+#[derive(Debug)]
+pub(crate) struct Distance {
+    /// When each step begins, and blocks.
+    pub(crate) steps: Vec<(f64, u64)>,
+    /// When one of them was looked at for the last time.
+    pub(crate) end: f64,
+}
 
+impl Span {
     /// The height that it showed at a time.
     fn height(&self, at: f64) -> Option<u64> {
         let (start, first) = self.start?;
@@ -71,34 +61,94 @@ impl Sight {
         (start <= at).then(|| newest.max().unwrap_or(first).max(first))
     }
 
-    /// Steps of its distance from the highest of `others`: when each begins, and blocks.
-    pub(crate) fn behind(&self, others: &[&Self]) -> Vec<(f64, u64)> {
-        let mut times: Vec<f64> = others
-            .iter()
-            .copied()
-            .chain([self])
-            .flat_map(|sight| sight.shown.values().map(|(at, _)| *at))
-            .collect();
-        let starts = others.iter().copied().chain([self]).filter_map(|it| it.start);
-        times.extend(starts.map(|(at, _)| at));
-        times.sort_by(f64::total_cmp);
-        let behind = |at: f64| {
-            let highest = others.iter().filter_map(|other| other.height(at)).max()?;
-            Some((at, highest.saturating_sub(self.height(at)?)))
+    /// The height that it showed at its end.
+    fn highest(&self) -> Option<u64> {
+        self.height(self.end)
+    }
+}
+
+impl Sight {
+    pub(crate) fn of(trial: &Trial<'_>) -> Self {
+        let mut sight = Self::default();
+        for played in &trial.played {
+            let span = sight.parts.entry(played.cell.part).or_default();
+            let (from, to) = (played.cell.begun_at as f64, played.cell.ended_at as f64);
+            if let Some(block) = played.count("block") {
+                span.shown.entry(block).or_insert(((from + to) / 2.0, to - from));
+            } else if let Some(height) = played.count("start") {
+                span.start = Some(((from + to) / 2.0, height));
+            } else if played.count("back_to").is_some() {
+                sight.went_back += 1;
+            } else if played.count("watched_ms").is_some() {
+                sight.polls += played.count("polls").unwrap_or(0);
+                sight.failed += played.count("failed").unwrap_or(0);
+            }
+            span.end = span.end.max(to);
+        }
+        sight
+    }
+
+    /// The highest that it had shown before a part.
+    fn known_before(&self, part: u32) -> Option<u64> {
+        self.parts.range(..part).filter_map(|(_, span)| span.highest()).max()
+    }
+
+    /// For each block that both showed: how much later this one did, milliseconds.
+    fn lags_ms(&self, other: &Self) -> Vec<f64> {
+        let mut lags = Vec::new();
+        for (part, span) in &self.parts {
+            let Some(there) = other.parts.get(part) else { continue };
+            // Who goes back shows again what was no longer new.
+            let known = self.known_before(*part).max(other.known_before(*part));
+            let new = span.shown.iter().filter(|(block, _)| Some(**block) > known);
+            let both = new.filter_map(|(block, (at, _))| Some((at, there.shown.get(block)?.0)));
+            lags.extend(both.map(|(at, there)| (at - there) / 1_000.0));
+        }
+        lags
+    }
+
+    /// Its distance from the highest of `others`, in each part of the run.
+    pub(crate) fn behind(&self, others: &[&Self]) -> Vec<Distance> {
+        let distance = |(part, own): (&u32, &Span)| {
+            let others: Vec<&Span> =
+                others.iter().filter_map(|other| other.parts.get(part)).collect();
+            let all = || others.iter().copied().chain([own]);
+            let mut times: Vec<f64> =
+                all().flat_map(|span| span.shown.values().map(|(at, _)| *at)).collect();
+            times.extend(all().filter_map(|span| span.start).map(|(at, _)| at));
+            times.sort_by(f64::total_cmp);
+            let behind = |at: f64| {
+                let highest = others.iter().filter_map(|other| other.height(at)).max()?;
+                Some((at, highest.saturating_sub(own.height(at)?)))
+            };
+            let end = all().map(|span| span.end).fold(own.end, f64::min);
+            Distance { steps: times.into_iter().filter_map(behind).collect(), end }
         };
-        times.into_iter().filter_map(behind).collect()
+        self.parts.iter().map(distance).filter(|distance| !distance.steps.is_empty()).collect()
+    }
+
+    /// New blocks that it showed.
+    fn shown(&self) -> usize {
+        self.parts.values().map(|span| span.shown.len()).sum()
     }
 
     /// The time between two blocks, milliseconds.
     fn pace_ms(&self) -> Option<f64> {
-        let (first, last) = (self.shown.iter().next()?, self.shown.iter().next_back()?);
-        let blocks = last.0.checked_sub(*first.0).filter(|blocks| *blocks > 0)?;
-        Some((last.1.0 - first.1.0) / blocks as f64 / 1_000.0)
+        let (mut blocks, mut ms) = (0, 0.0);
+        for span in self.parts.values() {
+            let ends = span.shown.iter().next().zip(span.shown.iter().next_back());
+            if let Some((first, last)) = ends {
+                blocks += last.0 - first.0;
+                ms += (last.1.0 - first.1.0) / 1_000.0;
+            }
+        }
+        (blocks > 0).then(|| ms / blocks as f64)
     }
 
     /// Milliseconds between two polls, as far as they bear on blocks.
     fn blind_ms(&self) -> f64 {
-        let widths: Vec<f64> = self.shown.values().map(|(_, width)| width / 1_000.0).collect();
+        let shown = self.parts.values().flat_map(|span| span.shown.values());
+        let widths: Vec<f64> = shown.map(|(_, width)| width / 1_000.0).collect();
         median(&widths).unwrap_or(0.0)
     }
 }
@@ -185,12 +235,12 @@ struct Behind {
 
 impl Behind {
     fn of(own: &Sight, others: &[&Sight]) -> Self {
-        let steps = own.behind(others);
-        let end = others.iter().map(|other| other.end).fold(own.end, f64::min);
-        let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([end]);
         let mut lasted: BTreeMap<u64, f64> = BTreeMap::new();
-        for ((from, blocks), to) in steps.iter().zip(ends) {
-            *lasted.entry(*blocks).or_default() += (to.min(end) - from).max(0.0);
+        for Distance { steps, end } in own.behind(others) {
+            let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([end]);
+            for ((from, blocks), to) in steps.iter().zip(ends) {
+                *lasted.entry(*blocks).or_default() += (to.min(end) - from).max(0.0);
+            }
         }
         let whole: f64 = lasted.values().sum();
         let at = |share: f64| {
@@ -212,10 +262,10 @@ impl Behind {
 /// Where it showed none of the blocks that the others showed: it is so far behind that they came
 /// before anybody looked, or it stands still, or few blocks came at all.
 fn never_together(own: &Sight, others: &[&Sight], behind: &Behind) -> Found {
-    let most = others.iter().map(|other| other.shown.len()).max().unwrap_or(0);
+    let most = others.iter().map(|other| other.shown()).max().unwrap_or(0);
     let pace = others.iter().filter_map(|other| other.pace_ms()).reduce(f64::min);
     let (Some(pace), true) = (pace, most >= SEEN_MIN && behind.median > 0) else {
-        let blocks = most.max(own.shown.len());
+        let blocks = most.max(own.shown());
         return Found::cannot_tell(format!("{blocks} new blocks came, and {SEEN_MIN} are needed"));
     };
     let ms = behind.median as f64 * pace;

@@ -5,5 +5,6 @@ mod beside;
 mod profile;
 mod report;
 mod resume;
+mod resume_answers;
 mod synthetic;
 mod verdicts;

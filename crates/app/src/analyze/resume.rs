@@ -10,12 +10,14 @@ use wellhead_analyze::run::Earlier;
 use wellhead_telemetry::SecretUrl;
 
 use super::named;
-use crate::cli::analyze::{Common, Resume};
+use crate::cli::analyze::{Common, Experiment, Resume};
 use crate::cli::{Cli, Command};
 use crate::command::{Failure, complain};
 
 /// What stands for path, query and user of a URL.
 const LEFT_OUT: char = '…';
+/// Where one word says where WebSocket is.
+const WS: &str = "--ws=";
 
 /// Goes on with a run.
 pub(super) fn command(it: &Resume) -> Result<(), Failure> {
@@ -32,10 +34,17 @@ pub(super) fn command(it: &Resume) -> Result<(), Failure> {
     let Command::Analyze(mut analyze) = cli.command else {
         return Err(Failure::Config("the run does not say what was asked for".to_owned()));
     };
+    // The same host may be there for HTTP and for WebSocket.
+    let (sockets, given) = it.urls.iter().cloned().partition::<Vec<_>, _>(|url| is_socket(url));
+    if let Experiment::Reach(reach) = &mut analyze.what {
+        reach.ws = urls(&reach.ws, &sockets)?;
+    } else {
+        urls(&[], &sockets)?;
+    }
     let Some(common) = analyze.what.common_mut() else {
         return Err(Failure::Config("what was asked for is no run".to_owned()));
     };
-    common.urls = urls(&common.urls, &it.urls)?;
+    common.urls = urls(&common.urls, &given)?;
     common.goes_on = Some(it.dir.clone());
     common.profile = it.profile.clone().or(common.profile.take());
     common.yes |= it.yes;
@@ -47,23 +56,34 @@ pub(super) fn read(dir: &Path) -> Result<Earlier, Failure> {
     Earlier::read(dir).map_err(|error| Failure::Config(format!("`{}`: {error}", dir.display())))
 }
 
-/// The words after `analyze`, without what may be secret.
-pub(super) fn words(common: &Common) -> Vec<String> {
+/// The words after `analyze`, without what may be secret: the URLs of `common` and `sockets`.
+pub(super) fn words(common: &Common, sockets: &[String]) -> Vec<String> {
     let after = std::env::args().skip_while(|word| word != "analyze").skip(1);
-    without_secrets(after, &common.urls)
+    without_secrets(after, &[&common.urls[..], sockets].concat())
 }
 
 fn without_secrets(words: impl Iterator<Item = String>, urls: &[String]) -> Vec<String> {
     let told = |word: String| {
-        if !urls.contains(&word) {
+        let own = word.strip_prefix(WS).unwrap_or(&word);
+        if !urls.iter().any(|url| url == own) {
             return word;
         }
+        if own.len() < word.len() {
+            return format!("{WS}{}", shown(own));
+        }
         let (name, url) = named(&word);
-        // What `SecretUrl` shows has neither path nor query nor user.
-        let shown = SecretUrl::parse(url).map_or(LEFT_OUT.to_string(), |url| url.to_string());
-        name.map_or(shown.clone(), |name| format!("{name}={shown}"))
+        name.map_or(shown(url), |name| format!("{name}={}", shown(url)))
     };
     words.map(told).collect()
+}
+
+/// What `SecretUrl` shows has neither path nor query nor user.
+fn shown(url: &str) -> String {
+    SecretUrl::parse(url).map_or(LEFT_OUT.to_string(), |url| url.to_string())
+}
+
+fn is_socket(url: &str) -> bool {
+    SecretUrl::parse(url).is_ok_and(|url| matches!(url.expose().scheme(), "ws" | "wss"))
 }
 
 /// The URLs that were measured, whole again.
@@ -140,6 +160,17 @@ mod tests {
         let named = "a=https://h.example/v2/PATHKEY".to_owned();
         let kept = without_secrets([named.clone()].into_iter(), &[named]);
         assert_eq!(kept, [format!("a=https://h.example/{LEFT_OUT}")]);
+    }
+
+    #[test]
+    fn a_socket_holds_no_key_either() {
+        let urls = texts(&["https://h.example/v2/KEY", "wss://h.example/ws/KEY"]);
+        let one = ["reach", "--ws", &urls[1], &urls[0]];
+        let other = ["reach", &urls[0], "--ws=wss://h.example/ws/KEY"];
+        let kept = |words: &[&str]| without_secrets(texts(words).into_iter(), &urls).join(" ");
+        assert_eq!(kept(&one), "reach --ws wss://h.example/… https://h.example/…");
+        assert_eq!(kept(&other), "reach https://h.example/… --ws=wss://h.example/…");
+        assert!(is_socket(&urls[1]) && !is_socket(&urls[0]) && !is_socket("a=https://h.example"));
     }
 
     #[test]

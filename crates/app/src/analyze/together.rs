@@ -8,11 +8,11 @@ use wellhead_analyze::budget::Forecast;
 use wellhead_analyze::inquiry::{agree, fresh, reach};
 use wellhead_analyze::plan::Outcome;
 use wellhead_analyze::record::Cell;
-use wellhead_analyze::run::{Budget, Greeting, Member, Player, RunError, Stop, Watch};
+use wellhead_analyze::run::{Budget, Earlier, Greeting, Member, Player, RunError, Stop, Watch};
 use wellhead_analyze::way::Goal;
 use wellhead_telemetry::{SecretUrl, clock};
 
-use super::{default_dir, goals, greeted, interrupted, may_send, report, terms};
+use super::{default_dir, ended, goals, greeted, interrupted, may_send, report, resume, terms};
 use crate::cli::analyze::{Agree, Common, Fresh, Reach};
 use crate::command::{Failure, complain, say};
 use crate::serve;
@@ -34,6 +34,14 @@ impl Inquiry<'_> {
             Self::Agree(_) => (agree::NAME, agree::VERSION),
             Self::Fresh(_) => (fresh::NAME, fresh::VERSION),
             Self::Reach(_) => (reach::NAME, reach::VERSION),
+        }
+    }
+
+    /// URLs of WebSocket that it was given.
+    fn sockets(&self) -> &[String] {
+        match self {
+            Self::Reach(it) => &it.ws,
+            Self::Agree(_) | Self::Fresh(_) => &[],
         }
     }
 
@@ -98,6 +106,16 @@ fn reach_terms(it: &Reach) -> reach::Terms {
     reach::Terms { range_max: it.range_up_to, batch_max: it.batch_up_to }
 }
 
+/// A run that is to be played.
+struct Going<'a> {
+    dir: &'a Path,
+    now: u64,
+    goals: &'a [Goal],
+    sockets: &'a [Option<SecretUrl>],
+    most: u64,
+    earlier: Option<Earlier>,
+}
+
 /// Measures all targets together and writes the report.
 pub(super) fn measure(common: &Common, inquiry: &Inquiry<'_>) -> Result<(), Failure> {
     let goals = goals(&common.urls)?;
@@ -110,12 +128,18 @@ pub(super) fn measure(common: &Common, inquiry: &Inquiry<'_>) -> Result<(), Fail
         Inquiry::Agree(_) | Inquiry::Fresh(_) => Vec::new(),
     };
     let forecasts: Vec<Forecast> = goals.iter().map(|goal| inquiry.forecast(goal)).collect();
-    let Some(most) = may_send(common, &goals, &forecasts, 0)? else { return Ok(()) };
+    let earlier = match &common.goes_on {
+        Some(dir) => Some(resume::read(dir)?),
+        None => None,
+    };
+    let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
+    let Some(most) = may_send(common, &goals, &forecasts, spent)? else { return Ok(()) };
     let now = clock::unix_seconds();
-    let dir = common.out.clone().unwrap_or_else(|| default_dir(&goals, now));
+    let named = common.goes_on.clone().or_else(|| common.out.clone());
+    let dir = named.unwrap_or_else(|| default_dir(&goals, now));
     let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
-    let played = play(common, &dir, now, &goals, inquiry, &sockets, most);
-    runtime.block_on(played)?;
+    let going = Going { dir: &dir, now, goals: &goals, sockets: &sockets, most, earlier };
+    runtime.block_on(play(common, going, inquiry))?;
     report(&dir, common.profile.as_deref())
 }
 
@@ -136,24 +160,22 @@ fn sockets(it: &Reach) -> Result<Vec<Option<SecretUrl>>, Failure> {
     it.ws.iter().enumerate().map(parse).collect()
 }
 
-async fn play(
-    common: &Common,
-    dir: &Path,
-    now: u64,
-    goals: &[Goal],
-    inquiry: &Inquiry<'_>,
-    sockets: &[Option<SecretUrl>],
-    most: u64,
-) -> Result<(), Failure> {
-    let budget = Budget::new(most);
+async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Result<(), Failure> {
+    let Going { dir, now, goals, sockets, most, earlier } = going;
+    let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
+    let budget = Budget::new(most).after(spent);
     let stop = Arc::new(Stop::default());
     let watching = tokio::spawn(interrupted(Arc::clone(&stop)));
-    let system = |error: RunError| Failure::System(error.to_string());
-    let mut player =
-        Player::begin(dir, terms(common, now), goals, &budget, &stop).map_err(system)?;
+    let failed = |error: RunError| ended(&error);
+    let player = match earlier {
+        Some(earlier) => Player::resume(dir, earlier, now, &budget, &stop),
+        None => Player::begin(dir, terms(common, now), goals, &budget, &stop)
+            .and_then(|player| player.asking(resume::words(common, inquiry.sockets()))),
+    };
+    let mut player = player.map_err(failed)?;
     let mut greetings = Vec::new();
     for (target, goal) in (0_u32..).zip(goals) {
-        let greeting = player.greet(target, goal).await.map_err(system)?;
+        let greeting = player.greet(target, goal).await.map_err(failed)?;
         say(&greeted(goal, &greeting));
         greetings.push(greeting);
     }
@@ -175,15 +197,15 @@ async fn play(
         .iter()
         .map(|member| sockets.get(member.target as usize).cloned().flatten())
         .collect();
-    let mut progress = Progress { budget: &budget, most, told: 0 };
+    let mut progress = Progress { budget: &budget, most, told: spent };
     let mut panel =
-        player.panel(name, version, &members, inquiry.gap(), &mut progress).map_err(system)?;
+        player.panel(name, version, &members, inquiry.gap(), &mut progress).map_err(failed)?;
     match inquiry {
         Inquiry::Agree(it) => agree::play(&mut panel, &agree_terms(it)).await,
         Inquiry::Fresh(it) => fresh::play(&mut panel, &fresh_terms(it)).await,
         Inquiry::Reach(it) => reach::play(&mut panel, &reach_terms(it), &sockets).await,
     }
-    .map_err(system)?;
+    .map_err(failed)?;
     watching.abort();
     if stop.is_set() {
         complain("interrupted: what was played to its end is kept");

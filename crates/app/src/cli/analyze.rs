@@ -91,8 +91,9 @@ impl Experiment {
             Self::Window(it) => Some(&mut it.common),
             Self::Cost(it) => Some(&mut it.common),
             Self::Soak(it) => Some(&mut it.common),
-            // They are asked anew.
-            Self::Agree(_) | Self::Fresh(_) | Self::Reach(_) => None,
+            Self::Agree(it) => Some(&mut it.common),
+            Self::Fresh(it) => Some(&mut it.common),
+            Self::Reach(it) => Some(&mut it.common),
             Self::Report(_) | Self::Resume(_) | Self::Compare(_) => None,
         }
     }

@@ -75,22 +75,32 @@ pub(super) fn freshness(run: &Run, all: &[Trial<'_>]) -> Vec<Chart> {
     };
     let groups = sights.keys().filter_map(lags).collect();
     let mut charts = cdf("lag of new blocks behind the quickest other", "lag, ms", groups);
-    let mut steps: BTreeMap<u32, Vec<(f64, u64)>> = BTreeMap::new();
+    let mut parts: BTreeMap<u32, Vec<see::Distance>> = BTreeMap::new();
     for (target, own) in &sights {
         let others: Vec<_> =
             sights.iter().filter(|(other, _)| *other != target).map(|(_, sight)| sight).collect();
-        steps.insert(*target, own.behind(&others));
+        parts.insert(*target, own.behind(&others));
     }
-    let mut times: Vec<f64> = steps.values().flatten().map(|(at, _)| *at).collect();
+    let steps = parts.values().flatten().flat_map(|part| &part.steps);
+    let mut times: Vec<f64> = steps.map(|(at, _)| *at).collect();
+    // Where nobody looked nothing is drawn.
+    let gaps = parts.values().flat_map(|parts| parts.iter().rev().skip(1));
+    times.extend(gaps.map(|part| part.end));
     times.sort_by(f64::total_cmp);
     times.dedup();
     let every = times.len().div_ceil(STEPS_MAX).max(1);
     let times: Vec<f64> = times.into_iter().step_by(every).collect();
     let Some(begin) = times.first().copied().filter(|_| times.len() > 1) else { return charts };
-    let series = steps.iter().enumerate().map(|(n, (target, steps))| {
+    let series = parts.iter().enumerate().map(|(n, (target, parts))| {
         let at = |time: &f64| {
-            let until = steps.partition_point(|(at, _)| at <= time);
-            until.checked_sub(1).map(|last| steps[last].1 as f64)
+            let begun = |part: &see::Distance| part.steps.first().is_some_and(|it| it.0 <= *time);
+            let last = parts.partition_point(begun).checked_sub(1)?;
+            let part = &parts[last];
+            if last + 1 < parts.len() && *time >= part.end {
+                return None;
+            }
+            let until = part.steps.partition_point(|(at, _)| at <= time);
+            until.checked_sub(1).map(|last| part.steps[last].1 as f64)
         };
         Series::new(&name(run, *target), Style::Step, Ink::Nth(n), times.iter().map(at).collect())
     });
