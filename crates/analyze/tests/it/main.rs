@@ -2,6 +2,7 @@
 
 mod answers;
 mod beside;
+mod hostile;
 mod profile;
 mod report;
 mod resume;
