@@ -7,4 +7,5 @@ mod profile;
 mod report;
 mod resume;
 mod synthetic;
+mod target;
 mod verdicts;
