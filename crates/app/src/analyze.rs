@@ -437,7 +437,7 @@ fn terms(common: &Common, now: u64) -> Terms {
     let machine = Machine {
         os: std::env::consts::OS.to_owned(),
         cores: u32::try_from(cores).unwrap_or(u32::MAX),
-        note: None,
+        note: common.note.clone(),
     };
     Terms {
         seed: common.seed,
@@ -604,6 +604,7 @@ mod tests {
             dry_run: true,
             yes: true,
             profile: None,
+            note: None,
             goes_on: None,
         };
         assert!(measure(&common, &quick).is_ok());
@@ -677,6 +678,7 @@ mod tests {
             dry_run: false,
             yes: true,
             profile: None,
+            note: None,
             goes_on: None,
         };
         assert_eq!(refused(measure(&common, &quick)), "nothing was measured");

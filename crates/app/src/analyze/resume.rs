@@ -58,7 +58,9 @@ pub(super) fn read(dir: &Path) -> Result<Earlier, Failure> {
 
 /// The words after `analyze`, without what may be secret: the URLs of `common` and `sockets`.
 pub(super) fn words(common: &Common, sockets: &[String]) -> Vec<String> {
-    let after = std::env::args().skip_while(|word| word != "analyze").skip(1);
+    // A path that is no text is kept as it is shown.
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let after = words.skip_while(|word| word != "analyze").skip(1);
     without_secrets(after, &[&common.urls[..], sockets].concat())
 }
 

@@ -190,8 +190,11 @@ async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Resul
     }
     let (name, version) = inquiry.name();
     if members.len() < inquiry.targets_min() {
-        complain(&format!("`{name}` has nobody to compare: nothing is measured"));
-        return Ok(());
+        if stop.is_set() || budget.is_over() {
+            return Ok(());
+        }
+        let why = format!("`{name}` has nobody to compare: nothing was measured");
+        return Err(Failure::System(why));
     }
     let sockets: Vec<Option<SecretUrl>> = members
         .iter()
@@ -276,6 +279,7 @@ mod tests {
                 dry_run: true,
                 yes: true,
                 profile: None,
+                note: None,
                 goes_on: None,
             },
             seconds: 1,

@@ -118,6 +118,9 @@ pub struct Common {
     /// Also write what follows for the settings of an upstream, for its `profile`
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
+    /// Said in the report beside the machine, such as the region that it was measured from
+    #[arg(long, value_name = "TEXT")]
+    pub note: Option<String>,
     /// The seed of chance: what is asked, and in which order
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
