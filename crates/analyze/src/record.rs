@@ -235,8 +235,14 @@ pub struct Cell {
     pub calls: u64,
     /// Actual minus intended start, 99th percentile, microseconds.
     pub late_p99: u64,
+    /// How late the generator's loop saw ticks that fell due, likewise; 0 where it measures no time.
+    #[serde(default)]
+    pub lag_p99: u64,
     /// The share of one core that the generator used; finite.
     pub cpu: f64,
+    /// The share of the time that it was ready and had to wait for a core; finite.
+    #[serde(default)]
+    pub waited: f64,
     /// The generator fell behind or had no processor left: conclude nothing.
     pub saturated: bool,
 }
@@ -279,8 +285,14 @@ pub struct Rollup {
     pub credits: Option<f64>,
     /// Actual minus intended start, 99th percentile.
     pub late_p99: u64,
+    /// How late the generator's loop saw ticks that fell due, likewise.
+    #[serde(default)]
+    pub lag_p99: u64,
     /// The share of one core that the generator used; finite.
     pub cpu: f64,
+    /// The share of the time that it was ready and had to wait for a core; finite.
+    #[serde(default)]
+    pub waited: f64,
     /// The generator fell behind or had no processor left: conclude nothing.
     pub saturated: bool,
 }

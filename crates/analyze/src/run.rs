@@ -11,6 +11,8 @@ mod first;
 mod panel;
 mod resume;
 mod rollup;
+mod sample;
+mod strain;
 
 pub use panel::{Finished, Member, Panel};
 
@@ -28,6 +30,7 @@ use tokio::time::{Instant, sleep_until};
 use wellhead_net::{HttpVersion, Protocol};
 
 pub use resume::{Earlier, ResumeError};
+pub use strain::{CpuClock, Taken};
 
 use crate::plan::{Ordered, Outcome, Plan};
 use crate::record::{Call, Cell, FORMAT, Machine, Record, Run, Wire, Writer};
@@ -185,9 +188,6 @@ pub struct Greeting {
     pub trouble: Option<String>,
 }
 
-/// How long the thread that sends has had a processor; `None` where nobody knows.
-pub type CpuClock = fn() -> Option<Duration>;
-
 /// Plays plans and writes records into a directory.
 #[derive(Debug)]
 pub struct Player<'a> {
@@ -263,7 +263,7 @@ impl<'a> Player<'a> {
             goes_on: false,
             precise: false,
             cells: 0,
-            cpu: cell::cpu_time,
+            cpu: strain::cpu_time,
         };
         player.save()?;
         Ok(player)
@@ -305,7 +305,7 @@ impl<'a> Player<'a> {
             goes_on: true,
             precise: false,
             cells,
-            cpu: cell::cpu_time,
+            cpu: strain::cpu_time,
         };
         player.save()?;
         Ok(player)

@@ -101,7 +101,9 @@ async fn play_within(
     let goals = [Goal::new("target-1".to_owned(), SecretUrl::parse(&url).unwrap())];
     let dir = TempDir::new().unwrap();
     let (budget, stop) = (Budget::new(calls_max), Stop::default());
-    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
+    let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
+    // Seconds of paused time pass in none of the processor's.
+    let mut player = player.with_cpu(|| None);
     let greeting = player.greet(0, &goals[0]).await.unwrap();
     let mut watch = After(cells_max, &stop);
     player.play(&mut plan, 0, &goals[0], &greeting, &mut watch).await.unwrap();

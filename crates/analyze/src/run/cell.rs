@@ -13,7 +13,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sle
 use super::beat::Beat;
 use super::first::First;
 use super::rollup::Roll;
-use super::{Budget, CpuClock, Origin, Stop, Watch};
+use super::sample::Sample;
+use super::strain::{CpuClock, LAG_MAX, Pulse, Shares, next_lag};
+use super::{Budget, Origin, Stop, Watch};
 use crate::knock::Knocker;
 use crate::plan::{Ordered, Outcome};
 use crate::record::{Cell, Record, Writer};
@@ -28,8 +30,6 @@ const UNDER_WAY_MAX: usize = 20_000;
 /// A generator later than this in more than one call of a hundred has fallen behind, or a tenth
 /// of the time between two calls where that is more.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
-/// The share of a core above which the times of calls may be our own.
-pub(super) const CPU_MAX: f64 = 0.7;
 
 /// Where a cell belongs.
 pub(super) struct Place<'a> {
@@ -70,6 +70,8 @@ enum Next {
     Send(Turn),
     /// One is over; `None` where what became of it is not known.
     Over(Option<Box<Numbered>>),
+    /// The loop saw a tick so late.
+    Lagged(Duration),
     /// Whoever watches wants to look.
     Look,
     /// The run is to end.
@@ -111,6 +113,7 @@ pub(super) async fn play(
     }
     let beat = beat(hand.precise, &ordered.schedule, begun);
     let mut look = look(hand.watch.every(), begun);
+    let mut pulse = ordered.timed.then(|| Pulse::begin(begun));
     let (mut progress, mut over) = (Progress::default(), false);
     loop {
         progress.under_way = calls.len();
@@ -127,6 +130,7 @@ pub(super) async fn play(
             tokio::select! {
                 biased;
                 () = hand.stop.wait() => Next::End,
+                lag = next_lag(pulse.as_mut()) => Next::Lagged(lag),
                 Some(done) = calls.join_next() => Next::Over(done.ok().map(Box::new)),
                 Some(turn) = until(due, beat.as_ref(), turn), if turn.is_some() => {
                     Next::Send(turn)
@@ -146,6 +150,7 @@ pub(super) async fn play(
                 progress.large_under_way -= usize::from(done.turn == Turn::Large);
             }
             Next::Over(None) => tally.lost = true,
+            Next::Lagged(lag) => tally.lagged(lag),
             Next::Look => hand.watch.look(),
             Next::Send(turn) => {
                 if calls.len() >= UNDER_WAY_MAX || !hand.budget.take() {
@@ -175,11 +180,18 @@ pub(super) async fn play(
     }
     tally.roll_up(hand, place, true)?;
     let ended = Instant::now();
-    let cpu = share(cpu, (hand.cpu)(), ended - begun);
-    let (late_p99, crowded) = tally.lateness();
+    let shares = Shares::of(cpu, (hand.cpu)(), ended - begun);
+    let (late_p99, lag_p99, most_fell_behind) = tally.lateness();
     // Where it is rolled up, each part says for itself whether it may be believed.
-    let fell_behind = place.rolled.is_none() && (is_late(ordered, late_p99) || cpu > CPU_MAX);
-    let saturated = ordered.timed && (tally.lost || fell_behind || crowded);
+    let fell_behind = match place.rolled {
+        Some(_) => most_fell_behind,
+        None => {
+            is_late(ordered, late_p99)
+                || lag_p99 > LAG_MAX.as_secs_f64() * 1e6
+                || shares.are_too_much()
+        }
+    };
+    let saturated = ordered.timed && (tally.lost || fell_behind);
     let record = Cell {
         experiment: place.experiment.to_owned(),
         version: place.version,
@@ -191,7 +203,9 @@ pub(super) async fn play(
         ended_at: hand.origin.micros(ended),
         calls: tally.outcome.calls,
         late_p99: late_p99 as u64,
-        cpu,
+        lag_p99: lag_p99 as u64,
+        cpu: shares.ran,
+        waited: shares.waited,
         saturated,
     };
     tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
@@ -220,12 +234,6 @@ pub(super) fn is_late(ordered: &Ordered, late_us: f64) -> bool {
         | Schedule::Users { .. } => return false,
     };
     late_us > (LATE_MAX.as_secs_f64() * 1e6).max(between_us / 10.0)
-}
-
-/// The share of one core; 0 where the system does not tell.
-pub(super) fn share(from: Option<Duration>, to: Option<Duration>, took: Duration) -> f64 {
-    let used = from.zip(to).map_or(0.0, |(from, to)| to.saturating_sub(from).as_secs_f64());
-    if took.is_zero() { 0.0 } else { used / took.as_secs_f64() }
 }
 
 /// Without a thread for it the runtime's timer has to do.
@@ -272,6 +280,8 @@ struct Tally {
     outcome: Outcome,
     /// Microseconds, of calls that had a time. Empty where calls are rolled up.
     late: Vec<f64>,
+    /// How late the loop saw ticks, likewise.
+    lags: Sample,
     /// A call was not made, or what became of it is not known.
     lost: bool,
     first: First,
@@ -316,6 +326,14 @@ impl Tally {
         hand.records.write(&Record::Call(call))
     }
 
+    fn lagged(&mut self, lag: Duration) {
+        let us = lag.as_secs_f64() * 1e6;
+        match &mut self.roll {
+            Some(roll) => roll.lagged(us),
+            None => self.lags.add(us),
+        }
+    }
+
     /// Writes what is to be written by now; with `last`, all of it.
     fn roll_up(&mut self, hand: &mut Hand<'_>, place: &Place<'_>, last: bool) -> io::Result<()> {
         let Some(roll) = &mut self.roll else { return Ok(()) };
@@ -331,18 +349,15 @@ impl Tally {
         hand.records.flush()
     }
 
-    /// The 99th percentile of lateness, and whether most parts of a cell that is rolled up
-    /// fell behind.
-    fn lateness(&self) -> (f64, bool) {
+    /// How late calls began and how late the loop was, 99th percentiles in microseconds, and
+    /// whether most parts of a cell that is rolled up fell behind.
+    fn lateness(&self) -> (f64, f64, bool) {
         match &self.roll {
             Some(roll) => roll.lateness(),
-            None => (quantile(&self.late, 0.99).unwrap_or(0.0), false),
+            None => {
+                let lag_p99 = self.lags.quantile(0.99).unwrap_or(0.0);
+                (quantile(&self.late, 0.99).unwrap_or(0.0), lag_p99, false)
+            }
         }
     }
-}
-
-/// What this thread, which does all the sending, has used. `None` where the system does not tell.
-pub(super) fn cpu_time() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }

@@ -7,33 +7,34 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Origin;
-use super::cell::{CPU_MAX, LATE_MAX, share};
+use super::cell::LATE_MAX;
+use super::sample::Sample;
+use super::strain::{LAG_MAX, Shares, Taken};
 use crate::record::{Call, Rollup};
 use crate::stat::quantile_of_sorted;
 use crate::verdict::see;
-
-/// Calls of one part whose times are kept; of further ones every second, then every fourth.
-const TIMES_MAX: usize = 20_000;
 
 /// Calls since the last line.
 pub(super) struct Roll {
     every: Duration,
     begun: Instant,
-    cpu: Option<Duration>,
+    cpu: Option<Taken>,
     calls: u64,
     unserved: BTreeMap<String, u64>,
     /// `None` where the catalogue does not tell.
     credits: Option<f64>,
     times: Sample,
     late: Sample,
+    lags: Sample,
     /// Of all parts so far: the latest, and how many there were and fell behind.
     late_max: f64,
+    lag_max: f64,
     parts: u64,
     behind: u64,
 }
 
 impl Roll {
-    pub(super) fn begin(every: Duration, begun: Instant, cpu: Option<Duration>) -> Self {
+    pub(super) fn begin(every: Duration, begun: Instant, cpu: Option<Taken>) -> Self {
         Self {
             every,
             begun,
@@ -43,7 +44,9 @@ impl Roll {
             credits: Some(0.0),
             times: Sample::default(),
             late: Sample::default(),
+            lags: Sample::default(),
             late_max: 0.0,
+            lag_max: 0.0,
             parts: 0,
             behind: 0,
         }
@@ -72,15 +75,21 @@ impl Roll {
         }
     }
 
+    /// The loop saw a tick so late, in microseconds.
+    pub(super) fn lagged(&mut self, lag_us: f64) {
+        self.lags.add(lag_us);
+    }
+
     /// The line, without its place; `None` where no call ended.
     pub(super) fn take(
         &mut self,
         now: Instant,
         origin: Origin,
-        cpu: Option<Duration>,
+        cpu: Option<Taken>,
     ) -> Option<Rollup> {
         let fresh = Self {
             late_max: self.late_max,
+            lag_max: self.lag_max,
             parts: self.parts,
             behind: self.behind,
             ..Self::begin(self.every, now, cpu)
@@ -89,14 +98,18 @@ impl Roll {
         if part.calls == 0 {
             return None;
         }
-        let used = share(part.cpu, cpu, now - part.begun);
+        let shares = Shares::of(part.cpu, cpu, now - part.begun);
         let (times, late) = (part.times.sorted(), part.late.sorted());
         let took = |q: f64| quantile_of_sorted(&times, q).map(|us| us.round() as u64);
         let late_p99 = quantile_of_sorted(&late, 0.99).unwrap_or(0.0);
-        let saturated = late_p99 > LATE_MAX.as_secs_f64() * 1e6 || used > CPU_MAX;
+        let lag_p99 = part.lags.quantile(0.99).unwrap_or(0.0);
+        let saturated = late_p99 > LATE_MAX.as_secs_f64() * 1e6
+            || lag_p99 > LAG_MAX.as_secs_f64() * 1e6
+            || shares.are_too_much();
         self.parts += 1;
         self.behind += u64::from(saturated);
         self.late_max = self.late_max.max(late_p99);
+        self.lag_max = self.lag_max.max(lag_p99);
         let refused: u64 = part.unserved.values().sum();
         Some(Rollup {
             begun_at: origin.micros(part.begun),
@@ -110,61 +123,17 @@ impl Roll {
             max: took(1.0),
             credits: part.credits,
             late_p99: late_p99 as u64,
-            cpu: used,
+            lag_p99: lag_p99 as u64,
+            cpu: shares.ran,
+            waited: shares.waited,
             saturated,
             ..Rollup::default()
         })
     }
 
-    /// The worst of all parts, microseconds, and whether most of them fell behind.
-    pub(super) fn lateness(&self) -> (f64, bool) {
-        (self.late_max, self.behind * 2 > self.parts)
-    }
-}
-
-/// Evenly spaced ones of many values.
-#[derive(Default)]
-struct Sample {
-    kept: Vec<f64>,
-    seen: usize,
-    halved: u32,
-}
-
-impl Sample {
-    fn add(&mut self, value: f64) {
-        if self.seen.is_multiple_of(1 << self.halved) {
-            self.kept.push(value);
-        }
-        self.seen += 1;
-        if self.kept.len() >= TIMES_MAX {
-            let mut at = 0_usize;
-            self.kept.retain(|_| {
-                at += 1;
-                at % 2 == 1
-            });
-            self.halved += 1;
-        }
-    }
-
-    fn sorted(mut self) -> Vec<f64> {
-        self.kept.sort_by(f64::total_cmp);
-        self.kept
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_bounded_and_quantiles_stay() {
-        let mut sample = Sample::default();
-        for n in 0..1_000_000_u32 {
-            sample.add(f64::from(n % 1_000));
-        }
-        let kept = sample.sorted();
-        assert!(kept.len() < TIMES_MAX, "{}", kept.len());
-        let middle = quantile_of_sorted(&kept, 0.5).expect("samples");
-        assert!((middle - 500.0).abs() < 25.0, "{middle}");
+    /// How late calls began and the loop was in the worst of all parts, microseconds, and whether
+    /// most of them fell behind.
+    pub(super) fn lateness(&self) -> (f64, f64, bool) {
+        (self.late_max, self.lag_max, self.behind * 2 > self.parts)
     }
 }
