@@ -7,6 +7,7 @@
 
 mod beat;
 mod cell;
+mod crowd;
 mod first;
 mod panel;
 mod resume;
@@ -35,11 +36,19 @@ pub use strain::{CpuClock, Taken};
 use crate::plan::{Ordered, Outcome, Plan};
 use crate::record::{Call, Cell, FORMAT, Machine, Record, Run, Wire, Writer};
 use crate::schedule::Schedule;
-use crate::way::{Goal, Means, Numbers, Way, WayError};
+use crate::way::{Goal, Means, Numbers, WARMING_MAX, Way, WayError};
 use crate::work::Ask;
 
 /// Connections of an experiment that does not vary them, where the target speaks HTTP/1.1.
 const H1_CONNECTIONS: usize = 64;
+/// And where its rate needs more: from there on we would measure how we open them.
+const H1_CONNECTIONS_MAX: usize = 512;
+/// Over HTTP/2 so many times those of the plan. Warming one up takes a call, and three were
+/// announced for each.
+const H2_CONNECTIONS_FACTOR: usize = WARMING_MAX;
+/// Places for so many times the calls that a rate has under way, so that ours are not the bound:
+/// more than one that has grown slow needs to be seen, see `crowd`.
+const ROOM: f64 = 2.0;
 
 /// The factor `connections` where each call has its own.
 pub const EACH_ITS_OWN: &str = "each its own";
@@ -184,6 +193,8 @@ pub struct Greeting {
     pub client: Option<String>,
     /// What it speaks.
     pub protocol: Option<Protocol>,
+    /// How long the slowest of these calls took, connecting aside.
+    pub takes: Duration,
     /// The class and rule of the first answer that was none, for people.
     pub trouble: Option<String>,
 }
@@ -348,6 +359,9 @@ impl<'a> Player<'a> {
                 break;
             }
             let done = way.call(Ask::bare(method)).await;
+            if done.call.error.is_none() {
+                greeting.takes = greeting.takes.max(done.on_the_wire());
+            }
             let answer: Option<serde_json::Value> = serde_json::from_slice(&done.body).ok();
             let text = answer.as_ref().and_then(|it| it.get("result")).and_then(|it| it.as_str());
             match (method, text) {
@@ -433,7 +447,7 @@ impl<'a> Player<'a> {
         watch: &mut dyn Watch,
     ) -> Result<bool, RunError> {
         let Some(ordered) = plan.next(turn.last.as_ref()) else { return Ok(false) };
-        let ordered = suited(ordered, greeting.protocol);
+        let ordered = suited(ordered, greeting);
         let seed = self.seed(turn.target, plan.name(), turn.index);
         turn.index += 1;
         if let Some(resume::Done { cell, outcome, served }) = turn.earlier.pop_front() {
@@ -593,30 +607,37 @@ impl Turn {
 /// Bytes of records that are written at once.
 const RECORDS_BYTES: usize = 64 * 1024;
 
-/// The cell as it fits what the target speaks. A connection of HTTP/1.1 carries one call at a
-/// time: with fewer connections than calls at once, calls would wait for each other here.
-fn suited(mut ordered: Ordered, protocol: Option<Protocol>) -> Ordered {
-    if ordered.means.version != HttpVersion::Auto || protocol != Some(Protocol::H1) {
-        return ordered;
+/// The cell as it fits what the target speaks, and how quick it is. A connection of HTTP/1.1
+/// carries one call at a time: with fewer connections than calls at once, calls would wait for each
+/// other here.
+fn suited(mut ordered: Ordered, greeting: &Greeting) -> Ordered {
+    let asked = ordered.means.version;
+    let found = asked == HttpVersion::Auto && greeting.protocol == Some(Protocol::H1);
+    if found {
+        ordered.means.version = HttpVersion::H1;
     }
-    ordered.means.version = HttpVersion::H1;
-    match ordered.schedule {
-        Schedule::Closed { at_once, .. } => {
-            ordered.means.connections = ordered.means.connections.max(at_once);
+    let varies = ordered.factors.contains_key("connections");
+    let means = &mut ordered.means;
+    if let Schedule::Closed { at_once, .. } = ordered.schedule {
+        if found {
+            means.connections = means.connections.max(at_once);
             if let Some(connections) = ordered.factors.get_mut("connections") {
                 *connections = EACH_ITS_OWN.to_owned();
             }
         }
-        Schedule::Open { .. }
-        | Schedule::At(_)
-        | Schedule::Knock(_)
-        | Schedule::Users { .. }
-        | Schedule::OneConnection { .. }
-        | Schedule::Beside { .. } => {
-            if !ordered.factors.contains_key("connections") {
-                ordered.means.connections = H1_CONNECTIONS;
-            }
+    } else if !varies {
+        if found {
+            means.connections = H1_CONNECTIONS;
         }
+        let per_second = ordered.schedule.per_second().unwrap_or(0.0);
+        let needed = (per_second * greeting.takes.as_secs_f64() * ROOM).ceil() as usize;
+        let connections = match means.version {
+            HttpVersion::H1 => needed.min(H1_CONNECTIONS_MAX),
+            HttpVersion::H2 | HttpVersion::Auto => needed
+                .div_ceil(means.streams_max.max(1))
+                .min(means.connections * H2_CONNECTIONS_FACTOR),
+        };
+        means.connections = means.connections.max(connections);
     }
     ordered
 }
@@ -655,16 +676,45 @@ mod tests {
         }
     }
 
+    fn greeting(protocol: Protocol, takes_ms: u64) -> Greeting {
+        let (protocol, takes) = (Some(protocol), Duration::from_millis(takes_ms));
+        Greeting { protocol, takes, ..Greeting::default() }
+    }
+
     #[test]
     fn over_http_1_no_call_waits_for_another_of_ours() {
+        let (h1, h2) = (greeting(Protocol::H1, 20), greeting(Protocol::H2, 20));
         let closed = ordered(Schedule::Closed { at_once: 40, calls: 80, within: None });
-        let fits = suited(closed.clone(), Some(Protocol::H1));
+        let fits = suited(closed.clone(), &h1);
         assert_eq!((fits.means.version, fits.means.connections), (HttpVersion::H1, 40));
         assert_eq!(fits.factors["connections"], EACH_ITS_OWN);
-        assert_eq!(suited(closed.clone(), Some(Protocol::H2)), closed);
+        assert_eq!(suited(closed.clone(), &h2), closed);
         let mut open = ordered(Schedule::rate(5.0, Duration::from_secs(1)));
         open.factors.clear();
-        assert_eq!(suited(open, Some(Protocol::H1)).means.connections, H1_CONNECTIONS);
+        assert_eq!(suited(open, &h1).means.connections, H1_CONNECTIONS);
+    }
+
+    /// Connections for so many calls a second, which take so long.
+    #[track_caller]
+    fn sized(version: HttpVersion, told: Protocol, per_second: f64, takes_ms: u64, many: usize) {
+        let mut open = ordered(Schedule::rate(per_second, Duration::from_secs(1)));
+        open.factors.clear();
+        open.means = Means { version, connections: 4, streams_max: 90 };
+        assert_eq!(suited(open, &greeting(told, takes_ms)).means.connections, many);
+    }
+
+    #[test]
+    fn there_are_connections_for_a_rate() {
+        let (auto, h1) = (HttpVersion::Auto, HttpVersion::H1);
+        sized(auto, Protocol::H1, 100.0, 200, 64);
+        sized(auto, Protocol::H1, 500.0, 200, 200);
+        sized(auto, Protocol::H1, 50_000.0, 200, H1_CONNECTIONS_MAX);
+        sized(auto, Protocol::H2, 500.0, 200, 4);
+        sized(auto, Protocol::H2, 1_500.0, 200, 7);
+        sized(auto, Protocol::H2, 50_000.0, 200, 12);
+        // Who asks for HTTP/1.1 says how many, and has not to say how many are enough.
+        sized(h1, Protocol::H1, 10.0, 100, 4);
+        sized(h1, Protocol::H1, 100.0, 100, 20);
     }
 
     #[test]

@@ -11,14 +11,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until};
 
 use super::beat::Beat;
+use super::crowd::Crowd;
 use super::first::First;
 use super::rollup::Roll;
 use super::sample::Sample;
-use super::strain::{CpuClock, LAG_MAX, Pulse, Shares, next_lag};
+use super::strain::{CpuClock, Pulse, Shares, is_behind, next_lag};
 use super::{Budget, Origin, Stop, Watch};
 use crate::knock::Knocker;
 use crate::plan::{Ordered, Outcome};
-use crate::record::{Cell, Record, Writer};
+use crate::record::{Cell, Doubt, Record, Writer};
 use crate::schedule::{Progress, Schedule, Turn};
 use crate::stat::bucket::Served;
 use crate::stat::quantile;
@@ -107,7 +108,8 @@ pub(super) async fn play(
     let mut calls = JoinSet::new();
     let mut tally = Tally::default();
     let (begun, cpu) = (Instant::now(), (hand.cpu)());
-    tally.roll = place.rolled.map(|every| Roll::begin(every, begun, cpu));
+    let is_open = late_max_us(&ordered.schedule).is_some();
+    tally.roll = place.rolled.map(|every| Roll::begin(every, is_open, begun, cpu));
     if let Schedule::Knock(terms) = &ordered.schedule {
         tally.knocker = Some(Knocker::new(*terms));
     }
@@ -181,17 +183,8 @@ pub(super) async fn play(
     tally.roll_up(hand, place, true)?;
     let ended = Instant::now();
     let shares = Shares::of(cpu, (hand.cpu)(), ended - begun);
-    let (late_p99, lag_p99, most_fell_behind) = tally.lateness();
-    // Where it is rolled up, each part says for itself whether it may be believed.
-    let fell_behind = match place.rolled {
-        Some(_) => most_fell_behind,
-        None => {
-            is_late(ordered, late_p99)
-                || lag_p99 > LAG_MAX.as_secs_f64() * 1e6
-                || shares.are_too_much()
-        }
-    };
-    let saturated = ordered.timed && (tally.lost || fell_behind);
+    let (late_p99, lag_p99) = tally.lateness();
+    let doubt = ordered.timed.then(|| tally.doubt(&ordered.schedule, shares)).flatten();
     let record = Cell {
         experiment: place.experiment.to_owned(),
         version: place.version,
@@ -206,7 +199,8 @@ pub(super) async fn play(
         lag_p99: lag_p99 as u64,
         cpu: shares.ran,
         waited: shares.waited,
-        saturated,
+        saturated: doubt.is_some(),
+        doubt,
     };
     tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
     Ok(Some(Played { record, outcome: tally.outcome, first: tally.first, served: tally.served }))
@@ -222,18 +216,19 @@ async fn until(due: Option<Instant>, beat: Option<&Beat>, turn: Option<Turn>) ->
     turn
 }
 
-/// Whether calls began so late, in microseconds, that their times may be our own.
-pub(super) fn is_late(ordered: &Ordered, late_us: f64) -> bool {
-    let between_us = match &ordered.schedule {
+/// How late a call may begin before its times may be our own, microseconds; `None` where no clock
+/// says when it begins.
+fn late_max_us(schedule: &Schedule) -> Option<f64> {
+    let between_us = match schedule {
         Schedule::Open { per_second, .. } => 1e6 / per_second,
         Schedule::Knock(terms) => 1e6 / terms.per_second,
         Schedule::At(_) => 0.0,
         Schedule::Closed { .. }
         | Schedule::OneConnection { .. }
         | Schedule::Beside { .. }
-        | Schedule::Users { .. } => return false,
+        | Schedule::Users { .. } => return None,
     };
-    late_us > (LATE_MAX.as_secs_f64() * 1e6).max(between_us / 10.0)
+    Some((LATE_MAX.as_secs_f64() * 1e6).max(between_us / 10.0))
 }
 
 /// Without a thread for it the runtime's timer has to do.
@@ -282,6 +277,7 @@ struct Tally {
     late: Vec<f64>,
     /// How late the loop saw ticks, likewise.
     lags: Sample,
+    crowd: Crowd,
     /// A call was not made, or what became of it is not known.
     lost: bool,
     first: First,
@@ -319,10 +315,11 @@ impl Tally {
             self.served.push(served);
         }
         if let Some(roll) = &mut self.roll {
-            roll.add(&call, intended, done.ended, late, call.credits);
+            roll.add(done, &call, intended, late);
             return Ok(());
         }
         self.late.push(late);
+        self.crowd.add(done, late);
         hand.records.write(&Record::Call(call))
     }
 
@@ -349,15 +346,31 @@ impl Tally {
         hand.records.flush()
     }
 
-    /// How late calls began and how late the loop was, 99th percentiles in microseconds, and
-    /// whether most parts of a cell that is rolled up fell behind.
-    fn lateness(&self) -> (f64, f64, bool) {
+    /// How late calls began and how late the loop was, 99th percentiles in microseconds.
+    fn lateness(&self) -> (f64, f64) {
         match &self.roll {
             Some(roll) => roll.lateness(),
             None => {
                 let lag_p99 = self.lags.quantile(0.99).unwrap_or(0.0);
-                (quantile(&self.late, 0.99).unwrap_or(0.0), lag_p99, false)
+                (quantile(&self.late, 0.99).unwrap_or(0.0), lag_p99)
             }
         }
+    }
+
+    /// Why times of the cell may be our own.
+    fn doubt(&self, schedule: &Schedule, shares: Shares) -> Option<Doubt> {
+        if self.lost {
+            return Some(Doubt::Behind);
+        }
+        // Where it is rolled up, each part says for itself whether it may be believed.
+        if let Some(roll) = &self.roll {
+            return roll.doubt();
+        }
+        let (late, lag) = self.lateness();
+        let late_max = late_max_us(schedule);
+        if late_max.is_some_and(|max| late > max) || is_behind(lag, shares) {
+            return Some(Doubt::Behind);
+        }
+        late_max.filter(|max| self.crowd.is_ours(*max)).map(|_| Doubt::Full)
     }
 }

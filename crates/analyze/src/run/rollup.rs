@@ -8,15 +8,19 @@ use tokio::time::Instant;
 
 use super::Origin;
 use super::cell::LATE_MAX;
+use super::crowd::Crowd;
 use super::sample::Sample;
-use super::strain::{LAG_MAX, Shares, Taken};
-use crate::record::{Call, Rollup};
+use super::strain::{Shares, Taken, is_behind};
+use crate::record::{Call, Doubt, Rollup};
 use crate::stat::quantile_of_sorted;
 use crate::verdict::see;
+use crate::way::Done;
 
 /// Calls since the last line.
 pub(super) struct Roll {
     every: Duration,
+    /// A clock says when calls begin.
+    is_open: bool,
     begun: Instant,
     cpu: Option<Taken>,
     calls: u64,
@@ -26,17 +30,25 @@ pub(super) struct Roll {
     times: Sample,
     late: Sample,
     lags: Sample,
-    /// Of all parts so far: the latest, and how many there were and fell behind.
+    crowd: Crowd,
+    /// Of all parts so far: the latest, and how many there were and are doubted.
     late_max: f64,
     lag_max: f64,
     parts: u64,
     behind: u64,
+    full: u64,
 }
 
 impl Roll {
-    pub(super) fn begin(every: Duration, begun: Instant, cpu: Option<Taken>) -> Self {
+    pub(super) fn begin(
+        every: Duration,
+        is_open: bool,
+        begun: Instant,
+        cpu: Option<Taken>,
+    ) -> Self {
         Self {
             every,
+            is_open,
             begun,
             cpu,
             calls: 0,
@@ -45,10 +57,12 @@ impl Roll {
             times: Sample::default(),
             late: Sample::default(),
             lags: Sample::default(),
+            crowd: Crowd::default(),
             late_max: 0.0,
             lag_max: 0.0,
             parts: 0,
             behind: 0,
+            full: 0,
         }
     }
 
@@ -56,19 +70,14 @@ impl Roll {
         now >= self.begun + self.every
     }
 
-    pub(super) fn add(
-        &mut self,
-        call: &Call,
-        intended: Instant,
-        ended: Instant,
-        late_us: f64,
-        credits: Option<f64>,
-    ) {
+    /// A call is over, which began so late, in microseconds.
+    pub(super) fn add(&mut self, done: &Done, call: &Call, intended: Instant, late_us: f64) {
         self.calls += 1;
-        self.credits = self.credits.zip(credits).map(|(all, one)| all + one);
+        self.credits = self.credits.zip(call.credits).map(|(all, one)| all + one);
         self.late.add(late_us);
+        self.crowd.add(done, late_us);
         if see::served(call) {
-            let took = ended.saturating_duration_since(intended);
+            let took = done.ended.saturating_duration_since(intended);
             self.times.add(took.as_secs_f64() * 1e6);
         } else {
             *self.unserved.entry(call.class.clone()).or_default() += 1;
@@ -87,12 +96,16 @@ impl Roll {
         origin: Origin,
         cpu: Option<Taken>,
     ) -> Option<Rollup> {
+        let late_max = LATE_MAX.as_secs_f64() * 1e6;
+        let is_full = self.is_open && self.crowd.is_ours(late_max);
         let fresh = Self {
+            crowd: self.crowd.rolled(),
             late_max: self.late_max,
             lag_max: self.lag_max,
             parts: self.parts,
             behind: self.behind,
-            ..Self::begin(self.every, now, cpu)
+            full: self.full,
+            ..Self::begin(self.every, self.is_open, now, cpu)
         };
         let part = std::mem::replace(self, fresh);
         if part.calls == 0 {
@@ -103,11 +116,13 @@ impl Roll {
         let took = |q: f64| quantile_of_sorted(&times, q).map(|us| us.round() as u64);
         let late_p99 = quantile_of_sorted(&late, 0.99).unwrap_or(0.0);
         let lag_p99 = part.lags.quantile(0.99).unwrap_or(0.0);
-        let saturated = late_p99 > LATE_MAX.as_secs_f64() * 1e6
-            || lag_p99 > LAG_MAX.as_secs_f64() * 1e6
-            || shares.are_too_much();
+        let doubt = match late_p99 > late_max || is_behind(lag_p99, shares) {
+            true => Some(Doubt::Behind),
+            false => is_full.then_some(Doubt::Full),
+        };
         self.parts += 1;
-        self.behind += u64::from(saturated);
+        self.behind += u64::from(doubt == Some(Doubt::Behind));
+        self.full += u64::from(doubt == Some(Doubt::Full));
         self.late_max = self.late_max.max(late_p99);
         self.lag_max = self.lag_max.max(lag_p99);
         let refused: u64 = part.unserved.values().sum();
@@ -126,14 +141,20 @@ impl Roll {
             lag_p99: lag_p99 as u64,
             cpu: shares.ran,
             waited: shares.waited,
-            saturated,
+            saturated: doubt.is_some(),
+            doubt,
             ..Rollup::default()
         })
     }
 
-    /// How late calls began and the loop was in the worst of all parts, microseconds, and whether
-    /// most of them fell behind.
-    pub(super) fn lateness(&self) -> (f64, f64, bool) {
-        (self.late_max, self.lag_max, self.behind * 2 > self.parts)
+    /// How late calls began and the loop was in the worst of all parts, microseconds.
+    pub(super) fn lateness(&self) -> (f64, f64) {
+        (self.late_max, self.lag_max)
+    }
+
+    /// Why most parts conclude nothing, where that is so.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        let why = if self.behind >= self.full { Doubt::Behind } else { Doubt::Full };
+        ((self.behind + self.full) * 2 > self.parts).then_some(why)
     }
 }

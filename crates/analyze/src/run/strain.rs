@@ -13,7 +13,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 /// Between two ticks: half of what a loop may be late, so that no such pause falls between them.
 const TICK: Duration = Duration::from_millis(5);
 /// A loop that is later than this for more than a hundredth of the time makes times its own.
-pub(super) const LAG_MAX: Duration = Duration::from_millis(10);
+const LAG_MAX: Duration = Duration::from_millis(10);
 /// The share of a core, used or waited for, above which the times of calls may be our own.
 const CPU_MAX: f64 = 0.7;
 
@@ -58,10 +58,15 @@ impl Shares {
         Self { ran: share(from.ran, to.ran), waited: share(from.waited, to.waited) }
     }
 
-    /// Whether the times of calls may be our own.
-    pub(super) fn are_too_much(self) -> bool {
+    fn are_too_much(self) -> bool {
         self.ran + self.waited > CPU_MAX
     }
+}
+
+/// Whether the times of calls may be our own, where the loop was so late, 99th percentile in
+/// microseconds, and its thread had such shares.
+pub(super) fn is_behind(lag_us: f64, shares: Shares) -> bool {
+    lag_us > LAG_MAX.as_secs_f64() * 1e6 || shares.are_too_much()
 }
 
 /// Ticks that fall due in a loop, each of them however late: a pause of a second is seen two

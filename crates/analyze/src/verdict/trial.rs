@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wellhead_upstream::VerdictClass;
 
-use crate::record::{Call, Cell, Record, Rollup, Wire};
+use crate::record::{Call, Cell, Doubt, Record, Rollup, Wire};
 use crate::stat::{quantile, sorted};
 
 /// One experiment at one target.
@@ -103,6 +103,15 @@ impl<'a> Trial<'a> {
         let left_out = self.played.len() - sound.len();
         (sound, left_out)
     }
+
+    /// Why cells may not conclude anything, and how many these are.
+    pub(super) fn doubts(&self) -> BTreeMap<Doubt, usize> {
+        let mut doubts = BTreeMap::new();
+        for doubt in self.played.iter().filter_map(|played| played.cell.doubted()) {
+            *doubts.entry(doubt).or_default() += 1;
+        }
+        doubts
+    }
 }
 
 impl Played<'_> {
@@ -150,6 +159,14 @@ impl Played<'_> {
         let served = self.calls.iter().filter(|call| served(call)).count();
         (end > begin).then(|| served as f64 / seconds(end - begin))
     }
+}
+
+/// Calls a second that went on their way.
+pub(super) fn sent_per_second(cell: &Played<'_>) -> Option<f64> {
+    // They are in that order.
+    let (first, last) = (cell.calls.first()?, cell.calls.last()?);
+    let span = seconds(sent_at(last).saturating_sub(sent_at(first)));
+    (span > 0.0).then(|| (cell.calls.len() - 1) as f64 / span)
 }
 
 /// When it was on its way, as far as we know.

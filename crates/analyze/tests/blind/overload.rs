@@ -93,11 +93,6 @@ fn closed_plans() -> Vec<(Box<dyn Plan>, Subject)> {
     ]
 }
 
-/// Two silences of a second, and no more.
-fn silences() -> Connection {
-    Connection::new(0, SECOND, HttpVersion::Auto, SECOND)
-}
-
 async fn says_nothing(plan: &mut dyn Plan, subject: Subject, cpu: CpuClock) {
     let (dials, _) = drawn(5, subject);
     let provider = provider(dials);
@@ -143,8 +138,9 @@ async fn a_closed_loop_that_lags_says_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_silence_that_nobody_timed_says_nothing() {
+    let mut plan = Connection::new(0, SECOND, HttpVersion::Auto, SECOND);
     tokio::select! {
-        () = says_nothing(&mut silences(), Subject::Nothing, idle) => {}
+        () = says_nothing(&mut plan, Subject::Nothing, idle) => {}
         () = hog() => unreachable!("it has no end"),
     }
 }
