@@ -127,9 +127,13 @@ pub(super) async fn play(
         tally.roll_up(hand, place, false)?;
         let due = tally.knocker.as_ref().map(Knocker::due);
         let due = due.or_else(|| ordered.schedule.due(progress.begun)).map(|at| begun + at);
-        let next = {
-            let turn = ordered.schedule.turn(&progress).filter(|_| !over);
-            tokio::select! {
+        let turn = ordered.schedule.turn(&progress).filter(|_| !over);
+        let is_closed = matches!(ordered.schedule, Schedule::Closed { .. });
+        let next = match turn.filter(|_| is_closed && !hand.stop.is_set()) {
+            // What is free is taken before a further answer is heard: where many come at once, there
+            // would be fewer under way than the cell says until all of them were.
+            Some(turn) => Next::Send(turn),
+            None => tokio::select! {
                 biased;
                 () = hand.stop.wait() => Next::End,
                 lag = next_lag(pulse.as_mut()) => Next::Lagged(lag),
@@ -138,7 +142,7 @@ pub(super) async fn play(
                     Next::Send(turn)
                 }
                 () = next_look(look.as_mut()) => Next::Look,
-            }
+            },
         };
         match next {
             // What was rolled up so far is worth keeping.
