@@ -446,6 +446,9 @@ impl<'a> Player<'a> {
         greeting: &Greeting,
         watch: &mut dyn Watch,
     ) -> Result<bool, RunError> {
+        if self.budget.is_over() {
+            return Ok(false);
+        }
         let Some(ordered) = plan.next(turn.last.as_ref()) else { return Ok(false) };
         let ordered = suited(ordered, greeting);
         let seed = self.seed(turn.target, plan.name(), turn.index);
@@ -518,7 +521,7 @@ impl<'a> Player<'a> {
         self.save()?;
         plan.saw(&played.served);
         turn.last = Some(played.outcome);
-        Ok(!self.budget.is_over())
+        Ok(true)
     }
 
     /// Waits; `false` when the run is to end instead.

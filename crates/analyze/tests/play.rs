@@ -321,6 +321,21 @@ async fn not_one_call_more_than_the_budget_is_sent() {
     }
 }
 
+/// Of its 128 calls at once 40 were sent: these show nothing of 128.
+#[tokio::test(start_paused = true)]
+async fn a_cell_that_the_budget_cuts_is_none() {
+    // Three that greet, and with each cell one that warms up.
+    let budget = 3 + (1 + 256) + (1 + 40);
+    let played = play_within(dials(), Streams::new(64, 256, SECOND), budget, usize::MAX).await;
+    assert_eq!(played.arrived, budget);
+    let sizes: Vec<&str> = played.cells().iter().map(|cell| &cell.factors["streams"][..]).collect();
+    assert_eq!(sizes, ["64"]);
+    let found = finding(&played);
+    assert!(matches!(found, Finding::NoStreamCap { up_to: 64 }), "{found:?}");
+    let played = play_within(dials(), Streams::new(64, 256, SECOND), 3 + 1 + 40, usize::MAX).await;
+    assert!(verdicts(&played.run, &played.records).is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_stopped_keeps_what_was_played() {
     let played = play_within(dials(), Streams::new(8, 64, SECOND), u64::MAX, 2).await;

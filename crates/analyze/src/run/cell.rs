@@ -87,7 +87,7 @@ struct Numbered {
     done: Done,
 }
 
-/// Plays a cell; `None` where the run is to end before it is over.
+/// Plays a cell; `None` where the run is to end before it is over, or the budget does.
 pub(super) async fn play(
     hand: &mut Hand<'_>,
     place: &Place<'_>,
@@ -116,7 +116,7 @@ pub(super) async fn play(
     let beat = beat(hand.precise, &ordered.schedule, begun);
     let mut look = look(hand.watch.every(), begun);
     let mut pulse = ordered.timed.then(|| Pulse::begin(begun));
-    let (mut progress, mut over) = (Progress::default(), false);
+    let (mut progress, mut over, mut cut) = (Progress::default(), false, false);
     loop {
         progress.under_way = calls.len();
         over = over || ordered.schedule.is_over(&progress, begun.elapsed());
@@ -159,9 +159,12 @@ pub(super) async fn play(
             Next::Lagged(lag) => tally.lagged(lag),
             Next::Look => hand.watch.look(),
             Next::Send(turn) => {
-                if calls.len() >= UNDER_WAY_MAX || !hand.budget.take() {
-                    tally.lost = tally.lost || calls.len() >= UNDER_WAY_MAX;
-                    over = true;
+                if calls.len() >= UNDER_WAY_MAX {
+                    (tally.lost, over) = (true, true);
+                    continue;
+                }
+                if !hand.budget.take() {
+                    (cut, over) = (true, true);
                     continue;
                 }
                 let (work, large) = match turn {
@@ -183,6 +186,10 @@ pub(super) async fn play(
                 });
             }
         }
+    }
+    // Less than the cell says would look like all of it, and borne.
+    if cut && place.rolled.is_none() {
+        return Ok(None);
     }
     tally.roll_up(hand, place, true)?;
     let ended = Instant::now();

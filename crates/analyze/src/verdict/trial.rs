@@ -97,11 +97,13 @@ pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
 }
 
 impl<'a> Trial<'a> {
-    /// The cells that may conclude something, and the number of those that may not.
+    /// The cells that may conclude something, and the number of those that may not. One without
+    /// calls is neither: where nothing was sent nothing failed.
     pub fn sound(&self) -> (Vec<&Played<'a>>, usize) {
-        let sound: Vec<_> = self.played.iter().filter(|played| !played.cell.saturated).collect();
-        let left_out = self.played.len() - sound.len();
-        (sound, left_out)
+        let sent = |played: &&Played<'_>| played.cell.calls > 0 || !played.calls.is_empty();
+        let (doubted, sound): (Vec<_>, Vec<_>) =
+            self.played.iter().filter(sent).partition(|played| played.cell.saturated);
+        (sound, doubted.len())
     }
 
     /// Why cells may not conclude anything, and how many these are.
