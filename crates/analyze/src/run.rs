@@ -402,7 +402,8 @@ impl<'a> Player<'a> {
     }
 
     /// Plays each plan at its target, a cell of one and then a cell of the next, so that all are
-    /// measured in the same minutes.
+    /// measured in the same minutes. Who is first changes: what is asked first may warm what the
+    /// next one stands before.
     ///
     /// # Errors
     ///
@@ -417,8 +418,13 @@ impl<'a> Player<'a> {
         }
         let mut turns: Vec<Option<Turn>> =
             parts.iter().map(|part| Some(Turn::new(self, part.plan.name(), part.target))).collect();
-        while turns.iter().any(Option::is_some) {
-            for (slot, part) in turns.iter_mut().zip(parts.iter_mut()) {
+        let drawn = self.seed(0, "order", 0);
+        for round in 0.. {
+            if turns.iter().all(Option::is_none) {
+                break;
+            }
+            for index in in_turn(parts.len(), drawn, round) {
+                let (slot, part) = (&mut turns[index], &mut parts[index]);
                 let Some(turn) = slot else { continue };
                 let Part { plan, goal, greeting, target: _ } = part;
                 if !self.step(turn, &mut **plan, goal, greeting, watch).await? {
@@ -607,6 +613,19 @@ impl Turn {
     }
 }
 
+/// In which order so many are played in a round. Each order is followed by its reverse, and then
+/// another one begins, so that with time nobody is before or after the others more often: of two
+/// A B, B A, B A, A B. Who begins is drawn.
+fn in_turn(many: usize, drawn: u64, round: u64) -> Vec<usize> {
+    let each = many.max(1) as u64;
+    let first = ((drawn % each + round / 2) % each) as usize;
+    let mut order: Vec<usize> = (0..many).map(|nth| (first + nth) % many).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
 /// Bytes of records that are written at once.
 const RECORDS_BYTES: usize = 64 * 1024;
 
@@ -677,6 +696,18 @@ mod tests {
             timed: true,
             rest: Duration::ZERO,
         }
+    }
+
+    #[test]
+    fn each_is_first_as_often_as_the_others() {
+        let orders = |many, drawn| -> Vec<String> {
+            let told = |order: Vec<usize>| order.iter().map(usize::to_string).collect();
+            (0..4).map(|round| told(in_turn(many, drawn, round))).collect()
+        };
+        assert_eq!(orders(2, 0), ["01", "10", "10", "01"]);
+        assert_eq!(orders(2, u64::MAX), ["10", "01", "01", "10"]);
+        assert_eq!(orders(3, 0), ["012", "210", "120", "021"]);
+        assert_eq!(orders(1, 5), ["0"; 4]);
     }
 
     fn greeting(protocol: Protocol, takes_ms: u64) -> Greeting {
