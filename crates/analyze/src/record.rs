@@ -219,6 +219,26 @@ pub enum WireEvent {
     },
 }
 
+/// Why nothing is concluded from what was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// The generator fell behind or had no processor left.
+    Behind,
+    /// Calls waited here for each other, because all of our connections were full.
+    Full,
+}
+
+impl Doubt {
+    /// For people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Behind => "the generator fell behind",
+            Self::Full => "our connections were full",
+        }
+    }
+}
+
 /// One cell of an experiment: the factor that varies has one value in it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
@@ -245,10 +265,26 @@ pub struct Cell {
     pub calls: u64,
     /// Actual minus intended start, 99th percentile, microseconds.
     pub late_p99: u64,
+    /// How late the generator's loop saw ticks that fell due, likewise; 0 where it measures no time.
+    #[serde(default)]
+    pub lag_p99: u64,
     /// The share of one core that the generator used; finite.
     pub cpu: f64,
-    /// The generator fell behind or had no processor left: conclude nothing.
+    /// The share of the time that it was ready and had to wait for a core; finite.
+    #[serde(default)]
+    pub waited: f64,
+    /// What was measured may be our own: conclude nothing.
     pub saturated: bool,
+    /// Why, where that is so; not told by runs of before there were several reasons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<Doubt>,
+}
+
+impl Cell {
+    /// Why nothing is concluded from it; `None` where something may be.
+    pub fn doubted(&self) -> Option<Doubt> {
+        self.saturated.then(|| self.doubt.unwrap_or(Doubt::Behind))
+    }
 }
 
 fn is_first(part: &u32) -> bool {
@@ -293,10 +329,26 @@ pub struct Rollup {
     pub credits: Option<f64>,
     /// Actual minus intended start, 99th percentile.
     pub late_p99: u64,
+    /// How late the generator's loop saw ticks that fell due, likewise.
+    #[serde(default)]
+    pub lag_p99: u64,
     /// The share of one core that the generator used; finite.
     pub cpu: f64,
-    /// The generator fell behind or had no processor left: conclude nothing.
+    /// The share of the time that it was ready and had to wait for a core; finite.
+    #[serde(default)]
+    pub waited: f64,
+    /// What was measured may be our own: conclude nothing.
     pub saturated: bool,
+    /// Why, as a cell has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubt: Option<Doubt>,
+}
+
+impl Rollup {
+    /// Why nothing is concluded from it; `None` where something may be.
+    pub fn doubted(&self) -> Option<Doubt> {
+        self.saturated.then(|| self.doubt.unwrap_or(Doubt::Behind))
+    }
 }
 
 /// One run, `run.json`. It names no path, no query and no key.

@@ -71,6 +71,17 @@ fn a_line_is_flat_and_says_what_it_is() {
     );
 }
 
+/// As it was written before a cell told why it is saturated, and what its thread had waited for.
+#[test]
+fn a_cell_of_an_older_run_is_read() {
+    let line = "{\"kind\":\"cell\",\"experiment\":\"rate\",\"version\":2,\"cell\":0,\"repeat\":0,\
+                \"target\":0,\"factors\":{\"rate\":\"10\"},\"begun_at\":1,\"ended_at\":2,\"calls\":3,\
+                \"late_p99\":4,\"cpu\":0.9,\"saturated\":true}\n";
+    let (read, torn) = read_all(line.as_bytes()).expect("it is a record");
+    let [Record::Cell(cell)] = &read[..] else { panic!("{read:?}") };
+    assert_eq!((cell.doubted(), cell.lag_p99, torn), (Some(Doubt::Behind), 0, None));
+}
+
 #[test]
 fn what_did_not_happen_is_absent() {
     let line = String::from_utf8(text(&[call(0)])).expect("JSON is text");

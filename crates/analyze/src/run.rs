@@ -7,10 +7,13 @@
 
 mod beat;
 mod cell;
+mod crowd;
 mod first;
 mod panel;
 mod resume;
 mod rollup;
+mod sample;
+mod strain;
 
 pub use panel::{Ended, Finished, Member, Panel};
 
@@ -30,16 +33,25 @@ use wellhead_net::{HttpVersion, Protocol};
 use wellhead_upstream::VerdictClass;
 
 pub use resume::{Earlier, ResumeError};
+pub use strain::{CpuClock, Taken};
 
 use crate::plan::{Ordered, Outcome, Plan};
 use crate::record::{Call, Cell, FORMAT, Machine, Record, Run, Wire, Writer};
 use crate::report;
 use crate::schedule::Schedule;
-use crate::way::{Done, Goal, Means, Numbers, Way, WayError};
+use crate::way::{Done, Goal, Means, Numbers, WARMING_MAX, Way, WayError};
 use crate::work::Ask;
 
 /// Connections of an experiment that does not vary them, where the target speaks HTTP/1.1.
 const H1_CONNECTIONS: usize = 64;
+/// And where its rate needs more: from there on we would measure how we open them.
+const H1_CONNECTIONS_MAX: usize = 512;
+/// Over HTTP/2 so many times those of the plan. Warming one up takes a call, and three were
+/// announced for each.
+const H2_CONNECTIONS_FACTOR: usize = WARMING_MAX;
+/// Places for so many times the calls that a rate has under way, so that ours are not the bound:
+/// more than one that has grown slow needs to be seen, see `crowd`.
+const ROOM: f64 = 2.0;
 
 /// The factor `connections` where each call has its own.
 pub const EACH_ITS_OWN: &str = "each its own";
@@ -184,12 +196,11 @@ pub struct Greeting {
     pub client: Option<String>,
     /// What it speaks.
     pub protocol: Option<Protocol>,
+    /// How long the slowest of these calls took, connecting aside.
+    pub takes: Duration,
     /// The class and rule of the first answer that was none, for people.
     pub trouble: Option<String>,
 }
-
-/// How long the thread that sends has had a processor; `None` where nobody knows.
-pub type CpuClock = fn() -> Option<Duration>;
 
 /// Plays plans and writes records into a directory.
 #[derive(Debug)]
@@ -272,7 +283,7 @@ impl<'a> Player<'a> {
             precise: false,
             cells: 0,
             part: 0,
-            cpu: cell::cpu_time,
+            cpu: strain::cpu_time,
         };
         player.save()?;
         Ok(player)
@@ -315,7 +326,7 @@ impl<'a> Player<'a> {
             precise: false,
             cells,
             part,
-            cpu: cell::cpu_time,
+            cpu: strain::cpu_time,
         };
         player.save()?;
         Ok(player)
@@ -361,6 +372,9 @@ impl<'a> Player<'a> {
                 () = self.stop.wait() => break,
                 done = way.call(Ask::bare(method)) => done,
             };
+            if done.call.error.is_none() {
+                greeting.takes = greeting.takes.max(done.on_the_wire());
+            }
             let text = said(&done);
             let text = text.as_deref();
             let number = text.and_then(quantity);
@@ -411,7 +425,8 @@ impl<'a> Player<'a> {
     }
 
     /// Plays each plan at its target, a cell of one and then a cell of the next, so that all are
-    /// measured in the same minutes.
+    /// measured in the same minutes. Who is first changes: what is asked first may warm what the
+    /// next one stands before.
     ///
     /// # Errors
     ///
@@ -426,8 +441,13 @@ impl<'a> Player<'a> {
         }
         let mut turns: Vec<Option<Turn>> =
             parts.iter().map(|part| Some(Turn::new(self, part.plan.name(), part.target))).collect();
-        while turns.iter().any(Option::is_some) {
-            for (slot, part) in turns.iter_mut().zip(parts.iter_mut()) {
+        let drawn = self.seed(0, "order", 0);
+        for round in 0.. {
+            if turns.iter().all(Option::is_none) {
+                break;
+            }
+            for index in in_turn(parts.len(), drawn, round) {
+                let (slot, part) = (&mut turns[index], &mut parts[index]);
                 let Some(turn) = slot else { continue };
                 let Part { plan, goal, greeting, target: _ } = part;
                 if !self.step(turn, &mut **plan, goal, greeting, watch).await? {
@@ -455,8 +475,11 @@ impl<'a> Player<'a> {
         greeting: &Greeting,
         watch: &mut dyn Watch,
     ) -> Result<bool, RunError> {
+        if self.budget.is_over() {
+            return Ok(false);
+        }
         let Some(ordered) = plan.next(turn.last.as_ref()) else { return Ok(false) };
-        let ordered = suited(ordered, greeting.protocol);
+        let ordered = suited(ordered, greeting);
         let seed = self.seed(turn.target, plan.name(), turn.index);
         turn.index += 1;
         if let Some(resume::Done { cell, outcome, served }) = turn.earlier.pop_front() {
@@ -528,7 +551,7 @@ impl<'a> Player<'a> {
         self.save()?;
         plan.saw(&played.served);
         turn.last = Some(played.outcome);
-        Ok(!self.budget.is_over())
+        Ok(true)
     }
 
     /// Waits; `false` when the run is to end instead.
@@ -614,33 +637,53 @@ impl Turn {
     }
 }
 
+/// In which order so many are played in a round. Each order is followed by its reverse, and then
+/// another one begins, so that with time nobody is before or after the others more often: of two
+/// A B, B A, B A, A B. Who begins is drawn.
+fn in_turn(many: usize, drawn: u64, round: u64) -> Vec<usize> {
+    let each = many.max(1) as u64;
+    let first = ((drawn % each + round / 2) % each) as usize;
+    let mut order: Vec<usize> = (0..many).map(|nth| (first + nth) % many).collect();
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
 /// Bytes of records that are written at once.
 const RECORDS_BYTES: usize = 64 * 1024;
 
-/// The cell as it fits what the target speaks. A connection of HTTP/1.1 carries one call at a
-/// time: with fewer connections than calls at once, calls would wait for each other here.
-fn suited(mut ordered: Ordered, protocol: Option<Protocol>) -> Ordered {
-    if ordered.means.version != HttpVersion::Auto || protocol != Some(Protocol::H1) {
-        return ordered;
+/// The cell as it fits what the target speaks, and how quick it is. A connection of HTTP/1.1
+/// carries one call at a time: with fewer connections than calls at once, calls would wait for each
+/// other here.
+fn suited(mut ordered: Ordered, greeting: &Greeting) -> Ordered {
+    let asked = ordered.means.version;
+    let found = asked == HttpVersion::Auto && greeting.protocol == Some(Protocol::H1);
+    if found {
+        ordered.means.version = HttpVersion::H1;
     }
-    ordered.means.version = HttpVersion::H1;
-    match ordered.schedule {
-        Schedule::Closed { at_once, .. } => {
-            ordered.means.connections = ordered.means.connections.max(at_once);
+    let varies = ordered.factors.contains_key("connections");
+    let means = &mut ordered.means;
+    if let Schedule::Closed { at_once, .. } = ordered.schedule {
+        if found {
+            means.connections = means.connections.max(at_once);
             if let Some(connections) = ordered.factors.get_mut("connections") {
                 *connections = EACH_ITS_OWN.to_owned();
             }
         }
-        Schedule::Open { .. }
-        | Schedule::At(_)
-        | Schedule::Knock(_)
-        | Schedule::Users { .. }
-        | Schedule::OneConnection { .. }
-        | Schedule::Beside { .. } => {
-            if !ordered.factors.contains_key("connections") {
-                ordered.means.connections = H1_CONNECTIONS;
-            }
+    } else if !varies {
+        if found {
+            means.connections = H1_CONNECTIONS;
         }
+        let per_second = ordered.schedule.per_second().unwrap_or(0.0);
+        let needed = (per_second * greeting.takes.as_secs_f64() * ROOM).ceil() as usize;
+        let connections = match means.version {
+            HttpVersion::H1 => needed.min(H1_CONNECTIONS_MAX),
+            HttpVersion::H2 | HttpVersion::Auto => needed
+                .div_ceil(means.streams_max.max(1))
+                .min(means.connections * H2_CONNECTIONS_FACTOR),
+        };
+        means.connections = means.connections.max(connections);
     }
     ordered
 }
@@ -686,15 +729,56 @@ mod tests {
     }
 
     #[test]
+    fn each_is_first_as_often_as_the_others() {
+        let orders = |many, drawn| -> Vec<String> {
+            let told = |order: Vec<usize>| order.iter().map(usize::to_string).collect();
+            (0..4).map(|round| told(in_turn(many, drawn, round))).collect()
+        };
+        assert_eq!(orders(2, 0), ["01", "10", "10", "01"]);
+        assert_eq!(orders(2, u64::MAX), ["10", "01", "01", "10"]);
+        assert_eq!(orders(3, 0), ["012", "210", "120", "021"]);
+        assert_eq!(orders(1, 5), ["0"; 4]);
+    }
+
+    fn greeting(protocol: Protocol, takes_ms: u64) -> Greeting {
+        let (protocol, takes) = (Some(protocol), Duration::from_millis(takes_ms));
+        Greeting { protocol, takes, ..Greeting::default() }
+    }
+
+    #[test]
     fn over_http_1_no_call_waits_for_another_of_ours() {
+        let (h1, h2) = (greeting(Protocol::H1, 20), greeting(Protocol::H2, 20));
         let closed = ordered(Schedule::Closed { at_once: 40, calls: 80, within: None });
-        let fits = suited(closed.clone(), Some(Protocol::H1));
+        let fits = suited(closed.clone(), &h1);
         assert_eq!((fits.means.version, fits.means.connections), (HttpVersion::H1, 40));
         assert_eq!(fits.factors["connections"], EACH_ITS_OWN);
-        assert_eq!(suited(closed.clone(), Some(Protocol::H2)), closed);
+        assert_eq!(suited(closed.clone(), &h2), closed);
         let mut open = ordered(Schedule::rate(5.0, Duration::from_secs(1)));
         open.factors.clear();
-        assert_eq!(suited(open, Some(Protocol::H1)).means.connections, H1_CONNECTIONS);
+        assert_eq!(suited(open, &h1).means.connections, H1_CONNECTIONS);
+    }
+
+    /// Connections for so many calls a second, which take so long.
+    #[track_caller]
+    fn sized(version: HttpVersion, told: Protocol, per_second: f64, takes_ms: u64, many: usize) {
+        let mut open = ordered(Schedule::rate(per_second, Duration::from_secs(1)));
+        open.factors.clear();
+        open.means = Means { version, connections: 4, streams_max: 90 };
+        assert_eq!(suited(open, &greeting(told, takes_ms)).means.connections, many);
+    }
+
+    #[test]
+    fn there_are_connections_for_a_rate() {
+        let (auto, h1) = (HttpVersion::Auto, HttpVersion::H1);
+        sized(auto, Protocol::H1, 100.0, 200, 64);
+        sized(auto, Protocol::H1, 500.0, 200, 200);
+        sized(auto, Protocol::H1, 50_000.0, 200, H1_CONNECTIONS_MAX);
+        sized(auto, Protocol::H2, 500.0, 200, 4);
+        sized(auto, Protocol::H2, 1_500.0, 200, 7);
+        sized(auto, Protocol::H2, 50_000.0, 200, 12);
+        // Who asks for HTTP/1.1 says how many, and has not to say how many are enough.
+        sized(h1, Protocol::H1, 10.0, 100, 4);
+        sized(h1, Protocol::H1, 100.0, 100, 20);
     }
 
     #[test]

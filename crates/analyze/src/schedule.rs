@@ -93,6 +93,22 @@ impl Schedule {
         Self::Open { per_second, calls }
     }
 
+    /// Calls a second, at most, where a clock says when they begin.
+    pub fn per_second(&self) -> Option<f64> {
+        match self {
+            Self::Open { per_second, .. } => Some(*per_second),
+            Self::Knock(terms) => Some(terms.per_second),
+            Self::At(times) => {
+                let gaps = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64());
+                gaps.filter(|gap| *gap > 0.0).reduce(f64::min).map(|gap| 1.0 / gap)
+            }
+            Self::Closed { .. }
+            | Self::OneConnection { .. }
+            | Self::Beside { .. }
+            | Self::Users { .. } => None,
+        }
+    }
+
     /// Calls at most.
     pub fn calls(&self) -> u64 {
         match self {
@@ -186,6 +202,16 @@ mod tests {
     #[test]
     fn a_short_time_is_one_call() {
         assert_eq!(Schedule::rate(0.5, Duration::from_secs(1)).calls(), 1);
+    }
+
+    #[test]
+    fn a_pace_is_that_of_the_calls_nearest_to_each_other() {
+        let ms = Duration::from_millis;
+        assert_eq!(Schedule::rate(50.0, ms(1_000)).per_second(), Some(50.0));
+        let at = Schedule::At([ms(0), ms(100), ms(104), ms(900)].into());
+        assert_eq!(at.per_second(), Some(250.0));
+        let closed = Schedule::Closed { at_once: 3, calls: 9, within: None };
+        assert_eq!((closed.per_second(), Schedule::At([ms(5)].into()).per_second()), (None, None));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::inquiry::{agree, fresh, reach};
-use crate::record::{Call, Cell, Record, Rollup, Run};
+use crate::record::{Call, Cell, Doubt, Record, Rollup, Run};
 use crate::stat::quantile;
 use crate::verdict::see;
 
@@ -60,7 +60,7 @@ fn part(rollup: &Rollup) -> String {
         }
         (_, _) => String::new(),
     };
-    let doubt = if rollup.saturated { ", the generator fell behind: left out" } else { "" };
+    let doubt = left_out(rollup.doubted());
     format!(
         "{} {} s: {} calls, {} not served{times}{doubt}",
         rollup.experiment,
@@ -89,13 +89,17 @@ fn line(cell: &Cell, calls: &[&Call]) -> String {
         (Some(p50), Some(p95)) => format!(", half within {p50:.1} ms, 95 % within {p95:.1} ms"),
         (_, _) => String::new(),
     };
-    let doubt = if cell.saturated { ", the generator fell behind: left out" } else { "" };
+    let doubt = left_out(cell.doubted());
     format!(
         "{} {}: {} calls, {refused} refused, {failed} failed{times}{doubt}",
         cell.experiment,
         factors.join(", "),
         calls.len()
     )
+}
+
+fn left_out(doubt: Option<Doubt>) -> String {
+    doubt.map(|why| format!(", {}: left out", why.words())).unwrap_or_default()
 }
 
 #[cfg(test)]

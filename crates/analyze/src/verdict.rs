@@ -2,9 +2,9 @@
 //! sure it is.
 //!
 //! Computed from records alone and the same each time: chance comes from the run's seed. A cell
-//! in which the generator fell behind concludes nothing, and where more than a quarter of the
-//! cells of an experiment are such, the verdict is that nothing can be said. What each
-//! experiment writes into its cells is said at the module that reads it.
+//! in which the generator fell behind, or our connections were full, concludes nothing, and where
+//! more than a quarter of the cells of an experiment are such, the verdict is that nothing can be
+//! said. What each experiment writes into its cells is said at the module that reads it.
 
 mod agree;
 mod bodies;
@@ -143,8 +143,11 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
     let timeless = timeless || trial.experiment == "soak";
     if !timeless && left_out * 4 > trial.played.len() {
         let cells = trial.played.len();
-        let why = format!("the generator fell behind in {left_out} of {cells} cells");
-        return vec![Found::cannot_tell(why)];
+        let doubts = trial.doubts().into_iter();
+        let why: Vec<String> = doubts
+            .map(|(doubt, some)| format!("{} in {some} of {cells} cells", doubt.words()))
+            .collect();
+        return vec![Found::cannot_tell(why.join(", "))];
     }
     let mut rng = SmallRng::seed_from_u64(run.seed ^ u64::from(trial.target));
     let mut found = match trial.experiment {
@@ -170,9 +173,9 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
     if left_out > 0 && !timeless {
         for found in &mut found {
             found.confidence = found.confidence.one_less();
-            found
-                .evidence
-                .push(format!("{left_out} cells are left out: the generator fell behind"));
+            for (doubt, cells) in trial.doubts() {
+                found.evidence.push(format!("{cells} cells are left out: {}", doubt.words()));
+            }
         }
     }
     found

@@ -151,6 +151,9 @@ pub struct Way {
 #[derive(Debug)]
 struct Line {
     transport: HttpTransport,
+    version: HttpVersion,
+    connections: usize,
+    streams_max: usize,
     under_way: AtomicUsize,
     secrets: Arc<Secrets>,
 }
@@ -166,6 +169,29 @@ pub struct Done {
     pub ended: Instant,
     /// The answer, where there is one.
     pub body: Bytes,
+    /// Calls that were under way when it was made, where it could have gone.
+    pub under_way: usize,
+    /// And how many can be there: from then on calls wait for each other here.
+    pub places: usize,
+}
+
+impl Done {
+    /// What it took, without waiting for a connection and opening one.
+    pub(crate) fn on_the_wire(&self) -> Duration {
+        let took = self.ended.saturating_duration_since(self.begun);
+        let Call { dns, tcp, tls, .. } = self.call;
+        let set_up = [dns, tcp, tls].into_iter().flatten().sum();
+        took.saturating_sub(self.queued()).saturating_sub(Duration::from_micros(set_up))
+    }
+
+    /// How long it waited for a connection or for room on one: all of its time, where it did so in
+    /// vain.
+    pub(crate) fn queued(&self) -> Duration {
+        match self.call.queue {
+            Some(us) => Duration::from_micros(us),
+            None => self.ended.saturating_duration_since(self.begun),
+        }
+    }
 }
 
 impl Way {
@@ -210,8 +236,10 @@ impl Way {
             };
             let seed = seed.wrapping_add(index as u64);
             let transport = HttpTransport::new(&endpoint, settings.clone(), shared, seed)?;
-            let (under_way, secrets) = (AtomicUsize::new(0), Arc::clone(&secrets));
-            Ok(Arc::new(Line { transport, under_way, secrets }))
+            let (version, connections) = (means.version, each);
+            let (streams_max, under_way) = (means.streams_max, AtomicUsize::new(0));
+            let secrets = Arc::clone(&secrets);
+            Ok(Arc::new(Line { transport, version, connections, streams_max, under_way, secrets }))
         };
         let lines = (0..lines).map(line).collect::<Result<_, EndpointError>>()?;
         Ok(Self { lines, journal, secrets })
@@ -242,10 +270,11 @@ impl Way {
     pub fn call(&self, ask: Ask) -> impl Future<Output = Done> + Send + use<> {
         let line = self.lines.iter().min_by_key(|line| line.under_way.load(Relaxed));
         let line = Arc::clone(line.expect("a way has at least one line"));
-        line.under_way.fetch_add(1, Relaxed);
+        let places = line.places();
+        let under_way = line.under_way.fetch_add(1, Relaxed);
         async move {
             let _leave = Leave(&line.under_way);
-            Arc::clone(&line).call(ask).await
+            Done { under_way, places, ..Arc::clone(&line).call(ask).await }
         }
     }
 
@@ -272,6 +301,24 @@ impl Drop for Leave<'_> {
 }
 
 impl Line {
+    /// Calls that it bears at once; without end while that is not known.
+    fn places(&self) -> usize {
+        let protocol = match self.version {
+            HttpVersion::H1 => Some(Protocol::H1),
+            HttpVersion::H2 => Some(Protocol::H2),
+            HttpVersion::Auto => self.transport.protocol(),
+        };
+        match protocol {
+            Some(Protocol::H1) => self.connections,
+            Some(Protocol::H2) => {
+                let announced = self.transport.stats().announced_streams();
+                let announced = announced.and_then(|streams| usize::try_from(streams).ok());
+                self.connections * announced.map_or(self.streams_max, |it| it.min(self.streams_max))
+            }
+            Some(Protocol::Ws) | None => usize::MAX,
+        }
+    }
+
     async fn call(self: Arc<Self>, ask: Ask) -> Done {
         let body = Bytes::from(ask.body(CALL_ID));
         self.carry(ask.method, body).await
@@ -303,7 +350,7 @@ impl Line {
                 Bytes::new()
             }
         };
-        Done { call, begun, ended, body }
+        Done { call, begun, ended, body, under_way: 0, places: usize::MAX }
     }
 }
 

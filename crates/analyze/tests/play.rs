@@ -101,7 +101,9 @@ async fn play_within(
     let goals = [Goal::new("target-1".to_owned(), SecretUrl::parse(&url).unwrap())];
     let dir = TempDir::new().unwrap();
     let (budget, stop) = (Budget::new(calls_max), Stop::default());
-    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
+    let player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
+    // Seconds of paused time pass in none of the processor's.
+    let mut player = player.with_cpu(|| None);
     let greeting = player.greet(0, &goals[0]).await.unwrap();
     let mut watch = After(cells_max, &stop);
     player.play(&mut plan, 0, &goals[0], &greeting, &mut watch).await.unwrap();
@@ -317,6 +319,21 @@ async fn not_one_call_more_than_the_budget_is_sent() {
         let played = play_within(dials(), plan, budget, usize::MAX).await;
         assert_eq!(played.arrived, budget);
     }
+}
+
+/// Of its 128 calls at once 40 were sent: these show nothing of 128.
+#[tokio::test(start_paused = true)]
+async fn a_cell_that_the_budget_cuts_is_none() {
+    // Three that greet, and with each cell one that warms up.
+    let budget = 3 + (1 + 256) + (1 + 40);
+    let played = play_within(dials(), Streams::new(64, 256, SECOND), budget, usize::MAX).await;
+    assert_eq!(played.arrived, budget);
+    let sizes: Vec<&str> = played.cells().iter().map(|cell| &cell.factors["streams"][..]).collect();
+    assert_eq!(sizes, ["64"]);
+    let found = finding(&played);
+    assert!(matches!(found, Finding::NoStreamCap { up_to: 64 }), "{found:?}");
+    let played = play_within(dials(), Streams::new(64, 256, SECOND), 3 + 1 + 40, usize::MAX).await;
+    assert!(verdicts(&played.run, &played.records).is_empty());
 }
 
 #[tokio::test(start_paused = true)]

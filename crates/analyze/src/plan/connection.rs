@@ -29,6 +29,9 @@ const HOLDS: u32 = 2;
 const NEAR: f64 = 1.1;
 /// The shortest silence that is tried.
 const SILENCE_MIN: Duration = Duration::from_millis(100);
+/// A longer one is known well enough by a generator that is late: a tenth of a second is a fiftieth
+/// of it.
+const TIMED_MAX: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -117,7 +120,8 @@ impl Connection {
         let length = length.max(SILENCE_MIN);
         let ms = length.as_millis().to_string();
         let schedule = Schedule::Open { per_second: 1.0 / length.as_secs_f64(), calls: 2 };
-        self.cell([("idle_ms", ms), ("connections", "1".to_owned())], schedule, repeat)
+        let held = [("idle_ms", ms), ("connections", "1".to_owned())];
+        Ordered { timed: length <= TIMED_MAX, ..self.cell(held, schedule, repeat) }
     }
 
     fn cell<const N: usize>(

@@ -27,7 +27,7 @@ impl Plan for Latency {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn calls_max(&self) -> u64 {
@@ -51,7 +51,7 @@ impl Plan for Latency {
             schedule: Schedule::Closed { at_once: 1, calls: self.calls, within: None },
             warmed: true,
             until_failure: false,
-            timed: false,
+            timed: true,
             rest: Duration::ZERO,
         })
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::html::escaped;
-use crate::record::Run;
+use crate::record::{Doubt, Run};
 use crate::stat::median;
 use crate::verdict::{Played, Trial, figure, see};
 
@@ -66,11 +66,15 @@ pub(super) fn table(out: &mut String, run: &Run, experiment: &str, all: &[Trial<
     out.push_str("</details>\n");
 }
 
-/// Medians over the repeats; cells in which the generator fell behind are left out.
+/// Medians over the repeats; cells that conclude nothing are left out.
 fn figures(out: &mut String, cells: &[&Played<'_>]) {
     let sound = || cells.iter().filter(|played| !played.cell.saturated);
     if sound().next().is_none() {
-        let why = if cells.is_empty() { "" } else { "fell behind" };
+        let why = match cells.first().and_then(|played| played.cell.doubted()) {
+            Some(Doubt::Behind) => "fell behind",
+            Some(Doubt::Full) => "connections full",
+            None => "",
+        };
         let _ = write!(out, "<td class=\"n\">{why}</td><td></td><td></td><td></td>");
         return;
     }

@@ -11,7 +11,7 @@ use super::chart::Chart;
 use super::table::sentences;
 use super::{answers, beside, draw};
 use crate::profile::{date, turns};
-use crate::record::{Record, Run, WireEvent};
+use crate::record::{Doubt, Record, Run, WireEvent};
 use crate::verdict::{Confidence, Trial, Verdict, trials};
 
 const STYLE: &str = include_str!("../../assets/report.css");
@@ -103,7 +103,8 @@ fn experiments(run: &Run, verdicts: &[Verdict]) -> Vec<String> {
 }
 
 fn header(out: &mut String, run: &Run, records: &[Record]) {
-    let (mut calls, mut cells, mut saturated, mut credits) = (0_u64, 0_u64, 0_u64, 0.0);
+    let (mut calls, mut cells, mut credits) = (0_u64, 0_u64, 0.0);
+    let (mut behind, mut full) = (0_u64, 0_u64);
     for record in records {
         match record {
             Record::Call(call) => {
@@ -112,7 +113,8 @@ fn header(out: &mut String, run: &Run, records: &[Record]) {
             }
             Record::Cell(cell) => {
                 cells += 1;
-                saturated += u64::from(cell.saturated);
+                behind += u64::from(cell.doubted() == Some(Doubt::Behind));
+                full += u64::from(cell.doubted() == Some(Doubt::Full));
             }
             Record::Rollup(rollup) => {
                 calls += rollup.calls;
@@ -140,11 +142,18 @@ fn header(out: &mut String, run: &Run, records: &[Record]) {
         escaped(&note),
         run.seed,
     );
-    if saturated > 0 {
+    if behind > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"warning\">The generator fell behind in {saturated} of {cells} cells. \
+            "<p class=\"warning\">The generator fell behind in {behind} of {cells} cells. \
              They conclude nothing; run it on a machine with less to do.</p>"
+        );
+    }
+    if full > 0 {
+        let _ = writeln!(
+            out,
+            "<p class=\"warning\">Our connections were full in {full} of {cells} cells. \
+             They conclude nothing; ask for less, or for more connections.</p>"
         );
     }
 }

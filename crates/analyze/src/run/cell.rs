@@ -13,12 +13,15 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sle
 use wellhead_transport::TransportErrorKind;
 
 use super::beat::Beat;
+use super::crowd::Crowd;
 use super::first::First;
 use super::rollup::Roll;
-use super::{Budget, CpuClock, Origin, Stop, Watch};
+use super::sample::Sample;
+use super::strain::{CpuClock, Pulse, Shares, is_behind, next_lag};
+use super::{Budget, Origin, Stop, Watch};
 use crate::knock::Knocker;
 use crate::plan::{Ordered, Outcome};
-use crate::record::{Cell, Record, Writer};
+use crate::record::{Cell, Doubt, Record, Writer};
 use crate::schedule::{Progress, Schedule, Turn};
 use crate::stat::bucket::Served;
 use crate::stat::quantile;
@@ -30,8 +33,6 @@ const UNDER_WAY_MAX: usize = 20_000;
 /// A generator later than this in more than one call of a hundred has fallen behind, or a tenth
 /// of the time between two calls where that is more.
 pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
-/// The share of a core above which the times of calls may be our own.
-pub(super) const CPU_MAX: f64 = 0.7;
 
 /// Where a cell belongs.
 pub(super) struct Place<'a> {
@@ -73,6 +74,8 @@ enum Next {
     Send(Turn),
     /// One is over; `None` where what became of it is not known.
     Over(Option<Box<Numbered>>),
+    /// The loop saw a tick so late.
+    Lagged(Duration),
     /// Whoever watches wants to look.
     Look,
     /// The run is to end.
@@ -87,7 +90,7 @@ struct Numbered {
     done: Done,
 }
 
-/// Plays a cell; `None` where the run is to end before it is over.
+/// Plays a cell; `None` where the run is to end before it is over, or the budget does.
 pub(super) async fn play(
     hand: &mut Hand<'_>,
     place: &Place<'_>,
@@ -108,13 +111,15 @@ pub(super) async fn play(
     let mut calls = JoinSet::new();
     let mut tally = Tally::default();
     let (begun, cpu) = (Instant::now(), (hand.cpu)());
-    tally.roll = place.rolled.map(|every| Roll::begin(every, begun, cpu));
+    let is_open = late_max_us(&ordered.schedule).is_some();
+    tally.roll = place.rolled.map(|every| Roll::begin(every, is_open, begun, cpu));
     if let Schedule::Knock(terms) = &ordered.schedule {
         tally.knocker = Some(Knocker::new(*terms));
     }
     let beat = beat(hand.precise, &ordered.schedule, begun);
     let mut look = look(hand.watch.every(), begun);
-    let (mut progress, mut over) = (Progress::default(), false);
+    let mut pulse = ordered.timed.then(|| Pulse::begin(begun));
+    let (mut progress, mut over, mut cut) = (Progress::default(), false, false);
     loop {
         progress.under_way = calls.len();
         over = over || ordered.schedule.is_over(&progress, begun.elapsed());
@@ -125,17 +130,22 @@ pub(super) async fn play(
         tally.roll_up(hand, place, false)?;
         let due = tally.knocker.as_ref().map(Knocker::due);
         let due = due.or_else(|| ordered.schedule.due(progress.begun)).map(|at| begun + at);
-        let next = {
-            let turn = ordered.schedule.turn(&progress).filter(|_| !over);
-            tokio::select! {
+        let turn = ordered.schedule.turn(&progress).filter(|_| !over);
+        let is_closed = matches!(ordered.schedule, Schedule::Closed { .. });
+        let next = match turn.filter(|_| is_closed && !hand.stop.is_set()) {
+            // What is free is taken before a further answer is heard: where many come at once, there
+            // would be fewer under way than the cell says until all of them were.
+            Some(turn) => Next::Send(turn),
+            None => tokio::select! {
                 biased;
                 () = hand.stop.wait() => Next::End,
+                lag = next_lag(pulse.as_mut()) => Next::Lagged(lag),
                 Some(done) = calls.join_next() => Next::Over(done.ok().map(Box::new)),
                 Some(turn) = until(due, beat.as_ref(), turn), if turn.is_some() => {
                     Next::Send(turn)
                 }
                 () = next_look(look.as_mut()) => Next::Look,
-            }
+            },
         };
         match next {
             // What was rolled up so far is worth keeping.
@@ -152,11 +162,15 @@ pub(super) async fn play(
                 progress.large_under_way -= usize::from(done.turn == Turn::Large);
             }
             Next::Over(None) => tally.lost = true,
+            Next::Lagged(lag) => tally.lagged(lag),
             Next::Look => hand.watch.look(),
             Next::Send(turn) => {
-                if calls.len() >= UNDER_WAY_MAX || !hand.budget.take() {
-                    tally.lost = tally.lost || calls.len() >= UNDER_WAY_MAX;
-                    over = true;
+                if calls.len() >= UNDER_WAY_MAX {
+                    (tally.lost, over) = (true, true);
+                    continue;
+                }
+                if !hand.budget.take() {
+                    (cut, over) = (true, true);
                     continue;
                 }
                 let (work, large) = match turn {
@@ -181,13 +195,15 @@ pub(super) async fn play(
             }
         }
     }
+    // Less than the cell says would look like all of it, and borne.
+    if cut && place.rolled.is_none() {
+        return Ok(None);
+    }
     tally.roll_up(hand, place, true)?;
     let ended = Instant::now();
-    let cpu = share(cpu, (hand.cpu)(), ended - begun);
-    let (late_p99, crowded) = tally.lateness();
-    // Where it is rolled up, each part says for itself whether it may be believed.
-    let fell_behind = place.rolled.is_none() && (is_late(ordered, late_p99) || cpu > CPU_MAX);
-    let saturated = ordered.timed && (tally.lost || fell_behind || crowded);
+    let shares = Shares::of(cpu, (hand.cpu)(), ended - begun);
+    let (late_p99, lag_p99) = tally.lateness();
+    let doubt = ordered.timed.then(|| tally.doubt(&ordered.schedule, shares)).flatten();
     let record = Cell {
         experiment: place.experiment.to_owned(),
         version: place.version,
@@ -200,8 +216,11 @@ pub(super) async fn play(
         ended_at: hand.origin.micros(ended),
         calls: tally.outcome.calls,
         late_p99: late_p99 as u64,
-        cpu,
-        saturated,
+        lag_p99: lag_p99 as u64,
+        cpu: shares.ran,
+        waited: shares.waited,
+        saturated: doubt.is_some(),
+        doubt,
     };
     tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
     Ok(Some(Played { record, outcome: tally.outcome, first: tally.first, served: tally.served }))
@@ -217,24 +236,19 @@ async fn until(due: Option<Instant>, beat: Option<&Beat>, turn: Option<Turn>) ->
     turn
 }
 
-/// Whether calls began so late, in microseconds, that their times may be our own.
-pub(super) fn is_late(ordered: &Ordered, late_us: f64) -> bool {
-    let between_us = match &ordered.schedule {
+/// How late a call may begin before its times may be our own, microseconds; `None` where no clock
+/// says when it begins.
+fn late_max_us(schedule: &Schedule) -> Option<f64> {
+    let between_us = match schedule {
         Schedule::Open { per_second, .. } => 1e6 / per_second,
         Schedule::Knock(terms) => 1e6 / terms.per_second,
         Schedule::At(_) => 0.0,
         Schedule::Closed { .. }
         | Schedule::OneConnection { .. }
         | Schedule::Beside { .. }
-        | Schedule::Users { .. } => return false,
+        | Schedule::Users { .. } => return None,
     };
-    late_us > (LATE_MAX.as_secs_f64() * 1e6).max(between_us / 10.0)
-}
-
-/// The share of one core; 0 where the system does not tell.
-pub(super) fn share(from: Option<Duration>, to: Option<Duration>, took: Duration) -> f64 {
-    let used = from.zip(to).map_or(0.0, |(from, to)| to.saturating_sub(from).as_secs_f64());
-    if took.is_zero() { 0.0 } else { used / took.as_secs_f64() }
+    Some((LATE_MAX.as_secs_f64() * 1e6).max(between_us / 10.0))
 }
 
 /// Without a thread for it the runtime's timer has to do.
@@ -281,6 +295,9 @@ struct Tally {
     outcome: Outcome,
     /// Microseconds, of calls that had a time. Empty where calls are rolled up.
     late: Vec<f64>,
+    /// How late the loop saw ticks, likewise.
+    lags: Sample,
+    crowd: Crowd,
     /// A call was not made, or what became of it is not known.
     lost: bool,
     first: First,
@@ -318,11 +335,20 @@ impl Tally {
             self.served.push(served);
         }
         if let Some(roll) = &mut self.roll {
-            roll.add(&call, intended, done.ended, late, call.credits);
+            roll.add(done, &call, intended, late);
             return Ok(());
         }
         self.late.push(late);
+        self.crowd.add(done, late);
         hand.records.write(&Record::Call(call))
+    }
+
+    fn lagged(&mut self, lag: Duration) {
+        let us = lag.as_secs_f64() * 1e6;
+        match &mut self.roll {
+            Some(roll) => roll.lagged(us),
+            None => self.lags.add(us),
+        }
     }
 
     /// Writes what is to be written by now; with `last`, all of it.
@@ -340,18 +366,31 @@ impl Tally {
         hand.records.flush()
     }
 
-    /// The 99th percentile of lateness, and whether most parts of a cell that is rolled up
-    /// fell behind.
-    fn lateness(&self) -> (f64, bool) {
+    /// How late calls began and how late the loop was, 99th percentiles in microseconds.
+    fn lateness(&self) -> (f64, f64) {
         match &self.roll {
             Some(roll) => roll.lateness(),
-            None => (quantile(&self.late, 0.99).unwrap_or(0.0), false),
+            None => {
+                let lag_p99 = self.lags.quantile(0.99).unwrap_or(0.0);
+                (quantile(&self.late, 0.99).unwrap_or(0.0), lag_p99)
+            }
         }
     }
-}
 
-/// What this thread, which does all the sending, has used. `None` where the system does not tell.
-pub(super) fn cpu_time() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    /// Why times of the cell may be our own.
+    fn doubt(&self, schedule: &Schedule, shares: Shares) -> Option<Doubt> {
+        if self.lost {
+            return Some(Doubt::Behind);
+        }
+        // Where it is rolled up, each part says for itself whether it may be believed.
+        if let Some(roll) = &self.roll {
+            return roll.doubt();
+        }
+        let (late, lag) = self.lateness();
+        let late_max = late_max_us(schedule);
+        if late_max.is_some_and(|max| late > max) || is_behind(lag, shares) {
+            return Some(Doubt::Behind);
+        }
+        late_max.filter(|max| self.crowd.is_ours(*max)).map(|_| Doubt::Full)
+    }
 }

@@ -7,35 +7,48 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Origin;
-use super::cell::{CPU_MAX, LATE_MAX, share};
-use crate::record::{Call, Rollup};
+use super::cell::LATE_MAX;
+use super::crowd::Crowd;
+use super::sample::Sample;
+use super::strain::{Shares, Taken, is_behind};
+use crate::record::{Call, Doubt, Rollup};
 use crate::stat::quantile_of_sorted;
 use crate::verdict::see;
-
-/// Calls of one part whose times are kept; of further ones every second, then every fourth.
-const TIMES_MAX: usize = 20_000;
+use crate::way::Done;
 
 /// Calls since the last line.
 pub(super) struct Roll {
     every: Duration,
+    /// A clock says when calls begin.
+    is_open: bool,
     begun: Instant,
-    cpu: Option<Duration>,
+    cpu: Option<Taken>,
     calls: u64,
     unserved: BTreeMap<String, u64>,
     /// `None` where the catalogue does not tell.
     credits: Option<f64>,
     times: Sample,
     late: Sample,
-    /// Of all parts so far: the latest, and how many there were and fell behind.
+    lags: Sample,
+    crowd: Crowd,
+    /// Of all parts so far: the latest, and how many there were and are doubted.
     late_max: f64,
+    lag_max: f64,
     parts: u64,
     behind: u64,
+    full: u64,
 }
 
 impl Roll {
-    pub(super) fn begin(every: Duration, begun: Instant, cpu: Option<Duration>) -> Self {
+    pub(super) fn begin(
+        every: Duration,
+        is_open: bool,
+        begun: Instant,
+        cpu: Option<Taken>,
+    ) -> Self {
         Self {
             every,
+            is_open,
             begun,
             cpu,
             calls: 0,
@@ -43,9 +56,13 @@ impl Roll {
             credits: Some(0.0),
             times: Sample::default(),
             late: Sample::default(),
+            lags: Sample::default(),
+            crowd: Crowd::default(),
             late_max: 0.0,
+            lag_max: 0.0,
             parts: 0,
             behind: 0,
+            full: 0,
         }
     }
 
@@ -53,23 +70,23 @@ impl Roll {
         now >= self.begun + self.every
     }
 
-    pub(super) fn add(
-        &mut self,
-        call: &Call,
-        intended: Instant,
-        ended: Instant,
-        late_us: f64,
-        credits: Option<f64>,
-    ) {
+    /// A call is over, which began so late, in microseconds.
+    pub(super) fn add(&mut self, done: &Done, call: &Call, intended: Instant, late_us: f64) {
         self.calls += 1;
-        self.credits = self.credits.zip(credits).map(|(all, one)| all + one);
+        self.credits = self.credits.zip(call.credits).map(|(all, one)| all + one);
         self.late.add(late_us);
+        self.crowd.add(done, late_us);
         if see::served(call) {
-            let took = ended.saturating_duration_since(intended);
+            let took = done.ended.saturating_duration_since(intended);
             self.times.add(took.as_secs_f64() * 1e6);
         } else {
             *self.unserved.entry(call.class.clone()).or_default() += 1;
         }
+    }
+
+    /// The loop saw a tick so late, in microseconds.
+    pub(super) fn lagged(&mut self, lag_us: f64) {
+        self.lags.add(lag_us);
     }
 
     /// The line, without its place; `None` where no call ended.
@@ -77,26 +94,37 @@ impl Roll {
         &mut self,
         now: Instant,
         origin: Origin,
-        cpu: Option<Duration>,
+        cpu: Option<Taken>,
     ) -> Option<Rollup> {
+        let late_max = LATE_MAX.as_secs_f64() * 1e6;
+        let is_full = self.is_open && self.crowd.is_ours(late_max);
         let fresh = Self {
+            crowd: self.crowd.rolled(),
             late_max: self.late_max,
+            lag_max: self.lag_max,
             parts: self.parts,
             behind: self.behind,
-            ..Self::begin(self.every, now, cpu)
+            full: self.full,
+            ..Self::begin(self.every, self.is_open, now, cpu)
         };
         let part = std::mem::replace(self, fresh);
         if part.calls == 0 {
             return None;
         }
-        let used = share(part.cpu, cpu, now - part.begun);
+        let shares = Shares::of(part.cpu, cpu, now - part.begun);
         let (times, late) = (part.times.sorted(), part.late.sorted());
         let took = |q: f64| quantile_of_sorted(&times, q).map(|us| us.round() as u64);
         let late_p99 = quantile_of_sorted(&late, 0.99).unwrap_or(0.0);
-        let saturated = late_p99 > LATE_MAX.as_secs_f64() * 1e6 || used > CPU_MAX;
+        let lag_p99 = part.lags.quantile(0.99).unwrap_or(0.0);
+        let doubt = match late_p99 > late_max || is_behind(lag_p99, shares) {
+            true => Some(Doubt::Behind),
+            false => is_full.then_some(Doubt::Full),
+        };
         self.parts += 1;
-        self.behind += u64::from(saturated);
+        self.behind += u64::from(doubt == Some(Doubt::Behind));
+        self.full += u64::from(doubt == Some(Doubt::Full));
         self.late_max = self.late_max.max(late_p99);
+        self.lag_max = self.lag_max.max(lag_p99);
         let refused: u64 = part.unserved.values().sum();
         Some(Rollup {
             begun_at: origin.micros(part.begun),
@@ -110,61 +138,23 @@ impl Roll {
             max: took(1.0),
             credits: part.credits,
             late_p99: late_p99 as u64,
-            cpu: used,
-            saturated,
+            lag_p99: lag_p99 as u64,
+            cpu: shares.ran,
+            waited: shares.waited,
+            saturated: doubt.is_some(),
+            doubt,
             ..Rollup::default()
         })
     }
 
-    /// The worst of all parts, microseconds, and whether most of them fell behind.
-    pub(super) fn lateness(&self) -> (f64, bool) {
-        (self.late_max, self.behind * 2 > self.parts)
-    }
-}
-
-/// Evenly spaced ones of many values.
-#[derive(Default)]
-struct Sample {
-    kept: Vec<f64>,
-    seen: usize,
-    halved: u32,
-}
-
-impl Sample {
-    fn add(&mut self, value: f64) {
-        if self.seen.is_multiple_of(1 << self.halved) {
-            self.kept.push(value);
-        }
-        self.seen += 1;
-        if self.kept.len() >= TIMES_MAX {
-            let mut at = 0_usize;
-            self.kept.retain(|_| {
-                at += 1;
-                at % 2 == 1
-            });
-            self.halved += 1;
-        }
+    /// How late calls began and the loop was in the worst of all parts, microseconds.
+    pub(super) fn lateness(&self) -> (f64, f64) {
+        (self.late_max, self.lag_max)
     }
 
-    fn sorted(mut self) -> Vec<f64> {
-        self.kept.sort_by(f64::total_cmp);
-        self.kept
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_bounded_and_quantiles_stay() {
-        let mut sample = Sample::default();
-        for n in 0..1_000_000_u32 {
-            sample.add(f64::from(n % 1_000));
-        }
-        let kept = sample.sorted();
-        assert!(kept.len() < TIMES_MAX, "{}", kept.len());
-        let middle = quantile_of_sorted(&kept, 0.5).expect("samples");
-        assert!((middle - 500.0).abs() < 25.0, "{middle}");
+    /// Why most parts conclude nothing, where that is so.
+    pub(super) fn doubt(&self) -> Option<Doubt> {
+        let why = if self.behind >= self.full { Doubt::Behind } else { Doubt::Full };
+        ((self.behind + self.full) * 2 > self.parts).then_some(why)
     }
 }

@@ -24,8 +24,8 @@ pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
         cells.iter().filter_map(|cell| Some((cell.count("streams")?, *cell))).collect();
     let failed = |cell: &Played<'_>| cell.calls.iter().any(|call| call.error.is_some());
     let announced = announced(&sized);
-    // A call that is refused for its rate was a stream as well, for as long as it took: what counts
-    // is how many there were at once.
+    // A call that is refused for its rate was a stream as well, for as long as it took, and one that
+    // is answered was none any more: what counts is how many there were at once.
     let (borne, thin): (Vec<_>, Vec<_>) =
         sized.iter().partition(|(size, cell)| failed(cell) || was_borne(*size, cell, announced));
     let sized: Vec<(u64, &Played<'_>)> = borne;
@@ -34,7 +34,7 @@ pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
     let Some(found) = tipping(&tried) else {
         return Found::cannot_tell(match thin.len() {
             0 => "no cell was played to its end",
-            _ => "calls were refused for their rate, before there were many at once",
+            _ => "calls were over before there were as many at once as there should be",
         });
     };
     let mut evidence = vec![match announced {
@@ -49,7 +49,7 @@ pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
     }
     if !thin.is_empty() {
         evidence.push(format!(
-            "{} cells are left out: refusals came before there were as many streams at once",
+            "{} cells are left out: calls were over before there were as many streams at once",
             thin.len()
         ));
     }
@@ -84,12 +84,8 @@ pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
     Found::new(Finding::StreamCap { streams, way, seen }, confidence, evidence)
 }
 
-/// Whether there were as many streams at once as the cell says, or as are announced. Where nothing
-/// was refused for its rate, each stream lasted as long as its call.
+/// Whether there were as many streams at once as the cell says, or as are announced.
 fn was_borne(size: u64, cell: &Played<'_>, announced: Option<u32>) -> bool {
-    if cell.share(throttled) == 0.0 {
-        return true;
-    }
     let meant = announced.map_or(size, |announced| size.min(announced.into()));
     at_once(cell) >= meant
 }
@@ -346,13 +342,13 @@ mod tests {
     use super::*;
     use crate::record::{Call, Cell};
 
-    /// A cell of 64 streams whose calls begin so many microseconds apart and take 1 ms; the first
-    /// 10 are served, the others refused for their rate.
-    fn told(apart: u64) -> Found {
+    /// A cell of 64 streams whose calls begin so many microseconds apart and take 1 ms; some of the
+    /// first are served, the others refused for their rate.
+    fn told(apart: u64, served: u64) -> Found {
         let call = |n: u64| Call {
             begun_at: n * apart,
             ended_at: n * apart + 1_000,
-            class: if n < 10 { "answer" } else { "throttled" }.to_owned(),
+            class: if n < served { "answer" } else { "throttled" }.to_owned(),
             ..Call::default()
         };
         let calls: Vec<Call> = (0..64).map(call).collect();
@@ -364,15 +360,18 @@ mod tests {
 
     #[test]
     fn refused_calls_are_streams_where_they_were_at_once() {
-        let found = told(0);
+        let found = told(0, 10);
         assert_eq!(found.finding, Finding::NoStreamCap { up_to: 64 });
         assert!(found.evidence.iter().any(|line| line.contains("refused for their rate")));
     }
 
     #[test]
     fn one_after_another_they_prove_nothing() {
-        let found = told(500).finding;
-        let Finding::CannotTell { why } = found else { panic!("{found:?}") };
-        assert!(why.contains("before there were many at once"), "{why}");
+        // 16 of them are under way at a time, whether they are served or not.
+        for served in [10, 64] {
+            let found = told(63, served).finding;
+            let Finding::CannotTell { why } = found else { panic!("{found:?}") };
+            assert!(why.contains("before there were as many at once"), "{why}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::finding::{Finding, RefusalWay, Scope};
 use super::sentence::figure;
-use super::trial::{Played, seconds, sent_at, served, throttled};
+use super::trial::{Played, seconds, sent_at, sent_per_second, served, throttled};
 use super::{Confidence, Found};
 use crate::record::Call;
 use crate::stat::bucket::{Served, pace};
@@ -23,6 +23,9 @@ const FAILED_MAX: f64 = 0.01;
 
 /// The longest bucket that is common, seconds: it lets a rate above its own pass for a while.
 const LONG_WINDOW_S: f64 = 10.0;
+
+/// A pace that is so much of what was meant is the one that was meant.
+const KEPT_MIN: f64 = 0.99;
 
 /// Plateaus that differ by less are one.
 const SAME: f64 = 0.15;
@@ -76,7 +79,11 @@ pub(super) fn rate(cells: &[&Played<'_>]) -> Found {
         };
         evidence.push(format!("nothing refused at {} rates", sound.len()));
         let top = sound.iter().filter(|(rate, _)| *rate == up_to_per_second);
-        let kept_s = top.map(|(_, cell)| lasted(cell)).fold(0.0, f64::max);
+        let kept_s = top.clone().map(|(_, cell)| lasted(cell)).fold(0.0, f64::max);
+        // What was meant to be sent is told where it was.
+        let sent = top.filter_map(|(_, cell)| sent_per_second(cell)).reduce(f64::max);
+        let sent = sent.filter(|sent| *sent < KEPT_MIN * up_to_per_second);
+        let up_to_per_second = sent.unwrap_or(up_to_per_second);
         let hidden = up_to_per_second * kept_s / (kept_s + LONG_WINDOW_S);
         evidence.push(format!(
             "with a bucket of {LONG_WINDOW_S} s the limit could be as low as {} calls/s",

@@ -102,12 +102,14 @@ pub(super) fn beside(
             )
         })
         .collect();
+    // One stage, and so one order of the two, says nothing of what the first did for the second.
+    let sure = if found.len() >= 2 { Confidence::Medium } else { Confidence::Low };
     // The stages go up: the last one is the highest that both bore.
     let (held, more, _) = found.pop()?;
     let than = run.targets.get(first.target as usize)?.id.clone();
     let finding = Finding::Adds { than, ms: more.point, low: more.low, high: more.high, held };
-    // One cell of each says nothing of other minutes.
-    Some(Found::new(finding, Confidence::Medium, evidence))
+    // And few stages say nothing of other minutes.
+    Some(Found::new(finding, sure, evidence))
 }
 
 /// What became of one cell, in calls from their intended start.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use wellhead_upstream::VerdictClass;
 
-use crate::record::{Call, Cell, NUMBER_MAX, Record, Rollup, Wire};
+use crate::record::{Call, Cell, Doubt, NUMBER_MAX, Record, Rollup, Wire};
 use crate::stat::{quantile, sorted};
 use crate::work;
 
@@ -98,11 +98,22 @@ pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
 }
 
 impl<'a> Trial<'a> {
-    /// The cells that may conclude something, and the number of those that may not.
+    /// The cells that may conclude something, and the number of those that may not. One without
+    /// calls is neither: where nothing was sent nothing failed.
     pub fn sound(&self) -> (Vec<&Played<'a>>, usize) {
-        let sound: Vec<_> = self.played.iter().filter(|played| !played.cell.saturated).collect();
-        let left_out = self.played.len() - sound.len();
-        (sound, left_out)
+        let sent = |played: &&Played<'_>| played.cell.calls > 0 || !played.calls.is_empty();
+        let (doubted, sound): (Vec<_>, Vec<_>) =
+            self.played.iter().filter(sent).partition(|played| played.cell.saturated);
+        (sound, doubted.len())
+    }
+
+    /// Why cells may not conclude anything, and how many these are.
+    pub(super) fn doubts(&self) -> BTreeMap<Doubt, usize> {
+        let mut doubts = BTreeMap::new();
+        for doubt in self.played.iter().filter_map(|played| played.cell.doubted()) {
+            *doubts.entry(doubt).or_default() += 1;
+        }
+        doubts
     }
 }
 
@@ -151,6 +162,14 @@ impl Played<'_> {
         let served = self.calls.iter().filter(|call| served(call)).count();
         (end > begin).then(|| served as f64 / seconds(end - begin))
     }
+}
+
+/// Calls a second that went on their way.
+pub(super) fn sent_per_second(cell: &Played<'_>) -> Option<f64> {
+    // They are in that order.
+    let (first, last) = (cell.calls.first()?, cell.calls.last()?);
+    let span = seconds(sent_at(last).saturating_sub(sent_at(first)));
+    (span > 0.0).then(|| (cell.calls.len() - 1) as f64 / span)
 }
 
 /// When it was on its way, as far as we know.

@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use tempfile::TempDir;
 use wellhead_analyze::plan::{Outcome, Plan};
 use wellhead_analyze::record::{self, Cell, Machine, Record, Run};
-use wellhead_analyze::run::{Budget, CpuClock, Player, Stop, Terms, Watch};
+use wellhead_analyze::run::{Budget, CpuClock, Player, Stop, Taken, Terms, Watch};
 use wellhead_analyze::verdict::{Verdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_sim::provider::{Subject, Truth};
@@ -34,7 +34,7 @@ pub(crate) fn drawn(seed: u64, subject: Subject) -> (ProviderDials, Truth) {
 }
 
 /// No processor's time passes.
-pub(crate) fn idle() -> Option<Duration> {
+pub(crate) fn idle() -> Option<Taken> {
     None
 }
 

@@ -9,6 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
 
 mod cost;
+mod crowd;
 mod harness;
 mod load;
 mod overload;

@@ -1,29 +1,46 @@
 //! A machine that has too much to do measures itself. Whatever was planted, nothing is said then.
 
-use std::cell::Cell as Slot;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, advance, sleep};
 use wellhead_analyze::knock::Knocking;
-use wellhead_analyze::plan::{Cost, Load, Pace, Plan, Rate, Soak, Stage, Throttle, Window};
+use wellhead_analyze::plan::{
+    Bodies, Connection, Cost, Latency, Load, Pace, Plan, Protocol, Rate, Soak, Stage, Sweep,
+    Throttle, Window,
+};
 use wellhead_analyze::record::Record;
-use wellhead_analyze::run::CpuClock;
+use wellhead_analyze::run::{CpuClock, Taken};
 use wellhead_analyze::verdict::{Finding, verdicts};
 use wellhead_analyze::work::Work;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::Subject;
 
-use crate::harness::{SECOND, drawn, played, provider, rng};
+use crate::harness::{SECOND, drawn, idle, played, provider, rng};
 
-thread_local! {
-    static BEGUN: Slot<Option<Instant>> = const { Slot::new(None) };
+/// Shares of the time that has passed.
+fn taken(ran: f64, waited: f64) -> Option<Taken> {
+    static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
+    let passed = Instant::now().into_std().saturating_duration_since(*EPOCH);
+    Some(Taken { ran: passed.mul_f64(ran), waited: passed.mul_f64(waited) })
 }
 
 /// The thread that sends has been busy for nine tenths of the time.
-fn busy() -> Option<Duration> {
-    let begun = BEGUN.get().unwrap_or_else(Instant::now);
-    BEGUN.set(Some(begun));
-    Some(begun.elapsed().mul_f64(0.9))
+fn busy() -> Option<Taken> {
+    taken(0.9, 0.0)
+}
+
+/// It has a third of a core, and needs twice as much more.
+fn starved() -> Option<Taken> {
+    taken(0.3, 0.6)
+}
+
+/// Something else has the only thread for 40 ms of each 41.
+async fn hog() {
+    loop {
+        sleep(Duration::from_millis(1)).await;
+        advance(Duration::from_millis(40)).await;
+    }
 }
 
 fn plans() -> Vec<(Box<dyn Plan>, Subject)> {
@@ -44,6 +61,33 @@ fn plans() -> Vec<(Box<dyn Plan>, Subject)> {
         ),
         (
             Box::new(Soak::new(Pace::Rate(5.0), SECOND * 60, SECOND * 5, Work::Cheap, 1)),
+            Subject::Nothing,
+        ),
+    ]
+}
+
+/// No clock says when their calls begin.
+fn closed_plans() -> Vec<(Box<dyn Plan>, Subject)> {
+    let auto = HttpVersion::Auto;
+    let throttle = Throttle::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
+    let sweep = Sweep {
+        connections: vec![2],
+        at_once: vec![4],
+        bodies: vec![Work::Cheap],
+        calls: 20,
+        repeats: 2,
+    };
+    let users = Load::new(vec![Stage::Users(4)], SECOND * 3, Work::Cheap, 2);
+    let thinking = Load::new(vec![Stage::Users(4)], SECOND * 3, Work::Cheap, 2);
+    vec![
+        (Box::new(throttle), Subject::Shaping),
+        (Box::new(Protocol::new(sweep, SECOND, &mut rng(1))), Subject::Nothing),
+        (Box::new(Bodies::new(4, 2, 2, auto, SECOND, &mut rng(1))), Subject::Nothing),
+        (Box::new(users), Subject::Nothing),
+        (Box::new(thinking.with_users(SECOND / 2, 20)), Subject::Nothing),
+        (Box::new(Latency::new(30)), Subject::Nothing),
+        (
+            Box::new(Soak::new(Pace::Users(3), SECOND * 60, SECOND * 5, Work::Cheap, 1)),
             Subject::Nothing,
         ),
     ]
@@ -74,20 +118,39 @@ async fn without_a_processor_nothing_is_said() {
     }
 }
 
-/// Not paused: another task has the only thread for 40 ms of each 41, whatever the machine. Calls
-/// that are due every 10 ms begin too late, and are known to.
-#[tokio::test]
-async fn on_a_busy_core_nothing_is_said() {
-    let hog = tokio::spawn(async {
-        loop {
-            let until = Instant::now() + Duration::from_millis(40);
-            while Instant::now() < until {
-                std::hint::spin_loop();
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+#[tokio::test(start_paused = true)]
+async fn where_others_have_the_processor_nothing_is_said() {
+    for (mut plan, subject) in plans().into_iter().chain(closed_plans()) {
+        says_nothing(&mut *plan, subject, starved).await;
+    }
+}
+
+/// The thread uses little, and waits for no processor: it is a container's share that is used up.
+#[tokio::test(start_paused = true)]
+async fn a_closed_loop_that_lags_says_nothing() {
+    for (mut plan, subject) in closed_plans() {
+        tokio::select! {
+            () = says_nothing(&mut *plan, subject, idle) => {}
+            () = hog() => unreachable!("it has no end"),
         }
-    });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_silence_that_nobody_timed_says_nothing() {
+    let mut plan = Connection::new(0, SECOND, HttpVersion::Auto, SECOND);
+    tokio::select! {
+        () = says_nothing(&mut plan, Subject::Nothing, idle) => {}
+        () = hog() => unreachable!("it has no end"),
+    }
+}
+
+/// Calls that are due every 10 ms begin too late, and are known to.
+#[tokio::test(start_paused = true)]
+async fn an_open_loop_that_lags_says_nothing() {
     let mut plan = Rate::new(100.0, 100.0, 2.0, SECOND, Duration::ZERO);
-    says_nothing(&mut plan, Subject::Nothing, || None).await;
-    hog.abort();
+    tokio::select! {
+        () = says_nothing(&mut plan, Subject::Nothing, idle) => {}
+        () = hog() => unreachable!("it has no end"),
+    }
 }

@@ -555,7 +555,7 @@ impl World {
                 credits: Some(1_200.0),
                 late_p99: 300,
                 cpu: 0.1,
-                saturated: false,
+                ..Rollup::default()
             }));
         }
         cell.calls = 3_600;

@@ -265,6 +265,20 @@ fn a_few_such_cells_are_left_out() {
 }
 
 #[test]
+fn a_cell_in_which_nothing_was_sent_bears_nothing() {
+    let mut world = World::new(7, vec![shaped()]);
+    world.play("streams", 0);
+    world.records.retain(|record| record.call().is_none());
+    for record in &mut world.records {
+        if let Record::Cell(cell) = record {
+            cell.calls = 0;
+        }
+    }
+    let told = verdicts(&world.run, &world.records);
+    assert_eq!(told[0].sentence, "cannot tell: no cell was played to its end");
+}
+
+#[test]
 fn what_an_interrupted_cell_left_counts_for_nothing() {
     let mut world = World::new(7, vec![metered()]);
     world.play("rate", 0);

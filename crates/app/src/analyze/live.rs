@@ -225,6 +225,7 @@ impl Watch for Live<'_> {
         self.now = None;
         let factors: Vec<String> =
             cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let doubt = cell.doubted().map(|why| format!(", {}: left out", why.words()));
         let line = format!(
             "[{} of at most {} calls] {} {experiment}: {}: {} calls, {} refused, {} failed{}",
             self.budget.spent(),
@@ -234,7 +235,7 @@ impl Watch for Live<'_> {
             outcome.calls,
             outcome.throttled,
             outcome.unserved,
-            if cell.saturated { ", too slow here: left out" } else { "" },
+            doubt.unwrap_or_default(),
         );
         self.line(&line);
     }

@@ -284,7 +284,8 @@ pub struct Load {
     /// What is asked
     #[arg(long, value_name = "KIND", default_value = "mix")]
     pub work: Kind,
-    /// HTTP/2 connections; over HTTP/1.1 there are 64, if you do not ask for it
+    /// HTTP/2 connections; over HTTP/1.1 there are 64, if you do not ask for it. More where the rate
+    /// needs them
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: u16,
     /// Which HTTP to speak

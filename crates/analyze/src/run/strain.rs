@@ -1,0 +1,149 @@
+//! Whether the machine that measures has enough of itself.
+//!
+//! An open loop sees by its calls that they begin late. A closed one does not: a call begins when
+//! another is over, and where our own thread is late with both, the target looks slow. And where it
+//! has half a processor it never uses more than that half. So there are two signs that no schedule
+//! is needed for: how late the loop sees a tick that fell due, and how long the thread was ready
+//! and had to wait for a processor.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+/// Between two ticks: half of what a loop may be late, so that no such pause falls between them.
+const TICK: Duration = Duration::from_millis(5);
+/// A loop that is later than this for more than a hundredth of the time makes times its own.
+const LAG_MAX: Duration = Duration::from_millis(10);
+/// The share of a core, used or waited for, above which the times of calls may be our own.
+const CPU_MAX: f64 = 0.7;
+
+/// What a thread has had of the processors, since some moment that stays the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// It ran for so long.
+    pub ran: Duration,
+    /// It was ready to run for so long, and others did.
+    pub waited: Duration,
+}
+
+/// What the thread that sends has had; `None` where nobody knows.
+pub type CpuClock = fn() -> Option<Taken>;
+
+/// What this thread, which does all the sending, has had. `None` where the system does not tell.
+pub(super) fn cpu_time() -> Option<Taken> {
+    taken(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+/// Nanoseconds on a processor, nanoseconds of waiting for one, and turns, which nobody needs.
+fn taken(schedstat: &str) -> Option<Taken> {
+    let mut fields = schedstat.split_whitespace();
+    let mut next = || fields.next()?.parse().ok().map(Duration::from_nanos);
+    Some(Taken { ran: next()?, waited: next()? })
+}
+
+/// Shares of one core.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Shares {
+    pub(super) ran: f64,
+    pub(super) waited: f64,
+}
+
+impl Shares {
+    /// What was had between the two; nothing where the system does not tell.
+    pub(super) fn of(from: Option<Taken>, to: Option<Taken>, took: Duration) -> Self {
+        let Some((from, to)) = from.zip(to).filter(|_| !took.is_zero()) else {
+            return Self::default();
+        };
+        let share = |from, to: Duration| to.saturating_sub(from).as_secs_f64() / took.as_secs_f64();
+        Self { ran: share(from.ran, to.ran), waited: share(from.waited, to.waited) }
+    }
+
+    fn are_too_much(self) -> bool {
+        self.ran + self.waited > CPU_MAX
+    }
+}
+
+/// Whether the times of calls may be our own, where the loop was so late, 99th percentile in
+/// microseconds, and its thread had such shares.
+pub(super) fn is_behind(lag_us: f64, shares: Shares) -> bool {
+    lag_us > LAG_MAX.as_secs_f64() * 1e6 || shares.are_too_much()
+}
+
+/// Ticks that fall due in a loop, each of them however late: a pause of a second is seen two
+/// hundred times, as a second of the cell is.
+#[derive(Debug)]
+pub(super) struct Pulse(Interval);
+
+impl Pulse {
+    pub(super) fn begin(now: Instant) -> Self {
+        let mut ticks = interval_at(now + TICK, TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        Self(ticks)
+    }
+
+    /// How late the next tick is seen.
+    async fn lag(&mut self) -> Duration {
+        let due = self.0.tick().await;
+        Instant::now().saturating_duration_since(due)
+    }
+}
+
+/// Never where there is none.
+pub(super) async fn next_lag(pulse: Option<&mut Pulse>) -> Duration {
+    match pulse {
+        Some(pulse) => pulse.lag().await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_tells_is_read() {
+        let ms = Duration::from_millis;
+        assert_eq!(taken("3000000 5000000 12\n"), Some(Taken { ran: ms(3), waited: ms(5) }));
+        for text in ["", "3000000", "a b c"] {
+            assert_eq!(taken(text), None, "{text:?}");
+        }
+    }
+
+    #[track_caller]
+    fn check(ran_ms: u64, waited_ms: u64, too_much: bool) {
+        let ms = Duration::from_millis;
+        let from = Taken { ran: ms(500), waited: ms(90) };
+        let to = Taken { ran: from.ran + ms(ran_ms), waited: from.waited + ms(waited_ms) };
+        let shares = Shares::of(Some(from), Some(to), ms(1_000));
+        assert_eq!(shares.are_too_much(), too_much, "{shares:?}");
+    }
+
+    #[test]
+    fn what_is_waited_for_counts_as_what_is_used() {
+        check(600, 0, false);
+        check(800, 0, true);
+        // Half a processor, all of it used.
+        check(500, 450, true);
+        check(100, 100, false);
+    }
+
+    #[test]
+    fn where_nobody_knows_it_is_nothing() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Shares::of(None, Some(Taken::default()), second), Shares::default());
+        let all = Taken { ran: second, waited: second };
+        assert_eq!(Shares::of(Some(all), Some(all), Duration::ZERO), Shares::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_seen_by_all_ticks_that_fell_into_it() {
+        let mut pulse = Pulse::begin(Instant::now());
+        assert_eq!(pulse.lag().await, Duration::ZERO);
+        tokio::time::advance(Duration::from_millis(23)).await;
+        let mut lags = Vec::new();
+        for _ in 0..5 {
+            lags.push(pulse.lag().await.as_millis());
+        }
+        assert_eq!(lags, [18, 13, 8, 3, 0]);
+    }
+}
