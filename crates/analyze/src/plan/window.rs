@@ -165,7 +165,7 @@ impl Plan for Window {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn calls_max(&self) -> u64 {
