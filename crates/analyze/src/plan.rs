@@ -79,6 +79,8 @@ pub struct Outcome {
     pub on_first: u64,
     /// Whether that connection carried no more in the end: it was gone, or a call on it failed.
     pub first_ended: bool,
+    /// The longest pause that who was refused for the rate was asked for, milliseconds.
+    pub pause_ms: Option<u64>,
     /// How long it had been silent when the other side ended it, milliseconds.
     pub silent_ms: Option<u64>,
 }
@@ -87,7 +89,10 @@ impl Outcome {
     /// Counts one call that is over. What the first connection did is not counted here.
     pub fn add(&mut self, call: &Call) {
         self.calls += 1;
-        self.throttled += u64::from(call.class == VerdictClass::Throttled.word());
+        if call.class == VerdictClass::Throttled.word() {
+            self.throttled += 1;
+            self.pause_ms = self.pause_ms.max(call.retry_after_ms);
+        }
         self.failed += u64::from(call.error.is_some());
         self.unserved += u64::from(!see::served(call) && !see::throttled(call));
     }

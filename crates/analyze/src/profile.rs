@@ -38,7 +38,7 @@ const DENIED_MAX: usize = 100;
 pub fn profile(run: &Run, verdicts: &[Verdict]) -> String {
     let mut out = format!(
         "# What was measured with wellhead {}, seed {}: name this file under `profile` of an\n\
-         # upstream. Where there are several hosts, the one that the upstream has counts.\n\
+         # upstream. Where there are several, the one with its host, chain and id counts.\n\
          measured: \"{}\"\nupstreams:\n",
         plain(&run.wellhead),
         run.seed,
@@ -56,8 +56,8 @@ pub fn profile(run: &Run, verdicts: &[Verdict]) -> String {
 struct Settings<'a> {
     provider: Option<&'a Provider>,
     http: Option<Line>,
-    /// HTTP/2 is quicker in at least one setting.
-    quicker_h2: bool,
+    /// HTTP/1.1 is quicker in every setting in which it was compared with HTTP/2.
+    quicker_h1: bool,
     connection: Vec<(&'static str, Line)>,
     budget: Vec<(&'static str, Line)>,
     history: Vec<(&'static str, Line)>,
@@ -74,7 +74,7 @@ fn upstream(out: &mut String, target: &Target, verdicts: &[&Verdict]) {
     let mut settings = Settings {
         provider: target.provider.as_deref().and_then(Provider::named),
         http: None,
-        quicker_h2: false,
+        quicker_h1: verdicts.iter().all(|verdict| leaves_http1(verdict)),
         connection: Vec::new(),
         budget: Vec::new(),
         history: Vec::new(),
@@ -85,6 +85,10 @@ fn upstream(out: &mut String, target: &Target, verdicts: &[&Verdict]) {
         settings.add(verdict);
     }
     let _ = writeln!(out, "  - host: {}", quoted(&target.host));
+    let _ = writeln!(out, "    id: {}", quoted(&plain(&target.id)));
+    if let Some(chain_id) = target.chain_id {
+        let _ = writeln!(out, "    chain_id: {chain_id}");
+    }
     if let Some(provider) = settings.provider {
         let _ = writeln!(out, "    # provider {} in the catalogue", plain(&provider.id));
     }
@@ -128,17 +132,13 @@ impl Settings<'_> {
                 let (value, why) = (duration(ms), format!("four fifths, {why}"));
                 set(&mut self.connection, "idle", Line { value, why }, true);
             }
-            Finding::Faster { what, .. } => match what.as_str() {
-                // HTTP/2 is taken where it is offered anyway.
-                "http/1.1" if self.http.is_none() => {
-                    self.http = Some(Line { value: "\"1.1\"".to_owned(), why });
-                }
-                "h2" => {
-                    self.quicker_h2 = true;
-                    self.comments.push(why);
-                }
-                _ => self.comments.push(why),
-            },
+            // HTTP/2 is taken where it is offered anyway.
+            Finding::Faster { what, .. }
+                if what == HTTP1 && self.quicker_h1 && self.http.is_none() =>
+            {
+                self.http = Some(Line { value: "\"1.1\"".to_owned(), why });
+            }
+            Finding::Faster { .. } => self.comments.push(why),
             Finding::Reach { what, up_to: Some(up_to), refused_at: Some(_), .. } if *up_to > 0 => {
                 match key(*what) {
                     Some(key) => {
@@ -173,6 +173,7 @@ impl Settings<'_> {
             | Finding::WebSocket { .. }
             | Finding::Capacity { .. }
             | Finding::NoCapacityLimit { .. }
+            | Finding::Users { .. }
             | Finding::Held { .. }
             | Finding::Drift { .. }
             | Finding::NoDrift { .. }
@@ -259,8 +260,8 @@ impl Settings<'_> {
     }
 
     fn write(&self, out: &mut String) {
-        // Where each is quicker at something, the load decides: see the comments.
-        if let Some(line) = self.http.as_ref().filter(|_| !self.quicker_h2) {
+        // Where it is not quicker in every setting, the load decides: see the comments.
+        if let Some(line) = &self.http {
             let _ = writeln!(out, "    http: {} # {}", line.value, line.why);
         }
         let groups = [
@@ -286,6 +287,23 @@ impl Settings<'_> {
                 let _ = writeln!(out, "    #   {comment}");
             }
         }
+    }
+}
+
+const HTTP1: &str = "http/1.1";
+
+/// Whether a verdict is no reason against HTTP/1.1: it says that it is quicker, or does not compare
+/// it. A comparison that was not made may have failed.
+fn leaves_http1(verdict: &Verdict) -> bool {
+    match &verdict.finding {
+        Finding::Faster { what, than, .. } | Finding::NoDifference { what, than, .. }
+            if what == HTTP1 || than == HTTP1 =>
+        {
+            let faster = matches!(verdict.finding, Finding::Faster { .. });
+            faster && what == HTTP1 && verdict.confidence > Confidence::Low
+        }
+        Finding::CannotTell { .. } => verdict.experiment != "protocol",
+        _ => true,
     }
 }
 

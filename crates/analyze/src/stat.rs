@@ -5,8 +5,10 @@
 
 pub mod bootstrap;
 pub mod bucket;
+pub mod chance;
 pub mod offered;
 pub mod plateau;
+pub mod ratio;
 pub mod refill;
 pub mod step;
 pub mod trend;

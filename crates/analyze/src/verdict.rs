@@ -25,7 +25,9 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde::{Deserialize, Serialize};
 
-pub use finding::{CapWay, Drifting, Extent, Finding, Flow, Pause, Refilled, RefusalWay, Scope};
+pub use finding::{
+    CapWay, Drifting, Extent, Finding, Flow, Pause, Refilled, RefusalWay, Scope, Served,
+};
 pub use sentence::figure;
 pub use trial::{Played, Trial, trials};
 
@@ -158,11 +160,11 @@ fn judge(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>]) -> Vec<Found> {
         "window" => vec![refill::window(&sound)],
         "throttle" => vec![limits::throttle(&sound)],
         "cost" => refill::cost(&sound, run.targets.get(trial.target as usize)),
-        "protocol" => comparison::protocol(&sound, &mut rng),
+        "protocol" => comparison::protocol(&sound),
         "bodies" => bodies::bodies(&sound, &mut rng),
         "load" => {
             let beside = load::beside(run, trial, all, &mut rng);
-            std::iter::once(load::load(&sound)).chain(beside).collect()
+            load::load(&sound).into_iter().chain(beside).collect()
         }
         "soak" => soak::soak(&trial.rollups),
         "fresh" => vec![fresh::fresh(run, trial, all, &mut rng)],

@@ -168,6 +168,65 @@ fn what_is_wrong_with_a_profile_is_told_with_its_line() {
     );
 }
 
+/// Three that were measured at one host: two of a chain, and one that does not say which.
+const ONE_HOST: &str = r#"measured: 2026-11-22 10:15
+upstreams:
+  - { host: eth.example, id: free, chain_id: 1, budget: { calls_per_second: 25 } }
+  - { host: eth.example, id: paid, chain_id: 1, budget: { calls_per_second: 500 } }
+  - { host: eth.example, id: other, chain_id: 10, budget: { calls_per_second: 77 } }
+"#;
+
+/// Calls a second of an upstream with these keys, on a chain with these.
+fn taken(profile: &str, chain: &str, id: &str) -> Result<Option<u64>, String> {
+    let dir = folder(profile);
+    let text = format!(
+        "chains:\n  a:\n{chain}    upstreams:\n      - url: https://eth.example/v2/k\n{id}{NAMED}"
+    );
+    let file = dir.path().join("wellhead.yaml");
+    std::fs::write(&file, text).expect("a file");
+    match config::load(&file, &|_| None, Overrides::default()) {
+        Ok(loaded) => Ok(upstream(&loaded).budget.calls_per_second),
+        Err(report) => {
+            let problem = &report.problems()[0];
+            let message = problem.message.split_once("` ").map(|(_, rest)| rest.to_owned());
+            assert_eq!(
+                problem.hints,
+                [
+                    "give the upstream the `id` of the one that is meant, or leave that in a file of \
+                  its own"
+                ]
+            );
+            Err(message.unwrap_or_default())
+        }
+    }
+}
+
+#[test]
+fn of_several_with_one_host_the_chain_and_then_the_id_decide() {
+    assert_eq!(taken(ONE_HOST, "", "        id: paid\n"), Ok(Some(500)));
+    assert_eq!(taken(ONE_HOST, "", "        id: free\n"), Ok(Some(25)));
+    assert_eq!(taken(ONE_HOST, "    id: 10\n", ""), Ok(Some(77)));
+    assert_eq!(taken(ONE_HOST, "    id: 1\n", "        id: paid\n"), Ok(Some(500)));
+}
+
+#[test]
+fn which_of_two_was_meant_is_not_guessed() {
+    let measured = "measured `eth.example` 3 times, as `free on chain 1`, `paid on chain 1` and \
+                    `other on chain 10`: none of them alone is for ";
+    for (chain, id, own) in [
+        ("", "", "an upstream without an `id`"),
+        ("    id: 1\n", "", "an upstream without an `id` on chain 1"),
+        ("    id: 5\n", "        id: free\n", "`free` on chain 5"),
+    ] {
+        assert_eq!(taken(ONE_HOST, chain, id), Err(format!("{measured}{own}")));
+    }
+    // An old profile, which tells no ids.
+    let old =
+        "measured: 2026-11-22 10:15\nupstreams: [{ host: eth.example }, { host: eth.example }]";
+    let told = taken(old, "", "").expect_err("two");
+    assert!(told.starts_with("measured `eth.example` 2 times, as `no id` and `no id`:"), "{told}");
+}
+
 #[test]
 fn a_profile_that_is_not_there_is_told() {
     let dir = tempfile::tempdir().expect("a directory");

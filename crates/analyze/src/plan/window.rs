@@ -8,6 +8,11 @@
 //! and after a little more than one window three quarters. What slides still has the second half
 //! in it.
 //!
+//! Where refusals ask for a pause, it is heeded: calls until some are refused, silence for as long
+//! as was asked for, and one call. Knocks would not tell: who is refused may be made to wait longer
+//! for each of them. Where windows begin by a clock, calls may end as one begins, and nothing is
+//! refused: so that is played three times.
+//!
 //! Where nothing is refused it ends after the first cell.
 
 use std::sync::Arc;
@@ -17,7 +22,7 @@ use super::{Ordered, Outcome, Plan, factors};
 use crate::knock::Knocking;
 use crate::schedule::Schedule;
 use crate::stat::bucket::Served;
-use crate::stat::refill::{Kind, begins_by_a_clock, read};
+use crate::stat::refill::{Kind, Limit, begins_by_a_clock, read};
 use crate::way::Means;
 use crate::work::Work;
 
@@ -34,6 +39,14 @@ const SILENCES: [f64; 2] = [1.35, 1.68];
 /// to be forgotten.
 const PARTS: [(f64, f64); 3] = [(0.0, 0.5), (0.6, 0.5), (1.27, 0.75)];
 
+/// A pause is heeded and so much longer: the way there and back, and an uneven clock.
+const LATE: Duration = Duration::from_millis(300);
+/// How often, where windows begin by a clock.
+const HEEDED_MAX: u32 = 3;
+/// Of the calls that just empty the limit so many are sent, and some more.
+const EMPTYING: f64 = 1.2;
+const EMPTYING_MORE: f64 = 8.0;
+
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Window {
@@ -44,6 +57,9 @@ pub struct Window {
     floods: Vec<Vec<Served>>,
     /// The last cell was a flood, whose calls are to come.
     flooding: bool,
+    /// The longest pause that was asked for.
+    pause: Option<Duration>,
+    heeded: u32,
     over: bool,
 }
 
@@ -52,7 +68,8 @@ impl Window {
     /// silence before the first.
     pub fn new(per_second: f64, calls: u64, within: Duration, settle: Duration) -> Self {
         let floods = Vec::new();
-        Self { per_second, calls, within, settle, floods, flooding: false, over: false }
+        let (flooding, pause, heeded, over) = (false, None, 0, false);
+        Self { per_second, calls, within, settle, floods, flooding, pause, heeded, over }
     }
 
     fn flood(&mut self, silence: Duration) -> Ordered {
@@ -90,6 +107,38 @@ impl Window {
         }
     }
 
+    /// Empties the limit, is silent for as long as was asked for, and sends one call. `None` where
+    /// nobody is asked to wait, or longer than anybody waits here, or it takes too many calls.
+    fn heed(&mut self, limit: &Limit, by_a_clock: bool) -> Option<Ordered> {
+        let pause = self.pause.filter(|pause| *pause <= self.within)?;
+        let times = if by_a_clock { HEEDED_MAX } else { 1 };
+        let left = 1.0 - limit.per_second / self.per_second;
+        if self.heeded >= times || left <= 0.0 {
+            return None;
+        }
+        // A window lets no more pass while it lasts; a bucket fills meanwhile.
+        let passing = match limit.kind {
+            Kind::Steady => limit.size / left,
+            Kind::Reset => limit.size,
+        };
+        let calls = (EMPTYING * passing + EMPTYING_MORE).ceil();
+        if calls + 1.0 > self.calls as f64 {
+            return None;
+        }
+        let settle = limit.window * SILENCES[self.heeded as usize % SILENCES.len()];
+        let at = |n: u64| Duration::from_secs_f64(settle + n as f64 / self.per_second);
+        let calls = calls as u64;
+        let mut times: Vec<Duration> = (0..calls).map(at).collect();
+        times.push(at(calls) + pause + LATE);
+        let factors = factors([
+            ("heeded_ms", pause.as_millis().to_string()),
+            ("silence_ms", format!("{}", (settle * 1_000.0).round())),
+        ]);
+        let repeat = self.heeded;
+        self.heeded += 1;
+        Some(self.cell(factors, repeat, Schedule::At(Arc::from(times))))
+    }
+
     fn parts(&mut self, size: f64, window: f64) -> Ordered {
         self.over = true;
         let settle = window * SILENCES[0];
@@ -116,11 +165,12 @@ impl Plan for Window {
     }
 
     fn version(&self) -> u32 {
-        1
+        2
     }
 
     fn calls_max(&self) -> u64 {
-        (FLOODS as u64 + 1) * (self.calls + 3 * CONNECTIONS as u64)
+        let cells = FLOODS as u64 + u64::from(HEEDED_MAX) + 1;
+        cells * (self.calls + 3 * CONNECTIONS as u64)
     }
 
     fn work(&self) -> Work {
@@ -137,7 +187,11 @@ impl Plan for Window {
         }
     }
 
-    fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {
+    fn next(&mut self, last: Option<&Outcome>) -> Option<Ordered> {
+        let asked = last.and_then(|last| last.pause_ms).map(Duration::from_millis);
+        if self.heeded == 0 {
+            self.pause = self.pause.max(asked);
+        }
         if self.over {
             return None;
         }
@@ -149,8 +203,11 @@ impl Plan for Window {
         if let Some(silence) = SILENCES.get(self.floods.len() - 1) {
             return Some(self.flood(Duration::from_secs_f64(silence * limit.window)));
         }
-        self.over = true;
         let by_a_clock = begins_by_a_clock(&self.floods[1..], &limit);
+        if let Some(cell) = self.heed(&limit, by_a_clock) {
+            return Some(cell);
+        }
+        self.over = true;
         let parts = limit.kind == Kind::Reset
             && !by_a_clock
             && limit.size >= 4.0
@@ -197,9 +254,14 @@ mod tests {
     }
 
     fn play(phases: [f64; 3]) -> Vec<Ordered> {
+        asking(phases, None)
+    }
+
+    fn asking(phases: [f64; 3], pause_ms: Option<u64>) -> Vec<Ordered> {
         let mut plan = plan();
         let mut cells = Vec::new();
-        while let Some(cell) = plan.next(None) {
+        let last = Outcome { pause_ms, ..Outcome::default() };
+        while let Some(cell) = plan.next(Some(&last).filter(|_| !cells.is_empty())) {
             let served = phases.get(cells.len()).map(|phase| windows(*phase)).unwrap_or_default();
             plan.saw(&served);
             cells.push(cell);
@@ -215,6 +277,15 @@ mod tests {
         assert_eq!((last.factors["last_part"].as_str(), last.schedule.calls()), ("7", 17));
         let total: u64 = cells.iter().map(|cell| cell.schedule.calls()).sum();
         assert!(total <= plan().calls_max());
+        // A pause that is asked for is heeded once, before that; thrice where there is a clock.
+        let cells = asking([0.0; 3], Some(4_000));
+        assert_eq!(cells.len(), 5);
+        let Schedule::At(times) = &cells[3].schedule else { panic!("{:?}", cells[3]) };
+        let (last, before) = (times[times.len() - 1], times[times.len() - 2]);
+        assert!((4_300..4_320).contains(&(last - before).as_millis()), "{times:?}");
+        assert_eq!(asking([0.0, 0.4, 0.7], Some(4_000)).len(), 6);
+        // Longer than anybody waits.
+        assert_eq!(asking([0.0; 3], Some(60_001)).len(), 4);
         // By the provider's clock: nothing is left to be told apart.
         assert_eq!(play([0.0, 0.4, 0.7]).len(), 3);
     }

@@ -1,20 +1,21 @@
 //! Two runs beside each other: what each says, and whether the times differ.
 //!
-//! Targets are matched by id, cells by experiment and factors. A time is said to differ only
-//! where the bootstrap interval of 95 % excludes no difference.
+//! Targets are matched by id, cells by experiment and factors. How two runs differ is seen by how
+//! the medians of their cells scatter, so that it takes two cells of a setting in each of them: the
+//! calls of one cell know nothing of other minutes, and one run of a setting differs from the next.
+//! All settings are decided together (`stat::ratio`): of a hundred that are equal, five would
+//! differ by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
 
 use super::html::{escaped, wrap};
 use super::table::{cell, sentences};
 use crate::profile::date;
 use crate::record::{Record, Run};
-use crate::stat::bootstrap::{Interval, median_ratio};
+use crate::stat::bootstrap::Interval;
 use crate::stat::median;
+use crate::stat::ratio::{Ratio, family, tells};
 use crate::verdict::{Verdict, figure, trials, verdicts};
 
 /// Settings that are listed; those that differ go first.
@@ -49,28 +50,28 @@ struct Line {
     setting: String,
     before_ms: f64,
     after_ms: f64,
-    change: Interval,
+    /// `None` where a run has one cell of it.
+    change: Option<Interval>,
 }
 
 impl Line {
     fn differs(&self) -> bool {
-        self.change.excludes(1.0)
+        self.change.as_ref().is_some_and(tells)
     }
 
     /// What may be said of it: a word only where the interval excludes no difference.
     fn words(&self) -> String {
-        let word = match (self.differs(), self.change.point > 1.0) {
+        let percent = |ratio: f64| format!("{:+.0}", (ratio - 1.0) * 100.0);
+        let Some(Interval { point, low, high }) = self.change else {
+            let ratio = percent(self.after_ms / self.before_ms);
+            return format!("{ratio} %, which one cell of it cannot tell from chance");
+        };
+        let word = match (self.differs(), point > 1.0) {
             (false, _) => "no difference",
             (true, true) => "slower",
             (true, false) => "faster",
         };
-        format!("{word}: {}", self.percent())
-    }
-
-    fn percent(&self) -> String {
-        let percent = |ratio: f64| format!("{:+.0}", (ratio - 1.0) * 100.0);
-        let Interval { point, low, high } = self.change;
-        format!("{} % ({} to {})", percent(point), percent(low), percent(high))
+        format!("{word}: {} % ({} to {})", percent(point), percent(low), percent(high))
     }
 }
 
@@ -143,9 +144,9 @@ fn own<'a>(side: Side<'_>, told: &'a [Verdict], experiment: &'a str, id: &str) -
     index.map(|index| sentences(told, experiment, index).collect()).unwrap_or_default()
 }
 
-type Times = BTreeMap<(String, String), Vec<Vec<f64>>>;
+type Times = BTreeMap<(String, String), Vec<f64>>;
 
-/// The times of each setting, a list a repeat; cells that conclude nothing are left out.
+/// The medians of the cells of each setting; cells that conclude nothing are left out.
 fn settings(side: Side<'_>) -> Times {
     let mut times: Times = BTreeMap::new();
     for trial in trials(side.records) {
@@ -155,8 +156,8 @@ fn settings(side: Side<'_>) -> Times {
                 played.cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
             let setting = format!("{}: {}", trial.experiment, factors.join(", "));
             let taken = played.times();
-            if taken.len() > 1 {
-                times.entry((target.id.clone(), setting)).or_default().push(taken);
+            if let Some(middle) = median(&taken).filter(|it| taken.len() > 1 && *it > 0.0) {
+                times.entry((target.id.clone(), setting)).or_default().push(middle);
             }
         }
     }
@@ -165,24 +166,43 @@ fn settings(side: Side<'_>) -> Times {
 
 fn times(before: Side<'_>, after: Side<'_>) -> Vec<Line> {
     let (first, second) = (settings(before), settings(after));
-    let mut rng = SmallRng::seed_from_u64(before.run.seed ^ after.run.seed);
     let mut lines = Vec::new();
-    for (key, before_times) in first {
-        let Some(after_times) = second.get(&key) else { continue };
-        let change = median_ratio(after_times, &before_times, &mut rng);
-        let middles = median(&before_times.concat()).zip(median(&after_times.concat()));
-        if let (Some(change), Some((before_ms, after_ms))) = (change, middles) {
-            let (target, setting) = key;
-            lines.push(Line { target, setting, before_ms, after_ms, change });
-        }
-        // Each comparison takes time, and nobody reads more.
-        if lines.len() == 2 * SETTINGS_MAX {
-            break;
-        }
+    let mut ratios = Vec::new();
+    for ((target, setting), before) in first {
+        let key = (target, setting);
+        let Some(after) = second.get(&key) else { continue };
+        let Some((before_ms, after_ms)) = median(&before).zip(median(after)) else { continue };
+        let (target, setting) = key;
+        ratios.push(Ratio::of_cells(after, &before));
+        lines.push(Line { target, setting, before_ms, after_ms, change: None });
     }
-    lines.sort_by_key(|line| !line.differs());
-    lines.truncate(SETTINGS_MAX);
+    let mut intervals = family(&ratios.iter().copied().flatten().collect::<Vec<_>>()).into_iter();
+    for (line, ratio) in lines.iter_mut().zip(ratios) {
+        line.change = ratio.and_then(|_| intervals.next());
+    }
+    lines.sort_by_key(|line| (!line.differs(), line.change.is_none()));
     lines
+}
+
+/// How many settings differ, of how many, and how many cannot be told.
+fn counted(lines: &[Line], how: &str) -> String {
+    let differ = lines.iter().filter(|line| line.differs()).count();
+    let told = lines.iter().filter(|line| line.change.is_some()).count();
+    let mut out = format!("{differ} of {told} settings take another time ({how})");
+    if lines.len() > told {
+        let _ = write!(
+            out,
+            "; {} more were played once in a run, which tells no difference",
+            lines.len() - told
+        );
+    }
+    out
+}
+
+/// What is not listed.
+fn unlisted(lines: &[Line]) -> Option<String> {
+    let more = lines.len().saturating_sub(SETTINGS_MAX);
+    (more > 0).then(|| format!("{more} settings more are not listed, none of which differs more"))
 }
 
 fn title(side: Side<'_>) -> String {
@@ -204,13 +224,8 @@ fn text(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> Stri
             let _ = writeln!(out, "    {}", told(&row.after));
         }
     }
-    let differ = lines.iter().filter(|line| line.differs()).count();
-    let _ = writeln!(
-        out,
-        "\n{differ} of {} settings take another time (medians, and where 95 of 100 draws lie)",
-        lines.len()
-    );
-    for line in lines {
+    let _ = writeln!(out, "\n{}", counted(lines, "medians of cells, all decided together"));
+    for line in lines.iter().take(SETTINGS_MAX) {
         let _ = writeln!(
             out,
             "  {} {}: {} ms, {} ms, {}",
@@ -220,6 +235,9 @@ fn text(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> Stri
             figure(line.after_ms),
             line.words()
         );
+    }
+    if let Some(more) = unlisted(lines) {
+        let _ = writeln!(out, "  {more}");
     }
     // What came from outside cannot move a cursor.
     out.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
@@ -241,16 +259,11 @@ fn markdown(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> 
         );
     }
     let differ = lines.iter().filter(|line| line.differs()).count();
-    let _ = write!(
-        out,
-        "\n{differ} of {} settings take another time (medians; 95 % interval excludes no \
-         difference).\n",
-        lines.len()
-    );
+    let _ = writeln!(out, "\n{}.", counted(lines, "medians of cells, all decided together"));
     if differ > 0 {
         out.push_str("\n| | | before, ms | after, ms | change |\n|---|---|---|---|---|\n");
     }
-    for line in lines.iter().filter(|line| line.differs()) {
+    for line in lines.iter().filter(|line| line.differs()).take(SETTINGS_MAX) {
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} |",
@@ -285,12 +298,13 @@ fn html(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> Stri
     }
     out.push_str(
         "</tbody></table></div></section>\n<section><h2>times</h2>\n<p class=\"question\">Medians \
-         of served calls. A change is marked where its 95 % interval excludes none.</p>\n\
+         of the medians of cells. A change is marked where its interval excludes none, all settings \
+         decided together; a setting that was played once in a run is not told.</p>\n\
          <div class=\"wide\"><table class=\"overview\"><thead><tr><th>target</th>\
          <th>setting</th><th>before, ms</th>\
          <th>after, ms</th><th>change</th></tr></thead><tbody>\n",
     );
-    for line in lines {
+    for line in lines.iter().take(SETTINGS_MAX) {
         let changed = if line.differs() { " class=\"changed\"" } else { "" };
         let _ = writeln!(
             out,
@@ -303,6 +317,10 @@ fn html(before: Side<'_>, after: Side<'_>, rows: &[Row], lines: &[Line]) -> Stri
             line.words()
         );
     }
-    out.push_str("</tbody></table></div></section>\n");
+    out.push_str("</tbody></table></div>");
+    if let Some(more) = unlisted(lines) {
+        let _ = write!(out, "<p>{more}</p>");
+    }
+    out.push_str("</section>\n");
     wrap("two runs compared", &out, &[])
 }

@@ -116,11 +116,15 @@ fn offered(
     cells: &[&Played<'_>],
     verdicts: &[&Verdict],
 ) -> Vec<Chart> {
+    let by_users = cells.iter().any(|cell| cell.number("users").is_some());
     let mut levels: Vec<(f64, f64, f64, &Played<'_>)> = cells
         .iter()
         .filter_map(|cell| {
             let level = see::level_of(cell)?;
-            Some((level.offered, level.achieved, 100.0 * level.success, *cell))
+            // Users offer what they are served: how many there are is what was set.
+            let set = if by_users { cell.number("users")? } else { level.offered };
+            let served = if by_users { cell.throughput()? } else { level.achieved };
+            Some((set, served, 100.0 * level.success, *cell))
         })
         .collect();
     levels.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -138,23 +142,30 @@ fn offered(
             }
         })
         .collect();
-    if let Some(target) = run.targets.get(trial.target as usize) {
+    if let Some(target) = run.targets.get(trial.target as usize).filter(|_| !by_users) {
         marks.extend(predicted(target, cells, highest));
     }
+    let (by, label) =
+        if by_users { ("users", "users") } else { ("offered rate", "offered, calls/s") };
+    let most = levels.iter().map(|level| level.1).fold(0.0, f64::max);
+    let top = if by_users { most } else { highest };
     let ideal = Series::new("offered", Style::Dashed, Ink::Quiet, opt(xs.iter().copied()));
     let achieved = levels.iter().map(|level| level.1);
     let success = levels.iter().map(|level| level.2);
     let mut charts = vec![Chart::Plot(Plot {
-        title: "throughput and success by offered rate".to_owned(),
-        x: Axis::new("offered, calls/s"),
-        y: Axis { range: Some((0.0, highest * 1.05)), ..Axis::new("served, calls/s") },
+        title: format!("throughput and success by {by}"),
+        x: Axis::new(label),
+        y: Axis { range: Some((0.0, top * 1.05)), ..Axis::new("served, calls/s") },
         second: Some(Axis { range: Some((0.0, 105.0)), ..Axis::new("% success") }),
         xs: xs.clone(),
-        series: vec![
-            ideal,
-            Series::new("served", Style::Line, Ink::Nth(0), opt(achieved)),
-            Series::new("% success", Style::Line, Ink::Good, opt(success)).on_second(),
-        ],
+        series: (!by_users)
+            .then_some(ideal)
+            .into_iter()
+            .chain([
+                Series::new("served", Style::Line, Ink::Nth(0), opt(achieved)),
+                Series::new("% success", Style::Line, Ink::Good, opt(success)).on_second(),
+            ])
+            .collect(),
         marks,
     })];
     let took = |q: f64| levels.iter().map(|level| level.3.took(q)).collect::<Vec<_>>();
@@ -164,8 +175,8 @@ fn offered(
         .enumerate()
         .map(|(n, (q, name))| Series::new(name, Style::Line, Ink::Nth(n), took(*q)));
     charts.push(Chart::Plot(Plot {
-        title: "time by offered rate, from the intended start".to_owned(),
-        x: Axis::new("offered, calls/s"),
+        title: format!("time by {by}, from the intended start"),
+        x: Axis::new(label),
         y: Axis::log("within, ms"),
         second: None,
         xs,

@@ -1,20 +1,18 @@
 //! Which way of calling is quicker (`protocol`).
 //!
 //! A cell is `{"protocol": "h2", "connections": "1", "concurrency": "100", "body": "large"}`. Two
-//! cells are compared where they differ in one factor alone, and each with all its repeats.
+//! cells are compared where they differ in one factor alone. A repeat plays all settings, so what
+//! is compared are the medians of the two cells of one repeat (`stat::ratio`), and all comparisons
+//! of a trial are decided together: eight of them find eight times as much by chance as one.
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use rand::Rng;
 
 use super::finding::Finding;
 use super::trial::{Played, served};
 use super::{Confidence, Found};
-use crate::stat::bootstrap::median_ratio;
-
-/// A smaller difference is none that anybody would choose by: it is within what our own clock and
-/// the order of our own tasks make.
-const TELLING: f64 = 0.01;
+use crate::stat::bootstrap::Interval;
+use crate::stat::median;
+use crate::stat::ratio::{Ratio, family, tells};
 
 /// Above this share of failures the times of the others say little.
 const FAILED_MAX: f64 = 0.05;
@@ -29,21 +27,21 @@ struct Setting {
     protocol: String,
 }
 
-pub(super) fn protocol(cells: &[&Played<'_>], rng: &mut impl Rng) -> Vec<Found> {
+pub(super) fn protocol(cells: &[&Played<'_>]) -> Vec<Found> {
     let mut groups: Groups<'_> = BTreeMap::new();
     for cell in cells {
         if let Some(setting) = setting(cell) {
             groups.entry(setting).or_default().push(cell);
         }
     }
-    let mut found = Vec::new();
+    let mut pairs = Vec::new();
     let most = groups.keys().map(|setting| setting.concurrency).max();
     let busiest: Vec<&Setting> =
         groups.keys().filter(|setting| Some(setting.concurrency) == most).collect();
     for setting in groups.keys().filter(|setting| setting.protocol == "h2") {
         let other = Setting { protocol: "http/1.1".to_owned(), ..setting.clone() };
         if groups.contains_key(&other) {
-            found.push(compare(&groups, setting, &other, Factor::Protocol, rng));
+            pairs.push((setting.clone(), other, Factor::Protocol));
         }
     }
     let ways: BTreeSet<(&str, &str)> =
@@ -57,13 +55,38 @@ pub(super) fn protocol(cells: &[&Played<'_>], rng: &mut impl Rng) -> Vec<Found> 
         if let (Some(few), Some(many)) = (few, many)
             && few.connections < many.connections
         {
-            found.push(compare(&groups, many, few, Factor::Connections, rng));
+            pairs.push(((*many).clone(), (*few).clone(), Factor::Connections));
         }
     }
-    if found.is_empty() {
-        found.push(Found::cannot_tell("no two cells differ in one factor alone"));
+    if pairs.is_empty() {
+        return vec![Found::cannot_tell("no two cells differ in one factor alone")];
     }
-    found
+    let compared: Vec<Compared> = pairs
+        .iter()
+        .map(|(a, b, factor)| match failing(&groups, [a, b], *factor) {
+            Some(why) => Compared::Not(why),
+            None => compare(&groups, a, b, *factor),
+        })
+        .collect();
+    let ratios = compared.iter().filter_map(|compared| match compared {
+        Compared::Ratio(ratio) => Some(*ratio),
+        Compared::Not(_) => None,
+    });
+    let mut intervals = family(&ratios.collect::<Vec<_>>()).into_iter();
+    let of = intervals.len();
+    let found = pairs.iter().zip(compared).filter_map(|((a, b, factor), compared)| {
+        Some(match compared {
+            Compared::Not(why) => Found::cannot_tell(why),
+            Compared::Ratio(_) => say(&groups, (a, b), *factor, intervals.next()?, of),
+        })
+    });
+    found.collect()
+}
+
+/// What came of one comparison.
+enum Compared {
+    Ratio(Ratio),
+    Not(String),
 }
 
 fn setting(cell: &Played<'_>) -> Option<Setting> {
@@ -106,46 +129,75 @@ fn connections(n: u64) -> String {
     if n == 1 { "1 connection".to_owned() } else { format!("{n} connections") }
 }
 
-/// Compares `a` with `b`; the quicker one is told first.
-fn compare(
-    groups: &Groups<'_>,
-    a: &Setting,
-    b: &Setting,
-    factor: Factor,
-    rng: &mut impl Rng,
-) -> Found {
-    let held = factor.held(a);
-    for setting in [a, b] {
+/// Why nothing is said of the times of two settings, where calls of one fail.
+fn failing(groups: &Groups<'_>, settings: [&Setting; 2], factor: Factor) -> Option<String> {
+    settings.into_iter().find_map(|setting| {
         let cells = &groups[setting];
         let failed = cells.iter().map(|cell| cell.share(|call| !served(call))).fold(0.0, f64::max);
-        if failed > FAILED_MAX {
-            let name = factor.name(setting);
+        (failed > FAILED_MAX).then(|| {
+            let (name, held) = (factor.name(setting), factor.held(setting));
             let percent = (failed * 100.0).round();
-            let why = format!("up to {percent} % of the calls failed with {name}, {held}");
-            return Found::cannot_tell(why);
+            format!("up to {percent} % of the calls failed with {name}, {held}")
+        })
+    })
+}
+
+/// The medians of `a` and `b`, by repeat.
+fn pairs(groups: &Groups<'_>, a: &Setting, b: &Setting) -> Vec<(f64, f64)> {
+    let medians = |setting: &Setting| {
+        let mut repeats: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for cell in &groups[setting] {
+            repeats.entry(cell.cell.repeat).or_default().extend(cell.took(0.5));
         }
-    }
-    let times =
-        |setting: &Setting| groups[setting].iter().map(|cell| cell.times()).collect::<Vec<_>>();
-    let (mut first, mut second) = (a, b);
-    let Some(mut ratio) = median_ratio(&times(first), &times(second), rng) else {
-        return Found::cannot_tell(format!("too few calls, {held}"));
+        repeats.into_iter().filter_map(|(repeat, medians)| Some((repeat, median(&medians)?)))
     };
-    if ratio.point > 1.0 {
-        (first, second) = (b, a);
-        ratio = ratio.inverted();
+    let others: BTreeMap<u32, f64> = medians(b).collect();
+    medians(a).filter_map(|(repeat, a)| Some((a, *others.get(&repeat)?))).collect()
+}
+
+fn compare(groups: &Groups<'_>, a: &Setting, b: &Setting, factor: Factor) -> Compared {
+    let held = factor.held(a);
+    let pairs = pairs(groups, a, b);
+    match (Ratio::of_pairs(&pairs), pairs.first()) {
+        (Some(ratio), _) => Compared::Ratio(ratio),
+        (None, Some((a_ms, b_ms))) => Compared::Not(format!(
+            "one repeat tells no difference: {} took {a_ms:.1} ms, {} {b_ms:.1} ms, {held}",
+            factor.name(a),
+            factor.name(b)
+        )),
+        (None, None) => Compared::Not(format!("too few calls, {held}")),
     }
-    let repeats = groups[first].len().min(groups[second].len());
-    let evidence = [first, second].iter().map(|setting| told(groups, setting, factor)).collect();
+}
+
+/// What the interval says of `a` over `b`, one of so many comparisons; the quicker one is told
+/// first.
+fn say(
+    groups: &Groups<'_>,
+    (a, b): (&Setting, &Setting),
+    factor: Factor,
+    ratio: Interval,
+    of: usize,
+) -> Found {
+    let (mut first, mut second, mut ratio) = (a, b, ratio);
+    if ratio.point > 1.0 {
+        (first, second, ratio) = (b, a, ratio.inverted());
+    }
+    let repeats = pairs(groups, a, b).len();
+    let mut evidence: Vec<String> =
+        [first, second].iter().map(|setting| told(groups, setting, factor)).collect();
+    evidence.push(format!(
+        "by the ratios of medians of {repeats} repeats, one of {of} comparisons that were decided \
+         together"
+    ));
     let sure = match repeats {
         3.. => Confidence::High,
         2 => Confidence::Medium,
         _ => Confidence::Low,
     };
-    let (what, than) = (factor.name(first), factor.name(second));
+    let (what, than, held) = (factor.name(first), factor.name(second), factor.held(a));
     let less = |ratio: f64| (1.0 - ratio) * 100.0;
     // "Faster" is said only where the interval excludes no difference.
-    let finding = if ratio.high < 1.0 - TELLING {
+    let finding = if tells(&ratio) {
         let (percent, low, high) = (less(ratio.point), less(ratio.high), less(ratio.low));
         Finding::Faster { what, than, percent, low, high, held }
     } else {

@@ -49,6 +49,8 @@ pub enum Pause {
     Holds,
     /// Who heeds it is refused again.
     TooShort,
+    /// Nobody heeded it: it is longer than was waited, or was not met.
+    Untried,
 }
 
 /// What may drift in a long time.
@@ -114,6 +116,17 @@ impl Extent {
             _ => None,
         }
     }
+}
+
+/// What so many users were served who each ask again when they have an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Served {
+    /// Users.
+    pub users: u64,
+    /// Calls a second.
+    pub per_second: f64,
+    /// Of the time of a call.
+    pub p99_ms: f64,
 }
 
 /// What was found.
@@ -368,6 +381,11 @@ pub enum Finding {
         /// There, from the intended start.
         p99_ms: f64,
     },
+    /// What users were served. They offer no more than that, so it is no capacity.
+    Users {
+        /// In the order in which they were played.
+        stages: Vec<Served>,
+    },
     /// Time that calls take more than at another target, such as one behind a proxy than the
     /// same one without.
     Adds {
@@ -418,6 +436,9 @@ pub enum Finding {
     },
 }
 
+/// What a comparison held, and its two ways.
+type Named<'a> = (&'a str, &'a str, &'a str);
+
 /// Figures of two runs that differ by less are the same finding.
 const ALIKE: f64 = 0.1;
 
@@ -425,18 +446,24 @@ const ALIKE: f64 = 0.1;
 const ALIKE_MS: f64 = 50.0;
 
 impl Finding {
-    /// Whether two runs found the same: the same kind and words, and figures within 10 %.
+    /// Whether two runs found the same: the same kind and words, and figures within 10 %. Figures
+    /// that have an interval are the same where these overlap. Times without one are not compared:
+    /// they differ from one minute to the next, and no two runs met the same minutes.
     pub fn alike(&self, other: &Self) -> bool {
+        if let (Some((held, one)), Some((held_2, two))) = (self.ratio(), other.ratio()) {
+            return held == held_2 && one.0 <= two.1 && two.0 <= one.1;
+        }
         match (self, other) {
-            (Self::SmallFlow { .. }, Self::SmallFlow { .. }) => true,
-            // Which of two is named first is chance where they do not differ.
-            (Self::NoDifference { held, .. }, Self::NoDifference { held: other, .. }) => {
-                held == other
-            }
+            (Self::SmallFlow { .. }, Self::SmallFlow { .. })
+            | (Self::Takes { .. }, Self::Takes { .. }) => true,
             (
-                Self::Faster { what, held, low, high, .. },
-                Self::Faster { what: what_2, held: held_2, low: low_2, high: high_2, .. },
-            ) => what == what_2 && held == held_2 && low <= high_2 && low_2 <= high,
+                Self::SmallWait { low, high, .. },
+                Self::SmallWait { low: low_2, high: high_2, .. },
+            ) => low <= high_2 && low_2 <= high,
+            (
+                Self::Adds { than, held, low, high, .. },
+                Self::Adds { than: than_2, held: held_2, low: low_2, high: high_2, .. },
+            ) => than == than_2 && held == held_2 && low <= high_2 && low_2 <= high,
             (Self::Lag { ms, .. }, Self::Lag { ms: other, .. }) => {
                 (ms - other).abs() < ALIKE_MS.max(ALIKE * ms.max(*other))
             }
@@ -446,6 +473,21 @@ impl Finding {
                 (Err(_), _) | (_, Err(_)) => false,
             },
         }
+    }
+
+    /// What a comparison held and compared, and the interval of the time of the way whose name
+    /// comes first in order over that of the other. Which of two is told first may be chance.
+    fn ratio(&self) -> Option<(Named<'_>, (f64, f64))> {
+        let (Self::Faster { what, than, low, high, held, .. }
+        | Self::NoDifference { what, than, low, high, held }) = self
+        else {
+            return None;
+        };
+        let (low, high) = (1.0 - high / 100.0, 1.0 - low / 100.0);
+        Some(match what <= than {
+            true => ((held, what, than), (low, high)),
+            false => ((held, than, what), (1.0 / high, 1.0 / low)),
+        })
     }
 
     /// With six figures in each number: more were never measured, and so many come back from
@@ -493,6 +535,12 @@ impl Finding {
                 round(high);
                 catalogue_ratio.iter_mut().for_each(round);
             }
+            Self::Users { stages } => {
+                for stage in stages {
+                    round(&mut stage.per_second);
+                    round(&mut stage.p99_ms);
+                }
+            }
             Self::StreamCap { .. }
             | Self::NoStreamCap { .. }
             | Self::Recycle { .. }
@@ -512,17 +560,24 @@ impl Finding {
     }
 }
 
+/// Times of few calls, which nobody compares without an interval.
+const TAILS: [&str; 2] = ["p95_ms", "p99_ms"];
+
 fn alike(one: &Value, other: &Value) -> bool {
     match (one, other) {
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| alike(one, other))
+        }
         (Value::Number(one), Value::Number(other)) => {
             let (one, other) = (one.as_f64().unwrap_or(0.0), other.as_f64().unwrap_or(0.0));
             (one - other).abs() <= ALIKE * one.abs().max(other.abs())
         }
         (Value::Object(one), Value::Object(other)) => {
             one.len() == other.len()
-                && one
-                    .iter()
-                    .all(|(key, value)| other.get(key).is_some_and(|other| alike(value, other)))
+                && one.iter().all(|(key, value)| {
+                    let same = |other| TAILS.contains(&key.as_str()) || alike(value, other);
+                    other.get(key).is_some_and(same)
+                })
         }
         (one, other) => one == other,
     }

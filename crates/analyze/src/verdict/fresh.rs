@@ -4,8 +4,9 @@
 //! Lag is counted against one other target, the one by which it is largest: the earliest of
 //! several would be early by chance, and everybody late. A time is the middle between two polls,
 //! so one lag is off by up to a poll and the median of many by little; its interval is a
-//! bootstrap's (`stat::bootstrap`). A run that was gone on with is counted part by part: what was
-//! new after a gap says nothing.
+//! bootstrap's (`stat::bootstrap`), wider the more others there are: the worst of several is bad by
+//! chance.
+//! A run that was gone on with is counted part by part: what was new after a gap says nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use super::finding::Finding;
 use super::trial::Trial;
 use super::{Confidence, Found};
 use crate::record::Run;
-use crate::stat::bootstrap::{Interval, median_difference};
+use crate::stat::bootstrap::{Interval, worst_difference};
 use crate::stat::{median, quantile};
 
 /// Blocks that must have come here and there before a lag is told.
@@ -159,6 +160,13 @@ pub(crate) fn sights(all: &[Trial<'_>]) -> BTreeMap<u32, Sight> {
     trials.map(|trial| (trial.target, Sight::of(trial))).collect()
 }
 
+/// How many others it can be compared with.
+fn looked_at(target: u32, sights: &BTreeMap<u32, Sight>) -> usize {
+    let own = sights.get(&target);
+    let others = sights.iter().filter(|(other, _)| **other != target);
+    others.filter(|(_, other)| own.is_some_and(|own| own.lags_ms(other).len() >= SEEN_MIN)).count()
+}
+
 /// The lags of this target against the other that makes them largest.
 pub(crate) fn lags_ms(target: u32, sights: &BTreeMap<u32, Sight>) -> Option<(u32, Vec<f64>)> {
     let own = sights.get(&target)?;
@@ -195,7 +203,7 @@ pub(super) fn fresh(run: &Run, trial: &Trial<'_>, all: &[Trial<'_>], rng: &mut i
     let name = run.targets.get(against as usize).map_or("another", |target| &target.id);
     let own_lags = std::slice::from_ref(&lags);
     let Some(Interval { point: ms, low: low_ms, high: high_ms }) =
-        median_difference(own_lags, &[vec![0.0]], rng)
+        worst_difference(own_lags, &[vec![0.0]], looked_at(trial.target, &sights), rng)
     else {
         return Found::cannot_tell("no block was seen here and at another target");
     };

@@ -1,11 +1,12 @@
 //! What becomes of load (`load`): offered rates or stages of users.
 //!
-//! A cell is `{"rate": r}`, or `{"users": u, "stage": s}`, whose rate is that of its
-//! calls.
+//! A cell is `{"rate": r}`, or `{"users": u, "stage": s}`. Users ask again when they have an answer:
+//! whatever is served, they offer no more than that, and so they show no capacity. Of them is told
+//! what they were served, stage by stage.
 
 use rand::Rng;
 
-use super::finding::Finding;
+use super::finding::{Finding, Served};
 use super::sentence::figure;
 use super::trial::{Played, Trial, seconds, served};
 use super::{Confidence, Found};
@@ -14,12 +15,50 @@ use crate::stat::bootstrap::{Interval, median_difference};
 use crate::stat::offered::{Level, Offer, level, saturation};
 use crate::stat::quantile;
 
-pub(super) fn load(cells: &[&Played<'_>]) -> Found {
-    let levels: Vec<(Level, &Played<'_>)> =
-        cells.iter().filter_map(|cell| Some((level_of(cell)?, *cell))).collect();
-    if levels.is_empty() {
-        return Found::cannot_tell("no cell was played to its end");
+pub(super) fn load(cells: &[&Played<'_>]) -> Vec<Found> {
+    let by_users: Vec<&Played<'_>> =
+        cells.iter().filter(|cell| cell.count("users").is_some()).copied().collect();
+    let levels: Vec<(Level, &Played<'_>)> = cells
+        .iter()
+        .filter(|cell| cell.count("users").is_none())
+        .filter_map(|cell| Some((level_of(cell)?, *cell)))
+        .collect();
+    let mut found = Vec::new();
+    if !levels.is_empty() {
+        found.push(capacity(&levels));
     }
+    found.extend(users(&by_users));
+    if found.is_empty() {
+        found.push(Found::cannot_tell("no cell was played to its end"));
+    }
+    found
+}
+
+/// What users were served.
+fn users(cells: &[&Played<'_>]) -> Option<Found> {
+    let stage = |cell: &&Played<'_>| {
+        let users = cell.count("users")?;
+        let (per_second, p99_ms) = (cell.throughput()?, cell.took(0.99)?);
+        Some(Served { users, per_second, p99_ms })
+    };
+    let stages: Vec<Served> = cells.iter().filter_map(stage).collect();
+    let evidence = cells
+        .iter()
+        .map(|cell| {
+            let failed = cell.calls.iter().filter(|call| !served(call)).count();
+            format!(
+                "{} users: {failed} of {} calls were not served",
+                cell.factor("users").unwrap_or_default(),
+                cell.calls.len()
+            )
+        })
+        .collect();
+    // One cell of each says nothing of other minutes.
+    let found = Found::new(Finding::Users { stages }, Confidence::Medium, evidence);
+    matches!(&found.finding, Finding::Users { stages } if !stages.is_empty()).then_some(found)
+}
+
+fn capacity(levels: &[(Level, &Played<'_>)]) -> Found {
     let found = saturation(&levels.iter().map(|(level, _)| *level).collect::<Vec<_>>());
     let p99_at = |rate: f64| {
         let those = levels.iter().filter(|(level, _)| level.offered == rate);
@@ -36,6 +75,7 @@ pub(super) fn load(cells: &[&Played<'_>]) -> Found {
             figure(shortest.round())
         ),
     ];
+    evidence.extend(few_failed(levels));
     let Some(holds) = found.holds else {
         let lowest = found.breaks.unwrap_or(0.0);
         return Found::cannot_tell(format!(
@@ -47,19 +87,42 @@ pub(super) fn load(cells: &[&Played<'_>]) -> Found {
         let finding = Finding::NoCapacityLimit { up_to_per_second: holds, p99_ms: p99_at(holds) };
         return Found::new(finding, Confidence::High, evidence);
     };
-    if let Some((level, _)) = levels.iter().find(|(level, _)| level.offered == breaks) {
+    let at_break = || levels.iter().map(|it| it.0).filter(|level| level.offered == breaks);
+    if let Some(level) = at_break().find(|level| !level.holds()) {
         evidence.push(format!(
-            "of {} calls/s {} are served, {:.1} % with success",
+            "of {} calls/s {} are served; {} of {} calls failed, and {} came later than the pace \
+             allows",
             figure(breaks),
             figure(level.achieved),
-            level.success * 100.0
+            level.failed,
+            level.calls,
+            level.behind
         ));
     }
     let finding = Finding::Capacity { per_second: holds, p99_ms: p99_at(holds) };
     // A level above that is borne again says that the break was a moment's.
     let again = levels.iter().any(|(level, _)| level.offered > breaks && level.holds());
-    let sure = if again { Confidence::Low } else { Confidence::High };
+    let broken = levels.iter().filter(|(level, _)| !level.holds()).count();
+    let sure = match (again, broken) {
+        (true, _) => Confidence::Low,
+        (false, 2..) => Confidence::High,
+        (false, _) if at_break().any(|level| level.breaks_by_far()) => Confidence::High,
+        (false, _) => Confidence::Medium,
+    };
+    if sure == Confidence::Medium {
+        evidence.push("seen in one stage alone, and by little: a moment may have done it".into());
+    }
     Found::new(finding, sure, evidence)
+}
+
+/// Failures at rates that are borne: so few are nothing that the rate brings about.
+fn few_failed(levels: &[(Level, &Played<'_>)]) -> Option<String> {
+    let held = levels.iter().map(|it| it.0).filter(|level| level.failed > 0 && level.holds());
+    let (failed, calls) =
+        held.fold((0, 0), |(failed, calls), it| (failed + it.failed, calls + it.calls));
+    (failed > 0).then(|| {
+        format!("{failed} of {calls} calls failed at rates that are borne: 0.1 % explains as much")
+    })
 }
 
 /// A stage in which fewer were served says nothing of time.

@@ -3,7 +3,8 @@
 //! `window`: a cell `{"flood": r, "silence_ms": s}` leans on the limit as `knock` does, after a
 //! silence; a cell `{"last_part": k, ...}` sends half of what passes, then the other half in the
 //! same window, and `k` calls, of which fewer pass where the window slides, after a little more
-//! than one window. `cost`: a cell `{"method": m}` leans on the limit with calls of one method.
+//! than one window; a cell `{"heeded_ms": p, ...}` sends until calls are refused, is silent for as
+//! long as these ask for, and sends one call. `cost`: a cell `{"method": m}` leans on the limit with calls of one method.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use wellhead_upstream::{Provider, Tariff};
 use super::finding::{Finding, Pause, Refilled};
 use super::limits::{failed_otherwise, order, refusal_way};
 use super::sentence::figure;
-use super::trial::{Played, seconds, sent_at, throttled};
+use super::trial::{Played, sent_at, throttled};
 use super::{Confidence, Found};
 use crate::record::Target;
 use crate::stat::bucket::{Served, pace};
@@ -28,9 +29,6 @@ const WHOLE: f64 = 1.05;
 
 /// Of the last part, a window that slides lets no more pass than this.
 const SLIDING_MAX: f64 = 0.9;
-
-/// A wait may be longer than what was asked for by so many seconds: the way there and back.
-const LATE_S: f64 = 0.05;
 
 pub(super) fn window(cells: &[&Played<'_>]) -> Found {
     let failing = cells.iter().filter(|cell| cell.share(failed_otherwise) > FAILED_MAX).count();
@@ -87,7 +85,7 @@ fn bucket(
     };
     let firsts: Vec<f64> =
         leant.iter().filter_map(|cell| flood(&order(&cell.calls))).map(|it| it.first).collect();
-    let (retry_after, told) = retry_after(leant);
+    let (retry_after, told) = retry_after(cells, leant);
     let evidence = vec![
         format!(
             "{} pass before the first refusal, in the middle of {} floods",
@@ -141,39 +139,47 @@ fn last_part(cell: &Played<'_>) -> Option<(usize, usize)> {
     (whole && last > 0).then(|| (passed(after), last))
 }
 
-/// Whether who is refused is told when to come again, and whether that is so.
-fn retry_after(leant: &[&Played<'_>]) -> (Pause, String) {
-    let (mut told, mut short, mut refused) = (0_u64, 0_u64, 0_u64);
-    let mut longest = 0.0_f64;
-    for cell in leant {
-        // The earliest time at which one of those refused since the last that passed was told
-        // to come again.
-        let mut again: Option<f64> = None;
-        for call in &cell.calls {
-            let at = seconds(sent_at(call));
-            if !throttled(call) {
-                again = None;
-                continue;
-            }
-            refused += 1;
-            short += u64::from(again.is_some_and(|again| at > again + LATE_S));
-            if let Some(pause_ms) = call.retry_after_ms {
-                told += 1;
-                let pause = pause_ms as f64 / 1_000.0;
-                longest = longest.max(pause);
-                let heard = seconds(call.ended_at) + pause;
-                again = Some(again.map_or(heard, |again| again.min(heard)));
-            }
-        }
-    }
-    if told * 2 < refused || refused == 0 {
+/// Whether who is refused is told when to come again, and whether that is so: by the cells that
+/// were silent for as long as was asked for, and not by knocks, for which who is refused may be
+/// made to wait longer.
+fn retry_after(cells: &[&Played<'_>], leant: &[&Played<'_>]) -> (Pause, String) {
+    let refused = || leant.iter().flat_map(|cell| &cell.calls).filter(|call| throttled(call));
+    let pauses: Vec<u64> = refused().filter_map(|call| call.retry_after_ms).collect();
+    if pauses.len() * 2 < refused().count() || pauses.is_empty() {
         return (Pause::NotGiven, "refusals do not say when to come again".to_owned());
     }
+    let longest = pauses.iter().max().copied().unwrap_or(0) as f64 / 1_000.0;
     let asked = format!("refusals ask for a pause of up to {} s", figure(longest));
-    match short {
-        0 => (Pause::Holds, format!("{asked}: nobody who heeds it is refused")),
-        n => (Pause::TooShort, format!("{asked}: {n} calls came later and were refused again")),
+    let heeding = cells.iter().filter(|cell| cell.number("heeded_ms").is_some());
+    let heeded: Vec<bool> = heeding.filter_map(|cell| heeded(cell)).collect();
+    let again = heeded.iter().filter(|passed| !**passed).count();
+    match (heeded.len(), again) {
+        (0, _) => (Pause::Untried, format!("{asked}: it was not tried to heed it")),
+        (of, 0) => {
+            (Pause::Holds, format!("{asked}: who was silent for that long passed, {of} of {of}"))
+        }
+        (of, again) => (
+            Pause::TooShort,
+            format!("{asked}: who was silent for that long was refused again, {again} of {of}"),
+        ),
     }
+}
+
+/// Calls that pass after the last refusal where the limit is met still: a bucket that fills bit by
+/// bit lets single ones pass. More are a window that began anew.
+const PASSED_SINCE_MAX: usize = 5;
+
+/// Whether the last call, after a silence, passed. `None` where those before it were no longer
+/// refused, or were asked for a longer pause than was kept.
+fn heeded(cell: &Played<'_>) -> Option<bool> {
+    let (last, before) = cell.calls.split_last()?;
+    let at = before.iter().rposition(|call| throttled(call))?;
+    let refused = before[at];
+    if before.len() - at - 1 > PASSED_SINCE_MAX {
+        return None;
+    }
+    let asked = refused.ended_at + refused.retry_after_ms? * 1_000;
+    (sent_at(last) >= asked).then(|| !throttled(last))
 }
 
 /// How often one method passes.
@@ -212,8 +218,12 @@ pub(super) fn cost(cells: &[&Played<'_>], target: Option<&Target>) -> Vec<Found>
     let mut found: Vec<Found> = Vec::new();
     for (method, rate) in rates.iter().filter(|(method, _)| *method != base) {
         let evidence = vec![fits(base, &methods[base], most), fits(method, &methods[method], rate)];
-        let sure =
-            if rate.cells.min(most.cells) >= 2 { Confidence::High } else { Confidence::Medium };
+        // A limit of the method alone would show as the same pace.
+        let dearer = most.low / rate.high > 1.0;
+        let sure = match rate.cells.min(most.cells) {
+            2.. if !dearer => Confidence::High,
+            _ => Confidence::Medium,
+        };
         let finding = Finding::Cost {
             method: (*method).to_owned(),
             base: (*base).to_owned(),
@@ -303,20 +313,34 @@ mod tests {
         }
     }
 
+    /// What follows from a flood in which all are refused and what came of heeding it.
     #[track_caller]
-    fn check(calls: &[Call], expected: Pause) {
-        let cell = Cell::default();
-        let played = Played { cell: &cell, calls: calls.iter().collect(), wires: Vec::new() };
-        assert_eq!(retry_after(&[&played]).0, expected);
+    fn check(flood: &[Call], heeding: &[Call], expected: Pause) {
+        let (cell, mut heeded) = (Cell::default(), Cell::default());
+        heeded.factors.insert("heeded_ms".to_owned(), "1000".to_owned());
+        fn played<'a>(cell: &'a Cell, calls: &'a [Call]) -> Played<'a> {
+            Played { cell, calls: calls.iter().collect(), wires: Vec::new() }
+        }
+        let (leant, heeding) = (played(&cell, flood), played(&heeded, heeding));
+        assert_eq!(retry_after(&[&leant, &heeding], &[&leant]).0, expected);
     }
 
     #[test]
     fn what_a_retry_after_is_worth() {
         let passed = |at_ms: u64| Call { class: "answer".to_owned(), ..refused(at_ms, None) };
-        check(&[refused(0, None), refused(500, None)], Pause::NotGiven);
-        check(&[refused(0, Some(1_000)), refused(900, Some(1_000)), passed(1_100)], Pause::Holds);
-        check(&[refused(0, Some(1_000)), refused(1_200, Some(1_000))], Pause::TooShort);
-        // Another one passed between them and took what there was.
-        check(&[refused(0, Some(1_000)), passed(1_100), refused(1_200, Some(1_000))], Pause::Holds);
+        let told = |at_ms: u64| refused(at_ms, Some(1_000));
+        check(&[refused(0, None), refused(500, None)], &[], Pause::NotGiven);
+        // Knocks that go on after the pause say nothing: each may prolong it.
+        let knocks = [told(0), told(900), told(1_200), told(2_500)];
+        check(&knocks, &[], Pause::Untried);
+        check(&knocks, &[passed(0), told(10), passed(1_300)], Pause::Holds);
+        check(&knocks, &[passed(0), told(10), told(1_300)], Pause::TooShort);
+        // Another window began before the silence; or more was asked for than was kept.
+        let mut anew = vec![told(10)];
+        anew.extend((0..6).map(|_| passed(20)));
+        anew.push(told(1_300));
+        check(&knocks, &anew, Pause::Untried);
+        check(&knocks, &[told(10), passed(20), told(1_300)], Pause::TooShort);
+        check(&knocks, &[refused(10, Some(9_000)), passed(1_300)], Pause::Untried);
     }
 }

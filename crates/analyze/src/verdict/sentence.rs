@@ -107,8 +107,12 @@ impl fmt::Display for Finding {
                 catalogued(f, *catalogue_ratio)
             }
             Self::Cost { method, base, observed_ratio, low, high, catalogue_ratio } => {
+                let own_limit = *low > 1.0;
                 let (ratio, low, high) = (figure(*observed_ratio), figure(*low), figure(*high));
                 write!(f, "{method} counts {ratio} times {base} ({low} to {high})")?;
+                if own_limit {
+                    write!(f, ", or has a limit of its own")?;
+                }
                 catalogued(f, *catalogue_ratio)
             }
             Self::Lag { ms, low_ms, high_ms, p95_ms, blocks, p95_blocks, seen: _, behind } => {
@@ -182,6 +186,20 @@ impl fmt::Display for Finding {
                 figure(*up_to_per_second),
                 time(*p99_ms)
             ),
+            Self::Users { stages } => {
+                let shown = stages.len().min(LISTED_MAX);
+                for (at, stage) in stages[..shown].iter().enumerate() {
+                    let (comma, p99) = (if at == 0 { "" } else { "; " }, time(stage.p99_ms));
+                    let (users, served) = (whole(stage.users), figure(stage.per_second));
+                    let word = if stage.users == 1 { "user" } else { "users" };
+                    write!(f, "{comma}{users} {word}: {served} calls/s, 99 % within {p99}")?;
+                }
+                match stages.len() - shown {
+                    0 => Ok(()),
+                    1 => write!(f, "; and one stage more"),
+                    more => write!(f, "; and {more} stages more"),
+                }
+            }
             Self::Held { minutes, parts, with_errors, p50_ms, p99_ms } => write!(
                 f,
                 "{}, {} of {} parts with errors; half within {}, 99 % within {}",
@@ -250,6 +268,7 @@ impl Pause {
             Self::NotGiven => "no Retry-After",
             Self::Holds => "a Retry-After that holds",
             Self::TooShort => "a Retry-After that is too short",
+            Self::Untried => "a Retry-After that was not tried",
         }
     }
 }

@@ -16,6 +16,9 @@ const MINUTE: f64 = 6e7;
 /// Values that a trend is computed from at most: more are folded.
 const VALUES_MAX: usize = 240;
 
+/// With fewer parts a drift may go unseen.
+const SURE_MIN: usize = 20;
+
 /// A change of the median by a smaller share is told by no one, however sure it is.
 const CHANGE_MIN: f64 = 0.05;
 
@@ -87,7 +90,9 @@ fn drifts(sound: &[&Rollup], minutes: u64) -> Vec<Found> {
             format!("of the median time: {}", told(&time)),
             format!("of calls that are not served: {}", told(&error)),
         ];
-        found.push(Found::new(Finding::NoDrift { minutes }, Confidence::High, evidence));
+        // In a short row nothing but a straight line would be sure.
+        let sure = if times.len() >= SURE_MIN { Confidence::High } else { Confidence::Medium };
+        found.push(Found::new(Finding::NoDrift { minutes }, sure, evidence));
     }
     found
 }
@@ -104,7 +109,12 @@ fn drift(what: Drifting, trend: &Trend, minutes: u64) -> Found {
 
 fn told(trend: &Trend) -> String {
     let sure = if trend.is_sure() { "more" } else { "no more" };
-    format!("Mann-Kendall, z = {:.1}: {sure} than chance does in one of a thousand", trend.z)
+    format!(
+        "Mann-Kendall, z = {:.1}: {sure} than chance does in one of a thousand; the variance is that \
+         of Hamed and Rao, {} times that of parts that know nothing of each other",
+        trend.z,
+        figure(trend.widened)
+    )
 }
 
 /// What became of calls that were not served.

@@ -62,6 +62,10 @@ fn it_is_yaml_whatever_a_target_is_called() {
         "upstreams",
         "host",
         "h\n- e \"$${c}\"",
+        "id",
+        "a",
+        "chain_id",
+        "1",
         "budget",
         "calls_per_second",
         "125",
@@ -71,18 +75,23 @@ fn it_is_yaml_whatever_a_target_is_called() {
 
 /// The settings that follow from one finding at a provider that nobody knows, without reasons.
 fn check(finding: Finding, expected: &str) {
+    check_all(vec![finding], expected);
+}
+
+/// And from several.
+fn check_all(findings: Vec<Finding>, expected: &str) {
     let target = Target { id: "a".to_owned(), host: "h".to_owned(), ..Target::default() };
     let run = Run { targets: vec![target], ..Run::default() };
-    let verdict = Verdict {
-        experiment: "e".to_owned(),
+    let verdict = |finding: Finding| Verdict {
+        experiment: "protocol".to_owned(),
         target: 0,
         sentence: finding.to_string(),
         finding,
         confidence: Confidence::High,
         evidence: Vec::new(),
     };
-    let text = profile(&run, &[verdict]);
-    let lines = text.lines().skip_while(|line| !line.contains("host: ")).skip(1);
+    let text = profile(&run, &findings.into_iter().map(verdict).collect::<Vec<_>>());
+    let lines = text.lines().skip_while(|line| !line.contains("    id: ")).skip(1);
     let values = lines.map(|line| line.split(" # ").next().unwrap_or_default().trim());
     let values: Vec<&str> =
         values.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
@@ -117,6 +126,35 @@ fn what_ends_a_connection_is_kept_away_from() {
     check(Finding::IdleClose { after_ms: 5_500 }, "connection: idle: 4400ms");
     check(Finding::IdleClose { after_ms: 9_000_000 }, "connection: idle: 3600s");
     check(Finding::Recycle { after_calls: 1, orderly: true }, "connection: requests_max: 1");
+}
+
+#[test]
+fn http_1_is_asked_for_where_it_is_quicker_in_every_setting() {
+    let faster = |what: &str, than: &str, held: &str| Finding::Faster {
+        what: what.to_owned(),
+        than: than.to_owned(),
+        percent: 30.0,
+        low: 10.0,
+        high: 50.0,
+        held: held.to_owned(),
+    };
+    let (h1, h2) = ("http/1.1", "h2");
+    let alike = || Finding::NoDifference {
+        what: h2.to_owned(),
+        than: h1.to_owned(),
+        low: -5.0,
+        high: 7.0,
+        held: "b".to_owned(),
+    };
+    let failed = || Finding::CannotTell { why: "up to 100 % of the calls failed".to_owned() };
+    let connections = || faster("4 connections", "1 connection", "http/1.1");
+    let first = || faster(h1, h2, "a");
+    check_all(vec![first(), faster(h1, h2, "b"), connections()], "http: \"1.1\"");
+    check_all(vec![first(), alike(), connections()], "");
+    check_all(vec![alike(), first()], "");
+    check_all(vec![first(), faster(h2, h1, "b")], "");
+    check_all(vec![first(), failed()], "");
+    check_all(vec![connections()], "");
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! What a report holds, that nothing from outside becomes markup, and that it is the same again.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 use wellhead_analyze::record::{Record, WireEvent};
 use wellhead_analyze::report::{Comparison, FILES, File, Side, compare, report};
@@ -160,7 +164,7 @@ fn what_comes_from_outside_is_no_markup() {
                 let lines = file.text.lines().map(str::trim_start);
                 let outside = lines.filter(|line| line.contains("<img"));
                 for line in outside {
-                    let held = ["#", "- host: \"", "- \""];
+                    let held = ["#", "- host: \"", "id: \"", "- \""];
                     assert!(held.iter().any(|begin| line.starts_with(begin)), "{line}");
                 }
             }
@@ -270,4 +274,54 @@ fn two_runs_of_the_same_differ_in_nothing() {
     assert_eq!(told.text.matches(" faster: ").count(), 0, "{}", told.text);
     assert_eq!(same.text.matches(" no difference: ").count(), 4, "{}", same.text);
     assert_eq!(compare(side("a", &a), side("c", &c)).markdown, other);
+}
+
+/// Two runs in which each setting has one cell, as most have.
+#[test]
+fn one_cell_tells_no_difference() {
+    let play = |seed: u64, base_ms: f64| {
+        let mut world = World::new(seed, vec![super::synthetic::Dials { base_ms, ..elastic() }]);
+        world.play("rate", 0);
+        world
+    };
+    let (a, b) = (play(1, 60.0), play(2, 70.0));
+    let told = compare(side("a", &a), side("b", &b));
+    assert!(!told.differs, "{}", told.text);
+    let counted = "\n0 of 0 settings take another time (medians of cells, all decided together); 7 \
+                   more were played once in a run, which tells no difference\n";
+    assert!(told.text.contains(counted), "{}", told.text);
+    assert_eq!(told.text.matches(" %, which one cell of it cannot tell from chance").count(), 7);
+}
+
+/// Minutes of equal runs differ by a tenth: of a hundred pairs of runs few are said to differ.
+#[test]
+fn runs_whose_minutes_scatter_do_not_differ() {
+    let play = |seed: u64, slower: f64| {
+        let mut world = World::new(seed, vec![elastic()]);
+        (0..4).for_each(|_| world.play("protocol", 0));
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let by: BTreeMap<u32, f64> = (0..=100_u32)
+            .map(|cell| (cell, slower * (0.3 * (rng.random::<f64>() - 0.5)).exp()))
+            .collect();
+        for record in &mut world.records {
+            if let Record::Call(call) = record {
+                let took = (call.ended_at - call.intended_at) as f64 * by[&call.cell];
+                call.ended_at = call.intended_at + took as u64;
+            }
+        }
+        for record in &mut world.records {
+            // Calls that became longer still belong to their cell.
+            if let Record::Cell(cell) = record {
+                cell.ended_at += 60_000_000;
+            }
+        }
+        world
+    };
+    let differ = |seed: u64, slower: f64| {
+        let (a, b) = (play(2 * seed, 1.0), play(2 * seed + 1, slower));
+        compare(side("a", &a), side("b", &b)).text.contains("\n0 of 4 settings take")
+    };
+    let same = (0..20).filter(|seed| differ(*seed, 1.0)).count();
+    assert!(same >= 18, "{same} of 20 are the same");
+    assert!(!differ(50, 1.5), "half as much again is found");
 }

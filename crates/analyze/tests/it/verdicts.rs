@@ -143,6 +143,9 @@ fn what_methods_count() {
     };
     near(observed_ratio, 2.0);
     assert_eq!(catalogue_ratio, Some(1.0));
+    // A limit of the method alone would look the same.
+    assert_eq!(told[0].confidence, Confidence::Medium);
+    assert!(told[0].sentence.contains("), or has a limit of its own, "), "{}", told[0].sentence);
     says("cost", &elastic(), &["cannot tell: no call was refused, so nothing shows what counts"]);
 }
 
@@ -182,6 +185,76 @@ fn what_load_is_borne() {
         panic!("{told:?}");
     };
     assert_eq!(up_to_per_second, 400.0);
+}
+
+#[test]
+fn one_failure_among_hundreds_is_no_break() {
+    let mut world = World::new(1, vec![elastic()]);
+    world.play("load", 0);
+    // Of 500 calls at 100/s one fails.
+    let at_100 = world.records.iter().find_map(|record| match record {
+        Record::Cell(cell) if cell.factors["rate"] == "100" => Some(cell.cell),
+        Record::Cell(_) | Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
+    });
+    let mut fail = |share: usize| {
+        let calls = world.records.iter_mut().filter_map(|record| match record {
+            Record::Call(call) if Some(call.cell) == at_100 => Some(call),
+            Record::Call(_) | Record::Cell(_) | Record::Wire(_) | Record::Rollup(_) => None,
+        });
+        calls.skip(7).step_by(share).for_each(|call| call.class = "fault".to_owned());
+        verdicts(&world.run, &world.records).remove(0)
+    };
+    let told = fail(1_000);
+    assert!(matches!(told.finding, Finding::NoCapacityLimit { .. }), "{told:?}");
+    assert!(told.evidence.iter().any(|line| line.starts_with("1 of ")), "{told:?}");
+    // Four of 500 are more than chance, but rates above that are borne: it was a moment's.
+    let told = fail(125);
+    assert!(matches!(told.finding, Finding::Capacity { per_second: 50.0, .. }), "{told:?}");
+    assert_eq!(told.confidence, Confidence::Low);
+}
+
+#[test]
+fn a_break_in_the_last_stage_alone_is_not_sure() {
+    for (failing, confidence) in [(4, Confidence::Medium), (60, Confidence::High)] {
+        let mut world = World::new(1, vec![elastic()]);
+        world.play("load", 0);
+        let last = world.records.iter().filter_map(|record| match record {
+            Record::Cell(cell) => Some(cell.cell),
+            Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
+        });
+        let last = last.max();
+        let of_last = world.records.iter_mut().filter_map(|record| match record {
+            Record::Call(call) if Some(call.cell) == last => Some(call),
+            Record::Call(_) | Record::Cell(_) | Record::Wire(_) | Record::Rollup(_) => None,
+        });
+        let mut calls: Vec<_> = of_last.collect();
+        let share = calls.len() / (2 * failing);
+        calls.iter_mut().step_by(share).for_each(|call| call.class = "fault".to_owned());
+        let told = verdicts(&world.run, &world.records).remove(0);
+        assert!(matches!(told.finding, Finding::Capacity { per_second: 300.0, .. }), "{told:?}");
+        assert_eq!(told.confidence, confidence, "{failing}: {told:?}");
+    }
+}
+
+#[test]
+fn users_show_no_capacity() {
+    let mut world = World::new(1, vec![shaped()]);
+    world.play("load", 0);
+    for record in &mut world.records {
+        if let Record::Cell(cell) = record {
+            let rate = cell.factors.remove("rate").expect("a rate");
+            cell.factors.insert("users".to_owned(), rate);
+        }
+    }
+    let told = verdicts(&world.run, &world.records);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(matches!(&told[0].finding, Finding::Users { stages } if stages.len() == 6), "{told:?}");
+    let sentence = &told[0].sentence;
+    assert!(sentence.starts_with("25 users: 2"), "{sentence}");
+    assert!(
+        sentence.ends_with("; and one stage more") && !sentence.contains("bears"),
+        "{sentence}"
+    );
 }
 
 #[test]

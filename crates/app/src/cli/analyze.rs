@@ -222,7 +222,7 @@ pub struct Protocol {
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = calls(1))]
     pub calls: u64,
     /// How often each cell is played, each time in another order
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeats: u32,
 }
 

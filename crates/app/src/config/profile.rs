@@ -13,7 +13,7 @@
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use wellhead_eth::MethodGlob;
+use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_telemetry::SecretUrl;
 
@@ -128,7 +128,8 @@ section! {
         /// When, in UTC.
         measured: Moment = required(),
         /// Of whom. Where there is one it counts for whoever names the file, else the one whose
-        /// host the upstream has.
+        /// host the upstream has; of several with that host the one with its chain, and of several
+        /// of these the one with its `id`.
         upstreams: Vec<Found> = required(),
     }
 }
@@ -138,6 +139,10 @@ section! {
     Found {
         /// The host, and its port where it is not the usual one.
         host: Text = required(),
+        /// The name that it was measured under.
+        id: Option<Text> = derived("not told"),
+        /// The chain that it served.
+        chain_id: Option<ChainId> = derived("not known"),
         /// Which HTTP to speak.
         http: Option<HttpVersion> = derived("not measured"),
         /// What one connection bears.
@@ -192,6 +197,7 @@ impl Settings {
     ) {
         for (name, chain) in &mut self.chains.0 {
             let upstreams = Path::root().key("chains").key(name.as_ref()).key("upstreams");
+            let chain_id = chain.id;
             for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
                 let path = upstreams.item(index);
                 let Some(profile) = upstream.profile.as_mut() else { continue };
@@ -202,7 +208,7 @@ impl Settings {
                 let file = profile.file.clone();
                 let place = path.key("profile");
                 let found = match read(&file) {
-                    Ok(written) => pick(written, &upstream.url),
+                    Ok(written) => pick(written, chain_id, upstream),
                     Err(wrongs) => Err(wrongs),
                 };
                 match found {
@@ -276,28 +282,87 @@ fn read(file: &FilePath) -> Result<Written, Vec<Wrong>> {
     }
 }
 
-/// The entry that is meant for an upstream at `url`.
-fn pick(mut written: Written, url: &SecretUrl) -> Result<(Moment, Found), Vec<Wrong>> {
+/// The entry that is meant for an upstream of a chain: that of its host, and where there are
+/// several that of its chain, and then of its id. Which of two was meant is not guessed: one of
+/// them has limits that are not those of the upstream.
+fn pick(
+    mut written: Written,
+    chain_id: Option<ChainId>,
+    upstream: &Upstream,
+) -> Result<(Moment, Found), Vec<Wrong>> {
+    let host = host_of(&upstream.url);
+    let all = &written.upstreams;
+    let mut fit: Vec<usize> = (0..all.len()).collect();
+    if all.len() > 1 {
+        fit.retain(|at| all[*at].host.0.eq_ignore_ascii_case(&host));
+        if fit.is_empty() {
+            let hosts: Vec<String> = all.iter().map(|it| it.host.0.clone()).collect();
+            return Err(vec![Wrong::hinted(
+                format!("measured {}, and not `{host}`", listed(&hosts)),
+                "leave the one that is meant in a file of its own: it then counts whatever the host",
+            )]);
+        }
+    }
+    let of_host = fit.clone();
+    // Entries that do not tell their chain, or their id, may be meant.
+    if let (2.., Some(chain)) = (fit.len(), chain_id) {
+        fit.retain(|at| all[*at].chain_id.is_none_or(|own| own == chain));
+    }
+    if fit.len() > 1 {
+        let id = upstream.id.as_str();
+        fit.retain(|at| all[*at].id.as_ref().is_some_and(|own| own.0 == id && !id.is_empty()));
+    }
+    match fit[..] {
+        [at] => Ok((written.measured, written.upstreams.swap_remove(at))),
+        _ if all.is_empty() => Err(vec![Wrong::new("has no upstreams")]),
+        _ => {
+            let entries: Vec<&Found> = of_host.iter().map(|at| &all[*at]).collect();
+            Err(vec![several(&entries, &host, chain_id, upstream)])
+        }
+    }
+}
+
+/// The host of a URL, and its port where it is not the usual one.
+fn host_of(url: &SecretUrl) -> String {
     let url = url.expose();
     let host = url.host_str().unwrap_or_default();
-    let host = match url.port() {
+    match url.port() {
         Some(port) => format!("{host}:{port}"),
         None => host.to_owned(),
-    };
-    let own = |found: &Found| found.host.0.eq_ignore_ascii_case(&host);
-    let hosts: Vec<String> = written.upstreams.iter().map(|it| it.host.0.clone()).collect();
-    let at = match hosts.len() {
-        1 => Some(0),
-        _ => written.upstreams.iter().position(own),
-    };
-    match at {
-        Some(at) => Ok((written.measured, written.upstreams.swap_remove(at))),
-        None if hosts.is_empty() => Err(vec![Wrong::new("has no upstreams")]),
-        None => Err(vec![Wrong::hinted(
-            format!("measured {}, and not `{host}`", listed(&hosts)),
-            "leave the one that is meant in a file of its own: it then counts whatever the host",
-        )]),
     }
+}
+
+/// Several entries have the host, and chain and id leave none of them, or more than one.
+fn several(
+    entries: &[&Found],
+    host: &str,
+    chain_id: Option<ChainId>,
+    upstream: &Upstream,
+) -> Wrong {
+    let told = |entry: &&Found| {
+        let id = entry.id.as_ref().map_or("no id", |id| id.0.as_str());
+        match entry.chain_id {
+            Some(ChainId(chain)) => format!("{id} on chain {chain}"),
+            None => id.to_owned(),
+        }
+    };
+    let names: Vec<String> = entries.iter().map(told).collect();
+    let id = match upstream.id.as_str() {
+        "" => "an upstream without an `id`".to_owned(),
+        id => format!("`{id}`"),
+    };
+    let own = match chain_id {
+        Some(ChainId(chain)) => format!("{id} on chain {chain}"),
+        None => id,
+    };
+    Wrong::hinted(
+        format!(
+            "measured `{host}` {} times, as {}: none of them alone is for {own}",
+            names.len(),
+            listed(&names)
+        ),
+        "give the upstream the `id` of the one that is meant, or leave that in a file of its own",
+    )
 }
 
 /// Takes what the upstream does not give itself; the keys that were taken.
@@ -310,7 +375,7 @@ fn take(upstream: &mut Upstream, found: Found, given: &dyn Fn(&str) -> bool) -> 
         }
         is_free
     };
-    let Found { host: _, http, connection, budget, history, methods } = found;
+    let Found { host: _, id: _, chain_id: _, http, connection, budget, history, methods } = found;
     if let Some(http) = http
         && free("http", true)
     {
