@@ -59,6 +59,12 @@ pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
     let Some(holds) = found.holds else {
         return Found::cannot_tell(format!("even {fails_at} streams failed"));
     };
+    // Who ends connections whatever is open on them ends them at the size that is borne as well.
+    let mut held = sized.iter().filter(|(size, _)| *size == holds);
+    if held.all(|(_, cell)| connections(cell) > 1) {
+        let why = "connections end with few streams as well: `connection` may tell after how many requests";
+        return Found::cannot_tell(why);
+    }
     let failing: Vec<&Played<'_>> =
         sized.iter().filter(|(size, _)| *size == fails_at).map(|(_, cell)| *cell).collect();
     let way = way(&failing, announced, holds);
@@ -88,6 +94,11 @@ pub(super) fn streams(cells: &[&Played<'_>]) -> Found {
 fn was_borne(size: u64, cell: &Played<'_>, announced: Option<u32>) -> bool {
     let meant = announced.map_or(size, |announced| size.min(announced.into()));
     at_once(cell) >= meant
+}
+
+/// Connections that carried calls of a cell.
+fn connections(cell: &Played<'_>) -> usize {
+    cell.calls.iter().filter_map(|call| call.connection).collect::<BTreeSet<u64>>().len()
 }
 
 /// The most calls of a cell that were under way at a time.
@@ -363,6 +374,35 @@ mod tests {
         let found = told(0, 10);
         assert_eq!(found.finding, Finding::NoStreamCap { up_to: 64 });
         assert!(found.evidence.iter().any(|line| line.contains("refused for their rate")));
+    }
+
+    /// One stream at a time is borne, over so many connections, and two are not.
+    fn capped(connections: u64) -> Finding {
+        let call = |n: u64, error: Option<&str>| Call {
+            begun_at: n,
+            ended_at: n + 1,
+            connection: Some(n % connections),
+            class: "answer".to_owned(),
+            error: error.map(str::to_owned),
+            ..Call::default()
+        };
+        let size = |size: &str| [("streams".to_owned(), size.to_owned())].into();
+        let (one, two) = (
+            Cell { factors: size("1"), ..Cell::default() },
+            Cell { factors: size("2"), ..Cell::default() },
+        );
+        let (good, bad): (Vec<Call>, Vec<Call>) =
+            ((0..8).map(|n| call(n, None)).collect(), vec![call(0, Some("refused"))]);
+        let played = |cell, calls| Played { cell, calls, wires: Vec::new() };
+        let (good, bad) = (good.iter().collect(), bad.iter().collect());
+        streams(&[&played(&one, good), &played(&two, bad)]).finding
+    }
+
+    #[test]
+    fn who_ends_connections_after_some_requests_shows_no_cap() {
+        let Finding::StreamCap { streams: 1, .. } = capped(1) else { panic!("one is borne") };
+        let Finding::CannotTell { why } = capped(8) else { panic!("nothing is known") };
+        assert!(why.contains("`connection` may tell"), "{why}");
     }
 
     #[test]

@@ -61,3 +61,15 @@ async fn caps_of_providers_that_meter() {
     assert!(matches!(told.finding, Finding::NoStreamCap { up_to: 256 }), "{told:#?}");
     assert!(told.evidence.iter().any(|line| line.contains("refused for their rate")));
 }
+
+/// Whose connections end after some requests, however few at a time, has no cap on streams to tell.
+#[tokio::test(start_paused = true)]
+async fn an_end_after_some_requests_is_no_cap() {
+    for (seed, requests) in [1, 1, 5, 5, 20, 60, 120].into_iter().enumerate() {
+        let (mut dials, _) = drawn(seed as u64, Subject::Nothing);
+        dials.recycle_after = Some(requests);
+        dials.recycle_abruptly = seed % 2 == 0;
+        let told = told(dials).await;
+        assert!(!matches!(told.finding, Finding::StreamCap { .. }), "{requests}: {told:#?}");
+    }
+}
