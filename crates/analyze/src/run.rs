@@ -17,7 +17,7 @@ mod strain;
 
 pub use panel::{Ended, Finished, Member, Panel};
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -161,6 +161,9 @@ pub trait Watch {
     /// A call is over.
     fn over(&mut self, _call: &Call) {}
 
+    /// A target has not answered for so long that it is asked no more.
+    fn silent(&mut self, _experiment: &str, _target: u32) {}
+
     /// How often it wants to look, whatever happens.
     fn every(&self) -> Option<Duration> {
         None
@@ -220,6 +223,8 @@ pub struct Player<'a> {
     /// See [`Cell::part`].
     part: u32,
     cpu: CpuClock,
+    /// Targets that answer nothing any more: they are asked no more in this part.
+    silent: BTreeSet<u32>,
 }
 
 /// What a run is made with.
@@ -284,6 +289,7 @@ impl<'a> Player<'a> {
             cells: 0,
             part: 0,
             cpu: strain::cpu_time,
+            silent: BTreeSet::new(),
         };
         player.save()?;
         Ok(player)
@@ -327,6 +333,7 @@ impl<'a> Player<'a> {
             cells,
             part,
             cpu: strain::cpu_time,
+            silent: BTreeSet::new(),
         };
         player.save()?;
         Ok(player)
@@ -475,7 +482,7 @@ impl<'a> Player<'a> {
         greeting: &Greeting,
         watch: &mut dyn Watch,
     ) -> Result<bool, RunError> {
-        if self.budget.is_over() {
+        if self.budget.is_over() || self.silent.contains(&turn.target) {
             return Ok(false);
         }
         let Some(ordered) = plan.next(turn.last.as_ref()) else { return Ok(false) };
@@ -525,9 +532,18 @@ impl<'a> Player<'a> {
             cpu: self.cpu,
         };
         let played = cell::play(&mut hand, &place, &ordered, &way, head, seed).await;
-        let Some(mut played) = played.map_err(|error| self.unwritten(error))? else {
-            self.save()?;
-            return Ok(false);
+        let mut played = match played.map_err(|error| self.unwritten(error))? {
+            cell::Ended::Played(played) => *played,
+            cell::Ended::Cut => {
+                self.save()?;
+                return Ok(false);
+            }
+            cell::Ended::Silent => {
+                self.silent.insert(target);
+                watch.silent(plan.name(), target);
+                self.save()?;
+                return Ok(false);
+            }
         };
         // What came of the last calls belongs to the cell as well.
         let origin = self.origin;

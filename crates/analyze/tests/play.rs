@@ -40,6 +40,19 @@ impl Watch for After<'_> {
     }
 }
 
+/// Makes the provider answer after so long that nobody waits, when a cell has been played.
+struct Hangs<'a>(&'a FakeProvider, Vec<String>);
+
+impl Watch for Hangs<'_> {
+    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {
+        self.0.turn(|dials| dials.latency = Pace::even(SECOND * 3_600, Duration::ZERO));
+    }
+
+    fn silent(&mut self, experiment: &str, target: u32) {
+        self.1.push(format!("{experiment} {target}"));
+    }
+}
+
 struct Played {
     dir: TempDir,
     run: Run,
@@ -363,4 +376,34 @@ async fn records_of_another_run_are_left_alone() {
     let again = Player::begin(played.dir.path(), terms(), &[], &budget, &stop);
     assert!(again.is_err());
     assert_eq!(read(played.dir.path()).1, played.records);
+}
+
+/// Each call waits for 15 s: what would take hours is given up after a minute, and nothing else is
+/// asked of that target.
+#[tokio::test(start_paused = true)]
+async fn a_target_that_answers_nothing_any_more_is_asked_no_more() {
+    let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
+    let provider = FakeProvider::start("provider", world, dials()).unwrap();
+    let goals = [Goal::new("target-1".to_owned(), SecretUrl::parse(&provider.url()).unwrap())];
+    let dir = TempDir::new().unwrap();
+    let (budget, stop) = (Budget::new(10_000), Stop::default());
+    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).unwrap();
+    let greeting = player.greet(0, &goals[0]).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    let mut watch = Hangs(&provider, Vec::new());
+    for calls in [600, 50] {
+        let mut plan = Throttle::new(
+            &[1, 2],
+            &[2, 4],
+            calls,
+            HttpVersion::Auto,
+            SECOND,
+            &mut SmallRng::seed_from_u64(1),
+        );
+        player.play(&mut plan, 0, &goals[0], &greeting, &mut watch).await.unwrap();
+    }
+    assert_eq!(watch.1, ["throttle 0"]);
+    assert!(begun.elapsed() < SECOND * 180, "{:?}", begun.elapsed());
+    let (_, records) = read(dir.path());
+    assert_eq!(records.iter().filter_map(Record::cell).count(), 1);
 }

@@ -68,6 +68,16 @@ pub(super) struct Played {
     pub(super) served: Vec<Served>,
 }
 
+/// How a cell ended.
+pub(super) enum Ended {
+    /// As it was meant to.
+    Played(Box<Played>),
+    /// By whoever stops the run, or for want of calls.
+    Cut,
+    /// By a target that answers nothing any more.
+    Silent,
+}
+
 /// What happens next in a cell.
 enum Next {
     /// A call is due.
@@ -98,14 +108,14 @@ pub(super) async fn play(
     way: &Way,
     head: u64,
     seed: u64,
-) -> io::Result<Option<Played>> {
+) -> io::Result<Ended> {
     let mut rng = SmallRng::seed_from_u64(seed);
     if ordered.warmed {
         let ask = ordered.work.next(head, &mut rng);
         let warm = way.warm(&ask, || !hand.stop.is_set() && hand.budget.take());
         tokio::select! {
             () = warm => {}
-            () = hand.stop.wait() => return Ok(None),
+            () = hand.stop.wait() => return Ok(Ended::Cut),
         }
     }
     let mut calls = JoinSet::new();
@@ -120,6 +130,7 @@ pub(super) async fn play(
     let mut look = look(hand.watch.every(), begun);
     let mut pulse = ordered.timed.then(|| Pulse::begin(begun));
     let (mut progress, mut over, mut cut) = (Progress::default(), false, false);
+    let mut silence = Silence::default();
     loop {
         progress.under_way = calls.len();
         over = over || ordered.schedule.is_over(&progress, begun.elapsed());
@@ -150,9 +161,13 @@ pub(super) async fn play(
         match next {
             // What was rolled up so far is worth keeping.
             Next::End if place.rolled.is_some() => break,
-            Next::End => return Ok(None),
+            Next::End => return Ok(Ended::Cut),
             Next::Over(Some(done)) => {
                 tally.add(hand, place, begun, &done)?;
+                // An open loop ends by the clock, and one that is watched for long may come back.
+                if !is_open && place.rolled.is_none() && silence.hears(&done.done) {
+                    return Ok(Ended::Silent);
+                }
                 // Our own memory for answers was full, which says nothing of the target.
                 let no_room = TransportErrorKind::NoRoom.word();
                 tally.lost = tally.lost || done.done.call.error.as_deref() == Some(no_room);
@@ -197,7 +212,7 @@ pub(super) async fn play(
     }
     // Less than the cell says would look like all of it, and borne.
     if cut && place.rolled.is_none() {
-        return Ok(None);
+        return Ok(Ended::Cut);
     }
     tally.roll_up(hand, place, true)?;
     let ended = Instant::now();
@@ -223,7 +238,34 @@ pub(super) async fn play(
         doubt,
     };
     tally.served.sort_by(|a, b| a.at.total_cmp(&b.at));
-    Ok(Some(Played { record, outcome: tally.outcome, first: tally.first, served: tally.served }))
+    let Tally { outcome, first, served, .. } = tally;
+    Ok(Ended::Played(Box::new(Played { record, outcome, first, served })))
+}
+
+/// How long nobody may answer before a target counts as silent, and after how many calls.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+const UNANSWERED_MIN: u32 = 4;
+
+/// Whether a target answers at all. One that was asked for something that takes long is not silent
+/// yet.
+#[derive(Debug, Default)]
+struct Silence {
+    /// When the first of the calls began that had no answer since the last one that had, and how
+    /// many they are.
+    since: Option<(Instant, u32)>,
+}
+
+impl Silence {
+    /// Notes a call that is over. `true` where the target is silent.
+    fn hears(&mut self, done: &Done) -> bool {
+        if done.call.error.is_none() {
+            self.since = None;
+            return false;
+        }
+        let (since, calls) = self.since.get_or_insert((done.begun, 0));
+        *calls += 1;
+        *calls >= UNANSWERED_MIN && done.ended.saturating_duration_since(*since) >= SILENCE_MAX
+    }
 }
 
 /// At once where no clock says when.

@@ -240,6 +240,15 @@ impl Watch for Live<'_> {
         self.line(&line);
     }
 
+    fn silent(&mut self, experiment: &str, target: u32) {
+        self.now = None;
+        let line = format!(
+            "{} {experiment}: no call was answered for a minute: it is asked no more, `resume` would",
+            self.host(target)
+        );
+        self.line(&line);
+    }
+
     fn every(&self) -> Option<Duration> {
         self.drawn.map(|_| EVERY)
     }
