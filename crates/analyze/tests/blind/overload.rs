@@ -1,6 +1,6 @@
 //! A machine that has too much to do measures itself. Whatever was planted, nothing is said then.
 
-use std::sync::LazyLock;
+use std::cell::Cell as Slot;
 use std::time::Duration;
 
 use tokio::time::{Instant, advance, sleep};
@@ -18,10 +18,17 @@ use wellhead_sim::provider::Subject;
 
 use crate::harness::{SECOND, drawn, idle, played, provider, rng};
 
+thread_local! {
+    static BEGUN: Slot<Option<Instant>> = const { Slot::new(None) };
+}
+
 /// Shares of the time that has passed.
 fn taken(ran: f64, waited: f64) -> Option<Taken> {
-    static EPOCH: LazyLock<std::time::Instant> = LazyLock::new(std::time::Instant::now);
-    let passed = Instant::now().into_std().saturating_duration_since(*EPOCH);
+    let now = Instant::now();
+    // The clock of a test that was here before may have been ahead.
+    let begun = BEGUN.get().filter(|begun| *begun <= now).unwrap_or(now);
+    BEGUN.set(Some(begun));
+    let passed = now - begun;
     Some(Taken { ran: passed.mul_f64(ran), waited: passed.mul_f64(waited) })
 }
 
