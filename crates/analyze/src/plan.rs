@@ -149,6 +149,9 @@ pub trait Plan: Debug {
     fn rolled(&self) -> Option<Duration> {
         None
     }
+
+    /// For so long it was played before the run was cut, where calls are rolled up.
+    fn watched(&mut self, _: Duration) {}
 }
 
 fn factors<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, String> {

@@ -29,7 +29,6 @@ const FIGURE_MAX: f64 = 1e15;
 /// One line of `records.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "nearly all records are the large one")]
 pub enum Record {
     /// One call.
     Call(Call),
@@ -219,6 +218,19 @@ pub enum WireEvent {
     },
 }
 
+impl WireEvent {
+    /// Its kind, as in the records.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Opened { .. } => "opened",
+            Self::Settings { .. } => "settings",
+            Self::Goaway { .. } => "goaway",
+            Self::Reset { .. } => "reset",
+            Self::Closed { .. } => "closed",
+        }
+    }
+}
+
 /// Why nothing is concluded from what was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -312,6 +324,9 @@ pub struct Rollup {
     pub served: u64,
     /// Those that were not, by the class of the verdict.
     pub unserved: BTreeMap<String, u64>,
+    /// What connections did meanwhile: how often, by the kind of event.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub wire: BTreeMap<String, u64>,
     /// Half took no longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50: Option<u64>,

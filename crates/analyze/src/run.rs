@@ -426,7 +426,7 @@ impl<'a> Player<'a> {
         watch: &mut dyn Watch,
     ) -> Result<(), RunError> {
         self.note(plan.name())?;
-        let mut turn = Turn::new(self, plan.name(), target);
+        let mut turn = Turn::new(self, plan, target);
         while self.step(&mut turn, plan, goal, greeting, watch).await? {}
         self.records.flush().map_err(|error| self.unwritten(error))
     }
@@ -446,8 +446,8 @@ impl<'a> Player<'a> {
         for part in &*parts {
             self.note(part.plan.name())?;
         }
-        let mut turns: Vec<Option<Turn>> =
-            parts.iter().map(|part| Some(Turn::new(self, part.plan.name(), part.target))).collect();
+        let begin = |part: &mut Part<'_>| Some(Turn::new(self, &mut *part.plan, part.target));
+        let mut turns: Vec<Option<Turn>> = parts.iter_mut().map(begin).collect();
         let drawn = self.seed(0, "order", 0);
         for round in 0.. {
             if turns.iter().all(Option::is_none) {
@@ -555,7 +555,8 @@ impl<'a> Player<'a> {
             .collect();
         let told = events.iter().map(|(at, connection, event)| (*at, *connection, event));
         played.outcome.silent_ms = played.first.silent_ms(told);
-        for (at, connection, event) in events {
+        // Where calls are rolled up, so is what their connections did.
+        for (at, connection, event) in events.into_iter().filter(|_| place.rolled.is_none()) {
             let experiment = plan.name().to_owned();
             let cell = place.cell;
             let wire = Wire { experiment, cell, target, at, connection, event };
@@ -647,9 +648,13 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(player: &mut Player<'_>, experiment: &str, target: u32) -> Self {
-        let earlier = player.earlier.as_mut().map(|earlier| earlier.take(target, experiment));
-        Self { target, earlier: earlier.unwrap_or_default(), last: None, first: true, index: 0 }
+    fn new(player: &mut Player<'_>, plan: &mut dyn Plan, target: u32) -> Self {
+        let mut turn = Self { target, earlier: VecDeque::new(), last: None, first: true, index: 0 };
+        if let Some(earlier) = &mut player.earlier {
+            plan.watched(earlier.watched(target, plan.name()));
+            turn.earlier = earlier.take(target, plan.name());
+        }
+        turn
     }
 }
 

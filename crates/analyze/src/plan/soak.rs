@@ -2,7 +2,7 @@
 //!
 //! One cell on connections that stay open. Its calls are not written one by one, but what became
 //! of them each so often, so that a day needs no more than an hour but for lines. A soak that is
-//! stopped keeps what it saw.
+//! stopped keeps what it saw, and goes on for the time that is left.
 
 use std::time::Duration;
 
@@ -84,6 +84,11 @@ impl Plan for Soak {
 
     fn rolled(&self) -> Option<Duration> {
         Some(self.every)
+    }
+
+    fn watched(&mut self, so_far: Duration) {
+        self.lasting = self.lasting.saturating_sub(so_far);
+        self.over = self.over || self.lasting.is_zero();
     }
 
     fn next(&mut self, _: Option<&Outcome>) -> Option<Ordered> {

@@ -138,7 +138,7 @@ pub(super) async fn play(
         if over && calls.is_empty() {
             break;
         }
-        tally.roll_up(hand, place, false)?;
+        tally.roll_up(hand, place, way, false)?;
         let due = tally.knocker.as_ref().map(Knocker::due);
         let due = due.or_else(|| ordered.schedule.due(progress.begun)).map(|at| begun + at);
         let turn = ordered.schedule.turn(&progress).filter(|_| !over);
@@ -159,9 +159,11 @@ pub(super) async fn play(
             },
         };
         match next {
-            // What was rolled up so far is worth keeping.
-            Next::End if place.rolled.is_some() => break,
-            Next::End => return Ok(Ended::Cut),
+            Next::End => {
+                // What was rolled up so far is worth keeping.
+                tally.roll_up(hand, place, way, true)?;
+                return Ok(Ended::Cut);
+            }
             Next::Over(Some(done)) => {
                 tally.add(hand, place, begun, &done)?;
                 // An open loop ends by the clock, and one that is watched for long may come back.
@@ -210,11 +212,11 @@ pub(super) async fn play(
             }
         }
     }
+    tally.roll_up(hand, place, way, true)?;
     // Less than the cell says would look like all of it, and borne.
-    if cut && place.rolled.is_none() {
+    if cut {
         return Ok(Ended::Cut);
     }
-    tally.roll_up(hand, place, true)?;
     let ended = Instant::now();
     let shares = Shares::of(cpu, (hand.cpu)(), ended - begun);
     let (late_p99, lag_p99) = tally.lateness();
@@ -394,7 +396,13 @@ impl Tally {
     }
 
     /// Writes what is to be written by now; with `last`, all of it.
-    fn roll_up(&mut self, hand: &mut Hand<'_>, place: &Place<'_>, last: bool) -> io::Result<()> {
+    fn roll_up(
+        &mut self,
+        hand: &mut Hand<'_>,
+        place: &Place<'_>,
+        way: &Way,
+        last: bool,
+    ) -> io::Result<()> {
         let Some(roll) = &mut self.roll else { return Ok(()) };
         let now = Instant::now();
         if !last && !roll.is_due(now) {
@@ -404,6 +412,9 @@ impl Tally {
         rollup.experiment = place.experiment.to_owned();
         rollup.cell = place.cell;
         rollup.target = place.target;
+        for (_, _, event) in way.events() {
+            *rollup.wire.entry(event.word().to_owned()).or_default() += 1;
+        }
         hand.records.write(&Record::Rollup(rollup))?;
         hand.records.flush()
     }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::Path;
+use std::time::Duration;
 
 use super::first::First;
 use crate::plan::Outcome;
@@ -42,6 +43,8 @@ pub struct Earlier {
     run: Run,
     /// By target and experiment, in the order in which they were played.
     cells: BTreeMap<(u32, String), VecDeque<Done>>,
+    /// Likewise, for how long a cell was watched that was rolled up and cut.
+    watched: BTreeMap<(u32, String), Duration>,
     next_cell: u32,
     next_connection: u64,
     next_part: u32,
@@ -71,6 +74,7 @@ impl Earlier {
         let mut earlier = Self {
             run,
             cells: BTreeMap::new(),
+            watched: BTreeMap::new(),
             next_cell: 0,
             next_connection: 0,
             next_part: 0,
@@ -93,6 +97,9 @@ impl Earlier {
         }
         for trial in trials(records) {
             let key = (trial.target, trial.experiment.to_owned());
+            if trial.played.is_empty() {
+                earlier.watched.insert(key.clone(), Duration::from_micros(trial.watched()));
+            }
             let cells = earlier.cells.entry(key).or_default();
             for played in &trial.played {
                 let (mut outcome, mut first) = (Outcome::default(), First::default());
@@ -134,6 +141,11 @@ impl Earlier {
         let passed = now_unix.saturating_sub(self.run.started_unix).saturating_mul(SECOND);
         // A clock that was set back does not turn the order of what happened.
         passed.max(self.ended_at.saturating_add(SECOND))
+    }
+
+    /// For how long an experiment that is rolled up was played, where it was cut.
+    pub(super) fn watched(&self, target: u32, experiment: &str) -> Duration {
+        self.watched.get(&(target, experiment.to_owned())).copied().unwrap_or_default()
     }
 
     /// The cells that were played of this experiment at this target.

@@ -14,7 +14,7 @@ use wellhead_upstream::{Provider, Tariff};
 use super::finding::{Finding, Pause, Refilled};
 use super::limits::{failed_otherwise, order, refusal_way};
 use super::sentence::figure;
-use super::trial::{Played, sent_at, throttled};
+use super::trial::{Played, sent_at, sent_per_second, throttled};
 use super::{Confidence, Found};
 use crate::record::Target;
 use crate::stat::bucket::{Served, pace};
@@ -46,7 +46,7 @@ pub(super) fn window(cells: &[&Played<'_>]) -> Found {
         return Found::cannot_tell("no cell was played to its end");
     }
     if floods.iter().all(|calls| calls.iter().all(|call| call.passed)) {
-        let paces = leant.iter().filter_map(|cell| cell.number("flood"));
+        let paces = leant.iter().filter_map(|cell| sent_per_second(cell));
         let rate = figure(paces.fold(0.0, f64::max));
         let evidence = vec![format!("{} calls at {rate}/s, nothing refused", most)];
         let sure = if floods.len() >= 2 { Confidence::High } else { Confidence::Medium };

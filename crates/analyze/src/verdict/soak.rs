@@ -1,10 +1,11 @@
 //! What a long time shows (`soak`): how it held, and whether it drifts.
 //!
-//! Read from rollups alone, each as good as another. Those in which the generator fell behind are
+//! Read from rollups alone, each as good as another. Those in which we were the bound are
 //! left out.
 
 use super::finding::{Drifting, Finding};
 use super::sentence::figure;
+use super::trial::watched;
 use super::{Confidence, Found};
 use crate::record::Rollup;
 use crate::stat::trend::{Trend, VALUES_MIN, folded, trend};
@@ -30,7 +31,7 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<Found> {
     let left_out = rollups.len() - sound.len();
     if left_out * 4 > rollups.len() {
         let all = rollups.len();
-        let why = format!("the generator fell behind in {left_out} of {all} parts");
+        let why = format!("we were the bound in {left_out} of {all} parts");
         return vec![Found::cannot_tell(why)];
     }
     let p50s: Vec<f64> = sound.iter().filter_map(|it| it.p50).map(ms).collect();
@@ -38,9 +39,7 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<Found> {
     let (Some(p50_ms), Some(p99_ms)) = (median(&p50s), median(&p99s)) else {
         return vec![Found::cannot_tell("no call was served")];
     };
-    let from = sound.iter().map(|it| it.begun_at).min().unwrap_or(0);
-    let to = sound.iter().map(|it| it.ended_at).max().unwrap_or(0);
-    let minutes = ((to - from) as f64 / MINUTE).round() as u64;
+    let minutes = (watched(&sound) as f64 / MINUTE).round() as u64;
     let with_errors = sound.iter().filter(|it| it.served < it.calls).count();
     let calls: u64 = sound.iter().map(|it| it.calls).sum();
     let served: u64 = sound.iter().map(|it| it.served).sum();
@@ -50,8 +49,9 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<Found> {
         format!("99 % within {} ms in the worst part", figure(worst)),
     ];
     evidence.extend(unserved(&sound));
+    evidence.extend(connections(rollups));
     if left_out > 0 {
-        evidence.push(format!("{left_out} parts are left out: the generator fell behind"));
+        evidence.push(format!("{left_out} parts are left out: we were the bound there"));
     }
     let sure = match (sound.len() >= VALUES_MIN, left_out) {
         (true, 0) => Confidence::High,
@@ -63,6 +63,15 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<Found> {
     let mut found = vec![Found::new(held, sure, evidence)];
     found.extend(drifts(&sound, minutes));
     found
+}
+
+/// What connections did, where any of them ended.
+fn connections(rollups: &[&Rollup]) -> Option<String> {
+    let count = |kind| rollups.iter().filter_map(|it| it.wire.get(kind)).sum::<u64>();
+    let (closed, goaways, resets) = (count("closed"), count("goaway"), count("reset"));
+    (closed + goaways + resets > 0).then(|| {
+        format!("{closed} connections ended, {goaways} GOAWAY and {resets} resets of streams came")
+    })
 }
 
 fn drifts(sound: &[&Rollup], minutes: u64) -> Vec<Found> {

@@ -97,7 +97,23 @@ pub fn trials(records: &[Record]) -> Vec<Trial<'_>> {
     trials
 }
 
+/// Microseconds in which somebody looked, by what was rolled up: from the begin to the end of each
+/// cell, for between two cells a run was cut.
+pub(crate) fn watched(rollups: &[&Rollup]) -> u64 {
+    let mut cells: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for rollup in rollups {
+        let span = cells.entry(rollup.cell).or_insert((rollup.begun_at, rollup.ended_at));
+        *span = (span.0.min(rollup.begun_at), span.1.max(rollup.ended_at));
+    }
+    cells.values().map(|(from, to)| to - from).sum()
+}
+
 impl<'a> Trial<'a> {
+    /// Microseconds in which it was watched, where it is rolled up.
+    pub(crate) fn watched(&self) -> u64 {
+        watched(&self.rollups)
+    }
+
     /// The cells that may conclude something, and the number of those that may not. One without
     /// calls is neither: where nothing was sent nothing failed.
     pub fn sound(&self) -> (Vec<&Played<'a>>, usize) {

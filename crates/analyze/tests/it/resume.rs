@@ -9,11 +9,12 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tempfile::TempDir;
-use wellhead_analyze::plan::{Connection, Outcome, Plan, Rate, Streams, Throttle};
+use wellhead_analyze::plan::{Connection, Outcome, Pace, Plan, Rate, Soak, Streams, Throttle};
 use wellhead_analyze::record::{Cell, Machine, Record, Run, read_all};
 use wellhead_analyze::run::{Budget, Earlier, Player, RunError, Stop, Terms, Watch};
-use wellhead_analyze::verdict::{trials, verdicts};
+use wellhead_analyze::verdict::{Finding, trials, verdicts};
 use wellhead_analyze::way::Goal;
+use wellhead_analyze::work::Work;
 use wellhead_net::HttpVersion;
 use wellhead_sim::provider::{Bucket, Refusal, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
@@ -72,10 +73,15 @@ fn plans() -> Vec<Box<dyn Plan>> {
 const UNCUT: (usize, usize) = (usize::MAX, usize::MAX);
 
 /// Plays all plans, or goes on with them, until it is cut; the calls that were sent by then.
-async fn play(
+async fn play(dir: &Path, provider: &FakeProvider, cut: (usize, usize)) -> Result<u64, RunError> {
+    play_these(dir, provider, cut, plans()).await
+}
+
+async fn play_these(
     dir: &Path,
     provider: &FakeProvider,
     (cells, calls): (usize, usize),
+    plans: Vec<Box<dyn Plan>>,
 ) -> Result<u64, RunError> {
     let url = SecretUrl::parse(&format!("{}/v2/PATHKEY", provider.url())).expect("a URL");
     let goals = [Goal::new("target-1".to_owned(), url)];
@@ -93,7 +99,7 @@ async fn play(
     };
     let greeting = player.greet(0, &goals[0]).await?;
     let mut watch = Cut { cells, calls, stop: &stop };
-    for mut plan in plans() {
+    for mut plan in plans {
         player.play(&mut *plan, 0, &goals[0], &greeting, &mut watch).await?;
         if stop.is_set() {
             break;
@@ -205,4 +211,40 @@ fn a_directory_without_a_run_is_told() {
     fs::write(dir.path().join("run.json"), text).expect("a file");
     let error = Earlier::read(dir.path()).expect_err("another format").to_string();
     assert_eq!(error, "it has format 99, and this wellhead writes 1");
+}
+
+/// Ten minutes in all, whatever lies between: what was watched is not watched again, also where the
+/// run was killed, and the time in which nobody looked is no part of it.
+#[tokio::test(start_paused = true)]
+async fn a_soak_goes_on_for_the_time_that_is_left() {
+    let provider = provider();
+    let dir = TempDir::new().expect("a directory");
+    let soak = || -> Vec<Box<dyn Plan>> {
+        let (pace, lasting) = (Pace::Rate(2.0), SECOND * 600);
+        vec![Box::new(Soak::new(pace, lasting, SECOND * 20, Work::Cheap, 1))]
+    };
+    // Stopped after 250 s and after 150 s more.
+    for calls in [500, 300] {
+        play_these(dir.path(), &provider, (0, calls), soak()).await.expect("stopped");
+        assert!(cells(&read(dir.path()).1).is_empty());
+    }
+    // As a kill leaves it: nobody wrote what came after the last whole part.
+    let records = fs::read_to_string(dir.path().join("records.jsonl")).expect("records");
+    let kept: Vec<&str> = records.lines().collect();
+    let kept = kept[..kept.len() - 1].join("\n") + "\n";
+    fs::write(dir.path().join("records.jsonl"), kept).expect("written");
+    play_these(dir.path(), &provider, UNCUT, soak()).await.expect("played to its end");
+    let (run, records) = read(dir.path());
+    assert_eq!(cells(&records).len(), 1);
+    let rollups: Vec<_> = records.iter().filter_map(Record::rollup).collect();
+    let watched: u64 = rollups.iter().map(|it| it.ended_at - it.begun_at).sum();
+    assert!((598_000_000..=602_000_000).contains(&watched), "{watched} us");
+    let told = verdicts(&run, &records);
+    assert!(matches!(told[0].finding, Finding::Held { minutes: 10, .. }), "{told:#?}");
+    let ended: u64 = rollups.iter().filter_map(|it| it.wire.get("closed")).sum();
+    assert!(ended > 20, "a connection ends after 30 requests: {ended}");
+    assert!(told[0].evidence.iter().any(|line| line.contains("connections ended")), "{told:#?}");
+    assert!(records.iter().all(|record| record.wire().is_none()));
+    let spent = play_these(dir.path(), &provider, UNCUT, soak()).await.expect("nothing is left");
+    assert!(spent < run.spent + 4, "{spent}, {} before", run.spent);
 }
