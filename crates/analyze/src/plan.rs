@@ -25,6 +25,7 @@ use wellhead_upstream::VerdictClass;
 use crate::record::Call;
 use crate::schedule::Schedule;
 use crate::stat::bucket::Served;
+use crate::verdict::see;
 use crate::way::{Means, WARMING_MAX};
 use crate::work::Work;
 
@@ -72,7 +73,9 @@ pub struct Outcome {
     pub throttled: u64,
     /// Of these, those without an answer.
     pub failed: u64,
-    /// Of these, those that its first connection carried.
+    /// Of all, those that were neither served nor refused, whether an answer came or not.
+    pub unserved: u64,
+    /// Of all, those that its first connection carried.
     pub on_first: u64,
     /// Whether that connection carried no more in the end: it was gone, or a call on it failed.
     pub first_ended: bool,
@@ -86,6 +89,7 @@ impl Outcome {
         self.calls += 1;
         self.throttled += u64::from(call.class == VerdictClass::Throttled.word());
         self.failed += u64::from(call.error.is_some());
+        self.unserved += u64::from(!see::served(call) && !see::throttled(call));
     }
 }
 

@@ -310,8 +310,8 @@ fn key(what: Extent) -> Option<&'static str> {
     }
 }
 
-/// On one line, without what would end a comment or hide in a terminal.
-fn plain(text: &str) -> String {
+/// On one line, without what would end a comment, or move a cursor and hide in a terminal.
+pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect()
 }
 
@@ -348,6 +348,11 @@ pub(crate) fn date(unix: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_line_moves_no_cursor_and_is_one() {
+        assert_eq!(super::plain("a\u{1b}[2Jb\nc\u{202e}d\u{9b}e"), "a [2Jb c d e");
+    }
+
     #[test]
     fn dates() {
         assert_eq!(super::date(0), "1970-01-01 00:00");

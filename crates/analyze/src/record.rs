@@ -19,6 +19,13 @@ pub const FORMAT: u32 = 1;
 /// that is bounded where it is taken in.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
+/// No time, length or count is larger, so that sums of them fit: what a float tells exactly, and
+/// in microseconds 285 years.
+pub const NUMBER_MAX: u64 = 1 << 53;
+
+/// Likewise of credits and shares.
+const FIGURE_MAX: f64 = 1e15;
+
 /// One line of `records.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -405,7 +412,10 @@ impl<R: BufRead> Reader<R> {
                 return Err(ReadError::Line { line: self.line, why });
             }
             return match serde_json::from_slice(text) {
-                Ok(record) => Ok(Some(record)),
+                Ok(record) => match flaw(&record) {
+                    None => Ok(Some(record)),
+                    Some(why) => Err(ReadError::Line { line: self.line, why: why.to_owned() }),
+                },
                 Err(_) if !whole => {
                     self.torn = Some(self.line);
                     Ok(None)
@@ -426,6 +436,43 @@ impl<R: BufRead> Iterator for Reader<R> {
         let item = self.read().transpose();
         self.over = !matches!(item, Some(Ok(_)));
         item
+    }
+}
+
+/// What no run has written, and whoever sums up would stumble over.
+fn flaw(record: &Record) -> Option<&'static str> {
+    let (numbers, figures, (begun_at, ended_at), (calls, parts)) = match record {
+        Record::Call(it) => {
+            let phases = [it.queue, it.dns, it.tcp, it.tls, it.write, it.first_byte, it.transfer];
+            let told = [it.connection, it.retry_after_ms].into_iter().chain(phases).flatten();
+            let fixed = [it.n, it.intended_at, it.bytes_out, it.bytes_in];
+            let numbers: Vec<u64> = fixed.into_iter().chain(told).collect();
+            (numbers, vec![it.credits.unwrap_or(0.0)], (it.begun_at, it.ended_at), (0, 0))
+        }
+        Record::Wire(it) => {
+            let calls = if let WireEvent::Closed { calls, .. } = it.event { calls } else { 0 };
+            (vec![it.connection, calls], Vec::new(), (it.at, it.at), (0, 0))
+        }
+        Record::Cell(it) => {
+            (vec![it.calls, it.late_p99], vec![it.cpu], (it.begun_at, it.ended_at), (0, 0))
+        }
+        Record::Rollup(it) => {
+            let times = [it.p50, it.p95, it.p99, it.max].into_iter().flatten();
+            let numbers = times.chain([it.late_p99]).collect();
+            let parts = it.unserved.values().fold(it.served, |sum, it| sum.saturating_add(*it));
+            let figures = vec![it.cpu, it.credits.unwrap_or(0.0)];
+            (numbers, figures, (it.begun_at, it.ended_at), (it.calls, parts))
+        }
+    };
+    let large = numbers.iter().chain([&ended_at, &calls]).any(|number| *number > NUMBER_MAX);
+    if large || figures.iter().any(|figure| !(0.0..=FIGURE_MAX).contains(figure)) {
+        Some("a number in it is absurd")
+    } else if ended_at < begun_at {
+        Some("it ends before it begins")
+    } else if parts > calls {
+        Some("it has fewer calls than became of them")
+    } else {
+        None
     }
 }
 

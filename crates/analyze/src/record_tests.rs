@@ -153,3 +153,41 @@ fn a_run_is_read_as_written() {
     let text = serde_json::to_string(&run).expect("plain data");
     assert_eq!(serde_json::from_str::<Run>(&text).expect("plain data"), run);
 }
+
+#[test]
+fn what_no_run_has_written_is_no_record() {
+    let cell = r#"{"kind":"cell","experiment":"rate","version":1,"cell":0,"repeat":0,"target":0,
+        "factors":{},"begun_at":5,"ended_at":9,"calls":1,"late_p99":0,"cpu":0.1,"saturated":false}"#;
+    let rollup = r#"{"kind":"rollup","experiment":"soak","cell":0,"target":0,"begun_at":5,
+        "ended_at":9,"calls":3,"served":2,"unserved":{"throttled":1},"late_p99":0,"cpu":0.1,
+        "saturated":false}"#;
+    let call = r#"{"kind":"call","experiment":"rate","cell":0,"target":0,"n":0,"method":"eth_call",
+        "intended_at":5,"begun_at":5,"ended_at":9,"bytes_out":1,"bytes_in":1,"class":"answer",
+        "rule":"result","first_byte":2}"#;
+    let huge = "18446744073709551615";
+    for (line, was, is, why) in [
+        (cell, "", "", ""),
+        (rollup, "", "", ""),
+        (call, "", "", ""),
+        (cell, "\"ended_at\":9", "\"ended_at\":4", "it ends before it begins"),
+        (call, "\"ended_at\":9", "\"ended_at\":4", "it ends before it begins"),
+        (rollup, "\"ended_at\":9", "\"ended_at\":4", "it ends before it begins"),
+        (rollup, "\"served\":2", "\"served\":3", "it has fewer calls than became of them"),
+        (rollup, "\"throttled\":1", huge, "it has fewer calls than became of them"),
+        (cell, "\"calls\":1", huge, "a number in it is absurd"),
+        (cell, "\"cpu\":0.1", "-0.1", "a number in it is absurd"),
+        (cell, "\"cpu\":0.1", "1e300", "a number in it is absurd"),
+        (call, "\"first_byte\":2", huge, "a number in it is absurd"),
+        (call, "\"intended_at\":5", huge, "a number in it is absurd"),
+        (call, "\"ended_at\":9", huge, "a number in it is absurd"),
+    ] {
+        // A value alone takes the place of the one before it.
+        let key = was.rsplit_once(':').map_or("", |(key, _)| key);
+        let is = if is.starts_with('"') { is.to_owned() } else { format!("{key}:{is}") };
+        let text = if was.is_empty() { line.to_owned() } else { line.replace(was, &is) };
+        let text = text.replace('\n', "") + "\n";
+        let told = read_all(text.as_bytes()).err().map(|error| error.to_string());
+        let expected = (!why.is_empty()).then(|| format!("line 1 is no record: {why}"));
+        assert_eq!(told, expected, "{text}");
+    }
+}

@@ -19,6 +19,10 @@ use crate::verdict::{Verdict, verdicts};
 
 pub use compare::{Comparison, Side, compare};
 
+/// The names of all files of a report.
+pub const FILES: [&str; 5] =
+    ["report.html", "summary.csv", "summary.md", "verdicts.json", "profile.yaml"];
+
 /// One file of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {

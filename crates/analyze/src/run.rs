@@ -25,14 +25,17 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+use wellhead_jsonrpc::{Outcome as Says, scan};
 use wellhead_net::{HttpVersion, Protocol};
+use wellhead_upstream::VerdictClass;
 
 pub use resume::{Earlier, ResumeError};
 
 use crate::plan::{Ordered, Outcome, Plan};
 use crate::record::{Call, Cell, FORMAT, Machine, Record, Run, Wire, Writer};
+use crate::report;
 use crate::schedule::Schedule;
-use crate::way::{Goal, Means, Numbers, Way, WayError};
+use crate::way::{Done, Goal, Means, Numbers, Way, WayError};
 use crate::work::Ask;
 
 /// Connections of an experiment that does not vary them, where the target speaks HTTP/1.1.
@@ -44,8 +47,8 @@ pub const EACH_ITS_OWN: &str = "each its own";
 /// Why a run ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The directory has records of another run.
-    #[error("`{0}` has records already: choose another directory")]
+    /// The directory has a file that the run would write.
+    #[error("`{0}` is there already: choose another directory")]
     Taken(PathBuf),
     /// Something cannot be written.
     #[error("cannot write to `{0}`: {1}")]
@@ -226,7 +229,8 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     ///
-    /// Where `dir` has records already or cannot be written to.
+    /// Where `dir` has a file already that the run or its report would write, or cannot be
+    /// written to.
     pub fn begin(
         dir: &Path,
         terms: Terms,
@@ -236,11 +240,13 @@ impl<'a> Player<'a> {
     ) -> Result<Self, RunError> {
         let write = |error| RunError::Write(dir.to_owned(), error);
         fs::create_dir_all(dir).map_err(write)?;
-        let path = dir.join("records.jsonl");
-        if path.exists() {
-            return Err(RunError::Taken(dir.to_owned()));
+        for name in ["records.jsonl", "run.json"].into_iter().chain(report::FILES) {
+            let path = dir.join(name);
+            if path.exists() {
+                return Err(RunError::Taken(path));
+            }
         }
-        let file = File::create(&path).map_err(write)?;
+        let file = File::create_new(dir.join("records.jsonl")).map_err(write)?;
         let records = Writer::new(file).buffered(RECORDS_BYTES);
         let run = Run {
             format: FORMAT,
@@ -351,17 +357,29 @@ impl<'a> Player<'a> {
             if self.stop.is_set() || !self.budget.take() {
                 break;
             }
-            let done = way.call(Ask::bare(method)).await;
-            let answer: Option<serde_json::Value> = serde_json::from_slice(&done.body).ok();
-            let text = answer.as_ref().and_then(|it| it.get("result")).and_then(|it| it.as_str());
-            match (method, text) {
-                ("eth_chainId", Some(text)) => greeting.chain_id = quantity(text),
-                ("eth_blockNumber", Some(text)) => greeting.block = quantity(text),
-                (_, Some(text)) => greeting.client = Some(plain(text)),
-                (_, None) => {
-                    let trouble = format!("{method}: {} ({})", done.call.class, done.call.rule);
-                    greeting.trouble.get_or_insert(trouble);
-                }
+            let done = tokio::select! {
+                () = self.stop.wait() => break,
+                done = way.call(Ask::bare(method)) => done,
+            };
+            let text = said(&done);
+            let text = text.as_deref();
+            let number = text.and_then(quantity);
+            let is_client = method == "web3_clientVersion";
+            match method {
+                "eth_chainId" => greeting.chain_id = number,
+                "eth_blockNumber" => greeting.block = number,
+                _ => greeting.client = text.map(|text| way.told(text)),
+            }
+            let is_told = if is_client { text.is_some() } else { number.is_some() };
+            if !is_told {
+                let Call { class, rule, .. } = &done.call;
+                let why = if class == VerdictClass::Answer.word() {
+                    let what = "an answer that is no hexadecimal number of 64 bits";
+                    if is_client { "an answer that is no text" } else { what }.to_owned()
+                } else {
+                    format!("{class} ({rule})")
+                };
+                greeting.trouble.get_or_insert(format!("{method}: {why}"));
             }
         }
         greeting.protocol = way.protocol();
@@ -627,13 +645,19 @@ fn suited(mut ordered: Ordered, protocol: Option<Protocol>) -> Ordered {
     ordered
 }
 
-fn quantity(text: &str) -> Option<u64> {
-    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+/// The text that an answer is. Nothing else in it is read, however large it is.
+fn said(done: &Done) -> Option<String> {
+    match scan(&done.body).ok()?.outcome {
+        Says::Result(span) => serde_json::from_slice(span.of(&done.body)).ok(),
+        Says::Error(_) => None,
+    }
 }
 
-/// A text from outside, for a terminal: short, and without anything that moves the cursor.
-fn plain(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(100).collect()
+fn quantity(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x")?;
+    // The parser takes a sign as well.
+    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u64::from_str_radix(digits, 16).ok().filter(|_| plain)
 }
 
 #[cfg(test)]
@@ -674,9 +698,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_calls_itself_cannot_move_a_cursor() {
-        assert_eq!(plain("Geth/v1\u{1b}[2J\n"), "Geth/v1[2J");
-        assert_eq!(plain(&"x".repeat(1_000)).len(), 100);
+    fn a_number_has_64_bits_and_no_sign() {
+        for (text, number) in [
+            ("0x0", Some(0)),
+            ("0xffffffffffffffff", Some(u64::MAX)),
+            ("0x10000000000000000", None),
+            ("0x+1", None),
+            ("0x-1", None),
+            ("0x", None),
+            ("1", None),
+            ("1.0", None),
+            ("", None),
+        ] {
+            assert_eq!(quantity(text), number, "{text}");
+        }
     }
 
     #[tokio::test]

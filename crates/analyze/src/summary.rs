@@ -1,8 +1,11 @@
 //! What was played, as lines for a terminal: a line for each cell, in the order of the run.
 
+use std::collections::BTreeMap;
+
 use crate::inquiry::{agree, fresh, reach};
 use crate::record::{Call, Cell, Record, Rollup, Run};
 use crate::stat::quantile;
+use crate::verdict::see;
 
 /// Parts of a long run that are told.
 const PARTS_MAX: usize = 30;
@@ -10,13 +13,19 @@ const PARTS_MAX: usize = 30;
 /// The lines.
 pub fn lines(run: &Run, records: &[Record]) -> Vec<String> {
     let mut lines = Vec::new();
+    let mut calls: BTreeMap<(&str, u32, u32), Vec<&Call>> = BTreeMap::new();
+    for call in records.iter().filter_map(Record::call) {
+        calls.entry((call.experiment.as_str(), call.target, call.cell)).or_default().push(call);
+    }
     for (index, target) in run.targets.iter().enumerate() {
         let chain = target.chain_id.map_or("not told".to_owned(), |id| id.to_string());
         let provider = target.provider.as_deref().unwrap_or("not known");
         lines.push(format!("{}  {}  chain {chain}  provider {provider}", target.id, target.host));
         let own = || cells(records).filter(|cell| cell.target as usize == index);
         for cell in own().filter(|cell| !asks_one_by_one(&cell.experiment)) {
-            lines.push(format!("  {}", line(cell, records)));
+            let key = (cell.experiment.as_str(), cell.target, cell.cell);
+            let own_calls = calls.get(&key).map(Vec::as_slice).unwrap_or_default();
+            lines.push(format!("  {}", line(cell, own_calls)));
         }
         for name in run.experiments.iter().filter(|name| asks_one_by_one(name)) {
             let those: Vec<&Cell> = own().filter(|cell| cell.experiment == **name).collect();
@@ -61,24 +70,16 @@ fn part(rollup: &Rollup) -> String {
     )
 }
 
-/// One cell. Times are those of calls that were answered, from when they should have begun.
-fn line(cell: &Cell, records: &[Record]) -> String {
-    let calls: Vec<&Call> = records
-        .iter()
-        .filter_map(Record::call)
-        .filter(|call| {
-            call.cell == cell.cell
-                && call.target == cell.target
-                && call.experiment == cell.experiment
-        })
-        .collect();
+/// One cell. Times are those of calls that were served, from when they should have begun; what was
+/// neither served nor refused has failed, whether an answer came or not.
+fn line(cell: &Cell, calls: &[&Call]) -> String {
     let took: Vec<f64> = calls
         .iter()
-        .filter(|call| call.error.is_none() && call.class != "throttled")
+        .filter(|call| see::served(call))
         .map(|call| call.ended_at.saturating_sub(call.intended_at) as f64 / 1_000.0)
         .collect();
-    let refused = calls.iter().filter(|call| call.class == "throttled").count();
-    let failed = calls.iter().filter(|call| call.error.is_some()).count();
+    let refused = calls.iter().filter(|call| see::throttled(call)).count();
+    let failed = calls.len() - took.len() - refused;
     let factors: Vec<String> =
         cell.factors.iter().map(|(name, value)| format!("{name} {value}")).collect();
     if calls.is_empty() {
@@ -137,6 +138,8 @@ mod tests {
             call(20, "answer", None),
             call(1, "throttled", None),
             call(9_000, "fault", Some("timeout")),
+            // A page of a proxy is no answer, however quick it is.
+            call(1, "fault", None),
             Record::Cell(cell),
         ];
         let target = Target { id: "a".to_owned(), host: "h".to_owned(), ..Target::default() };
@@ -145,7 +148,7 @@ mod tests {
             lines(&run, &records),
             [
                 "a  h  chain not told  provider not known",
-                "  rate rate 10: 4 calls, 1 refused, 1 failed, half within 15.0 ms, 95 % within \
+                "  rate rate 10: 5 calls, 1 refused, 2 failed, half within 15.0 ms, 95 % within \
                  19.5 ms, the generator fell behind: left out",
             ]
         );

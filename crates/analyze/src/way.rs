@@ -23,7 +23,7 @@ use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportError
 use wellhead_upstream::{CALL_ID, Judge, Provider, Tariff};
 
 use self::event::Secrets;
-use crate::record::{Call, Target, WireEvent};
+use crate::record::{Call, NUMBER_MAX, Target, WireEvent};
 use crate::work::Ask;
 
 mod batch;
@@ -36,6 +36,9 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Calls that may wait for a connection: an experiment bounds them itself.
 const QUEUE_MAX: usize = 1 << 20;
+/// Answers of one set of connections that are held at once, in bytes: one target may send as much
+/// as it likes. What has no room is given up, and its cell concludes nothing.
+const HELD_BYTES_MAX: usize = 512 << 20;
 /// Ours stay open however long they are not used: what ends them is the other side's.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Calls of one connection's warming up.
@@ -141,7 +144,7 @@ impl Numbers {
 pub struct Way {
     lines: Vec<Arc<Line>>,
     journal: Arc<Journal>,
-    secrets: Secrets,
+    secrets: Arc<Secrets>,
 }
 
 /// One pool: one connection over HTTP/2, all of them over HTTP/1.1.
@@ -149,6 +152,7 @@ pub struct Way {
 struct Line {
     transport: HttpTransport,
     under_way: AtomicUsize,
+    secrets: Arc<Secrets>,
 }
 
 /// One call that is over: what a record says of it but for where it belongs.
@@ -173,7 +177,8 @@ impl Way {
     pub fn new(goal: &Goal, means: Means, numbers: &Numbers, seed: u64) -> Result<Self, WayError> {
         let tls = Arc::new(TlsClient::new(None)?);
         let resolver = Arc::new(Resolver::new());
-        let answers: Arc<Ceiling> = Arc::default();
+        let answers = Arc::new(Ceiling::new(HELD_BYTES_MAX));
+        let secrets = Arc::new(Secrets::of(&goal.url));
         let endpoint = Endpoint { version: means.version, ..Endpoint::new(goal.url.clone()) };
         let connections = means.connections.max(1);
         let (lines, each) = match means.version {
@@ -205,10 +210,11 @@ impl Way {
             };
             let seed = seed.wrapping_add(index as u64);
             let transport = HttpTransport::new(&endpoint, settings.clone(), shared, seed)?;
-            Ok(Arc::new(Line { transport, under_way: AtomicUsize::new(0) }))
+            let (under_way, secrets) = (AtomicUsize::new(0), Arc::clone(&secrets));
+            Ok(Arc::new(Line { transport, under_way, secrets }))
         };
         let lines = (0..lines).map(line).collect::<Result<_, EndpointError>>()?;
-        Ok(Self { lines, journal, secrets: Secrets::of(&goal.url) })
+        Ok(Self { lines, journal, secrets })
     }
 
     /// The protocol that was found.
@@ -241,6 +247,12 @@ impl Way {
             let _leave = Leave(&line.under_way);
             Arc::clone(&line).call(ask).await
         }
+    }
+
+    /// What the target says of itself, for people: short, without what moves a cursor or turns
+    /// text around, and without a part of its URL.
+    pub fn told(&self, text: &str) -> String {
+        self.secrets.short(text)
     }
 
     /// What its connections did since this was last asked: when, which of them, and what.
@@ -280,7 +292,7 @@ impl Line {
         let reply = reply.unwrap_or_else(|_| {
             Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
         });
-        travelled(&mut call, passage);
+        travelled(&mut call, passage, &self.secrets);
         let body = match reply {
             Ok(reply) => answered(&mut call, method, reply),
             Err(error) => {
@@ -308,7 +320,7 @@ fn micros(length: Duration) -> u64 {
 }
 
 /// How the call travelled. What did not happen is absent.
-fn travelled(call: &mut Call, passage: Passage) {
+fn travelled(call: &mut Call, passage: Passage, secrets: &Secrets) {
     let some = |length: Duration| Some(micros(length)).filter(|us| *us > 0);
     call.protocol = passage.protocol.and_then(word);
     call.connection = passage.connection;
@@ -319,7 +331,9 @@ fn travelled(call: &mut Call, passage: Passage) {
     }
     call.write = passage.write.map(micros);
     call.first_byte = passage.first_byte.map(micros);
-    call.limits = passage.limits.into_iter().collect();
+    let harmless =
+        |(name, value): &(String, String)| !secrets.are_in(name) && !secrets.are_in(value);
+    call.limits = passage.limits.into_iter().filter(harmless).collect();
 }
 
 fn answered(call: &mut Call, method: &str, reply: WireReply) -> Bytes {
@@ -332,7 +346,7 @@ fn answered(call: &mut Call, method: &str, reply: WireReply) -> Bytes {
     let before = timing.queued + timing.connect + timing.first_byte;
     call.transfer = Some(micros(timing.total.saturating_sub(before)));
     let asked = reply.retry_after.or(verdict.retry_after);
-    call.retry_after_ms = asked.map(|pause| micros(pause) / 1_000);
+    call.retry_after_ms = asked.map(|pause| (micros(pause) / 1_000).min(NUMBER_MAX));
     call.code = code(&reply.body);
     reply.body
 }

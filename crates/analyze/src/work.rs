@@ -59,6 +59,12 @@ pub const METHODS: [&str; 10] = [
     "eth_feeHistory",
 ];
 
+/// Whether `null` is an answer to it: a block may not be there yet. Who has no height, balance or
+/// price answers nothing. Of methods that are not measured with that is not known.
+pub(crate) fn may_be_null(method: &str) -> bool {
+    method == "eth_getBlockByNumber" || !METHODS.contains(&method)
+}
+
 /// Shares of the methods of [`Work::Mix`], in percent. Ours: no provider publishes its own.
 pub const MIX: [(&str, u32); 9] = [
     ("eth_call", 25),

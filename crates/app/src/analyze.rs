@@ -20,7 +20,8 @@ use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use wellhead_analyze::budget::Forecast;
 use wellhead_analyze::plan::{self, Plan, Stage};
-use wellhead_analyze::record::{self, Machine, Record};
+use wellhead_analyze::profile::plain;
+use wellhead_analyze::record::{self, FORMAT, Machine, Record};
 use wellhead_analyze::run::{Budget, Earlier, Greeting, Part, Player, RunError, Stop, Terms};
 use wellhead_analyze::summary;
 use wellhead_analyze::verdict::{Verdict, verdicts};
@@ -30,7 +31,7 @@ use wellhead_net::{HttpVersion, Protocol};
 use wellhead_telemetry::{SecretUrl, clock};
 use wellhead_upstream::Metering;
 
-use self::live::{Ahead, Live};
+use self::live::{Ahead, Live, draws};
 use crate::cli::analyze::{Bodies, Common, Connection, Experiment, Http, Kind, Load, Rate};
 use crate::command::{Failure, complain, say};
 use crate::serve;
@@ -193,7 +194,15 @@ fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
         let url = url.map_err(|why| Failure::Config(format!("URL {}: {why}", index + 1)))?;
         Ok(Goal::new(name.map_or_else(|| format!("target-{}", index + 1), str::to_owned), url))
     };
-    urls.iter().enumerate().map(goal).collect()
+    let goals: Vec<Goal> = urls.iter().enumerate().map(goal).collect::<Result<_, _>>()?;
+    for (index, goal) in goals.iter().enumerate() {
+        let id = &goal.target.id;
+        if goals[..index].iter().any(|other| other.target.id == *id) {
+            let text = format!("URL {}: another target is called `{id}`", index + 1);
+            return Err(Failure::Config(format!("{text}: give each its own NAME=URL")));
+        }
+    }
+    Ok(goals)
 }
 
 /// `NAME=URL`, or the URL alone. A name has letters, digits and `-`, so that no part of a URL is
@@ -224,8 +233,9 @@ fn measure(common: &Common, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Failur
     let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
     let ahead = ahead(&goals, &forecasts, plans, most);
     let run = Going { dir: &dir, now, goals: &goals, most, earlier, ahead };
-    runtime.block_on(play(common, run, plans))?;
-    report(&dir, common.profile.as_deref())
+    let answered = runtime.block_on(play(common, run, plans))?;
+    report(&dir, common.profile.as_deref())?;
+    if answered { Ok(()) } else { Err(Failure::System("nothing was measured".to_owned())) }
 }
 
 /// Tells what may be sent and what it costs, and asks where it is much. The calls that may be
@@ -236,6 +246,7 @@ fn may_send(
     forecasts: &[Forecast],
     spent: u64,
 ) -> Result<Option<u64>, Failure> {
+    common.profile.as_deref().map_or(Ok(()), has_place)?;
     let lines: Vec<String> = forecasts.iter().flat_map(Forecast::lines).collect();
     complain(&lines.join("\n"));
     let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING).sum();
@@ -255,6 +266,19 @@ fn may_send(
         return Err(Failure::Config("nothing was sent".to_owned()));
     }
     Ok(Some(most))
+}
+
+/// Whether a file can be where it is to be written in the end: hours later is late to be told.
+fn has_place(file: &Path) -> Result<(), Failure> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let why = if file.is_dir() {
+        "it is a directory"
+    } else if !parent.is_none_or(Path::is_dir) {
+        "its directory is not there"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Config(format!("`{}` cannot be written: {why}", file.display())))
 }
 
 /// Asks whoever is there. Where nobody is, that is an error that says what to do.
@@ -327,17 +351,20 @@ struct Going<'a> {
     ahead: Ahead,
 }
 
+/// Whether there was anybody to measure.
 async fn play(
     common: &Common,
     going: Going<'_>,
     plans: &dyn Fn(&Goal) -> Plans,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let Going { dir, now, goals, most, earlier, ahead } = going;
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = Budget::new(most).after(spent);
     let stop = Arc::new(Stop::default());
     let interrupted = tokio::spawn(interrupted(Arc::clone(&stop)));
-    let mut live = Live::new(&budget, &stop, ahead, std::io::stderr().is_terminal());
+    let term = std::env::var("TERM").ok();
+    let drawn = draws(std::io::stderr().is_terminal(), term.as_deref());
+    let mut live = Live::new(&budget, &stop, ahead, drawn);
     let played = async {
         let player = match earlier {
             Some(earlier) => Player::resume(dir, earlier, now, &budget, &stop)?,
@@ -352,7 +379,9 @@ async fn play(
             let greeting = player.greet(target, goal).await?;
             say(&greeted(goal, &greeting));
             if greeting.chain_id.is_none() && greeting.block.is_none() {
-                complain("it answers no call: nothing is measured there");
+                if !stop.is_set() && !budget.is_over() {
+                    complain("it answers no call: nothing is measured there");
+                }
                 continue;
             }
             greetings.push((target, goal, greeting));
@@ -385,7 +414,7 @@ async fn play(
                 break;
             }
         }
-        Ok(())
+        Ok(!greetings.is_empty())
     };
     let outcome = played.await;
     live.clear();
@@ -418,8 +447,17 @@ fn terms(common: &Common, now: u64) -> Terms {
     }
 }
 
-/// Ends the run at the first signal, and the process at the second.
+/// Ends the run at the first signal, and the process at the second. On a thread of its own: a
+/// report that takes long is written while nobody drives the runtime of the run.
 async fn interrupted(stop: Arc<Stop>) {
+    let listen = move || {
+        let Ok(runtime) = serve::runtime() else { return };
+        runtime.block_on(signals(&stop));
+    };
+    let _ = std::thread::Builder::new().name("wellhead-signal".to_owned()).spawn(listen);
+}
+
+async fn signals(stop: &Stop) {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
@@ -461,16 +499,23 @@ fn greeted(goal: &Goal, greeting: &Greeting) -> String {
 /// Prints what the records of a run say, and writes the report beside them.
 fn report(dir: &Path, profile: Option<&Path>) -> Result<(), Failure> {
     let (run, records) = read(dir)?;
-    say(&summary::lines(&run, &records).join("\n"));
-    say(&concluded(&run, &verdicts(&run, &records)).join("\n"));
-    for file in wellhead_analyze::report::report(&run, &records) {
-        let also = profile.filter(|_| file.name == "profile.yaml").map(Path::to_owned);
-        for path in also.into_iter().chain([dir.join(file.name)]) {
-            fs::write(&path, &file.text)
-                .map_err(|error| Failure::System(format!("`{}`: {error}", path.display())))?;
-        }
+    let told = summary::lines(&run, &records).into_iter();
+    for line in told.chain(concluded(&run, &verdicts(&run, &records))) {
+        // Some of it is in the words of the other side.
+        say(&plain(&line));
+    }
+    let write = |path: &Path, text: &str| {
+        fs::write(path, text)
+            .map_err(|error| Failure::System(format!("`{}`: {error}", path.display())))
+    };
+    let files = wellhead_analyze::report::report(&run, &records);
+    for file in &files {
+        write(&dir.join(file.name), &file.text)?;
     }
     if let Some(profile) = profile {
+        if let Some(file) = files.iter().find(|file| file.name == "profile.yaml") {
+            write(profile, &file.text)?;
+        }
         say(&format!("for `profile` of an upstream: {}", profile.display()));
     }
     say(&format!("records and report.html: {}", dir.display()));
@@ -484,6 +529,10 @@ fn read(dir: &Path) -> Result<(record::Run, Vec<Record>), Failure> {
     };
     let run = fs::read_to_string(dir.join("run.json")).map_err(|error| unread(&error))?;
     let run: record::Run = serde_json::from_str(&run).map_err(|error| unread(&error))?;
+    if run.format != FORMAT {
+        let why = format!("it has format {}, and this wellhead reads {FORMAT}", run.format);
+        return Err(unread(&why));
+    }
     let records = File::open(dir.join("records.jsonl")).map_err(|error| unread(&error))?;
     let read = record::read_all(BufReader::new(records)).map_err(|error| unread(&error))?;
     let (records, torn) = read;
@@ -561,5 +610,75 @@ mod tests {
         assert!(!dir.exists());
         let accepted = listener.accept().map_err(|error| error.kind());
         assert_eq!(accepted.err(), Some(std::io::ErrorKind::WouldBlock));
+    }
+
+    fn refused<T>(outcome: Result<T, Failure>) -> String {
+        match outcome {
+            Ok(_) => String::new(),
+            Err(Failure::Config(text) | Failure::System(text)) => text,
+            Err(Failure::Differs) => "it differs".to_owned(),
+        }
+    }
+
+    #[test]
+    fn two_targets_have_two_names() {
+        let texts = |urls: &[&str]| urls.iter().map(|url| (*url).to_owned()).collect::<Vec<_>>();
+        let hint = "give each its own NAME=URL";
+        for (urls, expected) in [
+            (["http://h.example", "http://h.example"], String::new()),
+            (["a=http://h.example", "b=http://h.example"], String::new()),
+            (
+                ["a=http://h.example", "a=http://g.example"],
+                format!("URL 2: another target is called `a`: {hint}"),
+            ),
+            (
+                ["target-2=http://h.example", "http://g.example"],
+                format!("URL 2: another target is called `target-2`: {hint}"),
+            ),
+        ] {
+            assert_eq!(refused(goals(&texts(&urls))), expected);
+        }
+    }
+
+    #[test]
+    fn a_profile_without_a_place_is_told_before_anything_is_sent() {
+        let place = tempfile::tempdir().expect("a directory");
+        assert_eq!(refused(has_place(&place.path().join("eth.yaml"))), "");
+        assert_eq!(refused(has_place(Path::new("eth.yaml"))), "");
+        let told = refused(has_place(place.path()));
+        assert!(told.ends_with("cannot be written: it is a directory"), "{told}");
+        let told = refused(has_place(&place.path().join("no/eth.yaml")));
+        assert!(told.ends_with("cannot be written: its directory is not there"), "{told}");
+    }
+
+    #[test]
+    fn a_run_of_another_format_is_not_concluded_from() {
+        let place = tempfile::tempdir().expect("a directory");
+        let run = record::Run { format: FORMAT + 1, ..record::Run::default() };
+        let text = serde_json::to_string(&run).expect("plain data");
+        fs::write(place.path().join("run.json"), text).expect("it can be written");
+        fs::write(place.path().join("records.jsonl"), "").expect("it can be written");
+        let told = refused(report(place.path(), None));
+        assert!(told.ends_with("it has format 2, and this wellhead reads 1"), "{told}");
+    }
+
+    #[test]
+    fn where_nobody_answers_nothing_was_measured() {
+        // Whoever takes the connection closes it.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        let place = tempfile::tempdir().expect("a directory");
+        let common = Common {
+            urls: vec![url],
+            out: Some(place.path().join("run")),
+            seed: 1,
+            max_calls: 100,
+            dry_run: false,
+            yes: true,
+            profile: None,
+            goes_on: None,
+        };
+        assert_eq!(refused(measure(&common, &quick)), "nothing was measured");
     }
 }

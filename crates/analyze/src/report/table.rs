@@ -88,8 +88,9 @@ fn number(value: Option<f64>) -> String {
 /// One field as RFC 4180 has it. What a spreadsheet would take for a formula gets a quote mark
 /// before it.
 fn field(text: &str) -> String {
+    let text: String = text.chars().filter(|letter| !turns(*letter)).collect();
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let text = if formula { format!("'{text}") } else { text.to_owned() };
+    let text = if formula { format!("'{text}") } else { text };
     if text.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
@@ -150,4 +151,21 @@ pub(super) fn cell(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_neither_formula_nor_turned_around() {
+        for (text, expected) in [
+            ("rate=10", "rate=10"),
+            ("=cmd()", "'=cmd()"),
+            ("\u{202e}=cmd()", "'=cmd()"),
+            ("a\u{2066}b,\"c\"", "\"ab,\"\"c\"\"\""),
+        ] {
+            assert_eq!(field(text), expected, "{text}");
+        }
+    }
 }

@@ -5,10 +5,12 @@ use std::future::pending;
 use std::io::{self, BufWriter};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep, sleep_until};
+use wellhead_transport::TransportErrorKind;
 
 use super::beat::Beat;
 use super::first::First;
@@ -141,6 +143,9 @@ pub(super) async fn play(
             Next::End => return Ok(None),
             Next::Over(Some(done)) => {
                 tally.add(hand, place, begun, &done)?;
+                // Our own memory for answers was full, which says nothing of the target.
+                let no_room = TransportErrorKind::NoRoom.word();
+                tally.lost = tally.lost || done.done.call.error.as_deref() == Some(no_room);
                 over = over || (ordered.until_failure && done.done.call.error.is_some());
                 let one = matches!(ordered.schedule, Schedule::OneConnection { .. });
                 over = over || (one && tally.outcome.first_ended);
@@ -167,7 +172,9 @@ pub(super) async fn play(
                 let (before, after) = ordered.schedule.thinks(n);
                 calls.spawn(async move {
                     think(before).await;
-                    let done = call.await;
+                    let mut done = call.await;
+                    // Who thinks does not hold it meanwhile.
+                    done.body = Bytes::new();
                     think(after).await;
                     Numbered { n, intended: due, turn, done }
                 });

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use wellhead_upstream::VerdictClass;
 
-use crate::record::{Call, Cell, Record, Rollup, Wire};
+use crate::record::{Call, Cell, NUMBER_MAX, Record, Rollup, Wire};
 use crate::stat::{quantile, sorted};
+use crate::work;
 
 /// One experiment at one target.
 #[derive(Debug)]
@@ -118,12 +119,12 @@ impl Played<'_> {
 
     /// A factor that is a number.
     pub fn number(&self, name: &str) -> Option<f64> {
-        self.factor(name)?.parse().ok().filter(|number: &f64| number.is_finite())
+        self.factor(name)?.parse().ok().filter(|number: &f64| number.abs() <= NUMBER_MAX as f64)
     }
 
     /// A factor that is a whole number.
     pub fn count(&self, name: &str) -> Option<u64> {
-        self.factor(name)?.parse().ok()
+        self.factor(name)?.parse().ok().filter(|count| *count <= NUMBER_MAX)
     }
 
     /// The share of calls of which `is` holds; 0 without calls.
@@ -157,16 +158,15 @@ pub(crate) fn sent_at(call: &Call) -> u64 {
     call.begun_at + call.queue.unwrap_or(0)
 }
 
-/// Whether the upstream did what was asked, even if the answer is `null` or a revert.
+/// Whether the upstream did what was asked, even if the answer is a revert, or `null` where that
+/// says something.
 pub(crate) fn served(call: &Call) -> bool {
     call.error.is_none()
         && match VerdictClass::from_word(&call.class) {
             Some(
-                VerdictClass::Answer
-                | VerdictClass::Null
-                | VerdictClass::Reverted
-                | VerdictClass::TransactionKnown,
+                VerdictClass::Answer | VerdictClass::Reverted | VerdictClass::TransactionKnown,
             ) => true,
+            Some(VerdictClass::Null) => work::may_be_null(&call.method),
             Some(
                 VerdictClass::CallerFault
                 | VerdictClass::TransactionRejected

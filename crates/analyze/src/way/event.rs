@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use tokio::time::Instant;
 use wellhead_net::{Event, Happening, SetUp};
 use wellhead_telemetry::SecretUrl;
 
 use super::{micros, word};
+use crate::profile::turns;
 use crate::record::WireEvent;
 
 /// MAX_CONCURRENT_STREAMS (RFC 9113, section 6.5.2).
@@ -23,10 +26,12 @@ const SETTINGS: [&str; 6] = [
 ];
 /// Settings of one frame that are kept.
 const SETTINGS_MAX: usize = 16;
+/// What stands for a text that holds a part of the URL.
+const NOT_KEPT: &str = "(not kept: it may hold a key)";
 /// So many letters in a row of a URL's secret parts give it away.
 const TELLING: usize = 6;
-/// Letters of what a GOAWAY says that are kept.
-const DEBUG_LETTERS_MAX: usize = 100;
+/// Letters of what the other side says that are kept.
+const LETTERS_MAX: usize = 100;
 /// A longer word could be a key.
 const WORD_LETTERS_MAX: usize = 20;
 
@@ -46,26 +51,57 @@ impl Secrets {
         let path = url.path().split('/');
         let query = url.query().unwrap_or_default().split(['&', '=']);
         let parts = user.into_iter().chain(path).chain(query);
-        Self(parts.filter(|part| part.len() >= TELLING).map(str::to_lowercase).collect())
+        // Whoever reads the request may tell what it means, or the header that it came in.
+        let header = BASE64.encode(user.map(meant).join(":"));
+        let parts = parts.flat_map(|part| [part.to_owned(), meant(part)]).chain([header]);
+        Self(parts.filter(|part| part.len() >= TELLING).map(|part| part.to_lowercase()).collect())
     }
 
-    /// The text, short and printable, or that there was one that must not be told.
-    fn without(&self, text: &str) -> String {
-        let text: String =
-            text.chars().filter(|letter| !letter.is_control()).take(DEBUG_LETTERS_MAX).collect();
+    /// Whether a text from outside holds a part of the URL.
+    pub(super) fn are_in(&self, text: &str) -> bool {
         let small = text.to_lowercase();
         let told = |part: &String| {
             part.as_bytes()
                 .windows(TELLING)
                 .any(|piece| std::str::from_utf8(piece).is_ok_and(|piece| small.contains(piece)))
         };
+        self.0.iter().any(told)
+    }
+
+    /// The text, short and printable, or that there was one that must not be told.
+    pub(super) fn short(&self, text: &str) -> String {
+        let text = text.chars().filter(|letter| !letter.is_control() && !turns(*letter));
+        let text: String = text.take(LETTERS_MAX).collect();
+        if self.are_in(&text) { NOT_KEPT.to_owned() } else { text }
+    }
+
+    /// The same for what nobody wrote for people: a long word in it could be anybody's key.
+    fn without(&self, text: &str) -> String {
+        let text = self.short(text);
         let ends = |letter: char| !letter.is_ascii_alphanumeric();
         let is_long = text.split(ends).any(|word| word.len() > WORD_LETTERS_MAX);
-        if is_long || self.0.iter().any(told) {
-            return "(not kept: it may hold a key)".to_owned();
-        }
-        text
+        if is_long { NOT_KEPT.to_owned() } else { text }
     }
+}
+
+/// What stands for itself where `%` begins no escape.
+fn meant(part: &str) -> String {
+    let mut out = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digit = |at: usize| after.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                rest = &after[2..];
+            }
+            (_, _, _) => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// One event, and when and where it was.
@@ -126,6 +162,8 @@ mod tests {
             "key=queryk",
             "cut: PathKe",
             "Basic dXNlcjpQQVNTV09SRDEyMzQ1Njc4",
+            // Too short to be taken for anybody's key.
+            "Basic dXNlcjpQQVNTV09SRA==",
         ] {
             assert!(secrets.without(text).starts_with("(not kept"), "{text}");
         }
@@ -133,8 +171,26 @@ mod tests {
             assert_eq!(secrets.without(text), text);
         }
         assert_eq!(secrets.without("a\u{1b}[2Jb\n"), "a[2Jb");
-        assert_eq!(secrets.without(&"ab ".repeat(99)).len(), DEBUG_LETTERS_MAX);
+        assert_eq!(secrets.without(&"ab ".repeat(99)).len(), LETTERS_MAX);
         assert!(!format!("{secrets:?}").contains("PASS"));
+    }
+
+    #[test]
+    fn what_is_meant_by_the_url_is_not_kept_either() {
+        let url = "https://u:p%40ssword%21@rpc.example/v2/a%2Fbcdef%zz?k=%C3%A4%C3%B6%C3%BC";
+        let secrets = Secrets::of(&SecretUrl::parse(url).expect("a URL"));
+        for text in ["p@ssword!", "p%40ssw", "a/bcdef", "dTpwQHNzd29yZCE=", "\u{e4}\u{f6}\u{fc}"] {
+            assert!(secrets.are_in(text), "{text}");
+        }
+        assert!(!secrets.are_in("50;w=1"));
+    }
+
+    #[test]
+    fn what_a_client_calls_itself_cannot_move_a_cursor() {
+        let secrets = secrets();
+        assert_eq!(secrets.short("Geth/v1\u{1b}[2J\n\u{202e}x"), "Geth/v1[2Jx");
+        assert_eq!(secrets.short(&"x".repeat(1_000)).len(), LETTERS_MAX);
+        assert_eq!(secrets.short("Geth/PathKey_77-x"), NOT_KEPT);
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 mod answers;
 mod beside;
+mod hostile;
 mod profile;
 mod report;
 mod resume;
 mod resume_answers;
 mod synthetic;
+mod target;
 mod verdicts;

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use wellhead_analyze::record::{Record, WireEvent};
-use wellhead_analyze::report::{Comparison, File, Side, compare, report};
+use wellhead_analyze::report::{Comparison, FILES, File, Side, compare, report};
 
 use super::synthetic::{World, elastic, metered, shaped};
 
@@ -32,6 +32,12 @@ fn charts(page: &str) -> Vec<serde_json::Value> {
     let (_, rest) = page.split_once(begin).expect("a page with charts");
     let (json, _) = rest.split_once("</script>").expect("it ends");
     serde_json::from_str(json).expect("plain JSON")
+}
+
+#[test]
+fn the_names_of_all_files_are_known() {
+    let names: Vec<&str> = files().iter().map(|file| file.name).collect();
+    assert_eq!(names, FILES);
 }
 
 #[test]

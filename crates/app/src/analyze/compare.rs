@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use wellhead_analyze::profile::plain;
 use wellhead_analyze::report::{Side, compare};
 
 use super::read;
@@ -17,7 +18,8 @@ pub(super) fn command(it: &Compare) -> Result<(), Failure> {
         Side { name: &first, run: &before.0, records: &before.1 },
         Side { name: &second, run: &after.0, records: &after.1 },
     );
-    say(&comparison.text);
+    // Some of it is in the words of the other side.
+    comparison.text.lines().for_each(|line| say(&plain(line)));
     let files = [(&it.markdown, &comparison.markdown), (&it.html, &comparison.html)];
     for (path, text) in files.into_iter().filter_map(|(path, text)| Some((path.as_ref()?, text))) {
         write(path, text)?;

@@ -136,7 +136,7 @@ impl<'a> Live<'a> {
             format!("[{bar}] {:3.0} %  {}", share * 100.0, clock(took)),
             format!(
                 "{times}  refused {}  failed {}  of {} calls",
-                outcome.throttled, outcome.failed, outcome.calls
+                outcome.throttled, outcome.unserved, outcome.calls
             ),
             format!("{spent}; {left}"),
         ]
@@ -233,7 +233,7 @@ impl Watch for Live<'_> {
             factors.join(", "),
             outcome.calls,
             outcome.throttled,
-            outcome.failed,
+            outcome.unserved,
             if cell.saturated { ", too slow here: left out" } else { "" },
         );
         self.line(&line);
@@ -246,6 +246,11 @@ impl Watch for Live<'_> {
     fn look(&mut self) {
         self.draw();
     }
+}
+
+/// Whether lines can be drawn over: one that calls itself dumb moves no cursor.
+pub(super) fn draws(is_terminal: bool, term: Option<&str>) -> bool {
+    is_terminal && term != Some("dumb")
 }
 
 fn put(text: &str) {
@@ -271,6 +276,12 @@ mod tests {
     use wellhead_analyze::work::Work;
 
     use super::*;
+
+    #[test]
+    fn who_moves_no_cursor_is_shown_the_lines_alone() {
+        assert!(draws(true, Some("xterm")) && draws(true, None));
+        assert!(!draws(true, Some("dumb")) && !draws(false, Some("xterm")));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_drawn_tells_the_cell_its_calls_and_what_is_left() {

@@ -4,8 +4,14 @@ pub mod limits;
 
 use std::path::PathBuf;
 
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use wellhead_analyze::plan::PER_USER;
+
+/// The longest time that can be asked for.
+const SECONDS_MAX: u64 = 30 * 86_400;
+/// The most calls.
+const CALLS_MAX: u64 = 1_000_000_000;
 
 /// Arguments of `wellhead analyze`.
 #[derive(Debug, Args)]
@@ -116,7 +122,7 @@ pub struct Common {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Not one call more is sent, to all targets together
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = calls(1))]
     pub max_calls: u64,
     /// Say what would be sent and what it would cost, and send nothing
     #[arg(long)]
@@ -153,10 +159,10 @@ pub struct Rate {
     #[arg(long, value_name = "X", default_value_t = 2.0, value_parser = positive)]
     pub step: f64,
     /// How long each rate is kept [default: 30, and 3 windows of a provider that is known]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = seconds(1))]
     pub seconds: Option<u64>,
     /// The rest between rates, seconds [default: 2, and 2 windows of a provider that is known]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = seconds(0))]
     pub rest: Option<u64>,
 }
 
@@ -182,14 +188,15 @@ pub struct Throttle {
         long,
         value_name = "N,N",
         value_delimiter = ',',
-        default_value = "1,2,5,10,20,40,60,80,100,120"
+        default_value = "1,2,5,10,20,40,60,80,100,120",
+        value_parser = at_once()
     )]
     pub at_once: Vec<usize>,
     /// Connections: two numbers tell a limit of the connection from one of the account
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "2,4")]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "2,4", value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     pub connections: Vec<usize>,
     /// Calls of a cell
-    #[arg(long, value_name = "N", default_value_t = 600)]
+    #[arg(long, value_name = "N", default_value_t = 600, value_parser = calls(1))]
     pub calls: u64,
 }
 
@@ -209,7 +216,7 @@ pub struct Protocol {
     #[arg(long, value_name = "KIND,KIND", value_delimiter = ',', default_value = "cheap,large")]
     pub bodies: Vec<Kind>,
     /// Calls of a cell
-    #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = calls(1))]
     pub calls: u64,
     /// How often each cell is played, each time in another order
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -223,7 +230,7 @@ pub struct Connection {
     #[command(flatten)]
     pub common: Common,
     /// Requests on one connection at most; three connections are used up. 0 leaves it out
-    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = calls(0))]
     pub requests: u64,
     /// The longest silence, seconds. 0 leaves it out
     #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=86_400))]
@@ -257,10 +264,10 @@ pub struct Load {
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "10,20,50", value_parser = positive)]
     pub rates: Vec<f64>,
     /// Stages by users instead, who each ask again when they have an answer
-    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = at_once())]
     pub users: Vec<usize>,
     /// Users think for so long before they ask again, milliseconds
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "users")]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000), requires = "users")]
     pub think: u64,
     /// Calls that a user makes in a second at most: a stage ends early when they are made
     #[arg(long, value_name = "N", default_value_t = PER_USER, value_parser = clap::value_parser!(u64).range(1..=100_000), requires = "users")]
@@ -269,7 +276,7 @@ pub struct Load {
     #[arg(long, value_name = "N,N", value_delimiter = ',', num_args = 1, conflicts_with = "users", value_parser = positive)]
     pub spike: Vec<f64>,
     /// How long a stage lasts
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = seconds(1))]
     pub seconds: u64,
     /// What is asked
     #[arg(long, value_name = "KIND", default_value = "mix")]
@@ -325,7 +332,7 @@ pub struct Fresh {
     #[command(flatten)]
     pub common: Common,
     /// How long they are watched
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = seconds(1))]
     pub seconds: u64,
     /// Between two polls of one endpoint, on the average
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=600_000))]
@@ -339,7 +346,7 @@ pub struct Reach {
     #[command(flatten)]
     pub common: Common,
     /// Blocks in one search for logs that are tried at most
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub range_up_to: u64,
     /// Calls in one batch that are tried at most; finding a limit takes up to ten times as many
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -419,9 +426,111 @@ pub struct Compare {
     pub html: Option<PathBuf>,
 }
 
+/// A rate, calls a second, or a factor.
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
-        Ok(_) | Err(_) => Err("a number above zero is needed".to_owned()),
+        Ok(number) if (0.001..=1_000_000.0).contains(&number) => Ok(number),
+        Ok(_) | Err(_) => Err("a number from 0.001 to 1000000 is needed".to_owned()),
+    }
+}
+
+/// A length in seconds, 30 days at most: what adds up of them still is one.
+fn seconds(from: u64) -> impl TypedValueParser<Value = u64> {
+    RangedU64ValueParser::<u64>::new().range(from..=SECONDS_MAX)
+}
+
+/// A number of calls.
+fn calls(from: u64) -> impl TypedValueParser<Value = u64> {
+    RangedU64ValueParser::<u64>::new().range(from..=CALLS_MAX)
+}
+
+/// Calls or users at once: of more than that no cell bears all.
+fn at_once() -> impl TypedValueParser<Value = usize> {
+    RangedU64ValueParser::<usize>::new().range(1..=10_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::cli::Cli;
+
+    fn parsed(words: &str) -> Result<Cli, clap::Error> {
+        let words = ["wellhead", "analyze"].into_iter().chain(words.split_whitespace());
+        Cli::try_parse_from(words.chain(["http://h.example"]))
+    }
+
+    #[test]
+    fn what_cannot_be_played_is_not_begun() {
+        let huge = "18446744073709551615";
+        for words in [
+            "quick --max-calls 0",
+            "load --rates 0",
+            "load --rates=-1",
+            "load --rates NaN",
+            "load --rates inf",
+            "load --rates 1e300",
+            "load --rates 1e-300",
+            "load --seconds 0",
+            "load --seconds HUGE",
+            "load --users 0",
+            "load --users HUGE",
+            "load --users 1 --think HUGE",
+            "load --spike 1,NaN",
+            "load --connections 0",
+            "rate --seconds 0",
+            "rate --seconds HUGE",
+            "rate --rest HUGE",
+            "rate --step 0",
+            "throttle --at-once 0",
+            "throttle --at-once HUGE",
+            "throttle --connections 0",
+            "throttle --calls 0",
+            "throttle --calls HUGE",
+            "protocol --calls HUGE",
+            "connection --requests HUGE",
+            "window --flood NaN",
+            "window --calls HUGE",
+            "window --seconds HUGE",
+            "window --rest HUGE",
+            "cost --calls HUGE",
+            "cost --seconds HUGE",
+            "soak --users 0",
+            "soak --minutes HUGE",
+            "soak --every HUGE",
+            "soak --rate 0",
+            "limits --seconds HUGE",
+            "fresh --seconds HUGE",
+            "agree --rate 1e-300",
+            "reach --range-up-to HUGE",
+        ] {
+            let words = words.replace("HUGE", huge);
+            let told = parsed(&words).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(told.starts_with("error: invalid value"), "{words}: {told}");
+        }
+    }
+
+    #[test]
+    fn the_most_that_can_be_asked_for_adds_up() {
+        for words in [
+            "load --users 10000,10000 --think 1 --per-user 100000 --seconds 2592000",
+            "load --rates 1000000,1000000 --seconds 2592000",
+            "rate --from 0.001 --to 1000000 --step 1.0001 --seconds 2592000 --rest 2592000",
+            "soak --users 10000 --minutes 43200 --every 2592000",
+            "throttle --at-once 10000,10000 --connections 256,256 --calls 1000000000",
+            "protocol --calls 1000000000 --repeats 100",
+            "connection --requests 1000000000 --idle 86400",
+            "window --calls 1000000000 --seconds 2592000 --rest 2592000 --flood 1000000",
+            "cost --calls 1000000000 --seconds 2592000 --flood 0.001",
+            "limits --to 1000000 --seconds 2592000",
+            "fresh --seconds 2592000 --every-ms 20 http://g.example",
+            "agree --rate 0.001 --asks 100000 http://g.example",
+            "reach --rate 0.001 --range-up-to 1000000000",
+        ] {
+            let cli = parsed(&format!("{words} --dry-run --max-calls 1000000000"));
+            let cli = cli.unwrap_or_else(|error| panic!("{words}: {error}"));
+            let crate::cli::Command::Analyze(it) = cli.command else { panic!("{words}") };
+            assert!(crate::analyze::command(&it.what).is_ok(), "{words}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use wellhead_analyze::work::METHODS;
 
-use super::{Common, Kind, positive};
+use super::{Common, Kind, at_once, calls, positive, seconds};
 
 /// Arguments of `wellhead analyze limits`.
 #[derive(Debug, Args)]
@@ -15,7 +15,7 @@ pub struct Limits {
     #[arg(long, value_name = "N", default_value_t = 150.0, value_parser = positive)]
     pub to: f64,
     /// How long each rate is kept; 30 for a rate that is counted over 10 seconds
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = seconds(1))]
     pub seconds: u64,
 }
 
@@ -29,13 +29,13 @@ pub struct Window {
     #[arg(long, value_name = "N", default_value_t = 400.0, value_parser = positive)]
     pub flood: f64,
     /// Calls of one flood and the knocks after it; there are three, and one more at most
-    #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = calls(1))]
     pub calls: u64,
     /// How long a flood and its knocks last at most: twice the window, and a little
-    #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 150, value_parser = seconds(1))]
     pub seconds: u64,
     /// The silence before the first flood, seconds [default: 2, and 2 windows of a provider that is known]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = seconds(0))]
     pub rest: Option<u64>,
 }
 
@@ -58,10 +58,10 @@ pub struct Cost {
     #[arg(long, value_name = "N", default_value_t = 400.0, value_parser = positive)]
     pub flood: f64,
     /// Calls of each method at most, each of two times
-    #[arg(long, value_name = "N", default_value_t = 1_500, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1_500, value_parser = calls(1))]
     pub calls: u64,
     /// How long one of these lasts at most
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = seconds(1))]
     pub seconds: u64,
 }
 
@@ -76,13 +76,13 @@ pub struct Soak {
     pub rate: f64,
     /// Users instead, who each ask again when they have an answer; it ends early when they have made
     /// 20 calls a second each
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_once())]
     pub users: Option<usize>,
     /// How long it lasts
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=43_200))]
     pub minutes: u64,
     /// Seconds that one line of the records tells of; ten lines show a drift
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = seconds(1))]
     pub every: u64,
     /// What is asked
     #[arg(long, value_name = "KIND", default_value = "mix")]

@@ -1,0 +1,204 @@
+//! Targets that mean no good: what they send is bounded, and no part of their URL that they
+//! repeat is kept or told.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use wellhead_analyze::plan::{Load, Outcome, Stage};
+use wellhead_analyze::record::{Cell, Machine, Record, Run, read_all};
+use wellhead_analyze::report::FILES;
+use wellhead_analyze::run::{Budget, Greeting, Player, RunError, Stop, Terms, Watch};
+use wellhead_analyze::verdict::{Finding, verdicts};
+use wellhead_analyze::way::{Goal, Means, Numbers, Way};
+use wellhead_analyze::work::{Ask, Work};
+use wellhead_net::HttpVersion;
+use wellhead_telemetry::SecretUrl;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What is sent back to a request, given its head and body.
+type Script = dyn Fn(&str, &str) -> String + Send + Sync;
+
+/// A server of HTTP/1.1 that answers by a script; its URL has a key in each of its parts.
+async fn target(script: impl Fn(&str, &str) -> String + Send + Sync + 'static) -> Goal {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let addr = listener.local_addr().expect("bound");
+    let script: Arc<Script> = Arc::new(script);
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            tokio::spawn(serve(socket, Arc::clone(&script)));
+        }
+    });
+    let url = format!("http://me:PASSKEY@{addr}/v2/PATHKEYPATHKEY99?k=QUERYKEY1");
+    Goal::new("target-1".to_owned(), SecretUrl::parse(&url).expect("a URL"))
+}
+
+async fn serve(mut socket: TcpStream, script: Arc<Script>) -> Option<()> {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let whole = text.split_once("\r\n\r\n").filter(|(head, body)| {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            length.and_then(|length| length.parse().ok()) == Some(body.len())
+        });
+        if let Some((head, body)) = whole {
+            socket.write_all(script(head, body).as_bytes()).await.ok()?;
+            bytes.clear();
+        } else if socket.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+fn http(status: &str, headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// An answer to a call, in which `result` is JSON.
+fn answer(result: &str) -> String {
+    http("200 OK", "", &format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#))
+}
+
+struct Quiet;
+
+impl Watch for Quiet {
+    fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
+}
+
+async fn greet(goal: &Goal, stop: &Stop) -> Greeting {
+    let dir = TempDir::new().expect("a directory");
+    let budget = Budget::new(10);
+    let goals = [goal.clone()];
+    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, stop).expect("it begins");
+    player.greet(0, goal).await.expect("it is written")
+}
+
+fn terms() -> Terms {
+    let (wellhead, machine) = ("test".to_owned(), Machine::default());
+    Terms { seed: 7, started_unix: 1, wellhead, machine }
+}
+
+/// What a load of ten calls leaves in its directory: all files as one text, and the records.
+async fn played(goal: &Goal) -> (String, Run, Vec<Record>) {
+    let dir = TempDir::new().expect("a directory");
+    let (budget, stop, goals) = (Budget::new(100), Stop::default(), [goal.clone()]);
+    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
+    let mut plan = Load::new(vec![Stage::Rate(10.0)], SECOND, Work::Cheap, 1);
+    let greeting = Greeting::default();
+    player.play(&mut plan, 0, goal, &greeting, &mut Quiet).await.expect("it is written");
+    let run = player.run().clone();
+    let records = fs::read(dir.path().join("records.jsonl")).expect("records");
+    let (records_read, _) = read_all(records.as_slice()).expect("records");
+    let run_text = fs::read_to_string(dir.path().join("run.json")).expect("a run");
+    (String::from_utf8_lossy(&records).into_owned() + &run_text, run, records_read)
+}
+
+#[tokio::test]
+async fn keys_that_are_sent_back_are_not_kept() {
+    let goal = target(|head, body| {
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let authorization = head.lines().find_map(|line| line.strip_prefix("authorization: "));
+        let authorization = authorization.unwrap_or("no user");
+        if body.contains("web3_clientVersion") {
+            return answer(&format!("\"{path}\""));
+        }
+        let headers = format!(
+            "retry-after: 1\r\nx-ratelimit-limit: 100\r\nx-ratelimit-key: QUERYKEY1\r\n\
+             ratelimit-policy: \"PATHKEYPATHKEY\"\r\nx-ratelimit-pathkeypathke: 1\r\n\
+             x-ratelimit-user: {authorization}\r\nlocation: {path}\r\n"
+        );
+        let error = format!(r#"{{"code":-32005,"message":"{path} {authorization}"}}"#);
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#);
+        http("429 PATHKEYPATHKEY99", &headers, &body)
+    })
+    .await;
+    let greeting = format!("{:?}", greet(&goal, &Stop::default()).await);
+    assert!(greeting.contains("not kept: it may hold a key"), "{greeting}");
+    let (files, ..) = played(&goal).await;
+    for text in [greeting, files.clone()] {
+        let small = text.to_lowercase();
+        for key in ["passkey", "pathkey", "querykey", "bwu6ueft"] {
+            assert!(!small.contains(key), "{key}: {text}");
+        }
+    }
+    // What is no key is kept.
+    assert!(files.contains(r#""limits":{"retry-after":"1","x-ratelimit-limit":"100"}"#), "{files}");
+}
+
+#[tokio::test]
+async fn a_greeting_takes_numbers_and_texts_and_nothing_else() {
+    for (result, chain_id, trouble) in [
+        ("\"0x10\"", Some(16), None),
+        ("\"0xffffffffffffffff\"", Some(u64::MAX), None),
+        ("\"0x10000000000000000\"", None, Some("that is no hexadecimal number of 64 bits")),
+        ("\"-0x5\"", None, Some("that is no hexadecimal number of 64 bits")),
+        ("1.5e300", None, Some("that is no hexadecimal number of 64 bits")),
+        ("[[],[],{}]", None, Some("that is no hexadecimal number of 64 bits")),
+        ("null", None, Some("null")),
+    ] {
+        let goal = target(move |_, _| answer(result)).await;
+        let greeting = greet(&goal, &Stop::default()).await;
+        assert_eq!((greeting.chain_id, greeting.block), (chain_id, chain_id), "{result}");
+        let told = greeting.trouble.unwrap_or_default();
+        match trouble {
+            Some(trouble) => assert!(told.contains(trouble), "{result}: {told}"),
+            None => assert_eq!(told, "", "{result}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_is_to_end_does_not_wait_for_a_greeting() {
+    let stop = Arc::new(Stop::default());
+    let own = Arc::clone(&stop);
+    // It takes the call, and never answers.
+    let goal = target(move |_, _| {
+        own.set();
+        String::new()
+    })
+    .await;
+    // A call that was waited for would have timed out, and been told.
+    assert_eq!(greet(&goal, &stop).await.trouble, None);
+}
+
+#[tokio::test]
+async fn files_of_others_are_not_written_over() {
+    let goal = [target(|_, _| answer("\"0x10\"")).await];
+    for name in ["records.jsonl", "run.json"].into_iter().chain(FILES) {
+        let dir = TempDir::new().expect("a directory");
+        let path = dir.path().join(name);
+        fs::write(&path, "mine").expect("it can be written");
+        let (budget, stop) = (Budget::new(1), Stop::default());
+        let begun = Player::begin(dir.path(), terms(), &goal, &budget, &stop);
+        assert!(matches!(begun, Err(RunError::Taken(taken)) if taken == path), "{name}");
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), Some("mine"));
+        assert_eq!(fs::read_dir(dir.path()).map(Iterator::count).ok(), Some(1), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn null_from_whoever_must_know_is_no_answer() {
+    let goal = target(|_, _| answer("null")).await;
+    let (_, run, records) = played(&goal).await;
+    let told = verdicts(&run, &records);
+    assert!(matches!(told[0].finding, Finding::CannotTell { .. }), "{told:?}");
+}
+
+#[tokio::test]
+async fn answers_that_are_held_at_once_are_bounded() {
+    // Each announces 120 MiB and begins to come, and the room is for four of them.
+    let begin = " ".repeat(20 << 10);
+    let begin = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{begin}", 120 << 20);
+    let goal = target(move |_, _| begin.clone()).await;
+    let means = Means { version: HttpVersion::H1, connections: 5, ..Means::ONE };
+    let way = Way::new(&goal, means, &Numbers::default(), 1).expect("a way");
+    let mut calls = JoinSet::new();
+    (0..5).for_each(|_| drop(calls.spawn(way.call(Ask::bare("eth_call")))));
+    let first = calls.join_next().await.expect("five").expect("no panic");
+    assert_eq!(first.call.error.as_deref(), Some("no_room"));
+}
