@@ -336,14 +336,16 @@ impl Visit<'_, '_, '_> {
             if open.is_some() && !self.panel.pay(1)? {
                 return Ok(None);
             }
-            let fate = match &mut open {
-                Some(socket) => match socket.ask(&ask).await {
-                    VerdictClass::Answer => Fate::Served,
-                    class => method(class),
-                },
-                None => Fate::Refused,
+            let (fate, calls) = match &mut open {
+                Some(socket) => {
+                    let done = socket.ask(&ask).await;
+                    self.panel.over(&done);
+                    let finished = Finished { tries: vec![done] };
+                    (method(finished.class()), finished.tries)
+                }
+                None => (Fate::Refused, Vec::new()),
             };
-            self.close("websocket", tried, fate, Vec::new())?;
+            self.close("websocket", tried, fate, calls)?;
         }
         Ok(Some(()))
     }
