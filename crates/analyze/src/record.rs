@@ -110,7 +110,7 @@ pub struct Call {
     /// Which stream of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<u32>,
-    /// `http/1.1` or `h2`.
+    /// `http/1.1`, `h2` or `ws`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// Bytes of the request's body.

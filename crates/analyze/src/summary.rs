@@ -3,12 +3,33 @@
 use std::collections::BTreeMap;
 
 use crate::inquiry::{agree, fresh, reach};
-use crate::record::{Call, Cell, Doubt, Record, Rollup, Run};
+use crate::record::{Call, Cell, Doubt, Record, Rollup, Run, Target};
 use crate::stat::quantile;
 use crate::verdict::see;
 
 /// Parts of a long run that are told.
 const PARTS_MAX: usize = 30;
+
+/// What lines call the targets: by their names, and by the host where none was given. Where that
+/// would be the same for two, those have what the run calls them.
+pub fn names<'a>(targets: impl IntoIterator<Item = &'a Target>) -> Vec<String> {
+    let targets: Vec<&Target> = targets.into_iter().collect();
+    let is_unnamed = |(index, target): (usize, &Target)| target.id == given(index);
+    let called = |(index, target): (usize, &&Target)| {
+        let alike = targets.iter().enumerate();
+        let alike = alike.filter(|(at, it)| it.host == target.host && is_unnamed((*at, it)));
+        match is_unnamed((index, target)) && alike.count() == 1 {
+            true => target.host.clone(),
+            false => target.id.clone(),
+        }
+    };
+    targets.iter().enumerate().map(called).collect()
+}
+
+/// The id of a target without a name, by its place.
+pub fn given(index: usize) -> String {
+    format!("target-{}", index + 1)
+}
 
 /// The lines.
 pub fn lines(run: &Run, records: &[Record]) -> Vec<String> {
@@ -106,6 +127,25 @@ fn left_out(doubt: Option<Doubt>) -> String {
 mod tests {
     use super::*;
     use crate::record::Target;
+
+    #[test]
+    fn targets_are_called_by_their_names() {
+        let called = |targets: &[(&str, &str)]| {
+            let target = |(id, host): &(&str, &str)| Target {
+                id: (*id).to_owned(),
+                host: (*host).to_owned(),
+                ..Target::default()
+            };
+            names(&targets.iter().map(target).collect::<Vec<_>>())
+        };
+        assert_eq!(called(&[("fast", "h"), ("slow", "h")]), ["fast", "slow"]);
+        assert_eq!(called(&[("fast", "h"), ("target-2", "h")]), ["fast", "h"]);
+        assert_eq!(called(&[("target-1", "h"), ("target-2", "g")]), ["h", "g"]);
+        assert_eq!(
+            called(&[("target-1", "h"), ("target-2", "h"), ("target-3", "g")]),
+            ["target-1", "target-2", "g"]
+        );
+    }
 
     #[test]
     fn questions_are_counted() {

@@ -342,13 +342,7 @@ impl Line {
         travelled(&mut call, passage, &self.secrets);
         let body = match reply {
             Ok(reply) => answered(&mut call, method, reply),
-            Err(error) => {
-                let verdict = Judge::standard().transport(&error);
-                call.class = verdict.class.word().to_owned();
-                call.rule = verdict.rule.to_owned();
-                call.error = Some(error.kind.word().to_owned());
-                Bytes::new()
-            }
+            Err(error) => failed(&mut call, &error),
         };
         Done { call, begun, ended, body, under_way: 0, places: usize::MAX }
     }
@@ -396,6 +390,15 @@ fn answered(call: &mut Call, method: &str, reply: WireReply) -> Bytes {
     call.retry_after_ms = asked.map(|pause| (micros(pause) / 1_000).min(NUMBER_MAX));
     call.code = code(&reply.body);
     reply.body
+}
+
+/// A call that has no answer, and so no body.
+fn failed(call: &mut Call, error: &TransportError) -> Bytes {
+    let verdict = Judge::standard().transport(error);
+    call.class = verdict.class.word().to_owned();
+    call.rule = verdict.rule.to_owned();
+    call.error = Some(error.kind.word().to_owned());
+    Bytes::new()
 }
 
 fn code(body: &[u8]) -> Option<i64> {

@@ -192,7 +192,7 @@ fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
         });
         // The text is not quoted: it may hold a key.
         let url = url.map_err(|why| Failure::Config(format!("URL {}: {why}", index + 1)))?;
-        Ok(Goal::new(name.map_or_else(|| format!("target-{}", index + 1), str::to_owned), url))
+        Ok(Goal::new(name.map_or_else(|| summary::given(index), str::to_owned), url))
     };
     let goals: Vec<Goal> = urls.iter().enumerate().map(goal).collect::<Result<_, _>>()?;
     for (index, goal) in goals.iter().enumerate() {
@@ -203,6 +203,11 @@ fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
         }
     }
     Ok(goals)
+}
+
+/// What lines call them.
+fn names(goals: &[Goal]) -> Vec<String> {
+    summary::names(goals.iter().map(|goal| &goal.target))
 }
 
 /// `NAME=URL`, or the URL alone. A name has letters, digits and `-`, so that no part of a URL is
@@ -329,9 +334,8 @@ fn ahead(
     plans: &dyn Fn(&Goal) -> Plans,
     calls: u64,
 ) -> Ahead {
-    let mut ahead = Ahead { calls, ..Ahead::default() };
+    let mut ahead = Ahead { names: names(goals), calls, ..Ahead::default() };
     for (target, goal) in (0..).zip(goals) {
-        ahead.hosts.push(goal.target.host.clone());
         ahead.lasts.extend(plans(goal).iter().map(|plan| (target, plan.name(), plan.lasts())));
     }
     let credits = forecasts.iter().flat_map(|it| &it.experiments).map(|(_, _, credits)| *credits);
@@ -358,6 +362,7 @@ async fn play(
     plans: &dyn Fn(&Goal) -> Plans,
 ) -> Result<bool, Failure> {
     let Going { dir, now, goals, most, earlier, ahead } = going;
+    let names = ahead.names.clone();
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = Budget::new(most).after(spent);
     let stop = Arc::new(Stop::default());
@@ -375,28 +380,28 @@ async fn play(
         };
         let mut player = player.precise();
         let mut greetings = Vec::new();
-        for (target, goal) in (0..).zip(goals) {
+        for ((target, goal), name) in (0..).zip(goals).zip(&names) {
             let greeting = player.greet(target, goal).await?;
-            say(&greeted(goal, &greeting));
+            say(&greeted(name, goal, &greeting));
             if greeting.chain_id.is_none() && greeting.block.is_none() {
                 if !stop.is_set() && !budget.is_over() {
                     complain("it answers no call: nothing is measured there");
                 }
                 continue;
             }
-            greetings.push((target, goal, greeting));
+            greetings.push((target, goal, greeting, name));
         }
         // Experiment by experiment, and in each of them cell by cell in turn.
         let mut left: Vec<_> =
-            greetings.iter().map(|(_, goal, _)| plans(goal).into_iter()).collect();
+            greetings.iter().map(|(_, goal, ..)| plans(goal).into_iter()).collect();
         loop {
             let mut parts = Vec::new();
-            for ((target, goal, greeting), plans) in greetings.iter().zip(&mut left) {
+            for ((target, goal, greeting, name), plans) in greetings.iter().zip(&mut left) {
                 let Some(plan) = plans.next() else { continue };
                 let needs_h2 = matches!(plan.name(), "streams" | "protocol");
                 if needs_h2 && greeting.protocol != Some(Protocol::H2) {
-                    let (name, host) = (plan.name(), &goal.target.host);
-                    live.line(&format!("{name}: left out, for {host} does not speak HTTP/2"));
+                    let plan = plan.name();
+                    live.line(&format!("{plan}: left out, for {name} does not speak HTTP/2"));
                     continue;
                 }
                 parts.push(Part { plan, target: *target, goal, greeting });
@@ -476,16 +481,18 @@ async fn signals(stop: &Stop) {
     std::process::exit(INTERRUPTED);
 }
 
-fn greeted(goal: &Goal, greeting: &Greeting) -> String {
+/// What a target said of itself, with the host beside its name.
+fn greeted(name: &str, goal: &Goal, greeting: &Greeting) -> String {
     let number = |it: Option<u64>| it.map_or("not told".to_owned(), |it| it.to_string());
     let protocol = match greeting.protocol {
         Some(Protocol::H2) => "HTTP/2",
         Some(Protocol::H1) => "HTTP/1.1",
         Some(Protocol::Ws) | None => "no protocol",
     };
+    let host = &goal.target.host;
+    let at = if name == host { String::new() } else { format!(" ({host})") };
     let mut text = format!(
-        "{}: {protocol}, chain {}, block {}, client {}",
-        goal.target.host,
+        "{name}{at}: {protocol}, chain {}, block {}, client {}",
         number(greeting.chain_id),
         number(greeting.block),
         greeting.client.as_deref().unwrap_or("not told"),
@@ -545,12 +552,12 @@ fn read(dir: &Path) -> Result<(record::Run, Vec<Record>), Failure> {
 /// What was found out, and what each sentence rests on.
 fn concluded(run: &record::Run, verdicts: &[Verdict]) -> Vec<String> {
     let mut lines = Vec::new();
+    let names = summary::names(&run.targets);
     for verdict in verdicts {
-        let target = run.targets.get(verdict.target as usize);
-        let host = target.map_or("?", |target| target.host.as_str());
+        let name = names.get(verdict.target as usize).map_or("?", String::as_str);
         let sure = verdict.confidence.word();
         lines.push(format!(
-            "{host} {}: {} (confidence: {sure})",
+            "{name} {}: {} (confidence: {sure})",
             verdict.experiment, verdict.sentence
         ));
         lines.extend(verdict.evidence.iter().map(|line| format!("  {line}")));
@@ -560,6 +567,8 @@ fn concluded(run: &record::Run, verdicts: &[Verdict]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use wellhead_analyze::verdict::{Confidence, Finding};
+
     use super::*;
 
     #[test]
@@ -611,6 +620,32 @@ mod tests {
         assert!(!dir.exists());
         let accepted = listener.accept().map_err(|error| error.kind());
         assert_eq!(accepted.err(), Some(std::io::ErrorKind::WouldBlock));
+    }
+
+    #[test]
+    fn lines_call_a_target_by_its_name() {
+        let goals = goals(&["fast=http://h.example/PATHKEY".to_owned()]).unwrap_or_default();
+        let names = names(&goals);
+        let greeting = Greeting { chain_id: Some(1), ..Greeting::default() };
+        let told = greeted(&names[0], &goals[0], &greeting);
+        let expected = "fast (h.example): no protocol, chain 1, block not told, client not told";
+        assert_eq!(told, expected);
+        let told = greeted("h.example", &goals[0], &greeting);
+        assert!(told.starts_with("h.example: "), "{told}");
+        let targets = goals.into_iter().map(|goal| goal.target).collect();
+        let run = record::Run { targets, ..record::Run::default() };
+        let finding = Finding::NoStreamCap { up_to: 128 };
+        let verdict = Verdict {
+            experiment: "streams".to_owned(),
+            target: 0,
+            sentence: finding.to_string(),
+            finding,
+            confidence: Confidence::High,
+            evidence: Vec::new(),
+        };
+        let told = concluded(&run, &[verdict]);
+        assert!(told[0].starts_with("fast streams: "), "{told:?}");
+        assert!(!told[0].contains("h.example"), "{told:?}");
     }
 
     fn refused<T>(outcome: Result<T, Failure>) -> String {

@@ -32,8 +32,10 @@ impl Fate {
 /// See the module.
 #[derive(Debug, Clone)]
 pub(super) struct Search {
+    /// The smallest that is tried.
+    first: u64,
     max: u64,
-    /// The largest that was served; 0 is served by anybody.
+    /// The largest that was served; what is smaller than the first is taken for served.
     low: u64,
     /// The smallest that was refused.
     high: Option<u64>,
@@ -54,7 +56,8 @@ impl Search {
     /// From `first` up to `max`, both at least 1.
     pub(super) fn new(first: u64, max: u64) -> Self {
         let max = max.max(1);
-        Self { max, low: 0, high: None, phase: Phase::Doubling(first.clamp(1, max)) }
+        let first = first.clamp(1, max);
+        Self { first, max, low: first - 1, high: None, phase: Phase::Doubling(first) }
     }
 
     /// The same after these sizes, up to the first that would not have been tried.
@@ -74,7 +77,7 @@ impl Search {
             && max > self.max
         {
             self.max = max;
-            if self.low > 0 {
+            if self.served() > 0 {
                 self.phase = Phase::Doubling(self.low.saturating_mul(2).min(max));
             }
         }
@@ -85,9 +88,14 @@ impl Search {
         self.max
     }
 
-    /// The largest that was served.
+    /// Whether nothing smaller is tried.
+    pub(super) fn is_least(&self, size: u64) -> bool {
+        size <= self.first
+    }
+
+    /// The largest that was served; 0 where none was.
     pub(super) fn served(&self) -> u64 {
-        self.low
+        if self.low < self.first { 0 } else { self.low }
     }
 
     /// The size to be tried; `None` when it is over.
@@ -96,7 +104,7 @@ impl Search {
             (Phase::Doubling(size), _) => Some(size),
             (Phase::Bisecting, Some(high)) => Some(self.low + (high - self.low) / 2),
             (Phase::Confirming(0), Some(high)) => Some(high),
-            (Phase::Confirming(_), _) => Some(self.low).filter(|low| *low > 0),
+            (Phase::Confirming(_), _) => Some(self.served()).filter(|low| *low > 0),
             (Phase::Bisecting | Phase::Over, _) => None,
         }
     }
@@ -136,6 +144,11 @@ impl Search {
         2 * u64::from(max.max(2).ilog2() + 1) + 3
     }
 
+    /// Of these, those that are refused at most.
+    pub(super) fn refusals_max(max: u64) -> u64 {
+        u64::from(max.max(2).ilog2() + 1) + 3
+    }
+
     /// Their sum at most, where a size is a number of calls.
     pub(super) fn calls_max(max: u64) -> u64 {
         // Doubling: below 2 x max. Bisecting: below max each time.
@@ -165,6 +178,20 @@ mod tests {
         assert_eq!(play(1, 10, 10), [1, 2, 4, 8, 10]);
         assert_eq!(play(1, 10, 9), [1, 2, 4, 8, 10, 9, 10, 9]);
         assert_eq!(play(1, 1, 1), [1]);
+        assert_eq!(play(3, 100, 5), [3, 6, 4, 5, 6, 5]);
+        assert_eq!(play(3, 100, 3), [3, 6, 4, 4, 3]);
+        assert_eq!(play(3, 2, 2), [2]);
+    }
+
+    #[test]
+    fn nothing_smaller_than_the_first_is_tried() {
+        assert_eq!(play(3, 100, 2), [3, 3]);
+        let mut search = Search::new(3, 100);
+        assert_eq!((search.served(), search.is_least(3), search.is_least(4)), (0, true, false));
+        search.learn(Fate::Refused);
+        assert_eq!((search.served(), search.next()), (0, Some(3)));
+        search.learn(Fate::Refused);
+        assert_eq!((search.served(), search.next()), (0, None));
     }
 
     #[test]
@@ -176,6 +203,8 @@ mod tests {
                 assert_eq!(served.copied().unwrap_or(0), limit, "of {max}");
                 let refused = tried.iter().filter(|size| **size > limit).min();
                 assert_eq!(refused.copied(), (limit < max).then_some(limit + 1));
+                let refusals = tried.iter().filter(|size| **size > limit).count() as u64;
+                assert!(refusals <= Search::refusals_max(max), "{max}: {tried:?}");
                 assert!(tried.len() as u64 <= Search::tries_max(max), "{max}: {tried:?}");
                 assert!(tried.iter().sum::<u64>() <= Search::calls_max(max), "{max}: {tried:?}");
             }

@@ -6,20 +6,26 @@
 //! (`extent`). `fate` is `served`, `refused` or `open`: what failed in a way that says nothing of
 //! it. `whole` stands where `v` is all that there is, and `of` says how far the search went at
 //! most: what was tried before a run was cut is not tried again, and a search goes on where it was.
+//! Methods that are refused are tried once more in the end, with `again`.
+//!
+//! A refusal that may be the account's, and not that of what was asked, is held against the plainest
+//! call. Where that is refused in such a way as well, one cell `{"probe": "account", "value": w}`
+//! names what was under way, with its calls, and nothing more is tried there.
 //!
 //! Sizes of the past are counted from the head, which goes on meanwhile: it is asked for again
-//! when it has got old.
+//! when it has got old. The newest blocks may not be everywhere yet behind one URL, and are not asked
+//! for: a size that is smaller is not tried, and a search for logs ends below them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use wellhead_telemetry::SecretUrl;
 use wellhead_upstream::VerdictClass;
 
 use super::extent::{Fate, Search};
-use super::methods::{Known, methods};
+use super::methods::{Known, Listed, methods};
 use super::{factors, quantity, value};
 use crate::record::Cell;
 use crate::run::{Ended, Finished, Panel, RunError};
@@ -29,12 +35,19 @@ use crate::work::Ask;
 /// As records and verdicts have it.
 pub const NAME: &str = "reach";
 /// Goes up when what it sends changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A head that was seen so long ago is asked for again.
 const HEAD_AGE_MAX: Duration = Duration::from_secs(2);
 /// Below the head: what has just come may not be everywhere behind one URL.
 const BELOW_HEAD: u64 = 2;
+/// Newest blocks that a search of the past begins with: the oldest of them is that far below.
+const FIRST: u64 = BELOW_HEAD + 1;
+/// Before the smallest size is asked for again: a node that was behind has come up, and the head is
+/// old enough to be asked for anew.
+const AGAIN_AFTER: Duration = Duration::from_secs(3);
+/// That is done so often in one search at most: when it begins, and when it is confirmed.
+const AGAIN_MAX: u64 = 2;
 /// Greeting, WebSocket, and the block that parameters are made of.
 const OTHERS: u64 = 10;
 /// Of a chain so long the past is searched within the calls that are told.
@@ -59,16 +72,22 @@ impl Default for Terms {
 
 impl Terms {
     /// Calls to one target at most, by part: its name, a method that costs as much, calls.
-    pub fn parts(&self) -> [(&'static str, &'static str, u64); 7] {
-        let past = Search::tries_max(PAST_MAX);
+    pub fn parts(&self) -> [(&'static str, &'static str, u64); 8] {
+        let past = Search::tries_max(PAST_MAX) + AGAIN_MAX;
+        let range = Search::tries_max(self.range_max) + AGAIN_MAX;
+        let methods = 2 * methods().len() as u64;
+        // After any refusal, and after the last try of a batch.
+        let refusals = Search::refusals_max(PAST_MAX) + AGAIN_MAX;
+        let controls = methods + 5 * refusals + 1;
         [
-            ("reach: methods", "eth_call", methods().len() as u64 + OTHERS),
+            ("reach: methods", "eth_call", methods + OTHERS),
             ("reach: states", "eth_getBalance", past),
             ("reach: blocks", "eth_getBlockByNumber", past),
             ("reach: logs", "eth_getLogs", 2 * past),
             ("reach: traces", "trace_block", past),
-            ("reach: range", "eth_getLogs", Search::tries_max(self.range_max)),
+            ("reach: range", "eth_getLogs", range),
             ("reach: batch, heads", "eth_blockNumber", Search::calls_max(self.batch_max) + past),
+            ("reach: whether it is the account", "eth_blockNumber", controls),
         ]
     }
 }
@@ -96,8 +115,9 @@ pub async fn play(
         let tried = Tried::of(&earlier.remove(&panel.member(who).target).unwrap_or_default());
         let aside = Vec::new();
         let panel = &mut *panel;
-        let mut visit = Visit { panel, who, tried, head: None, traced_by: None, aside };
-        if visit.all(terms, socket).await?.is_none() {
+        let barred = false;
+        let mut visit = Visit { panel, who, tried, head: None, traced_by: None, aside, barred };
+        if visit.all(terms, socket).await?.is_none() && !visit.barred {
             break;
         }
     }
@@ -114,6 +134,8 @@ struct Visit<'t, 'p, 'a> {
     traced_by: Option<&'static str>,
     /// Calls for the head and the like, which the next cell counts as its own.
     aside: Vec<Done>,
+    /// The account was refused: nothing more is asked here.
+    barred: bool,
 }
 
 /// What was tried before the run was cut: by probe the values, with what became of them, in their
@@ -135,6 +157,7 @@ impl Tried {
             else {
                 continue;
             };
+            let probe = if factor("again").is_some() { AGAIN.to_owned() } else { probe };
             if let Some(of) = factor("of").and_then(|of| of.parse().ok()) {
                 tried.of.insert(probe.clone(), of);
             }
@@ -149,12 +172,15 @@ impl Tried {
     }
 
     /// The search as far as it went; `None` where it was not begun.
-    fn search(&self, probe: &str) -> Option<Search> {
+    fn search(&self, probe: &str, first: u64) -> Option<Search> {
         let size = |(size, fate): &(String, Fate)| Some((size.parse().ok()?, *fate));
         let sizes: Vec<(u64, Fate)> = self.fates.get(probe)?.iter().filter_map(size).collect();
-        Some(Search::new(1, *self.of.get(probe)?).after(&sizes))
+        Some(Search::new(first, *self.of.get(probe)?).after(&sizes))
     }
 }
+
+/// Methods that were tried once more.
+const AGAIN: &str = "method again";
 
 /// What is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,7 +207,7 @@ impl Visit<'_, '_, '_> {
         if self.methods().await?.is_none() || self.websocket(socket).await?.is_none() {
             return Ok(None);
         }
-        let mut kept = terms.range_max;
+        let mut kept = u64::MAX;
         for past in [Past::State, Past::Blocks, Past::Logs, Past::Traces] {
             if past == Past::Traces && self.traced_by.is_none() {
                 continue;
@@ -192,6 +218,7 @@ impl Visit<'_, '_, '_> {
             }
         }
         // Where logs end a wider search says nothing of its width.
+        let kept = kept.saturating_sub(BELOW_HEAD).max(1);
         if self.range(terms.range_max.min(kept)).await?.is_none() {
             return Ok(None);
         }
@@ -202,27 +229,63 @@ impl Visit<'_, '_, '_> {
         self.panel.ask_one(self.who, Ask { method, params: params.to_string() }).await
     }
 
-    /// The height below which everything is; 0 where it does not tell.
-    async fn height(&mut self) -> Ended<u64> {
+    /// The newest block; `None` where it was never told.
+    async fn height(&mut self) -> Ended<Option<u64>> {
         if let Some((head, at)) = self.head
             && at.elapsed() < HEAD_AGE_MAX
         {
-            return Ok(Some(head));
+            return Ok(Some(Some(head)));
         }
         let Some(finished) = self.ask("eth_blockNumber", &json!([])).await? else {
             return Ok(None);
         };
         let head = value(&finished).as_ref().and_then(quantity);
-        let head = head.or(self.head.map(|(head, _)| head)).unwrap_or(0);
-        self.head = Some((head, Instant::now()));
         self.aside.extend(finished.tries);
+        let head = head.or(self.head.map(|(head, _)| head));
+        self.head = head.map(|head| (head, Instant::now()));
         Ok(Some(head))
+    }
+
+    /// What a try comes to that ended with this class. A refusal that may be the account's is held
+    /// against the plainest call; `None` where that is refused like this as well, and the visit over.
+    async fn weigh(
+        &mut self,
+        probe: &str,
+        class: VerdictClass,
+        fate: Fate,
+        mut calls: Vec<Done>,
+    ) -> Ended<(Fate, Vec<Done>)> {
+        if !is_of_account(class) {
+            return Ok(Some((fate, calls)));
+        }
+        let Some(control) = self.ask("eth_blockNumber", &json!([])).await? else {
+            return Ok(None);
+        };
+        let class = control.class();
+        calls.extend(control.tries);
+        if is_of_account(class) {
+            self.barred = true;
+            self.close("account", probe, Fate::Open, calls)?;
+            return Ok(None);
+        }
+        let fate = if class == VerdictClass::Answer { fate } else { Fate::Open };
+        Ok(Some((fate, calls)))
+    }
+
+    /// Waits before what was refused with `calls` is asked for again.
+    async fn wait(&mut self, calls: Vec<Done>) -> Option<()> {
+        self.aside.extend(calls);
+        tokio::select! {
+            biased;
+            () = self.panel.stop().wait() => None,
+            () = sleep(AGAIN_AFTER) => Some(()),
+        }
     }
 
     /// What parameters of methods are made of; nobody's where it does not tell.
     async fn known(&mut self) -> Ended<Known> {
         let Some(head) = self.height().await? else { return Ok(None) };
-        let block = format!("0x{:x}", head.saturating_sub(BELOW_HEAD));
+        let block = format!("0x{:x}", head.unwrap_or(0).saturating_sub(BELOW_HEAD));
         let finished = self.ask("eth_getBlockByNumber", &json!([block, false])).await?;
         let Some(finished) = finished else { return Ok(None) };
         let told = value(&finished).unwrap_or_default();
@@ -287,28 +350,54 @@ impl Visit<'_, '_, '_> {
 
     async fn methods(&mut self) -> Ended<()> {
         let mut known: Option<Known> = None;
+        let mut missing = Vec::new();
         for listed in methods() {
-            let fate = match self.tried.fate("method", listed.name) {
-                Some(fate) => fate,
-                None => {
-                    if known.is_none() {
-                        known = self.known().await?;
-                    }
-                    let Some(known) = &known else { return Ok(None) };
-                    let ask = listed.ask(known);
-                    let finished = self.panel.ask_one(self.who, ask).await?;
-                    let Some(finished) = finished else { return Ok(None) };
-                    let fate = method(finished.class());
-                    self.close("method", listed.name, fate, finished.tries)?;
-                    fate
-                }
+            let Some(fate) = self.method(listed, &mut known, false).await? else {
+                return Ok(None);
             };
-            if fate == Fate::Served && self.traced_by.is_none() {
-                let traces = ["trace_block", "debug_traceBlockByNumber"];
-                self.traced_by = traces.into_iter().find(|name| *name == listed.name);
+            if fate == Fate::Refused {
+                missing.push(listed);
+            }
+        }
+        // Of several nodes behind one URL another one may have it.
+        for listed in missing {
+            if self.method(listed, &mut known, true).await?.is_none() {
+                return Ok(None);
             }
         }
         Ok(Some(()))
+    }
+
+    async fn method(
+        &mut self,
+        listed: &Listed,
+        known: &mut Option<Known>,
+        again: bool,
+    ) -> Ended<Fate> {
+        let tried = self.tried.fate(if again { AGAIN } else { "method" }, listed.name);
+        let fate = match tried {
+            Some(fate) => fate,
+            None => {
+                if known.is_none() {
+                    *known = self.known().await?;
+                }
+                let Some(known) = known else { return Ok(None) };
+                let ask = listed.ask(known);
+                let finished = self.panel.ask_one(self.who, ask).await?;
+                let Some(finished) = finished else { return Ok(None) };
+                let class = finished.class();
+                let came = self.weigh("method", class, method(class), finished.tries).await?;
+                let Some((fate, calls)) = came else { return Ok(None) };
+                let again = again.then(|| ("again", "1".to_owned()));
+                self.close_with("method", listed.name, fate, calls, again)?;
+                fate
+            }
+        };
+        if fate == Fate::Served && self.traced_by.is_none() {
+            let traces = ["trace_block", "debug_traceBlockByNumber"];
+            self.traced_by = traces.into_iter().find(|name| *name == listed.name);
+        }
+        Ok(Some(fate))
     }
 
     async fn websocket(&mut self, url: Option<&SecretUrl>) -> Ended<()> {
@@ -336,14 +425,20 @@ impl Visit<'_, '_, '_> {
             if open.is_some() && !self.panel.pay(1)? {
                 return Ok(None);
             }
-            let fate = match &mut open {
-                Some(socket) => match socket.ask(&ask).await {
-                    VerdictClass::Answer => Fate::Served,
-                    class => method(class),
-                },
-                None => Fate::Refused,
+            let (fate, calls) = match &mut open {
+                Some(socket) => {
+                    let done = socket.ask(&ask).await;
+                    self.panel.over(&done);
+                    let finished = Finished { tries: vec![done] };
+                    let class = finished.class();
+                    let came =
+                        self.weigh("websocket", class, method(class), finished.tries).await?;
+                    let Some(came) = came else { return Ok(None) };
+                    came
+                }
+                None => (Fate::Refused, Vec::new()),
             };
-            self.close("websocket", tried, fate, Vec::new())?;
+            self.close("websocket", tried, fate, calls)?;
         }
         Ok(Some(()))
     }
@@ -353,26 +448,42 @@ impl Visit<'_, '_, '_> {
         // Nothing ran in the very first block, and some call that an error.
         let oldest = u64::from(past == Past::Traces);
         let all = |head: u64| (head + 1).saturating_sub(oldest);
-        let mut search = match self.tried.search(past.word()) {
+        let mut search = match self.tried.search(past.word(), FIRST) {
             Some(search) if search.next().is_none() => return Ok(Some(search.served())),
             begun => {
                 let Some(head) = self.height().await? else { return Ok(None) };
-                let mut search = begun.unwrap_or_else(|| Search::new(1, all(head)));
+                let Some(head) = head else { return self.unknown(past.word(), FIRST).map(Some) };
+                let mut search = begun.unwrap_or_else(|| Search::new(FIRST, all(head)));
                 search.widen(all(head));
                 search
             }
         };
         while let Some(size) = search.next() {
-            let Some(head) = self.height().await? else { return Ok(None) };
-            let number = (head + 1).saturating_sub(size).max(oldest);
-            let Some(came) = self.has(past, number).await? else { return Ok(None) };
-            self.close_size(past.word(), &mut search, size, came, number == oldest)?;
+            let Some(mut came) = self.has(past, size, oldest).await? else { return Ok(None) };
+            if came.fate == Fate::Refused && search.is_least(size) {
+                if self.wait(came.calls).await.is_none() {
+                    return Ok(None);
+                }
+                let Some(again) = self.has(past, size, oldest).await? else { return Ok(None) };
+                came = again;
+            }
+            let Came { fate, calls, whole } = came;
+            self.close_size(past.word(), &mut search, size, (fate, calls), whole)?;
         }
         Ok(Some(search.served()))
     }
 
-    /// Whether it has this of a block.
-    async fn has(&mut self, past: Past, number: u64) -> Ended<(Fate, Vec<Done>)> {
+    /// Nothing can be searched for without a head.
+    fn unknown(&mut self, probe: &str, first: u64) -> Result<u64, RunError> {
+        let mut search = Search::new(first, first);
+        self.close_size(probe, &mut search, first, (Fate::Open, Vec::new()), false)?;
+        Ok(0)
+    }
+
+    /// Whether it has this of the oldest of so many newest blocks.
+    async fn has(&mut self, past: Past, size: u64, oldest: u64) -> Ended<Came> {
+        let Some(head) = self.height().await? else { return Ok(None) };
+        let number = (head.unwrap_or(0) + 1).saturating_sub(size).max(oldest);
         let block = format!("0x{number:x}");
         let (method, params) = match past {
             Past::State => ("eth_getBalance", json!([NOBODY, block])),
@@ -384,9 +495,14 @@ impl Visit<'_, '_, '_> {
             },
         };
         let Some(finished) = self.ask(method, &params).await? else { return Ok(None) };
-        let mut fate = depth(finished.class());
-        let found = value(&finished);
-        let mut calls = finished.tries;
+        let (class, found) = (finished.class(), value(&finished));
+        let its = match depth(class) {
+            // The newest blocks are in every plan: there is not enough left for this method.
+            Fate::Refused if class == VerdictClass::Billing && size <= FIRST => Fate::Open,
+            fate => fate,
+        };
+        let came = self.weigh(past.word(), class, its, finished.tries).await?;
+        let Some((mut fate, mut calls)) = came else { return Ok(None) };
         let is_empty = found.as_ref().and_then(Value::as_array).is_some_and(Vec::is_empty);
         if past == Past::Logs && fate == Fate::Served && is_empty {
             // Some say "none" of what they have thrown away. The header knows better.
@@ -399,49 +515,83 @@ impl Visit<'_, '_, '_> {
             }
             calls.extend(header.tries);
         }
-        Ok(Some((fate, calls)))
+        Ok(Some(Came { fate, calls, whole: number == oldest }))
     }
 
     /// Over how many blocks one search may go.
     async fn range(&mut self, range_max: u64) -> Ended<()> {
-        let begun = self.tried.search("range");
+        let begun = self.tried.search("range", 1);
         if begun.as_ref().is_some_and(|search| search.next().is_none()) {
             return Ok(Some(()));
         }
         let Some(head) = self.height().await? else { return Ok(None) };
-        let max = range_max.min(head + 1);
+        let Some(head) = head else { return self.unknown("range", 1).map(|_| Some(())) };
+        let top = head.saturating_sub(BELOW_HEAD);
+        let max = range_max.min(top + 1);
         let mut search = begun.unwrap_or_else(|| Search::new(1, max));
         search.widen(max);
         while let Some(size) = search.next() {
-            let from = (head + 1).saturating_sub(size);
-            let params = json!([{
-                "fromBlock": format!("0x{from:x}"),
-                "toBlock": format!("0x{head:x}"),
-                "address": NOBODY,
-            }]);
-            let Some(finished) = self.ask("eth_getLogs", &params).await? else { return Ok(None) };
-            let came = (range(finished.class()), finished.tries);
-            self.close_size("range", &mut search, size, came, from == 0)?;
+            let Some(mut came) = self.searches(top, size).await? else { return Ok(None) };
+            if came.fate == Fate::Refused && search.is_least(size) {
+                if self.wait(came.calls).await.is_none() {
+                    return Ok(None);
+                }
+                let Some(again) = self.searches(top, size).await? else { return Ok(None) };
+                came = again;
+            }
+            let Came { fate, calls, whole } = came;
+            self.close_size("range", &mut search, size, (fate, calls), whole)?;
         }
         Ok(Some(()))
     }
 
+    /// Whether it searches so many blocks, up to this one.
+    async fn searches(&mut self, top: u64, size: u64) -> Ended<Came> {
+        let from = (top + 1).saturating_sub(size);
+        let params = json!([{
+            "fromBlock": format!("0x{from:x}"),
+            "toBlock": format!("0x{top:x}"),
+            "address": NOBODY,
+        }]);
+        let Some(finished) = self.ask("eth_getLogs", &params).await? else { return Ok(None) };
+        let class = finished.class();
+        let came = self.weigh("range", class, range(class), finished.tries).await?;
+        Ok(came.map(|(fate, calls)| Came { fate, calls, whole: from == 0 }))
+    }
+
     /// How many calls go in one request.
     async fn batch(&mut self, batch_max: u64) -> Ended<()> {
-        let begun = self.tried.search("batch");
+        let begun = self.tried.search("batch", 1);
         let mut search = begun.unwrap_or_else(|| Search::new(1, batch_max));
         while let Some(size) = search.next() {
             let ask = Ask::bare("eth_blockNumber");
             let finished = self.panel.batch(self.who, &ask, size).await?;
             let Some(finished) = finished else { return Ok(None) };
-            let fate = batch(&finished);
-            self.close_size("batch", &mut search, size, (fate, finished.tries), false)?;
+            let (class, fate) = (finished.class(), batch(&finished));
+            let came = self.weigh("batch", class, fate, finished.tries).await?;
+            let Some(came) = came else { return Ok(None) };
+            self.close_size("batch", &mut search, size, came, false)?;
         }
         Ok(Some(()))
     }
 }
 
-/// Whether a method is there: whoever refuses our parameters knows it.
+/// What became of a size.
+struct Came {
+    fate: Fate,
+    calls: Vec<Done>,
+    /// It is all that there is.
+    whole: bool,
+}
+
+/// Whether a refusal may have nothing to do with what was asked: a quota that is spent, a firewall
+/// that lets nobody in any more.
+fn is_of_account(class: VerdictClass) -> bool {
+    matches!(class, VerdictClass::Billing | VerdictClass::Auth)
+}
+
+/// Whether a method is there: whoever refuses our parameters knows it. One that is refused for
+/// payment may be dearer than what is left, and be there when that is paid.
 fn method(class: VerdictClass) -> Fate {
     match class {
         VerdictClass::Answer
@@ -452,8 +602,9 @@ fn method(class: VerdictClass) -> Fate {
         | VerdictClass::TransactionRejected
         | VerdictClass::MissingData
         | VerdictClass::RangeTooLarge => Fate::Served,
-        VerdictClass::Unsupported | VerdictClass::Billing | VerdictClass::Auth => Fate::Refused,
-        VerdictClass::Throttled
+        VerdictClass::Unsupported | VerdictClass::Auth => Fate::Refused,
+        VerdictClass::Billing
+        | VerdictClass::Throttled
         | VerdictClass::Fault
         | VerdictClass::Void
         | VerdictClass::Unknown => Fate::Open,

@@ -4,16 +4,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use wellhead_net::{
     Endpoint, EndpointError, FeedSettings, Resolver, TlsClient, TlsSetupError, WsClient,
     WsConnection,
 };
 use wellhead_telemetry::SecretUrl;
-use wellhead_transport::{Timing, TransportError, WireReply};
-use wellhead_upstream::{CALL_ID, Judge, VerdictClass};
+use wellhead_transport::{Sent, Timing, TransportError, TransportErrorKind, WireReply};
+use wellhead_upstream::CALL_ID;
 
-use super::{Goal, PATIENCE};
+use super::{Done, Goal, PATIENCE, answered, failed};
+use crate::record::Call;
 use crate::work::Ask;
 
 /// Why there is no connection.
@@ -48,17 +49,32 @@ impl Socket {
         client.open().await.map(Self).map_err(SocketError::Transport)
     }
 
-    /// The class of the answer to a call; that of a fault where none comes.
-    pub async fn ask(&mut self, ask: &Ask) -> VerdictClass {
+    /// One call. Which connection carried it is not told: it has no number in the run.
+    pub async fn ask(&mut self, ask: &Ask) -> Done {
         let body = Bytes::from(ask.body(CALL_ID));
-        match timeout(PATIENCE, self.0.call(body)).await {
-            Ok(Ok(body)) => {
-                let row = wellhead_eth::MethodTable::standard().row(ask.method);
+        let mut call = Call {
+            method: ask.method.to_owned(),
+            bytes_out: body.len() as u64,
+            protocol: Some("ws".to_owned()),
+            ..Call::default()
+        };
+        let begun = Instant::now();
+        let reply = timeout(PATIENCE, self.0.call(body)).await;
+        let ended = Instant::now();
+        let reply = reply.unwrap_or_else(|_| {
+            Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
+        });
+        let body = match reply {
+            Ok(body) => {
                 let reply = WireReply::whole(200, body, Timing::default());
-                Judge::standard().reply(row, &reply).class
+                let body = answered(&mut call, ask.method, reply);
+                // Those are HTTP's.
+                (call.status, call.transfer) = (None, None);
+                body
             }
-            Ok(Err(_)) | Err(_) => VerdictClass::Fault,
-        }
+            Err(error) => failed(&mut call, &error),
+        };
+        Done { call, begun, ended, body, under_way: 0, places: 1 }
     }
 }
 

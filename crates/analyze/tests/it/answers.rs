@@ -29,7 +29,7 @@ use wellhead_telemetry::SecretUrl;
 const SEEDS: u64 = 20;
 
 #[derive(Debug, Clone)]
-enum Inquiry {
+pub(crate) enum Inquiry {
     Agree(agree::Terms),
     Fresh(fresh::Terms),
     Reach(reach::Terms),
@@ -41,33 +41,42 @@ impl Watch for Nobody {
     fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
 }
 
-struct Played {
-    run: Run,
-    records: Vec<Record>,
-    verdicts: Vec<Verdict>,
+pub(crate) struct Played {
+    pub(crate) run: Run,
+    pub(crate) records: Vec<Record>,
+    pub(crate) verdicts: Vec<Verdict>,
     /// Calls that were paid for.
-    spent: u64,
+    pub(crate) spent: u64,
 }
 
 impl Played {
-    fn cells(&self, target: u32) -> impl Iterator<Item = &Cell> {
+    pub(crate) fn cells(&self, target: u32) -> impl Iterator<Item = &Cell> {
         self.records.iter().filter_map(move |record| match record {
             Record::Cell(cell) if cell.target == target => Some(cell),
             Record::Cell(_) | Record::Call(_) | Record::Wire(_) | Record::Rollup(_) => None,
         })
     }
 
-    fn of(&self, target: u32) -> Vec<&Finding> {
+    pub(crate) fn of(&self, target: u32) -> Vec<&Finding> {
         let own = self.verdicts.iter().filter(|verdict| verdict.target == target);
         own.map(|verdict| &verdict.finding).collect()
     }
 }
 
-async fn play(providers: &[FakeProvider], inquiry: Inquiry) -> Played {
+pub(crate) async fn play(providers: &[FakeProvider], inquiry: Inquiry) -> Played {
     play_within(providers, inquiry, u64::MAX).await
 }
 
 async fn play_within(providers: &[FakeProvider], inquiry: Inquiry, calls_max: u64) -> Played {
+    play_watched(providers, inquiry, calls_max, &mut Nobody).await
+}
+
+pub(crate) async fn play_watched(
+    providers: &[FakeProvider],
+    inquiry: Inquiry,
+    calls_max: u64,
+    watch: &mut dyn Watch,
+) -> Played {
     let goal = |(n, provider): (usize, &FakeProvider)| {
         let url = format!("http://{}/v2/PATHKEY", provider.addr());
         Goal::new(format!("target-{}", n + 1), SecretUrl::parse(&url).unwrap())
@@ -89,13 +98,12 @@ async fn play_within(providers: &[FakeProvider], inquiry: Inquiry, calls_max: u6
         .map(|(n, (goal, greeting))| Member { target: n as u32, goal, greeting })
         .collect();
     let gap = Duration::from_millis(20);
-    let mut nobody = Nobody;
     let (name, version) = match &inquiry {
         Inquiry::Agree(_) => (agree::NAME, agree::VERSION),
         Inquiry::Fresh(_) => (fresh::NAME, fresh::VERSION),
         Inquiry::Reach(_) => (reach::NAME, reach::VERSION),
     };
-    let mut panel = player.panel(name, version, &members, gap, &mut nobody).unwrap();
+    let mut panel = player.panel(name, version, &members, gap, watch).unwrap();
     match &inquiry {
         Inquiry::Agree(terms) => agree::play(&mut panel, terms).await.unwrap(),
         Inquiry::Fresh(terms) => fresh::play(&mut panel, terms).await.unwrap(),
@@ -118,13 +126,13 @@ fn draw(seed: u64, matter: Matter) -> (SmallRng, ProviderDials) {
     (rng, dials)
 }
 
-fn start(world: &Arc<World>, dials: Vec<ProviderDials>) -> Vec<FakeProvider> {
+pub(crate) fn start(world: &Arc<World>, dials: Vec<ProviderDials>) -> Vec<FakeProvider> {
     let provider = |dials| FakeProvider::start("provider", Arc::clone(world), dials).unwrap();
     dials.into_iter().map(provider).collect()
 }
 
 /// 60 blocks with a few transactions each, of which 16 may still be replaced.
-fn busy() -> &'static Arc<World> {
+pub(crate) fn busy() -> &'static Arc<World> {
     static WORLD: OnceLock<Arc<World>> = OnceLock::new();
     WORLD.get_or_init(|| {
         World::new(WorldConfig {
@@ -410,14 +418,14 @@ async fn who_goes_back_is_told() {
 }
 
 /// 600 blocks.
-fn long() -> &'static Arc<World> {
+pub(crate) fn long() -> &'static Arc<World> {
     static WORLD: OnceLock<Arc<World>> = OnceLock::new();
     WORLD.get_or_init(|| {
         World::new(WorldConfig { history_blocks: 599, txs_per_block: 1, ..WorldConfig::default() })
     })
 }
 
-const BLOCKS: u64 = 600;
+pub(crate) const BLOCKS: u64 = 600;
 
 /// What a provider was found to reach, beside what it should.
 async fn reached(seed: u64, matter: Matter) {
@@ -436,10 +444,10 @@ async fn reached(seed: u64, matter: Matter) {
         (Extent::State, limit(history.state_blocks, BLOCKS)),
         (Extent::Blocks, kept),
         (Extent::Logs, kept),
-        // Where logs end nothing can be said of wider searches.
+        // Where logs end nothing can be said of wider searches, which end two blocks below the head.
         (
             Extent::Range,
-            match kept.0 {
+            match kept.0.map(|kept| kept - 2) {
                 Some(kept) if kept < terms.range_max => (Some(kept), None, false),
                 Some(_) | None => range,
             },
@@ -516,6 +524,6 @@ async fn logs_that_are_denied_are_gone() {
     providers[0].node().turn(|dials| dials.facts.lie = Some(Lie::EmptyLogs));
     let played = play(&providers, Inquiry::Reach(reach::Terms::default())).await;
     let gone =
-        Finding::Reach { what: Extent::Logs, up_to: None, refused_at: Some(1), whole: false };
+        Finding::Reach { what: Extent::Logs, up_to: None, refused_at: Some(3), whole: false };
     assert!(played.of(0).contains(&&gone), "{:?}", played.verdicts);
 }

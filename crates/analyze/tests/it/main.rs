@@ -4,6 +4,7 @@ mod answers;
 mod beside;
 mod hostile;
 mod profile;
+mod reach;
 mod report;
 mod resume;
 mod resume_answers;

@@ -20,7 +20,7 @@ use wellhead_analyze::run::{
 };
 use wellhead_analyze::verdict::{Extent, Finding, Verdict, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_sim::provider::Falsehood;
+use wellhead_sim::provider::{Bucket, Falsehood, Refusal};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -295,6 +295,31 @@ async fn what_is_reached_is_found_as_if_nobody_had_cut_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_spent_account_left_is_tried_when_it_is_filled_again() {
+    let inquiry = Inquiry::Reach(reach::Terms { range_max: 28, batch_max: 20 });
+    let dials = [ProviderDials::default()];
+    let uncut = whole(busy(), &dials, &inquiry).await;
+    let (expected, told) = (cells(uncut.path()), said(uncut.path()));
+    let all = calls(&expected);
+    for paid in [20, all / 2, all * 2 / 3, all - 3] {
+        let bucket = Bucket::spent_once(paid as f64, Refusal::payment_required());
+        let providers =
+            start(busy(), &[ProviderDials { buckets: vec![bucket], ..dials[0].clone() }]);
+        let dir = TempDir::new().unwrap();
+        let play = Play::new(dir.path(), &providers, &inquiry);
+        play.until(UNCUT).await.unwrap();
+        let is_note = |cell: &Cell| cell.factors["probe"] == "account";
+        assert!(cells(dir.path()).last().is_some_and(is_note), "{paid} calls were paid");
+        providers[0].turn(|dials| dials.buckets.clear());
+        play.until(UNCUT).await.unwrap();
+        let mut found = cells(dir.path());
+        found.retain(|cell| !is_note(cell));
+        assert_eq!(about(&found), about(&expected), "{paid} calls were paid");
+        assert_eq!(said(dir.path()), told, "{paid} calls were paid");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_chain_that_has_grown_is_searched_to_its_beginning() {
     let terms = reach::Terms { range_max: 100, batch_max: 4 };
     let inquiry = Inquiry::Reach(terms);
@@ -318,8 +343,10 @@ async fn a_chain_that_has_grown_is_searched_to_its_beginning() {
             if *what == Extent::Batch {
                 continue;
             }
-            // Searched before it grew, or after.
-            assert!(matches!(up_to, Some(30 | 31 | 39 | 40)), "{first}: {verdict:?}");
+            // Searched before it grew, or after. A search for logs ends two blocks below the head.
+            let below = if *what == Extent::Range { 2 } else { 0 };
+            let all = up_to.map(|up_to| up_to + below);
+            assert!(matches!(all, Some(30 | 31 | 39 | 40)), "{first}: {verdict:?}");
             // A search goes no further than logs were found to: beyond that it tells nothing.
             let tells_all = *whole || *what == Extent::Range;
             assert!(refused_at.is_none() && tells_all, "{first}: {verdict:?}");

@@ -601,7 +601,10 @@ impl World {
         }
         for method in ["debug_traceCall", "eth_getProof", "trace_block"] {
             let there = method == "eth_getProof" || target == 0;
-            self.probe(target, "method", method, there, "unsupported");
+            // What is refused is asked for twice.
+            for _ in 0..if there { 1 } else { 2 } {
+                self.probe(target, "method", method, there, "unsupported");
+            }
         }
         for what in ["calls", "subscriptions"] {
             self.probe(target, "websocket", what, target != 2, "unsupported");

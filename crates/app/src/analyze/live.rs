@@ -30,8 +30,8 @@ const BAR: usize = 30;
 /// What is to be done in all, told before.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ahead {
-    /// Hosts by the index of their target.
-    pub(super) hosts: Vec<String>,
+    /// What targets are called, by their index.
+    pub(super) names: Vec<String>,
     /// How long each experiment lasts at least, by target and name.
     pub(super) lasts: Vec<(u32, &'static str, Duration)>,
     /// Calls at most.
@@ -107,8 +107,8 @@ impl<'a> Live<'a> {
         self.drawn = Some(text.len());
     }
 
-    fn host(&self, target: u32) -> &str {
-        self.ahead.hosts.get(target as usize).map_or("?", String::as_str)
+    fn name(&self, target: u32) -> &str {
+        self.ahead.names.get(target as usize).map_or("?", String::as_str)
     }
 
     fn text(&self, playing: &Playing, now: Instant) -> Vec<String> {
@@ -132,7 +132,7 @@ impl<'a> Live<'a> {
             format!("{} left or more", clock(self.left(now)))
         };
         vec![
-            format!("{}  {experiment}  cell {}: {factors}", self.host(*target), self.cells + 1),
+            format!("{}  {experiment}  cell {}: {factors}", self.name(*target), self.cells + 1),
             format!("[{bar}] {:3.0} %  {}", share * 100.0, clock(took)),
             format!(
                 "{times}  refused {}  failed {}  of {} calls",
@@ -145,7 +145,7 @@ impl<'a> Live<'a> {
     /// What is left at least: experiments last as long as they said, or longer; those after which
     /// another one has begun are over. Targets that take turns share the time that has passed.
     fn left(&self, now: Instant) -> Duration {
-        let turns = u32::try_from(self.ahead.hosts.len()).unwrap_or(u32::MAX).max(1);
+        let turns = u32::try_from(self.ahead.names.len()).unwrap_or(u32::MAX).max(1);
         let begun = |target: u32, name: &str| {
             let known = self.begun.iter().find(|(at, known, _)| *at == target && known == name);
             known.map(|(_, _, at)| *at)
@@ -230,7 +230,7 @@ impl Watch for Live<'_> {
             "[{} of at most {} calls] {} {experiment}: {}: {} calls, {} refused, {} failed{}",
             self.budget.spent(),
             self.ahead.calls,
-            self.host(cell.target),
+            self.name(cell.target),
             factors.join(", "),
             outcome.calls,
             outcome.throttled,
@@ -244,7 +244,7 @@ impl Watch for Live<'_> {
         self.now = None;
         let line = format!(
             "{} {experiment}: no call was answered for a minute: it is asked no more, `resume` would",
-            self.host(target)
+            self.name(target)
         );
         self.line(&line);
     }
@@ -298,7 +298,7 @@ mod tests {
         let (budget, stop) = (Budget::new(100), Stop::default());
         let second = Duration::from_secs(1);
         let ahead = Ahead {
-            hosts: vec!["h".to_owned()],
+            names: vec!["h".to_owned()],
             lasts: vec![(0, "rate", second * 60), (0, "streams", second * 10)],
             calls: 100,
             credits: Some((1_000.0, "CU")),

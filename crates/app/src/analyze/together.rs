@@ -12,7 +12,9 @@ use wellhead_analyze::run::{Budget, Earlier, Greeting, Member, Player, RunError,
 use wellhead_analyze::way::Goal;
 use wellhead_telemetry::{SecretUrl, clock};
 
-use super::{default_dir, ended, goals, greeted, interrupted, may_send, report, resume, terms};
+use super::{
+    default_dir, ended, goals, greeted, interrupted, may_send, names, report, resume, terms,
+};
 use crate::cli::analyze::{Agree, Common, Fresh, Reach};
 use crate::command::{Failure, complain, say};
 use crate::serve;
@@ -174,12 +176,13 @@ async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Resul
     };
     let mut player = player.map_err(failed)?;
     let mut greetings = Vec::new();
-    for (target, goal) in (0_u32..).zip(goals) {
+    let names = names(goals);
+    for ((target, goal), name) in (0_u32..).zip(goals).zip(&names) {
         let greeting = player.greet(target, goal).await.map_err(failed)?;
-        say(&greeted(goal, &greeting));
+        say(&greeted(name, goal, &greeting));
         greetings.push(greeting);
     }
-    one_chain(goals, &greetings, inquiry)?;
+    one_chain(&names, &greetings, inquiry)?;
     let members: Vec<Member<'_>> = (0_u32..)
         .zip(goals.iter().zip(&greetings))
         .filter(|(_, (_, greeting))| greeting.chain_id.is_some() || greeting.block.is_some())
@@ -200,7 +203,7 @@ async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Resul
         .iter()
         .map(|member| sockets.get(member.target as usize).cloned().flatten())
         .collect();
-    let mut progress = Progress { budget: &budget, most, told: spent };
+    let mut progress = Progress { budget: &budget, names: &names, most, told: spent };
     let mut panel =
         player.panel(name, version, &members, inquiry.gap(), &mut progress).map_err(failed)?;
     match inquiry {
@@ -219,18 +222,21 @@ async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Resul
 }
 
 /// Answers of two chains are not compared.
-fn one_chain(goals: &[Goal], greetings: &[Greeting], inquiry: &Inquiry<'_>) -> Result<(), Failure> {
-    let told: Vec<(u64, &str)> = goals
+fn one_chain(
+    names: &[String],
+    greetings: &[Greeting],
+    inquiry: &Inquiry<'_>,
+) -> Result<(), Failure> {
+    let told: Vec<(u64, &str)> = names
         .iter()
         .zip(greetings)
-        .filter_map(|(goal, greeting)| Some((greeting.chain_id?, goal.target.host.as_str())))
+        .filter_map(|(name, greeting)| Some((greeting.chain_id?, name.as_str())))
         .collect();
     let other = told.iter().find(|(chain, _)| Some(chain) != told.first().map(|(chain, _)| chain));
     match (told.first(), other) {
-        (Some((chain, host)), Some((other_chain, other_host))) if inquiry.targets_min() > 1 => {
+        (Some((chain, name)), Some((other_chain, other))) if inquiry.targets_min() > 1 => {
             Err(Failure::Config(format!(
-                "nothing was compared: {host} is on chain {chain}, {other_host} on chain \
-                 {other_chain}"
+                "nothing was compared: {name} is on chain {chain}, {other} on chain {other_chain}"
             )))
         }
         (_, _) => Ok(()),
@@ -240,6 +246,7 @@ fn one_chain(goals: &[Goal], greetings: &[Greeting], inquiry: &Inquiry<'_>) -> R
 /// A line on standard error for some calls.
 struct Progress<'a> {
     budget: &'a Budget,
+    names: &'a [String],
     most: u64,
     told: u64,
 }
@@ -253,7 +260,13 @@ impl Watch for Progress<'_> {
                 .into_iter()
                 .find_map(|name| cell.factors.get(name))
                 .map_or("", String::as_str);
-            complain(&format!("[{spent} of at most {} calls] {experiment}: {what}", self.most));
+            // One after another is asked there, and all at the same time by the others.
+            let name = self.names.get(cell.target as usize).filter(|_| experiment == reach::NAME);
+            let name = name.map_or(String::new(), |name| format!("{name} "));
+            complain(&format!(
+                "[{spent} of at most {} calls] {name}{experiment}: {what}",
+                self.most
+            ));
         }
     }
 }
@@ -269,7 +282,7 @@ mod tests {
     #[test]
     fn two_chains_are_not_compared() {
         let urls = ["http://a.example/KEY".to_owned(), "http://b.example/KEY".to_owned()];
-        let goals = goals(&urls).unwrap_or_default();
+        let names = names(&goals(&urls).unwrap_or_default());
         let it = Fresh {
             common: Common {
                 urls: urls.to_vec(),
@@ -286,8 +299,8 @@ mod tests {
             every_ms: 100,
         };
         let inquiry = Inquiry::Fresh(&it);
-        assert!(one_chain(&goals, &[greeting(1), greeting(1)], &inquiry).is_ok());
-        let told = one_chain(&goals, &[greeting(1), greeting(10)], &inquiry);
+        assert!(one_chain(&names, &[greeting(1), greeting(1)], &inquiry).is_ok());
+        let told = one_chain(&names, &[greeting(1), greeting(10)], &inquiry);
         let Err(Failure::Config(text)) = told else { panic!("it was compared") };
         assert_eq!(text, "nothing was compared: a.example is on chain 1, b.example on chain 10");
     }
