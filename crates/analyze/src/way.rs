@@ -284,6 +284,11 @@ impl Way {
         self.secrets.short(text)
     }
 
+    /// A text that is kept, or that it was one with a part of the URL in it.
+    pub(crate) fn kept(&self, text: String) -> String {
+        self.secrets.kept(text)
+    }
+
     /// What its connections did since this was last asked: when, which of them, and what.
     pub fn events(&self) -> Vec<(Instant, u64, WireEvent)> {
         let told = |event| event::told(event, &self.secrets);

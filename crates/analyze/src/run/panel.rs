@@ -316,6 +316,9 @@ impl<'p> Panel<'p, '_> {
             call.credits = call.credits.or_else(|| goal.credits(&call.method));
             self.player.write(&Record::Call(call))?;
         }
+        // What one says may be what another one is asked for.
+        let kept = |text| self.seats.iter().fold(text, |text, seat| seat.way.kept(text));
+        let factors = factors.into_iter().map(|(name, text)| (name, kept(text))).collect();
         let cell = Cell {
             experiment: self.experiment.to_owned(),
             version: self.version,

@@ -68,11 +68,15 @@ impl Secrets {
         self.0.iter().any(told)
     }
 
+    /// The text, or that there was one that must not be told.
+    pub(super) fn kept(&self, text: String) -> String {
+        if self.are_in(&text) { NOT_KEPT.to_owned() } else { text }
+    }
+
     /// The text, short and printable, or that there was one that must not be told.
     pub(super) fn short(&self, text: &str) -> String {
         let text = text.chars().filter(|letter| !letter.is_control() && !turns(*letter));
-        let text: String = text.take(LETTERS_MAX).collect();
-        if self.are_in(&text) { NOT_KEPT.to_owned() } else { text }
+        self.kept(text.take(LETTERS_MAX).collect())
     }
 
     /// The same for what nobody wrote for people: a long word in it could be anybody's key.

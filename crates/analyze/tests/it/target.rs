@@ -9,10 +9,13 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use wellhead_analyze::inquiry::agree;
 use wellhead_analyze::plan::{Load, Outcome, Stage};
 use wellhead_analyze::record::{Cell, Machine, Record, Run, read_all};
 use wellhead_analyze::report::FILES;
-use wellhead_analyze::run::{Budget, Greeting, Player, RunError, Stop, Terms, Watch};
+use wellhead_analyze::run::{
+    Budget, Finished, Greeting, Member, Player, RunError, Stop, Terms, Watch,
+};
 use wellhead_analyze::verdict::{Finding, verdicts};
 use wellhead_analyze::way::{Goal, Means, Numbers, Way};
 use wellhead_analyze::work::{Ask, Work};
@@ -128,6 +131,47 @@ async fn keys_that_are_sent_back_are_not_kept() {
     }
     // What is no key is kept.
     assert!(files.contains(r#""limits":{"retry-after":"1","x-ratelimit-limit":"100"}"#), "{files}");
+}
+
+/// Of two that differ both values are kept, and neither holds what the other one's URL hides.
+#[tokio::test]
+async fn a_value_that_holds_a_key_is_not_kept() {
+    let told = |text: &str| format!(r#"{{"who":"{text}"}}"#);
+    let (one, other) = (told("/v2/PATHKEYPATHKEY99"), told("somebody"));
+    let says = |value: String| {
+        target(move |_, body| match body.contains("eth_chainId") {
+            true => answer("\"0x1\""),
+            false => answer(&value),
+        })
+    };
+    let goals = [says(one).await, says(other).await];
+    let dir = TempDir::new().expect("a directory");
+    let (budget, stop) = (Budget::new(100), Stop::default());
+    let mut player = Player::begin(dir.path(), terms(), &goals, &budget, &stop).expect("it begins");
+    let mut greetings = Vec::new();
+    for (n, goal) in (0..).zip(&goals) {
+        greetings.push(player.greet(n, goal).await.expect("it is written"));
+    }
+    let member = |(n, goal)| Member { target: n, goal, greeting: &greetings[n as usize] };
+    let members: Vec<Member<'_>> = (0..).zip(&goals).map(member).collect();
+    let mut watch = Quiet;
+    let mut panel = player
+        .panel(agree::NAME, agree::VERSION, &members, Duration::ZERO, &mut watch)
+        .expect("it is seated");
+    let asked = panel.ask_all(&Ask::bare("net_version")).await;
+    let answers = asked.expect("it is written").expect("there is budget");
+    let said = |answer: &Finished| {
+        String::from_utf8_lossy(&answer.last().expect("a try").body).into_owned()
+    };
+    let factors = || [("own", said(&answers[0])), ("other", said(&answers[1]))];
+    for who in 0..2 {
+        let factors = factors().map(|(name, text)| (name.to_owned(), text)).into();
+        panel.close(who, factors, Vec::new(), None).expect("it is written");
+    }
+    drop(panel);
+    let files = fs::read_to_string(dir.path().join("records.jsonl")).expect("records");
+    assert!(!files.contains("PATHKEY") && files.contains("somebody"), "{files}");
+    assert_eq!(files.matches("not kept: it may hold a key").count(), 2, "{files}");
 }
 
 #[tokio::test]
