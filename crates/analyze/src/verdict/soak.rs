@@ -7,7 +7,7 @@ use super::finding::{Drifting, Finding};
 use super::sentence::figure;
 use super::trial::watched;
 use super::{Confidence, Found};
-use crate::record::Rollup;
+use crate::record::{Doubt, Rollup};
 use crate::stat::trend::{Trend, VALUES_MIN, folded, trend};
 use crate::stat::{median, quantile};
 
@@ -31,7 +31,7 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<Found> {
     let left_out = rollups.len() - sound.len();
     if left_out * 4 > rollups.len() {
         let all = rollups.len();
-        let why = format!("we were the bound in {left_out} of {all} parts");
+        let why = format!("{} in {left_out} of {all} parts", doubt(rollups).words());
         return vec![Found::cannot_tell(why)];
     }
     let p50s: Vec<f64> = sound.iter().filter_map(|it| it.p50).map(ms).collect();
@@ -51,7 +51,7 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<Found> {
     evidence.extend(unserved(&sound));
     evidence.extend(connections(rollups));
     if left_out > 0 {
-        evidence.push(format!("{left_out} parts are left out: we were the bound there"));
+        evidence.push(format!("{left_out} parts are left out: {}", doubt(rollups).words()));
     }
     let sure = match (sound.len() >= VALUES_MIN, left_out) {
         (true, 0) => Confidence::High,
@@ -63,6 +63,13 @@ pub(super) fn soak(rollups: &[&Rollup]) -> Vec<Found> {
     let mut found = vec![Found::new(held, sure, evidence)];
     found.extend(drifts(&sound, minutes));
     found
+}
+
+/// Why most of those that are left out are.
+fn doubt(rollups: &[&Rollup]) -> Doubt {
+    let left_out = || rollups.iter().filter(|rollup| rollup.saturated);
+    let full = left_out().filter(|rollup| rollup.doubted() == Some(Doubt::Full)).count();
+    if full * 2 > left_out().count() { Doubt::Full } else { Doubt::Behind }
 }
 
 /// What connections did, where any of them ended.
