@@ -75,8 +75,13 @@ impl Trail {
         self.note(Hold { slot, bound: held.bound, wait: held.wait });
     }
 
-    /// Adds what was tried for a part of the same request.
+    /// Adds what was tried for a part of the same request. Allocates nothing where nothing was
+    /// tried before.
     pub fn append(&mut self, other: Self) {
+        if self.exchanges() == 0 && self.holds.is_empty() && self.heard.is_none() {
+            *self = other;
+            return;
+        }
         self.attempts.extend(other.attempts);
         self.abandoned.extend(other.abandoned);
         other.holds.into_iter().for_each(|hold| self.note(hold));
