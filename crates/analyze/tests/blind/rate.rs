@@ -36,13 +36,13 @@ async fn limited(seeds: std::ops::Range<u64>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_of_even_seeds() {
-    limited(0..8).await;
+async fn limits_of_the_first_seeds() {
+    limited(0..10).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn limits_of_further_seeds() {
-    limited(8..16).await;
+    limited(10..20).await;
 }
 
 #[tokio::test(start_paused = true)]
