@@ -83,7 +83,7 @@ pub fn tells(interval: &Interval) -> bool {
 }
 
 /// The intervals of ratios that are asked for together, each at the level at which Holm decides
-/// it: where nothing differs, one of them or more [tells](tells) otherwise in 5 of 100 families.
+/// it: where nothing differs, one of them or more [tells] otherwise in 5 of 100 families.
 pub fn family(ratios: &[Ratio]) -> Vec<Interval> {
     let chances: Vec<f64> = ratios.iter().map(Ratio::chance).collect();
     let levels = holm(&chances, LEVEL);
