@@ -9,9 +9,10 @@
 //! it (`with_geth`, `with_anvil`, `with_viem` ...), so that `make test` can
 //! leave them out, and say so, where the part cannot be had.
 //!
-//! Start with [`Wellhead`] and the nodes [`Geth`] and [`Anvil`], then [`Rpc`],
-//! [`FaultProxy`] and [`load()`].
+//! Start with [`Wellhead`] and the nodes [`Geth`] and [`Anvil`], then [`ConsensusDriver`] for geths that
+//! lag and have reorgs, [`Rpc`], [`FaultProxy`] and [`load()`].
 
+mod consensus;
 mod fault;
 pub mod load;
 mod node;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+pub use consensus::{Block, ConsensusDriver, Reorg, Transactions};
 pub use fault::{Fault, FaultProxy, Rewrite};
 pub use load::load;
 pub use node::{Anvil, Geth, Node};

@@ -3,7 +3,8 @@
 //! Both make a block a second and hold one rich account. They share neither
 //! state nor history; where a test needs two upstreams with one history, it
 //! puts a [`FaultProxy`](crate::FaultProxy) before the same node. Two that really have
-//! one history are [`Geth::two`], and two of [`Anvil::by_hand`] that are told the same.
+//! one history are [`Geth::two`], and two of [`Anvil::by_hand`] that are told the same; geths whose every
+//! block and reorg a test decides are those of [`ConsensusDriver`](crate::ConsensusDriver).
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::process::{Process, Signal, free_port, tool};
 use crate::{Rpc, until};
 
 /// Far more than either needs (half a second), for a machine that is busy.
-const READY_MAX: Duration = Duration::from_secs(30);
+pub(crate) const READY_MAX: Duration = Duration::from_secs(30);
 
 /// What every node has, whichever program it is.
 #[derive(Debug)]
@@ -38,7 +39,12 @@ impl Node {
         Self::start_in(folder, command, port, ws_port).await
     }
 
-    async fn start_in(folder: TempDir, mut command: Vec<String>, port: u16, ws_port: u16) -> Self {
+    pub(crate) async fn start_in(
+        folder: TempDir,
+        mut command: Vec<String>,
+        port: u16,
+        ws_port: u16,
+    ) -> Self {
         command[0] = tool(&command[0]);
         let process = Process::start(&command, folder.path().join("log"));
         let rpc = Rpc::new(port, "/");
@@ -92,7 +98,7 @@ impl Node {
 }
 
 /// The number in a quantity as Ethereum writes them.
-fn quantity(value: &Value) -> Result<u64, String> {
+pub(crate) fn quantity(value: &Value) -> Result<u64, String> {
     let digits = value.as_str().and_then(|text| text.strip_prefix("0x"));
     digits
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
@@ -108,6 +114,9 @@ impl Geth {
     pub const CHAIN_ID: u64 = 1337;
     /// The key of the account that `--dev` funds; known to everybody.
     pub const RICH_KEY: &str = "0xb71c71a67e1177ad4e901695e1b4b9ee17ae16c6668d313eac2f96dbcda3f291";
+
+    /// The address that goes with [`Geth::RICH_KEY`].
+    pub const RICH_ADDRESS: &str = "0x71562b71999873db5b286df957af199ec94617f7";
 
     /// Starts one with a fresh chain, and waits until it answers.
     pub async fn start() -> Node {
@@ -210,6 +219,6 @@ impl Anvil {
     }
 }
 
-fn words(command: &str) -> Vec<String> {
+pub(crate) fn words(command: &str) -> Vec<String> {
     command.split_whitespace().map(str::to_owned).collect()
 }

@@ -5,7 +5,7 @@
 //! must notice another chain. geth stands behind wellhead twice, once directly
 //! and once as an upstream of HTTP/1.1 only: two upstreams with one history. Each script
 //! is also run before the nodes alone, so that a failure says whose it is. The wallets send
-//! one transaction after the other while one of two upstreams is three blocks late.
+//! one transaction after the other while one of two geths is three blocks late.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop at what it does not expect")]
 
@@ -15,12 +15,16 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::process::Command;
 use tokio::time::timeout;
-use wellhead_e2e::{Anvil, Fault, FaultProxy, Geth, Upstream, Wellhead, cache};
+use wellhead_e2e::{
+    Anvil, ConsensusDriver, FaultProxy, Geth, Node, Upstream, Wellhead, cache, until,
+};
 
-/// A script waits for some blocks of a second each.
-const SCRIPT_MAX: Duration = Duration::from_secs(90);
-/// Between two blocks that come by themselves.
-const BLOCK_TIME: Duration = Duration::from_millis(250);
+/// A script waits for some blocks of a second each, or for hundreds of quick ones.
+const SCRIPT_MAX: Duration = Duration::from_secs(180);
+/// Between two blocks that come by themselves: a wallet waits for some of them 200 times.
+const BLOCK_TIME: Duration = Duration::from_millis(50);
+/// How far the second node of a wallet's day is behind the first.
+const LATE_BLOCKS: u64 = 3;
 /// What each script but the wallets does, one printed line each.
 const LINES: usize = 5;
 /// The contract of `calls`, which says what it does.
@@ -59,30 +63,44 @@ async fn script(name: &str, url: &str, key: &str, chain_id: u64) {
     assert_eq!(stdout.lines().count(), lines, "{stdout}");
 }
 
-/// Two upstreams, of which one is three blocks late, and a block for each transaction. Blocks
-/// come besides, as they do on every chain: a client that asked for a receipt before there was
-/// one looks again when it hears of a newer block, which the late one has to hold first.
+/// Two geths, of which one is three blocks late, and a block for each transaction. Blocks come
+/// besides, as they do on every chain: a client that asked for a receipt before there was one looks again
+/// when it hears of a newer block, which the late one has to hold first.
 async fn a_wallets_day(name: &str) {
-    let node = Anvil::start(31337).await;
-    node.rpc().result("anvil_mine", json!(["0xa"])).await.unwrap();
-    node.rpc().result("evm_setIntervalMining", json!([0])).await.unwrap();
-    node.rpc().result("evm_setAutomine", json!([true])).await.unwrap();
-    let late = FaultProxy::start(node.port).await;
-    late.set(Fault::Lagging(3));
-    let upstreams = [Upstream::new("direct", &node.url()), Upstream::new("late", &late.url())];
-    let wellhead = Wellhead::start(31337, &upstreams).await;
+    let driver = ConsensusDriver::start(2).await;
+    let upstreams =
+        [0, 1].map(|node| Upstream::new(&format!("geth{node}"), &driver.node(node).url()));
+    for _ in 0..=LATE_BLOCKS {
+        a_block(&driver).await;
+    }
+    let wellhead = Wellhead::start(ConsensusDriver::CHAIN_ID, &upstreams).await;
     let blocks = async {
         loop {
-            // The clock of the chain: nothing waits for it to be over.
-            tokio::time::sleep(BLOCK_TIME).await;
-            node.rpc().result("anvil_mine", json!(["0x1"])).await.unwrap();
+            // The clock of the chain: a block comes without a transaction, too.
+            let waits = || async { has_waiting(driver.node(0)).await.then_some(()) };
+            let _either_way = until(BLOCK_TIME, waits).await;
+            a_block(&driver).await;
         }
     };
     let url = wellhead.url();
     tokio::select! {
-        () = script(name, &url, Anvil::RICH_KEY, 31337) => {}
+        () = script(name, &url, Geth::RICH_KEY, ConsensusDriver::CHAIN_ID) => {}
         () = blocks => {}
     }
+    // The second one was late all the while, and is so still.
+    let (head, late) = (driver.node(0).head().await.unwrap(), driver.node(1).head().await.unwrap());
+    assert!(head - late >= LATE_BLOCKS, "heads are {head} and {late}");
+}
+
+/// A block for the first node, with what waits there; the second gets the one of three blocks ago.
+async fn a_block(driver: &ConsensusDriver) {
+    let head = driver.mine(0).await;
+    driver.set_head(1, &driver.ancestor(&head, LATE_BLOCKS)).await;
+}
+
+async fn has_waiting(node: &Node) -> bool {
+    let status = node.rpc().result("txpool_status", json!([])).await.unwrap();
+    status["pending"] != "0x0"
 }
 
 async fn through_wellhead(name: &str) {

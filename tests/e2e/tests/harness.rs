@@ -53,7 +53,8 @@ async fn makes_blocks_and_takes_transactions(node: &Node) {
 }
 
 mod with_geth {
-    use wellhead_e2e::Geth;
+    use serde_json::Value;
+    use wellhead_e2e::{Block, ConsensusDriver, Geth, Transactions};
 
     use super::*;
 
@@ -62,6 +63,121 @@ mod with_geth {
         let node = Geth::start().await;
         assert_eq!(node.rpc().result("eth_chainId", json!([])).await.unwrap(), "0x539");
         makes_blocks_and_takes_transactions(&node).await;
+    }
+
+    /// The hash of a node's block, by height or by tag.
+    async fn hash_at(node: &Node, at: &str) -> Value {
+        let block = node.rpc().result("eth_getBlockByNumber", json!([at, false])).await.unwrap();
+        block["hash"].clone()
+    }
+
+    /// The values that `LOGGER` logged, and in which block.
+    async fn logs(node: &Node, filter: Value) -> Vec<(Value, u64)> {
+        let logs = node.rpc().result("eth_getLogs", json!([filter])).await.unwrap();
+        let value = |log: &Value| u64::from_str_radix(&log["data"].as_str().unwrap()[2..], 16);
+        let logs = logs.as_array().unwrap();
+        logs.iter().map(|log| (log["blockHash"].clone(), value(log).unwrap())).collect()
+    }
+
+    /// Blocks of one log each, of account 0, whose nonces begin at `nonce`.
+    fn logging(nonce: u64, values: std::ops::Range<u64>) -> Vec<Transactions> {
+        let calls =
+            values.zip(nonce..).map(|(value, nonce)| ConsensusDriver::log_call(0, nonce, value));
+        calls.map(|raw| Transactions::These(vec![raw])).collect()
+    }
+
+    async fn has(node: &Node, blocks: &[Block]) {
+        for block in blocks {
+            assert_eq!(hash_at(node, &block.quantity()).await, block.hash);
+        }
+        assert_eq!(hash_at(node, "latest").await, blocks.last().unwrap().hash);
+    }
+
+    /// Two geths have one history with a log in each block; the first leaves its newest blocks for a branch
+    /// that is longer by one, with logs of its own, and the second follows when it is told.
+    #[tokio::test]
+    async fn reorgs_of_one_three_and_twenty_blocks() {
+        let driver = ConsensusDriver::start(2).await;
+        let (first, second) = (driver.node(0), driver.node(1));
+        let mut values: Vec<u64> = (1..=20).collect();
+        let whole = driver.reorg(0, 0, logging(0, 1..21)).await;
+        assert_eq!((whole.fork, whole.abandoned), (driver.genesis().clone(), Vec::new()));
+        driver.set_head(1, &driver.head(0)).await;
+
+        for depth in [1, 3, 20] {
+            let old = values.split_off(values.len() - depth);
+            let new: Vec<u64> = (depth as u64 * 1_000..).take(depth + 1).collect();
+            let blocks = logging(values.len() as u64, new[0]..new[depth] + 1);
+            let fork = driver.ancestor(&driver.head(0), depth as u64);
+            let reorg = driver.reorg(0, depth as u64, blocks).await;
+            assert_eq!(reorg.fork, fork);
+            has(first, &reorg.branch).await;
+            has(second, &reorg.abandoned).await;
+
+            // By a block's hash there are the logs of both branches, by heights those of the new one.
+            for (blocks, values) in [(&reorg.abandoned, &old), (&reorg.branch, &new)] {
+                assert_eq!(blocks.len(), values.len());
+                for (block, value) in blocks.iter().zip(values) {
+                    let found = logs(first, json!({ "blockHash": block.hash })).await;
+                    assert_eq!(found, [(json!(block.hash), *value)]);
+                }
+            }
+            values.extend(new);
+            let range = json!({ "fromBlock": "0x1", "toBlock": "latest" });
+            let seen = logs(first, range).await.into_iter().map(|(_, value)| value);
+            assert_eq!(seen.collect::<Vec<_>>(), values);
+
+            driver.set_head(1, reorg.branch.last().unwrap()).await;
+            has(second, &reorg.branch).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn one_geth_lags_and_safe_and_finalized_are_what_was_said() {
+        let driver = ConsensusDriver::start(2).await;
+        let genesis = driver.genesis().clone();
+        for _ in 0..5 {
+            let head = driver.mine(0).await;
+            driver.set_head(1, &driver.ancestor(&head, 3)).await;
+        }
+        let head = driver.head(0);
+        assert_eq!((driver.node(0).head().await, driver.node(1).head().await), (Ok(5), Ok(2)));
+        assert_eq!(hash_at(driver.node(1), "0x2").await, driver.ancestor(&head, 3).hash);
+        assert_eq!(driver.ancestor(&head, 5), genesis);
+        assert_eq!(driver.ancestor(&head, 6), genesis);
+
+        let (safe, finalized) = (driver.ancestor(&head, 1), driver.ancestor(&head, 3));
+        driver.set_head_and_finality(0, &head, &safe, &finalized).await;
+        assert_eq!(hash_at(driver.node(0), "safe").await, safe.hash);
+        assert_eq!(hash_at(driver.node(0), "finalized").await, finalized.hash);
+        // They stay where they are until something else is said.
+        driver.mine(0).await;
+        assert_eq!(hash_at(driver.node(0), "latest").await, driver.head(0).hash);
+        assert_eq!(hash_at(driver.node(0), "safe").await, safe.hash);
+    }
+
+    #[tokio::test]
+    async fn a_block_takes_what_waits_in_the_pool_of_one_node() {
+        let driver = ConsensusDriver::start(2).await;
+        let send = async |node: usize, raw: String| {
+            driver.node(node).rpc().result("eth_sendRawTransaction", json!([raw])).await.unwrap()
+        };
+        for nonce in 0..3 {
+            send(0, ConsensusDriver::log_call(0, nonce, nonce)).await;
+        }
+        // One whose nonce has a gap before it waits on.
+        send(0, ConsensusDriver::log_call(1, 1, 9)).await;
+        send(1, ConsensusDriver::log_call(2, 0, 7)).await;
+        let block = driver.mine(0).await;
+        let seen = logs(driver.node(0), json!({ "blockHash": block.hash })).await;
+        assert_eq!(seen.into_iter().map(|(_, value)| value).collect::<Vec<_>>(), [0, 1, 2]);
+        // On another branch the same ones are taken again, and there is one more.
+        send(0, ConsensusDriver::log_call(1, 0, 8)).await;
+        let sibling = driver.mine_on(driver.genesis(), Transactions::PoolOf(0)).await;
+        driver.set_head(0, &sibling).await;
+        let seen = logs(driver.node(0), json!({ "blockHash": sibling.hash })).await;
+        let values: Vec<u64> = seen.into_iter().map(|(_, value)| value).collect();
+        assert!(values.ends_with(&[8, 9]) || values.starts_with(&[8, 9]), "{values:?}");
     }
 }
 
