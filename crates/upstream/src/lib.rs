@@ -19,6 +19,7 @@ mod provider;
 mod quantile;
 mod reach;
 mod rule;
+mod set;
 mod silence;
 mod unknown;
 mod upstream;
@@ -33,6 +34,7 @@ pub use mask::Mask;
 pub use provider::{Cost, Meter, Metering, Plan, Provider, Tariff};
 pub use reach::History;
 pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
+pub use set::SharedUpstreamSet;
 pub use unknown::UNKNOWN_CODES_MAX;
 pub use upstream::{
     Change, Condition, InFlight, Problem, Slot, Standing, UPSTREAMS_MAX, Upstream, UpstreamSet,

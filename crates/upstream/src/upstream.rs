@@ -59,7 +59,7 @@ impl Slot {
 
 /// A set of upstreams of one chain, by slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct UpstreamSet(u128);
+pub struct UpstreamSet(pub(crate) u128);
 
 impl UpstreamSet {
     /// Adds one.

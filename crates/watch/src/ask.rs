@@ -35,11 +35,13 @@ pub enum Reason {
     Probe,
     /// To open its feed: the chain id and the subscription.
     Feed,
+    /// To see whether it honours the hash of a block.
+    BlockHash,
 }
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Verify,
         Self::Syncing,
         Self::Peers,
@@ -47,6 +49,7 @@ impl Reason {
         Self::Finality,
         Self::Probe,
         Self::Feed,
+        Self::BlockHash,
     ];
 
     /// A stable word for metrics.
@@ -59,6 +62,7 @@ impl Reason {
             Self::Finality => "finality",
             Self::Probe => "probe",
             Self::Feed => "feed",
+            Self::BlockHash => "block_hash",
         }
     }
 }
@@ -130,7 +134,39 @@ impl Asker {
         }
     }
 
-    async fn ask(&self, reason: Reason, method: &str, params: &str) -> Result<Bytes, String> {
+    pub(crate) async fn ask(
+        &self,
+        reason: Reason,
+        method: &str,
+        params: &str,
+    ) -> Result<Bytes, String> {
+        let verdict = self.judged(reason, method, params).await?;
+        match verdict.payload {
+            Payload::Result(ref result) => Ok(result.clone()),
+            Payload::Error(_) | Payload::None { .. } => {
+                let detail = format!("{method}: {}", verdict.detail());
+                // Many do not offer `eth_syncing` or know these tags, which is no problem of
+                // theirs.
+                let may_lack = matches!(
+                    reason,
+                    Reason::Syncing | Reason::Peers | Reason::Finality | Reason::BlockHash
+                );
+                if !may_lack {
+                    self.upstream.note_failure(verdict.class, detail.clone(), now());
+                }
+                Err(detail)
+            }
+        }
+    }
+
+    /// Makes a call, pays for it and settles it; an error only when there is nothing left to pay
+    /// with.
+    pub(crate) async fn judged(
+        &self,
+        reason: Reason,
+        method: &str,
+        params: &str,
+    ) -> Result<Verdict, String> {
         let row = MethodTable::standard().row(method);
         self.pay(reason, row)?;
         let mut body = Vec::with_capacity(96);
@@ -156,18 +192,7 @@ impl Asker {
         let change = self.upstream.settle(row, &verdict, began, ended);
         drop(in_flight);
         self.log(change, &verdict, was_unwell);
-        match verdict.payload {
-            Payload::Result(ref result) => Ok(result.clone()),
-            Payload::Error(_) | Payload::None { .. } => {
-                let detail = format!("{method}: {}", verdict.detail());
-                // Many do not offer `eth_syncing` or know these tags, which is no problem of
-                // theirs.
-                if !matches!(reason, Reason::Syncing | Reason::Peers | Reason::Finality) {
-                    self.upstream.note_failure(verdict.class, detail.clone(), ended);
-                }
-                Err(detail)
-            }
-        }
+        Ok(verdict)
     }
 
     fn log(&self, change: Change, verdict: &Verdict, was_unwell: bool) {

@@ -273,6 +273,8 @@ impl Watcher {
             tracing::info!(upstream = %id, chain = %expected, "upstream verified");
         }
         self.pulse().forget_origin(self.upstream().slot());
+        self.pulse().tell_honours_hashes(self.upstream().slot(), false);
+        self.state.lock().block_hash.forget();
         self.pulse().tell_verified();
         Identity::Right
     }

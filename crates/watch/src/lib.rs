@@ -11,6 +11,7 @@
 //! Requests never wait for a loop. [`Pulse`] is what the two sides share.
 
 mod ask;
+mod block_hash;
 mod budget;
 mod checks;
 mod feed;

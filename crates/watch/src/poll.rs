@@ -17,6 +17,7 @@ use wellhead_eth::BlockTag;
 use wellhead_upstream::Condition;
 
 use crate::ask::{Reason, now};
+use crate::block_hash::HashProbe;
 use crate::checks::{Check, Mode};
 use crate::follow::{Identity, Watcher};
 use crate::word;
@@ -73,6 +74,7 @@ pub(crate) struct State {
     finality_due: Option<Instant>,
     origin_due: Option<Instant>,
     asked_final: bool,
+    pub(crate) block_hash: HashProbe,
 }
 
 impl Watcher {
@@ -120,6 +122,9 @@ impl Watcher {
                         }
                     }
                 }
+                if !is_spent {
+                    self.while_it_is_well(self.look_at_block_hashes()).await;
+                }
                 // What it showed before it was away says nothing of now.
                 if !is_spent
                     && self.checks.mode == Mode::Ephemeral
@@ -163,7 +168,7 @@ impl Watcher {
         }
     }
 
-    fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.pulse().is_busy(now())
     }
 

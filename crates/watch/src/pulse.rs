@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_eth::{BlockHash, ChainId};
-use wellhead_upstream::Slot;
+use wellhead_upstream::{SharedUpstreamSet, Slot, UpstreamSet};
 
 /// So long after the last call a chain counts as in use.
 const BUSY_FOR: Duration = Duration::from_secs(30);
 /// So long after the last question for a safe or final block they are followed.
 const FINALITY_FOR: Duration = Duration::from_secs(600);
+/// So long after the last call that could be asked by the hash of its block, it is found out who
+/// honours hashes.
+const BLOCK_HASHES_FOR: Duration = Duration::from_secs(600);
 /// `note_call` writes at most so often: the request path should not share a hot cache line.
 const NOTE_EVERY_MS: u64 = 250;
 
@@ -30,6 +33,10 @@ pub struct Pulse {
     /// When a client last asked for a safe or final block; as `last_call_ms`.
     last_finality_ms: AtomicU64,
     wants_origin: AtomicBool,
+    /// When a call last could be asked by the hash of its block; as `last_call_ms`.
+    last_block_hash_ms: AtomicU64,
+    /// Those that answer for the block that a hash names, or not at all.
+    honouring: SharedUpstreamSet,
     /// By slot, the hash of the first block after the genesis.
     origins: Mutex<BTreeMap<u8, BlockHash>>,
 }
@@ -52,6 +59,8 @@ impl Pulse {
             head: Notify::new(),
             last_finality_ms: AtomicU64::new(0),
             wants_origin: AtomicBool::new(false),
+            last_block_hash_ms: AtomicU64::new(0),
+            honouring: SharedUpstreamSet::default(),
             origins: Mutex::default(),
         }
     }
@@ -112,6 +121,33 @@ impl Pulse {
             0 => false,
             last => self.ms(now) <= last + FINALITY_FOR.as_millis() as u64,
         }
+    }
+
+    /// Notes that a call could be asked by the hash of its block: only then is it found out which
+    /// upstreams honour one.
+    pub fn want_block_hashes(&self, now: Instant) {
+        let (now_ms, last) = (self.ms(now), self.last_block_hash_ms.load(Ordering::Relaxed));
+        if last == 0 || now_ms >= last + NOTE_EVERY_MS {
+            self.last_block_hash_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there was such a call lately.
+    pub(crate) fn wants_block_hashes(&self, now: Instant) -> bool {
+        match self.last_block_hash_ms.load(Ordering::Relaxed) {
+            0 => false,
+            last => self.ms(now) <= last + BLOCK_HASHES_FOR.as_millis() as u64,
+        }
+    }
+
+    /// Notes whether an upstream honours the hash of a block; true when that is news.
+    pub fn tell_honours_hashes(&self, slot: Slot, honours: bool) -> bool {
+        self.honouring.set(slot, honours)
+    }
+
+    /// The upstreams that were found to honour the hash of a block.
+    pub fn honouring_hashes(&self) -> UpstreamSet {
+        self.honouring.load()
     }
 
     /// From now on upstreams are asked for their origin, once somebody wants to know what is

@@ -45,6 +45,12 @@ pub(crate) enum Mood {
     Only(&'static str, u16),
 }
 
+const UNKNOWN_METHOD: &str = r#""error":{"code":-32601,"message":"the method does not exist"}"#;
+
+/// What geth says of a block that it does not have.
+pub(crate) const NOT_FOUND: &str =
+    r#""error":{"code":-32000,"message":"header for hash not found"}"#;
+
 /// A node whose chain moves with the clock.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -57,6 +63,10 @@ pub(crate) struct Node {
     pub(crate) chain: Mutex<(u64, Duration)>,
     /// Raw JSON of a block by its height.
     pub(crate) origin: Mutex<String>,
+    /// What it calls itself, if it says so.
+    pub(crate) version: Mutex<Option<&'static str>>,
+    /// What it says to a state at a block that does not exist: raw JSON of a result or an error.
+    pub(crate) no_block: Mutex<&'static str>,
     began: Instant,
     /// Every call: when, and which method.
     pub(crate) calls: Mutex<Vec<(Instant, String)>>,
@@ -71,6 +81,8 @@ impl Node {
             peers: Mutex::new(25),
             chain: Mutex::new((1000, block_time)),
             origin: Mutex::new("null".to_owned()),
+            version: Mutex::new(None),
+            no_block: Mutex::new(NOT_FOUND),
             began: now(),
             calls: Mutex::default(),
         })
@@ -91,6 +103,16 @@ impl Node {
         let calls = self.calls.lock();
         let of = calls.iter().filter(|(at, name)| name == method && *at >= since);
         of.map(|(at, _)| *at - since).collect()
+    }
+
+    /// The member of its reply that tells what came of a call.
+    fn outcome(&self, method: &str, params: &str) -> String {
+        match (method, *self.version.lock()) {
+            ("web3_clientVersion", Some(version)) => format!(r#""result":"{version}""#),
+            ("web3_clientVersion", None) => UNKNOWN_METHOD.to_owned(),
+            ("eth_getBalance", _) => (*self.no_block.lock()).to_owned(),
+            _ => format!(r#""result":{}"#, self.result(method, params)),
+        }
     }
 
     fn result(&self, method: &str, params: &str) -> String {
@@ -118,8 +140,8 @@ impl Transport for Node {
         let reply = match mood {
             Mood::Well | Mood::Only(..) => {
                 let params = raw::field(&exchange.body, "params").unwrap_or_default();
-                let result = self.result(&method, &String::from_utf8_lossy(params));
-                fine(200, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#))
+                let outcome = self.outcome(&method, &String::from_utf8_lossy(params));
+                fine(200, format!(r#"{{"jsonrpc":"2.0","id":1,{outcome}}}"#))
             }
             Mood::Refuses => {
                 Err(TransportError::new(TransportErrorKind::Connect, Sent::No, "injected"))
