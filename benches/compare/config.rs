@@ -173,10 +173,10 @@ pub(crate) fn wellhead(place: &Place<'_>, http: &str, sockets: bool) -> String {
     };
     let cache = match (setup.keeps, setup.disk) {
         (false, _) => String::new(),
-        (true, None) => "cache: { enabled: true, by_hash: true }\n".to_owned(),
+        (true, None) => "cache: { enabled: true, by_hash: on }\n".to_owned(),
         (true, Some(folder)) => {
             format!(
-                "cache: {{ enabled: true, by_hash: true, disk: {{ path: \"{}\" }} }}\n",
+                "cache: {{ enabled: true, by_hash: on, disk: {{ path: \"{}\" }} }}\n",
                 folder.display()
             )
         }

@@ -367,13 +367,18 @@ fn chain_parts(
     .pinning(chain.pin)
     .agreeing_on(&chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>())
     .verifying(&verify_settings(&chain.verify), Arc::clone(&commons.aside))
-    .keeping(commons.cache.clone());
+    .sharing(commons.cache.clone(), settings.coalesce.then(rand::random));
     Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
 }
 
 fn verify_settings(verify: &config::Verify) -> VerifySettings {
     let levels = verify.levels.iter().map(|of| (of.methods.clone(), of.level));
-    VerifySettings { level: verify.level, levels: levels.collect(), ethereum: verify.ethereum }
+    VerifySettings {
+        level: verify.level,
+        levels: levels.collect(),
+        ethereum: verify.ethereum,
+        ..VerifySettings::OFF
+    }
 }
 
 /// To look at answers takes at most half of the cores from those who wait for some.

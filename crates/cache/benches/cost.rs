@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use wellhead_cache::{
-    Answer, Ask, Canon, FlightKey, FlightLimits, Flights, Joined, Key, Memory, Pin, Point, Times,
-    rule,
+    Answer, Ask, Assurance, Canon, FlightKey, FlightLimits, Flights, Joined, Key, Memory, Pin,
+    Point, Times, rule,
 };
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 
@@ -72,7 +72,7 @@ fn main() {
     }
     memory.put(&key, ruling, b"\"0x1234567890abcdef\"");
     measure("hit that asks the view", key.as_bytes().len(), || {
-        memory.get(black_box(&key), &View, 0)
+        memory.get(black_box(&key), &View, Assurance::WORD, 0)
     });
     let final_pin = Pin::Block(Point::Final(BlockNumber(1)));
     let final_key = Key::of(&ask("eth_call", call, final_pin)).expect("a good call");
@@ -85,13 +85,15 @@ fn main() {
     );
     memory.put(&final_key, ruling, b"\"0x1234567890abcdef\"");
     measure("hit of what is final", final_key.as_bytes().len(), || {
-        memory.get(black_box(&final_key), &View, 0)
+        memory.get(black_box(&final_key), &View, Assurance::WORD, 0)
     });
     let other = Key::of(&ask("eth_getBalance", balance, pin)).expect("a good call");
-    measure("miss", other.as_bytes().len(), || memory.get(black_box(&other), &View, 0));
+    measure("miss", other.as_bytes().len(), || {
+        memory.get(black_box(&other), &View, Assurance::WORD, 0)
+    });
     measure("key and hit together", call.len(), || {
         let key = Key::of(&black_box(ask("eth_call", call, final_pin))).expect("a good call");
-        memory.get(&key, &View, 0)
+        memory.get(&key, &View, Assurance::WORD, 0)
     });
     measure("put 20 B again", 20, || {
         memory.put(&key, black_box(ruling), b"\"0x1234567890abcdef\"")

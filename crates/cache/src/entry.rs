@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use wellhead_eth::{BlockHash, BlockNumber};
 
+use crate::assurance::Assurance;
 use crate::canon::{BlockId, Canon, Standing};
 use crate::reason::Reason;
 
@@ -101,12 +102,21 @@ pub struct Kept {
     pub hold: Hold,
     /// When it ends at the latest, in milliseconds of the caller's clock.
     pub expires_ms: Option<u64>,
+    /// What stands behind it; the word of one upstream until the caller says more.
+    pub assurance: Assurance,
 }
 
 impl Kept {
+    /// With this behind it.
+    #[must_use]
+    pub const fn with(self, assurance: Assurance) -> Self {
+        Self { assurance, ..self }
+    }
+
     /// The entry for a result.
     pub const fn entry(self, value: Bytes) -> Entry {
-        Entry { value, hold: self.hold, expires_ms: self.expires_ms }
+        let Self { hold, expires_ms, assurance, .. } = self;
+        Entry { value, hold, expires_ms, assurance }
     }
 }
 
@@ -120,10 +130,12 @@ pub struct Entry {
     /// When it ends at the latest, in milliseconds of the caller's clock. Entries that
     /// leave the process need milliseconds since 1970.
     pub expires_ms: Option<u64>,
+    /// What stands behind it.
+    pub assurance: Assurance,
 }
 
 /// The layout of [`Entry::encode`]; another number is another layout, and is not read.
-const LAYOUT: u8 = 1;
+const LAYOUT: u8 = 2;
 
 const KIND: u8 = 0b0000_0011;
 const HAS_NUMBER: u8 = 0b0000_0100;
@@ -168,7 +180,7 @@ impl Entry {
     }
 
     /// For a store that other processes, or this one after a restart, read: layout,
-    /// flags, the block's number and hash, the end, the value, a checksum. Numbers are
+    /// flags, what stands behind it, the block's number and hash, the end, the value, a checksum. Numbers are
     /// little-endian. The checksum covers the key's `digest`, so that an entry found
     /// under another key is refused.
     pub fn encode(&self, digest: &[u8; 32]) -> Vec<u8> {
@@ -183,8 +195,9 @@ impl Entry {
             | flag(number.is_some(), HAS_NUMBER)
             | flag(hash.is_some(), HAS_HASH)
             | flag(self.expires_ms.is_some(), HAS_EXPIRY);
-        let mut out = Vec::with_capacity(2 + 8 + 32 + 8 + self.value.len() + CHECKSUM_BYTES);
+        let mut out = Vec::with_capacity(4 + 8 + 32 + 8 + self.value.len() + CHECKSUM_BYTES);
         out.extend([LAYOUT, flags]);
+        out.extend(self.assurance.encode());
         out.extend(number.into_iter().flat_map(|number| number.0.to_le_bytes()));
         out.extend(hash.into_iter().flat_map(|hash| hash.0));
         out.extend(self.expires_ms.into_iter().flat_map(u64::to_le_bytes));
@@ -211,6 +224,7 @@ impl Entry {
         if flags & !(KIND | HAS_NUMBER | HAS_HASH | HAS_EXPIRY) != 0 {
             return Err(EntryError::Malformed);
         }
+        let assurance = Assurance::decode(take(body, &mut at)?).ok_or(EntryError::Malformed)?;
         let mut number = None;
         if flags & HAS_NUMBER != 0 {
             number = Some(BlockNumber(u64::from_le_bytes(take(body, &mut at)?)));
@@ -230,7 +244,7 @@ impl Entry {
             (KIND_HEAD, Some(number), None) => Hold::Head(number),
             _ => return Err(EntryError::Malformed),
         };
-        Ok(Self { value: bytes.slice(at..body.len()), hold, expires_ms })
+        Ok(Self { value: bytes.slice(at..body.len()), hold, expires_ms, assurance })
     }
 }
 
@@ -252,6 +266,7 @@ fn checksum(digest: &[u8; 32], body: &[u8]) -> [u8; CHECKSUM_BYTES] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::assurance::Scrutiny;
     use crate::canon::tests::{Chain, chain, fork, hash};
     use proptest::prelude::*;
 
@@ -315,8 +330,12 @@ mod tests {
     }
 
     fn any_entry() -> impl Strategy<Value = Entry> {
-        (any::<Vec<u8>>(), any_hold(), any::<Option<u64>>())
-            .prop_map(|(value, hold, expires_ms)| Entry { value: value.into(), hold, expires_ms })
+        (any::<Vec<u8>>(), any_hold(), any::<Option<u64>>()).prop_map(
+            |(value, hold, expires_ms)| {
+                let assurance = Assurance { scrutiny: Scrutiny::Cheap, agreed: 2 };
+                Entry { value: value.into(), hold, expires_ms, assurance }
+            },
+        )
     }
 
     proptest! {
@@ -347,7 +366,12 @@ mod tests {
 
     #[test]
     fn another_key_s_entry_is_refused() {
-        let entry = Entry { value: "1".into(), hold: Hold::Final, expires_ms: None };
+        let entry = Entry {
+            value: "1".into(),
+            hold: Hold::Final,
+            expires_ms: None,
+            assurance: Assurance::WORD,
+        };
         let bytes = Bytes::from(entry.encode(&[1; 32]));
         assert_eq!(Entry::decode(&bytes, &[2; 32]), Err(EntryError::Checksum));
     }
@@ -355,13 +379,18 @@ mod tests {
     /// The layout is read by other processes: a change needs another [`LAYOUT`].
     #[test]
     fn the_layout_is_this_one() {
-        let entry = Entry { value: "\"0x1\"".into(), hold: canonical(7), expires_ms: Some(9) };
+        let entry = Entry {
+            value: "\"0x1\"".into(),
+            hold: canonical(7),
+            expires_ms: Some(9),
+            assurance: Assurance { scrutiny: Scrutiny::Full, agreed: 3 },
+        };
         let bytes = entry.encode(&[0; 32]);
-        assert_eq!(bytes[..2], [1, 0b1_1101]);
-        assert_eq!(bytes[2..10], 7_u64.to_le_bytes());
-        assert_eq!(bytes[10..42], [7; 32]);
-        assert_eq!(bytes[42..50], 9_u64.to_le_bytes());
-        assert_eq!(&bytes[50..55], b"\"0x1\"");
-        assert_eq!(bytes.len(), 55 + CHECKSUM_BYTES);
+        assert_eq!(bytes[..4], [2, 0b1_1101, 2, 3]);
+        assert_eq!(bytes[4..12], 7_u64.to_le_bytes());
+        assert_eq!(bytes[12..44], [7; 32]);
+        assert_eq!(bytes[44..52], 9_u64.to_le_bytes());
+        assert_eq!(&bytes[52..57], b"\"0x1\"");
+        assert_eq!(bytes.len(), 57 + CHECKSUM_BYTES);
     }
 }

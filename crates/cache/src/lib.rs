@@ -38,7 +38,7 @@
 //! #     fn hash_at(&self, _: BlockNumber) -> Option<BlockHash> { None }
 //! #     fn number_of(&self, _: &BlockHash) -> Option<BlockNumber> { None }
 //! # }
-//! # let (pinned_view, newest_view, now_ms) = (View, View, 0);
+//! # let (pinned_view, newest_view, now_ms, required) = (View, View, 0, Assurance::WORD);
 //! # let memory = Memory::new(64 << 20, 42);
 //! # let flights: Flights<bytes::Bytes> = Flights::new(FlightLimits::default(), 42);
 //! # fn ask_upstreams() -> &'static [u8] { b"\"0x1\"" }
@@ -53,12 +53,12 @@
 //! let ask = Ask { chain: ChainId(1), row, params, pin, head, salt: b"" };
 //! let key = Key::of(&ask)?; // `Err`: the same
 //!
-//! if let Some(hit) = memory.get(&key, &pinned_view, now_ms) {
+//! if let Some(hit) = memory.get(&key, &pinned_view, required, now_ms) {
 //!     return Ok(hit.value);
 //! }
 //! match flights.join(FlightKey { key: key.clone(), head }) {
 //!     Joined::Lead(lead) => {
-//!         if let Some(hit) = memory.get(&key, &pinned_view, now_ms) {
+//!         if let Some(hit) = memory.get(&key, &pinned_view, required, now_ms) {
 //!             lead.land(hit.value.clone()); // the flight before this one had just landed
 //!             return Ok(hit.value);
 //!         }
@@ -110,6 +110,7 @@
 //! | [`Memory::put`] of 20 B | 119 |
 //! | a flight begun and landed | 225 |
 
+mod assurance;
 mod canon;
 mod entry;
 mod flight;
@@ -119,6 +120,7 @@ mod pin;
 mod reason;
 mod rule;
 
+pub use assurance::{Assurance, Scrutiny};
 pub use canon::{BlockId, Canon, Standing};
 pub use entry::{Entry, EntryError, Hold, Kept, Use};
 pub use flight::{

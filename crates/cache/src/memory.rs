@@ -22,6 +22,7 @@ use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 
+use crate::assurance::Assurance;
 use crate::canon::{BlockId, Canon, Standing};
 use crate::entry::{Entry, Hold, Kept, Use};
 use crate::key::Key;
@@ -146,13 +147,21 @@ impl Memory {
     }
 
     /// The answer under `key`, where it is true by this view, the one that the request
-    /// pinned, at this time.
-    pub fn get(&self, key: &Key, canon: &(impl Canon + ?Sized), now_ms: u64) -> Option<Hit> {
+    /// pinned, at this time, and as much stands behind it as is `required`.
+    pub fn get(
+        &self,
+        key: &Key,
+        canon: &(impl Canon + ?Sized),
+        required: Assurance,
+        now_ms: u64,
+    ) -> Option<Hit> {
         let Some(stored) = self.entries.get(key) else {
             self.counts.misses.fetch_add(1, Ordering::Relaxed);
             return None;
         };
-        if let Some(reason) = self.usable(key, &stored, canon, now_ms) {
+        if stored.entry.assurance.meets(required)
+            && let Some(reason) = self.usable(key, &stored, canon, now_ms)
+        {
             self.counts.hits.fetch_add(1, Ordering::Relaxed);
             return Some(Hit { value: stored.entry.value.clone(), reason });
         }
@@ -393,6 +402,7 @@ struct Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::assurance::Scrutiny;
     use crate::canon::tests::{Chain, chain, fork, hash};
     use crate::key::Ask;
     use crate::pin::Pin;
@@ -415,12 +425,14 @@ mod tests {
     }
 
     fn kept(hold: Hold, expires_ms: Option<u64>) -> Result<Kept, Reason> {
-        Ok(Kept { reason: hold.reason(), hold, expires_ms })
+        Ok(Kept { reason: hold.reason(), hold, expires_ms, assurance: WORD })
     }
 
     fn canonical(number: u64) -> Hold {
         Hold::Canonical { number: BlockNumber(number), hash: hash(number) }
     }
+
+    const WORD: Assurance = Assurance::WORD;
 
     fn memory() -> Memory {
         Memory::new(4 * MIB, 1)
@@ -428,7 +440,7 @@ mod tests {
 
     #[track_caller]
     fn check(memory: &Memory, name: &str, canon: Chain, now_ms: u64, want: Option<Reason>) {
-        let hit = memory.get(&key(name), &canon, now_ms);
+        let hit = memory.get(&key(name), &canon, WORD, now_ms);
         assert_eq!(hit.as_ref().map(|hit| hit.reason), want, "{name}");
         if let Some(hit) = hit {
             assert_eq!(hit.value, name, "the answer of another key");
@@ -450,6 +462,25 @@ mod tests {
         assert_eq!((stats.hits, stats.misses, stats.stored, stats.entries), (1, 2, 1, 1));
         memory.clear();
         check(&memory, "a", chain(), 0, None);
+    }
+
+    #[test]
+    fn what_less_stands_behind_than_is_asked_for_is_not_served() {
+        let memory = memory();
+        let of = |scrutiny, agreed| Assurance { scrutiny, agreed };
+        let (cheap, two) = (of(Scrutiny::Cheap, 1), of(Scrutiny::None, 2));
+        let put = |assurance| {
+            let kept = kept(Hold::Final, None).map(|kept| kept.with(assurance));
+            memory.put(&key("a"), kept, b"1");
+        };
+        let is_served = |required| memory.get(&key("a"), &chain(), required, 0).is_some();
+        put(WORD);
+        assert!(is_served(WORD) && !is_served(cheap) && !is_served(two));
+        assert_eq!(memory.stats().entries, 1, "it still serves calls that ask for less");
+        put(of(Scrutiny::Full, 1));
+        assert!(is_served(WORD) && is_served(cheap) && !is_served(two));
+        put(of(Scrutiny::Full, 3));
+        assert!(is_served(WORD) && is_served(cheap) && is_served(two));
     }
 
     #[test]
@@ -560,7 +591,12 @@ mod tests {
     fn an_entry_of_another_tier_is_taken_over() {
         let memory = memory();
         let body = Bytes::from("xxaxx");
-        let entry = Entry { value: body.slice(2..3), hold: canonical(95), expires_ms: Some(5) };
+        let entry = Entry {
+            value: body.slice(2..3),
+            hold: canonical(95),
+            expires_ms: Some(5),
+            assurance: WORD,
+        };
         assert!(memory.adopt(&key("a"), &entry));
         check(&memory, "a", chain(), 4, Some(Reason::Canonical));
         check(&memory, "a", chain(), 5, None);
@@ -591,7 +627,7 @@ mod tests {
                     let key = key(&format!("{number}"));
                     memory.put(&key, kept(canonical(91 + number % 9), None), &value);
                     // A clone makes the bytes of a value shared, which allocates.
-                    memory.get(&key, &chain(), 0);
+                    memory.get(&key, &chain(), WORD, 0);
                 }
                 *keep.borrow_mut() = Some(memory);
             });
@@ -613,7 +649,7 @@ mod tests {
                         let number = (step * 7 + thread * 13) % 200;
                         let name = format!("{number}");
                         let canon = Chain { forked_at: 91 + step % 10, ..chain() };
-                        if let Some(hit) = memory.get(&key(&name), &canon, step) {
+                        if let Some(hit) = memory.get(&key(&name), &canon, WORD, step) {
                             assert_eq!(hit.value, name);
                             assert_eq!(hit.reason, Reason::Canonical);
                             assert!(91 + number % 9 < canon.forked_at, "served from an orphan");

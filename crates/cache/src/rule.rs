@@ -10,11 +10,15 @@ use std::time::Duration;
 use wellhead_eth::{BlockHash, BlockNumber, BlockParam, CostClass, Finality, MethodRow};
 use wellhead_jsonrpc::raw;
 
+use crate::assurance::Assurance;
 use crate::canon::{BlockId, Canon, Standing};
 use crate::entry::{Hold, Kept};
 use crate::key::Ask;
 use crate::pin::{Pin, Point};
 use crate::reason::Reason;
+
+/// What else stands behind an answer is for the caller to say: see [`Kept::with`].
+const WORD: Assurance = Assurance::WORD;
 
 /// How long answers are kept that nothing but time ends, or time at the latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +115,8 @@ pub fn rule(
             }
         });
     }
-    let for_ever = |reason| Ok(Kept { reason, hold: Hold::Final, expires_ms: None });
+    let for_ever =
+        |reason| Ok(Kept { reason, hold: Hold::Final, expires_ms: None, assurance: WORD });
     let ruling = match ask.pin {
         Pin::Fixed => for_ever(Reason::Fixed),
         Pin::Head => until_head(ask, canon, times.head, now_ms, Reason::Head),
@@ -160,7 +165,12 @@ fn until_head(
         return Err(Reason::HeadMoved);
     }
     let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
-    Ok(Kept { reason, hold: Hold::Head(head), expires_ms: Some(now_ms.saturating_add(time_ms)) })
+    Ok(Kept {
+        reason,
+        hold: Hold::Head(head),
+        expires_ms: Some(now_ms.saturating_add(time_ms)),
+        assurance: WORD,
+    })
 }
 
 /// The answer tells that it is from this block.
@@ -180,7 +190,7 @@ fn in_block(
         }
         Standing::Unknown => return Err(Reason::UnknownBlock),
     };
-    Ok(Kept { reason, hold, expires_ms: None })
+    Ok(Kept { reason, hold, expires_ms: None, assurance: WORD })
 }
 
 fn by_hash(ask: &Ask<'_>, hash: BlockHash, canon: &(impl Canon + ?Sized)) -> Result<Kept, Reason> {
@@ -197,7 +207,7 @@ fn by_hash(ask: &Ask<'_>, hash: BlockHash, canon: &(impl Canon + ?Sized)) -> Res
         (Hold::Named { .. }, Some(number)) if canonical_only => Hold::Canonical { number, hash },
         (hold, _) => hold,
     };
-    Ok(Kept { reason, hold, expires_ms: None })
+    Ok(Kept { reason, hold, expires_ms: None, assurance: WORD })
 }
 
 /// Whether the call is to fail once its block is no longer canonical (EIP-1898).
@@ -312,7 +322,7 @@ mod tests {
     #[track_caller]
     fn kept(call: &str, result: &str, reason: Reason, hold: Hold) {
         let got = decide(call, result, chain(), TIMES);
-        let want = Kept { reason, hold, expires_ms: None };
+        let want = Kept { reason, hold, expires_ms: None, assurance: WORD };
         assert_eq!(got, Ok(want), "{call} -> {result}");
         assert!(reason.is_kept());
     }
@@ -457,7 +467,12 @@ mod tests {
     #[test]
     fn what_speaks_of_the_head() {
         let want = |reason, ms| {
-            Ok(Kept { reason, hold: Hold::Head(BlockNumber(100)), expires_ms: Some(NOW_MS + ms) })
+            Ok(Kept {
+                reason,
+                hold: Hold::Head(BlockNumber(100)),
+                expires_ms: Some(NOW_MS + ms),
+                assurance: WORD,
+            })
         };
         assert_eq!(decide("eth_gasPrice []", "'0x1'", chain(), TIMES), want(Reason::Head, 1000));
         let call = "eth_getTransactionReceipt ['0x']";

@@ -84,7 +84,7 @@ pub(crate) async fn attempt(
     let guarded = Guarded::begin(upstream, row, in_flight, patience);
     let whole_max = room.whole_max;
     let bulky = matches!(row.class, CostClass::Logs | CostClass::Trace);
-    let inspect = room.inspect.filter(|inspect| inspect.is_asked(row));
+    let inspect = room.inspect.filter(|inspect| inspect.is_asked(upstream, row));
     let inspect = inspect.map(|inspect| (inspect, body.clone()));
     let exchange = Exchange { body, deadline: patience.deadline, whole_max, bulky };
     let exchange = transport.exchange(exchange);

@@ -302,7 +302,7 @@ async fn inspected_items(
     let Some(inspect) = lane.inspect() else { return verdicts };
     let (mut places, mut answers) = (Vec::new(), Vec::new());
     for (place, (item, verdict)) in items.iter().zip(&verdicts).enumerate() {
-        if let Some(result) = subject(verdict).filter(|_| inspect.is_asked(item.row)) {
+        if let Some(result) = subject(verdict).filter(|_| inspect.is_asked(upstream, item.row)) {
             places.push(place);
             answers.push(Answered { row: item.row, params: item.params, result });
         }

@@ -46,7 +46,7 @@ impl Run<'_> {
             let patience = self.patience(ground, slot, began);
             let answer_max = ground.bounds.answer_bytes_max;
             let inspect = ground.lane.shared_inspect();
-            let (body, sender) = (self.body.clone(), sender.clone());
+            let (body, sender) = (self.bodies.of(self.job, slot), sender.clone());
             waiting.push(slot);
             tokio::spawn(async move {
                 let inspect = inspect.as_deref();

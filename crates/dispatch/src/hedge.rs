@@ -169,7 +169,7 @@ impl Run<'_> {
         patience.alarm = alarm.as_ref();
         let room = ground.room(row, self.job.may_flow, slot);
         let transport = ground.lane.transport(slot);
-        let body = self.body.clone();
+        let body = self.bodies.of(self.job, slot);
         let first = pin!(attempt(row, body, upstream, transport, in_flight, patience, room));
         let Some(alarm) = &alarm else {
             let settled = first.await;
@@ -240,7 +240,8 @@ impl Run<'_> {
             let hedging = ground.bounds.hedging.unwrap_or_default();
             let alarm = Alarm::new(hedging.delay(roster.upstream(other), row.class));
             patience.alarm = Some(&alarm);
-            let (body, transport) = (self.body.clone(), ground.lane.transport(other));
+            let body = self.bodies.of(self.job, other);
+            let transport = ground.lane.transport(other);
             let company = roster.upstream(other);
             let mut second =
                 pin!(attempt(row, body, company, transport, in_flight, patience, room));

@@ -29,11 +29,16 @@ pub struct Answered<'a> {
     pub result: &'a Bytes,
 }
 
+/// The rule of a verdict on a result that was to be looked at more closely than time allowed.
+pub const HURRIED: &str = "unchecked-busy";
+
 /// What was found of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Regard {
-    /// Nothing: it was not looked at, or not closely enough to say.
+    /// Nothing: there is nothing to look at, or no way to.
     Unchecked,
+    /// Nothing, as there was no time to look at it as closely as the settings ask for.
+    Hurried,
     /// Nothing is wrong with it, by this rule.
     Sound {
         /// The name for the trail.
@@ -53,12 +58,13 @@ pub type Regards<'a> = Pin<Box<dyn Future<Output = Vec<Regard>> + Send + 'a>>;
 
 /// Looks at answers.
 pub trait Inspect: fmt::Debug + Send + Sync {
-    /// Whether answers to this method are looked at. Asked for each answer, so it must be cheap.
-    fn is_asked(&self, row: &MethodRow) -> bool;
+    /// Whether answers of this upstream to this method are looked at. Asked for each answer, so
+    /// it must be cheap.
+    fn is_asked(&self, upstream: &Upstream, row: &MethodRow) -> bool;
 
     /// An answer to this method up to this long is held whole to be looked at, though
     /// it might flow.
-    fn whole_bytes(&self, row: &MethodRow) -> usize;
+    fn whole_bytes(&self, upstream: &Upstream, row: &MethodRow) -> usize;
 
     /// Looks at the answers of one exchange, to methods for which [`Inspect::is_asked`] and
     /// others.
@@ -88,6 +94,10 @@ pub(crate) fn subject(verdict: &Verdict) -> Option<&Bytes> {
 pub(crate) fn regarded(upstream: &Upstream, mut verdict: Verdict, regard: Regard) -> Verdict {
     match regard {
         Regard::Unchecked => verdict,
+        Regard::Hurried => {
+            verdict.rule = HURRIED;
+            verdict
+        }
         Regard::Sound { rule } => {
             verdict.rule = rule;
             verdict

@@ -38,11 +38,11 @@ pub use batch::{BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
 pub use budget::Budgets;
 pub use flow::paced;
 pub use hedge::Hedging;
-pub use inspect::{Answered, Inspect, Regard, Regards};
+pub use inspect::{Answered, HURRIED, Inspect, Regard, Regards};
 pub use lane::Lane;
 pub use line::PLACES_MAX;
 pub use quorum::{Ballot, Otherwise, Quorum};
-pub use run::{Bounds, Failure, Job, Outcome, Served, run};
+pub use run::{AtHash, Bounds, Failure, Job, Outcome, Served, run};
 pub use trail::{Abandoned, Attempt, Heard, Hold, Trail};
 
 use std::time::Instant;

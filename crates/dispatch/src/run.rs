@@ -1,5 +1,6 @@
 //! The loop over candidates.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
 use wellhead_transport::{Rest, Sent};
 use wellhead_upstream::{
-    Bound, Condition, Learnt, Payload, Slot, TryElsewhere, Verdict, VerdictClass,
+    Bound, Condition, Learnt, Payload, Slot, TryElsewhere, UpstreamSet, Verdict, VerdictClass,
 };
 
 use crate::attempt::{Patience, Room, Settled};
@@ -103,13 +104,23 @@ impl<'a> Ground<'a> {
         let (answers, inspect) = (Some(self.lane.answers()), self.lane.inspect());
         match may_flow {
             true => {
-                let to_look_at = inspect.map_or(0, |inspect| inspect.whole_bytes(row));
+                let upstream = self.roster.upstream(slot);
+                let to_look_at = inspect.map_or(0, |inspect| inspect.whole_bytes(upstream, row));
                 let whole_max = whole_bytes_max.max(to_look_at).min(answer_max);
                 Room { whole_max, answer_max, flows: self.lane.flows(slot), answers, inspect }
             }
             false => Room { whole_max: answer_max, answer_max, flows: None, answers, inspect },
         }
     }
+}
+
+/// The params of a call that names its block by the hash, for upstreams that honour one.
+#[derive(Debug, Clone, Copy)]
+pub struct AtHash<'a> {
+    /// Raw JSON.
+    pub params: &'a [u8],
+    /// The upstreams that are sent these in the place of [`Job::params`].
+    pub honoured_by: UpstreamSet,
 }
 
 /// One call to be answered.
@@ -121,6 +132,8 @@ pub struct Job<'a> {
     pub method: &'a str,
     /// Its params as raw JSON.
     pub params: Option<&'a [u8]>,
+    /// Other params for some upstreams.
+    pub at_hash: Option<AtHash<'a>>,
     /// When the request arrived; the trail counts from here.
     pub received_at: Instant,
     /// When the client must have an answer.
@@ -223,7 +236,7 @@ pub async fn run(
 ) -> Outcome {
     let mut run = Run {
         job,
-        body: wire_body(job),
+        bodies: Bodies::default(),
         trail: Trail::default(),
         best: None,
         rest: None,
@@ -255,17 +268,35 @@ pub async fn run(
     Outcome { result, trail: run.trail }
 }
 
-fn wire_body(job: &Job<'_>) -> Bytes {
-    let params = job.params.map_or(2, <[u8]>::len);
-    let mut body = Vec::with_capacity(64 + job.method.len() + params);
-    write::call(&mut body, CALL_ID, job.method, job.params);
+/// A call as it goes to upstreams, each form written when it is first needed.
+#[derive(Debug, Default)]
+pub(crate) struct Bodies {
+    usual: OnceLock<Bytes>,
+    at_hash: OnceLock<Bytes>,
+}
+
+impl Bodies {
+    /// The body for the upstream in `slot`.
+    pub(crate) fn of(&self, job: &Job<'_>, slot: Slot) -> Bytes {
+        let at_hash = job.at_hash.filter(|at_hash| at_hash.honoured_by.contains(slot));
+        let (written, params) = match at_hash {
+            Some(at_hash) => (&self.at_hash, Some(at_hash.params)),
+            None => (&self.usual, job.params),
+        };
+        written.get_or_init(|| wire_body(job.method, params)).clone()
+    }
+}
+
+fn wire_body(method: &str, params: Option<&[u8]>) -> Bytes {
+    let mut body = Vec::with_capacity(64 + method.len() + params.map_or(2, <[u8]>::len));
+    write::call(&mut body, CALL_ID, method, params);
     Bytes::from(body)
 }
 
 /// The state of one run: only what the next decision needs.
 pub(crate) struct Run<'a> {
     pub(crate) job: &'a Job<'a>,
-    pub(crate) body: Bytes,
+    pub(crate) bodies: Bodies,
     pub(crate) trail: Trail,
     /// The most telling failure so far, to fall back on.
     best: Option<(Slot, Verdict)>,

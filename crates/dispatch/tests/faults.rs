@@ -142,6 +142,7 @@ impl World {
             params: None,
             received_at: now(),
             deadline: now() + Duration::from_secs(30),
+            at_hash: None,
             null_is_final: false,
             is_there: false,
             may_flow: false,

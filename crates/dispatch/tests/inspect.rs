@@ -30,11 +30,11 @@ struct Suspicious {
 }
 
 impl Inspect for Suspicious {
-    fn is_asked(&self, row: &MethodRow) -> bool {
+    fn is_asked(&self, _: &Upstream, row: &MethodRow) -> bool {
         row.name != "eth_gasPrice"
     }
 
-    fn whole_bytes(&self, _: &MethodRow) -> usize {
+    fn whole_bytes(&self, _: &Upstream, _: &MethodRow) -> usize {
         self.whole
     }
 

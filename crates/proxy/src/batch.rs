@@ -318,7 +318,7 @@ fn from_memory(
     }
     let (counts, took) = (trip.chain.counts(), now() - trip.ctx.received_at);
     counts.observe(row, CallOutcome::Answered, took, &[]);
-    counts.found(Found::Hit);
+    trip.chain.note_found(row, Found::Hit);
     let reply = pile.add(Reply::Result(answer));
     let is_failed = reply.is_refused();
     Settled { place, reply: Some(reply), is_failed, attempts: 0, trail: String::new() }
@@ -360,7 +360,7 @@ async fn together(
     let calls: Vec<BatchItem<'_>> = members
         .iter()
         .map(|it| {
-            let params = it.pin.params(it.call.params());
+            let params = it.pin.params(slot, it.call.params());
             BatchItem { row: it.row, method: it.call.method(), params }
         })
         .collect();
@@ -382,7 +382,8 @@ async fn together(
             detail: String::new(),
         };
         // It may have been refused for the hash alone.
-        let is_unsure = member.pin.is_by_hash() && ByHash::is_unsure(verdict.class);
+        let by_hash = member.pin.is_by_hash_at(slot);
+        let is_unsure = by_hash && ByHash::is_unsure(verdict.class);
         let is_final = !is_unsure
             && (is_final(&verdict)
                 || (is_null(&verdict) && trip.look(|view| is_ahead(&member.pin.block, view))));
@@ -391,8 +392,13 @@ async fn together(
                 teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
                 let call = (member.row, member.call.params());
                 if let Some(asked) = &member.asked {
-                    asked.keep(chain, (call.0, call.1, ended), kept::Answer::Result(&result));
-                    chain.counts().found(Found::Miss);
+                    // Asked by the height, it may be of any block there.
+                    if by_hash || !member.pin.is_by_hash() {
+                        let assurance = chain.assurance_of(call.0, slot, verdict.rule);
+                        let answer = kept::Answer::Result(&result);
+                        asked.keep(chain, (call.0, call.1, ended), answer, assurance);
+                    }
+                    chain.note_found(call.0, Found::Miss);
                 }
                 let result = session::recall(trip, call, &member.pin.block, Some(slot), result);
                 (Reply::Result(result), CallOutcome::Answered)

@@ -4,7 +4,10 @@
 //! so can never be kept. Most calls of dapps and wallets are such. Asked by the hash of the
 //! agreed block, the answer is of that block or none at all, and is kept under it.
 //!
-//! Not every upstream takes a hash there. Whoever refuses one is asked again by the height, and
+//! A hash goes only to upstreams that were found to honour one (`wellhead_watch`); the others are
+//! asked by the height in the course of the same call, and what they say is told and not kept.
+//!
+//! Not every such upstream takes a hash in every method. Whoever refuses one is asked again by the height, and
 //! when that is understood no call of this method is asked by hash for a while: a second, and
 //! twice as long with each refusal within an hour, up to an hour. What comes of the second call
 //! is told and not kept. The word of an upstream that took a hash in this method before is not
@@ -101,7 +104,7 @@ impl ByHash {
     }
 
     /// Whether what was said may be said of the hash alone, so that the height is worth a call.
-    pub(crate) fn is_in_doubt(&self, row: &MethodRow, said: &Said) -> bool {
+    pub(crate) fn is_in_doubt(&self, row: &MethodRow, said: &Said, pin: &Pin) -> bool {
         let doubts = |slot: Slot, class| match class {
             VerdictClass::MissingData
             | VerdictClass::Null
@@ -123,10 +126,11 @@ impl ByHash {
             Said::Result { .. } => false,
             Said::Error { slot, trail, .. } => {
                 let said = trail.attempts.iter().rev().find(|it| it.slot == *slot);
-                said.is_some_and(|it| doubts(it.slot, it.class))
+                said.is_some_and(|it| pin.is_by_hash_at(it.slot) && doubts(it.slot, it.class))
             }
             Said::Refused { trail, .. } => {
-                trail.attempts.iter().any(|it| doubts(it.slot, it.class))
+                let mut by_hash = trail.attempts.iter().filter(|it| pin.is_by_hash_at(it.slot));
+                by_hash.any(|it| doubts(it.slot, it.class))
             }
         }
     }
@@ -167,17 +171,22 @@ pub(crate) async fn run_pinned(
     planned: Option<Planned>,
     began: Instant,
 ) -> Said {
-    let as_sent = Job { params: pin.params(job.params), ..*job };
+    let (params, at_hash) = (pin.by_height(job.params), pin.at_block_hash());
+    let as_sent = Job { params, at_hash, ..*job };
     let attempts = (&trip.chain.bounds, Trail::default());
     let mut said = run(trip, &as_sent, (ask, &pin.block), planned, attempts, began).await;
     if !pin.is_by_hash() {
         return said;
     }
     let by_hash = &trip.chain.by_hash;
-    if let Said::Result { slot: Some(slot), .. } = &said {
-        by_hash.took(job.row, *slot);
+    if let Said::Result { slot, is_doubtful, .. } = &mut said {
+        match slot.filter(|slot| pin.is_by_hash_at(*slot)) {
+            Some(slot) => by_hash.took(job.row, slot),
+            // It was asked by the height, so what it said may be of any block there.
+            None => *is_doubtful = true,
+        }
     }
-    if now() >= job.deadline || !by_hash.is_in_doubt(job.row, &said) {
+    if now() >= job.deadline || !by_hash.is_in_doubt(job.row, &said, pin) {
         return said;
     }
     let before = std::mem::take(said.trail_mut());
@@ -192,7 +201,7 @@ async fn run_by_height(
     (ask, pin): (&Ask<'_>, &Pin),
     before: Trail,
 ) -> Said {
-    let by_height = Job { params: pin.by_height(job.params), ..*job };
+    let by_height = Job { params: pin.by_height(job.params), at_hash: None, ..*job };
     let (chain, by_hash, bounds) = (trip.chain, &trip.chain.by_hash, &trip.chain.bounds);
     // Whoever failed otherwise has used up an attempt and is not asked first. Those that the hash
     // took are made up for, as it was our choice.

@@ -204,6 +204,7 @@ async fn say(
         params: call.params(),
         received_at,
         deadline,
+        at_hash: None,
         null_is_final: false,
         is_there: false,
         // A filter's id is rewritten, and a write's answer is small.
@@ -376,11 +377,11 @@ async fn upstream(
         Way::Kept(result) => return kept_said(trip, job, &pin.block, result, noted),
         Way::Follow(follow, asked) => {
             let (said, found) = Box::pin(follow_on(trip, job, (&ask, &pin), follow, asked)).await;
-            noted.found = Some(found);
+            noted.found = found;
             return recalled(trip, job, &pin.block, said).await;
         }
     };
-    noted.found = asked.is_some().then_some(Found::Miss);
+    noted.found = missed(trip).filter(|_| asked.is_some());
     let said = run_pinned(trip, job, (&ask, &pin), planned, began).await;
     if let Some(asked) = asked {
         asked.settle(trip.chain, told(job, &said), &said);
@@ -471,20 +472,25 @@ async fn follow_on(
     (ask, pin): (&Ask<'_>, &Pin),
     follow: Follow<Landed>,
     asked: Asked,
-) -> (Said, Found) {
+) -> (Said, Option<Found>) {
     let chain = trip.chain;
     let asked = match tokio::time::timeout_at(job.deadline.into(), follow).await {
-        Ok(Turn::Landed(landed)) => return (landed.into_said(), Found::Joined),
+        Ok(Turn::Landed(landed)) => return (landed.into_said(), Some(Found::Joined)),
         Err(_) => {
             let said = failed(chain, Failure::Deadline, Trail::default(), ask.eligible);
-            return (said, Found::Joined);
+            return (said, Some(Found::Joined));
         }
         Ok(Turn::Lead(lead)) => asked.leading(lead),
         Ok(Turn::Alone) => asked,
     };
     let said = run_pinned(trip, job, (ask, pin), None, now()).await;
     asked.settle(chain, told(job, &said), &said);
-    (said, Found::Miss)
+    (said, missed(trip))
+}
+
+/// What is told of a call whose answer was not there, where answers are kept.
+fn missed(trip: &Trip<'_>) -> Option<Found> {
+    trip.chain.cache().map(|_| Found::Miss)
 }
 
 /// What the cache is told of a call beside its answer.

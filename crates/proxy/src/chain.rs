@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use wellhead_cache::{Assurance, Scrutiny};
 use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Inspect};
-use wellhead_eth::ChainId;
+use wellhead_dispatch::{Bounds, Inspect, Trail};
+use wellhead_eth::{ChainId, MethodRow};
 use wellhead_route::Roster;
+use wellhead_upstream::Slot;
 use wellhead_watch::{Asked, Pulse};
 
 use crate::by_hash::ByHash;
-use crate::kept::{Cache, Shares};
+use crate::kept::{Cache, Found, Shares};
 use crate::metrics::Counts;
 use crate::quorum::{QuorumRule, Quorums};
 use crate::search::SearchBounds;
@@ -111,10 +113,11 @@ impl ServedChain {
         Self { quorums: Quorums::new(rules), ..self }
     }
 
-    /// With answers kept here, and identical calls shared; by default nothing is.
+    /// With answers kept here, and, where there is a seed for them, identical calls shared; by
+    /// default neither is. The seed is a secret, as that of [`Cache::new`].
     #[must_use]
-    pub fn keeping(self, cache: Option<Arc<Cache>>) -> Self {
-        Self { shares: cache.map(Shares::new), ..self }
+    pub fn sharing(self, cache: Option<Arc<Cache>>, calls: Option<u64>) -> Self {
+        Self { shares: Shares::new(cache, calls), ..self }
     }
 
     /// With answers looked at as these settings say, those that take long `aside`; by default
@@ -131,9 +134,61 @@ impl ServedChain {
         Some(Arc::clone(verifier) as Arc<dyn Inspect>)
     }
 
+    /// Where answers are kept.
+    pub(crate) fn cache(&self) -> Option<&Arc<Cache>> {
+        self.shares.as_ref()?.cache.as_ref()
+    }
+
+    /// What has to stand behind an answer to this method that was kept: as much as behind one
+    /// that any of the upstreams would give now.
+    pub(crate) fn required(&self, row: &MethodRow) -> Assurance {
+        let scrutiny = self.verifier.as_ref().map_or(Scrutiny::None, |it| it.required(row));
+        let agreed = self.quorums.of(row).map_or(1, |quorum| votes(quorum.agree));
+        Assurance { scrutiny, agreed }
+    }
+
+    /// What stands behind an answer that came of these attempts.
+    pub(crate) fn assurance(&self, row: &MethodRow, trail: &Trail) -> Assurance {
+        let scrutiny = self.verifier.as_ref().map_or(Scrutiny::None, |it| it.made(row, trail));
+        let agreed = trail.heard.map_or(1, |heard| votes(heard.agreed));
+        Assurance { scrutiny, agreed }
+    }
+
+    /// What stands behind an answer to a call that this upstream was sent once, judged by this
+    /// rule.
+    pub(crate) fn assurance_of(
+        &self,
+        row: &MethodRow,
+        slot: Slot,
+        rule: &'static str,
+    ) -> Assurance {
+        let verifier = self.verifier.as_ref();
+        let scrutiny = verifier.map_or(Scrutiny::None, |it| it.made_of(row, slot, rule));
+        Assurance { scrutiny, ..Assurance::WORD }
+    }
+
+    /// Counts what the cache had for a call, and what that saved.
+    pub(crate) fn note_found(&self, row: &MethodRow, found: Found) {
+        self.counts.found(found);
+        match found {
+            Found::Hit | Found::Joined => self.counts.saved(self.least_credits(row)),
+            Found::Miss => {}
+        }
+    }
+
+    /// The least that a call of this method costs at any upstream of the chain.
+    fn least_credits(&self, row: &MethodRow) -> u64 {
+        let prices = self.roster.upstreams().iter().map(|upstream| upstream.price(row));
+        prices.min().unwrap_or(0)
+    }
+
     pub(crate) fn counts(&self) -> &Counts {
         &self.counts
     }
+}
+
+fn votes(count: usize) -> u8 {
+    u8::try_from(count).unwrap_or(u8::MAX)
 }
 
 /// The place of a chain in the proxy's list, and of its lane in a worker's.

@@ -189,7 +189,7 @@ fn verify(chain: &ServedChain, row: &MethodRow) -> VerifyExplained {
 
 fn block(trip: &Trip<'_>, pin: &Pin, asked: &BlockRef, view: &View) -> BlockExplained {
     let text = |params: &[u8]| String::from_utf8_lossy(params).into_owned();
-    let params = pin.params(None).map(text);
+    let params = pin.at_block_hash().map(|it| it.params).or(pin.by_height(None)).map(text);
     let why = match (&pin.params, asked) {
         (None, BlockRef::Number(_)) if pin.is_by_hash() => {
             "the client named its height; by the hash the answer may be kept"

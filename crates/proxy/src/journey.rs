@@ -330,7 +330,7 @@ impl Trip<'_> {
         counts.observe(report.row, report.outcome, took, &trail.attempts);
         trail.abandoned.iter().for_each(|attempt| counts.abandoned(attempt));
         if let Some(found) = report.noted.found {
-            counts.found(found);
+            self.chain.note_found(report.row, found);
         }
         (report, ended)
     }

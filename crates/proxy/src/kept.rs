@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 pub(crate) use wellhead_cache::Answer;
 use wellhead_cache::{
-    Ask, Canon, Entry, FlightKey, FlightLimits, Flights, Follow, Joined, Key, Lead, Memory,
-    MemoryStats, Pin, Point, Reason, Times, may_be_kept, rule,
+    Ask, Assurance, Canon, Entry, FlightKey, FlightLimits, Flights, Follow, Joined, Key, Lead,
+    Memory, MemoryStats, Pin, Point, Reason, Times, may_be_kept, rule,
 };
 use wellhead_chain::{Reorg, Tag, View};
 use wellhead_dispatch::{Job, Trail, now};
@@ -42,7 +42,19 @@ pub struct CacheSettings {
     /// For a `null` that says something true; zero keeps none.
     pub null: Duration,
     /// Whether states are asked for by the hash of their block, which lets them be kept.
-    pub by_hash: bool,
+    pub by_hash: ByHashMode,
+}
+
+/// Which upstreams are asked for a state by the hash of its block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ByHashMode {
+    /// Those that were found to honour one.
+    #[default]
+    Auto,
+    /// All of them: they are known to.
+    On,
+    /// None.
+    Off,
 }
 
 /// The answers that are kept, of all chains and for all workers.
@@ -50,7 +62,6 @@ pub struct CacheSettings {
 pub struct Cache {
     memory: Memory,
     settings: CacheSettings,
-    seed: u64,
     /// The clock by which entries end: milliseconds since 1970 at a moment, counted on from
     /// there by the clock that requests have.
     since: (Instant, u64),
@@ -62,7 +73,7 @@ impl Cache {
     /// nobody can choose calls that are slow to look up.
     pub fn new(settings: CacheSettings, now: Instant, unix_ms: u64, seed: u64) -> Self {
         let memory = Memory::new(settings.bytes, seed);
-        Self { memory, settings, seed, since: (now, unix_ms), tiers: Tiers::default() }
+        Self { memory, settings, since: (now, unix_ms), tiers: Tiers::default() }
     }
 
     /// With these tiers behind the memory.
@@ -95,7 +106,7 @@ impl Cache {
         unix_ms.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
     }
 
-    pub(crate) fn asks_by_hash(&self) -> bool {
+    pub(crate) fn by_hash(&self) -> ByHashMode {
         self.settings.by_hash
     }
 
@@ -107,24 +118,35 @@ impl Cache {
 impl Proxy {
     /// The answers that are kept; all chains that keep any keep them in one place.
     pub(crate) fn cache(&self) -> Option<&Cache> {
-        self.chains().iter().find_map(|chain| Some(&*chain.shares.as_ref()?.cache))
+        self.chains().iter().find_map(|chain| Some(&**chain.cache()?))
     }
 }
 
 /// What one chain shares: the answers kept, and the calls under way.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    pub(crate) cache: Arc<Cache>,
-    /// Of this chain alone: another may have the same id, and other upstreams.
-    flights: Flights<Landed>,
+    /// `None` where nothing is kept.
+    pub(crate) cache: Option<Arc<Cache>>,
+    /// Of this chain alone: another may have the same id, and other upstreams. `None` where each
+    /// goes alone.
+    flights: Option<Flights<Landed>>,
     /// Whose answers in the slow tiers are left alone.
     pub(crate) distrust: Distrust,
 }
 
 impl Shares {
-    pub(crate) fn new(cache: Arc<Cache>) -> Self {
-        let flights = Flights::new(FlightLimits::default(), cache.seed);
-        Self { cache, flights, distrust: Distrust::default() }
+    /// `None` where neither is wanted. `seed` is that of the flights.
+    pub(crate) fn new(cache: Option<Arc<Cache>>, seed: Option<u64>) -> Option<Self> {
+        let is_wanted = cache.is_some() || seed.is_some();
+        let flights = seed.map(|seed| Flights::new(FlightLimits::default(), seed));
+        is_wanted.then(|| Self { cache, flights, distrust: Distrust::default() })
+    }
+
+    /// Counts a call that is not looked up.
+    fn refused(&self, reason: Reason) {
+        if let Some(cache) = &self.cache {
+            cache.memory.refused(reason);
+        }
     }
 }
 
@@ -212,6 +234,8 @@ pub(crate) struct Asked {
     key: Key,
     pin: Pin,
     head: Option<BlockNumber>,
+    /// What has to stand behind an answer that was kept.
+    required: Assurance,
     /// Where others may wait for it.
     lead: Option<Lead<Landed>>,
 }
@@ -248,7 +272,7 @@ pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -
     let mut asked = match asked {
         Ok(asked) => asked,
         Err(reason) => {
-            shares.cache.memory.refused(reason);
+            shares.refused(reason);
             return Way::Plain;
         }
     };
@@ -260,7 +284,8 @@ pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -
         Some(shown) => Some(shown.number()),
         None => view.latest.map(|head| head.number),
     };
-    match shares.flights.join(FlightKey { key: asked.key.clone(), head }) {
+    let Some(flights) = &shares.flights else { return Way::Ask(asked) };
+    match flights.join(FlightKey { key: asked.key.clone(), head }) {
         Joined::Lead(lead) => {
             // The call before this one may have landed since the first look.
             if let Some(kept) = shares.get(trip, &asked, job.row, view) {
@@ -283,11 +308,12 @@ pub(crate) fn look_up(
     pin: &pin::Pin,
     view: &View,
 ) -> Result<Bytes, Option<Box<Asked>>> {
-    let Some(shares) = &trip.chain.shares else { return Err(None) };
+    let shares = trip.chain.shares.as_ref().filter(|shares| shares.cache.is_some());
+    let Some(shares) = shares else { return Err(None) };
     match sought(trip, call, pin, view) {
         Ok(asked) => shares.get(trip, &asked, call.0, view).ok_or_else(|| Some(Box::new(asked))),
         Err(reason) => {
-            shares.cache.memory.refused(reason);
+            shares.refused(reason);
             Err(None)
         }
     }
@@ -319,9 +345,11 @@ fn depends_on(
     let is_by_height = matches!(of, Pin::Block(Point::Height(_) | Point::Hash(_)))
         && matches!(pin.block, BlockRef::Number(_))
         && pin.params.is_none();
-    if is_by_height || of == Pin::Inclusion {
+    if (is_by_height || of == Pin::Inclusion)
+        && let Some(cache) = trip.chain.cache()
+    {
         pulse.want_finality(at);
-        if trip.chain.shares.as_ref().is_some_and(|it| !it.cache.tiers.is_empty()) {
+        if !cache.tiers.is_empty() {
             pulse.want_origin();
         }
     }
@@ -339,7 +367,7 @@ pub(crate) fn sought(
     pin: &pin::Pin,
     view: &View,
 ) -> Result<Asked, Reason> {
-    if trip.chain.shares.is_none() {
+    if trip.chain.cache().is_none() {
         return Err(Reason::Off);
     }
     let of = depends_on(trip, call.0, pin, view)?;
@@ -359,7 +387,8 @@ fn asked(
     // Whoever selects upstreams shares with those who select the same.
     let salt = trip.selected().as_bytes();
     let key = Key::of(&Ask { chain, row, params, pin, head, salt })?;
-    Ok(Asked { chain, key, pin, head, lead: None })
+    let required = trip.chain.required(row);
+    Ok(Asked { chain, key, pin, head, required, lead: None })
 }
 
 /// What a part of a search means to the cache, made by the newest view; `None` unless all of
@@ -370,7 +399,7 @@ pub(crate) fn part(
     block: &BlockRef,
     salt: &[u8],
 ) -> Option<Asked> {
-    chain.shares.as_ref()?;
+    chain.cache()?;
     let (id, at) = (chain.pulse.chain_id()?, now());
     chain.pulse.want_finality(at);
     chain.heads.look(|view| {
@@ -380,7 +409,8 @@ pub(crate) fn part(
         may_be_kept(row, pin).ok()?;
         let head = canon.head();
         let key = Key::of(&Ask { chain: id, row, params, pin, head, salt }).ok()?;
-        Some(Asked { chain: id, key, pin, head, lead: None })
+        let required = chain.required(row);
+        Some(Asked { chain: id, key, pin, head, required, lead: None })
     })
 }
 
@@ -397,18 +427,19 @@ pub(crate) fn may_be_told(trip: &Trip<'_>, result: &[u8], view: &View) -> bool {
 impl Shares {
     /// The answer to a part of a search that is final, if it is in memory.
     pub(crate) fn part(&self, chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
-        let at = now();
-        let hit = chain
-            .heads
-            .look(|view| self.cache.memory.get(&asked.key, &Seen::at(view, at), self.cache.ms(at)));
+        let (cache, at) = (self.cache.as_ref()?, now());
+        let hit = chain.heads.look(|view| {
+            cache.memory.get(&asked.key, &Seen::at(view, at), asked.required, cache.ms(at))
+        });
         hit.map(|hit| hit.value)
     }
 
     fn get(&self, trip: &Trip<'_>, asked: &Asked, row: &MethodRow, view: &View) -> Option<Bytes> {
+        let cache = self.cache.as_ref()?;
         may_be_kept(row, asked.pin).ok()?;
         let at = trip.ctx.received_at;
-        let hit =
-            self.cache.memory.get(&asked.key, &Seen::by(trip, view, at), self.cache.ms(at))?;
+        let seen = Seen::by(trip, view, at);
+        let hit = cache.memory.get(&asked.key, &seen, asked.required, cache.ms(at))?;
         may_be_told(trip, &hit.value, view).then_some(hit.value)
     }
 }
@@ -424,6 +455,10 @@ impl Asked {
 
     pub(crate) fn pin(&self) -> Pin {
         self.pin
+    }
+
+    pub(crate) fn required(&self) -> Assurance {
+        self.required
     }
 
     /// Tells those who wait that a slow tier had the answer.
@@ -461,7 +496,7 @@ impl Asked {
                 (Answer::Error, Some(Landed::Refused(refusal, *outcome)), false)
             }
         };
-        self.keep(chain, told, answer);
+        self.keep(chain, told, answer, chain.assurance(told.0, said.trail()));
         match (self.lead, landed) {
             (Some(lead), Some(landed)) if is_final => lead.land(landed),
             (Some(lead), Some(landed)) => lead.fail(landed),
@@ -476,14 +511,16 @@ impl Asked {
         chain: &ServedChain,
         (row, params, at): Told<'_>,
         answer: Answer<'_>,
+        assurance: Assurance,
     ) {
-        let Some(Shares { cache, distrust, .. }) = &chain.shares else { return };
+        let Some(Shares { cache: Some(cache), distrust, .. }) = &chain.shares else { return };
         let (pin, head, now_ms) = (self.pin, self.head, cache.ms(at));
         let ask = Ask { chain: self.chain, row, params, pin, head, salt: b"" };
         let ruling = chain.heads.look(|view| {
             let canon = Seen::at(view, at);
             rule(&ask, answer, &canon, cache.times(), now_ms)
         });
+        let ruling = ruling.map(|kept| kept.with(assurance));
         let result = match answer {
             Answer::Result(result) => result,
             Answer::Error | Answer::Unfinished => b"",
@@ -523,6 +560,7 @@ impl Tidier {
             let (Some(shares), Some(id)) = (&chain.shares, chain.pulse.chain_id()) else {
                 continue;
             };
+            let Some(cache) = &shares.cache else { continue };
             let view = chain.heads.view();
             // What is not fresh is still what is believed.
             let canon = Seen { view: &view, is_fresh: true };
@@ -537,7 +575,7 @@ impl Tidier {
                     reorg.to < mark || reorg.orphaned.iter().any(|(number, _)| *number <= mark)
                 })
             };
-            let memory = &shares.cache.memory;
+            let memory = &cache.memory;
             let was_reset = match view.reorgs().since(reorgs) {
                 Some(mut missed) => missed.any(is_reset),
                 None => true,

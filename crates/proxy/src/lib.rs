@@ -55,7 +55,7 @@ pub use explain::{
     VerifyExplained,
 };
 pub use journey::{Ctx, Lanes, Proxy, Settings, Target};
-pub use kept::{Cache, CacheSettings, Tidier};
+pub use kept::{ByHashMode, Cache, CacheSettings, Tidier};
 pub use metrics::register;
 pub use quorum::QuorumRule;
 pub use search::SearchBounds;

@@ -78,6 +78,8 @@ pub(crate) struct Counts {
     abandoned: Box<[AtomicU64]>,
     /// By what the cache had.
     found: [AtomicU64; Found::ALL.len()],
+    /// Credits that the answers kept and shared would have cost.
+    saved: AtomicU64,
     /// Empty answers that were doubtful.
     doubted: AtomicU64,
     /// By slot: those where another found logs.
@@ -94,6 +96,7 @@ impl Counts {
             attempt_took: (0..upstreams).map(|_| Histogram::default()).collect(),
             abandoned: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
             found: Default::default(),
+            saved: AtomicU64::new(0),
             doubted: AtomicU64::new(0),
             missed_logs: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -142,6 +145,16 @@ impl Counts {
     /// Counts a call that the cache was asked for.
     pub(crate) fn found(&self, found: Found) {
         self.found[found as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what a call would have cost that no upstream was asked for.
+    pub(crate) fn saved(&self, credits: u64) {
+        self.saved.fetch_add(credits, Ordering::Relaxed);
+    }
+
+    /// Credits that such calls would have cost.
+    pub(crate) fn saved_so_far(&self) -> u64 {
+        self.saved.load(Ordering::Relaxed)
     }
 
     /// Calls that the cache was asked for, by what it had.
@@ -294,8 +307,9 @@ impl Exposed {
     }
 
     fn cache(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let Some(cache) = self.0.cache() else { return Ok(()) };
-        let stats = cache.stats();
+        if self.chains().all(|(_, served)| served.shares.is_none()) {
+            return Ok(());
+        }
         let counter = prometheus_client::metrics::MetricType::Counter;
         let gauge = prometheus_client::metrics::MetricType::Gauge;
         let none: &[(&str, &str)] = &[];
@@ -308,6 +322,16 @@ impl Exposed {
                 count.encode(family.encode_family(&labels)?)?;
             }
         }
+        let help = "Credits that hits and joined calls would have cost, each at the least that an \
+                    upstream of the chain charges for its method";
+        let mut family =
+            encoder.encode_descriptor("wellhead_cache_saved_credits", help, None, counter)?;
+        for (chain, served) in self.chains() {
+            let count = ConstCounter::new(served.counts().saved_so_far());
+            count.encode(family.encode_family(&[("chain", chain)])?)?;
+        }
+        let Some(cache) = self.0.cache() else { return Ok(()) };
+        let stats = cache.stats();
         let help = "Calls and answers that were not kept, by reason";
         let mut family =
             encoder.encode_descriptor("wellhead_cache_not_kept", help, None, counter)?;

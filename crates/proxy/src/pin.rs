@@ -9,11 +9,12 @@
 
 use wellhead_cache::Canon as _;
 use wellhead_chain::{Head, View};
+use wellhead_dispatch::AtHash;
 use wellhead_eth::{BlockHash, BlockNumber, BlockPoint, BlockRef, BlockTag, MethodRow};
-use wellhead_upstream::UpstreamSet;
+use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::journey::Trip;
-use crate::kept::Seen;
+use crate::kept::{ByHashMode, Seen};
 
 /// What a call asks for, seen from one view.
 #[derive(Debug)]
@@ -22,8 +23,16 @@ pub(crate) struct Pin {
     pub(crate) params: Option<Vec<u8>>,
     /// The block that they speak of.
     pub(crate) block: BlockRef,
-    /// The parameters with the block's hash in the place of its number, where it is asked so.
-    by_hash: Option<(Vec<u8>, BlockHash)>,
+    /// The call with the block's hash in the place of its number, where it is asked so.
+    by_hash: Option<ByBlockHash>,
+}
+
+/// What goes to those that honour the hash of a block.
+#[derive(Debug)]
+struct ByBlockHash {
+    params: Vec<u8>,
+    hash: BlockHash,
+    honoured_by: UpstreamSet,
 }
 
 impl Pin {
@@ -51,35 +60,63 @@ impl Pin {
             }
             None => Self { params: None, block: row.block_ref(params), by_hash: None },
         };
-        let by_hash = pin.at_hash(trip, row, params, view);
+        let by_hash = pin.at_hash(trip, row, (params, eligible), view);
         Self { by_hash, ..pin }
     }
 
-    /// The parameters with the hash of the block, where that is known, not final yet, and may
-    /// be asked for.
+    /// The call with the hash of the block, where that is known, not final yet, and may be asked
+    /// for.
     fn at_hash(
         &self,
         trip: &Trip<'_>,
         row: &MethodRow,
-        as_written: Option<&[u8]>,
+        (as_written, eligible): (Option<&[u8]>, UpstreamSet),
         view: &View,
-    ) -> Option<(Vec<u8>, BlockHash)> {
+    ) -> Option<ByBlockHash> {
         let (chain, now) = (trip.chain, trip.ctx.received_at);
         let BlockRef::Number(number) = self.block else { return None };
-        let is_wanted = chain.shares.as_ref().is_some_and(|it| it.cache.asks_by_hash());
+        let mode = chain.cache()?.by_hash();
         // The height alone names a final one.
         let is_final = || Seen::at(view, now).finalized().is_some_and(|mark| number <= mark);
-        if !is_wanted || is_final() || !chain.by_hash.may(row, now) {
+        if mode == ByHashMode::Off || !chain.by_hash.may(row, now) || is_final() {
+            return None;
+        }
+        let honoured_by = match mode {
+            ByHashMode::On => eligible,
+            ByHashMode::Auto | ByHashMode::Off => {
+                chain.pulse.want_block_hashes(now);
+                chain.pulse.honouring_hashes().and(eligible)
+            }
+        };
+        if honoured_by.is_empty() {
             return None;
         }
         let hash = Seen::by(trip, view, now).hash_at(number)?;
-        Some((row.at_hash(self.by_height(as_written)?, &hash)?, hash))
+        let params = row.at_hash(self.by_height(as_written)?, &hash)?;
+        Some(ByBlockHash { params, hash, honoured_by })
     }
 
-    /// The parameters that go upstream.
-    pub(crate) fn params<'a>(&'a self, as_written: Option<&'a [u8]>) -> Option<&'a [u8]> {
-        let by_hash = self.by_hash.as_ref().map(|(params, _)| params.as_slice());
-        by_hash.or_else(|| self.by_height(as_written))
+    /// The parameters that go to the upstream in `slot`.
+    pub(crate) fn params<'a>(
+        &'a self,
+        slot: Slot,
+        as_written: Option<&'a [u8]>,
+    ) -> Option<&'a [u8]> {
+        match self.at_block_hash() {
+            Some(at_hash) if at_hash.honoured_by.contains(slot) => Some(at_hash.params),
+            Some(_) | None => self.by_height(as_written),
+        }
+    }
+
+    /// The parameters with the hash of the block, and who is sent them.
+    pub(crate) fn at_block_hash(&self) -> Option<AtHash<'_>> {
+        let ByBlockHash { params, honoured_by, .. } = self.by_hash.as_ref()?;
+        Some(AtHash { params, honoured_by: *honoured_by })
+    }
+
+    /// Whether the upstream in `slot` is sent the hash of the block.
+    pub(crate) fn is_by_hash_at(&self, slot: Slot) -> bool {
+        self.by_hash.as_ref().is_some_and(|it| it.honoured_by.contains(slot))
     }
 
     /// The same with the height of the block, as far as one is known.
@@ -87,14 +124,14 @@ impl Pin {
         self.params.as_deref().or(as_written)
     }
 
-    /// Whether the hash of the block goes upstream where the client named none.
+    /// Whether the hash of the block goes to some upstream where the client named none.
     pub(crate) fn is_by_hash(&self) -> bool {
         self.by_hash.is_some()
     }
 
     /// The block, as upstreams are told it.
     pub(crate) fn sent(&self) -> BlockRef {
-        self.by_hash.as_ref().map_or(self.block, |(_, hash)| BlockRef::Hash(*hash))
+        self.by_hash.as_ref().map_or(self.block, |it| BlockRef::Hash(it.hash))
     }
 
     /// The newest block that was written in the place of a tag.

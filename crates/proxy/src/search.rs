@@ -233,7 +233,7 @@ impl Search {
         span: u64,
     ) -> Result<Self, Stuck> {
         let chain = trip.chain;
-        let cut = if chain.shares.is_some() { Cut::AtMultiples } else { Cut::Anywhere };
+        let cut = if chain.cache().is_some() { Cut::AtMultiples } else { Cut::Anywhere };
         let (calls_max, bytes_max) = (chain.search.calls_max, chain.bounds.answer_bytes_max);
         let errand = Errand {
             chain: Arc::clone(chain),
@@ -367,6 +367,7 @@ async fn part(errand: Arc<Errand>, range: Range, deadline: Instant) -> (u64, Got
         params,
         received_at: errand.received_at,
         deadline,
+        at_hash: None,
         null_is_final: false,
         is_there: false,
         may_flow: false,
@@ -381,7 +382,8 @@ async fn part(errand: Arc<Errand>, range: Range, deadline: Instant) -> (u64, Got
             &outcome.result
         && !is_doubtful
     {
-        asked.keep(chain, (row, params, now()), kept::Answer::Result(list));
+        let assurance = chain.assurance(row, &outcome.trail);
+        asked.keep(chain, (row, params, now()), kept::Answer::Result(list), assurance);
     }
     (range.from, Got::Asked(outcome))
 }

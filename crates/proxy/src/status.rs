@@ -109,6 +109,9 @@ pub struct FoundStatus {
     pub misses: u64,
     /// The same call under way for another client.
     pub joined: u64,
+    /// Credits that hits and joined calls would have cost, each at the least that an upstream of
+    /// the chain charges for its method.
+    pub saved_credits: u64,
 }
 
 /// One chain.
@@ -433,6 +436,7 @@ fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
             hits: chain.counts().found_so_far(Found::Hit),
             misses: chain.counts().found_so_far(Found::Miss),
             joined: chain.counts().found_so_far(Found::Joined),
+            saved_credits: chain.counts().saved_so_far(),
         },
         void_answers: void_answers(chain, now),
         upstreams: upstreams.map(|upstream| upstream_status(chain, upstream, now)).collect(),

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use wellhead_cache::{Entry, Hold, Kept, Key, Pin, Use, may_be_kept};
+use wellhead_cache::{Assurance, Entry, Hold, Kept, Key, Pin, Use, may_be_kept};
 use wellhead_dispatch::now;
 use wellhead_eth::{BlockHash, MethodRow};
 use wellhead_store::{Digest, Disk, Shared, Snapshot};
@@ -103,9 +103,12 @@ impl Tiers {
         self.disk.is_none() && self.shared.get().is_none()
     }
 
-    async fn get(&self, key: &Key, origin: &BlockHash) -> Option<Entry> {
+    async fn get(&self, key: &Key, origin: &BlockHash, required: Assurance) -> Option<Entry> {
         let digest = Digest(key.digest(origin));
-        let read = |bytes: Bytes| Entry::decode(&bytes, &digest.0).ok();
+        let read = |bytes: Bytes| {
+            let entry = Entry::decode(&bytes, &digest.0).ok()?;
+            entry.assurance.meets(required).then_some(entry)
+        };
         if let Some(disk) = &self.disk
             && let Some(entry) = disk.get(&digest).await.and_then(read)
         {
@@ -175,8 +178,8 @@ impl Distrust {
 
 /// The origin under which the slow tiers of this chain are asked, where there are any.
 fn origin(chain: &ServedChain) -> Option<BlockHash> {
-    let shares = chain.shares.as_ref().filter(|it| !it.cache.tiers().is_empty())?;
-    shares.distrust.origin(&chain.pulse)
+    chain.cache().filter(|cache| !cache.tiers().is_empty())?;
+    chain.shares.as_ref()?.distrust.origin(&chain.pulse)
 }
 
 /// Whether there is a slow tier to ask for this chain.
@@ -206,7 +209,7 @@ pub(crate) async fn fetch_all(trip: &Trip<'_>, asked: Vec<Asked>) {
             }
         }
     };
-    let within = trip.chain.shares.as_ref().map_or(BATCH_WAIT, |it| it.cache.tiers().batch_within);
+    let within = trip.chain.cache().map_or(BATCH_WAIT, |it| it.tiers().batch_within);
     // What was not found in time is asked upstream.
     let _in_time = tokio::time::timeout(within, all).await;
 }
@@ -228,10 +231,9 @@ pub(crate) async fn fetch(trip: &Trip<'_>, asked: &Asked) -> Option<Bytes> {
 
 /// The same, if it may be told to this client, where it is for one.
 async fn look(chain: &ServedChain, asked: &Asked, client: Option<&Trip<'_>>) -> Option<Bytes> {
-    let shares = chain.shares.as_ref()?;
-    let cache = &shares.cache;
+    let (shares, cache) = (chain.shares.as_ref()?, chain.cache()?);
     let origin = origin(chain)?;
-    let mut entry = cache.tiers().get(asked.key(), &origin).await?;
+    let mut entry = cache.tiers().get(asked.key(), &origin, asked.required()).await?;
     let at = now();
     chain.heads.look(|view| {
         let seen = client.map_or(Seen::at(view, at), |trip| Seen::by(trip, view, at));

@@ -20,10 +20,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use wellhead_dispatch::{Answered, Inspect, Regard, Regards, now};
+use wellhead_cache::Scrutiny;
+use wellhead_dispatch::{Answered, HURRIED, Inspect, Regard, Regards, Trail, now};
 use wellhead_eth::{ChainId, MethodGlob, MethodRow, MethodTable};
 use wellhead_jsonrpc::raw;
-use wellhead_upstream::Upstream;
+use wellhead_upstream::{Slot, Upstream, UpstreamSet, VerdictClass};
 use wellhead_verify::{
     FULL_BYTES_MAX, Finding, Header, Known, Level, Rules, Why, has_checks, verify,
 };
@@ -33,6 +34,9 @@ pub use aside::Aside;
 use evidence::{Bad, Findings};
 pub(crate) use evidence::{Evidence, Seen};
 use header::Headers;
+
+/// The rule of an answer that was compared with its call and with itself.
+const SOUND_CHEAP: &str = "sound-cheap";
 
 /// Answers of one exchange up to so many bytes together are looked at where they came in at the
 /// level `cheap`: a quarter of a millisecond.
@@ -47,6 +51,8 @@ const FULL_HERE_MAX: usize = 4 << 10;
 pub struct VerifySettings {
     /// Where nothing else is said.
     pub level: Level,
+    /// Upstreams whose answers are looked at by `levels` alone.
+    pub trusted: UpstreamSet,
     /// Other levels for some methods; the first that matches decides.
     pub levels: Vec<(Vec<MethodGlob>, Level)>,
     /// Whether the chain follows Ethereum's rules; `None`: as is known of its id.
@@ -55,20 +61,35 @@ pub struct VerifySettings {
 
 impl VerifySettings {
     /// Nothing is looked at.
-    pub const OFF: Self = Self { level: Level::Off, levels: Vec::new(), ethereum: None };
+    pub const OFF: Self =
+        Self { level: Level::Off, trusted: UpstreamSet::NONE, levels: Vec::new(), ethereum: None };
 
-    fn level_of(&self, row: &MethodRow) -> Level {
+    fn level_of(&self, row: &MethodRow) -> Levels {
+        if !has_checks(row) {
+            return Levels { usual: Level::Off, trusted: Level::Off };
+        }
         let matches = |globs: &[MethodGlob]| globs.iter().any(|glob| glob.matches(row.name));
-        let own = self.levels.iter().find(|(globs, _)| matches(globs));
-        own.map_or(self.level, |(_, level)| *level)
+        match self.levels.iter().find(|(globs, _)| matches(globs)) {
+            Some((_, level)) => Levels { usual: *level, trusted: *level },
+            None => Levels { usual: self.level, trusted: Level::Off },
+        }
     }
+}
+
+/// How closely answers to one method are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Levels {
+    usual: Level,
+    /// Those of upstreams that are trusted.
+    trusted: Level,
 }
 
 /// Looks at the answers of one chain.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     /// By row; off where there is no check.
-    levels: Box<[Level]>,
+    levels: Box<[Levels]>,
+    trusted: UpstreamSet,
     ethereum: Option<bool>,
     pulse: Arc<Pulse>,
     aside: Arc<Aside>,
@@ -93,19 +114,47 @@ impl Verifier {
         pulse: Arc<Pulse>,
         aside: Arc<Aside>,
     ) -> Option<Self> {
-        let level = |row: &MethodRow| match has_checks(row) {
-            true => settings.level_of(row),
-            false => Level::Off,
-        };
-        let levels: Box<[Level]> = MethodTable::standard().rows().iter().map(level).collect();
-        let is_on = levels.iter().any(|level| *level != Level::Off);
-        let ethereum = settings.ethereum;
+        let rows = MethodTable::standard().rows().iter();
+        let levels: Box<[Levels]> = rows.map(|row| settings.level_of(row)).collect();
+        let is_on = levels.iter().any(|level| level.usual != Level::Off);
+        let VerifySettings { ethereum, trusted, .. } = *settings;
         let (headers, findings) = (Arc::default(), Findings::new());
-        is_on.then(|| Self { levels, ethereum, pulse, aside, headers, findings })
+        is_on.then(|| Self { levels, trusted, ethereum, pulse, aside, headers, findings })
     }
 
+    /// How closely answers to this method are looked at, but for upstreams that are trusted.
     pub(crate) fn level(&self, row: &MethodRow) -> Level {
-        self.levels[row.index.get()]
+        self.levels[row.index.get()].usual
+    }
+
+    /// How closely those of the upstream in `slot` are.
+    pub(crate) fn level_at(&self, row: &MethodRow, slot: Slot) -> Level {
+        let Levels { usual, trusted } = self.levels[row.index.get()];
+        if self.trusted.contains(slot) { trusted } else { usual }
+    }
+
+    /// How closely the answer of any upstream is looked at, at least.
+    pub(crate) fn required(&self, row: &MethodRow) -> Scrutiny {
+        let Levels { usual, trusted } = self.levels[row.index.get()];
+        scrutiny(if self.trusted.is_empty() { usual } else { trusted })
+    }
+
+    /// How closely an answer of the upstream in `slot` was looked at that this rule passed.
+    pub(crate) fn made_of(&self, row: &MethodRow, slot: Slot, rule: &'static str) -> Scrutiny {
+        let level = scrutiny(self.level_at(row, slot));
+        match rule {
+            HURRIED => Scrutiny::None,
+            SOUND_CHEAP => level.min(Scrutiny::Cheap),
+            // What cannot be looked at more closely was looked at as closely as can be.
+            _ => level,
+        }
+    }
+
+    /// How closely all answers were looked at that came of these attempts.
+    pub(crate) fn made(&self, row: &MethodRow, trail: &Trail) -> Scrutiny {
+        let answers = trail.attempts.iter().filter(|it| it.class == VerdictClass::Answer);
+        let made = answers.map(|it| self.made_of(row, it.slot, it.rule));
+        made.min().unwrap_or_default()
     }
 
     pub(crate) fn findings(&self) -> &Findings {
@@ -138,14 +187,15 @@ impl Verifier {
                 (found, level)
             })
         };
-        let at_first = |answered: &Answered<'_>| match self.level(answered.row) {
+        let slot = upstream.slot();
+        let at_first = |answered: &Answered<'_>| match self.level_at(answered.row, slot) {
             Level::Off => Some((Finding::NotChecked { why: Why::Off }, Level::Off)),
             Level::Cheap => here(answered, Level::Cheap, CHEAP_HERE_MAX),
             Level::Full => here(answered, Level::Full, FULL_HERE_MAX),
         };
         let found: Vec<Option<Found>> = answers.iter().map(at_first).collect();
         let elsewhere = answers.iter().zip(&found).filter(|(_, found)| found.is_none());
-        let elsewhere = elsewhere.map(|(answered, _)| self.elsewhere(answered, terms, until));
+        let elsewhere = elsewhere.map(|(answered, _)| self.elsewhere(slot, answered, terms, until));
         let mut elsewhere = join_all(elsewhere).await.into_iter();
         let mut regards = Vec::with_capacity(answers.len());
         for (answered, found) in answers.iter().zip(found) {
@@ -160,12 +210,13 @@ impl Verifier {
     /// Has an answer looked at where it holds up nobody; `None` when there is no time for that.
     fn elsewhere(
         &self,
+        slot: Slot,
         answered: &Answered<'_>,
         terms: Terms,
         until: Instant,
     ) -> impl Future<Output = Option<Found>> {
         let Answered { row, params, result } = *answered;
-        let (level, row) = (self.level(row), lasting(row));
+        let (level, row) = (self.level_at(row, slot), lasting(row));
         let (params, result) = (params.map(<[u8]>::to_vec), result.clone());
         let headers = Arc::clone(&self.headers);
         self.aside.run(until, move || {
@@ -194,14 +245,15 @@ impl Verifier {
             Some((Finding::NotChecked { why: Why::Off | Why::Null }, _)) => {
                 return Regard::Unchecked;
             }
+            Some((Finding::NotChecked { .. }, _)) if is_busy => (Seen::Busy, Regard::Hurried),
             Some((Finding::NotChecked { .. }, _)) => (Seen::NotChecked, Regard::Unchecked),
             Some((Finding::Sound, Level::Full)) => {
                 (Seen::Sound, Regard::Sound { rule: "sound-full" })
             }
             Some((Finding::Sound, Level::Cheap | Level::Off)) => {
-                (Seen::Sound, Regard::Sound { rule: "sound-cheap" })
+                (Seen::Sound, Regard::Sound { rule: SOUND_CHEAP })
             }
-            None => (Seen::Busy, Regard::Unchecked),
+            None => (Seen::Busy, Regard::Hurried),
         };
         let seen = if is_busy && seen != Seen::Void { Seen::Busy } else { seen };
         self.findings.count(row, seen);
@@ -210,12 +262,12 @@ impl Verifier {
 }
 
 impl Inspect for Verifier {
-    fn is_asked(&self, row: &MethodRow) -> bool {
-        self.level(row) != Level::Off
+    fn is_asked(&self, upstream: &Upstream, row: &MethodRow) -> bool {
+        self.level_at(row, upstream.slot()) != Level::Off
     }
 
-    fn whole_bytes(&self, row: &MethodRow) -> usize {
-        match self.level(row) {
+    fn whole_bytes(&self, upstream: &Upstream, row: &MethodRow) -> usize {
+        match self.level_at(row, upstream.slot()) {
             Level::Full => FULL_BYTES_MAX,
             Level::Off | Level::Cheap => 0,
         }
@@ -232,6 +284,14 @@ impl Inspect for Verifier {
 
     fn flows(&self, row: &MethodRow) {
         self.findings.count(row, Seen::Flowed);
+    }
+}
+
+fn scrutiny(level: Level) -> Scrutiny {
+    match level {
+        Level::Off => Scrutiny::None,
+        Level::Cheap => Scrutiny::Cheap,
+        Level::Full => Scrutiny::Full,
     }
 }
 
@@ -322,6 +382,7 @@ mod tests {
         let [regard] = regards.as_slice() else { panic!("one: {regards:?}") };
         let word = match regard {
             Regard::Unchecked => "unchecked",
+            Regard::Hurried => HURRIED,
             Regard::Sound { rule } => rule,
             Regard::Void { check, .. } => check,
         };
@@ -335,7 +396,7 @@ mod tests {
     async fn without_time_an_answer_is_looked_at_less_closely_or_not_at_all() {
         check(FULL_HERE_MAX + 1, "[]", "sound-cheap", Seen::Busy).await;
         check(CHEAP_AT_LAST_MAX, "[]", "sound-cheap", Seen::Busy).await;
-        check(CHEAP_AT_LAST_MAX + 1, "[]", "unchecked", Seen::Busy).await;
+        check(CHEAP_AT_LAST_MAX + 1, "[]", HURRIED, Seen::Busy).await;
         check(FULL_HERE_MAX + 1, "{}", "shape", Seen::Void).await;
     }
 }

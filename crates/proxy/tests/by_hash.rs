@@ -2,7 +2,10 @@
 
 mod support;
 
-use support::{Say, Stage, ask, check_kept, error, hash, result, text};
+use wellhead_proxy::ByHashMode;
+use wellhead_upstream::Slot;
+
+use support::{Plan, Say, Stage, ask, check_kept, error, hash, result, text};
 
 const BALANCE: &str = "eth_getBalance";
 
@@ -160,4 +163,72 @@ async fn items_of_a_batch_are_asked_by_hash_and_those_refused_once_more_alone() 
     assert!(body.contains(r#""id":2,"result":""#), "{body}");
     // The first was kept under its hash.
     check_kept(&ask(&stage, BALANCE, r#"["0xaa","latest"]"#).await, Some("hit"), "\"0x1\"");
+}
+
+/// Upstreams of which nothing is known but what is found out.
+fn finding_out(upstreams: usize) -> Stage {
+    let by_hash = ByHashMode::Auto;
+    let stage = Stage::new(vec![Plan { upstreams, keeps: true, by_hash, ..Plan::default() }]);
+    stage.show_to_100();
+    stage
+}
+
+fn by_height() -> String {
+    format!(r#"{{"{BALANCE}","params":["0xab","0x64"]}}"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hash_goes_only_to_upstreams_that_were_found_to_honour_one() {
+    let stage = finding_out(2);
+    let pulse = &stage.chain().pulse;
+    ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
+    assert_eq!(stage.peer(0).seen(), [by_height()], "nothing is known yet");
+    assert!(pulse.tell_honours_hashes(Slot(1), true), "it is news");
+    // `a` is the quicker one, and does not honour hashes.
+    stage.peer(0).next(BALANCE, result("\"0x1\""));
+    check_kept(&ask(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x1\"");
+    assert_eq!(stage.peer(0).seen()[1..], [by_height()]);
+    // What it said may be of any block of that height, so it is not kept.
+    stage.peer(0).next(BALANCE, error(-32603, "internal error"));
+    stage.peer(1).next(BALANCE, result("\"0x2\""));
+    check_kept(&ask(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("miss"), "\"0x2\"");
+    assert_eq!(stage.peer(1).seen(), [at(100, b'a')]);
+    // That was by the hash.
+    check_kept(&ask(&stage, BALANCE, r#"["0xab","latest"]"#).await, Some("hit"), "\"0x2\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn items_of_a_batch_are_kept_only_as_told_by_who_honours_hashes() {
+    let stage = finding_out(2);
+    stage.chain().pulse.tell_honours_hashes(Slot(1), true);
+    let call = |id: u32, who: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{BALANCE}","params":["{who}","latest"]}}"#)
+    };
+    let batch = format!("[{},{}]", call(1, "0xaa"), call(2, "0xab"));
+    for say in ["\"0x1\"", "\"0x2\""] {
+        stage.peer(0).next(BALANCE, result(say));
+    }
+    stage.send(None, &batch).await;
+    assert!(!stage.peer(0).seen()[0].contains("blockHash"), "{:?}", stage.peer(0).seen());
+    stage.peer(0).next(BALANCE, result("\"0x3\""));
+    check_kept(&ask(&stage, BALANCE, r#"["0xaa","latest"]"#).await, Some("miss"), "\"0x3\"");
+    // And once the first was found to honour them.
+    stage.chain().pulse.tell_honours_hashes(Slot(0), true);
+    for say in ["\"0x4\"", "\"0x5\""] {
+        stage.peer(0).next(BALANCE, result(say));
+    }
+    stage.send(None, &batch).await;
+    check_kept(&ask(&stage, BALANCE, r#"["0xaa","latest"]"#).await, Some("hit"), "\"0x4\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_was_away_is_asked_by_the_height_until_it_is_known_again() {
+    let stage = finding_out(1);
+    let pulse = &stage.chain().pulse;
+    pulse.tell_honours_hashes(Slot(0), true);
+    ask(&stage, BALANCE, r#"["0xab","latest"]"#).await;
+    pulse.tell_honours_hashes(Slot(0), false);
+    ask(&stage, BALANCE, r#"["0xcd","latest"]"#).await;
+    let by_height = format!(r#"{{"{BALANCE}","params":["0xcd","0x64"]}}"#);
+    assert_eq!(stage.peer(0).seen(), [at(100, b'a'), by_height]);
 }

@@ -339,3 +339,33 @@ async fn of_a_batch_only_what_is_not_kept_goes_upstream() {
     let found = &stage.proxy.status().chains[0].cache;
     assert_eq!((found.hits, found.misses, found.joined), (5, 5, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_shared_where_nothing_is_kept() {
+    let stage = Stage::new(vec![Plan { shares: true, ..Plan::default() }]);
+    stage.show_to_100();
+    stage.peer(0).next("eth_call", slow(50, result("\"told\"")));
+    let calls = (0..20).map(|_| ask(&stage, "eth_call", r#"[{"to":"0x00"},"latest"]"#));
+    let answers = join_all(calls).await;
+    check_kept(&answers[0], None, "\"told\"");
+    answers[1..].iter().for_each(|answer| check_kept(answer, Some("joined"), "\"told\""));
+    assert_eq!(stage.peer(0).seen().len(), 1);
+    // And the next one is asked for itself.
+    stage.peer(0).next("eth_call", result("\"again\""));
+    let answer = ask(&stage, "eth_call", r#"[{"to":"0x00"},"latest"]"#).await;
+    check_kept(&answer, None, "\"again\"");
+    assert!(stage.proxy.status().cache.is_none());
+    assert_eq!(stage.proxy.status().chains[0].cache.saved_credits, 19);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_hits_and_joined_calls_would_have_cost_is_told() {
+    let stage = Stage::keeping_to_100(2);
+    let saved = || stage.proxy.status().chains[0].cache.saved_credits;
+    let params = r#"["0xab","0x50"]"#;
+    ask(&stage, "eth_getBalance", params).await;
+    assert_eq!(saved(), 0);
+    ask(&stage, "eth_getBalance", params).await;
+    ask(&stage, "eth_getBalance", params).await;
+    assert_eq!(saved(), 2, "a credit a call where nothing is known of prices");
+}

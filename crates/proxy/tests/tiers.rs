@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use support::{Plan, Stage, hash, result, text};
 use tempfile::TempDir;
+use wellhead_dispatch::Quorum;
 use wellhead_eth::BlockHash;
-use wellhead_proxy::{Answer, Tidier, Tiers};
+use wellhead_proxy::{Answer, Level, QuorumRule, Tidier, Tiers, VerifySettings};
 use wellhead_store::{Disk, DiskBounds};
 use wellhead_upstream::Slot;
 
@@ -31,8 +32,12 @@ fn open(folder: &Path) -> Disk {
 /// Blocks up to 90 are final, and 100 is the newest. Another one over the same folder is the
 /// same wellhead, started again.
 fn stage(folder: &TempDir) -> (Stage, Disk) {
+    stage_of(folder, Plan::default())
+}
+
+fn stage_of(folder: &TempDir, plan: Plan) -> (Stage, Disk) {
     let disk = open(folder.path());
-    let plan = Plan { keeps: true, ..Plan::default() };
+    let plan = Plan { keeps: true, ..plan };
     let stage = Stage::before(vec![plan], Tiers::new(Some(disk.clone())).batches_within(WAIT));
     for number in 88..=100 {
         stage.show_block(0, number, b'a');
@@ -62,7 +67,11 @@ fn check(answer: &Answer, found: &str, result: &str) {
 
 /// Runs to its end what one wellhead does, and frees the folder.
 async fn fill(folder: &TempDir, numbers: &[u64]) {
-    let (stage, disk) = stage(folder);
+    fill_as(folder, Plan::default(), numbers).await;
+}
+
+async fn fill_as(folder: &TempDir, plan: Plan, numbers: &[u64]) {
+    let (stage, disk) = stage_of(folder, plan);
     for number in numbers {
         stage.peer(0).next(BLOCK, result(&block(*number)));
         check(&send(&stage, *number).await, "miss", &block(*number));
@@ -211,4 +220,54 @@ async fn until_its_origin_is_told_a_chain_is_not_answered_from_the_disk() {
     let pulse = &stage.chain().pulse;
     pulse.tell_origin(Slot(1), OTHER);
     check_at(&stage, 80, false).await;
+}
+
+/// A wellhead that looks at its answers at this level.
+fn verifying(level: Level) -> Plan {
+    Plan { verify: VerifySettings { level, ..VerifySettings::OFF }, ..Plan::default() }
+}
+
+#[tokio::test]
+async fn what_was_kept_unverified_serves_no_call_that_is_to_be_verified() {
+    for (kept_at, asked_at, found) in [
+        (Level::Off, Level::Cheap, "miss"),
+        (Level::Off, Level::Full, "miss"),
+        (Level::Cheap, Level::Full, "miss"),
+        (Level::Cheap, Level::Cheap, "hit"),
+        (Level::Cheap, Level::Off, "hit"),
+        (Level::Full, Level::Cheap, "hit"),
+    ] {
+        let folder = TempDir::new().expect("a folder");
+        fill_as(&folder, verifying(kept_at), &[80]).await;
+        let (stage, disk) = stage_of(&folder, verifying(asked_at));
+        stage.peer(0).next(BLOCK, result(&block(80)));
+        check(&send(&stage, 80).await, found, &block(80));
+        // What was looked at now is there for the next one, in memory and on the disk.
+        check(&send(&stage, 80).await, "hit", &block(80));
+        drop(stage);
+        disk.close().await;
+        let (stage, _disk) = stage_of(&folder, verifying(asked_at));
+        check(&send(&stage, 80).await, "hit", &block(80));
+    }
+}
+
+#[tokio::test]
+async fn what_one_upstream_said_serves_no_call_that_several_have_to_answer() {
+    let folder = TempDir::new().expect("a folder");
+    fill(&folder, &[80]).await;
+    let agreed = || {
+        let methods = vec![BLOCK.parse().expect("a method")];
+        let quorum = Quorum { agree: 2, of: 2, ..Quorum::default() };
+        Plan { upstreams: 2, quorum: vec![QuorumRule { methods, quorum }], ..Plan::default() }
+    };
+    let (both, disk) = stage_of(&folder, agreed());
+    both.peer(0).next(BLOCK, result(&block(80)));
+    both.peer(1).next(BLOCK, result(&block(80)));
+    check(&send(&both, 80).await, "miss", &block(80));
+    check(&send(&both, 80).await, "hit", &block(80));
+    drop(both);
+    disk.close().await;
+    // What two said serves calls that need one.
+    let (one, _disk) = stage(&folder);
+    check(&send(&one, 80).await, "hit", &block(80));
 }

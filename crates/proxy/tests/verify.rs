@@ -161,7 +161,8 @@ async fn the_level_says_what_is_found() {
 async fn methods_have_levels_of_their_own() {
     let glob = |text: &str| vec![text.parse().expect("a pattern")];
     let levels = vec![(glob("eth_getBlockBy*"), Level::Off), (glob("eth_getBlock*"), Level::Full)];
-    let stage = stage_where(VerifySettings { level: Level::Cheap, levels, ethereum: None }, 1);
+    let stage =
+        stage_where(VerifySettings { level: Level::Cheap, levels, ..VerifySettings::OFF }, 1);
     let level = |method| {
         let client = [127, 0, 0, 1].into();
         let thought = Thought { chain: None, method, params: None, client, select: &[] };

@@ -510,7 +510,7 @@ mod with_geth {
         let late = FaultProxy::start(lower.port).await;
         let upstreams =
             [Upstream::new("higher", &higher.url()), Upstream::new("lower", &late.url())];
-        let keeps = "cache: { enabled: true, by_hash: true }";
+        let keeps = "cache: { enabled: true, by_hash: on }";
         let keeps = Wellhead::start_with(keeps, Geth::CHAIN_ID, &upstreams).await;
         let plain = Wellhead::start(Geth::CHAIN_ID, &upstreams).await;
         let ledger = Mutex::new(Ledger::default());

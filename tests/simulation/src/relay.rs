@@ -53,6 +53,7 @@ impl Scenario {
             flows_max: None,
             pins: rng.random(),
             cache: None,
+            coalesces: false,
             quorum: None,
             verify: Level::Off,
         };

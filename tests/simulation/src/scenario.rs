@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wellhead_dispatch::Hedging;
-use wellhead_proxy::{CacheSettings, Level};
+use wellhead_proxy::{ByHashMode, CacheSettings, Level};
 use wellhead_sim::WorldConfig;
 use wellhead_upstream::{BreakerBounds, Tier};
 use wellhead_watch::Mode;
@@ -73,6 +73,8 @@ pub struct Settings {
     pub pins: bool,
     /// `cache`, if it is enabled.
     pub cache: Option<CacheSettings>,
+    /// Whether identical calls are shared.
+    pub coalesces: bool,
     /// `agree` of a `quorum` for [`QUORUM_METHODS`] on chains with as many upstreams.
     pub quorum: Option<usize>,
     /// `verify.level` of each chain.
@@ -215,6 +217,7 @@ impl Scenario {
         // And of another, for the same reason.
         let rng = &mut SmallRng::seed_from_u64(seed ^ 0x5eed_0f1d_a5cc);
         scenario.settings.cache = rng.random_ratio(2, 3).then(|| draw_cache(rng));
+        scenario.settings.coalesces = scenario.settings.cache.is_some();
         for chain in &mut scenario.chains {
             if rng.random_ratio(1, 4) {
                 chain.deepen(rng, scenario.length);
@@ -278,7 +281,7 @@ fn draw_cache(rng: &mut SmallRng) -> CacheSettings {
         bytes: [16 << 10, 512 << 10, 64 << 20, 64 << 20][rng.random_range(0..4)],
         head: millis([0, 1_000, 1_000, 5_000][rng.random_range(0..4)]),
         null: millis([0, 0, 500, 3_000][rng.random_range(0..4)]),
-        by_hash: rng.random_ratio(3, 4),
+        by_hash: if rng.random_ratio(3, 4) { ByHashMode::Auto } else { ByHashMode::Off },
     }
 }
 
@@ -304,6 +307,7 @@ impl Settings {
             flows_max: None,
             pins: false,
             cache: None,
+            coalesces: false,
             quorum: None,
             verify: Level::Off,
         }

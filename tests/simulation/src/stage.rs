@@ -60,7 +60,8 @@ impl Stage {
         for (place, plan) in scenario.chains.iter().enumerate() {
             let world = World::new(plan.world.clone());
             let own = simulated(scenario.seed, place, plan, &world, recorder);
-            let chain = chain(plan, &scenario.settings, now).keeping(cache.clone());
+            let chain = chain(plan, &scenario.settings, now)
+                .sharing(cache.clone(), scenario.settings.coalesces.then_some(scenario.seed));
             let chain = Arc::new(chain);
             loops.extend(watchers(&chain, &own, scenario.settings.checks));
             worlds.push(world);

@@ -19,7 +19,7 @@ use wellhead_dispatch::{Bounds, Lane};
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
-    Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings, Tidier,
+    ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings, Tidier,
 };
 use wellhead_route::Roster;
 use wellhead_sim::traffic::{Mix, Traffic};
@@ -40,7 +40,7 @@ const SETTINGS: CacheSettings = CacheSettings {
     bytes: 64 << 20,
     head: Duration::from_secs(1),
     null: Duration::ZERO,
-    by_hash: true,
+    by_hash: ByHashMode::On,
 };
 
 /// What a run came to.
@@ -92,7 +92,7 @@ impl Stage {
             nodes.iter().map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
             Bounds::default(),
         );
-        let chain = Arc::new(chain.pinning(true).keeping(cache));
+        let chain = Arc::new(chain.pinning(true).sharing(cache.clone(), cache.map(|_| 7)));
         for (upstream, node) in chain.roster.upstreams().iter().zip(&nodes) {
             let watcher = Watcher::new(
                 Arc::clone(upstream),

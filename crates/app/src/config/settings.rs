@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use wellhead_proxy::ByHashMode;
 use wellhead_telemetry::SecretUrl;
 use wellhead_telemetry::log::Format;
 
@@ -53,8 +54,11 @@ section! {
         attempts: Attempts = default(Attempts::default()),
         /// A second attempt for reads that take long.
         hedging: Hedging = default(Hedging::default()),
-        /// Answers that are kept, and calls that are shared.
+        /// Answers that are kept.
         cache: Cache = default(Cache::default()),
+        /// Whether clients that ask the same at the same time share one call to an upstream. Each
+        /// keeps its own deadline; a failure is tried once more before it is everybody's.
+        coalesce: bool = default(false),
         /// Compression of answers to clients.
         compression: Compression = default(Compression::default()),
         /// Which web pages may call from a browser.
@@ -193,11 +197,10 @@ section! {
 }
 
 section! {
-    /// Answers are kept in memory as long as they are true, and clients that ask the same at
-    /// the same time share one call. What of an answer is final, canonical or not to be kept is
-    /// found out for each: see `docs/cache.md`.
+    /// Answers are kept in memory as long as they are true. What of an answer is final, canonical
+    /// or not to be kept is found out for each: see `docs/cache.md`.
     Cache {
-        /// Whether answers are kept and calls shared at all.
+        /// Whether answers are kept at all.
         enabled: bool = default(false),
         /// Memory for kept answers, of all chains together. One answer may take a 64th of it.
         bytes: ByteSize = default(ByteSize::mib(64)).within(ByteSize::mib(1), ByteSize::gib(64)),
@@ -208,9 +211,10 @@ section! {
         /// yet), at most until the next block; 0 keeps none.
         null_time: Duration = default(Duration::ZERO).within(Duration::ZERO, secs(60)),
         /// Whether states (`eth_call`, `eth_getBalance`) at the newest blocks are asked for by the
-        /// hash of the agreed block (EIP-1898), which lets their answers be kept. Whoever
-        /// refuses that is asked by the height. For upstreams that answer for the block itself: see `docs/cache.md`.
-        by_hash: bool = default(false),
+        /// hash of the agreed block (EIP-1898), which lets their answers be kept. `auto` asks only
+        /// upstreams so that were found to honour a hash, `on` all of them without finding out,
+        /// `off` none. The others are asked by the height.
+        by_hash: ByHashMode = default(ByHashMode::Auto),
         /// A disk behind the memory, for answers that are final. Outlives restarts.
         disk: Option<CacheDisk> = derived("none"),
         /// A Redis or Valkey behind the memory, shared by several wellheads. Asked only while

@@ -11,7 +11,7 @@ use std::time::Duration;
 use wellhead_dispatch::Otherwise;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
-use wellhead_proxy::Level;
+use wellhead_proxy::{ByHashMode, Level};
 use wellhead_telemetry::log::Format;
 use wellhead_telemetry::{BadUrl, Secret, SecretUrl};
 use wellhead_upstream::Tier;
@@ -304,6 +304,8 @@ choice!(Mode, "`on`, `ephemeral` or `off`", Mode::On,
 choice!(Check, "`chain_id`, `head`, `syncing` or `peers`", Check::ChainId,
     "chain_id" => Check::ChainId, "head" => Check::Head,
     "syncing" => Check::Syncing, "peers" => Check::Peers);
+choice!(ByHashMode, "`auto`, `on` or `off`", ByHashMode::Auto,
+    "auto" => ByHashMode::Auto, "on" => ByHashMode::On, "off" => ByHashMode::Off);
 choice!(Level, "`off`, `cheap` or `full`", Level::Off,
     "off" => Level::Off, "cheap" => Level::Cheap, "full" => Level::Full);
 choice!(HttpVersion, "`auto`, `1.1` or `2`", HttpVersion::Auto,

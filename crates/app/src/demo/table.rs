@@ -194,7 +194,7 @@ mod tests {
             block_time_ms: Some(2000),
             lag_bound_blocks: 10,
             calls: CallStatus { answered: 400, upstream_error: 0, failed: 0, refused: 0 },
-            cache: FoundStatus { hits: 0, misses: 0, joined: 0 },
+            cache: FoundStatus { hits: 0, misses: 0, joined: 0, saved_credits: 0 },
             void_answers: Vec::new(),
             upstreams,
         };

@@ -273,6 +273,7 @@ impl Stage {
             params: Some(br#"["0xab"]"#),
             received_at: now(),
             deadline: now() + self.total,
+            at_hash: None,
             null_is_final: self.null_is_final,
             is_there: !self.heads.is_empty(),
             may_flow: self.may_flow,

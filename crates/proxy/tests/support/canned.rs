@@ -11,7 +11,7 @@ use wellhead_dispatch::{Bounds, Lane, now};
 use wellhead_eth::{BlockNumber, ChainId};
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
-    Answer, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings,
+    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings,
 };
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
@@ -56,7 +56,7 @@ impl Bench {
             bytes: 4 << 20,
             head: Duration::from_secs(1),
             null: Duration::ZERO,
-            by_hash: true,
+            by_hash: ByHashMode::On,
         };
         Self::new(reply, true, Some(Arc::new(Cache::new(settings, now(), 0, 42))))
     }
@@ -95,7 +95,7 @@ impl Bench {
             Bounds::default(),
         )
         .pinning(pins)
-        .keeping(cache);
+        .sharing(cache.clone(), cache.map(|_| 42));
         let settings = Settings {
             limits: Limits::default(),
             batch_parallel: 32,

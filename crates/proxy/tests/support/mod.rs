@@ -13,8 +13,8 @@ use wellhead_dispatch::{Bounds, Lane, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 use wellhead_jsonrpc::{Limits, raw};
 use wellhead_proxy::{
-    Answer, Aside, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule, ServedChain,
-    Settings, Target, Tiers, VerifySettings,
+    Answer, Aside, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule,
+    ServedChain, Settings, Target, Tiers, VerifySettings,
 };
 use wellhead_route::Roster;
 use wellhead_transport::{
@@ -189,6 +189,10 @@ pub(crate) struct Plan {
     pub(crate) own_methods: Vec<MethodRules>,
     /// Whether answers are kept.
     pub(crate) keeps: bool,
+    /// Whether identical calls are shared, also where nothing is kept.
+    pub(crate) shares: bool,
+    /// Which upstreams are asked for states by the hash of their block.
+    pub(crate) by_hash: ByHashMode,
     /// What several upstreams must answer alike.
     pub(crate) quorum: Vec<QuorumRule>,
     /// How closely answers are looked at.
@@ -210,6 +214,8 @@ impl Default for Plan {
             methods: MethodRules::default(),
             own_methods: Vec::new(),
             keeps: false,
+            shares: false,
+            by_hash: ByHashMode::On,
             quorum: Vec::new(),
             verify: VerifySettings::OFF,
             labels: Vec::new(),
@@ -261,13 +267,16 @@ impl Stage {
     pub(crate) fn before(plans: Vec<Plan>, tiers: Tiers) -> Self {
         let (mut chains, mut lanes, mut peers) = (Vec::new(), Vec::new(), Vec::new());
         let answers = Arc::new(Ceiling::new(256 << 20));
-        let cache = Arc::new(Cache::new(KEPT, now(), 1_000_000, 42).before(tiers));
+        let by_hash = plans.first().map_or(ByHashMode::On, |plan| plan.by_hash);
+        let settings = CacheSettings { by_hash, ..KEPT };
+        let cache = Arc::new(Cache::new(settings, now(), 1_000_000, 42).before(tiers));
         for plan in plans {
             let kept = plan.keeps.then(|| Arc::clone(&cache));
+            let calls = (plan.keeps || plan.shares).then_some(42);
             let (quorum, verify) = (plan.quorum.clone(), plan.verify.clone());
             let (chain, own) = chain(plan);
             // Not by default, so that what it does is seen in all that is tested.
-            let chain = chain.pinning(true).agreeing_on(&quorum).keeping(kept);
+            let chain = chain.pinning(true).agreeing_on(&quorum).sharing(kept, calls);
             let chain = chain.verifying(&verify, Arc::new(Aside::new(1)));
             let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
             let lane = Lane::new(own.iter().map(dynamic).collect(), 1);
@@ -385,7 +394,7 @@ const KEPT: CacheSettings = CacheSettings {
     bytes: 4 << 20,
     head: Duration::from_secs(1),
     null: Duration::ZERO,
-    by_hash: true,
+    by_hash: ByHashMode::On,
 };
 
 /// The hash of a block. Up to [`SPLIT`] all branches are one.

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use wellhead_proxy::ByHashMode;
+
 use crate::check::Violation;
 use crate::check::wellness::Wellness;
 use crate::evidence::{Ask, At, End, Evidence, Exchange, Item, Place, key};
@@ -73,7 +75,11 @@ fn attempts(evidence: &Evidence) -> Vec<Violation> {
             if let Ask::Transaction(_) = item.ask {
                 runs = RUNS_PER_TRANSACTION;
             }
-            if evidence.scenario.settings.cache.is_some_and(|cache| cache.by_hash)
+            if evidence
+                .scenario
+                .settings
+                .cache
+                .is_some_and(|cache| cache.by_hash != ByHashMode::Off)
                 && item.keys_by_hash(&evidence.blocks[request.chain]).next().is_some()
             {
                 runs = RUNS_PER_STATE;

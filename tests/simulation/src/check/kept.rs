@@ -325,6 +325,8 @@ fn height_of(key: &str) -> Option<u64> {
 mod tests {
     use wellhead_sim::{World, WorldConfig};
 
+    use wellhead_proxy::ByHashMode;
+
     use super::*;
     use crate::check::sample::verified_at_once;
     use crate::check::sample::{PLACE, answered, evidence, exchange, read, request};
@@ -332,7 +334,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
     const SETTINGS: CacheSettings =
-        CacheSettings { bytes: 1 << 20, head: SECOND, null: SECOND, by_hash: true };
+        CacheSettings { bytes: 1 << 20, head: SECOND, null: SECOND, by_hash: ByHashMode::Auto };
 
     /// An answer from memory at 50 s, whose call an upstream answered at 40 s with `said`.
     fn told(method: &str, params: &str, said: &str) -> Evidence {
