@@ -24,6 +24,7 @@ mod silence;
 mod unknown;
 mod upstream;
 mod verdict;
+mod version;
 
 pub use breaker::BreakerBounds;
 pub use budget::{Budget, BudgetTerms};
@@ -40,4 +41,5 @@ pub use upstream::{
     Change, Condition, InFlight, Problem, Slot, Standing, UPSTREAMS_MAX, Upstream, UpstreamSet,
 };
 pub use verdict::{Doing, HealthEffect, Learnt, Payload, TryElsewhere, Verdict, VerdictClass};
+pub use version::CLIENT_VERSION_BYTES_MAX;
 pub use wellhead_limit::Pages;

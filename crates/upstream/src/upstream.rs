@@ -24,6 +24,7 @@ use crate::quantile::SlowMark;
 use crate::reach::{History, Reach};
 use crate::silence::Silence;
 use crate::unknown::Unknowns;
+use crate::version::VersionCell;
 use crate::{HealthEffect, Payload, Verdict, VerdictClass};
 
 /// How many upstreams a chain may have: what fits an [`UpstreamSet`].
@@ -255,6 +256,7 @@ pub struct Upstream {
     pub(crate) attempts: AtomicU64,
     failures: AtomicU64,
     last_problem: Mutex<Option<Problem>>,
+    pub(crate) version: VersionCell,
 }
 
 impl fmt::Debug for Upstream {
@@ -296,6 +298,7 @@ impl Upstream {
             attempts: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             last_problem: Mutex::new(None),
+            version: VersionCell::default(),
         }
     }
 

@@ -37,11 +37,13 @@ pub enum Reason {
     Feed,
     /// To see whether it honours the hash of a block.
     BlockHash,
+    /// To know which software it runs.
+    Version,
 }
 
 impl Reason {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Verify,
         Self::Syncing,
         Self::Peers,
@@ -50,6 +52,7 @@ impl Reason {
         Self::Probe,
         Self::Feed,
         Self::BlockHash,
+        Self::Version,
     ];
 
     /// A stable word for metrics.
@@ -63,6 +66,7 @@ impl Reason {
             Self::Probe => "probe",
             Self::Feed => "feed",
             Self::BlockHash => "block_hash",
+            Self::Version => "version",
         }
     }
 }
@@ -149,7 +153,11 @@ impl Asker {
                 // theirs.
                 let may_lack = matches!(
                     reason,
-                    Reason::Syncing | Reason::Peers | Reason::Finality | Reason::BlockHash
+                    Reason::Syncing
+                        | Reason::Peers
+                        | Reason::Finality
+                        | Reason::BlockHash
+                        | Reason::Version
                 );
                 if !may_lack {
                     self.upstream.note_failure(verdict.class, detail.clone(), now());
@@ -219,6 +227,14 @@ impl Asker {
         raw::quantity(&result)
             .map(ChainId)
             .ok_or_else(|| "eth_chainId: the answer is not a number".to_owned())
+    }
+
+    /// What the software calls itself.
+    pub(crate) async fn client_version(&self, reason: Reason) -> Result<String, String> {
+        let result = self.ask(reason, "web3_clientVersion", "[]").await?;
+        raw::string(&result)
+            .map(std::borrow::Cow::into_owned)
+            .ok_or_else(|| "web3_clientVersion: the answer is not a string".to_owned())
     }
 
     /// Whether it says itself that it is behind. A progress object alone does not mean

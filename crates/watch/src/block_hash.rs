@@ -99,8 +99,10 @@ fn answers_by_height(version: &str) -> bool {
 impl Asker {
     /// What it calls itself, if it says so.
     async fn version(&self) -> Option<String> {
-        let version = self.ask(Reason::BlockHash, "web3_clientVersion", "[]").await.ok()?;
-        Some(String::from_utf8_lossy(&version).into_owned())
+        let version = self.client_version(Reason::BlockHash).await.ok()?;
+        // Clients are told it, and this is asked more often than a verification comes.
+        self.upstream.note_client_version(Some(&version));
+        Some(version)
     }
 
     /// Whether it refuses to answer for a block that does not exist; `None` when it said nothing

@@ -27,6 +27,8 @@ pub enum Check {
     Syncing,
     /// `net_peerCount`: whether it hears of new blocks at all.
     Peers,
+    /// `web3_clientVersion`: which software it runs. Asked once a verification.
+    Version,
 }
 
 /// Some of the [`Check`]s.
@@ -47,7 +49,7 @@ impl CheckSet {
 
 impl Default for CheckSet {
     fn default() -> Self {
-        [Check::ChainId, Check::Head, Check::Syncing].into_iter().collect()
+        [Check::ChainId, Check::Head, Check::Syncing, Check::Version].into_iter().collect()
     }
 }
 

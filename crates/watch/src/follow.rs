@@ -57,6 +57,8 @@ pub struct Watcher {
     /// The feed was on another chain; it is asked before the upstream is used again.
     feed_was_wrong: AtomicBool,
     pub(crate) state: Mutex<State>,
+    /// It was verified, and has not been asked for its version since.
+    pub(crate) version_is_due: AtomicBool,
     /// The newest block that a poll told; another one in the view came from elsewhere.
     pub(crate) polled: Mutex<Option<BlockNumber>>,
 }
@@ -103,6 +105,7 @@ impl Watcher {
             feed_is_live: AtomicBool::new(false),
             feed_was_wrong: AtomicBool::new(false),
             state: Mutex::default(),
+            version_is_due: AtomicBool::new(false),
             polled: Mutex::new(None),
         }
     }
@@ -147,6 +150,7 @@ impl Watcher {
 
     /// Returns once the upstream is seen to be on its chain, or is taken to be.
     async fn verify(self: &Arc<Self>) {
+        self.want_version();
         let mut open = JoinSet::new();
         let mut pause = VERIFY_PAUSE;
         let mut tries = 0_u32;
@@ -177,6 +181,7 @@ impl Watcher {
                         if self.checks.follows_by(Check::Head) {
                             self.poll_once(Reason::Head).await.ok();
                         }
+                        self.look_at_version().await;
                         return;
                     }
                     Ok(Identity::Wrong) => {

@@ -18,6 +18,7 @@ mod feed;
 mod follow;
 mod poll;
 mod pulse;
+mod version;
 mod word;
 
 pub use ask::{Asked, Reason};

@@ -109,6 +109,13 @@ impl Watcher {
                 }
             } else {
                 probes = Probes::default();
+                if was_unwell {
+                    // It was away: what answers there now may be another node.
+                    self.want_version();
+                }
+                if !is_spent {
+                    self.while_it_is_well(self.look_at_version_in_turn()).await;
+                }
                 if !is_spent && self.checks.mode == Mode::On {
                     // Before the head: while nobody asks there is one turn for both.
                     self.while_it_is_well(self.look_at_state_again()).await;
@@ -219,7 +226,8 @@ impl Watcher {
                 self.asker.is_syncing(Reason::Probe, bound).await.map(drop)
             }
             Some(Check::Peers) => self.asker.is_isolated(Reason::Probe).await.map(drop),
-            None => Err("nothing may be asked".to_owned()),
+            // Its version tells nothing of its health, so that it is no probe.
+            Some(Check::Version) | None => Err("nothing may be asked".to_owned()),
         };
         told.map_or_else(Identity::Unknown, |()| Identity::Right)
     }

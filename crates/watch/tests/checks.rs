@@ -82,10 +82,10 @@ async fn ephemeral_checks_ask_at_the_start_and_while_it_is_unwell() {
     stage.follow_checking(&node, None, checks);
     settle().await;
     assert_eq!(stage.condition(0), Condition::Ready);
-    assert_eq!(stage.asked(0), "verify=1");
+    assert_eq!(stage.asked(0), "verify=1 version=1");
     pass(seconds(3600)).await;
     stage.busy_for(seconds(600), seconds(1)).await;
-    assert_eq!(stage.asked(0), "verify=1", "nothing while it is well");
+    assert_eq!(stage.asked(0), "verify=1 version=1", "nothing while it is well");
     // Clients find out that it is dead; probes find out that it is back.
     node.feel(Mood::Refuses);
     fail(&stage, 0);
@@ -112,7 +112,7 @@ fn lags(stage: &Stage, place: u8) -> bool {
 /// Two upstreams, of which clients ask the first: the other one's head grows old.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_not_followed_is_not_left_out_for_an_old_head() {
-    for (mode, asked) in [(Mode::Ephemeral, "verify=1 head=1"), (Mode::Off, "")] {
+    for (mode, asked) in [(Mode::Ephemeral, "verify=1 head=1 version=1"), (Mode::Off, "")] {
         let (a, b) = (Node::new(1, BLOCK), Node::new(1, BLOCK));
         let mut stage = Stage::new(Some(1), 2);
         let checks = Checks { mode, feed: false, ..Checks::default() };
@@ -143,7 +143,7 @@ async fn ephemeral_checks_ask_for_the_head_of_one_that_is_back() {
     fail(&stage, 0);
     stage.busy_for(seconds(3), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::Ready);
-    assert_eq!(stage.asked(0), "verify=1 head=1 probe=1");
+    assert_eq!(stage.asked(0), "verify=1 head=1 probe=1 version=2");
     assert_ne!(stage.head(0), Some(7));
 }
 

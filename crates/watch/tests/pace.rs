@@ -34,9 +34,9 @@ async fn an_idle_hour_costs_sixty_calls_at_most_and_only_polls() {
     let mut stage = Stage::new(Some(1), 1);
     let began = now();
     ready(&mut stage, &node).await;
-    assert_eq!(stage.asked(0), "verify=1 syncing=1 head=1");
+    assert_eq!(stage.asked(0), "verify=1 syncing=1 head=1 version=1");
     pass(seconds(3600)).await;
-    assert_eq!(stage.asked(0), "verify=1 syncing=1 head=57");
+    assert_eq!(stage.asked(0), "verify=1 syncing=1 head=57 version=1");
     for _ in 0..3 {
         let before = stage.asked_in_all(0);
         pass(seconds(3600)).await;

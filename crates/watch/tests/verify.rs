@@ -7,6 +7,7 @@ use support::log::Lines;
 use support::{Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_upstream::Condition;
+use wellhead_watch::Reason;
 
 const BLOCK: Duration = Duration::from_secs(12);
 
@@ -20,7 +21,7 @@ async fn an_upstream_on_the_chain_is_used() {
     settle().await;
     assert_eq!(stage.condition(0), Condition::Ready);
     assert_eq!(stage.head(0), Some(1000));
-    assert_eq!(stage.asked(0), "verify=1 syncing=1 head=1");
+    assert_eq!(stage.asked(0), "verify=1 syncing=1 head=1 version=1");
     assert!(tokio::time::timeout(Duration::ZERO, news).await.is_ok(), "who waits is told");
 }
 
@@ -174,4 +175,42 @@ async fn an_origin_is_asked_for_once_where_it_is_wanted_and_again_after_a_rest()
     node.feel(Mood::Well);
     stage.busy_for(seconds(60), seconds(1)).await;
     assert_eq!(stage.pulse.origin(), Some(hash(2)), "what answers there now may be another");
+}
+
+/// The version is learnt once a verification, and again after a rest: another node may
+/// answer then.
+#[tokio::test(start_paused = true)]
+async fn a_version_is_learnt_with_each_verification() {
+    let node = Node::new(1, BLOCK);
+    *node.version.lock() = Some("Geth/v1.17.5");
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    settle().await;
+    let version = |stage: &Stage| stage.upstreams[0].client_version();
+    assert_eq!(version(&stage).as_deref(), Some("Geth/v1.17.5"));
+    stage.busy_for(seconds(600), seconds(1)).await;
+    assert_eq!(stage.asked[0].get(Reason::Version), 1, "clients cost no call");
+    node.feel(Mood::Refuses);
+    *node.version.lock() = Some("reth/v2.0.0");
+    stage.busy_for(seconds(60), seconds(1)).await;
+    assert_eq!(version(&stage).as_deref(), Some("Geth/v1.17.5"), "it says nothing else");
+    node.feel(Mood::Well);
+    stage.busy_for(seconds(60), seconds(1)).await;
+    assert_eq!(version(&stage).as_deref(), Some("reth/v2.0.0"));
+    assert_eq!(stage.asked[0].get(Reason::Version), 2);
+}
+
+/// It is a name for people and tools: an upstream that does not tell it is as well as before.
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_tells_no_version_is_used() {
+    let node = Node::new(1, BLOCK);
+    *node.version.lock() = Some("\\u0000");
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    settle().await;
+    stage.busy_for(seconds(600), seconds(1)).await;
+    assert_eq!(stage.condition(0), Condition::Ready);
+    assert_eq!(stage.upstreams[0].client_version(), None);
+    assert!(!stage.upstreams[0].expects_client_version());
+    assert_eq!(stage.asked[0].get(Reason::Version), 1);
 }
