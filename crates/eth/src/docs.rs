@@ -57,14 +57,29 @@ assumes nothing.
 
 **Null**: `answer` when a `null` result says something true; `missing` when it
 means that this upstream lacks what another may have.
+
+**Access**: which clients it is meant for. All but `public` are refused (-32601) unless the
+setting `methods.dangerous` of the chain names them; those of `keys` and `dev` are also taken
+where a chain is seen to be a test chain on this machine ([security](../SECURITY.md)).
+
+| word | meaning |
+| --- | --- |
+| public | every client |
+| admin | the operator of the node: steers or stops it, writes or reads its files, shows its insides |
+| keys | uses, makes or shows keys that the node holds |
+| dev | cheats of test chains |
 ";
 
 /// The whole page.
 pub fn methods_page() -> String {
     let mut page = INTRODUCTION.to_owned();
     let mut family = "";
-    for row in MethodTable::standard().rows() {
+    let table = MethodTable::standard();
+    for row in table.rows() {
         if row.family != family {
+            if table.rows()[0].family == family {
+                patterns(&mut page, table);
+            }
             family = row.family;
             heading(&mut page, family);
         }
@@ -76,8 +91,19 @@ pub fn methods_page() -> String {
 fn heading(page: &mut String, family: &str) {
     page.push_str("\n## ");
     page.push_str(family);
-    page.push_str("\n\n| Method | Effect | Block | Final | Again | Cost | Null | |\n");
-    page.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    page.push_str("\n\n| Method | Effect | Block | Final | Again | Cost | Null | Access | |\n");
+    page.push_str("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+}
+
+/// What the names of methods that are not listed say of their access.
+fn patterns(page: &mut String, table: &MethodTable) {
+    page.push_str(
+        "\nThese are not public (the first pattern that matches, in any case of letters):\n\n",
+    );
+    page.push_str("| Names | Access |\n| --- | --- |\n");
+    for (pattern, access) in table.patterns() {
+        writeln!(page, "| `{pattern}` | {access} |").expect("writing to a string does not fail");
+    }
 }
 
 fn line(page: &mut String, row: &MethodRow) {
@@ -86,12 +112,13 @@ fn line(page: &mut String, row: &MethodRow) {
     let null = if row.null_is_answer { "answer" } else { "missing" };
     writeln!(
         page,
-        "| `{}` | {}{role} | {} | {} | {again} | {} | {null} | {} |",
+        "| `{}` | {}{role} | {} | {} | {again} | {} | {null} | {} | {} |",
         row.name,
         row.effect,
         row.block,
         row.finality,
         row.class,
+        row.access,
         row.about.replace('|', "\\|"),
     )
     .expect("writing to a string does not fail");
@@ -123,9 +150,10 @@ mod tests {
 
     #[test]
     fn every_word_is_explained() {
-        use crate::method::{CostClass, Effect, Finality};
+        use crate::method::{Access, CostClass, Effect, Finality};
         let words = Effect::ALL.iter().map(|effect| effect.word());
         let words = words.chain(Finality::ALL.iter().map(|finality| finality.word()));
+        let words = words.chain(Access::ALL.iter().map(|access| access.word()));
         for word in words {
             assert!(INTRODUCTION.contains(&format!("\n| {word} |")), "{word}");
         }

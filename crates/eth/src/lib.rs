@@ -28,7 +28,7 @@ pub use block::{BlockPoint, BlockRef, BlockTag, UnknownTag};
 pub use canonical::{canonical, mean_the_same};
 pub use glob::{GLOB_BYTES_MAX, MethodGlob, MethodGlobError};
 pub use id::{BlockHash, BlockNumber, ChainId, NumberError, TransactionHash};
-pub use method::{CostClass, Data, Effect, Finality, MethodIndex, MethodRow, StickyRole};
+pub use method::{Access, CostClass, Data, Effect, Finality, MethodIndex, MethodRow, StickyRole};
 pub use param::BlockParam;
 pub use pin::Pinned;
 pub use table::{MethodTable, TableError};

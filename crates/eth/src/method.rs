@@ -80,6 +80,21 @@ word_enum! {
 }
 
 word_enum! {
+    /// Which clients a method is meant for.
+    pub enum Access {
+        /// Every client.
+        Public = "public",
+        /// The operator of the node: steers or stops it, writes or reads its files, shows its
+        /// insides.
+        Admin = "admin",
+        /// The owner of the keys that the node holds: uses, makes or shows them.
+        Keys = "keys",
+        /// Whoever tests on a chain of their own: cheats.
+        Dev = "dev",
+    }
+}
+
+word_enum! {
     /// Kinds of data of which an upstream keeps more or less.
     pub enum Data {
         /// Balances, code, storage: what calls are made on.
@@ -147,6 +162,9 @@ pub struct MethodRow {
     /// Whether `null` says something true. Where it is `false`, `null` means
     /// that this upstream lacks what another may have.
     pub null_is_answer: bool,
+    /// Which clients it is meant for. Of unknown methods their name says more: see
+    /// [`crate::MethodTable::access`].
+    pub access: Access,
     /// Its place among the methods that read a state at one block and take that block by its
     /// hash, below [`crate::BY_HASH_METHODS`]; `None` for all others.
     pub by_hash: Option<usize>,

@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 use foldhash::fast::FixedState;
 
 use crate::at_hash;
-use crate::method::{CostClass, Effect, Finality, MethodIndex, MethodRow, StickyRole};
+use crate::glob::MethodGlob;
+use crate::method::{Access, CostClass, Effect, Finality, MethodIndex, MethodRow, StickyRole};
 use crate::param::BlockParam;
 
 /// The data file.
@@ -26,6 +27,8 @@ pub struct MethodTable {
     // The keys are ours, so nobody can choose them to collide: a fixed seed
     // and the quickest hash will do.
     by_name: HashMap<&'static str, MethodIndex, FixedState>,
+    /// Patterns over names in lower case, for methods that are not listed.
+    patterns: Vec<(MethodGlob, Access)>,
 }
 
 impl MethodTable {
@@ -48,6 +51,27 @@ impl MethodTable {
         &self.rows
     }
 
+    /// Which clients `method` is meant for, whose row is `row`. A method that is not listed has
+    /// the access of the listed one that differs in case alone, or of the first pattern that
+    /// matches its name in lower case: nodes exist that ignore case.
+    pub fn access(&self, row: &MethodRow, method: &str) -> Access {
+        if !row.is_unknown() {
+            return row.access;
+        }
+        let is_same = |row: &&MethodRow| row.name.eq_ignore_ascii_case(method);
+        if let Some(row) = self.rows[1..].iter().find(is_same) {
+            return row.access;
+        }
+        let method = method.to_ascii_lowercase();
+        let matching = self.patterns.iter().find(|(pattern, _)| pattern.matches(&method));
+        matching.map_or(row.access, |(_, access)| *access)
+    }
+
+    /// The patterns over the names, in lower case, of methods that are not listed.
+    pub fn patterns(&self) -> &[(MethodGlob, Access)] {
+        &self.patterns
+    }
+
     /// How many rows there are, the one for unknown methods included.
     #[expect(clippy::len_without_is_empty, reason = "there is always the row for unknown methods")]
     pub fn len(&self) -> usize {
@@ -56,7 +80,8 @@ impl MethodTable {
 
     /// Reads a table.
     fn parse(text: &'static str) -> Result<Self, TableError> {
-        let mut table = Self { rows: Vec::new(), by_name: HashMap::default() };
+        let mut table =
+            Self { rows: Vec::new(), by_name: HashMap::default(), patterns: Vec::new() };
         let mut family = "";
         for (line, number) in text.lines().zip(1..) {
             let at_line = |problem: String| TableError { line: number, problem };
@@ -67,13 +92,26 @@ impl MethodTable {
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
             }
-            table.add(family, line).map_err(at_line)?;
+            match line.strip_prefix("pattern ") {
+                Some(pattern) => table.add_pattern(pattern).map_err(at_line)?,
+                None => table.add(family, line).map_err(at_line)?,
+            }
         }
         if table.rows.first().is_none_or(|row| row.name != "*") {
             let problem = "the first row must be `*`, the row for unknown methods".to_owned();
             return Err(TableError { line: 1, problem });
         }
         Ok(table)
+    }
+
+    fn add_pattern(&mut self, line: &str) -> Result<(), String> {
+        let (pattern, access) =
+            line.trim().split_once(char::is_whitespace).ok_or("a pattern without access")?;
+        let (pattern, access) = (pattern.to_ascii_lowercase(), access.trim());
+        let access = Access::from_word(access).ok_or_else(|| unknown("access", access))?;
+        let glob = pattern.parse().map_err(|error| format!("`{pattern}`: {error}"))?;
+        self.patterns.push((glob, access));
+        Ok(())
     }
 
     fn add(&mut self, family: &'static str, line: &'static str) -> Result<(), String> {
@@ -130,6 +168,8 @@ fn row(family: &'static str, index: MethodIndex, line: &'static str) -> Result<M
     let class = column("class")?;
     let class = CostClass::from_word(class).ok_or_else(|| unknown("class", class))?;
     let null_is_answer = either(column("null")?, "answer", "missing")?;
+    let access = column("access")?;
+    let access = Access::from_word(access).ok_or_else(|| unknown("access", access))?;
     let about = rest.trim();
     if about.is_empty() {
         return Err("no words about it".to_owned());
@@ -145,6 +185,7 @@ fn row(family: &'static str, index: MethodIndex, line: &'static str) -> Result<M
         idempotent,
         class,
         null_is_answer,
+        access,
         by_hash: at_hash::place(name),
         about,
     })
@@ -261,27 +302,106 @@ mod tests {
         }
     }
 
+    #[track_caller]
+    fn access(method: &str, expected: Access) {
+        let table = MethodTable::standard();
+        assert_eq!(table.access(table.row(method), method), expected, "{method}");
+    }
+
+    #[test]
+    fn what_is_meant_for_the_operator_is_not_public() {
+        for method in ["admin_addPeer", "admin_nodeInfo", "engine_newPayloadV4", "miner_stop"] {
+            access(method, Access::Admin);
+        }
+        for method in ["debug_setHead", "debug_startCPUProfile", "debug_chaindbCompact"] {
+            access(method, Access::Admin);
+        }
+        for method in ["debug_standardTraceBlockToFile", "debug_getConfigValue", "clique_propose"] {
+            access(method, Access::Admin);
+        }
+        for method in ["personal_unlockAccount", "eth_sign", "eth_sendTransaction"] {
+            access(method, Access::Keys);
+        }
+        for method in ["anvil_setBalance", "hardhat_reset", "evm_mine", "tenderly_setCode"] {
+            access(method, Access::Dev);
+        }
+    }
+
+    #[test]
+    fn what_reads_the_chain_is_public() {
+        for method in ["eth_call", "eth_sendRawTransaction", "eth_accounts", "eth_sendBundle"] {
+            access(method, Access::Public);
+        }
+        for method in ["debug_traceTransaction", "debug_gcStats", "clique_getSnapshot"] {
+            access(method, Access::Public);
+        }
+        access("eth_somethingNew", Access::Public);
+        access("tenderly_simulateTransaction", Access::Public);
+    }
+
+    #[test]
+    fn names_that_are_not_listed_have_the_access_of_their_namespace() {
+        access("admin_somethingNew", Access::Admin);
+        access("debug_setSomethingNew", Access::Admin);
+        access("debug_newProfileOfThreads", Access::Admin);
+        access("debug_traceSomethingNew", Access::Public);
+        access("personal_somethingNew", Access::Keys);
+        access("klay_sendTransaction", Access::Keys);
+        access("anvil_somethingNew", Access::Dev);
+        access("ADMIN_ADDPEER", Access::Admin);
+        access("Eth_SendTransaction", Access::Keys);
+        access("ETH_CALL", Access::Public);
+    }
+
+    /// A write that any client may make is one of these: it is signed, or meant for a relay.
+    #[test]
+    fn public_writes_were_looked_at() {
+        let kinds = ["Sending transactions", "Relays", "Account abstraction", "Mining"];
+        let others = [
+            "debug_batchSendRawTransaction",
+            "auctioneer_submitAuctionTransaction",
+            "qn_broadcastRawTransaction",
+        ];
+        for row in MethodTable::standard().rows() {
+            if row.effect == Effect::Write && row.access == Access::Public {
+                let is_known = kinds.contains(&row.family) || others.contains(&row.name);
+                assert!(is_known, "{}: who may call it?", row.name);
+            }
+        }
+    }
+
     #[test]
     fn bad_tables_say_where() {
         refused("", "line 1: the first row must be `*`");
-        refused("* read - live no call answer x", "line 1: a row before the first");
+        refused("* read - live no call answer public x", "line 1: a row before the first");
         refused("## A\n* read", "line 2: no block");
-        refused("## A\n* reed - live no call answer x", "`reed` is no effect");
-        refused("## A\n* read: - live no call answer x", "`` is no sticky role");
-        refused("## A\n* sticky - live no call answer x", "needs a role");
-        refused("## A\n* read:use - live no call answer x", "needs a role");
-        refused("## A\n* read at:x live no call answer x", "`at:x` is no block");
-        refused("## A\n* read - life no call answer x", "`life` is no finality");
-        refused("## A\n* read - live maybe call answer x", "`maybe` is neither `yes` nor `no`");
-        refused("## A\n* read - live no dear answer x", "`dear` is no class");
-        refused("## A\n* read - live no call yes x", "`yes` is neither `answer` nor `missing`");
-        refused("## A\n* read - live no call answer", "line 2: no words");
+        refused("## A\n* reed - live no call answer public x", "`reed` is no effect");
+        refused("## A\n* read: - live no call answer public x", "`` is no sticky role");
+        refused("## A\n* sticky - live no call answer public x", "needs a role");
+        refused("## A\n* read:use - live no call answer public x", "needs a role");
+        refused("## A\n* read at:x live no call answer public x", "`at:x` is no block");
+        refused("## A\n* read - life no call answer public x", "`life` is no finality");
         refused(
-            "## A\n* read - live no call answer x\n\n# y\nb read - live no call answer x\na read - live no call answer x",
+            "## A\n* read - live maybe call answer public x",
+            "`maybe` is neither `yes` nor `no`",
+        );
+        refused("## A\n* read - live no dear answer public x", "`dear` is no class");
+        refused(
+            "## A\n* read - live no call yes public x",
+            "`yes` is neither `answer` nor `missing`",
+        );
+        refused("## A\n* read - live no call answer", "line 2: no access");
+        refused("## A\n* read - live no call answer all x", "`all` is no access");
+        refused("## A\n* read - live no call answer public", "line 2: no words");
+        refused("## A\npattern a_*", "line 2: a pattern without access");
+        refused("## A\npattern a_* all", "line 2: `all` is no access");
+        refused("## A\npattern a_? admin", "line 2: `a_?`: '?' at character 3");
+        refused(
+            "## A\n* read - live no call answer public x\n\n# y\nb read - live no call answer public x\na read - live no call answer public x",
             "line 6: `a` belongs before `b`",
         );
         refused(
-            "## A\n* read - live no call answer x\n## B\n* read - live no call answer x",
+            "## A\n* read - live no call answer public x\n## B\n* read - live no call answer public x",
             "line 4: `*` is listed twice",
         );
     }

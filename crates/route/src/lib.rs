@@ -11,4 +11,4 @@ mod plan;
 mod roster;
 
 pub use plan::{Ask, CANDIDATES_MAX, Fitness, HOLD_SHORT, Plan, assess, plan};
-pub use roster::{NotServed, Only, Roster, RouteRule};
+pub use roster::{DangerousMethods, NotServed, Only, Roster, RouteRule, TEST_CHAINS};

@@ -612,7 +612,7 @@ mod tests {
         let half = Fitness::Unwell(Condition::HalfOpen);
         assert_eq!(shown("eth_call", at(500)), [rests, fit, rests]);
         assert_eq!(shown("eth_call", at(1500)), [fit, fit, half], "its rest is over");
-        let raw = shown("eth_sendTransaction", at(1500))[0];
+        let raw = shown("eth_sendPrivateTransaction", at(1500))[0];
         assert_eq!(raw, half, "nothing is tried with what may not be repeated");
         let row = MethodTable::standard().row("eth_call");
         let trial = upstream.begin_call(row, at(1500));

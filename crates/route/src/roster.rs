@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wellhead_eth::{MethodGlob, MethodRow, MethodTable};
+use wellhead_eth::{Access, ChainId, MethodGlob, MethodRow, MethodTable};
 use wellhead_upstream::{MethodRules, Slot, Upstream, UpstreamId, UpstreamSet};
 
 /// Sends some methods to some upstreams only.
@@ -39,11 +39,26 @@ impl Only {
     }
 }
 
+/// The ids of test chains: `geth --dev` and Ganache, Hardhat and Anvil.
+pub const TEST_CHAINS: [ChainId; 2] = [ChainId(1337), ChainId(31_337)];
+
+/// Which methods may be called that are not meant for every client ([`Access`]). By default
+/// none: such a call stops a node, spends from its accounts, or is a cheat of a test chain.
+#[derive(Debug, Clone, Default)]
+pub struct DangerousMethods {
+    /// These may.
+    pub allow: Vec<MethodGlob>,
+    /// And those that use keys or cheat may where the chain's id is one of [`TEST_CHAINS`].
+    pub on_test_chains: bool,
+}
+
 /// Why no upstream may be asked for a method, whatever its condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotServed {
     /// The chain's `methods` setting keeps it out.
     Forbidden,
+    /// It is not meant for every client, and `methods.dangerous` does not name it.
+    Dangerous(Access),
     /// The `routes` and the upstreams' own `methods` leave nobody.
     NoUpstream,
     /// They leave somebody, and the client selects none of them.
@@ -56,6 +71,7 @@ pub struct Roster {
     upstreams: Vec<Arc<Upstream>>,
     methods: MethodRules,
     routes: Vec<RouteRule>,
+    dangerous: DangerousMethods,
     by_row: Box<[Result<UpstreamSet, NotServed>]>,
 }
 
@@ -74,10 +90,21 @@ impl Roster {
         for (place, upstream) in upstreams.iter().enumerate() {
             assert_eq!(upstream.slot().index(), place, "a slot is the place in the roster");
         }
-        let mut roster = Self { upstreams, methods, routes, by_row: Box::default() };
+        let dangerous = DangerousMethods::default();
+        let roster = Self { upstreams, methods, routes, dangerous, by_row: Box::default() };
+        roster.matched()
+    }
+
+    /// With these methods allowed beside those that are meant for every client.
+    #[must_use]
+    pub fn allowing(self, dangerous: DangerousMethods) -> Self {
+        Self { dangerous, ..self }.matched()
+    }
+
+    fn matched(mut self) -> Self {
         let rows = MethodTable::standard().rows();
-        roster.by_row = rows.iter().map(|row| roster.match_method(row.name)).collect();
-        roster
+        self.by_row = rows.iter().map(|row| self.match_method(row, row.name)).collect();
+        self
     }
 
     /// The upstreams, by slot.
@@ -92,13 +119,47 @@ impl Roster {
 
     /// Who may be asked for `method`, whose row is `row`.
     pub fn eligible(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
-        if row.is_unknown() { self.match_method(method) } else { self.by_row[row.index.get()] }
+        match row.is_unknown() {
+            true => self.match_method(row, method),
+            false => self.by_row[row.index.get()],
+        }
     }
 
-    fn match_method(&self, method: &str) -> Result<UpstreamSet, NotServed> {
-        if !self.methods.permit(method) {
+    /// Whether a method of this access may be called where the chain is a test chain.
+    pub fn allows_on_test_chains(&self, access: Access) -> bool {
+        match access {
+            Access::Keys | Access::Dev => self.dangerous.on_test_chains,
+            Access::Public | Access::Admin => false,
+        }
+    }
+
+    /// Who may be asked for `method`, whichever clients it is meant for.
+    pub fn eligible_on_test_chain(&self, method: &str) -> Result<UpstreamSet, NotServed> {
+        if self.methods.denies(method) {
             return Err(NotServed::Forbidden);
         }
+        self.serving(method)
+    }
+
+    fn match_method(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
+        match MethodTable::standard().access(row, method) {
+            Access::Public if !self.methods.permit(method) => return Err(NotServed::Forbidden),
+            Access::Public => {}
+            Access::Admin | Access::Keys | Access::Dev if self.methods.denies(method) => {
+                return Err(NotServed::Forbidden);
+            }
+            access @ (Access::Admin | Access::Keys | Access::Dev) => {
+                // What is dangerous has a list of its own: `allow: [debug_*]` is written for traces.
+                if !self.dangerous.allow.iter().any(|glob| glob.matches(method)) {
+                    return Err(NotServed::Dangerous(access));
+                }
+            }
+        }
+        self.serving(method)
+    }
+
+    /// Those that the routes and their own settings let serve `method`.
+    fn serving(&self, method: &str) -> Result<UpstreamSet, NotServed> {
         let route =
             self.routes.iter().find(|route| route.methods.iter().any(|glob| glob.matches(method)));
         let picked = |upstream: &Upstream| route.is_none_or(|route| route.only.picks(upstream));
@@ -109,5 +170,70 @@ impl Roster {
             .map(|upstream| upstream.slot())
             .collect();
         if set.is_empty() { Err(NotServed::NoUpstream) } else { Ok(set) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use wellhead_upstream::{BreakerBounds, Identity, Tier};
+
+    use super::*;
+
+    fn globs(text: &str) -> Vec<MethodGlob> {
+        text.split_whitespace().map(|glob| glob.parse().expect("a good glob")).collect()
+    }
+
+    /// `allow / deny / dangerous`, then a method and what is said of it.
+    #[track_caller]
+    fn check(rules: &str, method: &str, expected: Result<(), NotServed>) {
+        let [allow, deny, dangerous] = rules.split('/').collect::<Vec<_>>()[..] else {
+            panic!("three lists: {rules}")
+        };
+        let identity = Identity {
+            id: UpstreamId::new("a"),
+            tier: Tier::Primary,
+            labels: BTreeMap::new(),
+            methods: MethodRules::default(),
+            provider: None,
+            attempt: None,
+            lag_blocks_max: None,
+        };
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let upstream = Upstream::new(identity, Slot(0), BreakerBounds::default(), Instant::now());
+        let methods = MethodRules { allow: globs(allow), deny: globs(deny) };
+        let dangerous = DangerousMethods { allow: globs(dangerous), on_test_chains: false };
+        let roster = Roster::new(vec![Arc::new(upstream)], methods, Vec::new()).allowing(dangerous);
+        let row = MethodTable::standard().row(method);
+        assert_eq!(roster.eligible(row, method).map(drop), expected, "{rules}: {method}");
+    }
+
+    const DANGEROUS: Result<(), NotServed> = Err(NotServed::Dangerous(Access::Admin));
+
+    #[test]
+    fn dangerous_methods_are_off() {
+        check("//", "eth_call", Ok(()));
+        check("//", "debug_setHead", DANGEROUS);
+        check("//", "admin_notListed", DANGEROUS);
+        check("//", "eth_sign", Err(NotServed::Dangerous(Access::Keys)));
+        check("//", "evm_mine", Err(NotServed::Dangerous(Access::Dev)));
+    }
+
+    #[test]
+    fn only_their_own_list_allows_them() {
+        check("*//", "debug_setHead", DANGEROUS);
+        check("debug_* admin_peers//", "admin_peers", DANGEROUS);
+        check("//debug_setHead", "debug_setHead", Ok(()));
+        check("//debug_setHead", "debug_setGCPercent", DANGEROUS);
+        check("//admin_*", "admin_notListed", Ok(()));
+        check("eth_*//debug_setHead", "debug_setHead", Ok(()));
+    }
+
+    #[test]
+    fn that_list_says_nothing_of_the_others_and_deny_wins() {
+        check("eth_*//net_version", "net_version", Err(NotServed::Forbidden));
+        check("/debug_setHead/debug_*", "debug_setHead", Err(NotServed::Forbidden));
+        check("/debug_*/", "debug_setHead", Err(NotServed::Forbidden));
     }
 }

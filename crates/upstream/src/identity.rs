@@ -73,6 +73,11 @@ pub struct MethodRules {
 }
 
 impl MethodRules {
+    /// Whether `deny` names `method`.
+    pub fn denies(&self, method: &str) -> bool {
+        self.deny.iter().any(|glob| glob.matches(method))
+    }
+
     /// Whether `method` may be sent.
     pub fn permit(&self, method: &str) -> bool {
         let matched = |globs: &[MethodGlob]| globs.iter().any(|glob| glob.matches(method));

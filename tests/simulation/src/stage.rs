@@ -13,7 +13,7 @@ use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
     Aside, Cache, ChainName, Lanes, Proxy, QuorumRule, ServedChain, VerifySettings,
 };
-use wellhead_route::Roster;
+use wellhead_route::{DangerousMethods, Roster};
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
@@ -158,7 +158,11 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
             Some(budget) => upstream.within(within(budget)),
         })
     });
+    // Writes that must not run twice are what the checkers look at.
+    let dangerous = ["eth_sendTransaction".parse().expect("a method")].to_vec();
+    let dangerous = DangerousMethods { allow: dangerous, on_test_chains: false };
     let roster = Roster::new(upstreams.collect(), MethodRules::default(), Vec::new());
+    let roster = roster.allowing(dangerous);
     let poll_min = (settings.checks == Mode::On).then(|| Pace::default().poll_min);
     let heads =
         Heads::new(count, None, None).polled_every(poll_min).among(roster.upstreams().to_vec());

@@ -16,7 +16,7 @@ use rand::rngs::SmallRng;
 use wellhead_chain::{Heads, Observation, Source};
 use wellhead_dispatch::{Ballot, Bounds, Job, Lane, Outcome, now, run};
 use wellhead_eth::{BlockNumber, MethodTable};
-use wellhead_route::{Ask, Plan, Roster, plan};
+use wellhead_route::{Ask, DangerousMethods, Plan, Roster, plan};
 use wellhead_transport::{
     Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
     WireReply,
@@ -214,7 +214,10 @@ impl Stage {
         }
         let dynamic = |transport: &Arc<Scripted>| Arc::clone(transport) as Arc<dyn Transport>;
         let lane = Lane::new(transports.iter().map(dynamic).collect(), 1);
-        let roster = Roster::new(upstreams, MethodRules::default(), Vec::new());
+        let dangerous = ["eth_sendTransaction", "evm_mine"];
+        let allow = dangerous.map(|method| method.parse().expect("a method")).to_vec();
+        let roster = Roster::new(upstreams, MethodRules::default(), Vec::new())
+            .allowing(DangerousMethods { allow, on_test_chains: false });
         let total = Duration::from_secs(30);
         let bounds = Bounds::default();
         Self {
@@ -278,6 +281,7 @@ impl Stage {
             is_there: !self.heads.is_empty(),
             may_flow: self.may_flow,
             ballot: self.ballot,
+            progress: None,
         };
         run(&job, &self.plan(method), &self.roster, &self.lane, &self.bounds).await
     }
