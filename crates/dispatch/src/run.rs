@@ -18,6 +18,7 @@ use crate::hedge::{Hedging, is_heavy};
 use crate::lane::Lane;
 use crate::line::{HeldBy, NoTurn};
 use crate::now;
+use crate::progress::Progress;
 use crate::quorum::Ballot;
 use crate::trail::{Attempt, Trail};
 
@@ -148,6 +149,16 @@ pub struct Job<'a> {
     /// How many must answer alike; `None`: one is enough. Only for reads that may be repeated,
     /// and their results are held whole.
     pub ballot: Option<Ballot>,
+    /// Where the exchanges of the request are noted as they begin, if anybody looks.
+    pub progress: Option<&'a Progress>,
+}
+
+impl Job<'_> {
+    pub(crate) fn begin_exchange(&self, slot: Slot) {
+        if let Some(progress) = self.progress {
+            progress.begin(slot);
+        }
+    }
 }
 
 /// What an upstream said, to be passed on.

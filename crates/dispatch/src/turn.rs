@@ -43,7 +43,10 @@ impl Run<'_> {
         let (row, line) = (self.job.row, ground.lane.line());
         let upstream = ground.roster.upstream(slot);
         match line.admit(upstream, Priority::of(row), try_admit(row), now) {
-            Ok(in_flight) => Some(in_flight),
+            Ok(in_flight) => {
+                self.job.begin_exchange(slot);
+                Some(in_flight)
+            }
             Err(held) => {
                 self.held(slot, held);
                 None
@@ -114,7 +117,10 @@ impl Run<'_> {
         let (line, priority) = (ground.lane.line(), Priority::of(row));
         let candidates = ground.plan.candidates();
         match line.wait(candidates, by, priority, try_admit(row), ground.roster, until).await {
-            Ok((slot, in_flight)) => self.ask(ground, slot, in_flight).await,
+            Ok((slot, in_flight)) => {
+                self.job.begin_exchange(slot);
+                self.ask(ground, slot, in_flight).await
+            }
             Err(_) => Next::Another,
         }
     }
@@ -161,6 +167,7 @@ impl Run<'_> {
         let turn = line.wait(candidates, by, priority, try_admit(row), ground.roster, latest);
         match turn.await {
             Ok((slot, in_flight)) => {
+                self.job.begin_exchange(slot);
                 self.held_by = by.without([slot].into_iter().collect());
                 Some((slot, in_flight))
             }

@@ -147,6 +147,7 @@ impl World {
             is_there: false,
             may_flow: false,
             ballot: None,
+            progress: None,
         };
         run(&job, &plan, roster, &self.lane, &Bounds::default()).await
     }

@@ -66,7 +66,8 @@ impl fmt::Display for ParseError {
             }
             Self::EmptyBatch => f.write_str("invalid request: the batch is empty"),
             Self::BatchTooLarge { max } => {
-                write!(f, "invalid request: the batch has more than {max} items")
+                // Begins as geth says it, by which programs know it.
+                write!(f, "batch too large: it has more than {max} items")
             }
             Self::TooLarge => f.write_str("invalid request: the body is 4 GiB or larger"),
         }

@@ -25,7 +25,7 @@
 //! | a string with half a surrogate pair (`"\ud800"`) | [`ParseError::NotJson`]: JavaScript and Go shrug, Rust nodes refuse the whole body, and with it every call that shares it |
 //! | nested deeper than [`Limits::depth_max`] | [`ParseError::TooDeep`], -32600 |
 //! | `[]` | [`ParseError::EmptyBatch`], -32600 |
-//! | more items than [`Limits::batch_items_max`] | [`ParseError::BatchTooLarge`], -32600; what follows is not read |
+//! | more items than [`Limits::batch_items_max`] | [`ParseError::BatchTooLarge`], -32600; what follows is not read. It is answered under [`first_id`] |
 //! | 4 GiB or more | [`ParseError::TooLarge`], -32600 |
 //! | `[...]` | [`Packet::Batch`]; each item is judged alone |
 //! | anything else | [`Packet::Single`] |
@@ -95,6 +95,6 @@ pub use error::{Malformed, MalformedReason, ParseError, ScanError};
 pub use head::{Head, scan_head};
 pub use id::scan_id;
 pub use nesting::Nesting;
-pub use parse::{Limits, parse};
+pub use parse::{Limits, first_id, parse};
 pub use raw::{ErrorObject, scan_error};
 pub use span::Span;

@@ -54,6 +54,29 @@ pub fn parse(body: &Bytes, limits: Limits) -> Result<Packet, ParseError> {
     })
 }
 
+/// The id of the first call of a batch that has one, as written. A batch that is refused as a
+/// whole is answered under it, as geth does: a list of one error, which programs can match.
+///
+/// Looks at [`Limits::batch_items_max`] items at most, and says nothing of the rest of the body.
+#[must_use]
+pub fn first_id(body: &Bytes, limits: Limits) -> Option<Bytes> {
+    let text = Text::of_client(body, limits.depth_max);
+    let start = text.skip_space(0);
+    if body.len() >= BODY_BYTES_MAX || text.peek(start) != Some(b'[') {
+        return None;
+    }
+    let mut step = text.open(start, b']', 1).ok()?;
+    for _ in 0..limits.batch_items_max {
+        let Step::More(at) = step else { return None };
+        let draft = item(&text, at, 1).ok()?;
+        if let Some(id) = draft.call_id(body) {
+            return Some(id);
+        }
+        step = text.more(draft.end, b']').ok()?;
+    }
+    None
+}
+
 /// Why reading ended early.
 enum Refusal {
     /// The text has a flaw.
@@ -177,6 +200,18 @@ fn any_twice(keys: &[&[u8]]) -> bool {
 }
 
 impl Draft {
+    /// The id, if this looks like a call that has one. The encoding of the body may not have
+    /// been checked yet.
+    fn call_id(&self, body: &Bytes) -> Option<Bytes> {
+        let byte = |span: Span| body[span.start as usize];
+        let id = self.id.filter(|id| !matches!(byte(*id), b'{' | b'[' | b't' | b'f'))?;
+        let is_call = self.method.is_some_and(|method| byte(method) == b'"')
+            && self.version.is_none_or(|version| reads_2_0(version.of(body)))
+            && !self.id_twice
+            && !self.other_twice;
+        (is_call && std::str::from_utf8(id.of(body)).is_ok()).then(|| id.bytes(body))
+    }
+
     /// Judges the parts. Only called once the whole body is known to be JSON in
     /// UTF-8: a method is read as text here.
     fn settle(self, body: &Bytes) -> Result<Call, Malformed> {

@@ -3,7 +3,7 @@
 //! The cases are the specification of the messages; that everything else agrees
 //! with `serde_json` is shown in `properties`.
 
-use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, parse};
+use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, first_id, parse};
 
 /// Small bounds, so that the cases stay readable.
 const LIMITS: Limits = Limits { batch_items_max: 3, depth_max: 5 };
@@ -235,9 +235,9 @@ fn batches() {
         r#"[1,{"method":"m","id":1}]"#,
         "[-! -32600 invalid request: a call must be an object | 1 m -]",
     );
-    check("[{},{},{},{}]", "-32600 invalid request: the batch has more than 3 items");
-    check("[1,1,1,1,!", "-32600 invalid request: the batch has more than 3 items");
-    check("[1,1,1,!", "-32600 invalid request: the batch has more than 3 items");
+    check("[{},{},{},{}]", "-32600 batch too large: it has more than 3 items");
+    check("[1,1,1,1,!", "-32600 batch too large: it has more than 3 items");
+    check("[1,1,1,!", "-32600 batch too large: it has more than 3 items");
     check("[] []", "-32700 parse error: unexpected text after the end at byte 3");
     check("[]x", "-32700 parse error: unexpected text after the end at byte 2");
 }
@@ -518,7 +518,7 @@ fn default_limits() {
     assert!(matches!(parsed(batch(1000)), Ok(Packet::Batch(items)) if items.len() == 1000));
     assert_eq!(
         parsed(batch(1001)).expect_err("one too many"),
-        "invalid request: the batch has more than 1000 items"
+        "batch too large: it has more than 1000 items"
     );
     let nested = |depth: usize| {
         format!(r#"{{"method":"m","params":{}{}}}"#, "[".repeat(depth), "]".repeat(depth))
@@ -528,4 +528,26 @@ fn default_limits() {
         parsed(nested(128)).expect_err("one too deep"),
         "invalid request: nested deeper than 128 levels"
     );
+}
+
+#[track_caller]
+fn check_first_id(body: &[u8], expected: Option<&str>) {
+    let id = first_id(&bytes::Bytes::copy_from_slice(body), LIMITS);
+    let id = id.map(|id| String::from_utf8(id.to_vec()).expect("UTF-8"));
+    assert_eq!(id.as_deref(), expected, "{}", String::from_utf8_lossy(body));
+}
+
+#[test]
+fn a_batch_that_is_refused_is_answered_under_its_first_id() {
+    check_first_id(br#"[{"method":"m","id":7},{"method":"m","id":8}]"#, Some("7"));
+    check_first_id(br#"[{"method":"m"},{"method":"m","id":"x"},1,1,1,1]"#, Some("\"x\""));
+    check_first_id(br#"[{"method":"m","id":null}]"#, Some("null"));
+    check_first_id(br#"[1,{"id":1},{"method":"m","id":[]},{"method":"m","id":4}]"#, None);
+    check_first_id(br#"[{"method":"m","id":1,"id":2},{"jsonrpc":"1","method":"m","id":3}]"#, None);
+    check_first_id(br#"[{"method":"m","id":9},!"#, Some("9"));
+    check_first_id(br#"{"method":"m","id":7}"#, None);
+    check_first_id(b"[]", None);
+    check_first_id(b"", None);
+    check_first_id(b"[{\"method\":\"m\",\"id\":\"\xff\"}]", None);
+    check_first_id(b"[{\"method\":\"\xff\\n\",\"id\":5}]", Some("5"));
 }

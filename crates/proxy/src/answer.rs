@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wellhead_dispatch::{Attempt, Failure, Trail, now};
+use wellhead_eth::Access;
 use wellhead_jsonrpc::write;
 use wellhead_route::{NotServed, Roster};
 use wellhead_transport::Rest;
@@ -26,7 +27,8 @@ pub struct Answer {
     /// What follows, as it arrives. An error in it means that the answer is cut:
     /// the listener must not let it pass for whole.
     pub rest: Option<Box<dyn Rest>>,
-    /// Who answered, when it was one call.
+    /// Who answered, when it was one call: an upstream, or `view` and `cache` where none was
+    /// asked.
     pub upstream: Option<Arc<str>>,
     /// Attempts, over all calls of a batch.
     pub attempts: u32,
@@ -73,6 +75,9 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 /// And at most, whatever an upstream asks of us: another may be well sooner.
 const RETRY_LATE_MAX: Duration = Duration::from_secs(300);
 
+/// This much is shown of the name of a method.
+const METHOD_CHARS_MAX: usize = 64;
+
 /// So many upstreams are named in a message; `data` holds all.
 const NAMED_MAX: usize = 16;
 /// And so much is told there of each.
@@ -104,6 +109,20 @@ impl Refusal {
     pub(crate) fn not_served(why: NotServed, method: &str, selected: &str) -> Self {
         let message = match why {
             NotServed::Forbidden => format!("the method `{method}` is not allowed here"),
+            NotServed::Dangerous(access) => {
+                let why = match access {
+                    // Never refused for it.
+                    Access::Public => "it is refused",
+                    Access::Admin => "it is meant for the operator of a node",
+                    Access::Keys => "it uses keys that a node holds",
+                    Access::Dev => "it is a cheat of test chains",
+                };
+                let shown: String = method.chars().take(METHOD_CHARS_MAX).collect();
+                format!(
+                    "the method `{shown}` is off by default because {why}; the setting \
+                     `methods.dangerous` of this chain allows it"
+                )
+            }
             NotServed::NoUpstream => format!("no upstream of this chain serves `{method}`"),
             NotServed::NotSelected => {
                 format!("no upstream that `{selected}` selects serves `{method}`")

@@ -32,14 +32,15 @@ use wellhead_eth::{CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed};
 use wellhead_route::{Ask, Fitness, assess, plan};
 use wellhead_transport::{Ceiling, FREE_BYTES, Share, Shortage};
-use wellhead_upstream::{Payload, Slot, TryElsewhere, Verdict, VerdictClass};
+use wellhead_upstream::{Payload, Slot, TryElsewhere, UpstreamSet, Verdict, VerdictClass};
 
 use crate::answer::{Answer, Refusal};
 use crate::by_hash::ByHash;
 use crate::call::{batch_ask, is_ahead};
 use crate::chain::ServedChain;
-use crate::journey::{Line, Trip, write_malformed};
+use crate::journey::{Trip, write_malformed};
 use crate::kept::{self, Asked, Found};
+use crate::line::{InBatch, Line, Methods};
 use crate::metrics::CallOutcome;
 use crate::pin::Pin;
 use crate::reply::Reply;
@@ -71,6 +72,8 @@ struct Settled {
     /// `None` for a malformed item, which is worded where the batch is written.
     reply: Option<Reply>,
     is_failed: bool,
+    /// Who answered, if an upstream did.
+    slot: Option<Slot>,
     attempts: usize,
     trail: String,
 }
@@ -136,7 +139,8 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
         // Boxed, as few proxies have slow tiers.
         Box::pin(tiers::fetch_all(trip, wanted)).await;
     }
-    let (work, kept) = divide(trip, items);
+    let (work, kept, methods) = divide(trip, items);
+    let mut upstreams = UpstreamSet::default();
     for item in kept {
         let settled = from_memory(trip, item, &pile);
         replies[settled.place] = settled.reply;
@@ -159,6 +163,7 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
             settled
         };
         for item in settled {
+            item.slot.into_iter().for_each(|slot| upstreams.insert(slot));
             replies[item.place] = item.reply;
             failed += usize::from(item.is_failed);
             attempts += item.attempts;
@@ -181,7 +186,15 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
         trail: trip.ctx.want_trail.then_some(trail),
         ..Answer::default()
     };
-    (answer, Line { method: "batch".into(), calls: items.len(), failed, ended: now() })
+    let asked = Box::new(InBatch { methods, upstreams });
+    let line = Line {
+        method: "batch".into(),
+        calls: items.len(),
+        failed,
+        ended: now(),
+        batch: Some(asked),
+    };
+    (answer, line)
 }
 
 /// All replies in order; empty when there were only notifications.
@@ -206,13 +219,17 @@ fn write(items: &[Item], replies: &[Option<Reply>], bytes: usize) -> Vec<u8> {
 type Kept = Vec<(usize, &'static MethodRow, Bytes)>;
 
 /// Sorts the items into exchanges, and those whose answer was kept.
-fn divide<'a>(trip: &Trip<'_>, items: &'a [Item]) -> (Vec<Work<'a>>, Kept) {
+fn divide<'a>(trip: &Trip<'_>, items: &'a [Item]) -> (Vec<Work<'a>>, Kept, Methods) {
     trip.look(|view| divide_by(trip, items, view))
 }
 
-fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> (Vec<Work<'a>>, Kept) {
+fn divide_by<'a>(
+    trip: &Trip<'_>,
+    items: &'a [Item],
+    view: &View,
+) -> (Vec<Work<'a>>, Kept, Methods) {
     let (chain, now) = (trip.chain, now());
-    let (mut work, mut kept) = (Vec::new(), Vec::new());
+    let (mut work, mut kept, mut methods) = (Vec::new(), Vec::new(), Methods::default());
     let mut lead: Option<(Slot, Vec<Member<'a>>)> = None;
     for (place, item) in items.iter().enumerate() {
         let Ok(call) = item else {
@@ -220,6 +237,7 @@ fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> (Vec<Work<'
             continue;
         };
         let row = MethodTable::standard().row(call.method());
+        methods.count(row.name);
         let Some((ask, pin)) = may_share(row).then(|| batch_ask(trip, call, row, view)).flatten()
         else {
             work.push(Work::One(place));
@@ -260,7 +278,7 @@ fn divide_by<'a>(trip: &Trip<'_>, items: &'a [Item], view: &View) -> (Vec<Work<'
         [only] => Work::One(only.place),
         _ => Work::Together(slot, members),
     }));
-    (work, kept)
+    (work, kept, methods)
 }
 
 /// What of a batch may be in a slow tier.
@@ -298,6 +316,7 @@ async fn perform(
                     place,
                     reply: None,
                     is_failed: true,
+                    slot: None,
                     attempts: 0,
                     trail: String::new(),
                 }]
@@ -321,7 +340,7 @@ fn from_memory(
     trip.chain.note_found(row, Found::Hit);
     let reply = pile.add(Reply::Result(answer));
     let is_failed = reply.is_refused();
-    Settled { place, reply: Some(reply), is_failed, attempts: 0, trail: String::new() }
+    Settled { place, reply: Some(reply), is_failed, slot: None, attempts: 0, trail: String::new() }
 }
 
 async fn alone(trip: &Trip<'_>, place: usize, call: &Call, pile: &Pile<'_>) -> Settled {
@@ -334,6 +353,7 @@ async fn alone(trip: &Trip<'_>, place: usize, call: &Call, pile: &Pile<'_>) -> S
     Settled {
         place,
         is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
+        slot: report.slot,
         attempts: report.trail.exchanges(),
         trail,
         reply: Some(reply),
@@ -342,7 +362,7 @@ async fn alone(trip: &Trip<'_>, place: usize, call: &Call, pile: &Pile<'_>) -> S
 
 fn too_large(place: usize, pile: &Pile<'_>) -> Settled {
     let reply = Some(Reply::Refused(Refusal::batch_too_large(pile.bytes_max)));
-    Settled { place, reply, is_failed: true, attempts: 0, trail: String::new() }
+    Settled { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
 }
 
 /// One exchange for all members; those that it does not settle go alone.
@@ -364,6 +384,7 @@ async fn together(
             BatchItem { row: it.row, method: it.call.method(), params }
         })
         .collect();
+    trip.progress.begin(slot);
     let outcome =
         run_batch(&calls, slot, &chain.roster, trip.lane, &chain.bounds, trip.deadline()).await;
     let ended = outcome.began + outcome.took;
@@ -417,7 +438,8 @@ async fn together(
         let attempts = usize::from(settled.is_empty());
         let place = member.place;
         let reply = Some(reply);
-        settled.push(Settled { place, reply, is_failed, attempts, trail: String::new() });
+        let (slot, trail) = (Some(slot), String::new());
+        settled.push(Settled { place, reply, is_failed, slot, attempts, trail });
     }
     tally.flush();
     if trip.ctx.want_trail

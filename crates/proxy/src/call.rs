@@ -30,6 +30,7 @@ use crate::reply::Reply;
 use crate::search::{Range, Searched};
 use crate::session::Newest;
 use crate::tiers;
+use crate::version::client_version;
 use crate::{search, sent, session, sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
@@ -46,9 +47,6 @@ pub(crate) const BLOCK_NUMBER: &str = "eth_blockNumber";
 
 /// The method that asks for a transaction.
 const TRANSACTION: &str = "eth_getTransactionByHash";
-
-/// What this proxy calls itself.
-const CLIENT_VERSION: &str = concat!("\"wellhead/v", env!("CARGO_PKG_VERSION"), "\"");
 
 /// What a call became, and what to note of it.
 #[derive(Debug)]
@@ -194,7 +192,16 @@ async fn say(
 ) -> Said {
     let chain = trip.chain;
     let Terms { received_at, began, deadline, may_flow } = terms;
-    let eligible = match eligible(trip, row, method) {
+    let mut may_ask = eligible(trip, row, method);
+    if let Err(NotServed::Dangerous(access)) = may_ask
+        && chain.roster.allows_on_test_chains(access)
+        && chain.pulse.chain_id().is_none()
+    {
+        // A test may begin with such a call. Boxed, as few calls should carry the state of it.
+        Box::pin(chain_id(chain, deadline)).await;
+        may_ask = eligible(trip, row, method);
+    }
+    let eligible = match may_ask {
         Ok(eligible) => eligible,
         Err(why) => return Said::refused(Refusal::not_served(why, method, trip.selected())),
     };
@@ -210,6 +217,7 @@ async fn say(
         // A filter's id is rewritten, and a write's answer is small.
         may_flow: may_flow && row.effect == Effect::Read,
         ballot: None,
+        progress: Some(trip.progress),
     };
     match row.effect {
         Effect::Local => local(chain, row, deadline).await,
@@ -286,7 +294,7 @@ fn agreed_height(trip: &Trip<'_>, result: Bytes) -> Bytes {
 
 async fn local(chain: &ServedChain, row: &MethodRow, deadline: Instant) -> Said {
     if row.name == "web3_clientVersion" {
-        return Said::local(CLIENT_VERSION.to_owned());
+        return Said::local(client_version(chain, deadline).await);
     }
     let Some(id) = chain_id(chain, deadline).await else {
         return Said::refused(Refusal::chain_id_unknown(&chain.roster));
@@ -854,9 +862,13 @@ async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began
                 return Said::refused(Refusal::filter_not_found());
             };
             // The filter's id says where it lives, whatever is selected by now.
-            let served = chain.roster.eligible(job.row, job.method).unwrap_or_default();
+            let served = chain.eligible(job.row, job.method).unwrap_or_default();
             let only = [slot].into_iter().collect::<UpstreamSet>().and(served);
-            let job = Job { params: Some(&params), ..job };
+            // Nobody else can answer, so that there is nothing to wait for beyond the attempt.
+            let own = chain.roster.upstream(slot).identity().attempt;
+            let attempt = own.unwrap_or(chain.bounds.attempt);
+            let deadline = job.deadline.min(began + attempt);
+            let job = Job { params: Some(&params), deadline, ..job };
             upstream(trip, &job, only, (began, None), &mut Noted::default()).await
         }
     }

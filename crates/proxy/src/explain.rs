@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use wellhead_chain::View;
-use wellhead_dispatch::{Lane, now};
+use wellhead_dispatch::{Lane, Progress, now};
 use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
 use wellhead_route::{Fitness, assess, plan};
 use wellhead_verify::{Level, has_checks};
@@ -128,10 +128,11 @@ impl Proxy {
         let at = now();
         let ctx = Ctx { received_at: at, peer: (client, 0).into(), want_trail: false };
         let view = chain.heads.view();
-        let trip = Trip::new(chain, &lane, ctx, None, self.total()).selecting(selection);
+        let progress = Progress::default();
+        let trip = Trip::new(chain, &lane, ctx, None, self.total(), &progress).selecting(selection);
         let eligible = eligible(&trip, row, method)
             .map_err(|why| Refusal::not_served(why, method, trip.selected()).message)?;
-        let served = chain.roster.eligible(row, method).unwrap_or_default();
+        let served = chain.eligible(row, method).unwrap_or_default();
         let pin = Pin::new(&trip, row, params, eligible, &view);
         let ask = ask(&trip, row, eligible, &pin.block, &view);
         let planned = lane.with_rng(|rng| plan(&ask, &view, &chain.roster, at, rng));

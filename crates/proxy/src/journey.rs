@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_chain::View;
-use wellhead_dispatch::{Lane, now};
+use wellhead_dispatch::{Lane, Progress, now};
 use wellhead_eth::{BlockNumber, MethodRow};
-use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, parse, write};
+use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, first_id, parse, write};
 use wellhead_route::NotServed;
 use wellhead_transport::Ceiling;
 use wellhead_upstream::UpstreamSet;
@@ -19,6 +19,7 @@ use crate::batch;
 use crate::call::{Report, Terms, answer};
 use crate::chain::{ChainIndex, Directory, ServedChain};
 use crate::kept::Found;
+use crate::line::{Closing, Line, method_of};
 use crate::metrics::{CallOutcome, RequestCounts};
 use crate::select::Selection;
 use crate::session::Newest;
@@ -122,37 +123,21 @@ impl Proxy {
         target: impl Into<Target<'_>>,
         body: Bytes,
     ) -> Answer {
-        let (received, target) = (body.len(), target.into());
-        let (answer, line) = self.journey(lanes, ctx, target, &body).await;
-        let took = line.ended.saturating_duration_since(ctx.received_at);
-        self.requests.observe(answer.status, took);
-        if self.settings.log_requests {
-            tracing::info!(
-                target: "wellhead::request",
-                peer = %ctx.peer,
-                chain = target.chain.unwrap_or("-"),
-                method = line.method.as_ref(),
-                calls = line.calls,
-                failed = line.failed,
-                status = answer.status,
-                upstream = answer.upstream.as_deref().unwrap_or("-"),
-                attempts = answer.attempts,
-                bytes_in = received,
-                bytes_out = answer.body.iter().map(Bytes::len).sum::<usize>(),
-                flowing = answer.rest.is_some(),
-                ms = took.as_secs_f64() * 1e3,
-                "request"
-            );
-        }
+        let target = target.into();
+        let closing = Closing::new(ctx, target, &body, self.settings.log_requests);
+        let (answer, line) = self.journey(lanes, ctx, target, &body, &closing).await;
+        self.requests.observe(line.ended.saturating_duration_since(ctx.received_at));
+        closing.end(&answer, &line);
         answer
     }
 
-    async fn journey(
-        &self,
-        lanes: &Lanes,
+    async fn journey<'a>(
+        &'a self,
+        lanes: &'a Lanes,
         ctx: Ctx,
         target: Target<'_>,
         body: &Bytes,
+        closing: &Closing<'a>,
     ) -> (Answer, Line) {
         let index = match self.index(target.chain) {
             Ok(index) => index,
@@ -160,11 +145,15 @@ impl Proxy {
                 return (refused(&refusal, body, self.settings.limits), Line::rejected());
             }
         };
+        let chain = &self.chains[index.0];
+        closing.leads_to(chain);
         let packet = match parse(body, self.settings.limits) {
             Ok(packet) => packet,
-            Err(error) => return (unreadable(&error), Line::rejected()),
+            Err(error) => {
+                return (unreadable(&error, body, self.settings.limits), Line::rejected());
+            }
         };
-        let chain = &self.chains[index.0];
+        closing.holds(&packet);
         let selection = match Selection::read(target.select, &chain.roster) {
             Ok(selection) => selection,
             Err(why) => {
@@ -176,7 +165,8 @@ impl Proxy {
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let lane = self.lane(lanes, index);
-        let trip = Trip::new(chain, lane, ctx, view, self.settings.total).selecting(selection);
+        let trip = Trip::new(chain, lane, ctx, view, self.settings.total, &closing.progress)
+            .selecting(selection);
         match packet {
             Packet::Single(Ok(call)) => trip.single(&call).await,
             Packet::Single(Err(malformed)) => {
@@ -216,20 +206,6 @@ impl Proxy {
     }
 }
 
-/// What the closing line says of the calls.
-pub(crate) struct Line {
-    pub(crate) method: std::borrow::Cow<'static, str>,
-    pub(crate) calls: usize,
-    pub(crate) failed: usize,
-    pub(crate) ended: Instant,
-}
-
-impl Line {
-    fn rejected() -> Self {
-        Self { method: "-".into(), calls: 0, failed: 1, ended: now() }
-    }
-}
-
 /// One request on its way to one chain.
 pub(crate) struct Trip<'a> {
     pub(crate) chain: &'a Arc<ServedChain>,
@@ -240,6 +216,8 @@ pub(crate) struct Trip<'a> {
     /// The newest block for the client, once somebody wanted to know.
     newest: OnceLock<Option<Newest>>,
     total: Duration,
+    /// What it is doing.
+    pub(crate) progress: &'a Progress,
     selection: Option<Box<Selection>>,
 }
 
@@ -250,8 +228,9 @@ impl<'a> Trip<'a> {
         ctx: Ctx,
         view: Option<Arc<View>>,
         total: Duration,
+        progress: &'a Progress,
     ) -> Self {
-        Self { chain, lane, ctx, view, newest: OnceLock::new(), total, selection: None }
+        Self { chain, lane, ctx, view, newest: OnceLock::new(), total, progress, selection: None }
     }
 
     /// With what the client selects upstreams by.
@@ -290,7 +269,7 @@ impl Trip<'_> {
     /// Who may be asked for `method` by the settings and by what the client selects.
     pub(crate) fn eligible(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
         let roster = &self.chain.roster;
-        let eligible = roster.eligible(row, method)?;
+        let eligible = self.chain.eligible(row, method)?;
         let Some(selection) = &self.selection else { return Ok(eligible) };
         let at = self.ctx.received_at;
         let selected = self.look(|view| selection.narrow(eligible, row, roster, view, at));
@@ -339,28 +318,36 @@ impl Trip<'_> {
         let silent = call.is_notification();
         // What nobody reads need not flow.
         let (report, ended) = self.call(call, self.ctx.received_at, !silent).await;
-        let method = match report.row.is_unknown() {
-            // A client's own word, cut so that it cannot flood the log.
-            true => call.method().chars().take(64).collect::<String>().into(),
-            false => report.row.name.into(),
-        };
+        let method = method_of(call);
         let failed = usize::from(report.outcome != CallOutcome::Answered);
         let roster = &self.chain.roster;
         let name = |slot| roster.upstream(slot).identity().id.shared();
         let trail = self.ctx.want_trail.then(|| report.line(roster));
+        let upstream = report.slot.map(name).or_else(|| source(&report));
         let (body, rest) =
             if silent { (Vec::new(), None) } else { report.reply.into_pieces(call.id()) };
         let answer = Answer {
             status: if silent { 204 } else { report.status },
             body,
             rest,
-            upstream: report.slot.map(name),
+            upstream,
             attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
             cache: report.noted.found.map(Found::word),
             retry_after: report.retry_after,
             trail,
         };
-        (answer, Line { method, calls: 1, failed, ended })
+        (answer, Line { method, calls: 1, failed, ended, batch: None })
+    }
+}
+
+/// Where an answer is from when no upstream was asked for it.
+fn source(report: &Report) -> Option<Arc<str>> {
+    static VIEW: LazyLock<Arc<str>> = LazyLock::new(|| "view".into());
+    static CACHE: LazyLock<Arc<str>> = LazyLock::new(|| "cache".into());
+    match (report.outcome, report.noted.found) {
+        (CallOutcome::Answered, Some(_)) => Some(Arc::clone(&CACHE)),
+        (CallOutcome::Answered, None) => Some(Arc::clone(&VIEW)),
+        (CallOutcome::UpstreamError | CallOutcome::Failed | CallOutcome::Refused, _) => None,
     }
 }
 
@@ -374,13 +361,20 @@ pub(crate) fn write_malformed(out: &mut Vec<u8>, malformed: &Malformed) {
     );
 }
 
-/// Refuses the whole body, under the caller's id where it has one.
+/// Refuses the whole body, under the caller's id where it has one. To a batch with a list, as a
+/// program that sent one looks for its answers there.
 fn refused(refusal: &Refusal, body: &Bytes, limits: Limits) -> Answer {
     let mut out = Vec::new();
     match parse(body, limits) {
         Ok(Packet::Single(Ok(call))) => refusal.write(&mut out, call.id()),
         Ok(Packet::Single(Err(malformed))) => refusal.write(&mut out, malformed.id.as_deref()),
-        Ok(Packet::Batch(_)) | Err(_) => refusal.write(&mut out, None),
+        Ok(Packet::Batch(_)) | Err(ParseError::BatchTooLarge { .. }) => {
+            let id = first_id(body, limits);
+            out.push(b'[');
+            refusal.write(&mut out, id.as_deref());
+            out.push(b']');
+        }
+        Err(_) => refusal.write(&mut out, None),
     }
     Answer {
         status: refusal.status,
@@ -390,10 +384,24 @@ fn refused(refusal: &Refusal, body: &Bytes, limits: Limits) -> Answer {
     }
 }
 
-fn unreadable(error: &ParseError) -> Answer {
+fn unreadable(error: &ParseError, body: &Bytes, limits: Limits) -> Answer {
     let code = error.code();
     debug_assert!(code == PARSE_ERROR || code == INVALID_REQUEST);
     let mut out = Vec::new();
-    write::error(&mut out, None, code, &error.to_string(), None);
+    match error {
+        // As geth does.
+        ParseError::BatchTooLarge { .. } => {
+            let message = format!("{error}, the most that the setting `limits.batch_items` allows");
+            let id = first_id(body, limits);
+            out.push(b'[');
+            write::error(&mut out, id.as_deref(), code, &message, None);
+            out.push(b']');
+        }
+        ParseError::Empty
+        | ParseError::NotJson { .. }
+        | ParseError::TooDeep { .. }
+        | ParseError::EmptyBatch
+        | ParseError::TooLarge => write::error(&mut out, None, code, &error.to_string(), None),
+    }
     Answer { status: 200, body: vec![out.into()], ..Answer::default() }
 }

@@ -17,9 +17,11 @@
 //! - `select`: which upstreams a client asks for
 //! - `search`, `parts`, `stream`: searches over more blocks than an upstream accepts
 //! - `doubt`: empty answers to searches, held against blooms
+//! - `line`: the line of the log that each request leaves
 //! - `reply`: a result or an error as bytes
 //! - `answer`: the one table of failures, codes and HTTP statuses
 //! - `sticky`: filter ids that name their upstream
+//! - `version`: what clients hear when they ask for the version of the client
 //! - `teach`: what an answer tells about its upstream's head
 //! - `metrics`, `status`: what operators see
 
@@ -32,6 +34,7 @@ mod doubt;
 mod explain;
 mod journey;
 mod kept;
+mod line;
 mod metrics;
 mod parts;
 mod pin;
@@ -47,6 +50,7 @@ mod stream;
 mod teach;
 mod tiers;
 mod verify;
+mod version;
 
 pub use answer::Answer;
 pub use chain::{ChainName, ServedChain};
@@ -65,4 +69,5 @@ pub use status::{
 };
 pub use tiers::Tiers;
 pub use verify::{Aside, VerifySettings};
+pub use version::ClientVersion;
 pub use wellhead_verify::{Level, has_checks as is_verifiable};

@@ -191,20 +191,15 @@ impl Counts {
     }
 }
 
-/// HTTP statuses that get a counter of their own; others are counted as `other`.
-const STATUSES: [u16; 6] = [200, 204, 404, 413, 429, 503];
-
-/// Requests, whatever chain they name.
+/// Requests, whatever chain they name. By status the listener counts them, which sees also those
+/// that never get here.
 #[derive(Debug, Default)]
 pub(crate) struct RequestCounts {
-    by_status: [AtomicU64; STATUSES.len() + 1],
     took: Histogram,
 }
 
 impl RequestCounts {
-    pub(crate) fn observe(&self, status: u16, took: Duration) {
-        let place = STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len());
-        self.by_status[place].fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn observe(&self, took: Duration) {
         self.took.observe(took);
     }
 
@@ -252,19 +247,6 @@ impl Exposed {
 
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let counts = self.0.requests();
-        let help = "Requests received, by HTTP status of the answer";
-        let mut family = encoder.encode_descriptor(
-            "wellhead_http_requests",
-            help,
-            None,
-            prometheus_client::metrics::MetricType::Counter,
-        )?;
-        for (place, count) in counts.by_status.iter().enumerate() {
-            let status = STATUSES.get(place).map_or_else(|| "other".into(), u16::to_string);
-            let labels = [("status", status)];
-            let value = ConstCounter::new(count.load(Ordering::Relaxed));
-            value.encode(family.encode_family(&labels)?)?;
-        }
         let family = encoder.encode_descriptor(
             "wellhead_http_request_duration",
             "From the head of a request to its answer, batches included",

@@ -372,6 +372,8 @@ async fn part(errand: Arc<Errand>, range: Range, deadline: Instant) -> (u64, Got
         is_there: false,
         may_flow: false,
         ballot,
+        // It may go on when its request has ended.
+        progress: None,
     };
     let outcome = wellhead_dispatch::run(&job, &plan, &chain.roster, lane, &chain.bounds).await;
     learn(chain, &ask, &outcome.trail);

@@ -27,6 +27,9 @@ const LISTED_MAX: usize = 16;
 
 /// The label that has a meaning where nobody carries it.
 const ARCHIVE: &str = "archive";
+/// What clients bring along that were made for a provider's URL.
+const CREDENTIALS: [&str; 8] =
+    ["apikey", "api_key", "api-key", "key", "token", "access_token", "auth", "secret"];
 /// What a key without a value means.
 const YES: &str = "true";
 
@@ -85,6 +88,12 @@ impl Selection {
             let labels = roster.upstreams().iter().flat_map(|it| it.identity().labels.keys());
             let known = labels.map(String::as_str).chain([ARCHIVE]).collect();
             let (key, known) = (cut(key), listed(known));
+            if CREDENTIALS.iter().any(|name| name.eq_ignore_ascii_case(&key)) {
+                return Err(format!(
+                    "wellhead takes no credential in the query: remove `{key}=...`; \
+                     upstreams are selected by {known}"
+                ));
+            }
             return Err(format!(
                 "unknown key `{key}` in the query; upstreams are selected by {known}"
             ));

@@ -5,6 +5,7 @@ mod support;
 use support::{Plan, Say, Stage, error, result, rules, text};
 use wellhead_dispatch::now;
 use wellhead_eth::ChainId;
+use wellhead_route::DangerousMethods;
 use wellhead_upstream::Standing;
 
 /// The example of EIP-155, signed: its hash is known from elsewhere.
@@ -331,4 +332,83 @@ async fn the_height_is_the_agreed_one() {
     (0..2).for_each(|place| stage.peer(place).next("eth_blockNumber", result("\"0x63\"")));
     assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");
     assert_eq!(asked(), 1);
+}
+
+/// Each kind of dangerous method, with what is said of it.
+const DANGEROUS: [(&str, &str); 5] = [
+    ("admin_addPeer", "it is meant for the operator of a node"),
+    ("admin_notListed", "it is meant for the operator of a node"),
+    ("debug_setHead", "it is meant for the operator of a node"),
+    ("eth_sendTransaction", "it uses keys that a node holds"),
+    ("evm_mine", "it is a cheat of test chains"),
+];
+
+#[tokio::test(start_paused = true)]
+async fn dangerous_methods_are_refused_and_the_setting_is_named() {
+    let stage = Stage::upstreams(1);
+    for (method, why) in DANGEROUS {
+        let refusal = format!(
+            r#"{{"code":-32601,"message":"the method `{method}` is off by default because {why}; the setting `methods.dangerous` of this chain allows it"}}"#
+        );
+        assert_eq!(stage.call(method, "[]").await, refusal);
+        let batch = format!(
+            r#"[{{"jsonrpc":"2.0","id":1,"method":"{method}"}},{{"jsonrpc":"2.0","id":2,"method":"eth_gasPrice"}}]"#
+        );
+        let expected = format!(
+            r#"[{{"jsonrpc":"2.0","id":1,"error":{refusal}}},{{"jsonrpc":"2.0","id":2,"result":"a"}}]"#
+        );
+        assert_eq!(stage.ask(&batch).await, expected);
+    }
+    // However it is written.
+    let escaped = r#"{"jsonrpc":"2.0","id":1,"method":"\u0061dmin_addPeer"}"#;
+    assert!(stage.ask(escaped).await.contains("is off by default"));
+    assert!(stage.peer(0).seen().iter().all(|seen| seen.contains("eth_gasPrice")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dangerous_methods_go_upstream_where_the_settings_name_them() {
+    let dangerous = DangerousMethods {
+        allow: ["admin_*", "evm_mine"].map(|glob| glob.parse().expect("a good glob")).into(),
+        on_test_chains: false,
+    };
+    let stage = Stage::new(vec![Plan { dangerous, ..Plan::default() }]);
+    for (method, is_allowed) in [
+        ("admin_addPeer", true),
+        ("admin_notListed", true),
+        ("evm_mine", true),
+        ("evm_revert", false),
+    ] {
+        let told = stage.call(method, "[]").await;
+        assert_eq!(told == "\"a\"", is_allowed, "{method}: {told}");
+    }
+}
+
+/// A chain whose id is found out, with cheats allowed if it is a test chain.
+fn maybe_a_test_chain() -> Stage {
+    let dangerous = DangerousMethods { allow: Vec::new(), on_test_chains: true };
+    Stage::new(vec![Plan { id: None, verified: false, dangerous, ..Plan::default() }])
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_and_cheats_are_allowed_on_a_test_chain() {
+    for (id, is_allowed) in [(31_337, true), (1337, true), (1, false)] {
+        let stage = maybe_a_test_chain();
+        stage.verify(0, id);
+        for (method, why) in DANGEROUS {
+            let may = is_allowed && !why.contains("operator");
+            let told = stage.call(method, "[]").await;
+            assert_eq!(told == "\"a\"", may, "{id} {method}: {told}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cheat_waits_until_the_chain_is_known() {
+    let stage = maybe_a_test_chain();
+    let verified = async {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        stage.verify(0, 31_337);
+    };
+    let (told, ()) = tokio::join!(stage.call("evm_snapshot", "[]"), verified);
+    assert_eq!(told, "\"a\"");
 }

@@ -346,7 +346,7 @@ async fn local_methods_need_no_upstream() {
     let classic = Stage::new(vec![Plan { id: Some(61), ..Plan::default() }]);
     assert_eq!(classic.call("net_version", "[]").await, r#""1""#, "not the chain's id");
     let version = stage.call("web3_clientVersion", "[]").await;
-    assert!(version.starts_with("\"wellhead/v"), "{version}");
+    assert!(version.starts_with("\"wellhead/v"), "no upstream told its own: {version}");
     assert_eq!(stage.peer(0).seen().len(), 0);
     let locals: Vec<&str> = wellhead_eth::MethodTable::standard()
         .rows()
@@ -447,4 +447,51 @@ async fn the_total_holds() {
         "{}",
         text(&answer)
     );
+}
+
+/// Asks for the version of the client; `W` is our own.
+async fn version_by(stage: &Stage) -> String {
+    let version = stage.call("web3_clientVersion", "[]").await;
+    version.trim_matches('"').replace(concat!("wellhead/v", env!("CARGO_PKG_VERSION")), "W")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_is_that_of_the_first_upstream_that_is_ready_and_ours() {
+    let stage = Stage::upstreams(3);
+    assert_eq!(version_by(&stage).await, "W", "no upstream told its own");
+    stage.upstream(1).note_client_version(Some("reth/v2.0.0"));
+    assert_eq!(version_by(&stage).await, "reth/v2.0.0 W");
+    stage.upstream(0).note_client_version(Some("anvil/v1.5.0"));
+    assert_eq!(version_by(&stage).await, "anvil/v1.5.0 W", "the first of the settings");
+    stage.upstream(0).drain();
+    assert_eq!(version_by(&stage).await, "reth/v2.0.0 W", "the first that is ready");
+    stage.upstream(1).drain();
+    assert_eq!(version_by(&stage).await, "anvil/v1.5.0 W", "none that told one is ready");
+    assert!((0..3).all(|place| stage.peer(place).seen().is_empty()), "no call goes upstream");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_at_the_start_waits_for_the_first_version() {
+    let stage = Stage::upstreams(1);
+    stage.upstream(0).expect_client_version();
+    let told = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        stage.upstream(0).note_client_version(Some("Geth/v1.17.5"));
+        stage.chain().pulse.tell_verified();
+    };
+    let began = now();
+    let (version, ()) = tokio::join!(version_by(&stage), told);
+    assert_eq!(version, "Geth/v1.17.5 W");
+    assert_eq!(elapsed(began), Duration::from_millis(300));
+    // One that does not tell it is not waited for any longer.
+    let silent = Stage::upstreams(1);
+    silent.upstream(0).expect_client_version();
+    let began = now();
+    assert_eq!(version_by(&silent).await, "W");
+    assert_eq!(elapsed(began), Duration::from_secs(1));
+    // Nor one that is down.
+    silent.upstream(0).note_problem("refused".to_owned(), now());
+    let began = now();
+    assert_eq!(version_by(&silent).await, "W");
+    assert_eq!(elapsed(began), Duration::ZERO);
 }

@@ -34,7 +34,10 @@ async fn an_answer_of_a_final_block_is_told_again_to_the_byte_under_another_id()
     let body = r#"{"id":"x\u0041","method":"eth_getBlockByNumber","params":[ "0x50" ,false]}"#;
     let again = stage.send(None, body).await;
     assert_eq!(text(&again), format!(r#"{{"jsonrpc":"2.0","id":"x\u0041","result":{odd}}}"#));
-    assert_eq!((again.cache, again.attempts, again.upstream.as_deref()), (Some("hit"), 0, None));
+    assert_eq!(
+        (again.cache, again.attempts, again.upstream.as_deref()),
+        (Some("hit"), 0, Some("cache"))
+    );
     assert_eq!(stage.peer(0).seen().len(), 1);
 }
 

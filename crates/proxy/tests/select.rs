@@ -161,3 +161,17 @@ async fn it_is_explained() {
     assert_eq!(explain(&[("archive", "true")]), Ok(format!("b: fit; c: fit; {why}")));
     assert!(explain(&[("x", "y")]).expect_err("nobody").contains("unknown key `x`"));
 }
+
+/// What was made for a provider's URL is told to be removed, and nothing of it is repeated.
+#[tokio::test(start_paused = true)]
+async fn a_credential_in_the_query_is_to_be_removed() {
+    let stage = Stage::upstreams(1);
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice","params":[]}"#;
+    for key in ["apikey", "api_key", "apiKey", "key", "token"] {
+        let answer = stage.send_selecting(&[(key, "s3cret")], body).await;
+        let told = String::from_utf8_lossy(&answer.body.concat()).into_owned();
+        assert_eq!(answer.status, 400);
+        let hint = format!("wellhead takes no credential in the query: remove `{key}=...`");
+        assert!(told.contains(&hint) && !told.contains("s3cret"), "{told}");
+    }
+}

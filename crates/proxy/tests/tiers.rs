@@ -87,7 +87,7 @@ async fn a_final_answer_outlives_a_restart_and_one_that_may_be_replaced_does_not
     let (stage, _disk) = stage(&folder);
     let answer = send(&stage, 80).await;
     check(&answer, "hit", &block(80));
-    assert_eq!((answer.attempts, answer.upstream.as_deref()), (0, None));
+    assert_eq!((answer.attempts, answer.upstream.as_deref()), (0, Some("cache")));
     assert!(stage.peer(0).seen().is_empty());
     // From now on it is in memory.
     assert_eq!(stage.proxy.status().cache.expect("a cache").entries, 1);

@@ -16,7 +16,7 @@ use wellhead_proxy::{
     Answer, Aside, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule,
     ServedChain, Settings, Target, Tiers, VerifySettings,
 };
-use wellhead_route::Roster;
+use wellhead_route::{DangerousMethods, Roster};
 use wellhead_transport::{
     Ceiling, Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
     WireReply,
@@ -185,6 +185,8 @@ pub(crate) struct Plan {
     pub(crate) upstreams: usize,
     pub(crate) verified: bool,
     pub(crate) methods: MethodRules,
+    /// Which methods are allowed that are not meant for every client.
+    pub(crate) dangerous: DangerousMethods,
     /// By upstream; those missing have none.
     pub(crate) own_methods: Vec<MethodRules>,
     /// Whether answers are kept.
@@ -212,6 +214,7 @@ impl Default for Plan {
             upstreams: 1,
             verified: true,
             methods: MethodRules::default(),
+            dangerous: DangerousMethods::default(),
             own_methods: Vec::new(),
             keeps: false,
             shares: false,
@@ -453,7 +456,7 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
     };
     let chain = ServedChain::new(
         name,
-        Roster::new(upstreams, plan.methods, Vec::new()),
+        Roster::new(upstreams, plan.methods, Vec::new()).allowing(plan.dangerous),
         Arc::new(Heads::new(plan.upstreams, None, None)),
         Arc::new(Pulse::new(plan.id.map(ChainId), now())),
         (0..plan.upstreams).map(|_| Arc::default()).collect(),

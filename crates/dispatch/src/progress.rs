@@ -1,0 +1,49 @@
+//! What a request is doing, for whoever has to tell of it when its future is dropped: then the
+//! trail is gone with it.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use wellhead_upstream::Slot;
+
+/// The exchanges of one request that began so far, over all its calls. A copy of the trail
+/// that can be read from outside, and says only this much.
+#[derive(Debug, Default)]
+pub struct Progress {
+    begun: AtomicU32,
+    /// The slot of the last one plus one; 0: none.
+    last: AtomicU32,
+}
+
+impl Progress {
+    /// Notes that an exchange with `slot` begins.
+    pub fn begin(&self, slot: Slot) {
+        self.begun.fetch_add(1, Relaxed);
+        self.last.store(u32::from(slot.0) + 1, Relaxed);
+    }
+
+    /// How many exchanges began.
+    pub fn begun(&self) -> u32 {
+        self.begun.load(Relaxed)
+    }
+
+    /// With whom the last one began.
+    pub fn last(&self) -> Option<Slot> {
+        let last = self.last.load(Relaxed).checked_sub(1)?;
+        u8::try_from(last).ok().map(Slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_one_and_how_many() {
+        let progress = Progress::default();
+        assert_eq!((progress.begun(), progress.last()), (0, None));
+        progress.begin(Slot(0));
+        assert_eq!((progress.begun(), progress.last()), (1, Some(Slot(0))));
+        progress.begin(Slot(127));
+        assert_eq!((progress.begun(), progress.last()), (2, Some(Slot(127))));
+    }
+}

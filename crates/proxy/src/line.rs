@@ -1,0 +1,258 @@
+//! The line of the log that each request leaves at its end, also one whose client goes away.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use wellhead_dispatch::{Progress, now};
+use wellhead_eth::MethodTable;
+use wellhead_jsonrpc::{Call, Packet};
+use wellhead_route::Roster;
+use wellhead_upstream::UpstreamSet;
+
+use crate::answer::Answer;
+use crate::chain::ServedChain;
+use crate::journey::{Ctx, Target};
+
+/// The status that stands for "the client went away before there was an answer".
+const CLIENT_CLOSED: u16 = 499;
+
+/// A client's own word for a method is cut, so that it cannot flood the log.
+const METHOD_CHARS_MAX: usize = 64;
+/// This many methods of a batch are named, and as many of its upstreams; the rest is counted.
+const NAMED_MAX: usize = 8;
+
+/// What the closing line says of the calls.
+pub(crate) struct Line {
+    pub(crate) method: Cow<'static, str>,
+    pub(crate) calls: usize,
+    pub(crate) failed: usize,
+    pub(crate) ended: Instant,
+    /// What was in it, if it was a batch.
+    pub(crate) batch: Option<Box<InBatch>>,
+}
+
+impl Line {
+    /// Of a request that was no call.
+    pub(crate) fn rejected() -> Self {
+        Self { method: "-".into(), calls: 0, failed: 1, ended: now(), batch: None }
+    }
+}
+
+/// The methods of a batch and those who answered.
+#[derive(Debug)]
+pub(crate) struct InBatch {
+    pub(crate) methods: Methods,
+    pub(crate) upstreams: UpstreamSet,
+}
+
+/// How often each method is in a batch.
+#[derive(Debug, Default)]
+pub(crate) struct Methods {
+    named: [(&'static str, usize); NAMED_MAX],
+    len: usize,
+    /// Calls of further methods.
+    others: usize,
+}
+
+impl Methods {
+    /// Most batches ask for the same many times, so that the last one is looked at first.
+    pub(crate) fn count(&mut self, name: &'static str) {
+        match self.named().iter().rposition(|(known, _)| std::ptr::eq(*known, name)) {
+            Some(place) => self.named[place].1 += 1,
+            None if self.len < NAMED_MAX => {
+                self.named[self.len] = (name, 1);
+                self.len += 1;
+            }
+            None => self.others += 1,
+        }
+    }
+
+    fn named(&self) -> &[(&'static str, usize)] {
+        &self.named[..self.len]
+    }
+
+    /// `eth_call*3,eth_chainId,+2`.
+    fn words(&self) -> String {
+        let mut words = String::new();
+        for (name, count) in self.named() {
+            let comma = if words.is_empty() { "" } else { "," };
+            // Writing to a String cannot fail.
+            let _ = match count {
+                1 => write!(words, "{comma}{name}"),
+                count => write!(words, "{comma}{name}*{count}"),
+            };
+        }
+        if self.others > 0 {
+            let _ = write!(words, ",+{}", self.others);
+        }
+        words
+    }
+}
+
+/// `geth-a,reth-b,+2`; `-` for none.
+fn names(upstreams: UpstreamSet, roster: &Roster) -> String {
+    let mut set = roster.upstreams().iter().filter(|it| upstreams.contains(it.slot()));
+    let mut words = String::new();
+    for upstream in set.by_ref().take(NAMED_MAX) {
+        let comma = if words.is_empty() { "" } else { "," };
+        let _ = write!(words, "{comma}{}", upstream.identity().id);
+    }
+    match (set.count(), words.is_empty()) {
+        (0, true) => "-".to_owned(),
+        (0, false) => words,
+        (more, _) => format!("{words},+{more}"),
+    }
+}
+
+/// Leaves the line of one request: by [`Closing::end`], or, when the request is dropped before
+/// that, of what was being tried.
+#[derive(Debug)]
+pub(crate) struct Closing<'a> {
+    ctx: Ctx,
+    /// The chain as the client called it.
+    named: Option<&'a str>,
+    bytes_in: usize,
+    chain: OnceLock<&'a ServedChain>,
+    /// What the body holds, once it is read.
+    method: OnceLock<Cow<'static, str>>,
+    pub(crate) progress: Progress,
+    /// Whether a line is left at all.
+    is_told: bool,
+    is_done: bool,
+}
+
+impl<'a> Closing<'a> {
+    pub(crate) fn new(ctx: Ctx, target: Target<'a>, body: &Bytes, is_told: bool) -> Self {
+        Self {
+            ctx,
+            named: target.chain,
+            bytes_in: body.len(),
+            chain: OnceLock::new(),
+            method: OnceLock::new(),
+            progress: Progress::default(),
+            is_told,
+            is_done: false,
+        }
+    }
+
+    /// Notes which chain the path led to.
+    pub(crate) fn leads_to(&self, chain: &'a ServedChain) {
+        // There is one request, and it goes to one chain.
+        let _ = self.chain.set(chain);
+    }
+
+    /// Notes what the body holds.
+    pub(crate) fn holds(&self, packet: &Packet) {
+        let method = match packet {
+            Packet::Single(Ok(call)) => method_of(call),
+            Packet::Single(Err(_)) => "-".into(),
+            Packet::Batch(_) => "batch".into(),
+        };
+        let _ = self.method.set(method);
+    }
+
+    fn chain(&self) -> &str {
+        self.chain.get().map_or_else(|| self.named.unwrap_or("-"), |chain| &chain.name.name)
+    }
+
+    /// The request was answered.
+    pub(crate) fn end(mut self, answer: &Answer, line: &Line) {
+        self.is_done = true;
+        if !self.is_told {
+            return;
+        }
+        let batch = line.batch.as_ref().zip(self.chain.get());
+        let upstreams = batch.map(|(batch, chain)| names(batch.upstreams, &chain.roster));
+        tracing::info!(
+            target: "wellhead::request",
+            peer = %self.ctx.peer,
+            chain = self.chain(),
+            method = line.method.as_ref(),
+            methods = batch.map(|(batch, _)| batch.methods.words()),
+            calls = line.calls,
+            failed = line.failed,
+            status = answer.status,
+            upstream = upstreams.as_deref().or(answer.upstream.as_deref()).unwrap_or("-"),
+            attempts = answer.attempts,
+            bytes_in = self.bytes_in,
+            bytes_out = answer.body.iter().map(Bytes::len).sum::<usize>(),
+            flowing = answer.rest.is_some(),
+            ms = ms(line.ended.saturating_duration_since(self.ctx.received_at)),
+            "request"
+        );
+    }
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        // What panics is answered with 500 by the listener, and told by it.
+        if self.is_done || !self.is_told || std::thread::panicking() {
+            return;
+        }
+        let id = |chain: &&ServedChain| {
+            let slot = self.progress.last()?;
+            Some(chain.roster.upstream(slot).identity().id.shared())
+        };
+        let upstream = self.chain.get().and_then(id);
+        tracing::info!(
+            target: "wellhead::request",
+            peer = %self.ctx.peer,
+            chain = self.chain(),
+            method = self.method.get().map_or("-", |method| method),
+            status = CLIENT_CLOSED,
+            reason = "client_closed",
+            upstream = upstream.as_deref().unwrap_or("-"),
+            attempts = self.progress.begun(),
+            bytes_in = self.bytes_in,
+            ms = ms(now().saturating_duration_since(self.ctx.received_at)),
+            "request"
+        );
+    }
+}
+
+/// What a call is named in the log: by the table, as a client's own words are without number.
+pub(crate) fn method_of(call: &Call) -> Cow<'static, str> {
+    let row = MethodTable::standard().row(call.method());
+    match row.is_unknown() {
+        true => call.method().chars().take(METHOD_CHARS_MAX).collect::<String>().into(),
+        false => row.name.into(),
+    }
+}
+
+/// In milliseconds, with three decimals.
+fn ms(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_have_three_decimals() {
+        for (nanos, expected) in
+            [(103_700_934, "103.701"), (0, "0"), (1, "0"), (500, "0.001"), (2_000_000, "2")]
+        {
+            assert_eq!(ms(Duration::from_nanos(nanos)).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn methods_of_a_batch_are_bounded() {
+        let rows = MethodTable::standard().rows();
+        let mut methods = Methods::default();
+        assert_eq!(methods.words(), "");
+        (0..3).for_each(|_| methods.count(rows[1].name));
+        methods.count(rows[2].name);
+        assert_eq!(methods.words(), format!("{}*3,{}", rows[1].name, rows[2].name));
+        rows[1..100].iter().for_each(|row| methods.count(row.name));
+        let words = methods.words();
+        assert!(
+            words.starts_with(&format!("{}*4,{}*2,{},", rows[1].name, rows[2].name, rows[3].name))
+        );
+        assert!(words.ends_with(",+91"), "{words}");
+    }
+}
