@@ -160,7 +160,56 @@ impl Admin for AdminPages {
 
 #[cfg(test)]
 mod tests {
+    use wellhead_upstream::Condition;
+
     use super::*;
+
+    /// Every condition, by a `match` that has to know each.
+    fn conditions() -> [Condition; 11] {
+        use Condition::{
+            Draining, HalfOpen, OutOfService, Overspent, Ready, Resting, Spent, Syncing, Throttled,
+            Unverified, WrongChain,
+        };
+        let all = [
+            Ready,
+            Throttled,
+            HalfOpen,
+            Syncing,
+            Resting,
+            OutOfService,
+            Overspent,
+            Spent,
+            Draining,
+            Unverified,
+            WrongChain,
+        ];
+        for condition in all {
+            match condition {
+                Ready | Throttled | HalfOpen | Syncing | Resting | OutOfService | Overspent
+                | Spent | Draining | Unverified | WrongChain => {}
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn the_page_has_a_colour_for_every_condition() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/src/admin/page.js");
+        let script = std::fs::read_to_string(path).expect("the script of the page");
+        let lists: Vec<&str> = ["const GOOD", "const WARN", "const BAD"]
+            .iter()
+            .map(|name| {
+                let (_, rest) = script.split_once(name).expect("a list");
+                rest.split_once("];").expect("its end").0
+            })
+            .collect();
+        for condition in conditions() {
+            let word = format!("\"{}\"", condition.word());
+            let found = lists.iter().filter(|list| list.contains(&word)).count();
+            assert_eq!(found, 1, "{word} is in one list");
+        }
+        assert!(lists[0].contains("\"ready\""));
+    }
 
     #[test]
     fn a_worker_that_stops_beating_is_stuck() {

@@ -23,7 +23,7 @@ use wellhead_proxy::{
     Aside, Cache, CacheSettings, ChainName, Lanes, Proxy, QuorumRule, SearchBounds, ServedChain,
     Tiers, VerifySettings,
 };
-use wellhead_route::{Only, Roster, RouteRule};
+use wellhead_route::{DangerousMethods, Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
 use wellhead_store::{Disk, DiskBounds, OpenError, Shared as SharedTier, SharedBounds};
 use wellhead_telemetry::clock;
@@ -333,9 +333,13 @@ fn chain_parts(
     let count = upstreams.len();
     let roster = Roster::new(
         upstreams,
-        rules(&chain.methods),
+        MethodRules { allow: chain.methods.allow.clone(), deny: chain.methods.deny.clone() },
         chain.routes.iter().map(|route| route_rule(chain, route)).collect(),
-    );
+    )
+    .allowing(DangerousMethods {
+        allow: chain.methods.dangerous.clone(),
+        on_test_chains: settings.may_serve_a_test_chain(chain),
+    });
     let name = ChainName {
         name: name.into(),
         aliases: chain.aliases.iter().map(|alias| alias.as_ref().to_owned()).collect(),
@@ -365,6 +369,7 @@ fn chain_parts(
         parallel: chain.searches.parallel,
     })
     .pinning(chain.pin)
+    .naming(settings.client_version)
     .agreeing_on(&chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>())
     .verifying(&verify_settings(&chain.verify), Arc::clone(&commons.aside))
     .sharing(commons.cache.clone(), settings.coalesce.then(rand::random));

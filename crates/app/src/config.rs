@@ -36,11 +36,11 @@ mod value;
 mod write;
 
 pub use chain::{
-    Auth, Basic, Budget, Chain, Checks, Connection, History, MethodLevel, Methods, Quorum, Route,
-    Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
+    Auth, Basic, Budget, Chain, ChainMethods, Checks, Connection, History, MethodLevel, Methods,
+    Quorum, Route, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
 };
 pub use env::Lookup;
-pub use name::{ChainName, HeaderName, LabelName, Origin};
+pub use name::{ChainName, HeaderName, LabelName, ListenerName, Origin};
 pub use problem::{Path, Problem, Report, Severity, Step};
 pub use profile::{Moment, Profile, Taken};
 pub use read::Map;

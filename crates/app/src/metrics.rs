@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
-use wellhead_server::{HandshakeFailure, Refusal, Server};
+use wellhead_server::{HandshakeFailure, Refusal, STATUSES, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
 use crate::state::State;
@@ -107,6 +107,13 @@ impl Collector for Listeners {
                 (&reason("drain"), counts.drain_dropped_total),
             ],
         )?;
+        let help = "Requests that ended, by HTTP status; 499: the client left before its answer";
+        let name = "wellhead_http_requests";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        let statuses = STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]);
+        for (status, count) in statuses.zip(counts.statuses) {
+            ConstCounter::new(count).encode(family.encode_family(&[("status", status)])?)?;
+        }
         let help = "Requests refused before they were read as JSON-RPC, by reason";
         let mut family =
             encoder.encode_descriptor("wellhead_http_refused", help, None, MetricType::Counter)?;

@@ -16,11 +16,11 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
 use wellhead_proxy::{Proxy, Tidier};
-use wellhead_server::{Compression, Drained, Listener, Server, Shutdown, Tls};
+use wellhead_server::{Compression, Drained, Hosts, Listener, Server, Shutdown, Tls};
 
 use crate::admin::{AdminPages, Heartbeats};
 use crate::assemble::{AssembleError, Parts, share_cache};
-use crate::config::{Admin, CacheRedis, Settings};
+use crate::config::{Admin, CacheRedis, ListenerName, Settings};
 use crate::handler::WorkerHandler;
 use crate::renew;
 use crate::state::State;
@@ -85,6 +85,7 @@ pub(crate) struct Running {
     pages: Arc<AdminPages>,
     tls: Option<Arc<Tls>>,
     state: Option<Arc<State>>,
+    admin_hosts: Hosts,
     redis: Option<CacheRedis>,
     unready: Duration,
 }
@@ -106,6 +107,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     let tls = settings.tls.as_ref().map(|tls| Tls::load(tls.files())).transpose();
     let tls = tls.map_err(AssembleError::Tls)?;
     let server = Server::with(server_settings(settings), tls.clone());
+    let admin_hosts = hosts(&settings.admin_hosts);
     let shutdown = Shutdown::new();
     let beats = Arc::new(Heartbeats::new(listeners.len(), wellhead_dispatch::now()));
     let now = wellhead_dispatch::now();
@@ -138,6 +140,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         pages,
         tls,
         state,
+        admin_hosts,
         redis: settings.cache.redis.clone(),
         unready: settings.timeouts.unready,
     })
@@ -172,7 +175,21 @@ fn server_settings(settings: &Settings) -> wellhead_server::Settings {
             .iter()
             .map(|origin| origin.as_ref().to_owned())
             .collect(),
+        hosts: match &settings.hosts {
+            Some(listed) => hosts(listed),
+            None if settings.listen.ip().is_loopback() => Hosts::LOCAL,
+            // Who listens to others is called by names that we do not know.
+            None => Hosts::Any,
+        },
+        log_requests: settings.log.requests,
         ..wellhead_server::Settings::default()
+    }
+}
+
+fn hosts(listed: &[ListenerName]) -> Hosts {
+    match listed.iter().any(|name| name == "*") {
+        true => Hosts::Any,
+        false => Hosts::Listed(listed.iter().map(|name| name.as_ref().to_owned()).collect()),
     }
 }
 
@@ -232,7 +249,9 @@ impl Running {
         }
         let admin_shutdown = Shutdown::new();
         let admin = self.admin.map(|(listener, pages)| {
-            let server = Server::new(wellhead_server::Settings::admin());
+            let admin = wellhead_server::Settings::admin();
+            let server =
+                Server::new(wellhead_server::Settings { hosts: self.admin_hosts, ..admin });
             let shutdown = admin_shutdown.clone();
             tokio::spawn(async move { server.serve_admin(listener, pages, &shutdown).await })
         });

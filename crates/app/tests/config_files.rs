@@ -209,3 +209,23 @@ fn completions_know_the_subcommands() {
         }
     }
 }
+
+#[test]
+fn keys_and_cheats_may_be_used_on_this_machine_alone() {
+    for (listen, url, may) in [
+        ("127.0.0.1:4545", "http://127.0.0.1:8545", true),
+        ("[::1]:4545", "http://localhost:8545", true),
+        ("127.0.0.1:4545", "http://[::1]:8545", true),
+        ("0.0.0.0:4545", "http://127.0.0.1:8545", false),
+        ("127.0.0.1:4545", "http://anvil:8545", false),
+        ("127.0.0.1:4545", "https://localhost.example", false),
+    ] {
+        let yaml = format!(
+            "listen: \"{listen}\"\nchains: {{ dev: {{ upstreams: [{{ url: \"{url}\" }}] }} }}\n"
+        );
+        let loaded = config::parse("wellhead.yaml", &yaml, &lookup, Overrides::default());
+        let settings = loaded.expect("sound").settings;
+        let (_, chain) = settings.chains.iter().next().expect("one");
+        assert_eq!(settings.may_serve_a_test_chain(chain), may, "{listen} {url}");
+    }
+}

@@ -35,7 +35,8 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 37] = [
+    const DERIVED: [&str; 38] = [
+        "hosts",
         "profile",
         "calls_window",
         "calls_burst",
@@ -74,8 +75,8 @@ fn the_example_says_true_defaults() {
         "disk",
         "redis",
     ];
-    const TOP_DERIVED: [&str; 6] =
-        ["workers", "tls", "state", "connections_per_address", "disk", "redis"];
+    const TOP_DERIVED: [&str; 7] =
+        ["hosts", "workers", "tls", "state", "connections_per_address", "disk", "redis"];
     let example = root_file("wellhead.example.yaml");
     let mut uncommented = String::new();
     let mut taken = 0;

@@ -19,8 +19,9 @@ use crate::compress::compress;
 use crate::connection::Endpoint;
 use crate::encoding::{self, Coding};
 use crate::head::Head;
+use crate::host::is_same_origin;
 use crate::ticket::Ticket;
-use crate::{AnswerBody, Refusal};
+use crate::{AnswerBody, Hosts, Refusal};
 
 /// What the admin listener tells. Called on the listener's thread for each
 /// request: quick, and never blocking.
@@ -106,8 +107,18 @@ impl<A: Admin> Pages<A> {
         Self { admin }
     }
 
-    fn page(&self, method: &str, (path, query): (&str, Option<&str>)) -> Page {
+    fn page(&self, head: &Head<'_>, hosts: &Hosts) -> Page {
+        let (method, (path, query)) = (head.method, head.target.parts());
         let read = |body: &'static str| Bytes::from_static(body.as_bytes());
+        if !hosts.answers(head) {
+            let hint = r#"{"error":"the name in the Host header is not one that this address answers to: the setting `admin_hosts` lists them"}"#;
+            return Page::json(StatusCode::FORBIDDEN, read(hint));
+        }
+        // Reading is bound to `Host` alone; a browser tells no other page what it read.
+        if method != "GET" && method != "HEAD" && !is_same_origin(head) {
+            let hint = r#"{"error":"web pages of another origin may not do this"}"#;
+            return Page::json(StatusCode::FORBIDDEN, read(hint));
+        }
         // The route first: a wrong method on no page is still no page.
         if !ROUTES.contains(&path) {
             let hint = r#"{"error":"no such page: try /, /status, /metrics, /livez, /readyz or /explain"}"#;
@@ -140,8 +151,8 @@ impl<A: Admin> Pages<A> {
 impl<A: Admin> Endpoint for Pages<A> {
     type Asked = Page;
 
-    fn ask(&self, _ticket: &Ticket, head: &Head<'_>) -> Page {
-        let page = self.page(head.method, head.target.parts());
+    fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Page {
+        let page = self.page(head, &ticket.link().server.settings.hosts);
         Page { coding: encoding::choose(head.headers), ..page }
     }
 

@@ -140,6 +140,7 @@ pub(crate) fn word(answer: Answer, squeezed: Option<Coding>, ticket: Ticket) -> 
 pub(crate) fn refuse(refusal: Refusal, ticket: Ticket) -> Reply {
     let server = &ticket.link().server;
     server.counters.refuse(refusal);
+    server.tell(ticket.link().peer, refusal.status().as_u16(), refusal.word());
     let mut fields = Fields::with_capacity(6);
     fields.push((CONTENT_TYPE, JSON.clone()));
     match refusal {
@@ -159,6 +160,9 @@ pub(crate) fn refuse(refusal: Refusal, ticket: Ticket) -> Reply {
         Refusal::NotHttp
         | Refusal::HeadTooLong
         | Refusal::NotFound
+        | Refusal::WrongHost
+        | Refusal::OriginRefused
+        | Refusal::WebSocket
         | Refusal::NotJson
         | Refusal::BodyTooLarge
         | Refusal::BodySlow
@@ -176,8 +180,9 @@ pub(crate) fn respond(
     status: StatusCode,
     fields: Fields,
     body: AnswerBody,
-    ticket: Ticket,
+    mut ticket: Ticket,
 ) -> Reply {
+    ticket.answered(status);
     let closes = ticket.link().is_draining();
     Reply { status, fields, body, rest: None, closes, ticket }
 }

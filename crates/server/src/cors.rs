@@ -1,7 +1,7 @@
 //! Which web pages may call: CORS, without credentials.
 //!
-//! Off by default: then a browser refuses to let a page call at all, because
-//! JSON needs a preflight and the preflight is answered 405.
+//! Off by default: then a browser refuses to let a page call at all, because JSON needs a
+//! preflight and the preflight is answered 403. A page cannot see why, so the log tells it.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -50,6 +50,19 @@ impl Cors {
                 origins.iter().find(|known| known.as_bytes() == origin).cloned()
             }
         }
+    }
+
+    /// Whether this is a browser's question for a page that may not call.
+    pub(crate) fn refuses(
+        &self,
+        method: &str,
+        headers: Headers<'_>,
+        allowed: Option<&HeaderValue>,
+    ) -> bool {
+        method == "OPTIONS"
+            && allowed.is_none()
+            && headers.has("origin")
+            && headers.has("access-control-request-method")
     }
 
     /// Adds to an answer what lets the page read it.

@@ -1,7 +1,8 @@
 //! What the listeners count: atomics inside, one plain copy for whoever reads.
 //!
-//! Answered requests are counted by the proxy, which knows what they were;
-//! here are only connections, and what never became a request.
+//! Each request is counted once by the status of its answer when its place is given back
+//! ([`crate::ticket`]), also when it had none. What the calls in it were is for the handler
+//! to count.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -25,6 +26,11 @@ impl Protocol {
         }
     }
 }
+
+/// The statuses that are counted; all others share one more counter. 499 is no answer: the
+/// client went away before there was one, or was cut off at the end of the drain.
+pub const STATUSES: [u16; 15] =
+    [200, 204, 400, 403, 404, 405, 408, 413, 415, 429, 431, 499, 500, 501, 503];
 
 /// A copy of all counts at one moment. `_total` only grow; the rest are gauges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,6 +63,8 @@ pub struct Counts {
     pub bad_http_total: u64,
     /// Connections dropped because the drain time was over.
     pub drain_dropped_total: u64,
+    /// Requests that ended, in the order of [`STATUSES`]; at last those of any other status.
+    pub statuses: [u64; STATUSES.len() + 1],
     /// Requests under way now.
     pub requests_open: usize,
     /// Bytes of request bodies held now; bodies up to 16 KiB are not counted.
@@ -75,10 +83,19 @@ impl Counts {
         self.refused[refusal.index()]
     }
 
+    /// How many requests were answered with this status, which is one of [`STATUSES`].
+    pub fn answered(&self, status: u16) -> u64 {
+        self.statuses[place(status)]
+    }
+
     /// How many TLS handshakes failed so.
     pub fn tls_failed(&self, failure: HandshakeFailure) -> u64 {
         self.tls_failed[failure as usize]
     }
+}
+
+fn place(status: u16) -> usize {
+    STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len())
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +119,7 @@ pub(crate) struct Counters {
     pub(crate) compressed: AtomicU64,
     pub(crate) compression_skipped: AtomicU64,
     refused: [AtomicU64; Refusal::COUNT],
+    statuses: [AtomicU64; STATUSES.len() + 1],
 }
 
 impl Counters {
@@ -111,6 +129,10 @@ impl Counters {
 
     pub(crate) fn refuse(&self, refusal: Refusal) {
         Self::add(&self.refused[refusal.index()]);
+    }
+
+    pub(crate) fn end_request(&self, status: u16) {
+        Self::add(&self.statuses[place(status)]);
     }
 
     pub(crate) fn fail_handshake(&self, failure: HandshakeFailure) {
@@ -133,6 +155,7 @@ impl Counters {
             slow_reader_total: self.slow_reader.load(Relaxed),
             bad_http_total: self.bad_http.load(Relaxed),
             drain_dropped_total: self.drain_dropped.load(Relaxed),
+            statuses: std::array::from_fn(|index| self.statuses[index].load(Relaxed)),
             requests_open: self.requests_open.load(Relaxed),
             bodies_bytes: self.bodies_bytes.load(Relaxed),
             compressed_total: self.compressed.load(Relaxed),

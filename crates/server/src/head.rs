@@ -38,6 +38,14 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// The host and port that the target itself names: always in HTTP/2, seldom before.
+    pub(crate) fn authority(self) -> Option<&'a str> {
+        match self {
+            Self::Origin(_) => None,
+            Self::Uri(uri) => uri.authority().map(http::uri::Authority::as_str),
+        }
+    }
+
     /// The path and the query, as they came.
     pub(crate) fn parts(self) -> (&'a str, Option<&'a str>) {
         match self {

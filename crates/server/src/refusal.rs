@@ -17,8 +17,14 @@ pub enum Refusal {
     HeadTooLong,
     /// The path has more than one segment, or one that cannot name a chain.
     NotFound,
+    /// The name in `Host` is not one that the listener answers to.
+    WrongHost,
     /// Anything but POST (and OPTIONS, when CORS is on).
     MethodNotAllowed,
+    /// A browser asks whether a page may call that is not listed.
+    OriginRefused,
+    /// An upgrade to WebSocket.
+    WebSocket,
     /// The content type is not JSON.
     NotJson,
     /// A content encoding other than gzip.
@@ -84,11 +90,32 @@ const ROWS: [Row; Refusal::COUNT] = [
         "no such path: send calls to / or to /CHAIN, where CHAIN is a name or a chain id",
     ),
     row(
+        Refusal::WrongHost,
+        StatusCode::FORBIDDEN,
+        -32600,
+        "wrong_host",
+        "the name in the Host header is not one that this address answers to: the setting `hosts` lists them",
+    ),
+    row(
         Refusal::MethodNotAllowed,
         StatusCode::METHOD_NOT_ALLOWED,
         -32600,
         "method_not_allowed",
         "this is a JSON-RPC endpoint: send calls with POST",
+    ),
+    row(
+        Refusal::OriginRefused,
+        StatusCode::FORBIDDEN,
+        -32600,
+        "origin_refused",
+        "web pages of this origin may not call: the setting `cors.origins` lists those that may",
+    ),
+    row(
+        Refusal::WebSocket,
+        StatusCode::NOT_IMPLEMENTED,
+        -32600,
+        "websocket",
+        "wellhead does not serve WebSocket yet: send calls with POST over HTTP",
     ),
     row(
         Refusal::NotJson,
@@ -164,7 +191,7 @@ const ROWS: [Row; Refusal::COUNT] = [
 
 impl Refusal {
     /// How many there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 17;
 
     /// All of them, in the order of [`crate::Counts::refused`].
     pub fn all() -> impl Iterator<Item = Self> {
@@ -204,7 +231,10 @@ impl Refusal {
             | Self::ConnectionsFull
             | Self::PeerFull => true,
             Self::NotFound
+            | Self::WrongHost
             | Self::MethodNotAllowed
+            | Self::OriginRefused
+            | Self::WebSocket
             | Self::NotJson
             | Self::UnsupportedEncoding
             | Self::RequestsFull

@@ -41,15 +41,21 @@ impl Asked {
 /// Judges a head, the length of the body apart.
 pub(crate) fn read_head(head: &Head<'_>, settings: &Settings) -> Result<Asked, Refusal> {
     let path = head.target.path().ok_or(Refusal::NotFound)?;
-    if head.method != "POST" {
-        return Err(Refusal::MethodNotAllowed);
-    }
     let headers = head.headers;
+    if head.method != "POST" {
+        let is_upgrade = head.method == "GET" && headers.all("upgrade").any(names_websocket);
+        return Err(if is_upgrade { Refusal::WebSocket } else { Refusal::MethodNotAllowed });
+    }
     check_content_type(headers)?;
     let gzip = is_gzip(headers)?;
     let want_trail = headers.get("x-wellhead-trail").is_some_and(|value| value == b"1");
     let coding = if settings.compression.enabled { encoding::choose(headers) } else { None };
     Ok(Asked { path, want_trail, coding, gzip })
+}
+
+fn names_websocket(value: &[u8]) -> bool {
+    let protocols = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    protocols.into_iter().any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
 }
 
 /// Undoes the encoding of a body, within the same bounds.
@@ -191,6 +197,15 @@ mod tests {
         for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"] {
             check(&format!("{method} /"), Err(Refusal::MethodNotAllowed));
         }
+    }
+
+    #[test]
+    fn an_upgrade_to_websocket_has_words_of_its_own() {
+        check("GET / | connection: Upgrade | upgrade: websocket", Err(Refusal::WebSocket));
+        check("GET /1 | upgrade: h2c, WebSocket", Err(Refusal::WebSocket));
+        check("GET / | upgrade: h2c", Err(Refusal::MethodNotAllowed));
+        check("GET /1/2 | upgrade: websocket", Err(Refusal::NotFound));
+        check("POST / | upgrade: websocket", Ok(false));
     }
 
     #[test]

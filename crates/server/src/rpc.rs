@@ -53,6 +53,7 @@ impl<H: Handler> Rpc<H> {
             let server = Arc::clone(&ticket.link().server);
             body = decode(body, &asked, &server.settings, ticket).await?;
         }
+        ticket.hand_over();
         let peer = ticket.link().peer;
         let request = Request {
             received_at: received_at.into_std(),
@@ -82,7 +83,12 @@ impl<H: Handler> Endpoint for Rpc<H> {
         let server = &ticket.link().server;
         let cors = &server.cors;
         let allowed = cors.allowed(head.headers);
-        let what = if head.method == "OPTIONS" && !cors.is_off() {
+        let what = if !server.settings.hosts.answers(head) {
+            What::Refused(Refusal::WrongHost)
+        } else if cors.refuses(head.method, head.headers, allowed.as_ref()) {
+            server.hint_at_origin(head.headers.get("origin"));
+            What::Refused(Refusal::OriginRefused)
+        } else if head.method == "OPTIONS" && !cors.is_off() {
             What::Preflight(match allowed {
                 Some(_) => cors.preflight(head.headers),
                 None => Fields::new(),
@@ -130,6 +136,8 @@ impl<H: Handler> Endpoint for Rpc<H> {
                 }
             }
             What::Preflight(fields) => {
+                let link = ticket.link();
+                link.server.tell(link.peer, StatusCode::NO_CONTENT.as_u16(), "preflight");
                 answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
             }
             What::Refused(refusal) => answer::refuse(refusal, ticket),

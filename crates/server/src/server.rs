@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use futures_util::FutureExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::Pages;
 use crate::connection::{self, Endpoint, Seat, Worker};
 use crate::cors::Cors;
 use crate::count::Counters;
+use crate::line::LineLimit;
 use crate::listen::{BACKLOG, Backoff, is_passing};
 use crate::peers::{Peer, Peers};
 use crate::refusal::Bodies;
@@ -24,6 +26,14 @@ use crate::{Admin, Counts, Drained, Handler, Listener, Refusal, Settings, Shutdo
 /// Clients that are being told at one moment that there is no room. The
 /// others are closed without a word.
 const TURNING_AWAY_MAX: usize = 64;
+
+/// This much of an origin is shown, and nothing but printable ASCII.
+const ORIGIN_CHARS_MAX: usize = 100;
+
+fn shown(origin: &[u8]) -> String {
+    let printable = origin.iter().filter(|byte| byte.is_ascii_graphic());
+    printable.take(ORIGIN_CHARS_MAX).map(|byte| char::from(*byte)).collect()
+}
 
 /// Settings, bounds and counters of one address, shared by its workers.
 #[derive(Debug)]
@@ -36,6 +46,8 @@ pub struct Server {
     tls: Option<Arc<Tls>>,
     turning_away: Arc<Semaphore>,
     peers: Peers,
+    lines: LineLimit,
+    hints: LineLimit,
 }
 
 impl Server {
@@ -54,6 +66,8 @@ impl Server {
             turning_away: Arc::new(Semaphore::new(TURNING_AWAY_MAX)),
             counters: Counters::default(),
             peers: Peers::default(),
+            lines: LineLimit::of_lines(),
+            hints: LineLimit::of_hints(),
             settings,
         })
     }
@@ -61,6 +75,28 @@ impl Server {
     /// What was counted so far, over all workers.
     pub fn counts(&self) -> Counts {
         self.counters.read()
+    }
+
+    /// Leaves the line of a request that no handler tells of, or counts it as left out.
+    pub(crate) fn tell(&self, peer: SocketAddr, status: u16, reason: &'static str) {
+        if !self.settings.log_requests {
+            return;
+        }
+        if let Some(left_out) = self.lines.take(Instant::now()) {
+            tracing::info!(target: "wellhead::request", %peer, status, reason, left_out, "request");
+        }
+    }
+
+    /// Says which web page was refused, as the page itself is told nothing.
+    pub(crate) fn hint_at_origin(&self, origin: Option<&[u8]>) {
+        if let Some(left_out) = self.hints.take(Instant::now()) {
+            let origin = shown(origin.unwrap_or_default());
+            tracing::warn!(
+                origin,
+                left_out,
+                "a web page may not call from a browser: list its origin under `cors.origins`"
+            );
+        }
     }
 
     /// Serves JSON-RPC on `listener` until `shutdown` begins and the drain is
@@ -166,6 +202,7 @@ impl Server {
         // To wait in the accept queue would look like a dead server; 503 sends a
         // balancer to the next one.
         self.counters.refuse(refusal);
+        self.tell(peer, refusal.status().as_u16(), refusal.word());
         if self.tls.is_some() {
             // To say so would take a handshake, which is the dearest part of a connection.
             return;

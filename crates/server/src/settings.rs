@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
+use crate::Hosts;
+
 /// The bounds of one [`crate::Server`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -50,6 +52,10 @@ pub struct Settings {
     pub compression: Compression,
     /// Origins whose web pages may call; `*` for all, empty for none.
     pub cors_origins: Vec<String>,
+    /// The names under which requests are answered; under another one: 403.
+    pub hosts: Hosts,
+    /// Whether requests that no handler sees leave a line in the log.
+    pub log_requests: bool,
 }
 
 /// When answers are compressed (zstd or gzip, as the client accepts).
@@ -86,6 +92,8 @@ impl Default for Settings {
             drain_timeout: Duration::from_secs(25),
             compression: Compression::default(),
             cors_origins: Vec::new(),
+            hosts: Hosts::Any,
+            log_requests: true,
         }
     }
 }
@@ -97,7 +105,8 @@ impl Default for Compression {
 }
 
 impl Settings {
-    /// Bounds fit for the admin listener: few clients, no request bodies.
+    /// Bounds fit for the admin listener: few clients, no request bodies, and no names but those
+    /// of this machine.
     pub fn admin() -> Self {
         Self {
             connections_max: 64,
@@ -106,6 +115,8 @@ impl Settings {
             body_bytes_max: 0,
             bodies_bytes_max: 1,
             drain_timeout: Duration::from_secs(1),
+            hosts: Hosts::LOCAL,
+            log_requests: false,
             ..Self::default()
         }
     }

@@ -65,7 +65,7 @@ section! {
         /// How closely answers of upstreams are looked at before they are used.
         verify: Verify = default(Verify::default()),
         /// Which methods clients may call.
-        methods: Methods = default(Methods::default()),
+        methods: ChainMethods = default(ChainMethods::default()),
         /// Who serves the chain. The order does not matter: see `tier`.
         upstreams: Vec<Upstream> = required(),
         /// Methods that only some upstreams serve. The first route that matches decides.
@@ -151,10 +151,11 @@ section! {
         mode: Mode = default(Mode::On),
         /// Which calls: `chain_id` (`eth_chainId`, when it is first used and after each rest),
         /// `head` (`eth_getBlockByNumber`), `syncing` (`eth_syncing`), `peers`
-        /// (`net_peerCount`; one without peers is left out). The first of these that is listed
+        /// (`net_peerCount`; one without peers is left out), `version` (`web3_clientVersion`,
+        /// when `chain_id` is asked). The first of these that is listed, `version` apart,
         /// is the probe while the upstream rests. Without `chain_id` the chain's `id` is
         /// required.
-        calls: Vec<Check> = default(vec![Check::ChainId, Check::Head, Check::Syncing]),
+        calls: Vec<Check> = default(vec![Check::ChainId, Check::Head, Check::Syncing, Check::Version]),
         /// While no client calls the chain, one call in this time, whatever for.
         every: Duration = default(secs(60)).within(ms(100), secs(86_400)),
         /// While clients call, the head is asked for as blocks come, but no more often than
@@ -195,6 +196,23 @@ section! {
         /// The most that these calls may cost in a day.
         credits_per_day: Option<u64> =
             derived("as for the chain").if_given_within(1, CREDITS_MAX),
+    }
+}
+
+section! {
+    /// Which methods clients may call. `*` in a name stands for any run of characters.
+    ChainMethods {
+        /// When not empty, only these, and those of `dangerous`.
+        allow: Vec<MethodGlob> = default(Vec::new()),
+        /// Never these, whatever `allow` and `dangerous` say.
+        deny: Vec<MethodGlob> = default(Vec::new()),
+        /// These as well, of the methods that are not meant for every client: they steer, stop
+        /// or inspect a node (`admin_*`, `engine_*`, `debug_setHead`), use its keys
+        /// (`personal_*`, `eth_sign`, `eth_sendTransaction`) or are cheats of test chains
+        /// (`anvil_*`, `evm_*`, `hardhat_*`). The column Access of docs/methods.md tells which.
+        /// What uses keys or cheats is also allowed while the chain's id is 1337 or 31337, each
+        /// `url` of the chain is of this machine, and so is `listen`.
+        dangerous: Vec<MethodGlob> = default(Vec::new()),
     }
 }
 
@@ -387,6 +405,7 @@ with_defaults!(
     Searches,
     Verify,
     History,
+    ChainMethods,
     Methods,
     Connection,
     UpstreamTimeouts,

@@ -5,6 +5,8 @@
 //! what could not be read; whatever already has a problem is passed over, so that
 //! one mistake is told once. Speaks of paths; their place is found in the tree.
 
+mod method;
+
 use std::collections::HashMap;
 
 use url::Url;
@@ -65,7 +67,7 @@ pub(super) fn check(
     checker.chains();
     for (name, chain) in settings.chains.iter() {
         let path = Path::root().key("chains").key(name.as_ref());
-        checker.methods(&path.key("methods"), &chain.methods);
+        checker.chain_methods(&path.key("methods"), &chain.methods);
         checker.upstreams(&path, chain);
         checker.routes(&path, chain);
         checker.quorums(&path, chain);
@@ -358,37 +360,6 @@ impl Checker<'_> {
         self.problems[..self.known].iter().any(|problem| problem.path == *path)
     }
 
-    fn methods(&mut self, path: &Path, methods: &Methods) {
-        self.globs(&path.key("allow"), &methods.allow);
-        self.globs(&path.key("deny"), &methods.deny);
-        for (index, glob) in methods.deny.iter().enumerate() {
-            let item = path.key("deny").item(index);
-            if methods.allow.contains(glob) && !self.touched(&item) {
-                let problem = Problem::warning(&item, format!("`{glob}` is also under `allow`"));
-                self.push(problem.hint("`deny` wins: remove one of them"));
-            }
-        }
-    }
-
-    /// Warns of patterns that match nothing we know: probably misspelt.
-    fn globs(&mut self, path: &Path, globs: &[MethodGlob]) {
-        let rows = MethodTable::standard().rows();
-        for (index, glob) in globs.iter().enumerate() {
-            let item = path.item(index);
-            let known = rows.iter().any(|row| !row.is_unknown() && glob.matches(row.name));
-            if known || self.touched(&item) {
-                continue;
-            }
-            let names = rows.iter().filter(|row| !row.is_unknown()).map(|row| row.name);
-            let hint = match near(glob.as_str(), names) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => "fine for a method of your own; check the spelling otherwise".to_owned(),
-            };
-            let message = format!("`{glob}` matches no method that wellhead knows");
-            self.push(Problem::warning(&item, message).hint(hint));
-        }
-    }
-
     fn upstreams(&mut self, chain_path: &Path, chain: &Chain) {
         let path = chain_path.key("upstreams");
         let count = chain.upstreams.len();
@@ -445,7 +416,8 @@ impl Checker<'_> {
         }
         self.credentials(path, upstream);
         self.budget(path, upstream);
-        self.methods(&path.key("methods"), &upstream.methods);
+        let Methods { allow, deny } = &upstream.methods;
+        self.methods(&path.key("methods"), allow, deny);
         let ca = path.key("ca_file");
         let secure = |url: &SecretUrl| matches!(url.expose().scheme(), "https" | "wss");
         if upstream.ca_file.is_some()

@@ -13,6 +13,9 @@ use super::write::Yaml;
 /// Names travel in paths, headers and metric labels.
 const NAME_LEN_MAX: usize = 64;
 
+/// As DNS has it.
+const HOST_LEN_MAX: usize = 253;
+
 /// Letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
 fn name(text: &str, what: &str) -> Result<(), Wrong> {
     let first = text.bytes().next();
@@ -113,6 +116,33 @@ names! {
         ];
         if RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(text)) {
             return Err(Wrong::new(format!("the header `{text}` is set by wellhead itself")));
+        }
+        Ok(())
+    }
+}
+
+names! {
+    /// A name by which clients may call a listener.
+    ListenerName, "a host name", r"\*|(\*\.)?[a-z0-9][a-z0-9._-]*", |text| {
+        let bare = text.strip_prefix("*.").unwrap_or(text);
+        if text == "*" {
+            return Ok(());
+        }
+        if text.contains([':', '/', '[']) {
+            let hint = "write the name alone, without scheme, port and path: `rpc.example.org`";
+            return Err(Wrong::hinted("this is not a host name", hint));
+        }
+        if bare.parse::<std::net::Ipv4Addr>().is_ok() {
+            return Err(Wrong::new("addresses need not be listed: they are always answered"));
+        }
+        if bare.bytes().any(|b| b.is_ascii_uppercase()) {
+            let hint = format!("write `{}`: case does not matter", text.to_ascii_lowercase());
+            return Err(Wrong::hinted("a host name is lower case", hint));
+        }
+        let tidy = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        if bare.is_empty() || bare.len() > HOST_LEN_MAX || !bare.bytes().all(tidy) {
+            let hint = "write a name such as `rpc.example.org`, `*.example.org`, or `*` for all";
+            return Err(Wrong::hinted("this is not a host name", hint));
         }
         Ok(())
     }

@@ -8,12 +8,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use wellhead_proxy::ByHashMode;
+use url::Host;
+use wellhead_proxy::{ByHashMode, ClientVersion};
 use wellhead_telemetry::SecretUrl;
 use wellhead_telemetry::log::Format;
 
-use super::chain::Chain;
-use super::name::{ChainName, Origin};
+use super::chain::{Chain, Upstream};
+use super::name::{ChainName, ListenerName, Origin};
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
 use super::unit::ByteSize;
@@ -30,20 +31,33 @@ const fn secs(n: u64) -> Duration {
 section! {
     /// Everything that wellhead can be told.
     Settings {
-        /// Where clients connect: HTTP and WebSocket on the same port. The default is for
-        /// this machine only; `0.0.0.0:4545` listens on every IPv4 address.
+        /// Where clients connect, over HTTP/1.1 or HTTP/2. The default is for this machine only;
+        /// `0.0.0.0:4545` listens on every IPv4 address.
         listen: SocketAddr = default(SocketAddr::from(([127, 0, 0, 1], 4545))),
+        /// The names by which clients may call `listen`: those in the `Host` header, without
+        /// port. `*.example.org` stands for all names below it, `*` for every name. Addresses,
+        /// `localhost` and names below it are always answered; a request by another name is
+        /// refused (403), as a web page may have made its own name lead here.
+        hosts: Option<Vec<ListenerName>> =
+            derived("`*` when `listen` is reached from other machines, otherwise none besides"),
         /// TLS for `listen`, whose clients then connect with `https://` and no longer without.
         tls: Option<Tls> = derived("none: clients speak plain HTTP"),
         /// Where metrics, health, status and the dashboard are served, or `off`. It has no
         /// password: keep it away from the internet.
         admin: Admin = default(Admin::At(SocketAddr::from(([127, 0, 0, 1], 4546)))),
+        /// The names by which `admin` may be called, as in `hosts`: `wellhead` for a Prometheus
+        /// that scrapes `http://wellhead:4546/metrics`.
+        admin_hosts: Vec<ListenerName> = default(Vec::new()),
         /// A file in which what was spent at each upstream in the day and the month survives a
         /// restart. Written every 10 s, so that a crash forgets as much. Its folder must exist;
         /// each running wellhead needs a file of its own.
         state: Option<PathBuf> = derived("none: counted from the start"),
         /// Worker threads, each with its own connections.
         workers: Option<usize> = derived("one per available core").if_given_within(1, 256),
+        /// What `web3_clientVersion` answers: `upstream` is what the first ready upstream told
+        /// when it was verified, followed by our own name, as tools recognise nodes by how it
+        /// begins; `own` is the name of wellhead alone. No call goes upstream for it.
+        client_version: ClientVersion = default(ClientVersion::Upstream),
         /// What is logged, and how.
         log: Log = default(Log::default()),
         /// How much clients may send and hold. Memory is bounded by these.
@@ -273,6 +287,20 @@ section! {
         rest: Duration = default(secs(1)).within(ms(10), secs(3_600)),
         /// No rest is longer.
         rest_max: Duration = default(secs(30)).within(ms(10), secs(86_400)),
+    }
+}
+
+impl Settings {
+    /// Whether cheats and the keys of nodes are harmless should `chain` turn out to be a test
+    /// chain: its upstreams, and every client, are on this machine.
+    pub fn may_serve_a_test_chain(&self, chain: &Chain) -> bool {
+        let is_here = |upstream: &Upstream| match upstream.url.expose().host() {
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+            None => false,
+        };
+        self.listen.ip().is_loopback() && chain.upstreams.iter().all(is_here)
     }
 }
 

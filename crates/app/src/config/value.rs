@@ -11,7 +11,7 @@ use std::time::Duration;
 use wellhead_dispatch::Otherwise;
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
-use wellhead_proxy::{ByHashMode, Level};
+use wellhead_proxy::{ByHashMode, ClientVersion, Level};
 use wellhead_telemetry::log::Format;
 use wellhead_telemetry::{BadUrl, Secret, SecretUrl};
 use wellhead_upstream::Tier;
@@ -301,9 +301,9 @@ choice!(Tier, "`primary`, `fallback` or `public`", Tier::Primary,
     "primary" => Tier::Primary, "fallback" => Tier::Fallback, "public" => Tier::Public);
 choice!(Mode, "`on`, `ephemeral` or `off`", Mode::On,
     "on" => Mode::On, "ephemeral" => Mode::Ephemeral, "off" => Mode::Off);
-choice!(Check, "`chain_id`, `head`, `syncing` or `peers`", Check::ChainId,
+choice!(Check, "`chain_id`, `head`, `syncing`, `peers` or `version`", Check::ChainId,
     "chain_id" => Check::ChainId, "head" => Check::Head,
-    "syncing" => Check::Syncing, "peers" => Check::Peers);
+    "syncing" => Check::Syncing, "peers" => Check::Peers, "version" => Check::Version);
 choice!(ByHashMode, "`auto`, `on` or `off`", ByHashMode::Auto,
     "auto" => ByHashMode::Auto, "on" => ByHashMode::On, "off" => ByHashMode::Off);
 choice!(Level, "`off`, `cheap` or `full`", Level::Off,
@@ -312,6 +312,8 @@ choice!(HttpVersion, "`auto`, `1.1` or `2`", HttpVersion::Auto,
     "auto" => HttpVersion::Auto, "1.1" => HttpVersion::H1, "2" => HttpVersion::H2);
 choice!(Otherwise, "`error` or `most`", Otherwise::Fail,
     "error" => Otherwise::Fail, "most" => Otherwise::MostSaid);
+choice!(ClientVersion, "`own` or `upstream`", ClientVersion::Upstream,
+    "own" => ClientVersion::Own, "upstream" => ClientVersion::Upstream);
 choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
     "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
 

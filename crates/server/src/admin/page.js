@@ -3,8 +3,10 @@
 "use strict";
 
 const GOOD = ["healthy", "ok", "ready", "closed", "up", "good", "synced"];
-const WARN = ["degraded", "throttled", "half_open", "half-open", "lagging", "syncing", "draining", "unknown"];
-const BAD = ["failed", "unhealthy", "open", "down", "out_of_service", "bad", "stalled", "unready"];
+const WARN = ["degraded", "throttled", "half_open", "half-open", "lagging", "syncing", "draining", "unknown",
+  "unverified", "overspent", "astray"];
+const BAD = ["failed", "unhealthy", "open", "down", "out_of_service", "bad", "stalled", "unready",
+  "resting", "wrong_chain", "spent"];
 const EVERY_MS = 2000;
 const DEPTH_MAX = 6;
 

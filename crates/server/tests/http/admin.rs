@@ -49,7 +49,7 @@ async fn open() -> (Wire, Arc<Well>, Shutdown) {
 }
 
 async fn get(wire: &mut Wire, target: &str) -> Reply {
-    wire.ask(&format!("GET {target} HTTP/1.1\r\nhost: a\r\n\r\n")).await
+    wire.ask(&format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn readiness_follows_the_admin() {
 async fn head_has_the_length_and_no_body() {
     let (mut wire, _, _) = open().await;
     let full = get(&mut wire, "/metrics").await;
-    wire.send("HEAD /metrics HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    wire.send("HEAD /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let head = wire.reply_to_head().await;
     assert_eq!(head.status, 200);
     assert_eq!(head.header("content-length"), full.header("content-length"));
@@ -102,16 +102,46 @@ async fn head_has_the_length_and_no_body() {
 #[tokio::test]
 async fn nothing_can_be_written() {
     let (mut wire, _, _) = open().await;
-    let reply = wire.ask("POST /status HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n").await;
+    let reply =
+        wire.ask("POST /status HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").await;
     assert_eq!((reply.status, reply.header("allow")), (405, Some("GET, HEAD")));
-    let reply = wire.ask("DELETE /nothing HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    let reply = wire.ask("DELETE /nothing HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert_eq!(reply.status, 404);
+}
+
+#[tokio::test]
+async fn only_names_of_this_machine_are_answered() {
+    let (mut wire, _, _) = open().await;
+    for (host, status) in
+        [("localhost:4546", 200), ("127.0.0.1", 200), ("[::1]:1", 200), ("evil.example", 403)]
+    {
+        let get = format!("GET /status HTTP/1.1\r\nhost: {host}\r\n\r\n");
+        let reply = wire.ask(&get).await;
+        assert_eq!(reply.status, status, "{host}");
+        if status == 403 {
+            let why = reply.json()["error"].as_str().unwrap().to_owned();
+            assert!(why.contains("`admin_hosts`"), "{why}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_another_origin_may_not_post() {
+    let (mut wire, _, _) = open().await;
+    for (origin, status) in
+        [("http://localhost", 405), ("http://localhost:3000", 403), ("null", 403)]
+    {
+        let post = format!(
+            "POST /status HTTP/1.1\r\nhost: localhost\r\norigin: {origin}\r\ncontent-length: 0\r\n\r\n"
+        );
+        assert_eq!(wire.ask(&post).await.status, status, "{origin}");
+    }
 }
 
 #[tokio::test]
 async fn metrics_are_compressed_when_asked() {
     let (mut wire, _, _) = open().await;
-    let get = "GET /metrics HTTP/1.1\r\nhost: a\r\naccept-encoding: gzip\r\n\r\n";
+    let get = "GET /metrics HTTP/1.1\r\nhost: localhost\r\naccept-encoding: gzip\r\n\r\n";
     let reply = wire.ask(get).await;
     assert_eq!(reply.header("content-encoding"), Some("gzip"));
     assert!(reply.body.len() < 1000);

@@ -11,10 +11,13 @@ mod admin;
 mod bounds;
 mod compression;
 mod cors;
+mod counted;
 mod drain;
 mod flow;
 mod framing;
 mod http2;
+#[path = "../../../watch/tests/support/log.rs"]
+mod log;
 mod site;
 mod tls;
 mod wire;

@@ -1,0 +1,80 @@
+//! What patterns over methods say: misspelt ones, and those in the wrong list.
+
+use wellhead_eth::{Access, MethodGlob, MethodTable};
+
+use super::super::chain::ChainMethods;
+use super::super::near::near;
+use super::super::problem::{Path, Problem};
+use super::Checker;
+
+/// Whether all methods that `glob` matches are (or none is) meant for every client; `None`
+/// where it matches no method that is listed.
+fn are_public(glob: &MethodGlob) -> Option<(bool, bool)> {
+    let rows = &MethodTable::standard().rows()[1..];
+    let mut matched = rows.iter().filter(|row| glob.matches(row.name)).peekable();
+    matched.peek()?;
+    let (public, others): (Vec<_>, Vec<_>) = matched.partition(|row| row.access == Access::Public);
+    Some((others.is_empty(), public.is_empty()))
+}
+
+impl Checker<'_> {
+    /// What stands in the lists of a chain: `allow` says nothing of dangerous methods, and
+    /// `dangerous` nothing of others.
+    pub(super) fn chain_methods(&mut self, path: &Path, methods: &ChainMethods) {
+        let ChainMethods { allow, deny, dangerous } = methods;
+        self.methods(path, allow, deny);
+        self.globs(&path.key("dangerous"), dangerous);
+        for (index, glob) in allow.iter().enumerate() {
+            let item = path.key("allow").item(index);
+            if are_public(glob).is_some_and(|(_, none)| none) && !self.touched(&item) {
+                let message = format!("`{glob}` is not meant for every client");
+                self.error(&item, message, "write it under `dangerous`, where it is allowed");
+            }
+        }
+        for (index, glob) in dangerous.iter().enumerate() {
+            let item = path.key("dangerous").item(index);
+            if self.touched(&item) {
+                continue;
+            }
+            if are_public(glob).is_some_and(|(all, _)| all) {
+                let message = format!("`{glob}` is not dangerous: it is allowed without this");
+                self.push(Problem::warning(&item, message).hint("remove it"));
+            }
+            if deny.contains(glob) {
+                let problem = Problem::warning(&item, format!("`{glob}` is also under `deny`"));
+                self.push(problem.hint("`deny` wins: remove one of them"));
+            }
+        }
+    }
+
+    pub(super) fn methods(&mut self, path: &Path, allow: &[MethodGlob], deny: &[MethodGlob]) {
+        self.globs(&path.key("allow"), allow);
+        self.globs(&path.key("deny"), deny);
+        for (index, glob) in deny.iter().enumerate() {
+            let item = path.key("deny").item(index);
+            if allow.contains(glob) && !self.touched(&item) {
+                let problem = Problem::warning(&item, format!("`{glob}` is also under `allow`"));
+                self.push(problem.hint("`deny` wins: remove one of them"));
+            }
+        }
+    }
+
+    /// Warns of patterns that match nothing we know: probably misspelt.
+    pub(super) fn globs(&mut self, path: &Path, globs: &[MethodGlob]) {
+        let rows = MethodTable::standard().rows();
+        for (index, glob) in globs.iter().enumerate() {
+            let item = path.item(index);
+            let known = rows.iter().any(|row| !row.is_unknown() && glob.matches(row.name));
+            if known || self.touched(&item) {
+                continue;
+            }
+            let names = rows.iter().filter(|row| !row.is_unknown()).map(|row| row.name);
+            let hint = match near(glob.as_str(), names) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "fine for a method of your own; check the spelling otherwise".to_owned(),
+            };
+            let message = format!("`{glob}` matches no method that wellhead knows");
+            self.push(Problem::warning(&item, message).hint(hint));
+        }
+    }
+}
