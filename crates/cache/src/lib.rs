@@ -79,8 +79,8 @@
 //! # assert_eq!(memory.stats().hits, 1);
 //! ```
 //!
-//! The control plane calls [`Memory::settle`] after each change of a chain's finalized block,
-//! and [`Memory::drop_orphaned`] (or `settle` again) after each reorg.
+//! The control plane calls [`Memory::settle`] after each change of a chain's finalized block
+//! and after each reorg.
 //!
 //! # What is deliberately not here
 //!

@@ -6,10 +6,10 @@
 //! on a block is asked of the view at each look-up ([`crate::Hold::under`]).
 //!
 //! Correctness rests on that question alone. The index of blocks below serves two lesser
-//! ends: entries of orphaned blocks free their memory at once ([`Memory::drop_orphaned`]),
-//! and entries whose block became final are told so while the view still remembers it
-//! ([`Memory::settle`]). It may miss an entry that is replaced meanwhile; that entry is
-//! then served for as long as the view says, and ages out.
+//! ends, both of [`Memory::settle`]: entries of orphaned blocks free their memory at once,
+//! and entries whose block became final are told so while the view still remembers it.
+//! It may miss an entry that is replaced meanwhile; that entry is then served for as long
+//! as the view says, and ages out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -248,20 +248,6 @@ impl Memory {
     /// Counts a call that has no key, or an answer that was not put because of `reason`.
     pub fn refused(&self, reason: Reason) {
         self.counts.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Frees what hangs on blocks that were just orphaned. They could not be served any
-    /// more under a view that knows of it; this makes room. Answers how many there were.
-    pub fn drop_orphaned(&self, orphaned: &[BlockHash]) -> usize {
-        let mut dropped = 0;
-        for hash in orphaned {
-            let Some(block) = self.blocks.lock().remove(hash) else { continue };
-            for key in block.keys {
-                dropped += usize::from(self.remove_of_block(&key, hash));
-            }
-        }
-        self.counts.orphaned.fetch_add(dropped as u64, Ordering::Relaxed);
-        dropped
     }
 
     /// Goes through the blocks of one chain that may still be replaced, to be called after
@@ -545,10 +531,10 @@ mod tests {
         put(&memory, "f", Hold::Named { number: Some(BlockNumber(96)), hash: hash(96) }, None);
         // Kept anew, for the other fork, before the clean-up.
         put(&memory, "c", Hold::Canonical { number: BlockNumber(95), hash: fork(95) }, None);
-        assert_eq!(memory.drop_orphaned(&[hash(95), hash(96), hash(99)]), 3);
-        assert_eq!(memory.drop_orphaned(&[hash(95)]), 0);
-        assert_eq!((memory.stats().entries, memory.stats().orphaned), (3, 3));
         let reorged = Chain { forked_at: 95, ..chain() };
+        assert_eq!(memory.settle(ChainId(1), &reorged), Settled { promoted: 0, dropped: 3 });
+        assert_eq!(memory.settle(ChainId(1), &reorged), Settled::default());
+        assert_eq!((memory.stats().entries, memory.stats().orphaned), (3, 3));
         check(&memory, "c", reorged, 0, Some(Reason::Canonical));
         check(&memory, "d", reorged, 0, Some(Reason::Canonical));
         assert_eq!(memory.settle(ChainId(1), &chain()), Settled { promoted: 0, dropped: 1 });
@@ -559,7 +545,8 @@ mod tests {
         let memory = memory();
         put(&memory, "a", canonical(90), None);
         check(&memory, "a", chain(), 0, Some(Reason::Final));
-        assert_eq!(memory.drop_orphaned(&[hash(90)]), 0);
+        let reorged = Chain { forked_at: 90, ..chain() };
+        assert_eq!(memory.settle(ChainId(1), &reorged), Settled::default());
         check(&memory, "a", chain(), 0, Some(Reason::Final));
     }
 
@@ -656,7 +643,6 @@ mod tests {
                         }
                         put(memory, &name, canonical(91 + number % 9), None);
                         if step % 100 == 0 {
-                            memory.drop_orphaned(&[hash(91 + thread)]);
                             memory.settle(ChainId(1), &canon);
                         }
                     }

@@ -1,13 +1,11 @@
 //! How bytes reach an upstream, as a trait: no sockets here.
 //!
 //! `net` implements [`Transport`] over HTTP/1.1 and HTTP/2, `sim` implements it
-//! without a network, and [`fault`] wraps either to misbehave on purpose. Who
-//! may be asked, how often and what an answer means is decided elsewhere
-//! (`route`, `dispatch`, `upstream`).
+//! without a network. Who may be asked, how often and what an answer means is decided
+//! elsewhere (`route`, `dispatch`, `upstream`).
 
 mod ceiling;
 mod error;
-pub mod fault;
 pub mod feed;
 mod rest;
 
