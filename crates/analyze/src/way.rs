@@ -16,7 +16,7 @@ use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::{Outcome, scan, scan_error};
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, EndpointError, HttpTransport, HttpVersion, Journal,
-    Learnt, Passage, Protocol, Resolver, Shared, TlsClient, TlsSetupError,
+    Learnt, Passage, Protocol, Resolver, Shared, TlsClient, TlsSetupError, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportErrorKind, WireReply};
@@ -201,7 +201,7 @@ impl Way {
     ///
     /// Where the URL cannot be used or TLS cannot be set up.
     pub fn new(goal: &Goal, means: Means, numbers: &Numbers, seed: u64) -> Result<Self, WayError> {
-        let tls = Arc::new(TlsClient::new(None)?);
+        let tls = Arc::new(TlsClient::new(TrustedRoots::Public)?);
         let resolver = Arc::new(Resolver::new());
         let answers = Arc::new(Ceiling::new(HELD_BYTES_MAX));
         let secrets = Arc::new(Secrets::of(&goal.url));

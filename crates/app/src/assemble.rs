@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use wellhead_eth::Data;
 use wellhead_jsonrpc::Limits;
 use wellhead_net::{
     Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt, Resolver,
-    Shared, TlsClient, WsClient, WsTransport,
+    Shared, TlsClient, TrustedRoots, WsClient, WsTransport,
 };
 use wellhead_proxy::{
     Aside, Cache, CacheSettings, ChainName, Lanes, Proxy, QuorumRule, SearchBounds, ServedChain,
@@ -235,26 +235,35 @@ impl Reach {
 /// What all upstreams and chains share.
 struct Commons {
     resolver: Arc<Resolver>,
-    /// By the file of extra certificates, if any.
-    tls: HashMap<Option<PathBuf>, Arc<TlsClient>>,
+    /// By the file of certificates, if any, and whether these add to the public ones.
+    tls: HashMap<(Option<PathBuf>, bool), Arc<TlsClient>>,
     cache: Option<Arc<Cache>>,
     /// Where answers are looked at that take long.
     aside: Arc<Aside>,
 }
 
 impl Commons {
-    fn tls(&mut self, id: &str, ca_file: Option<&Path>) -> Result<Arc<TlsClient>, AssembleError> {
-        let key = ca_file.map(Path::to_owned);
+    fn tls(
+        &mut self,
+        upstream: &config::Upstream,
+        id: &str,
+    ) -> Result<Arc<TlsClient>, AssembleError> {
+        let key = (upstream.ca_file.clone(), upstream.ca_file_adds);
         if let Some(client) = self.tls.get(&key) {
             return Ok(Arc::clone(client));
         }
-        let pem = match ca_file {
-            Some(path) => {
-                Some(std::fs::read(path).map_err(|error| AssembleError::File(path.into(), error))?)
-            }
+        let pem = match &upstream.ca_file {
+            Some(path) => Some(
+                std::fs::read(path).map_err(|error| AssembleError::File(path.clone(), error))?,
+            ),
             None => None,
         };
-        let client = TlsClient::new(pem.as_deref()).map_err(|error| AssembleError::Upstream {
+        let roots = match &pem {
+            Some(pem) if upstream.ca_file_adds => TrustedRoots::PublicAnd(pem),
+            Some(pem) => TrustedRoots::Only(pem),
+            None => TrustedRoots::Public,
+        };
+        let client = TlsClient::new(roots).map_err(|error| AssembleError::Upstream {
             id: id.to_owned(),
             problem: error.to_string(),
         })?;
@@ -553,7 +562,7 @@ fn reach_of(
     let feed = upstream.ws.clone().map(|url| Endpoint { url, ..endpoint.clone() });
     let shared = Shared {
         resolver: Arc::clone(&commons.resolver),
-        tls: commons.tls(&id, upstream.ca_file.as_deref())?,
+        tls: commons.tls(upstream, &id)?,
         learnt: Arc::new(Learnt::new()),
         stats: Arc::default(),
         // Each transport is told whose.

@@ -35,7 +35,7 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 38] = [
+    const DERIVED: [&str; 39] = [
         "hosts",
         "profile",
         "calls_window",
@@ -62,6 +62,7 @@ fn the_example_says_true_defaults() {
         "traces",
         "range_max",
         "ca_file",
+        "ca_file_adds",
         "gzip",
         "attempt",
         "connect",

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, Learnt, Resolver,
-    Shared, TlsClient,
+    Shared, TlsClient, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Transport as _};
@@ -111,7 +111,7 @@ async fn measure(
     endpoint.version = version;
     let shared = Shared {
         resolver: Arc::new(Resolver::new()),
-        tls: Arc::new(TlsClient::new(None).expect("a TLS client")),
+        tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
         learnt: Arc::new(Learnt::new()),
         stats: Arc::new(ConnectionStats::default()),
         answers: Arc::default(),

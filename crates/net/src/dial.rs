@@ -159,12 +159,46 @@ impl fmt::Debug for Resolver {
 /// Why the TLS client could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsSetupError {
-    /// The extra certificates are not PEM, or hold no certificate.
-    #[error("extra certificates: {0}")]
+    /// The given certificates are not PEM, or hold no certificate.
+    #[error("trusted certificates: {0}")]
     Certificates(String),
     /// The TLS library refused its own settings.
     #[error("TLS set-up: {0}")]
     Library(String),
+}
+
+/// The authorities to which the certificate of an upstream is traced back.
+#[derive(Debug, Clone, Copy)]
+pub enum TrustedRoots<'a> {
+    /// The public authorities, as browsers trust them.
+    Public,
+    /// Those in this PEM text and no others.
+    Only(&'a [u8]),
+    /// Those in this PEM text and the public ones.
+    PublicAnd(&'a [u8]),
+}
+
+impl TrustedRoots<'_> {
+    fn store(self) -> Result<RootCertStore, TlsSetupError> {
+        let public = || webpki_roots::TLS_SERVER_ROOTS.to_vec();
+        let (roots, pem) = match self {
+            Self::Public => return Ok(RootCertStore { roots: public() }),
+            Self::Only(pem) => (Vec::new(), pem),
+            Self::PublicAnd(pem) => (public(), pem),
+        };
+        let mut store = RootCertStore { roots };
+        let mut added = 0;
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate =
+                certificate.map_err(|e| TlsSetupError::Certificates(e.to_string()))?;
+            store.add(certificate).map_err(|e| TlsSetupError::Certificates(e.to_string()))?;
+            added += 1;
+        }
+        if added == 0 {
+            return Err(TlsSetupError::Certificates("no certificate found".to_owned()));
+        }
+        Ok(store)
+    }
 }
 
 /// TLS settings and session tickets, shared by all upstreams.
@@ -176,21 +210,13 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// Trusts the public authorities and those in `extra_pem`, if any.
-    pub fn new(extra_pem: Option<&[u8]>) -> Result<Self, TlsSetupError> {
-        let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-        if let Some(pem) = extra_pem {
-            let mut added = 0;
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                let certificate =
-                    certificate.map_err(|e| TlsSetupError::Certificates(e.to_string()))?;
-                roots.add(certificate).map_err(|e| TlsSetupError::Certificates(e.to_string()))?;
-                added += 1;
-            }
-            if added == 0 {
-                return Err(TlsSetupError::Certificates("no certificate found".to_owned()));
-            }
-        }
+    /// Trusts the authorities of `roots`.
+    ///
+    /// # Errors
+    ///
+    /// If the PEM text in `roots` holds no certificate, or one that cannot be read.
+    pub fn new(roots: TrustedRoots<'_>) -> Result<Self, TlsSetupError> {
+        let roots = roots.store()?;
         // Named explicitly: with two providers in the tree rustls would panic at the first use.
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let base = ClientConfig::builder_with_provider(provider)
@@ -563,12 +589,36 @@ mod tests {
     }
 
     #[test]
-    fn extra_certificates_must_be_certificates() {
-        assert!(TlsClient::new(None).is_ok());
+    fn given_certificates_must_be_certificates() {
+        assert!(TlsClient::new(TrustedRoots::Public).is_ok());
         for pem in [&b"nonsense"[..], b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----"]
         {
-            let error = TlsClient::new(Some(pem)).expect_err("refused");
-            assert!(matches!(error, TlsSetupError::Certificates(_)), "{error}");
+            for roots in [TrustedRoots::Only(pem), TrustedRoots::PublicAnd(pem)] {
+                let error = TlsClient::new(roots).expect_err("refused");
+                assert!(matches!(error, TlsSetupError::Certificates(_)), "{error}");
+            }
         }
+    }
+
+    /// How many public and how many other authorities are trusted.
+    fn check_roots(roots: TrustedRoots<'_>, public: usize, others: usize) {
+        let store = roots.store().expect("certificates");
+        let is_public = |root: &&rustls_pki_types::TrustAnchor<'_>| {
+            webpki_roots::TLS_SERVER_ROOTS.contains(root)
+        };
+        let found = store.roots.iter().filter(is_public).count();
+        assert_eq!((found, store.len() - found), (public, others), "{roots:?}");
+    }
+
+    #[test]
+    fn given_certificates_are_trusted_instead_of_the_public_ones_or_beside_them() {
+        let params = rcgen::CertificateParams::new(Vec::new()).expect("no names");
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let own = params.self_signed(&key).expect("signed").pem();
+        let public = webpki_roots::TLS_SERVER_ROOTS.len();
+        assert!(public > 100, "{public}");
+        check_roots(TrustedRoots::Public, public, 0);
+        check_roots(TrustedRoots::Only(own.as_bytes()), 0, 1);
+        check_roots(TrustedRoots::PublicAnd(own.as_bytes()), public, 1);
     }
 }

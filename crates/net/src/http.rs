@@ -259,6 +259,7 @@ enum Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dial::TrustedRoots;
     use wellhead_telemetry::SecretUrl;
 
     #[test]
@@ -266,7 +267,7 @@ mod tests {
         let endpoint = Endpoint::new(SecretUrl::parse("http://localhost/").expect("a URL"));
         let shared = Shared {
             resolver: Arc::default(),
-            tls: Arc::new(TlsClient::new(None).expect("a TLS client")),
+            tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
             learnt: Arc::default(),
             stats: Arc::default(),
             answers: Arc::default(),

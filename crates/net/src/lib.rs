@@ -34,7 +34,7 @@ mod ws;
 
 pub use crate::carrier::WsTransport;
 pub use crate::detect::Learnt;
-pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError};
+pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError, TrustedRoots};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
 pub use crate::http::{HttpTransport, Shared};
 pub use crate::journal::{Event, Happening, Journal, Passage, SetUp};

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, Journal, Learnt,
-    Passage, Resolver, Shared, TlsClient,
+    Passage, Resolver, Shared, TlsClient, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Transport as _};
@@ -73,7 +73,7 @@ fn transport(
     let endpoint = Endpoint { version, ..Endpoint::new(url) };
     let shared = Shared {
         resolver: Arc::new(Resolver::new()),
-        tls: Arc::new(TlsClient::new(None).expect("a TLS client")),
+        tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
         learnt: Arc::new(Learnt::new()),
         stats: Arc::new(
             journal.map_or_else(ConnectionStats::default, ConnectionStats::with_journal),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use wellhead_net::{
-    Endpoint, EndpointError, FeedSettings, Resolver, TlsClient, TlsSetupError, WsClient,
-    WsConnection,
+    Endpoint, EndpointError, FeedSettings, Resolver, TlsClient, TlsSetupError, TrustedRoots,
+    WsClient, WsConnection,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Sent, Timing, TransportError, TransportErrorKind, WireReply};
@@ -43,7 +43,7 @@ impl Socket {
     /// Where none can be opened.
     pub async fn open(goal: &Goal, url: Option<&SecretUrl>) -> Result<Self, SocketError> {
         let own = url.cloned().unwrap_or_else(|| over_websocket(&goal.url));
-        let tls = TlsClient::new(None)?;
+        let tls = TlsClient::new(TrustedRoots::Public)?;
         let resolver = Arc::new(Resolver::new());
         let client = WsClient::new(&Endpoint::new(own), FeedSettings::default(), resolver, &tls)?;
         client.open().await.map(Self).map_err(SocketError::Transport)

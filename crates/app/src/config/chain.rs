@@ -270,12 +270,16 @@ section! {
         history: History = default(History::default()),
         /// What one connection to it bears.
         connection: Connection = default(Connection::default()),
-        /// HTTP/1.1 connections open at once, per worker.
+        /// HTTP/1.1 connections open at once, per worker. Logs, traces and batches have half of
+        /// them. A call that finds none free goes to another upstream or waits in line.
         connections_max: usize = default(256).within(1, 65_536),
-        /// Certificates (PEM) to trust for this upstream, instead of the public ones.
+        /// Certificates (PEM) of the authorities to trust for this upstream, instead of the
+        /// public ones.
         ca_file: Option<PathBuf> = derived("none"),
         /// Whether to ask for compressed answers.
         gzip: Option<bool> = derived("over `https://` only, where bytes cost more than time"),
+        /// Trust the public authorities as well as those in `ca_file`.
+        ca_file_adds: bool = default(false),
         /// Other times for this upstream.
         timeouts: UpstreamTimeouts = default(UpstreamTimeouts::default()),
         /// Other checks for this upstream.

@@ -431,6 +431,13 @@ impl Checker<'_> {
                 "remove it",
             );
         }
+        if upstream.ca_file_adds && upstream.ca_file.is_none() && !self.touched(&ca) {
+            self.key_error(
+                &path.key("ca_file_adds"),
+                "`ca_file_adds` has no use without `ca_file`",
+                "name the file, or remove it: the public authorities are trusted by default",
+            );
+        }
         let total = self.settings.timeouts.total;
         for (key, time) in
             [("attempt", upstream.timeouts.attempt), ("connect", upstream.timeouts.connect)]

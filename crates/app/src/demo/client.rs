@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 use wellhead_jsonrpc::{Outcome, scan};
 use wellhead_net::{
     ClientSettings, Endpoint, EndpointError, HttpTransport, HttpVersion, Learnt, Resolver, Shared,
-    TlsClient,
+    TlsClient, TrustedRoots,
 };
 use wellhead_sim::traffic::{Mix, Traffic};
 use wellhead_sim::world::Known;
@@ -61,7 +61,7 @@ impl Client {
         let endpoint = Endpoint { version: HttpVersion::H1, ..Endpoint::new(url) };
         let shared = Shared {
             resolver: Arc::new(Resolver::new()),
-            tls: Arc::new(TlsClient::new(None).map_err(ClientError::Tls)?),
+            tls: Arc::new(TlsClient::new(TrustedRoots::Public).map_err(ClientError::Tls)?),
             learnt: Arc::new(Learnt::new()),
             stats: Arc::default(),
             answers: Arc::default(),

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, Learnt, Resolver,
-    Shared, TlsClient,
+    Shared, TlsClient, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{
@@ -104,7 +104,7 @@ impl Upstream {
         endpoint.version = version;
         let shared = Shared {
             resolver: Arc::new(Resolver::new()),
-            tls: Arc::new(TlsClient::new(None).expect("a TLS client")),
+            tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
             learnt: Arc::new(Learnt::new()),
             stats: Arc::new(ConnectionStats::default()),
             answers: Arc::default(),

@@ -8,7 +8,7 @@ use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use wellhead_net::{HttpVersion, Protocol, TlsClient};
+use wellhead_net::{HttpVersion, Protocol, TlsClient, TrustedRoots};
 use wellhead_transport::{Sent, TransportErrorKind as Kind};
 
 use crate::h2::{Frames, echo_h2};
@@ -49,7 +49,8 @@ impl Authority {
     }
 
     pub(crate) fn trusted_by(&self, upstream: &mut Upstream) {
-        let tls = TlsClient::new(Some(self.pem.as_bytes())).expect("a good certificate");
+        let tls =
+            TlsClient::new(TrustedRoots::Only(self.pem.as_bytes())).expect("a good certificate");
         upstream.shared.tls = Arc::new(tls);
     }
 }
@@ -114,6 +115,20 @@ async fn certificates_are_checked() {
     let mut upstream = Upstream::new(&other_name, HttpVersion::Auto);
     authority.trusted_by(&mut upstream);
     assert_eq!(fails(&upstream.transport(), "question").await, (Kind::Tls, Sent::No));
+
+    let other = Authority::new();
+    for (roots, is_trusted) in [
+        (TrustedRoots::Public, false),
+        (TrustedRoots::Only(other.pem.as_bytes()), false),
+        (TrustedRoots::Only(authority.pem.as_bytes()), true),
+        (TrustedRoots::PublicAnd(other.pem.as_bytes()), false),
+        (TrustedRoots::PublicAnd(authority.pem.as_bytes()), true),
+    ] {
+        let mut upstream = Upstream::new(&url, HttpVersion::Auto);
+        upstream.shared.tls = Arc::new(TlsClient::new(roots).expect("good certificates"));
+        let answer = ask(&upstream.transport(), "question").await;
+        assert_eq!(answer.is_ok(), is_trusted, "{roots:?}: {answer:?}");
+    }
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::{WebSocketStream, accept_async, accept_hdr_async};
-use wellhead_net::{Auth, Endpoint, FeedSettings, Resolver, TlsClient, WsClient};
+use wellhead_net::{Auth, Endpoint, FeedSettings, Resolver, TlsClient, TrustedRoots, WsClient};
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_transport::feed::{Feed, FeedConnector as _};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind as Kind};
@@ -29,7 +29,7 @@ fn client(url: &str, settings: FeedSettings, tls: &TlsClient) -> WsClient {
 }
 
 fn plain(server: &Server, settings: FeedSettings) -> WsClient {
-    let tls = TlsClient::new(None).expect("a TLS client");
+    let tls = TlsClient::new(TrustedRoots::Public).expect("a TLS client");
     client(&format!("ws://{}/ws/SECRET", server.address), settings, &tls)
 }
 
@@ -84,11 +84,11 @@ async fn heads_are_followed_over_tls() {
         }
     })
     .await;
-    let tls = TlsClient::new(Some(authority.pem.as_bytes())).expect("a certificate");
+    let tls = TlsClient::new(TrustedRoots::Only(authority.pem.as_bytes())).expect("a certificate");
     let url = format!("wss://localhost:{}/SECRET", server.address.port());
     follow(&client(&url, FeedSettings::default(), &tls)).await;
 
-    let stranger = TlsClient::new(None).expect("a TLS client");
+    let stranger = TlsClient::new(TrustedRoots::Public).expect("a TLS client");
     let error = client(&url, FeedSettings::default(), &stranger).open().await;
     assert_eq!(error.expect_err("not trusted").kind, Kind::Tls);
 }
@@ -229,7 +229,7 @@ async fn connecting_is_bounded_and_refusals_are_told() {
     assert_eq!(silent.open().await.expect_err("silent").kind, Kind::ConnectTimeout);
     let settings = FeedSettings { connect_timeout: PATIENCE, ..settings };
     let nobody = DeadPort::new();
-    let tls = TlsClient::new(None).expect("a TLS client");
+    let tls = TlsClient::new(TrustedRoots::Public).expect("a TLS client");
     let client = client(&format!("ws://{}/ws/SECRET", nobody.address), settings, &tls);
     assert_eq!(client.open().await.expect_err("refused").kind, Kind::Connect);
     assert!(!format!("{client:?}").contains("SECRET"));
