@@ -1,5 +1,6 @@
 //! Killed while it writes, again and again: nothing wrong is read afterwards, what
-//! was acknowledged is there, and the files stay within their bound.
+//! was acknowledged is there, the files stay within their bound, and opening them reads
+//! a small part of them.
 //!
 //! The one who writes and dies is this program, started anew for the one test
 //! [`the_one_who_is_killed`], which does nothing when it is run with the others.
@@ -10,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use tokio::time::Instant;
 
 use crate::support::{bytes_of, fill, found, open};
 
@@ -63,11 +65,33 @@ fn live_and_die(directory: &Path, first: u64, lines: usize) -> u64 {
     last
 }
 
+/// Bytes of the values held for each byte that opening may read. A place takes 16 bytes, and
+/// a value about 1,600 here.
+const HELD_FOR_ONE_READ: u64 = 50;
+
+/// What the headers of a small store and a look at [`bytes_read`] add to that, at most.
+const LOOK_BYTES: u64 = 4096;
+
+/// Bytes that this thread has read so far from files, as the kernel counts them.
+#[cfg(target_os = "linux")]
+fn bytes_read() -> u64 {
+    let counts = std::fs::read_to_string("/proc/thread-self/io").expect("the kernel counts");
+    let read = counts.lines().find_map(|line| line.strip_prefix("rchar: "));
+    read.expect("a line of bytes read").parse().expect("a number")
+}
+
+/// Elsewhere nothing is counted, and nothing is held against the bound.
+#[cfg(not(target_os = "linux"))]
+fn bytes_read() -> u64 {
+    0
+}
+
 #[tokio::test]
 async fn killed_fifty_times() {
     let directory = tempfile::tempdir().unwrap();
     let mut rng = SmallRng::seed_from_u64(1);
     let mut written = 0;
+    let (mut reopened, mut read, mut held_in_all) = (Vec::new(), 0, 0);
     for life in 0..KILLS {
         let first = life * VALUES_A_LIFE;
         let lines = rng.random_range(1..=(VALUES_A_LIFE / STEP) as usize);
@@ -75,7 +99,15 @@ async fn killed_fifty_times() {
         written += last - first;
         let held = bytes_of(directory.path());
         assert!(held <= BYTES_MAX, "life {life}: {held} bytes");
+        let (read_before, began) = (bytes_read(), Instant::now());
         let disk = open(directory.path(), BYTES_MAX);
+        reopened.push(began.elapsed());
+        let opening_read = bytes_read() - read_before;
+        assert!(
+            opening_read <= held / HELD_FOR_ONE_READ + LOOK_BYTES,
+            "life {life}: opening read {opening_read} bytes of {held}"
+        );
+        (read, held_in_all) = (read + opening_read, held_in_all + held);
         let kept = found(&disk, first..last, VALUE_BYTES).await;
         assert_eq!(kept, last - first, "life {life}: all that was acknowledged is there");
         // Older ones, and those whose writing was cut short, are right or missing.
@@ -85,6 +117,10 @@ async fn killed_fifty_times() {
         assert_eq!(seen.errors, 0, "life {life}: {seen:?}");
         disk.close().await;
     }
+    reopened.sort();
+    let (median, longest) = (reopened[reopened.len() / 2], reopened[reopened.len() - 1]);
+    let percent = read as f64 * 100.0 / held_in_all as f64;
+    println!("reopened {KILLS} times: {median:?} at p50, {longest:?} at most, {percent:.2} % read");
     let average = VALUE_BYTES as u64 / 4;
     assert!(written * average > BYTES_MAX, "the bound was met: {written} values");
 }
