@@ -222,7 +222,7 @@ async fn admitted(
     deadline: Instant,
 ) -> Option<InFlight> {
     let try_admit = |upstream: &Arc<Upstream>, now: Instant| {
-        upstream.try_admit(items.iter().map(|item| item.row), now)
+        lane.try_admit(upstream, items.iter().map(|item| item.row), true, now)
     };
     let (line, began) = (lane.line(), now());
     let held = match line.admit(roster.upstream(slot), Priority::Usual, try_admit, began) {

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use wellhead_eth::MethodRow;
 use wellhead_transport::{Ceiling, Transport};
-use wellhead_upstream::Slot;
+use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream};
 
 use crate::budget::Budgets;
 use crate::inspect::Inspect;
@@ -17,6 +19,9 @@ use crate::line::Line;
 /// Answers of one upstream that flow to clients at a time, unless the lane is told
 /// otherwise: a quarter of the connections that an upstream has by default.
 const FLOWS_MAX: usize = 64;
+/// How long until it is worth looking again for a connection: one that comes free by itself, as
+/// when its call was dropped, wakes nobody.
+const CONNECTION_LOOK: Duration = Duration::from_millis(10);
 /// Attempts of a broadcast that may be under way, also after their call was answered.
 const OUTLIVING_MAX: usize = 256;
 
@@ -82,6 +87,26 @@ impl Lane {
     /// The transport of one upstream.
     pub fn transport(&self, slot: Slot) -> &dyn Transport {
         &*self.transports[slot.index()]
+    }
+
+    /// Lets calls of these methods go to `upstream` in one exchange, or says what holds them: our
+    /// connections to it, or a bound of its own. Waiting for a connection is no part of an
+    /// attempt: it would be blamed on an upstream that was not even asked, and while others hang
+    /// on all connections the call could have gone elsewhere.
+    pub(crate) fn try_admit<'a>(
+        &self,
+        upstream: &Arc<Upstream>,
+        rows: impl Iterator<Item = &'a MethodRow> + Clone,
+        bulky: bool,
+        now: Instant,
+    ) -> Result<InFlight, Held> {
+        let transport = self.transport(upstream.slot());
+        if transport.has_room(bulky) {
+            return upstream.try_admit(rows, now);
+        }
+        let is_share = bulky && transport.has_room(false);
+        let bound = if is_share { Bound::BulkyShare } else { Bound::Connections };
+        Err(Held { bound, wait: CONNECTION_LOOK, pace: Duration::ZERO })
     }
 
     /// Where answers are counted while they are held.

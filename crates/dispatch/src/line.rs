@@ -209,7 +209,11 @@ impl Line {
             now().checked_add(PATIENCE).filter(|_| priority == Priority::Bulk).unwrap_or(latest);
         loop {
             let began = now();
-            if priority == Priority::Bulk && began >= is_patient_until {
+            // Raised, one that waits for the share of its like would hold up all others.
+            if priority == Priority::Bulk
+                && began >= is_patient_until
+                && first.bound != Bound::BulkyShare
+            {
                 ticket.place = self.state.lock().raise(ticket.place);
             }
             let Some(turn) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };

@@ -15,6 +15,8 @@ use wellhead_eth::MethodRow;
 use wellhead_route::HOLD_SHORT;
 use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet, VerdictClass};
 
+use crate::hedge::is_heavy;
+use crate::lane::Lane;
 use crate::line::{HeldBy, Priority, latest_turn};
 use crate::now;
 use crate::run::{Ground, Next, ROUND_PAUSE_BASE, ROUND_PAUSE_CAP, Run};
@@ -40,9 +42,9 @@ impl Run<'_> {
         slot: Slot,
         now: Instant,
     ) -> Option<InFlight> {
-        let (row, line) = (self.job.row, ground.lane.line());
+        let (row, lane) = (self.job.row, ground.lane);
         let upstream = ground.roster.upstream(slot);
-        match line.admit(upstream, Priority::of(row), try_admit(row), now) {
+        match lane.line().admit(upstream, Priority::of(row), try_admit(lane, row), now) {
             Ok(in_flight) => {
                 self.job.begin_exchange(slot);
                 Some(in_flight)
@@ -115,8 +117,8 @@ impl Run<'_> {
         let Some(by) = self.cheaper_holders(ground, slot) else { return Next::Another };
         let (row, until) = (self.job.row, self.job.deadline.min(now() + HOLD_SHORT));
         let (line, priority) = (ground.lane.line(), Priority::of(row));
-        let candidates = ground.plan.candidates();
-        match line.wait(candidates, by, priority, try_admit(row), ground.roster, until).await {
+        let (candidates, may_go) = (ground.plan.candidates(), try_admit(ground.lane, row));
+        match line.wait(candidates, by, priority, may_go, ground.roster, until).await {
             Ok((slot, in_flight)) => {
                 self.job.begin_exchange(slot);
                 self.ask(ground, slot, in_flight).await
@@ -164,7 +166,8 @@ impl Run<'_> {
         let (line, priority) = (ground.lane.line(), Priority::of(row));
         let candidates = ground.plan.candidates();
         let latest = latest_turn(candidates, by, ground.roster, until);
-        let turn = line.wait(candidates, by, priority, try_admit(row), ground.roster, latest);
+        let may_go = try_admit(ground.lane, row);
+        let turn = line.wait(candidates, by, priority, may_go, ground.roster, latest);
         match turn.await {
             Ok((slot, in_flight)) => {
                 self.job.begin_exchange(slot);
@@ -204,15 +207,24 @@ impl Run<'_> {
     }
 }
 
-/// Whether it is known when the bound lets the next call go: nobody knows when a call under
-/// way will end.
+/// Whether the bound lets the next call go at a known time, or is likely to within a moment, as
+/// one of many connections comes free. When one of a few calls under way ends is not known.
 fn is_timed(bound: Bound) -> bool {
     match bound {
-        Bound::Pause | Bound::Credits | Bound::Calls | Bound::LearntRate | Bound::Line => true,
+        Bound::Pause
+        | Bound::Credits
+        | Bound::Calls
+        | Bound::LearntRate
+        | Bound::Line
+        | Bound::Connections
+        | Bound::BulkyShare => true,
         Bound::Day | Bound::Month | Bound::InFlight | Bound::LearntLimit => false,
     }
 }
 
-fn try_admit(row: &MethodRow) -> impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held> {
-    move |upstream, now| upstream.try_admit(std::iter::once(row), now)
+fn try_admit(
+    lane: &Lane,
+    row: &MethodRow,
+) -> impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held> {
+    move |upstream, now| lane.try_admit(upstream, std::iter::once(row), is_heavy(row.class), now)
 }

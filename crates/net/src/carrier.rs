@@ -157,6 +157,13 @@ impl Transport for WsTransport {
             None => self.http.exchange(exchange),
         }
     }
+
+    fn has_room(&self, bulky: bool) -> bool {
+        match self.fleet.free_places() {
+            Some(free) if !bulky => free > 0,
+            Some(_) | None => self.http.has_room(bulky),
+        }
+    }
 }
 
 impl fmt::Debug for WsTransport {

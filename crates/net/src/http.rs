@@ -129,7 +129,7 @@ impl HttpTransport {
         exchange: Exchange,
         mut passage: Option<&mut Passage>,
     ) -> Result<WireReply, TransportError> {
-        let Exchange { body, deadline, whole_max, .. } = exchange;
+        let Exchange { body, deadline, whole_max, bulky } = exchange;
         let started = Instant::now();
         let deadline = Instant::from_std(deadline);
         if deadline <= started {
@@ -137,7 +137,10 @@ impl HttpTransport {
             return Err(TransportError::new(TransportErrorKind::Timeout, Sent::No, detail));
         }
         let limits = Limits { whole_max, answer_bytes_max: self.answer_bytes_max };
-        let grant = self.pool.acquire(Choice::Any, started, deadline).await?;
+        let bulky = bulky.then(|| self.pool.enter_bulky());
+        let is_bulky = bulky.is_some();
+        let mut grant = self.pool.acquire(Choice::Any, started, deadline).await?;
+        grant.lease.carries(bulky);
         let (error, retry) =
             match self.attempt(grant, &body, started, limits, passage.as_deref_mut()).await {
                 Ok(reply) => return Ok(reply),
@@ -150,7 +153,9 @@ impl HttpTransport {
             Retry::NotOn(refused) => Choice::NotThis(refused),
         };
         self.stats.note_resent();
-        let grant = self.pool.acquire(choice, Instant::now(), deadline).await?;
+        let bulky = is_bulky.then(|| self.pool.enter_bulky());
+        let mut grant = self.pool.acquire(choice, Instant::now(), deadline).await?;
+        grant.lease.carries(bulky);
         self.attempt(grant, &body, started, limits, passage).await.map_err(|(error, _)| error)
     }
 
@@ -236,6 +241,10 @@ impl HttpTransport {
 impl Transport for HttpTransport {
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
         Box::pin(self.run(exchange, None))
+    }
+
+    fn has_room(&self, bulky: bool) -> bool {
+        self.pool.has_room(bulky)
     }
 }
 

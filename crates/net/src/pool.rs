@@ -54,6 +54,8 @@ pub(crate) struct Pool {
     state: Mutex<State>,
     /// Length of the queue, readable without the lock.
     waiting: AtomicUsize,
+    /// Exchanges whose answers are likely to be long, those that wait included.
+    bulky: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +98,16 @@ pub(crate) struct Grant {
     pub(crate) at: Instant,
 }
 
+/// One exchange whose answer is likely to be long.
+#[derive(Debug)]
+pub(crate) struct Bulky(Arc<Pool>);
+
+impl Drop for Bulky {
+    fn drop(&mut self) {
+        self.0.bulky.fetch_sub(1, Relaxed);
+    }
+}
+
 /// Which connections an exchange will take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Choice<'a> {
@@ -105,6 +117,16 @@ pub(crate) enum Choice<'a> {
     NotIdle,
     /// Not this one: it refused the exchange.
     NotThis(&'a Arc<H2Connection>),
+}
+
+impl Lease {
+    /// Counts the exchange as one with a long answer for as long as it has the connection.
+    pub(crate) fn carries(&mut self, bulky: Option<Bulky>) {
+        match self {
+            Self::H1(lease) => lease.bulky = bulky,
+            Self::H2(lease) => lease.bulky = bulky,
+        }
+    }
 }
 
 impl Pool {
@@ -120,7 +142,42 @@ impl Pool {
             stats,
             state: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            bulky: AtomicUsize::new(0),
         })
+    }
+
+    /// Whether one more exchange would get a connection, or a place on one, without waiting for
+    /// another exchange to end. Those whose answers are likely to be long have half of all
+    /// places: they may hang for four times as long as others, and must not keep these out.
+    pub(crate) fn has_room(&self, bulky: bool) -> bool {
+        let (free, all) = {
+            let state = self.state.lock();
+            let (free, all) = match state.h2.is_empty() {
+                true => {
+                    let taken = state.h1_open - state.idle.len();
+                    let all = self.settings.connections_max;
+                    (all.saturating_sub(taken), all)
+                }
+                false => self.h2_places(&state),
+            };
+            (free.saturating_sub(state.waiters.len()), all)
+        };
+        free > 0 && (!bulky || self.bulky.load(Relaxed) < all - all / 2)
+    }
+
+    /// Streams that are free or that another connection may bring, and how many there may be.
+    fn h2_places(&self, state: &State) -> (usize, usize) {
+        let usable = state.h2.iter().filter(|connection| !connection.is_leaving());
+        let free: usize = usable.map(|it| it.cap().saturating_sub(it.in_flight())).sum();
+        let more = self.settings.h2_connections_max.saturating_sub(state.h2.len());
+        let each = self.settings.h2_streams_max;
+        (free + more * each, self.settings.h2_connections_max * each)
+    }
+
+    /// Counts an exchange whose answer is likely to be long, until what is returned is dropped.
+    pub(crate) fn enter_bulky(self: &Arc<Self>) -> Bulky {
+        self.bulky.fetch_add(1, Relaxed);
+        Bulky(Arc::clone(self))
     }
 
     /// A connection for one exchange; waits for one if it must.

@@ -119,4 +119,14 @@ pub trait Transport: Send + Sync + Debug {
     /// Sends `exchange` and waits for the whole answer, or for as much of it as
     /// `whole_max` says.
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_>;
+
+    /// Whether one more exchange would begin without waiting for another one to end; `bulky` as
+    /// in [`Exchange::bulky`], which may have a smaller share of the room. An exchange that is
+    /// begun all the same waits until its deadline.
+    ///
+    /// By default there always is room.
+    fn has_room(&self, bulky: bool) -> bool {
+        let _ = bulky;
+        true
+    }
 }

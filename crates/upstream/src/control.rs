@@ -41,11 +41,15 @@ pub enum Bound {
     LearntLimit,
     /// None of its own: other calls wait for it already.
     Line,
+    /// None of its own: all of our connections to it carry a call.
+    Connections,
+    /// None of its own: calls whose answers are long have their share of our connections to it.
+    BulkyShare,
 }
 
 impl Bound {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Pause,
         Self::Day,
         Self::Month,
@@ -55,6 +59,8 @@ impl Bound {
         Self::InFlight,
         Self::LearntLimit,
         Self::Line,
+        Self::Connections,
+        Self::BulkyShare,
     ];
 
     /// A stable word for metrics, status and the trail.
@@ -69,13 +75,19 @@ impl Bound {
             Self::InFlight => "in_flight",
             Self::LearntLimit => "learnt_limit",
             Self::Line => "line",
+            Self::Connections => "connections",
+            Self::BulkyShare => "bulky_share",
         }
     }
 
     /// Whether it ends when a call ends, and so perhaps sooner than was said.
     pub fn is_place(self) -> bool {
         match self {
-            Self::InFlight | Self::LearntLimit | Self::Line => true,
+            Self::InFlight
+            | Self::LearntLimit
+            | Self::Line
+            | Self::Connections
+            | Self::BulkyShare => true,
             Self::Pause
             | Self::Day
             | Self::Month

@@ -5,6 +5,7 @@
 //! with it what came before. The truth is computed by [`SimNode`], never here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use alloy_primitives::{B256, keccak256};
@@ -532,24 +533,50 @@ pub struct Way {
     /// For the control loops.
     is_house: bool,
     connections: Option<Semaphore>,
+    /// Exchanges whose answers may be long, of which half of the connections may carry one.
+    bulky: AtomicUsize,
 }
 
 impl Way {
     /// A way of one worker, or of the house, which has as many connections as it likes.
     pub fn new(upstream: Arc<SimUpstream>, is_house: bool) -> Self {
         let connections = upstream.plan.connections.filter(|_| !is_house).map(Semaphore::new);
-        Self { upstream, is_house, connections }
+        Self { upstream, is_house, connections, bulky: AtomicUsize::new(0) }
+    }
+}
+
+/// An exchange that is counted until it is dropped.
+struct Bulky<'a>(&'a AtomicUsize);
+
+impl<'a> Bulky<'a> {
+    fn enter(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Bulky<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Transport for Way {
     fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
         Box::pin(async move {
+            let _bulky = exchange.bulky.then(|| Bulky::enter(&self.bulky));
             let _connection = match &self.connections {
                 Some(connections) => connections.acquire().await.ok(),
                 None => None,
             };
             self.upstream.play(exchange, self.is_house).await
         })
+    }
+
+    fn has_room(&self, bulky: bool) -> bool {
+        let Some(connections) = &self.connections else { return true };
+        let max = self.upstream.plan.connections.unwrap_or_default();
+        connections.available_permits() > 0
+            && (!bulky || self.bulky.load(Ordering::Relaxed) < max - max / 2)
     }
 }

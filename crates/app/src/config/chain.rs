@@ -276,10 +276,10 @@ section! {
         /// Certificates (PEM) of the authorities to trust for this upstream, instead of the
         /// public ones.
         ca_file: Option<PathBuf> = derived("none"),
-        /// Whether to ask for compressed answers.
-        gzip: Option<bool> = derived("over `https://` only, where bytes cost more than time"),
         /// Trust the public authorities as well as those in `ca_file`.
         ca_file_adds: bool = default(false),
+        /// Whether to ask for compressed answers.
+        gzip: Option<bool> = derived("over `https://` only, where bytes cost more than time"),
         /// Other times for this upstream.
         timeouts: UpstreamTimeouts = default(UpstreamTimeouts::default()),
         /// Other checks for this upstream.

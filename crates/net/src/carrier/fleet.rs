@@ -164,6 +164,21 @@ impl Fleet {
         }
     }
 
+    /// How many more calls would get on a connection, open or still to be opened, without
+    /// waiting for another call to end; `None` while there is no way here.
+    pub(super) fn free_places(&self) -> Option<usize> {
+        let state = self.state.lock();
+        if state.is_down() {
+            return None;
+        }
+        let calls_max = self.settings.ws_calls_max.max(1);
+        let usable = state.sockets.iter().filter(|socket| !socket.is_over());
+        let free: usize = usable.map(|socket| calls_max.saturating_sub(socket.load())).sum();
+        let more = self.settings.ws_connections_max.max(1).saturating_sub(state.sockets.len());
+        let places = free + more * calls_max;
+        Some(places.saturating_sub(state.waiters.len()))
+    }
+
     /// Must be called without the lock: a runtime that shuts down drops tasks at once.
     fn connect_if(self: &Arc<Self>, wanted: bool) {
         if !wanted {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
 
-use super::Pool;
+use super::{Bulky, Pool};
 use crate::caps::Ending;
 use crate::connect::Registry;
 use crate::h1::H1Connection;
@@ -125,12 +125,13 @@ impl Registry for Pool {
 pub(crate) struct H1Lease {
     pool: Arc<Pool>,
     pub(super) pooled: Option<Pooled>,
+    pub(super) bulky: Option<Bulky>,
     used: bool,
 }
 
 impl H1Lease {
     pub(super) fn new(pool: &Arc<Pool>, pooled: Pooled) -> Self {
-        Self { pool: Arc::clone(pool), pooled: Some(pooled), used: false }
+        Self { pool: Arc::clone(pool), pooled: Some(pooled), bulky: None, used: false }
     }
 
     /// The connection, for use.
@@ -185,12 +186,13 @@ impl Drop for H1Lease {
 pub(crate) struct H2Lease {
     pool: Arc<Pool>,
     connection: Arc<H2Connection>,
+    pub(super) bulky: Option<Bulky>,
 }
 
 impl H2Lease {
     pub(super) fn new(pool: &Arc<Pool>, connection: &Arc<H2Connection>) -> Self {
         connection.enter();
-        Self { pool: Arc::clone(pool), connection: Arc::clone(connection) }
+        Self { pool: Arc::clone(pool), connection: Arc::clone(connection), bulky: None }
     }
 
     pub(crate) fn connection(&self) -> &Arc<H2Connection> {

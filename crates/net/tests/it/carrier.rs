@@ -246,8 +246,11 @@ async fn calls_wait_for_room_and_too_many_are_refused() {
     };
     let both = Both::start(narrow, move |peer, _| echo_when_told(peer, Arc::clone(&told))).await;
     let stats = Arc::clone(&both.upstream.shared.stats);
+    assert!(both.transport.has_room(false));
     let first = ask_aside(&both.transport, &call("first"));
     until("the first is under way", || stats.on_sockets() == 1).await;
+    assert!(!both.transport.has_room(false), "the only socket is full");
+    assert!(both.transport.has_room(true), "what is bulky goes by HTTP");
     let second = ask_aside(&both.transport, &call("second"));
     until("the second waits", || stats.waiting() == 1).await;
     assert_eq!(fails(&both.transport, &call("third")).await, (Kind::PoolFull, Sent::No));

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, Semaphore, mpsc};
 use wellhead_net::{Auth, CloseReason, Endpoint, HttpVersion, Protocol};
 use wellhead_telemetry::{Secret, SecretUrl};
-use wellhead_transport::{Sent, TransportErrorKind as Kind};
+use wellhead_transport::{Sent, Transport as _, TransportErrorKind as Kind};
 
 use crate::support::*;
 
@@ -89,6 +89,29 @@ async fn a_full_queue_is_an_answer_and_leaving_it_makes_room() {
         assert!(asked.await.expect("no panic").is_ok());
     }
     assert_eq!(server.accepted(), 1);
+}
+
+#[tokio::test]
+async fn room_is_told_beforehand_and_long_answers_have_half_of_it() {
+    let (server, gate) = gated().await;
+    let transport = Upstream::h1(&server).set(|s| s.connections_max = 5).transport();
+    let room = || (transport.has_room(false), transport.has_room(true));
+    assert_eq!(room(), (true, true));
+    let mut asked: Vec<_> =
+        (0..3).map(|n| ask_bulky_aside(&transport, &format!("bulky{n}"))).collect();
+    until("the bulky ones have their share", || !transport.has_room(true)).await;
+    assert_eq!(room(), (true, false));
+    asked.extend((0..2).map(|n| ask_aside(&transport, &format!("plain{n}"))));
+    until("all connections are taken", || !transport.has_room(false)).await;
+    // What is given up makes room, of its own kind as well.
+    asked[0].abort();
+    until("one is free", || room() == (true, true)).await;
+    // The server does not know that one was given up.
+    gate.add_permits(5);
+    for answer in asked.drain(1..) {
+        assert!(answer.await.expect("no panic").is_ok());
+    }
+    assert_eq!((room(), transport.stats().waiting()), ((true, true), 0));
 }
 
 #[tokio::test]

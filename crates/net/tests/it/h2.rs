@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use wellhead_net::{CloseReason, Protocol};
-use wellhead_transport::{Sent, TransportErrorKind as Kind};
+use wellhead_transport::{Sent, Transport as _, TransportErrorKind as Kind};
 
 use crate::support::*;
 
@@ -180,9 +180,11 @@ async fn the_cap_of_the_settings_holds_where_nothing_is_announced() {
     let asked: Vec<_> = (0..30).map(|n| ask_aside(&transport, &format!("q{n}"))).collect();
     let stats = transport.stats();
     until("ten wait", || gate.now.load(SeqCst) == 20 && stats.waiting() == 10).await;
+    assert!(!transport.has_room(false));
     gate.permits.add_permits(30);
     all_answered(asked).await;
     assert_eq!(gate.peak.load(SeqCst), 20);
+    assert!(transport.has_room(false) && transport.has_room(true));
 }
 
 #[tokio::test]

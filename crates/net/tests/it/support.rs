@@ -198,6 +198,17 @@ pub(crate) fn ask_aside(
     tokio::spawn(async move { ask(&transport, &question).await })
 }
 
+/// The same with a question whose answer is likely to be long.
+pub(crate) fn ask_bulky_aside(
+    transport: &(impl Transport + Clone + 'static),
+    question: &str,
+) -> tokio::task::JoinHandle<Result<WireReply, TransportError>> {
+    let (transport, body) = (transport.clone(), Bytes::copy_from_slice(question.as_bytes()));
+    let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
+    let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: true };
+    tokio::spawn(async move { transport.exchange(exchange).await })
+}
+
 /// Lets everything else run until `condition` holds.
 pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     for _ in 0..2_000_000 {
