@@ -47,7 +47,7 @@ const ZERO_HASH: &str = "0x00000000000000000000000000000000000000000000000000000
 
 /// Code of [`ConsensusDriver::LOGGER`]:
 /// `storage[0] += 1; emit Transfer(caller, calldata[0..32], calldata[32..64]); return storage[0]`.
-const LOGGER_CODE: &str = "0x\
+pub const LOGGER_CODE: &str = "0x\
     600054600101600055\
     60206020600037\
     60003533\
@@ -266,6 +266,12 @@ impl ConsensusDriver {
         }
         self.set_head(node, &parent).await;
         Reorg { fork, abandoned, branch }
+    }
+
+    /// Whether a transaction waits in the pool of a node that its next block could hold.
+    pub async fn has_waiting(&self, node: usize) -> bool {
+        let status = self.node(node).rpc().result("txpool_status", json!([])).await;
+        status.expect("the pool is served")["pending"] != "0x0"
     }
 
     /// One of the accounts that the genesis made rich.

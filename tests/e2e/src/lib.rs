@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-pub use consensus::{Block, ConsensusDriver, Reorg, Transactions};
+pub use consensus::{Block, ConsensusDriver, LOGGER_CODE, Reorg, Transactions};
 pub use fault::{Fault, FaultProxy, Rewrite};
 pub use load::load;
 pub use node::{Anvil, Geth, Node};

@@ -12,12 +12,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::process::Command;
 use tokio::time::timeout;
-use wellhead_e2e::{
-    Anvil, ConsensusDriver, FaultProxy, Geth, Node, Upstream, Wellhead, cache, until,
-};
+use wellhead_e2e::{Anvil, ConsensusDriver, FaultProxy, Geth, Upstream, Wellhead, cache, until};
 
 /// A script waits for some blocks of a second each, or for hundreds of quick ones.
 const SCRIPT_MAX: Duration = Duration::from_secs(180);
@@ -77,7 +74,7 @@ async fn a_wallets_day(name: &str) {
     let blocks = async {
         loop {
             // The clock of the chain: a block comes without a transaction, too.
-            let waits = || async { has_waiting(driver.node(0)).await.then_some(()) };
+            let waits = || async { driver.has_waiting(0).await.then_some(()) };
             let _either_way = until(BLOCK_TIME, waits).await;
             a_block(&driver).await;
         }
@@ -96,11 +93,6 @@ async fn a_wallets_day(name: &str) {
 async fn a_block(driver: &ConsensusDriver) {
     let head = driver.mine(0).await;
     driver.set_head(1, &driver.ancestor(&head, LATE_BLOCKS)).await;
-}
-
-async fn has_waiting(node: &Node) -> bool {
-    let status = node.rpc().result("txpool_status", json!([])).await.unwrap();
-    status["pending"] != "0x0"
 }
 
 async fn through_wellhead(name: &str) {
