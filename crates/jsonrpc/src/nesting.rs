@@ -68,11 +68,15 @@ impl Nesting {
     #[inline]
     fn passes(&mut self, block: &[u8; BLOCK_BYTES]) -> bool {
         let lanes = lanes(block);
-        if self.escaped || any(&lanes.map(backslashes)) {
+        let (quotes, backslashes) = (lanes.map(quotes), lanes.map(backslashes));
+        if self.in_string && !self.escaped && !any(&quotes) && !any(&backslashes) {
+            // In the middle of a long string, as most of a block's data is.
+            return true;
+        }
+        if self.escaped || any(&backslashes) {
             return false;
         }
-        let within =
-            running_xor(mask(&lanes.map(quotes))) ^ u64::from(self.in_string).wrapping_neg();
+        let within = running_xor(mask(&quotes)) ^ u64::from(self.in_string).wrapping_neg();
         let brackets = lanes.map(brackets);
         if any(&brackets) {
             let outside = mask(&brackets) & !within;

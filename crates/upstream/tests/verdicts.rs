@@ -58,7 +58,7 @@ fn the_result_is_passed_on_as_it_came() {
     assert_eq!(verdict.health, HealthEffect::Good);
 }
 
-/// From 64 KiB on not all of a reply is read, unless its end is not that of its result.
+/// From 64 KiB on a reply is not parsed, unless its brackets do not close with its result.
 #[test]
 fn a_large_reply_is_whole() {
     let item = format!(r#"{{"topics":["0x1"],"data":"0x{}"}}"#, "0".repeat(70_000));
@@ -78,6 +78,41 @@ fn a_large_reply_is_whole() {
     for cut in [&list[..=item.len()], &list[..inside], &list[..list.len() - 3], &list[..], &item] {
         assert_eq!(judged(cut).rule, "body-truncated", "{} bytes", cut.len());
     }
+}
+
+/// Whatever brackets stand before the cut, also those that a whole answer ends with.
+#[test]
+fn no_cut_of_a_large_reply_is_an_answer() {
+    let pad = "0".repeat(64 * 1024);
+    let log = r#"{"topics":["0x1",["0x2"]],"n":{"a":{}},"data":"]}","text":"a \"b\" \\"}"#;
+    for whole in [
+        format!(r#"{{"id":1,"result":[{{"data":"0x{pad}","topics":[[]]}},{log},{log}]}}"#),
+        format!(r#"{{"id":1,"result":{{"data":"0x{pad}","logs":[{log},{log}],"o":{{}}}}}}"#),
+        format!(r#"{{"id":1,"result":"0x{pad}"}}"#),
+        format!(r#"{{"id":1,"result":"0x{pad}\"}}\\\""}}"#),
+    ] {
+        assert_eq!(judge(200, "eth_getLogs", &whole).class, VerdictClass::Answer, "{whole}");
+        for cut in pad.len() + 20..whole.len() {
+            for space in ["", "\r\n"] {
+                let verdict = judge(200, "eth_getLogs", &format!("{}{space}", &whole[..cut]));
+                assert_eq!(verdict.class, VerdictClass::Fault, "cut at {cut}: {}", verdict.rule);
+            }
+        }
+    }
+}
+
+/// Nothing but the result is passed on, also where members follow it.
+#[test]
+fn what_follows_the_result_of_a_large_reply_is_no_part_of_it() {
+    let pad = "0".repeat(64 * 1024);
+    for result in [format!(r#"["{pad}"]"#), format!(r#"{{"a":"{pad}"}}"#), format!("\"{pad}\"")] {
+        for more in [r#","a":"b""#, r#","a":[1]"#, r#","a":{}"#] {
+            let verdict = judge(200, "eth_call", &format!(r#"{{"id":1,"result":{result}{more}}}"#));
+            assert_eq!(verdict.payload, Payload::Result(Bytes::from(result.clone())), "{more}");
+        }
+    }
+    let twice = format!(r#"{{"id":1,"result":["{pad}"],"result":[]}}"#);
+    check(200, "eth_call", &twice, "body-duplicate-key fault");
 }
 
 #[test]
