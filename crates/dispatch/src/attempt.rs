@@ -343,6 +343,7 @@ fn refused_unread(class: VerdictClass) -> Sent {
         | VerdictClass::TransactionRejected
         | VerdictClass::MissingData
         | VerdictClass::RangeTooLarge
+        | VerdictClass::FilterTooLarge
         | VerdictClass::Fault
         | VerdictClass::Void
         | VerdictClass::Unknown => Sent::Maybe,

@@ -74,6 +74,7 @@ impl Run<'_> {
                 | VerdictClass::TransactionRejected
                 | VerdictClass::MissingData
                 | VerdictClass::RangeTooLarge
+                | VerdictClass::FilterTooLarge
                 | VerdictClass::Throttled
                 | VerdictClass::Billing
                 | VerdictClass::Auth

@@ -427,6 +427,7 @@ fn word(verdict: &Verdict, is_there: bool, ballot: Ballot) -> Option<Word> {
             | VerdictClass::TransactionRejected
             | VerdictClass::MissingData
             | VerdictClass::RangeTooLarge
+            | VerdictClass::FilterTooLarge
             | VerdictClass::Throttled
             | VerdictClass::Billing
             | VerdictClass::Auth

@@ -591,10 +591,11 @@ impl Run<'_> {
             && condition() == Condition::Ready
     }
 
-    /// Whether the most telling word so far is that the range is too large.
+    /// Whether the most telling word so far is that the range or the filter is too large.
     pub(crate) fn is_too_large(&self) -> bool {
-        let best = self.best.as_ref();
-        best.is_some_and(|(_, verdict)| verdict.class == VerdictClass::RangeTooLarge)
+        self.best.as_ref().is_some_and(|(_, verdict)| {
+            matches!(verdict.class, VerdictClass::RangeTooLarge | VerdictClass::FilterTooLarge)
+        })
     }
 
     /// Whether the most telling word so far is that something is not there.
@@ -680,7 +681,7 @@ fn telling(class: VerdictClass) -> u8 {
         VerdictClass::Reverted => 29,
         VerdictClass::TransactionRejected => 28,
         VerdictClass::Null => 20,
-        VerdictClass::RangeTooLarge => 18,
+        VerdictClass::RangeTooLarge | VerdictClass::FilterTooLarge => 18,
         VerdictClass::CallerFault => 16,
         VerdictClass::MissingData => 14,
         VerdictClass::Unknown => 12,

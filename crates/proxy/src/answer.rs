@@ -228,6 +228,7 @@ impl Refusal {
                 | VerdictClass::TransactionRejected
                 | VerdictClass::MissingData
                 | VerdictClass::RangeTooLarge
+                | VerdictClass::FilterTooLarge
                 | VerdictClass::Unsupported => (200, class.client_code(), class.about(), None),
                 VerdictClass::Void => {
                     (503, UNAVAILABLE, "no upstream gave a sound answer", Some(RETRY_SOON))

@@ -116,6 +116,7 @@ impl ByHash {
             | VerdictClass::TransactionKnown
             | VerdictClass::TransactionRejected
             | VerdictClass::RangeTooLarge
+            | VerdictClass::FilterTooLarge
             | VerdictClass::Throttled
             | VerdictClass::Billing
             | VerdictClass::Auth
@@ -157,6 +158,7 @@ fn is_failure(class: VerdictClass) -> bool {
         | VerdictClass::MissingData
         | VerdictClass::Null
         | VerdictClass::RangeTooLarge
+        | VerdictClass::FilterTooLarge
         | VerdictClass::Unsupported
         | VerdictClass::Unknown => false,
     }

@@ -10,8 +10,8 @@ use wellhead_cache::{Follow, Turn};
 use wellhead_chain::View;
 use wellhead_dispatch::{Ballot, Bounds, Failure, Job, Lane, Outcome, Served, Trail, now};
 use wellhead_eth::{
-    BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId, CostClass, Effect, Finality, MethodRow,
-    MethodTable, StickyRole, raw_transaction_hash,
+    BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId, CostClass, Effect, FilterShape, Finality,
+    MethodRow, MethodTable, StickyRole, raw_transaction_hash,
 };
 use wellhead_jsonrpc::{Call, raw};
 use wellhead_route::{Ask, NotServed, Plan, Roster, plan};
@@ -27,7 +27,7 @@ use crate::kept::{self, Asked, Found, Landed, Way};
 use crate::metrics::CallOutcome;
 use crate::pin::{Pin, highest, needed};
 use crate::reply::Reply;
-use crate::search::{Range, Searched};
+use crate::search::{Division, Range, Searched};
 use crate::session::Newest;
 use crate::tiers;
 use crate::version::client_version;
@@ -333,7 +333,7 @@ struct Begun<'a> {
 fn begin<'a>(trip: &Trip<'_>, job: &Job<'a>, eligible: UpstreamSet, began: Instant) -> Begun<'a> {
     trip.look(|view| {
         let pin = Pin::new(trip, job.row, job.params, eligible, view);
-        let ask = ask(trip, job.row, eligible, &pin.block, view);
+        let ask = ask(trip, (job.row, job.params), eligible, &pin.block, view);
         let way = kept::way(trip, job, &pin, view);
         let planned = match way {
             Way::Kept(_) | Way::Follow(..) => None,
@@ -517,7 +517,7 @@ pub(crate) async fn run(
     began: Instant,
 ) -> Said {
     let (chain, lane, eligible) = (trip.chain, trip.lane, ask.eligible);
-    let range = Range::of(chain, job, block);
+    let range = Range::of(chain, job, block, ask.filter);
     let Planned { plan, null_is_final, is_there, ballot } = match planned {
         Some(planned) if !planned.plan.candidates().is_empty() => planned,
         // Boxed: it is rare, and few calls should carry the state of waiting.
@@ -527,9 +527,9 @@ pub(crate) async fn run(
     let needed = ballot.map_or(1, |ballot| ballot.quorum.agree);
     if let Some(range) = range
         && plan.fit() < needed
-        && let Some(span) = search::widest(chain, ask, began)
+        && let Some(division) = search::widest(chain, job, ask, range, began)
     {
-        return Box::pin(in_parts(trip, job, ask, (range, span), before)).await;
+        return Box::pin(in_parts(trip, job, (ask, block), division, before)).await;
     }
     let job = &Job { null_is_final, is_there, ballot, ..*job };
     let outcome = wellhead_dispatch::run(job, &plan, &chain.roster, lane, bounds).await;
@@ -539,10 +539,13 @@ pub(crate) async fn run(
     let Outcome { result, trail: own } = outcome;
     let mut trail = before;
     trail.append(own);
-    if let Some(range) = range
-        && let Some(span) = search::refused_for_size(&result, range)
-    {
-        return Box::pin(in_parts(trip, job, ask, (range, span), trail)).await;
+    if let Some(range) = range {
+        if let Some(division) = search::after_refusal(job, &result, range) {
+            return Box::pin(in_parts(trip, job, (ask, block), division, trail)).await;
+        }
+        if let Some(refusal) = search::filter_refused(chain, ask, &result) {
+            return Said::Refused { refusal, outcome: CallOutcome::Refused, trail };
+        }
     }
     let served = match result {
         Ok(served) => served,
@@ -591,12 +594,14 @@ pub(crate) async fn run(
 async fn in_parts(
     trip: &Trip<'_>,
     job: &Job<'_>,
-    ask: &Ask<'_>,
-    parts: (Range, u64),
+    (ask, block): (&Ask<'_>, &BlockRef),
+    division: Division,
     mut trail: Trail,
 ) -> Said {
-    match search::search(trip, job, ask, parts, &mut trail).await {
-        Searched::Found(list, slot) => Said::whole(list, slot, trail),
+    match search::search(trip, job, (ask, block), division, &mut trail).await {
+        Searched::Found { list, slot, is_doubtful } => {
+            Said::Result { result: list, rest: None, slot, trail, is_doubtful }
+        }
         Searched::Flows(rest, slot) => {
             let (result, rest) = (Bytes::new(), Some(rest));
             Said::Result { result, rest, slot, trail, is_doubtful: false }
@@ -766,14 +771,14 @@ pub(crate) fn batch_ask(
     }
     let eligible = trip.eligible(row, call.method()).ok()?;
     let pin = Pin::new(trip, row, call.params(), eligible, view);
-    Some((ask(trip, row, eligible, &pin.block, view), pin))
+    Some((ask(trip, (row, call.params()), eligible, &pin.block, view), pin))
 }
 
 /// What a call about `block` asks of the plan. What has no height, a receipt or a pending
 /// nonce, is asked of those who hold the newest block of this client.
 pub(crate) fn ask<'a>(
     trip: &Trip<'_>,
-    row: &'a MethodRow,
+    (row, params): (&'a MethodRow, Option<&[u8]>),
     eligible: UpstreamSet,
     block: &BlockRef,
     view: &View,
@@ -799,7 +804,15 @@ pub(crate) fn ask<'a>(
         || (trip.chain.pins && is_open).then(|| trip.latest(row, eligible, view)).flatten();
     let needed = needed(block).or_else(|| named(row, block, view)).or_else(newest);
     let needed = needed.or_else(|| floor(trip, block, view));
-    Ask { row, eligible, needed, oldest, span }
+    let filter = match row.class {
+        CostClass::Logs | CostClass::Trace => row.filter_shape(params),
+        CostClass::Light
+        | CostClass::State
+        | CostClass::Block
+        | CostClass::Call
+        | CostClass::Write => FilterShape::default(),
+    };
+    Ask { row, eligible, needed, oldest, span, filter }
 }
 
 /// The lowest that `latest` may be where it goes upstream as it came, as nobody was heard of

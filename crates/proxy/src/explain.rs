@@ -134,7 +134,7 @@ impl Proxy {
             .map_err(|why| Refusal::not_served(why, method, trip.selected()).message)?;
         let served = chain.eligible(row, method).unwrap_or_default();
         let pin = Pin::new(&trip, row, params, eligible, &view);
-        let ask = ask(&trip, row, eligible, &pin.block, &view);
+        let ask = ask(&trip, (row, params), eligible, &pin.block, &view);
         let planned = lane.with_rng(|rng| plan(&ask, &view, &chain.roster, at, rng));
         let order = planned.candidates();
         let mut upstreams: Vec<_> = chain

@@ -1,9 +1,10 @@
-//! A search over many blocks, such as `eth_getLogs`, made in parts that upstreams accept.
+//! A search over many blocks or for many addresses, such as `eth_getLogs`, made in parts that
+//! upstreams accept.
 //!
 //! A search is tried whole wherever some upstream is not known to accept less. Where all
-//! accept less, or one refuses it for its size, its parts are asked for side by side, each
-//! like a call of its own with its own plan and attempts, and put together in their order.
-//! How long parts are and when that is hopeless: [`crate::parts`]. All parts hold together
+//! accept less, or one refuses it for its size or its number of addresses, its parts are asked
+//! for side by side, each like a call of its own with its own plan and attempts, and put together
+//! in their order. How large parts are and when that is hopeless: [`crate::parts`]. All parts hold together
 //! at most what one answer may hold, and the whole has the deadline of the call, unless it
 //! is large and flows: [`crate::stream`]. Where answers are kept, so are parts that are final.
 
@@ -15,18 +16,21 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use wellhead_chain::View;
-use wellhead_dispatch::{Failure, Job, Lane, Outcome, Served, Trail, now};
-use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, MethodRow, MethodTable};
+use wellhead_dispatch::{Failure, Job, Lane, Served, Trail, now};
+use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, Data, FilterShape, MethodRow, MethodTable};
+use wellhead_jsonrpc::raw;
 use wellhead_route::{Ask, Fitness, assess};
 use wellhead_transport::{Ceiling, FREE_BYTES, Rest, Shortage};
-use wellhead_upstream::{Learnt, Payload, Slot, UpstreamSet, VerdictClass};
+use wellhead_upstream::{
+    CallExtent, Learnt, Payload, SearchSize, SizeLimit, Slot, Upstream, UpstreamSet, VerdictClass,
+};
 
 use crate::answer::Refusal;
 use crate::call::{Planned, make_plan};
 use crate::chain::ServedChain;
 use crate::doubt::{self, Settled};
 use crate::journey::Trip;
-use crate::parts::{Cut, Parts, Stuck};
+use crate::parts::{Cut, PartBounds, PartSize, Parts, Stuck, Tile};
 use crate::{kept, stream, tiers};
 
 /// How far searches may be divided.
@@ -44,22 +48,43 @@ impl Default for SearchBounds {
     }
 }
 
+/// A refusal for the results that suggests a length is believed for the blocks around: a search
+/// that would need more calls even with parts this many times as long is refused at once.
+const DENSE_GROWTH_MAX: u64 = 8;
+
 /// The blocks that a search goes over, both ends included.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Range {
     from: u64,
     to: u64,
+    /// It is one block that the call names by its hash.
+    is_hash: bool,
 }
 
 impl Range {
-    /// Those of a call that may be divided.
-    pub(crate) fn of(chain: &ServedChain, job: &Job<'_>, block: &BlockRef) -> Option<Self> {
-        let BlockRef::Range { from: BlockPoint::Number(from), to: BlockPoint::Number(to) } = block
-        else {
-            return None;
+    /// Those of a call that may be divided, by blocks or by addresses.
+    pub(crate) fn of(
+        chain: &ServedChain,
+        job: &Job<'_>,
+        block: &BlockRef,
+        filter: FilterShape,
+    ) -> Option<Self> {
+        let range = match block {
+            BlockRef::Range { from: BlockPoint::Number(from), to: BlockPoint::Number(to) }
+                if from <= to =>
+            {
+                Self { from: from.0, to: to.0, is_hash: false }
+            }
+            BlockRef::Hash(_) => Self { from: 0, to: 0, is_hash: true },
+            BlockRef::Range { .. }
+            | BlockRef::None
+            | BlockRef::Number(_)
+            | BlockRef::Tag(_)
+            | BlockRef::Unreadable => return None,
         };
-        let may_divide = chain.search.calls_max > 1 && job.row.is_divisible(job.params);
-        (may_divide && from < to).then_some(Self { from: from.0, to: to.0 })
+        let is_large = range.len() > 1 || filter.addresses > 1;
+        let may_divide = is_large && chain.search.calls_max > 1 && job.row.is_divisible(job.params);
+        may_divide.then_some(range)
     }
 
     /// How many there are.
@@ -69,41 +94,155 @@ impl Range {
 
     /// Without what is above every head: there is nothing to be found yet.
     fn up_to_head(self, view: &View) -> Self {
+        if self.is_hash {
+            return self;
+        }
         let head = view.best.map_or(self.to, |best| best.number.0);
         Self { to: self.to.min(head).max(self.from), ..self }
     }
 }
 
-/// So many blocks are asked for at once, when nobody who could serve `ask` accepts all.
-pub(crate) fn widest(chain: &ServedChain, ask: &Ask<'_>, now: Instant) -> Option<u64> {
+/// How a search is divided at first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Division {
+    range: Range,
+    size: PartSize,
+}
+
+/// How to divide a search when no upstream that could serve `ask` is known to accept all of it;
+/// by what the one accepts that needs the fewest calls.
+pub(crate) fn widest(
+    chain: &ServedChain,
+    job: &Job<'_>,
+    ask: &Ask<'_>,
+    range: Range,
+    now: Instant,
+) -> Option<Division> {
+    let data = Data::of(ask.row.class)?;
+    let addresses = addresses(job);
+    let whole = SizeLimit { at_once: range.len(), at_most: range.len() };
+    let accepted = |upstream: &Arc<Upstream>| {
+        let limits = upstream.search_limits(data, ask.filter, now);
+        let blocks = limits.blocks.map_or(whole, |blocks| SizeLimit {
+            at_once: blocks.at_once.min(range.len()),
+            at_most: blocks.at_most.min(range.len()),
+        });
+        let most = limits.addresses.map_or(u64::MAX, |limit| limit.at_once);
+        let most = usize::try_from(most).unwrap_or(usize::MAX).min(addresses.max(1));
+        let is_divided = range.len() > blocks.at_once || addresses > most;
+        is_divided.then_some(PartSize { blocks, addresses: most })
+    };
+    let calls = |size: &PartSize| {
+        let groups = addresses.div_ceil(size.addresses.max(1)).max(1) as u64;
+        range.len().div_ceil(size.blocks.at_once.max(1)).saturating_mul(groups)
+    };
     chain.heads.look(|view| {
         let each = chain.roster.upstreams().iter();
-        let accepts = each.filter_map(|upstream| match assess(ask, upstream, view, now) {
-            Fitness::TooWide { max } => Some(max),
-            _ => None,
+        let sizes = each.filter_map(|upstream| match assess(ask, upstream, view, now) {
+            Fitness::TooWide { .. } | Fitness::TooManyAddresses { .. } => accepted(upstream),
+            Fitness::Fit
+            | Fitness::Held { .. }
+            | Fitness::Behind { .. }
+            | Fitness::Pruned { .. }
+            | Fitness::Astray
+            | Fitness::Lagging { .. }
+            | Fitness::ClassRests
+            | Fitness::Unwell(_)
+            | Fitness::MethodUnknown
+            | Fitness::NotEligible => None,
         });
-        accepts.max()
+        sizes.min_by_key(calls).map(|size| Division { range, size })
     })
 }
 
-/// So many blocks would be answered, by a refusal's own words.
-pub(crate) fn hint(learnt: Option<Learnt>) -> Option<u64> {
+/// How many addresses a search may be divided by; zero where it cannot.
+fn addresses(job: &Job<'_>) -> usize {
+    job.row.filter_addresses(job.params).map_or(0, |addresses| addresses.len())
+}
+
+/// The number of blocks that would be answered, by a refusal's own words, and the number above
+/// which none would.
+fn hint(learnt: Option<Learnt>, asked: u64) -> (Option<u64>, Option<u64>) {
     match learnt {
-        Some(Learnt::RangeHint { from, to }) => Some((to - from).saturating_add(1)),
-        Some(Learnt::RangeMax { blocks }) => Some(blocks),
-        _ => None,
+        Some(Learnt::RangeHint { from, to }) => (Some((to - from).saturating_add(1)), None),
+        Some(Learnt::RangeMax { blocks }) => (Some(blocks), Some(blocks)),
+        Some(Learnt::RangeRefused) => (None, Some(asked - 1)),
+        Some(
+            Learnt::AddressesMax { .. }
+            | Learnt::PrunedBelow { .. }
+            | Learnt::NoHistory
+            | Learnt::MaybeMined,
+        )
+        | None => (None, None),
     }
 }
 
-/// So many blocks to ask for at once, when a search of `range` was refused for its size.
-pub(crate) fn refused_for_size(result: &Result<Served, Failure>, range: Range) -> Option<u64> {
-    let learnt = match result {
-        Ok(served) if served.class == VerdictClass::RangeTooLarge => served.learnt,
-        Err(Failure::Exhausted { class: VerdictClass::RangeTooLarge, .. }) => None,
-        Ok(_) | Err(_) => return None,
+/// The number of addresses that would be taken, by a refusal's own words.
+fn addresses_hint(learnt: Option<Learnt>) -> Option<u64> {
+    match learnt {
+        Some(Learnt::AddressesMax { addresses }) => Some(addresses),
+        Some(
+            Learnt::RangeHint { .. }
+            | Learnt::RangeMax { .. }
+            | Learnt::RangeRefused
+            | Learnt::PrunedBelow { .. }
+            | Learnt::NoHistory
+            | Learnt::MaybeMined,
+        )
+        | None => None,
+    }
+}
+
+/// The class of a refusal for size, and what was learnt of it.
+fn refusal(result: &Result<Served, Failure>) -> Option<(VerdictClass, Option<Learnt>)> {
+    let (class, learnt) = match result {
+        Ok(served) => (served.class, served.learnt),
+        Err(Failure::Exhausted { class, .. }) => (*class, None),
+        Err(_) => return None,
     };
-    let shorter = hint(learnt).filter(|hint| (1..range.len()).contains(hint));
-    Some(shorter.unwrap_or(range.len() / 2))
+    let is_size = matches!(class, VerdictClass::RangeTooLarge | VerdictClass::FilterTooLarge);
+    is_size.then_some((class, learnt))
+}
+
+/// How to divide a search that was refused for its size; `None` where it was not, and where it
+/// cannot be divided.
+pub(crate) fn after_refusal(
+    job: &Job<'_>,
+    result: &Result<Served, Failure>,
+    range: Range,
+) -> Option<Division> {
+    let (class, learnt) = refusal(result)?;
+    let len = range.len();
+    let whole = SizeLimit { at_once: len, at_most: len };
+    let size = if class == VerdictClass::FilterTooLarge {
+        let addresses = addresses(job);
+        let hint = addresses_hint(learnt).and_then(|hint| usize::try_from(hint).ok());
+        let fewer = hint.filter(|hint| (1..addresses).contains(hint)).unwrap_or(addresses / 2);
+        PartSize { blocks: whole, addresses: (fewer > 0).then_some(fewer)? }
+    } else if len > 1 {
+        let (shorter, at_most) = hint(learnt, len);
+        let shorter = shorter.filter(|shorter| (1..len).contains(shorter));
+        let at_most = at_most.or(shorter.map(|it| it.saturating_mul(DENSE_GROWTH_MAX)));
+        let at_once = shorter.unwrap_or(len / 2);
+        let at_most = at_most.unwrap_or(len).clamp(at_once, len);
+        PartSize { blocks: SizeLimit { at_once, at_most }, addresses: usize::MAX }
+    } else {
+        let addresses = addresses(job);
+        PartSize { blocks: whole, addresses: (addresses > 1).then(|| addresses.div_ceil(2))? }
+    };
+    Some(Division { range, size })
+}
+
+/// What the client is told when an upstream refuses a filter that cannot be divided by its
+/// addresses; `None` where that is not what happened.
+pub(crate) fn filter_refused(
+    chain: &ServedChain,
+    ask: &Ask<'_>,
+    result: &Result<Served, Failure>,
+) -> Option<Refusal> {
+    let (VerdictClass::FilterTooLarge, _) = refusal(result)? else { return None };
+    let Ok(served) = result else { return None };
+    Some(Refusal::filter_too_large(chain, served, ask.filter))
 }
 
 /// A list in one piece, counted below the ceiling on answers; `None` when there is no room for it.
@@ -120,10 +259,27 @@ pub(crate) fn whole(pieces: &[Bytes], answers: &Arc<Ceiling>) -> Option<Bytes> {
     Some(share.around(pieces.concat().into()))
 }
 
+/// What was put together of several lists, counted below the ceiling as well.
+fn hold(list: Vec<u8>, answers: &Arc<Ceiling>) -> Option<Bytes> {
+    if list.len() <= FREE_BYTES {
+        return Some(list.into());
+    }
+    let Some(share) = answers.try_hold(list.len()) else {
+        answers.note(Shortage::Refused);
+        return None;
+    };
+    Some(share.around(list.into()))
+}
+
 /// How a search in parts ended.
 pub(crate) enum Searched {
     /// The list; this upstream gave the last part, if one was asked.
-    Found(Bytes, Option<Slot>),
+    Found {
+        list: Bytes,
+        slot: Option<Slot>,
+        /// See [`doubt::Settled`]; of any part.
+        is_doubtful: bool,
+    },
     /// The list as it is found, and the end of its envelope.
     Flows(Box<dyn Rest>, Option<Slot>),
     /// An upstream's error about the search itself.
@@ -134,17 +290,17 @@ pub(crate) enum Searched {
     Refused(Refusal),
 }
 
-/// Searches `range` in parts of `span` blocks at first. Adds what was tried to `trail`.
+/// Searches in parts that are divided like this at first. Adds what was tried to `trail`.
 pub(crate) async fn search(
     trip: &Trip<'_>,
     job: &Job<'_>,
-    ask: &Ask<'_>,
-    (range, span): (Range, u64),
+    (ask, block): (&Ask<'_>, &BlockRef),
+    Division { range, size }: Division,
     trail: &mut Trail,
 ) -> Searched {
     let range = trip.chain.heads.look(|view| range.up_to_head(view));
     let stuck = |why| Searched::Refused(Refusal::too_wide(range.len(), why, trip.chain.search));
-    let mut search = match Search::new(trip, job, ask, range, span) {
+    let mut search = match Search::new(trip, job, (ask, block), range, size) {
         Ok(search) => search,
         Err(why) => return stuck(why),
     };
@@ -166,12 +322,17 @@ pub(crate) async fn search(
         None => {
             debug_assert!(search.parts.is_complete(), "all parts were asked for and settled");
             match whole(&search.parts.take(), trip.lane.answers()) {
-                Some(list) => Searched::Found(list, search.last),
+                Some(list) => {
+                    let (slot, is_doubtful) = (search.last, search.is_doubtful);
+                    Searched::Found { list, slot, is_doubtful }
+                }
                 None => Searched::Failed(Failure::NoRoom),
             }
         }
         Some(Ended::Error(error, slot)) => Searched::Error(error, slot),
         Some(Ended::Failed(failure)) => Searched::Failed(failure),
+        Some(Ended::Filter(refusal)) => Searched::Refused(refusal),
+        Some(Ended::Stuck(Stuck::NoRoom)) => Searched::Failed(Failure::NoRoom),
         Some(Ended::Stuck(why)) => stuck(why),
     }
 }
@@ -181,6 +342,8 @@ pub(crate) async fn search(
 pub(crate) enum Ended {
     Error(Bytes, Slot),
     Failed(Failure),
+    /// A filter that has no two addresses is refused for its size.
+    Filter(Refusal),
     Stuck(Stuck),
 }
 
@@ -191,6 +354,13 @@ struct Errand {
     row: &'static MethodRow,
     method: Box<str>,
     params: Option<Box<[u8]>>,
+    /// What is searched, if that is one block by its hash.
+    hash: Option<BlockRef>,
+    /// The block that an upstream has to hold for that.
+    needed: Option<BlockNumber>,
+    filter: FilterShape,
+    /// Those of the filter, each once; none where it cannot be divided by them.
+    addresses: Vec<Box<str>>,
     eligible: UpstreamSet,
     received_at: Instant,
     /// By what the client selects upstreams.
@@ -201,7 +371,7 @@ struct Errand {
 enum Got {
     /// It was kept.
     Kept(Bytes),
-    Asked(Outcome),
+    Asked(Settled),
 }
 
 /// A search in parts under way.
@@ -209,8 +379,10 @@ pub(crate) struct Search {
     errand: Arc<Errand>,
     pub(crate) parts: Parts,
     running: FuturesUnordered<BoxFuture<'static, (u64, Got)>>,
-    /// Who gave a part last.
+    /// The upstream that gave a part last.
     last: Option<Slot>,
+    /// Whether a part was empty and doubtful, and no other upstream could be heard.
+    is_doubtful: bool,
     /// What was tried so far.
     pub(crate) trail: Trail,
     /// How long one part may take; until it flows all have the deadline of the call.
@@ -228,13 +400,15 @@ impl Search {
     fn new(
         trip: &Trip<'_>,
         job: &Job<'_>,
-        ask: &Ask<'_>,
+        (ask, block): (&Ask<'_>, &BlockRef),
         range: Range,
-        span: u64,
+        size: PartSize,
     ) -> Result<Self, Stuck> {
         let chain = trip.chain;
         let cut = if chain.cache().is_some() { Cut::AtMultiples } else { Cut::Anywhere };
         let (calls_max, bytes_max) = (chain.search.calls_max, chain.bounds.answer_bytes_max);
+        let addresses = job.row.filter_addresses(job.params).unwrap_or_default();
+        let whole = Tile { from: range.from, to: range.to, addresses: 0..addresses.len() };
         let errand = Errand {
             chain: Arc::clone(chain),
             lane: Arc::clone(trip.lane),
@@ -242,15 +416,20 @@ impl Search {
             row: &MethodTable::standard().rows()[job.row.index.get()],
             method: job.method.into(),
             params: job.params.map(Into::into),
+            hash: range.is_hash.then_some(*block),
+            needed: ask.needed,
+            filter: ask.filter,
+            addresses: addresses.into_iter().map(Into::into).collect(),
             eligible: ask.eligible,
             received_at: job.received_at,
             selected: trip.selected().into(),
         };
         Ok(Self {
             errand: Arc::new(errand),
-            parts: Parts::new(range.from, range.to, span, calls_max, bytes_max, cut)?,
+            parts: Parts::new(whole, size, PartBounds { calls_max, bytes_max, cut })?,
             running: FuturesUnordered::new(),
             last: None,
+            is_doubtful: false,
             trail: Trail::default(),
             time: job.deadline.saturating_duration_since(job.received_at),
             deadline: Some(job.deadline),
@@ -275,10 +454,10 @@ impl Search {
     /// Asks for what may be asked for now.
     pub(crate) fn launch(&mut self) -> Result<(), Ended> {
         while self.running.len() < self.parallel
-            && let Some((from, to)) = self.parts.next(self.behind_max).map_err(Ended::Stuck)?
+            && let Some((number, tile)) = self.parts.next(self.behind_max).map_err(Ended::Stuck)?
         {
             let deadline = self.deadline.unwrap_or_else(|| now() + self.time);
-            let part = part(Arc::clone(&self.errand), Range { from, to }, deadline);
+            let part = part(Arc::clone(&self.errand), (number, tile), deadline);
             self.running.push(Box::pin(part));
         }
         Ok(())
@@ -293,72 +472,104 @@ impl Search {
     /// to wait for. Cancel-safe.
     pub(crate) async fn step(&mut self) -> Result<bool, Ended> {
         self.launch()?;
-        let Some((from, got)) = self.running.next().await else { return Ok(false) };
+        let Some((number, got)) = self.running.next().await else { return Ok(false) };
         match got {
-            Got::Kept(list) => self.parts.found(from, list).map_err(Ended::Stuck)?,
-            Got::Asked(outcome) => {
+            Got::Kept(list) => self.found(number, list).map_err(Ended::Stuck)?,
+            Got::Asked(Settled { outcome, is_doubtful }) => {
+                self.is_doubtful |= is_doubtful;
                 self.trail.append(outcome.trail);
-                self.take_in(from, outcome.result)?;
+                self.take_in(number, outcome.result)?;
             }
         }
         Ok(true)
     }
 
-    fn take_in(&mut self, from: u64, result: Result<Served, Failure>) -> Result<(), Ended> {
-        let settled = match result {
-            Ok(served) => match (served.class, served.payload) {
-                (VerdictClass::RangeTooLarge, _) => self.parts.too_large(from, hint(served.learnt)),
+    fn found(&mut self, number: u64, list: Bytes) -> Result<(), Stuck> {
+        let answers = self.errand.lane.answers();
+        self.parts.found(number, list, |list| hold(list, answers))
+    }
+
+    fn take_in(&mut self, number: u64, result: Result<Served, Failure>) -> Result<(), Ended> {
+        let settled = match (refusal(&result), result) {
+            (Some((VerdictClass::FilterTooLarge, learnt)), result) => {
+                match self.parts.filter_too_large(number, addresses_hint(learnt)) {
+                    Err(Stuck::OneAddress) if let Ok(served) = &result => {
+                        let Errand { chain, filter, .. } = &*self.errand;
+                        let refusal = Refusal::filter_too_large(chain, served, *filter);
+                        return Err(Ended::Filter(refusal));
+                    }
+                    settled => settled,
+                }
+            }
+            (Some((_, learnt)), _) => {
+                let asked = self.parts.blocks(number).unwrap_or(1);
+                let (shorter, at_most) = hint(learnt, asked);
+                self.parts.too_large(number, shorter, at_most)
+            }
+            (None, Ok(served)) => match (served.class, served.payload) {
                 (_, Payload::Result(list)) => {
                     self.last = Some(served.slot);
-                    self.parts.found(from, list)
+                    self.found(number, list)
                 }
                 (_, Payload::Error(error)) => return Err(Ended::Error(error, served.slot)),
                 (class, Payload::None { .. }) => {
                     return Err(Ended::Failed(Failure::Exhausted { class, retry_after: None }));
                 }
             },
-            Err(Failure::Exhausted { class: VerdictClass::RangeTooLarge, .. }) => {
-                self.parts.too_large(from, None)
-            }
-            Err(Failure::Deadline) if self.hurried > 0 => {
+            (None, Err(Failure::Deadline)) if self.hurried > 0 => {
                 self.hurried -= 1;
-                self.parts.again(from);
+                self.parts.again(number);
                 Ok(())
             }
             // What flows gives room back as it goes: one by one they may fit.
-            Err(Failure::NoRoom) if self.deadline.is_none() && self.parallel > 1 => {
+            (None, Err(Failure::NoRoom)) if self.deadline.is_none() && self.parallel > 1 => {
                 (self.parallel, self.behind_max) = (1, 0);
-                self.parts.again(from);
+                self.parts.again(number);
                 Ok(())
             }
-            Err(failure) => return Err(Ended::Failed(failure)),
+            (None, Err(failure)) => return Err(Ended::Failed(failure)),
         };
         settled.map_err(Ended::Stuck)
     }
 }
 
 /// Asks for one part, unless it was kept.
-async fn part(errand: Arc<Errand>, range: Range, deadline: Instant) -> (u64, Got) {
+async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instant) -> (u64, Got) {
     let Errand { chain, lane, .. } = &*errand;
     let row = errand.row;
-    let (first, last) = (BlockNumber(range.from), BlockNumber(range.to));
+    let (first, last) = (BlockNumber(tile.from), BlockNumber(tile.to));
     let params = errand.params.as_deref();
-    let narrowed = params.and_then(|params| row.with_range(params, first, last));
+    let narrowed = match errand.hash {
+        Some(_) => None,
+        None => params.and_then(|params| row.with_range(params, first, last)),
+    };
     // What could be read as a range before can be written as one.
     let params = narrowed.as_deref().or(params);
-    let block = BlockRef::Range { from: BlockPoint::Number(first), to: BlockPoint::Number(last) };
+    let group = &errand.addresses[tile.addresses.clone()];
+    let grouped = match group.len() < errand.addresses.len() {
+        true => params.and_then(|params| row.with_addresses(params, group)),
+        false => None,
+    };
+    let params = grouped.as_deref().or(params);
+    let range = BlockRef::Range { from: BlockPoint::Number(first), to: BlockPoint::Number(last) };
+    let block = errand.hash.unwrap_or(range);
     let asked = kept::part(chain, (row, params), &block, errand.selected.as_bytes());
     if let Some(asked) = &asked
         && let Some(list) = tiers::part(chain, asked).await
     {
-        return (range.from, Got::Kept(list));
+        return (number, Got::Kept(list));
     }
-    let ask = Ask {
-        needed: Some(last),
-        oldest: Some(first),
-        span: range.len(),
-        ..Ask::of(row, errand.eligible)
+    // The digest is that of the whole: where its results are too many, so are those of a group.
+    let addresses = match group.len() {
+        0 => errand.filter.addresses,
+        len => len as u64,
     };
+    let filter = FilterShape { addresses, ..errand.filter };
+    let (needed, oldest, span) = match errand.hash {
+        Some(_) => (errand.needed, None, 0),
+        None => (Some(last), Some(first), last.0 - first.0 + 1),
+    };
+    let ask = Ask { needed, oldest, span, filter, ..Ask::of(row, errand.eligible) };
     let Planned { plan, ballot, .. } =
         make_plan(chain, lane, (&ask, &block), deadline, now()).await;
     let job = Job {
@@ -377,29 +588,30 @@ async fn part(errand: Arc<Errand>, range: Range, deadline: Instant) -> (u64, Got
     };
     let outcome = wellhead_dispatch::run(&job, &plan, &chain.roster, lane, &chain.bounds).await;
     learn(chain, &ask, &outcome.trail);
-    let Settled { outcome, is_doubtful } =
-        doubt::settled(chain, lane, &job, (&ask, &block), outcome).await;
+    let settled = doubt::settled(chain, lane, &job, (&ask, &block), outcome).await;
     if let Some(asked) = asked
         && let Ok(Served { class: VerdictClass::Answer, payload: Payload::Result(list), .. }) =
-            &outcome.result
-        && !is_doubtful
+            &settled.outcome.result
+        && !settled.is_doubtful
     {
-        let assurance = chain.assurance(row, &outcome.trail);
+        let assurance = chain.assurance(row, &settled.outcome.trail);
         asked.keep(chain, (row, params, now()), kept::Answer::Result(list), assurance);
     }
-    (range.from, Got::Asked(outcome))
+    (number, Got::Asked(settled))
 }
 
 /// Tells the upstreams what their answers to `ask` say of how far they reach.
 pub(crate) fn learn(chain: &ServedChain, ask: &Ask<'_>, trail: &Trail) {
     for attempt in &trail.attempts {
         let upstream = chain.roster.upstream(attempt.slot);
-        // An answer says something only where a block was missing before.
-        if attempt.class == VerdictClass::Answer && !upstream.is_anything_missing(ask.row) {
+        // An answer says something only where something was refused before.
+        if attempt.class == VerdictClass::Answer && !upstream.has_refused_any(ask.row) {
             continue;
         }
         let head = chain.heads.look(|view| view.head(attempt.slot).map(|head| head.number));
-        upstream.learn_reach(ask.row, attempt.class, attempt.learnt, ask.oldest, head, now());
+        let size = SearchSize { blocks: ask.span, filter: ask.filter };
+        let extent = CallExtent { oldest: ask.oldest, head, size };
+        upstream.learn_reach(ask.row, attempt.class, attempt.learnt, &extent, now());
     }
 }
 
@@ -407,9 +619,13 @@ impl Refusal {
     /// A search that cannot be divided into calls that upstreams accept.
     fn too_wide(blocks: u64, why: Stuck, bounds: SearchBounds) -> Self {
         let message = match why {
-            Stuck::TooManyCalls { span } => format!(
-                "{blocks} blocks are too many: upstreams accept about {span} at once here, and a \
-                 search is made of at most {} calls; ask for fewer",
+            Stuck::TooManyCalls { span, addresses } => format!(
+                "{blocks} blocks are too many: upstreams accept about {span} {}at once here, and \
+                 a search is made of at most {} calls; ask for fewer",
+                match addresses {
+                    usize::MAX | 0..=1 => String::new(),
+                    addresses => format!("and {addresses} addresses "),
+                },
                 bounds.calls_max
             ),
             Stuck::OneBlock => {
@@ -418,8 +634,34 @@ impl Refusal {
             Stuck::TooManyBytes => {
                 format!("what {blocks} blocks hold is more than may be answered; ask for fewer")
             }
+            Stuck::OneAddress => {
+                "the filter names more than upstreams accept; ask for fewer topics".to_owned()
+            }
+            Stuck::NoRoom => "there is no room to put the parts together".to_owned(),
             Stuck::NoList => "an upstream answered a search with no list".to_owned(),
+            Stuck::NoLogs => {
+                "an upstream answered a search with something other than logs".to_owned()
+            }
         };
         Self::range_too_large(message)
+    }
+
+    /// An upstream refused the size of a filter that cannot be divided.
+    fn filter_too_large(chain: &ServedChain, served: &Served, filter: FilterShape) -> Self {
+        let id = &chain.roster.upstream(served.slot).identity().id;
+        let words = match &served.payload {
+            Payload::Error(error) => raw::scan_error(error).map(|error| error.message),
+            Payload::Result(_) | Payload::None { .. } => None,
+        };
+        let words = words.unwrap_or_else(|| served.class.about().into());
+        let what = match filter.addresses {
+            0 => "no address".to_owned(),
+            1 => "one address".to_owned(),
+            addresses => format!("{addresses} addresses"),
+        };
+        Self::range_too_large(format!(
+            "upstream `{id}` refused the filter: {words}; it names {what}, and a search is \
+             divided by plain addresses alone: ask for fewer topics"
+        ))
     }
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::{Plan, Stage, elapsed, error, result};
+use support::{LogSearch, Plan, Stage, address, elapsed, error, log, result};
 use wellhead_dispatch::now;
 use wellhead_proxy::Answer;
 
@@ -202,4 +202,241 @@ async fn parts_that_are_final_are_asked_for_once() {
     assert_eq!(answer, blocks(980, 995));
     let answer = check(&stage, (980, 996), &["988-991 992-995 996-996"]).await;
     assert_eq!(answer, blocks(980, 996));
+}
+
+/// Upstreams that stand on block 1,000,000 and answer searches for logs like this.
+fn logs_stage(searches: &[LogSearch]) -> Stage {
+    let stage = Stage::upstreams(searches.len());
+    for (place, search) in searches.iter().enumerate() {
+        stage.peer(place).searches_logs(*search);
+        stage.show_head(u8::try_from(place).expect("few"), 1_000_000);
+    }
+    stage
+}
+
+/// The filter of a search for the first `addresses` addresses.
+fn filter(range: &str, addresses: u8) -> String {
+    let all: Vec<_> = (1..=addresses).map(address).collect();
+    format!(r#"[{{{range},"address":[{}]}}]"#, all.join(","))
+}
+
+fn over((from, to): (u64, u64)) -> String {
+    format!(r#""fromBlock":"0x{from:x}","toBlock":"0x{to:x}""#)
+}
+
+fn logs((from, to): (u64, u64), addresses: u8) -> String {
+    let logs = (from..=to).flat_map(|block| (1..=addresses).map(move |it| log(block, it)));
+    format!("[{}]", logs.collect::<Vec<_>>().join(","))
+}
+
+/// Searches for the first `addresses` addresses, compares what the upstream is asked
+/// (`blocks:addresses`), and that everything is found in order.
+async fn check_logs(stage: &Stage, range: (u64, u64), addresses: u8, asked: &str) {
+    let before = stage.peer(0).searched_for();
+    let answer = stage.call("eth_getLogs", &filter(&over(range), addresses)).await;
+    assert_eq!(stage.peer(0).searched_for()[before.len()..].trim(), asked);
+    assert_eq!(answer, logs(range, addresses));
+}
+
+/// Time passes, and the upstreams are still there.
+async fn pass(stage: &Stage, seconds: u32) {
+    tokio::time::advance(SECOND * seconds).await;
+    for place in 0..stage.peers[0].len() {
+        stage.show_head(u8::try_from(place).expect("few"), 1_000_000);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_addresses_are_asked_for_in_groups_over_all_blocks() {
+    let narrow = LogSearch {
+        addresses: (2, "exceed max addresses or topics per search position"),
+        ..<_>::default()
+    };
+    let stage = logs_stage(&[narrow]);
+    check_logs(&stage, (1, 50), 5, "1-50:5 1-50:2 1-50:2 1-50:1").await;
+    check_logs(&stage, (51, 60), 4, "51-60:2 51-60:2").await;
+    check_logs(&stage, (51, 60), 2, "51-60:2").await;
+    check_logs(&stage, (8, 8), 3, "8-8:2 8-8:1").await;
+    pass(&stage, 601).await;
+    check_logs(&stage, (1, 9), 4, "1-9:4 1-9:2 1-9:2").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_names_the_number_of_addresses_is_taken_at_its_word() {
+    let words = "This query contains 9 filters. The current limit is 3.";
+    let stage = logs_stage(&[LogSearch { addresses: (3, words), ..<_>::default() }]);
+    check_logs(&stage, (1, 5), 9, "1-5:9 1-5:3 1-5:3 1-5:3").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_is_named_twice_is_found_once() {
+    let stage = logs_stage(&[LogSearch {
+        addresses: (2, "specify less number of address"),
+        ..<_>::default()
+    }]);
+    let list = [1, 2, 1, 3, 2, 4].map(address).join(",");
+    let params = format!(r#"[{{{},"address":[{list}]}}]"#, over((1, 3)));
+    assert_eq!(stage.call("eth_getLogs", &params).await, logs((1, 3), 4));
+    assert_eq!(stage.peer(0).searched_for(), "1-3:6 1-3:2 1-3:2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_addresses_of_a_search_by_hash_are_divided() {
+    let stage = logs_stage(&[LogSearch {
+        addresses: (2, "specify less number of address"),
+        ..<_>::default()
+    }]);
+    let hash = format!(r#""blockHash":"{}""#, support::hash(7, 1));
+    let answer = stage.call("eth_getLogs", &filter(&hash, 4)).await;
+    assert_eq!(answer, logs((7, 7), 4));
+    assert_eq!(stage.peer(0).searched_for(), "0-0:4 0-0:2 0-0:2");
+    assert!(stage.peer(0).seen().iter().all(|call| call.contains(&hash)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_takes_more_addresses_is_asked() {
+    let narrow = LogSearch { addresses: (2, "specify less number of address"), ..<_>::default() };
+    let stage = logs_stage(&[narrow, LogSearch::default()]);
+    for _ in 0..5 {
+        let answer = stage.call("eth_getLogs", &filter(&over((1, 9)), 5)).await;
+        assert_eq!(answer, logs((1, 9), 5));
+    }
+    assert_eq!(stage.peer(0).searched_for(), "1-9:5", "once, and not divided");
+    assert_eq!(stage.peer(1).seen().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_cannot_be_divided_is_told_in_clear_words_after_one_call() {
+    let stage = logs_stage(&[LogSearch {
+        addresses: (0, "exceed max addresses or topics per search position"),
+        ..<_>::default()
+    }]);
+    let answer = stage.call("eth_getLogs", &filter(&over((1, 99)), 1)).await;
+    for words in [
+        "-32012",
+        "upstream `a` refused the filter: exceed max addresses or topics per search position",
+        "names one address",
+        "fewer topics",
+    ] {
+        assert!(answer.contains(words), "{answer}");
+    }
+    assert_eq!(stage.peer(0).searched_for(), "1-99:1");
+    // Nor does dividing go on for ever where one address is too many.
+    let answer = stage.call("eth_getLogs", &filter(&over((1, 99)), 2)).await;
+    assert!(answer.contains("refused the filter"), "{answer}");
+    assert_eq!(stage.peer(0).searched_for(), "1-99:1 1-99:2 1-99:1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocks_and_addresses_are_divided_within_the_calls_of_one_search() {
+    let narrow = LogSearch {
+        blocks: (10, "block range is too large, max block range: 10"),
+        addresses: (2, "specify less number of address"),
+        ..<_>::default()
+    };
+    let stage = logs_stage(&[narrow]);
+    let expected = "1-20:4 1-20:2 1-20:2 1-10:2 11-20:2 1-10:2 11-20:2";
+    check_logs(&stage, (1, 20), 4, expected).await;
+    check_logs(&stage, (21, 40), 4, "21-30:2 21-30:2 31-40:2 31-40:2").await;
+    let before = stage.peer(0).seen().len();
+    let answer = stage.call("eth_getLogs", &filter(&over((1, 400)), 6)).await;
+    assert!(answer.contains("at most 100 calls") && answer.contains("2 addresses"), "{answer}");
+    assert_eq!(stage.peer(0).seen().len(), before, "120 calls are not begun");
+    check_logs(&stage, (1, 100), 4, &{
+        let parts =
+            (0..10).map(|part| format!("{0}-{1}:2 {0}-{1}:2", part * 10 + 1, part * 10 + 10));
+        parts.collect::<Vec<_>>().join(" ")
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_range_without_a_number_is_remembered() {
+    let stage =
+        logs_stage(&[LogSearch { blocks: (10, "block range is too wide"), ..<_>::default() }]);
+    // Four parts at a time: those after the first that is refused are shorter.
+    check_logs(&stage, (1, 32), 1, "1-32:1 1-16:1 17-32:1 1-8:1 9-16:1 17-24:1 25-32:1").await;
+    check_logs(&stage, (33, 48), 1, "33-40:1 41-48:1").await;
+    check_logs(&stage, (1, 8), 2, "1-8:2").await;
+    check_logs(&stage, (9, 24), 2, "9-16:2 17-24:2").await;
+    pass(&stage, 601).await;
+    // Tried again, and what was answered before is known.
+    check_logs(&stage, (1, 32), 1, "1-32:1 1-16:1 17-32:1 1-8:1 9-16:1 17-24:1 25-32:1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_length_that_was_refused_grows_to_what_is_accepted() {
+    let stage =
+        logs_stage(&[LogSearch { blocks: (100, "block range is too wide"), ..<_>::default() }]);
+    stage.call("eth_getLogs", &filter(&over((1, 300)), 1)).await;
+    let refused = async |range| {
+        let before = stage.peer(0).searched_for();
+        stage.call("eth_getLogs", &filter(&over(range), 1)).await;
+        let after = stage.peer(0).searched_for()[before.len()..].to_owned();
+        let lengths = after.split_whitespace().map(|search| {
+            let (from, to) = search.trim_end_matches(":1").split_once('-').expect("a range");
+            to.parse::<u64>().expect("a number") - from.parse::<u64>().expect("a number") + 1
+        });
+        let lengths: Vec<_> = lengths.collect();
+        (lengths.iter().filter(|len| **len > 100).count(), *lengths.iter().max().expect("some"))
+    };
+    let mut all = 0;
+    for search in 0..10 {
+        let (some, _) = refused((search * 1000 + 1, search * 1000 + 1000)).await;
+        all += some;
+    }
+    assert!(all <= 8, "{all} refusals in ten searches of at least ten calls");
+    let (none, longest) = refused((20_001, 21_000)).await;
+    assert!(none == 0 && longest > 80, "{none} refused, {longest} blocks at most");
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_results_bound_searches_for_the_same_alone() {
+    for (words, first, second) in [
+        ("query returned more than 10000 results", "1-16:2 1-8:2 9-16:2", "17-24:2 25-32:2"),
+        (
+            "Query returned more than 10000 results. Try with this block range [0x1, 0x5].",
+            "1-16:2 1-5:2 6-10:2 11-15:2 16-16:2",
+            "17-21:2 22-26:2 27-31:2 32-32:2",
+        ),
+    ] {
+        let stage = logs_stage(&[LogSearch { results: (16, words), ..<_>::default() }]);
+        check_logs(&stage, (1, 16), 2, first).await;
+        check_logs(&stage, (17, 32), 2, second).await;
+        check_logs(&stage, (1, 16), 1, "1-16:1").await;
+        pass(&stage, 121).await;
+        let before = stage.peer(0).seen().len();
+        stage.call("eth_getLogs", &filter(&over((17, 32)), 2)).await;
+        let tried = stage.peer(0).seen()[before].contains(r#""toBlock":"0x20""#);
+        assert!(tried, "the whole is tried again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocks_that_are_less_dense_are_searched_in_few_calls_at_once() {
+    let stage = logs_stage(&[LogSearch {
+        results: (64, "query returned more than 10000 results"),
+        ..<_>::default()
+    }]);
+    check_logs(&stage, (1, 4), 32, "1-4:32 1-2:32 3-4:32").await;
+    // The same filter, where results are few enough: parts of two blocks would be a thousand.
+    stage.peer(0).searches_logs(LogSearch::default());
+    let before = stage.peer(0).seen().len();
+    let params = filter(&over((1001, 3000)), 32);
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":{params}}}"#);
+    let found = read(stage.send(None, &body).await).await.expect("all of it");
+    assert!(found.ends_with(&format!("{}]}}", log(3000, 32))), "{}", found.len());
+    let calls = stage.peer(0).seen().len() - before;
+    assert!(calls < 50, "{calls} calls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_holds_too_much_is_asked_for_by_groups_of_addresses() {
+    let stage = logs_stage(&[LogSearch {
+        results: (2, "query returned more than 10000 results"),
+        ..<_>::default()
+    }]);
+    check_logs(&stage, (5, 5), 4, "5-5:4 5-5:2 5-5:2").await;
+    let answer = stage.call("eth_getLogs", &filter(&over((5, 5)), 1)).await;
+    assert_eq!(answer, logs((5, 5), 1));
 }

@@ -76,8 +76,11 @@ async fn without_a_label_an_archive_is_who_is_not_known_to_lack_history() {
     let learnt = Some(wellhead_upstream::Learnt::PrunedBelow { number: 900 });
     let head = Some(wellhead_eth::BlockNumber(1000));
     let class = VerdictClass::MissingData;
+    let size = wellhead_upstream::SearchSize { blocks: 0, filter: <_>::default() };
+    let extent = wellhead_upstream::CallExtent { oldest: None, head, size };
     let missed = |place| {
-        stage.upstream(place).learn_reach(row, class, learnt, None, head, wellhead_dispatch::now());
+        let now = wellhead_dispatch::now();
+        stage.upstream(place).learn_reach(row, class, learnt, &extent, now);
     };
     missed(0);
     check(&stage, &[("archive", "true")], "\"result\":\"b\"").await;

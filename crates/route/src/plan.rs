@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 use wellhead_chain::View;
-use wellhead_eth::{BlockNumber, Data, MethodRow};
-use wellhead_upstream::{Condition, Slot, Tier, UPSTREAMS_MAX, Upstream, UpstreamSet};
+use wellhead_eth::{BlockNumber, Data, FilterShape, MethodRow};
+use wellhead_upstream::{Condition, SizeLimit, Slot, Tier, UPSTREAMS_MAX, Upstream, UpstreamSet};
 
 use crate::roster::Roster;
 
@@ -36,7 +36,7 @@ const RANK_HELD: u8 = 1;
 const RANK_BEHIND: u8 = 2;
 /// The place of whose calls of this class fail; behind it come all who are not well.
 const RANK_CLASS_RESTS: u8 = 4;
-/// The place of who searches over fewer blocks; before it come all who are not well.
+/// The place of who searches over fewer blocks or for fewer addresses; before it come all who are not well.
 const RANK_TOO_WIDE: u8 = 98;
 /// How much of a cost is chance, so that equals share.
 const COST_CHANCE: f64 = 0.1;
@@ -60,12 +60,14 @@ pub struct Ask<'a> {
     pub oldest: Option<BlockNumber>,
     /// Over how many blocks the upstream has to search; zero where it need not search.
     pub span: u64,
+    /// And for what.
+    pub filter: FilterShape,
 }
 
 impl<'a> Ask<'a> {
     /// An ask that names no block.
     pub fn of(row: &'a MethodRow, eligible: UpstreamSet) -> Self {
-        Self { row, eligible, needed: None, oldest: None, span: 0 }
+        Self { row, eligible, needed: None, oldest: None, span: 0, filter: FilterShape::default() }
     }
 }
 
@@ -87,6 +89,11 @@ pub enum Fitness {
     /// It searches over fewer blocks at once.
     TooWide {
         /// Over so many.
+        max: u64,
+    },
+    /// It takes fewer addresses at once.
+    TooManyAddresses {
+        /// This number of them.
         max: u64,
     },
     /// It no longer keeps the block.
@@ -119,6 +126,7 @@ impl fmt::Display for Fitness {
             Self::Held { wait } => write!(f, "held back for {} ms", wait.as_millis()),
             Self::Behind { head } => write!(f, "at block {head}, before the one that is needed"),
             Self::TooWide { max } => write!(f, "searches over {max} blocks at once"),
+            Self::TooManyAddresses { max } => write!(f, "searches for {max} addresses at once"),
             Self::Pruned { oldest } => write!(f, "keeps blocks from {oldest} on"),
             Self::Astray => f.write_str("astray: on another branch, or too far ahead"),
             Self::Lagging { blocks } => write!(f, "lags by {blocks} blocks"),
@@ -143,7 +151,7 @@ impl Fitness {
                 Some(RANK_CLASS_RESTS + 1 + condition as u8)
             }
             // What was learnt may be out of date.
-            Self::TooWide { .. } => Some(RANK_TOO_WIDE),
+            Self::TooWide { .. } | Self::TooManyAddresses { .. } => Some(RANK_TOO_WIDE),
             Self::Pruned { .. } => Some(99),
             Self::MethodUnknown => Some(100),
             Self::Unwell(_) | Self::NotEligible => None,
@@ -238,17 +246,23 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
         return Fitness::ClassRests;
     }
     let head = view.head(slot).map(|head| head.number);
-    if let (Some(asked), Some(data)) = (ask.oldest, Data::of(ask.row.class)) {
-        if let Some(oldest) = upstream.oldest(data, head, now)
+    if let Some(data) = Data::of(ask.row.class) {
+        if let Some(asked) = ask.oldest
+            && let Some(oldest) = upstream.oldest(data, head, now)
             && asked < oldest
         {
             return Fitness::Pruned { oldest };
         }
-        if ask.span > 1
-            && let Some(max) = upstream.range_max(data, now)
-            && ask.span > max
-        {
-            return Fitness::TooWide { max };
+        if ask.span > 1 || ask.filter.addresses > 1 {
+            let limits = upstream.search_limits(data, ask.filter, now);
+            let max = |limit: Option<SizeLimit>| limit.map_or(u64::MAX, |limit| limit.at_once);
+            match (max(limits.blocks), max(limits.addresses)) {
+                (max, _) if ask.span > max.max(1) => return Fitness::TooWide { max },
+                (_, max) if ask.filter.addresses > max => {
+                    return Fitness::TooManyAddresses { max };
+                }
+                _ => {}
+            }
         }
     }
     match (ask.needed, head) {
@@ -354,8 +368,8 @@ mod tests {
     use wellhead_chain::{Heads, Observation, Source};
     use wellhead_eth::{ChainId, MethodTable};
     use wellhead_upstream::{
-        BreakerBounds, Identity, Learnt, MethodRules, Payload, Standing, UpstreamId, Verdict,
-        VerdictClass,
+        BreakerBounds, CallExtent, Identity, Learnt, MethodRules, Payload, SearchSize, Standing,
+        UpstreamId, Verdict, VerdictClass,
     };
 
     use super::*;
@@ -404,6 +418,8 @@ mod tests {
             let upstream = Arc::new(Upstream::new(identity, slot, BreakerBounds::default(), now));
             upstream.set_standing(Standing::Verified);
             for part in parts {
+                let size = SearchSize { blocks: 0, filter: FilterShape::default() };
+                let extent = CallExtent { oldest: None, head: None, size };
                 let fail = |class| {
                     upstream.settle(row, &verdict(class), now, now);
                 };
@@ -426,12 +442,20 @@ mod tests {
                         "pruned" => {
                             let learnt = Some(Learnt::PrunedBelow { number: 50 });
                             let class = VerdictClass::MissingData;
-                            upstream.learn_reach(row, class, learnt, None, None, now);
+                            upstream.learn_reach(row, class, learnt, &extent, now);
                         }
                         "narrow" => {
                             let learnt = Some(Learnt::RangeMax { blocks: 10 });
                             let class = VerdictClass::RangeTooLarge;
-                            upstream.learn_reach(row, class, learnt, None, None, now);
+                            upstream.learn_reach(row, class, learnt, &extent, now);
+                        }
+                        "few_addresses" => {
+                            let learnt = Some(Learnt::AddressesMax { addresses: 10 });
+                            let class = VerdictClass::FilterTooLarge;
+                            let filter = FilterShape { addresses: 11, digest: 1 };
+                            let size = SearchSize { blocks: 1, filter };
+                            let extent = CallExtent { size, ..extent };
+                            upstream.learn_reach(row, class, learnt, &extent, now);
                         }
                         "unprobed" => upstream.set_tried_by_clients(true),
                         "out" => fail(VerdictClass::Auth),
@@ -457,12 +481,18 @@ mod tests {
 
     /// Plans an `eth_call` about `blocks`, the first and the last, and compares as below.
     fn check_reach(blocks: (u64, u64), upstreams: &str, expected: &str) {
+        check_search(blocks, 1, upstreams, expected);
+    }
+
+    #[track_caller]
+    fn check_search(blocks: (u64, u64), addresses: u64, upstreams: &str, expected: &str) {
         let now = origin();
         let (roster, view) = build(upstreams, now);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
         let (oldest, needed) = (Some(BlockNumber(blocks.0)), Some(BlockNumber(blocks.1)));
-        let ask = Ask { oldest, needed, span: blocks.1 - blocks.0 + 1, ..Ask::of(row, eligible) };
+        let (span, filter) = (blocks.1 - blocks.0 + 1, FilterShape { addresses, digest: 1 });
+        let ask = Ask { oldest, needed, span, filter, ..Ask::of(row, eligible) };
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         let (fit, rest) = plan.candidates().split_at(plan.fit());
         let names = |slots: &[Slot]| {
@@ -480,6 +510,13 @@ mod tests {
         check_reach((50, 59), "a:#100:narrow b:#100:fallback", "a b | ");
         check_reach((50, 60), "a:#100:narrow b:#100:fallback", "b | a");
         check_reach((50, 60), "a:#100:narrow b:#100:narrow:pruned:fallback", " | a b");
+    }
+
+    #[test]
+    fn an_upstream_that_takes_fewer_addresses_is_the_last_resort() {
+        check_search((50, 50), 10, "a:#100:few_addresses b:#100:fallback", "a b | ");
+        check_search((50, 50), 11, "a:#100:few_addresses b:#100:fallback", "b | a");
+        check_search((50, 60), 11, "a:#100:few_addresses b:#100:narrow:fallback", " | a b");
     }
 
     /// Plans an `eth_call` at block `needed` and compares "fit | last resorts".

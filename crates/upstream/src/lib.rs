@@ -19,6 +19,7 @@ mod provider;
 mod quantile;
 mod reach;
 mod rule;
+mod search_limit;
 mod set;
 mod silence;
 mod unknown;
@@ -33,8 +34,9 @@ pub use identity::{Identity, MethodRules, Tier, UpstreamId};
 pub use judge::{CALL_ID, Judge};
 pub use mask::Mask;
 pub use provider::{Cost, Meter, Metering, Plan, Provider, Tariff};
-pub use reach::History;
+pub use reach::{CallExtent, History};
 pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
+pub use search_limit::{SearchLimits, SearchSize, SizeLimit};
 pub use set::SharedUpstreamSet;
 pub use unknown::UNKNOWN_CODES_MAX;
 pub use upstream::{

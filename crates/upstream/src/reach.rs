@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use wellhead_eth::{BlockNumber, Data, MethodRow};
 
+use crate::search_limit::{Excess, LearntLimits, SearchSize};
 use crate::upstream::Upstream;
 use crate::verdict::{Learnt, VerdictClass};
 
 /// What was learnt is forgotten after this long.
-const LEARNT_FOR: Duration = Duration::from_secs(600);
+pub(crate) const LEARNT_FOR: Duration = Duration::from_secs(600);
 /// A block that is missing and nearer to the head than this says nothing of the history: it
 /// may not have arrived yet. Half of the 128 states that a geth without an archive keeps.
 const NEAR_HEAD: u64 = 64;
@@ -26,6 +27,17 @@ const NEAR_HEAD: u64 = 64;
 const MISSES_MIN: u32 = 3;
 /// The states that a provider keeps for whoever did not pay for old ones.
 const STATES_WITHOUT_HISTORY: u64 = 128;
+
+/// What a call asked for, as far as it teaches something.
+#[derive(Debug, Clone, Copy)]
+pub struct CallExtent {
+    /// The oldest block that it needs.
+    pub oldest: Option<BlockNumber>,
+    /// The upstream's own head.
+    pub head: Option<BlockNumber>,
+    /// How much is searched.
+    pub size: SearchSize,
+}
 
 /// What the settings say of how far an upstream reaches; `None` where they say nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,11 +94,14 @@ struct OfData {
 
 /// What was learnt of one upstream.
 #[derive(Debug, Default)]
-pub(crate) struct Reach([OfData; Data::ALL.len()]);
+pub(crate) struct Reach {
+    data: [OfData; Data::ALL.len()],
+    pub(crate) limits: LearntLimits,
+}
 
 impl Reach {
     fn of(&self, data: Data) -> &OfData {
-        &self.0[data as usize]
+        &self.data[data as usize]
     }
 
     /// The oldest block that is kept, as far as is known. `given` are the newest blocks
@@ -183,42 +198,56 @@ impl Upstream {
         self.history.range_max.or_else(|| self.reach.range_max(data, self.ms(now)))
     }
 
-    /// Whether a block was missing lately of what calls of `row` read, so that an answer is
-    /// worth a [`Upstream::learn_reach`].
-    pub fn is_anything_missing(&self, row: &MethodRow) -> bool {
-        Data::of(row.class).is_some_and(|data| self.reach.is_anything_missing(data))
+    /// Whether a block was missing lately of what calls of `row` read, or a search was too large,
+    /// so that an answer is worth a [`Upstream::learn_reach`].
+    pub fn has_refused_any(&self, row: &MethodRow) -> bool {
+        let data = Data::of(row.class);
+        data.is_some_and(|data| self.reach.is_anything_missing(data))
+            || (data.is_some() && self.reach.limits.has_refused_any())
     }
 
-    /// Takes in what its words about a call for block `oldest` and later ones say of how
-    /// far it reaches; `head` is its own. See [`Upstream::settle`] for the rest.
+    /// Takes in what its words about a call say of how far it reaches. See
+    /// [`Upstream::settle`] for the rest.
     pub fn learn_reach(
         &self,
         row: &MethodRow,
         class: VerdictClass,
         learnt: Option<Learnt>,
-        oldest: Option<BlockNumber>,
-        head: Option<BlockNumber>,
+        asked: &CallExtent,
         now: Instant,
     ) {
         let Some(data) = Data::of(row.class) else { return };
         let now_ms = self.ms(now);
+        let limits = &self.reach.limits;
+        let refused = |excess| limits.refused(data, asked.size, excess, now_ms);
         match (learnt, class) {
             (Some(Learnt::PrunedBelow { number }), _) => {
                 self.reach.pruned_below(data, number, now_ms);
             }
-            (Some(Learnt::NoHistory), _) => self.reach.no_history(data, head, now_ms),
+            (Some(Learnt::NoHistory), _) => self.reach.no_history(data, asked.head, now_ms),
             (Some(Learnt::RangeMax { blocks }), _) => {
                 self.reach.range_at_most(data, blocks, now_ms);
             }
+            (Some(Learnt::RangeRefused), _) => refused(Excess::Range),
+            (Some(Learnt::AddressesMax { addresses }), _) => {
+                refused(Excess::Addresses { suggested: Some(addresses) });
+            }
+            (_, VerdictClass::FilterTooLarge) => refused(Excess::Addresses { suggested: None }),
+            (Some(Learnt::RangeHint { from, to }), _) => {
+                let suggested = Some((to - from).saturating_add(1));
+                refused(Excess::Results { suggested });
+            }
+            (_, VerdictClass::RangeTooLarge) => refused(Excess::Results { suggested: None }),
             (_, VerdictClass::MissingData) => {
-                if let (Some(oldest), Some(head)) = (oldest, head) {
+                if let (Some(oldest), Some(head)) = (asked.oldest, asked.head) {
                     self.reach.missed(data, oldest, head, now_ms);
                 }
             }
             (_, VerdictClass::Answer) => {
-                if let Some(oldest) = oldest {
+                if let Some(oldest) = asked.oldest {
                     self.reach.had(data, oldest, now_ms);
                 }
+                limits.answered(data, asked.size, now_ms);
             }
             _ => {}
         }

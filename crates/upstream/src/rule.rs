@@ -187,7 +187,12 @@ impl RuleSet {
         self.rules.iter().find(|rule| {
             let believed = scope == Scope::Reply
                 || rule.class.is_about_upstream()
-                || matches!(rule.class, VerdictClass::Unsupported | VerdictClass::RangeTooLarge);
+                || matches!(
+                    rule.class,
+                    VerdictClass::Unsupported
+                        | VerdictClass::RangeTooLarge
+                        | VerdictClass::FilterTooLarge
+                );
             believed && rule.when.fits(subject, &message, &data)
         })
     }

@@ -825,7 +825,8 @@ fn shows_that_it_works(verdict: &Verdict) -> bool {
         | VerdictClass::TransactionKnown
         | VerdictClass::TransactionRejected
         | VerdictClass::MissingData
-        | VerdictClass::RangeTooLarge => true,
+        | VerdictClass::RangeTooLarge
+        | VerdictClass::FilterTooLarge => true,
         VerdictClass::Throttled
         | VerdictClass::Billing
         | VerdictClass::Auth

@@ -33,6 +33,9 @@ pub enum VerdictClass {
     MissingData,
     /// The range, the result or the request is larger than this upstream allows.
     RangeTooLarge,
+    /// The filter of a search names more addresses or topics than this upstream allows: fewer
+    /// blocks would not help.
+    FilterTooLarge,
     /// Too many calls, or too many at once.
     Throttled,
     /// The account behind the upstream has to be paid or upgraded.
@@ -95,7 +98,7 @@ pub enum HealthEffect {
 
 impl VerdictClass {
     /// Every class, in the order of the reference page.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Answer,
         Self::Null,
         Self::Reverted,
@@ -104,6 +107,7 @@ impl VerdictClass {
         Self::TransactionRejected,
         Self::MissingData,
         Self::RangeTooLarge,
+        Self::FilterTooLarge,
         Self::Throttled,
         Self::Billing,
         Self::Auth,
@@ -124,6 +128,7 @@ impl VerdictClass {
             | Self::TransactionRejected
             | Self::MissingData
             | Self::RangeTooLarge
+            | Self::FilterTooLarge
             | Self::Throttled
             | Self::Billing
             | Self::Auth
@@ -139,7 +144,10 @@ impl VerdictClass {
         match self {
             Self::Answer | Self::Null | Self::TransactionKnown => Doing::Nobody,
             Self::Reverted => Doing::Contract,
-            Self::CallerFault | Self::TransactionRejected | Self::RangeTooLarge => Doing::Caller,
+            Self::CallerFault
+            | Self::TransactionRejected
+            | Self::RangeTooLarge
+            | Self::FilterTooLarge => Doing::Caller,
             Self::Throttled | Self::Billing | Self::Auth => Doing::Operator,
             Self::MissingData | Self::Unsupported | Self::Fault | Self::Void | Self::Unknown => {
                 Doing::Upstream
@@ -159,7 +167,9 @@ impl VerdictClass {
             // A client that polls for a receipt gets null from everyone: asking
             // everyone each time would multiply its load by the upstreams.
             // A limit is often another one elsewhere, but rarely a third one.
-            Self::Null | Self::RangeTooLarge | Self::Unknown => TryElsewhere::Once,
+            Self::Null | Self::RangeTooLarge | Self::FilterTooLarge | Self::Unknown => {
+                TryElsewhere::Once
+            }
             Self::MissingData
             | Self::Throttled
             | Self::Billing
@@ -182,6 +192,7 @@ impl VerdictClass {
             | Self::TransactionRejected
             | Self::MissingData
             | Self::RangeTooLarge
+            | Self::FilterTooLarge
             | Self::Unsupported
             | Self::Unknown => HealthEffect::Neutral,
             Self::Throttled => HealthEffect::Throttled,
@@ -201,6 +212,7 @@ impl VerdictClass {
             Self::TransactionRejected => "transaction_rejected",
             Self::MissingData => "missing_data",
             Self::RangeTooLarge => "range_too_large",
+            Self::FilterTooLarge => "filter_too_large",
             Self::Throttled => "throttled",
             Self::Billing => "billing",
             Self::Auth => "auth",
@@ -225,7 +237,7 @@ impl VerdictClass {
             Self::CallerFault => -32602,
             Self::TransactionRejected => -32003,
             Self::MissingData => -32014,
-            Self::RangeTooLarge => -32012,
+            Self::RangeTooLarge | Self::FilterTooLarge => -32012,
             Self::Throttled | Self::Billing => -32005,
             Self::Auth => -32016,
             Self::Unsupported => -32601,
@@ -245,6 +257,7 @@ impl VerdictClass {
             Self::TransactionRejected => "the transaction was refused",
             Self::MissingData => "the upstream does not have the block, state or transaction",
             Self::RangeTooLarge => "more than the upstream allows in one call",
+            Self::FilterTooLarge => "more addresses or topics than the upstream allows in one call",
             Self::Throttled => "the upstream limits our calls",
             Self::Billing => "the account behind the upstream has reached the end of its plan",
             Self::Auth => "the upstream refused our credentials",
@@ -277,6 +290,7 @@ impl VerdictClass {
             | Self::TransactionRejected
             | Self::MissingData
             | Self::RangeTooLarge
+            | Self::FilterTooLarge
             | Self::Throttled
             | Self::Billing
             | Self::Auth
@@ -299,6 +313,7 @@ impl VerdictClass {
             | Self::TransactionRejected
             | Self::MissingData
             | Self::RangeTooLarge
+            | Self::FilterTooLarge
             | Self::Unsupported
             | Self::Void
             | Self::Unknown => false,
@@ -391,8 +406,13 @@ pub enum Learnt {
         /// The number of blocks.
         blocks: u64,
     },
-    /// Fewer addresses or topics at once.
-    TooManyAddresses,
+    /// The range was refused for its length alone, by words that name no number.
+    RangeRefused,
+    /// A filter may name at most so many addresses.
+    AddressesMax {
+        /// The number of addresses.
+        addresses: u64,
+    },
     /// Nothing is kept of the blocks below this one.
     PrunedBelow {
         /// The first block that is kept.
@@ -400,12 +420,6 @@ pub enum Learnt {
     },
     /// No old state for us, whatever the node keeps: not in the plan.
     NoHistory,
-    /// The method is not offered.
-    MethodUnsupported,
-    /// The method is offered: it looked at its parameters.
-    MethodSupported,
-    /// The block tag is not known here.
-    TagUnsupported,
     /// The nonce is used, perhaps by this very transaction: look its hash up
     /// before the client is told.
     MaybeMined,
@@ -416,12 +430,10 @@ impl fmt::Display for Learnt {
         match self {
             Self::RangeHint { from, to } => write!(f, "blocks {from} to {to} would work"),
             Self::RangeMax { blocks } => write!(f, "at most {blocks} blocks at once"),
-            Self::TooManyAddresses => f.write_str("fewer addresses or topics at once"),
+            Self::RangeRefused => f.write_str("fewer blocks at once"),
+            Self::AddressesMax { addresses } => write!(f, "at most {addresses} addresses at once"),
             Self::PrunedBelow { number } => write!(f, "nothing below block {number}"),
             Self::NoHistory => f.write_str("no old state in this plan"),
-            Self::MethodUnsupported => f.write_str("method not offered"),
-            Self::MethodSupported => f.write_str("method offered"),
-            Self::TagUnsupported => f.write_str("block tag not known"),
             Self::MaybeMined => f.write_str("perhaps mined already"),
         }
     }

@@ -459,7 +459,27 @@ fn facts_are_learnt_from_the_upstreams_own_words() {
     check_learnt(
         logs,
         r#"{"code":-32000,"message":"please specify less number of address"}"#,
-        Some(Learnt::TooManyAddresses),
+        None,
+    );
+    check_learnt(
+        logs,
+        r#"{"code":-32602,"message":"This query contains 6000 filters. The current limit is 5000."}"#,
+        Some(Learnt::AddressesMax { addresses: 5000 }),
+    );
+    check_learnt(
+        logs,
+        r#"{"code":-32600,"message":"You can make eth_getLogs requests with up to a 500 block range. Based on your parameters, this block range should work: [0x1a30dfd, 0x1a30ff0]"}"#,
+        max(500),
+    );
+    check_learnt(
+        logs,
+        r#"{"code":-32000,"message":"block range is too wide"}"#,
+        Some(Learnt::RangeRefused),
+    );
+    check_learnt(
+        logs,
+        r#"{"code":-32600,"message":"block range too high"}"#,
+        Some(Learnt::RangeRefused),
     );
     let call = "eth_call";
     check_learnt(
@@ -476,16 +496,6 @@ fn facts_are_learnt_from_the_upstreams_own_words() {
         call,
         r#"{"code":-32000,"message":"old data not available due to pruning: from tx: 1962853355, min tx: 2662500000"}"#,
         None,
-    );
-    check_learnt(
-        call,
-        r#"{"code":-32601,"message":"Method not found"}"#,
-        Some(Learnt::MethodUnsupported),
-    );
-    check_learnt(
-        call,
-        r#"{"code":-32602,"message":"missing value for required argument 1"}"#,
-        Some(Learnt::MethodSupported),
     );
     check_learnt(
         call,

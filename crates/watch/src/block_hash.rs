@@ -123,6 +123,7 @@ impl Asker {
             | VerdictClass::TransactionKnown
             | VerdictClass::TransactionRejected
             | VerdictClass::RangeTooLarge
+            | VerdictClass::FilterTooLarge
             | VerdictClass::Throttled
             | VerdictClass::Billing
             | VerdictClass::Auth

@@ -45,6 +45,7 @@ impl Reply {
             | VerdictClass::TransactionRejected
             | VerdictClass::MissingData
             | VerdictClass::RangeTooLarge
+            | VerdictClass::FilterTooLarge
             | VerdictClass::Throttled
             | VerdictClass::Billing
             | VerdictClass::Auth

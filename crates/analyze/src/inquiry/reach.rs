@@ -601,7 +601,8 @@ fn method(class: VerdictClass) -> Fate {
         | VerdictClass::TransactionKnown
         | VerdictClass::TransactionRejected
         | VerdictClass::MissingData
-        | VerdictClass::RangeTooLarge => Fate::Served,
+        | VerdictClass::RangeTooLarge
+        | VerdictClass::FilterTooLarge => Fate::Served,
         VerdictClass::Unsupported | VerdictClass::Auth => Fate::Refused,
         VerdictClass::Billing
         | VerdictClass::Throttled
@@ -626,6 +627,7 @@ fn depth(class: VerdictClass) -> Fate {
         | VerdictClass::TransactionKnown
         | VerdictClass::TransactionRejected
         | VerdictClass::RangeTooLarge
+        | VerdictClass::FilterTooLarge
         | VerdictClass::Throttled
         | VerdictClass::Fault
         | VerdictClass::Void
@@ -639,6 +641,7 @@ fn range(class: VerdictClass) -> Fate {
         VerdictClass::Answer => Fate::Served,
         VerdictClass::RangeTooLarge | VerdictClass::CallerFault => Fate::Refused,
         VerdictClass::Null
+        | VerdictClass::FilterTooLarge
         | VerdictClass::MissingData
         | VerdictClass::Unsupported
         | VerdictClass::Billing
@@ -670,6 +673,7 @@ fn batch(finished: &Finished) -> Fate {
         | VerdictClass::TransactionKnown
         | VerdictClass::TransactionRejected
         | VerdictClass::RangeTooLarge
+        | VerdictClass::FilterTooLarge
         | VerdictClass::Void
         | VerdictClass::Unknown => Fate::Refused,
     }

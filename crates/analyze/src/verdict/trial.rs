@@ -207,6 +207,7 @@ pub(crate) fn served(call: &Call) -> bool {
                 | VerdictClass::TransactionRejected
                 | VerdictClass::MissingData
                 | VerdictClass::RangeTooLarge
+                | VerdictClass::FilterTooLarge
                 | VerdictClass::Throttled
                 | VerdictClass::Billing
                 | VerdictClass::Auth

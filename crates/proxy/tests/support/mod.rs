@@ -60,6 +60,69 @@ pub(crate) struct Peer {
     pub(crate) seen: Mutex<Vec<String>>,
     pub(crate) now_in_flight: Mutex<(usize, usize)>,
     searches: Mutex<Option<(u64, Duration)>>,
+    logs: Mutex<Option<LogSearch>>,
+}
+
+/// How an upstream answers searches for logs: each address has one in each block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogSearch {
+    /// It takes this many, and refuses more with these words.
+    pub(crate) blocks: (u64, &'static str),
+    pub(crate) addresses: (usize, &'static str),
+    pub(crate) results: (usize, &'static str),
+}
+
+impl Default for LogSearch {
+    fn default() -> Self {
+        Self {
+            blocks: (u64::MAX, "block range is too wide"),
+            addresses: (usize::MAX, "exceed max addresses or topics per search position"),
+            results: (usize::MAX, "query returned more than 10000 results"),
+        }
+    }
+}
+
+impl LogSearch {
+    fn say(self, (from, to): (u64, u64), addresses: &[u8]) -> Say {
+        let results = usize::try_from(to - from + 1).expect("few").saturating_mul(addresses.len());
+        let refused = [
+            (addresses.len() > self.addresses.0, self.addresses.1),
+            (to - from >= self.blocks.0, self.blocks.1),
+            (results > self.results.0, self.results.1),
+        ];
+        if let Some((_, words)) = refused.into_iter().find(|(is_refused, _)| *is_refused) {
+            return error(-32000, words);
+        }
+        let mut addresses = addresses.to_vec();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let logs = (from..=to).flat_map(|block| addresses.iter().map(move |it| log(block, *it)));
+        Say::Result(format!("[{}]", logs.collect::<Vec<_>>().join(",")))
+    }
+}
+
+/// The log of an address in a block.
+pub(crate) fn log(block: u64, address: u8) -> String {
+    format!(r#"{{"blockNumber":"0x{block:x}","logIndex":"0x{address:x}"}}"#)
+}
+
+/// An address as it is written in a filter, quotes included.
+pub(crate) fn address(byte: u8) -> String {
+    format!("\"0x{}\"", format!("{byte:02x}").repeat(20))
+}
+
+/// The addresses that a search names.
+fn addresses(call: &[u8]) -> Vec<u8> {
+    let filter = raw::field(call, "params").and_then(|params| raw::item(params, 0));
+    let list = filter.and_then(|filter| raw::field(filter, "address")).unwrap_or(b"[]");
+    let byte = |text: &[u8]| {
+        let text = String::from_utf8_lossy(raw::trim(text)).into_owned();
+        u8::from_str_radix(&text[3..5], 16).expect("an address")
+    };
+    match raw::trim(list).starts_with(b"[") {
+        true => raw::items(list).map(byte).collect(),
+        false => vec![byte(list)],
+    }
 }
 
 impl Peer {
@@ -70,6 +133,7 @@ impl Peer {
             seen: Mutex::default(),
             now_in_flight: Mutex::default(),
             searches: Mutex::default(),
+            logs: Mutex::default(),
         }
     }
 
@@ -89,6 +153,21 @@ impl Peer {
         *self.searches.lock() = Some((most, time));
     }
 
+    /// From now on searches for logs are answered like this.
+    pub(crate) fn searches_logs(&self, search: LogSearch) {
+        *self.logs.lock() = Some(search);
+    }
+
+    /// The searches so far, with the number of their addresses: `1-5:2 1-5:1`.
+    pub(crate) fn searched_for(&self) -> String {
+        let seen = self.seen.lock();
+        let searches = seen.iter().map(|body| {
+            let (from, to) = range(body.as_bytes()).unwrap_or_default();
+            format!("{from}-{to}:{}", addresses(body.as_bytes()).len())
+        });
+        searches.collect::<Vec<_>>().join(" ")
+    }
+
     /// The ranges that were searched so far: `1-5 6-10`.
     pub(crate) fn searched(&self) -> String {
         let seen = self.seen.lock();
@@ -105,6 +184,9 @@ impl Peer {
     fn said(&self, call: &[u8]) -> Say {
         let method = raw::field(call, "method").and_then(raw::string).expect("a call");
         let told = self.says.lock().get_mut(&*method).and_then(VecDeque::pop_front);
+        if let (None, Some(search), "eth_getLogs") = (&told, *self.logs.lock(), &*method) {
+            return search.say(range(call).unwrap_or((7, 7)), &addresses(call));
+        }
         if let (None, Some((most, time)), Some((from, to))) =
             (&told, *self.searches.lock(), range(call))
         {

@@ -25,6 +25,7 @@ pub(super) struct Lesson {
 pub(super) enum LessonKind {
     RangeHint,
     RangeMax,
+    AddressesMax,
     PrunedBelow,
     Fixed(Learnt),
 }
@@ -35,11 +36,9 @@ impl LessonKind {
             "range_hint" => Self::RangeHint,
             "range_max" => Self::RangeMax,
             "pruned_below" => Self::PrunedBelow,
-            "too_many_addresses" => Self::Fixed(Learnt::TooManyAddresses),
+            "range_refused" => Self::Fixed(Learnt::RangeRefused),
+            "addresses_max" => Self::AddressesMax,
             "no_history" => Self::Fixed(Learnt::NoHistory),
-            "method_unsupported" => Self::Fixed(Learnt::MethodUnsupported),
-            "method_supported" => Self::Fixed(Learnt::MethodSupported),
-            "tag_unsupported" => Self::Fixed(Learnt::TagUnsupported),
             "maybe_mined" => Self::Fixed(Learnt::MaybeMined),
             _ => return None,
         })
@@ -48,7 +47,7 @@ impl LessonKind {
     /// Whether it needs a text to look behind.
     pub(super) fn reads_numbers(self) -> bool {
         match self {
-            Self::RangeHint | Self::RangeMax | Self::PrunedBelow => true,
+            Self::RangeHint | Self::RangeMax | Self::AddressesMax | Self::PrunedBelow => true,
             Self::Fixed(_) => false,
         }
     }
@@ -68,8 +67,15 @@ impl Lesson {
                 (from <= to).then_some(Learnt::RangeHint { from, to })
             }
             LessonKind::RangeMax => {
-                let blocks = self.find(subject, |text| Some(number(text)?.0))?;
-                (blocks > 0).then_some(Learnt::RangeMax { blocks })
+                // Without a number the words still say that it is the length of the range.
+                match self.find(subject, |text| Some(number(text)?.0)) {
+                    Some(blocks) if blocks > 0 => Some(Learnt::RangeMax { blocks }),
+                    Some(_) | None => Some(Learnt::RangeRefused),
+                }
+            }
+            LessonKind::AddressesMax => {
+                let addresses = self.find(subject, |text| Some(number(text)?.0))?;
+                (addresses > 0).then_some(Learnt::AddressesMax { addresses })
             }
             LessonKind::PrunedBelow => {
                 let number = self.find(subject, |text| Some(number(text)?.0))?;
