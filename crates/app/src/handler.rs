@@ -30,6 +30,7 @@ impl Handler for WorkerHandler {
             attempts: answer.attempts,
             cache: answer.cache,
             retry_after: answer.retry_after,
+            warning: answer.warning,
             trail: answer.trail,
         }
     }

@@ -36,6 +36,8 @@ pub struct Answer {
     pub cache: Option<&'static str>,
     /// For `Retry-After`.
     pub retry_after: Option<Duration>,
+    /// Why a client should not rely on it: `logs-doubted`.
+    pub warning: Option<&'static str>,
     /// What was tried, when the client asked.
     pub trail: Option<String>,
 }

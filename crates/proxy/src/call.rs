@@ -27,7 +27,7 @@ use crate::kept::{self, Asked, Found, Landed, Way};
 use crate::metrics::CallOutcome;
 use crate::pin::{Pin, highest, needed};
 use crate::reply::Reply;
-use crate::search::{Division, Range, Searched};
+use crate::search::Range;
 use crate::session::Newest;
 use crate::tiers;
 use crate::version::client_version;
@@ -529,19 +529,22 @@ pub(crate) async fn run(
         && plan.fit() < needed
         && let Some(division) = search::widest(chain, job, ask, range, began)
     {
-        return Box::pin(in_parts(trip, job, (ask, block), division, before)).await;
+        return Box::pin(search::in_parts(trip, job, (ask, block), division, before)).await;
     }
     let job = &Job { null_is_final, is_there, ballot, ..*job };
     let outcome = wellhead_dispatch::run(job, &plan, &chain.roster, lane, bounds).await;
     search::learn(chain, ask, &outcome.trail);
-    let Settled { outcome, is_doubtful } =
+    let Settled { outcome, is_doubtful, warns } =
         doubt::settled(chain, lane, job, (ask, block), outcome).await;
+    if warns {
+        trip.warn_of_logs();
+    }
     let Outcome { result, trail: own } = outcome;
     let mut trail = before;
     trail.append(own);
     if let Some(range) = range {
         if let Some(division) = search::after_refusal(job, &result, range) {
-            return Box::pin(in_parts(trip, job, (ask, block), division, trail)).await;
+            return Box::pin(search::in_parts(trip, job, (ask, block), division, trail)).await;
         }
         if let Some(refusal) = search::filter_refused(chain, ask, &result) {
             return Said::Refused { refusal, outcome: CallOutcome::Refused, trail };
@@ -590,30 +593,6 @@ pub(crate) async fn run(
     }
 }
 
-/// A search in parts, and what it comes to.
-async fn in_parts(
-    trip: &Trip<'_>,
-    job: &Job<'_>,
-    (ask, block): (&Ask<'_>, &BlockRef),
-    division: Division,
-    mut trail: Trail,
-) -> Said {
-    match search::search(trip, job, (ask, block), division, &mut trail).await {
-        Searched::Found { list, slot, is_doubtful } => {
-            Said::Result { result: list, rest: None, slot, trail, is_doubtful }
-        }
-        Searched::Flows(rest, slot) => {
-            let (result, rest) = (Bytes::new(), Some(rest));
-            Said::Result { result, rest, slot, trail, is_doubtful: false }
-        }
-        Searched::Error(error, slot) => Said::Error { error, slot, trail },
-        Searched::Failed(failure) => failed(trip.chain, failure, trail, ask.eligible),
-        Searched::Refused(refusal) => {
-            Said::Refused { refusal, outcome: CallOutcome::Refused, trail }
-        }
-    }
-}
-
 /// A raw transaction was refused because its nonce is used, which is also what is
 /// said of one that was mined since: after a lost answer, or when the sender asks
 /// twice. Or nobody answered, though somebody may have taken it. Whether the chain has it
@@ -643,7 +622,12 @@ async fn maybe_there(trip: &Trip<'_>, job: &Job<'_>, mut said: Said) -> Said {
     }
 }
 
-fn failed(chain: &ServedChain, failure: Failure, trail: Trail, eligible: UpstreamSet) -> Said {
+pub(crate) fn failed(
+    chain: &ServedChain,
+    failure: Failure,
+    trail: Trail,
+    eligible: UpstreamSet,
+) -> Said {
     let refusal = Refusal::failed(failure, &trail, &chain.roster, eligible);
     Said::Refused { refusal, outcome: CallOutcome::Failed, trail }
 }

@@ -7,20 +7,26 @@
 //! answer, and the first is counted and named in the log; when it finds nothing either, that
 //! is believed.
 //!
-//! What it costs is bounded: nobody is asked where chance alone would explain a bloom that
-//! fits more often than not ([`CHANCE_MAX`]), as with many full blocks, nor where nobody else
-//! is fit who was not asked yet, nor beyond `attempts.max`, and the second one has [`WAIT`]. Where no bloom is known nothing changes.
+//! Where no other upstream is fit and was not asked yet, and chance explains the bloom in at most
+//! [`CHANCE_ALONE_MAX`] of all cases, the upstream itself is asked once more: after it showed a
+//! new block, which is when logs that were late are there, and after [`HEAD_WAIT`] at the latest.
+//! When it finds nothing again, or no second opinion could be had, the empty answer is served with
+//! a warning: a header (`x-wellhead-warning: logs-doubted`) and a count.
+//!
+//! What it costs is bounded: no upstream is asked again where chance alone would explain a bloom that
+//! fits more often than not ([`CHANCE_MAX`]), as with many full blocks, nor beyond `attempts.max`,
+//! and the second one has [`WAIT`]. Where no bloom is known nothing changes.
 //!
 //! Not promised: that logs are there when two upstreams miss the same, nor anything of
 //! answers that miss only some.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
 use wellhead_dispatch::{Bounds, Job, Lane, Outcome, Served, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, MethodRow};
 use wellhead_jsonrpc::raw;
-use wellhead_route::{Ask, plan};
+use wellhead_route::{Ask, Plan, plan};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 use wellhead_verify::Filter;
 
@@ -32,6 +38,13 @@ const LOGS: &str = "eth_getLogs";
 
 /// Blooms that fit are evidence while chance explains them less often than this.
 const CHANCE_MAX: f64 = 0.5;
+/// And they are strong evidence up to here: an upstream that is alone is asked again, which makes the
+/// call wait, and the client is warned.
+const CHANCE_ALONE_MAX: f64 = 0.05;
+/// An upstream that is asked again is given this long to show a new block.
+const HEAD_WAIT: Duration = Duration::from_secs(2);
+/// Its head is looked at this often meanwhile.
+const HEAD_LOOK: Duration = Duration::from_millis(100);
 /// A filter with more names fits nearly every bloom, and takes long to look for.
 const NAMES_MAX: usize = 256;
 /// For so long the answer waits for a second one.
@@ -40,8 +53,41 @@ const WAIT: Duration = Duration::from_secs(5);
 /// The end of a search, or of a part of one.
 pub(crate) struct Settled {
     pub(crate) outcome: Outcome,
-    /// It found nothing, that is doubtful, and nobody else could be heard. Not to be kept.
+    /// It found nothing, that is doubtful, and no other upstream could be heard. Not to be kept.
     pub(crate) is_doubtful: bool,
+    /// And the evidence is strong: the client is to be warned.
+    pub(crate) warns: bool,
+}
+
+impl Settled {
+    fn certain(outcome: Outcome) -> Self {
+        Self { outcome, is_doubtful: false, warns: false }
+    }
+
+    /// An empty answer that is served for want of a better one.
+    fn unconfirmed(chain: &ServedChain, outcome: Outcome, doubt: Doubt) -> Self {
+        let warns = doubt.is_strong();
+        if warns {
+            chain.counts().unconfirmed();
+        }
+        Self { outcome, is_doubtful: true, warns }
+    }
+}
+
+/// Why an empty answer is doubtful.
+#[derive(Debug, Clone, Copy)]
+struct Doubt {
+    /// The upstream that gave it.
+    slot: Slot,
+    /// How often chance alone would explain the blooms; zero where the upstream is seen not to
+    /// hold the block.
+    chance: f64,
+}
+
+impl Doubt {
+    fn is_strong(self) -> bool {
+        self.chance <= CHANCE_ALONE_MAX
+    }
 }
 
 /// The outcome of a search over `block`, or of a part of one; after a second opinion, where
@@ -56,21 +102,21 @@ pub(crate) async fn settled(
     outcome: Outcome,
 ) -> Settled {
     match doubtful(chain, job, block, &outcome) {
-        Some(slot) => {
+        Some(doubt) => {
             chain.counts().doubted();
-            Box::pin(second(chain, lane, job, ask, slot, outcome)).await
+            Box::pin(second(chain, lane, job, ask, doubt, outcome)).await
         }
-        None => Settled { outcome, is_doubtful: false },
+        None => Settled::certain(outcome),
     }
 }
 
-/// Who gave an empty answer, if that is doubtful.
+/// What speaks against an empty answer.
 fn doubtful(
     chain: &ServedChain,
     job: &Job<'_>,
     block: &BlockRef,
     outcome: &Outcome,
-) -> Option<Slot> {
+) -> Option<Doubt> {
     // What several agreed on was heard often enough.
     if job.row.name != LOGS || job.ballot.is_some() {
         return None;
@@ -82,11 +128,14 @@ fn doubtful(
     if !is_empty(result) {
         return None;
     }
-    let is_doubtful = chain.heads.look(|view| {
-        let Some((first, last)) = ends(block, view) else { return false };
-        !is_held(view, *slot, last) || may_hold(chain, view, (job.row, job.params), (first, last))
+    let chance = chain.heads.look(|view| {
+        let (first, last) = ends(block, view)?;
+        match is_held(view, *slot, last) {
+            false => Some(0.0),
+            true => may_hold(chain, view, (job.row, job.params), (first, last)),
+        }
     });
-    is_doubtful.then_some(*slot)
+    chance.map(|chance| Doubt { slot: *slot, chance })
 }
 
 /// Whether a list has nothing in it.
@@ -121,23 +170,23 @@ fn is_held(view: &View, slot: Slot, last: BlockNumber) -> bool {
     !view.is_astray(slot) && view.head(slot).is_none_or(|head| head.number >= last)
 }
 
-/// Whether blooms speak for logs, and more so than by chance.
+/// How often chance alone would explain that blooms speak for logs, if they do and it would do so
+/// less often than not.
 fn may_hold(
     chain: &ServedChain,
     view: &View,
     (row, params): (&MethodRow, Option<&[u8]>),
     range: (BlockNumber, BlockNumber),
-) -> bool {
-    let Some(sieve) = Filter::read(row, params).and_then(|it| it.sieve(NAMES_MAX)) else {
-        return false;
-    };
+) -> Option<f64> {
+    let sieve = Filter::read(row, params).and_then(|it| it.sieve(NAMES_MAX))?;
     let (mut may_fit, mut by_no_chance) = (false, 1.0);
     chain.heads.blooms(view, range, |_, bloom| {
         let sifted = sieve.sift(&bloom.0);
         may_fit |= sifted.may_fit;
         by_no_chance *= 1.0 - sifted.chance;
     });
-    may_fit && 1.0 - by_no_chance <= CHANCE_MAX
+    let chance = 1.0 - by_no_chance;
+    (may_fit && chance <= CHANCE_MAX).then_some(chance)
 }
 
 /// Asks one of the others who are fit. What `first` said stands, unless that one finds logs.
@@ -146,7 +195,7 @@ async fn second(
     lane: &Lane,
     job: &Job<'_>,
     ask: &Ask<'_>,
-    doubted: Slot,
+    doubt: Doubt,
     mut first: Outcome,
 ) -> Settled {
     let began = now();
@@ -155,11 +204,24 @@ async fn second(
     let abandoned = first.trail.abandoned.iter().map(|attempt| attempt.slot);
     let asked: UpstreamSet = attempts.chain(abandoned).collect();
     let attempts_max = chain.bounds.attempts_max.saturating_sub(first.trail.exchanges());
-    let ask = Ask { eligible: ask.eligible.without(asked), ..*ask };
-    let plan =
-        chain.heads.look(|view| lane.with_rng(|rng| plan(&ask, view, &chain.roster, began, rng)));
-    if plan.fit() == 0 || attempts_max == 0 || began >= job.deadline {
-        return Settled { outcome: first, is_doubtful: true };
+    let others = Ask { eligible: ask.eligible.without(asked), ..*ask };
+    let plan = plan_now(chain, lane, &others);
+    let (ask, plan) = if attempts_max == 0 || began >= job.deadline {
+        return Settled::unconfirmed(chain, first, doubt);
+    } else if plan.fit() > 0 {
+        (others, plan)
+    } else if doubt.is_strong() {
+        let itself = [doubt.slot].into_iter().collect::<UpstreamSet>().and(ask.eligible);
+        let itself = Ask { eligible: itself, ..*ask };
+        wait_for_head(chain, doubt.slot, job.deadline).await;
+        let plan = plan_now(chain, lane, &itself);
+        (itself, plan)
+    } else {
+        return Settled::unconfirmed(chain, first, doubt);
+    };
+    let began = now();
+    if plan.fit() == 0 || began >= job.deadline {
+        return Settled::unconfirmed(chain, first, doubt);
     }
     let job = Job { deadline: job.deadline.min(began + WAIT), ..*job };
     let bounds = Bounds { attempts_max, ..chain.bounds };
@@ -171,23 +233,49 @@ async fn second(
         .result
         .ok()
         .filter(|served| served.class == VerdictClass::Answer && is_fit(served.slot));
-    let is_doubtful = match heard {
-        Some(Served { payload: Payload::Result(ref result), .. }) if is_empty(result) => false,
-        Some(found @ Served { payload: Payload::Result(_), .. }) => {
-            note(chain, doubted, found.slot);
-            first.result = Ok(found);
-            false
+    match heard {
+        // One that says nothing twice is still one.
+        Some(Served { slot, payload: Payload::Result(ref result), .. })
+            if is_empty(result) && slot != doubt.slot =>
+        {
+            Settled::certain(first)
         }
-        Some(_) | None => true,
-    };
-    Settled { outcome: first, is_doubtful }
+        Some(found @ Served { payload: Payload::Result(_), .. }) if !found_nothing(&found) => {
+            note(chain, doubt.slot, found.slot);
+            first.result = Ok(found);
+            Settled::certain(first)
+        }
+        Some(_) | None => Settled::unconfirmed(chain, first, doubt),
+    }
+}
+
+fn found_nothing(served: &Served) -> bool {
+    matches!(&served.payload, Payload::Result(result) if is_empty(result))
+}
+
+fn plan_now(chain: &ServedChain, lane: &Lane, ask: &Ask<'_>) -> Plan {
+    chain.heads.look(|view| lane.with_rng(|rng| plan(ask, view, &chain.roster, now(), rng)))
+}
+
+/// Waits until the upstream shows a higher block, for [`HEAD_WAIT`] at most, and leaves half of the
+/// time up to `deadline` for the call that follows.
+async fn wait_for_head(chain: &ServedChain, slot: Slot, deadline: Instant) {
+    let head = || chain.heads.look(|view| view.head(slot).map(|head| head.number));
+    let (began, before) = (now(), head());
+    let until = began + HEAD_WAIT.min(deadline.saturating_duration_since(began) / 2);
+    while now() < until && head() <= before {
+        tokio::time::sleep(HEAD_LOOK.min(until.saturating_duration_since(now()))).await;
+    }
 }
 
 /// Counts an upstream that missed logs, and tells of it the first time.
 fn note(chain: &ServedChain, missed: Slot, found: Slot) {
     let id = |slot| &chain.roster.upstream(slot).identity().id;
     let (upstream, other) = (id(missed), id(found));
-    if chain.counts().missed_logs(missed) == 0 {
+    if missed == found {
+        chain.counts().missed_logs(missed);
+        tracing::debug!(%upstream, "upstream had no logs at first, and some when it was asked again");
+    } else if chain.counts().missed_logs(missed) == 0 {
         tracing::warn!(
             %upstream, %other,
             "upstream answered that there are no logs where another found some; the other's \

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -168,7 +169,10 @@ impl Proxy {
         let trip = Trip::new(chain, lane, ctx, view, self.settings.total, &closing.progress)
             .selecting(selection);
         match packet {
-            Packet::Single(Ok(call)) => trip.single(&call).await,
+            Packet::Single(Ok(call)) => {
+                let (answer, line) = trip.single(&call).await;
+                (Answer { warning: trip.warning(), ..answer }, line)
+            }
             Packet::Single(Err(malformed)) => {
                 let mut out = Vec::new();
                 write_malformed(&mut out, &malformed);
@@ -179,7 +183,8 @@ impl Proxy {
             }
             Packet::Batch(items) => {
                 let parallel = self.settings.batch_parallel.max(1);
-                Box::pin(batch::answer(&trip, &items, parallel)).await
+                let (answer, line) = Box::pin(batch::answer(&trip, &items, parallel)).await;
+                (Answer { warning: trip.warning(), ..answer }, line)
             }
         }
     }
@@ -219,7 +224,12 @@ pub(crate) struct Trip<'a> {
     /// What it is doing.
     pub(crate) progress: &'a Progress,
     selection: Option<Box<Selection>>,
+    /// An empty answer to a search for logs was served that a header speaks against.
+    doubts_logs: AtomicBool,
 }
+
+/// What a client is told of such an answer.
+const LOGS_DOUBTED: &str = "logs-doubted";
 
 impl<'a> Trip<'a> {
     pub(crate) fn new(
@@ -230,7 +240,8 @@ impl<'a> Trip<'a> {
         total: Duration,
         progress: &'a Progress,
     ) -> Self {
-        Self { chain, lane, ctx, view, newest: OnceLock::new(), total, progress, selection: None }
+        let (newest, doubts_logs) = (OnceLock::new(), AtomicBool::new(false));
+        Self { chain, lane, ctx, view, newest, total, progress, selection: None, doubts_logs }
     }
 
     /// With what the client selects upstreams by.
@@ -240,6 +251,15 @@ impl<'a> Trip<'a> {
 }
 
 impl Trip<'_> {
+    /// The answer will carry a warning; see [`crate::doubt`].
+    pub(crate) fn warn_of_logs(&self) {
+        self.doubts_logs.store(true, Ordering::Relaxed);
+    }
+
+    fn warning(&self) -> Option<&'static str> {
+        self.doubts_logs.load(Ordering::Relaxed).then_some(LOGS_DOUBTED)
+    }
+
     /// Looks at the view of the request: of its batch, or the newest.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
         match &self.view {
@@ -334,6 +354,7 @@ impl Trip<'_> {
             attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
             cache: report.noted.found.map(Found::word),
             retry_after: report.retry_after,
+            warning: None,
             trail,
         };
         (answer, Line { method, calls: 1, failed, ended, batch: None })

@@ -82,6 +82,8 @@ pub(crate) struct Counts {
     saved: AtomicU64,
     /// Empty answers that were doubtful.
     doubted: AtomicU64,
+    /// Those that were served for want of a better one.
+    unconfirmed: AtomicU64,
     /// By slot: those where another found logs.
     missed_logs: Box<[AtomicU64]>,
 }
@@ -98,6 +100,7 @@ impl Counts {
             found: Default::default(),
             saved: AtomicU64::new(0),
             doubted: AtomicU64::new(0),
+            unconfirmed: AtomicU64::new(0),
             missed_logs: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -165,6 +168,11 @@ impl Counts {
     /// Counts an empty answer to a search for logs that was doubtful.
     pub(crate) fn doubted(&self) {
         self.doubted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one that was served with a warning.
+    pub(crate) fn unconfirmed(&self) {
+        self.unconfirmed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts an upstream that gave one where another found logs: so many times before.

@@ -26,10 +26,11 @@ use wellhead_upstream::{
 };
 
 use crate::answer::Refusal;
-use crate::call::{Planned, make_plan};
+use crate::call::{Planned, Said, failed, make_plan};
 use crate::chain::ServedChain;
 use crate::doubt::{self, Settled};
 use crate::journey::Trip;
+use crate::metrics::CallOutcome;
 use crate::parts::{Cut, PartBounds, PartSize, Parts, Stuck, Tile};
 use crate::{kept, stream, tiers};
 
@@ -271,14 +272,42 @@ fn hold(list: Vec<u8>, answers: &Arc<Ceiling>) -> Option<Bytes> {
     Some(share.around(list.into()))
 }
 
+/// A search in parts, and what it comes to.
+pub(crate) async fn in_parts(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    subject: (&Ask<'_>, &BlockRef),
+    division: Division,
+    mut trail: Trail,
+) -> Said {
+    match search(trip, job, subject, division, &mut trail).await {
+        Searched::Found { list, slot, is_doubtful, warns } => {
+            if warns {
+                trip.warn_of_logs();
+            }
+            Said::Result { result: list, rest: None, slot, trail, is_doubtful }
+        }
+        Searched::Flows(rest, slot) => {
+            let (result, rest) = (Bytes::new(), Some(rest));
+            Said::Result { result, rest, slot, trail, is_doubtful: false }
+        }
+        Searched::Error(error, slot) => Said::Error { error, slot, trail },
+        Searched::Failed(failure) => failed(trip.chain, failure, trail, subject.0.eligible),
+        Searched::Refused(refusal) => {
+            Said::Refused { refusal, outcome: CallOutcome::Refused, trail }
+        }
+    }
+}
+
 /// How a search in parts ended.
-pub(crate) enum Searched {
+enum Searched {
     /// The list; this upstream gave the last part, if one was asked.
     Found {
         list: Bytes,
         slot: Option<Slot>,
         /// See [`doubt::Settled`]; of any part.
         is_doubtful: bool,
+        warns: bool,
     },
     /// The list as it is found, and the end of its envelope.
     Flows(Box<dyn Rest>, Option<Slot>),
@@ -291,7 +320,7 @@ pub(crate) enum Searched {
 }
 
 /// Searches in parts that are divided like this at first. Adds what was tried to `trail`.
-pub(crate) async fn search(
+async fn search(
     trip: &Trip<'_>,
     job: &Job<'_>,
     (ask, block): (&Ask<'_>, &BlockRef),
@@ -323,8 +352,8 @@ pub(crate) async fn search(
             debug_assert!(search.parts.is_complete(), "all parts were asked for and settled");
             match whole(&search.parts.take(), trip.lane.answers()) {
                 Some(list) => {
-                    let (slot, is_doubtful) = (search.last, search.is_doubtful);
-                    Searched::Found { list, slot, is_doubtful }
+                    let Search { last: slot, is_doubtful, warns, .. } = search;
+                    Searched::Found { list, slot, is_doubtful, warns }
                 }
                 None => Searched::Failed(Failure::NoRoom),
             }
@@ -383,6 +412,8 @@ pub(crate) struct Search {
     last: Option<Slot>,
     /// Whether a part was empty and doubtful, and no other upstream could be heard.
     is_doubtful: bool,
+    /// And the evidence was strong.
+    warns: bool,
     /// What was tried so far.
     pub(crate) trail: Trail,
     /// How long one part may take; until it flows all have the deadline of the call.
@@ -430,6 +461,7 @@ impl Search {
             running: FuturesUnordered::new(),
             last: None,
             is_doubtful: false,
+            warns: false,
             trail: Trail::default(),
             time: job.deadline.saturating_duration_since(job.received_at),
             deadline: Some(job.deadline),
@@ -475,8 +507,9 @@ impl Search {
         let Some((number, got)) = self.running.next().await else { return Ok(false) };
         match got {
             Got::Kept(list) => self.found(number, list).map_err(Ended::Stuck)?,
-            Got::Asked(Settled { outcome, is_doubtful }) => {
+            Got::Asked(Settled { outcome, is_doubtful, warns }) => {
                 self.is_doubtful |= is_doubtful;
+                self.warns |= warns;
                 self.trail.append(outcome.trail);
                 self.take_in(number, outcome.result)?;
             }

@@ -2,7 +2,12 @@
 
 mod support;
 
-use support::{Plan, Stage, error, result};
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use support::{Plan, Stage, ask, elapsed, error, result, text};
+use wellhead_dispatch::now;
 
 const LOG: &str = r#"[{"address":"0xab"}]"#;
 /// All logs of block 100, and those of one address.
@@ -123,4 +128,96 @@ async fn a_block_is_searched_by_its_hash_where_it_is_held() {
     stage.peer(1).next("eth_getLogs", result(LOG));
     assert_eq!(stage.call("eth_getLogs", &params).await, LOG);
     assert_eq!(missed(&stage), [1, 0]);
+}
+
+/// A stage of one upstream, what the client is told, and the warning.
+async fn alone(stage: &Stage, params: &str) -> (String, Option<&'static str>) {
+    let answer = ask(stage, "eth_getLogs", params).await;
+    (text(&answer).replace(r#"{"jsonrpc":"2.0","id":1,"result":"#, ""), answer.warning)
+}
+
+fn unconfirmed(stage: &Stage) -> bool {
+    let mut registry = Registry::default();
+    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("as text");
+    text.contains(r#"wellhead_logs_unconfirmed_total{chain="ethereum"} 1"#)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_is_alone_is_asked_again_after_its_next_block() {
+    let stage = stage(1, false);
+    stage.show_bloom(100, 1, 1);
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    stage.peer(0).next("eth_getLogs", result(LOG));
+    let began = now();
+    let next_block = async {
+        tokio::time::sleep(Duration::from_millis(450)).await;
+        stage.show_block(0, 102, 1);
+    };
+    let (told, ()) = tokio::join!(alone(&stage, ALL), next_block);
+    assert_eq!(told, (format!("{LOG}}}"), None));
+    let took = elapsed(began);
+    assert!(took >= Duration::from_millis(450) && took < Duration::from_secs(1), "{took:?}");
+    assert_eq!((asked(&stage), missed(&stage), unconfirmed(&stage)), (vec![2], vec![1], false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_empty_twice_is_served_with_a_warning() {
+    let stage = stage(1, false);
+    stage.show_bloom(100, 1, 1);
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    let began = now();
+    assert_eq!(alone(&stage, ALL).await, ("[]}".to_owned(), Some("logs-doubted")));
+    let took = elapsed(began);
+    assert!(took >= Duration::from_secs(2) && took < Duration::from_secs(3), "{took:?}");
+    assert_eq!((asked(&stage), missed(&stage), unconfirmed(&stage)), (vec![2], vec![0], true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn weak_evidence_makes_no_call_wait() {
+    let check = async |bits: u8, params: &str, waits: bool| {
+        let stage = stage(1, false);
+        stage.show_bloom(100, 1, bits);
+        for _ in 0..2 {
+            stage.peer(0).next("eth_getLogs", result("[]"));
+        }
+        let began = now();
+        let (told, warning) = alone(&stage, params).await;
+        assert_eq!(told, "[]}");
+        assert_eq!((warning.is_some(), elapsed(began) > Duration::from_secs(1)), (waits, waits));
+        assert_eq!(unconfirmed(&stage), waits, "{bits}");
+    };
+    check(1, ALL, true).await;
+    check(0, ALL, false).await;
+    // One address fits it in 42 of 100 cases by chance.
+    check(0b0111_0111, ONE, false).await;
+    check(255, ONE, false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_another_could_not_confirm_has_a_warning() {
+    let stage = stage(2, false);
+    stage.show_bloom(100, 1, 1);
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    stage.peer(1).next("eth_getLogs", error(-32000, "boom"));
+    assert_eq!(alone(&stage, ALL).await, ("[]}".to_owned(), Some("logs-doubted")));
+    assert!(unconfirmed(&stage));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_item_of_a_batch_warns_for_all() {
+    let stage = stage(1, false);
+    stage.show_bloom(100, 1, 1);
+    let call = |id: u8, method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    };
+    for _ in 0..2 {
+        stage.peer(0).next("eth_getLogs", result("[]"));
+    }
+    let batch = format!("[{},{}]", call(1, "eth_getLogs", ALL), call(2, "eth_chainId", "[]"));
+    assert_eq!(stage.send(None, &batch).await.warning, Some("logs-doubted"));
+    let batch = format!("[{}]", call(2, "eth_chainId", "[]"));
+    assert_eq!(stage.send(None, &batch).await.warning, None);
 }

@@ -54,6 +54,7 @@ impl Reply {
 static UPSTREAM: HeaderName = HeaderName::from_static("x-wellhead-upstream");
 static ATTEMPTS: HeaderName = HeaderName::from_static("x-wellhead-attempts");
 static CACHE: HeaderName = HeaderName::from_static("x-wellhead-cache");
+static WARNING: HeaderName = HeaderName::from_static("x-wellhead-warning");
 static TRAIL: HeaderName = HeaderName::from_static("x-wellhead-trail");
 
 pub(crate) static JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -126,6 +127,11 @@ pub(crate) fn word(answer: Answer, squeezed: Option<Coding>, ticket: Ticket) -> 
         && let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from_static(cache.as_bytes()))
     {
         fields.push((CACHE.clone(), value));
+    }
+    if let Some(warning) = answer.warning
+        && let Ok(value) = HeaderValue::from_maybe_shared(Bytes::from_static(warning.as_bytes()))
+    {
+        fields.push((WARNING.clone(), value));
     }
     if let Some(retry_after) = answer.retry_after {
         fields.push((RETRY_AFTER, seconds(retry_after)));

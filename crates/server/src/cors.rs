@@ -77,7 +77,7 @@ impl Cors {
             ACCESS_CONTROL_EXPOSE_HEADERS,
             const {
                 HeaderValue::from_static(
-                    "retry-after, x-wellhead-upstream, x-wellhead-attempts, x-wellhead-cache, x-wellhead-trail",
+                    "retry-after, x-wellhead-upstream, x-wellhead-attempts, x-wellhead-cache, x-wellhead-warning, x-wellhead-trail",
                 )
             },
         ));

@@ -56,6 +56,8 @@ pub struct Answer {
     pub cache: Option<&'static str>,
     /// Goes out as `Retry-After`, in whole seconds, rounded up, at least 1.
     pub retry_after: Option<Duration>,
+    /// Goes out as `x-wellhead-warning`.
+    pub warning: Option<&'static str>,
     /// Goes out as `x-wellhead-trail` when the client asked; characters that a
     /// header cannot carry become `?`, and what is over 4 KiB is cut.
     pub trail: Option<String>,

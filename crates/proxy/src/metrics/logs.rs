@@ -18,6 +18,14 @@ impl Exposed {
             let count = ConstCounter::new(served.counts().doubted.load(Ordering::Relaxed));
             count.encode(family.encode_family(&[("chain", chain)])?)?;
         }
+        let help = "Empty answers to searches for logs that were served though a header speaks \
+                    against them, with a warning";
+        let name = "wellhead_logs_unconfirmed";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (chain, served) in self.chains() {
+            let count = ConstCounter::new(served.counts().unconfirmed.load(Ordering::Relaxed));
+            count.encode(family.encode_family(&[("chain", chain)])?)?;
+        }
         let help = "Empty answers to searches for logs where another upstream found some";
         let name = "wellhead_upstream_missed_logs";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

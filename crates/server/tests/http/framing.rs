@@ -125,6 +125,7 @@ async fn answers_carry_what_the_handler_says() {
         ("x-wellhead-upstream", Some("geth-a")),
         ("x-wellhead-attempts", Some("12")),
         ("x-wellhead-cache", Some("miss")),
+        ("x-wellhead-warning", Some("logs-doubted")),
         ("retry-after", Some("2")),
         ("x-wellhead-trail", None),
     ] {
