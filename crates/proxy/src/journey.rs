@@ -338,7 +338,7 @@ impl Trip<'_> {
         let silent = call.is_notification();
         // What nobody reads need not flow.
         let (report, ended) = self.call(call, self.ctx.received_at, !silent).await;
-        let method = method_of(call);
+        let method = method_of(report.row, call);
         let failed = usize::from(report.outcome != CallOutcome::Answered);
         let roster = &self.chain.roster;
         let name = |slot| roster.upstream(slot).identity().id.shared();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_dispatch::{Progress, now};
-use wellhead_eth::MethodTable;
+use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Packet};
 use wellhead_route::Roster;
 use wellhead_upstream::UpstreamSet;
@@ -147,7 +147,7 @@ impl<'a> Closing<'a> {
     /// Notes what the body holds.
     pub(crate) fn holds(&self, packet: &Packet) {
         let method = match packet {
-            Packet::Single(Ok(call)) => method_of(call),
+            Packet::Single(Ok(call)) => method_of(MethodTable::standard().row(call.method()), call),
             Packet::Single(Err(_)) => "-".into(),
             Packet::Batch(_) => "batch".into(),
         };
@@ -214,8 +214,7 @@ impl Drop for Closing<'_> {
 }
 
 /// What a call is named in the log: by the table, as a client's own words are without number.
-pub(crate) fn method_of(call: &Call) -> Cow<'static, str> {
-    let row = MethodTable::standard().row(call.method());
+pub(crate) fn method_of(row: &MethodRow, call: &Call) -> Cow<'static, str> {
     match row.is_unknown() {
         true => call.method().chars().take(METHOD_CHARS_MAX).collect::<String>().into(),
         false => row.name.into(),

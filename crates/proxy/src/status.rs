@@ -200,6 +200,8 @@ pub struct UpstreamStatus {
     pub id: String,
     /// Whether it can take calls.
     pub condition: &'static str,
+    /// The version that it told, if it is asked for one.
+    pub version: Option<String>,
     /// The newest block that it is known to hold.
     pub head: Option<u64>,
     /// Behind the agreed head.
@@ -467,6 +469,7 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
     UpstreamStatus {
         id: identity.id.to_string(),
         condition: upstream.condition(now).word(),
+        version: upstream.client_version().map(|version| version.to_string()),
         head: view.head(slot).map(|head| head.number.0),
         lag_blocks: view.lag_blocks(slot),
         distance_blocks: view.distance(slot),

@@ -21,7 +21,7 @@ use crate::encoding::{self, Coding};
 use crate::head::Head;
 use crate::host::is_same_origin;
 use crate::ticket::Ticket;
-use crate::{AnswerBody, Hosts, Refusal};
+use crate::{AnswerBody, Refusal, Server};
 
 /// What the admin listener tells. Called on the listener's thread for each
 /// request: quick, and never blocking.
@@ -107,10 +107,11 @@ impl<A: Admin> Pages<A> {
         Self { admin }
     }
 
-    fn page(&self, head: &Head<'_>, hosts: &Hosts) -> Page {
+    fn page(&self, head: &Head<'_>, server: &Server) -> Page {
         let (method, (path, query)) = (head.method, head.target.parts());
         let read = |body: &'static str| Bytes::from_static(body.as_bytes());
-        if !hosts.answers(head) {
+        if !server.settings.hosts.answers(head) {
+            server.hint_at_host(head, "admin_hosts");
             let hint = r#"{"error":"the name in the Host header is not one that this address answers to: the setting `admin_hosts` lists them"}"#;
             return Page::json(StatusCode::FORBIDDEN, read(hint));
         }
@@ -152,7 +153,7 @@ impl<A: Admin> Endpoint for Pages<A> {
     type Asked = Page;
 
     fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Page {
-        let page = self.page(head, &ticket.link().server.settings.hosts);
+        let page = self.page(head, &ticket.link().server);
         Page { coding: encoding::choose(head.headers), ..page }
     }
 

@@ -84,6 +84,7 @@ impl<H: Handler> Endpoint for Rpc<H> {
         let cors = &server.cors;
         let allowed = cors.allowed(head.headers);
         let what = if !server.settings.hosts.answers(head) {
+            server.hint_at_host(head, "hosts");
             What::Refused(Refusal::WrongHost)
         } else if cors.refuses(head.method, head.headers, allowed.as_ref()) {
             server.hint_at_origin(head.headers.get("origin"));

@@ -15,6 +15,7 @@ use crate::admin::Pages;
 use crate::connection::{self, Endpoint, Seat, Worker};
 use crate::cors::Cors;
 use crate::count::Counters;
+use crate::head::Head;
 use crate::line::LineLimit;
 use crate::listen::{BACKLOG, Backoff, is_passing};
 use crate::peers::{Peer, Peers};
@@ -27,12 +28,12 @@ use crate::{Admin, Counts, Drained, Handler, Listener, Refusal, Settings, Shutdo
 /// others are closed without a word.
 const TURNING_AWAY_MAX: usize = 64;
 
-/// This much of an origin is shown, and nothing but printable ASCII.
-const ORIGIN_CHARS_MAX: usize = 100;
+/// This much of a name from outside is shown, and nothing but printable ASCII.
+const NAME_CHARS_MAX: usize = 100;
 
-fn shown(origin: &[u8]) -> String {
-    let printable = origin.iter().filter(|byte| byte.is_ascii_graphic());
-    printable.take(ORIGIN_CHARS_MAX).map(|byte| char::from(*byte)).collect()
+fn shown(name: &[u8]) -> String {
+    let printable = name.iter().filter(|byte| byte.is_ascii_graphic());
+    printable.take(NAME_CHARS_MAX).map(|byte| char::from(*byte)).collect()
 }
 
 /// Settings, bounds and counters of one address, shared by its workers.
@@ -47,7 +48,8 @@ pub struct Server {
     turning_away: Arc<Semaphore>,
     peers: Peers,
     lines: LineLimit,
-    hints: LineLimit,
+    origin_hints: LineLimit,
+    host_hints: LineLimit,
 }
 
 impl Server {
@@ -67,7 +69,8 @@ impl Server {
             counters: Counters::default(),
             peers: Peers::default(),
             lines: LineLimit::of_lines(),
-            hints: LineLimit::of_hints(),
+            origin_hints: LineLimit::of_hints(),
+            host_hints: LineLimit::of_hints(),
             settings,
         })
     }
@@ -89,12 +92,26 @@ impl Server {
 
     /// Says which web page was refused, as the page itself is told nothing.
     pub(crate) fn hint_at_origin(&self, origin: Option<&[u8]>) {
-        if let Some(left_out) = self.hints.take(Instant::now()) {
+        if let Some(left_out) = self.origin_hints.take(Instant::now()) {
             let origin = shown(origin.unwrap_or_default());
             tracing::warn!(
                 origin,
                 left_out,
                 "a web page may not call from a browser: list its origin under `cors.origins`"
+            );
+        }
+    }
+
+    /// Says under which name a request was refused, as few clients show what they are answered,
+    /// and which setting lists names.
+    pub(crate) fn hint_at_host(&self, head: &Head<'_>, setting: &'static str) {
+        if let Some(left_out) = self.host_hints.take(Instant::now()) {
+            let authority = head.target.authority().map(str::as_bytes);
+            let host = shown(head.headers.get("host").or(authority).unwrap_or_default());
+            tracing::warn!(
+                host,
+                left_out,
+                "a request by this name was refused: list the name under `{setting}`"
             );
         }
     }

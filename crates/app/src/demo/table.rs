@@ -144,6 +144,7 @@ mod tests {
         UpstreamStatus {
             id: id.to_owned(),
             condition: "ready",
+            version: None,
             head: Some(120),
             lag_blocks: Some(0),
             distance_blocks: Some(0),

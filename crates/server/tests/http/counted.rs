@@ -61,6 +61,9 @@ async fn what_is_refused_is_counted_and_told() {
     let hint = "a web page may not call from a browser: list its origin under `cors.origins` \
                 origin=\"https://app.example\"";
     assert_eq!(lines.with(hint), 1, "at once");
+    let hint =
+        "a request by this name was refused: list the name under `hosts` host=\"evil.example\"";
+    assert_eq!(lines.with(hint), 1, "at once");
 }
 
 #[tokio::test]
