@@ -151,7 +151,7 @@ fn shares(upstreams: &Upstreams, grown: &Metrics) -> Value {
         let seen = upstream.take();
         let mine = format!("upstream=\"{id}\"");
         let verdicts = grown.by_label("wellhead_attempts_total", &[&mine], "verdict");
-        let mut own = grown.by_label("wellhead_own_calls_total", &[&mine], "reason");
+        let mut own = grown.by_label("wellhead_self_calls_total", &[&mine], "reason");
         own.retain(|_, count| *count > 0.0);
         let share = grown.sum("wellhead_attempts_total", &[&mine]) / all;
         println!(

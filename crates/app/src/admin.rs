@@ -106,7 +106,7 @@ impl AdminPages {
 fn connection_status(stats: &ConnectionStats) -> ConnectionStatus {
     let learnt = stats.learnt_caps();
     ConnectionStatus {
-        open: stats.open(Protocol::H1) + stats.open(Protocol::H2),
+        open: Protocol::ALL.into_iter().map(|protocol| stats.open(protocol)).sum(),
         streams_announced: stats.announced_streams(),
         streams_learnt: learnt.streams,
         streams_learnt_by: learnt.streams_lesson.map(Lesson::word),

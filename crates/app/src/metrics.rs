@@ -1,4 +1,7 @@
 //! Metrics of the sockets on both sides; calls are counted by `proxy`.
+//!
+//! What is told of an upstream's connections appears with the first one of its protocol, and
+//! a counter with its first count.
 
 use std::fmt;
 use std::sync::Arc;
@@ -163,7 +166,10 @@ impl Collector for Pools {
             &mut encoder,
             ("wellhead_upstream_connections", "Open connections to upstreams"),
             MetricType::Gauge,
-            |stats| Protocol::ALL.map(|it| ("protocol", it.word(), stats.open(it))).to_vec(),
+            |stats| {
+                let used = Protocol::ALL.into_iter().filter(|it| stats.opened(*it) > 0);
+                used.map(|it| ("protocol", it.word(), stats.open(it))).collect()
+            },
         )?;
         self.tell(
             &mut encoder,
@@ -191,7 +197,13 @@ impl Collector for Pools {
             &mut encoder,
             ("wellhead_upstream_socket_calls", "Calls under way on WebSocket connections"),
             MetricType::Gauge,
-            |stats| vec![(on_sockets.0, on_sockets.1, stats.on_sockets())],
+            |stats| {
+                let is_used = stats.opened(Protocol::Ws) > 0;
+                is_used
+                    .then(|| (on_sockets.0, on_sockets.1, stats.on_sockets()))
+                    .into_iter()
+                    .collect()
+            },
         )?;
         self.tell(
             &mut encoder,
@@ -245,15 +257,17 @@ impl Pools {
         let name = "wellhead_upstream_streams_left_open";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for row in &self.0 {
-            let labels = [("chain", &*row.chain), ("upstream", &*row.upstream)];
-            let count = ConstCounter::new(row.stats.left_open());
-            count.encode(family.encode_family(&labels)?)?;
+            let (labels, count) =
+                ([("chain", &*row.chain), ("upstream", &*row.upstream)], row.stats.left_open());
+            if count > 0 {
+                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+            }
         }
         Ok(())
     }
 
     /// One family: for each upstream what `of` makes of its counters, each a label, its
-    /// value and a number.
+    /// value and a number. A counter that is zero is left out.
     fn tell(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -265,6 +279,9 @@ impl Pools {
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
         for row in &self.0 {
             for (label, word, number) in of(&row.stats) {
+                if number == 0 && !is_gauge {
+                    continue;
+                }
                 let labels = [("chain", &*row.chain), ("upstream", &*row.upstream), (label, word)];
                 let metric = family.encode_family(&labels)?;
                 match is_gauge {
@@ -296,8 +313,9 @@ mod tests {
         registry.register_collector(Box::new(Pools(vec![row])));
         let mut text = String::new();
         encode(&mut text, &registry).expect("text");
-        assert!(!text.contains("wellhead_upstream_streams_max{"), "{text}");
-        let left = r#"streams_left_open_total{chain="ethereum",upstream="a"} 0"#;
-        assert!(text.contains(left), "{text}");
+        let series: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(series, Vec::<&str>::new(), "an upstream without connections");
+        let head = "# TYPE wellhead_upstream_streams_left_open counter";
+        assert!(text.contains(head), "{text}");
     }
 }

@@ -3,7 +3,9 @@
 //! Counters are arrays by row of the method table, by slot and by verdict, so
 //! that a call pays additions only and a client cannot grow the label sets:
 //! methods that the table does not list share the row `*`. They become
-//! Prometheus families when somebody scrapes.
+//! Prometheus families at a scrape. A series with a label beside chain and upstream, and a
+//! histogram, appears with its first count: a thousand upstreams without traffic would
+//! otherwise be 4 MB of zeros at each scrape. The head of each family is always there.
 
 mod budget;
 mod logs;
@@ -424,8 +426,10 @@ impl Exposed {
             for (upstream, left) in served.roster.upstreams().iter().zip(&served.counts().abandoned)
             {
                 let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
-                let left = ConstCounter::new(left.load(Ordering::Relaxed));
-                left.encode(family.encode_family(&labels)?)?;
+                let left = left.load(Ordering::Relaxed);
+                if left > 0 {
+                    ConstCounter::new(left).encode(family.encode_family(&labels)?)?;
+                }
             }
         }
         let mut family = encoder.encode_descriptor(
@@ -438,7 +442,9 @@ impl Exposed {
             for upstream in served.roster.upstreams() {
                 let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
                 let took = &served.counts().attempt_took[upstream.slot().index()];
-                took.encode(family.encode_family(&labels)?)?;
+                if took.count() > 0 {
+                    took.encode(family.encode_family(&labels)?)?;
+                }
             }
         }
         Ok(())
@@ -504,7 +510,10 @@ impl Exposed {
                         ("upstream", upstream.identity().id.as_str()),
                         ("reason", reason.word()),
                     ];
-                    ConstCounter::new(asked.get(reason)).encode(family.encode_family(&labels)?)?;
+                    let count = asked.get(reason);
+                    if count > 0 {
+                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                    }
                 }
             }
         }
@@ -532,7 +541,9 @@ impl Exposed {
                 for (block, count) in [("final", about_final), ("open", about_open)] {
                     let id = upstream.identity().id.as_str();
                     let labels = [("chain", chain), ("upstream", id), ("block", block)];
-                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                    if count > 0 {
+                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                    }
                 }
             }
         }

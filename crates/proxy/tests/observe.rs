@@ -283,3 +283,22 @@ async fn metrics_of_a_proxy_that_nobody_used_are_well_formed() {
         assert!(family.has_help && !family.kind.is_empty(), "{name} lacks HELP or TYPE");
     }
 }
+
+/// Lines of `/metrics` for one chain with so many upstreams that took no call.
+fn lines_of_idle(upstreams: u8) -> usize {
+    let stage = Stage::new(vec![Plan { upstreams: upstreams.into(), ..Plan::default() }]);
+    (0..upstreams).for_each(|place| stage.show_head(place, 100));
+    let mut registry = Registry::default();
+    wellhead_proxy::register(Arc::clone(&stage.proxy), &mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("encodes");
+    text.lines().count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_without_traffic_adds_few_lines() {
+    let (few, many) = (lines_of_idle(2), lines_of_idle(22));
+    // Its head, lag, condition, calls in flight and how many may be, credits, the credits of
+    // our own calls, and whether it is astray.
+    assert_eq!(many - few, 20 * 8, "{few} lines for 2 upstreams, {many} for 22");
+}

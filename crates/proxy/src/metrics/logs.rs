@@ -33,7 +33,9 @@ impl Exposed {
             for upstream in served.roster.upstreams() {
                 let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
                 let count = served.counts().missed_logs_so_far(upstream.slot());
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                if count > 0 {
+                    ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                }
             }
         }
         Ok(())
