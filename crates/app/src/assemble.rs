@@ -32,7 +32,7 @@ use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
     BreakerBounds, Budget, BudgetTerms, History, Identity, Mask, MethodRules, Slot, Upstream,
 };
-use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
+use wellhead_watch::{Asked, Checks, FeedUse, Mode, Pace, Pulse, Watcher};
 
 use crate::config::{self, CallsOver, Settings};
 use crate::limits::KnownLimits;
@@ -433,7 +433,12 @@ fn checks_of(checks: &config::Checks) -> (Pace, Checks) {
     let checks = Checks {
         mode: checks.mode,
         calls: checks.calls.iter().copied().collect(),
-        feed: checks.ws.unwrap_or(checks.mode == Mode::On),
+        feed: match checks.ws {
+            Some(true) => FeedUse::Always,
+            Some(false) => FeedUse::Never,
+            None if checks.mode == Mode::On => FeedUse::ByPrice,
+            None => FeedUse::Never,
+        },
         credits_per_day: checks.credits_per_day,
     };
     (pace, checks)

@@ -2,6 +2,8 @@
 //!
 //! **Voters** are the well upstreams that were heard of lately. Of them are left out:
 //!
+//! - who is idle ([`View::idle`]) while one is heard that is not: its last word is up to a
+//!   minute old, and would hold the head down between its polls. It speaks against what cannot be;
 //! - who claims more blocks than can have been made since the agreed head moved, unless
 //!   such claims are the majority of all well upstreams, or others follow it: somebody stands on a block that was
 //!   its own head earlier, and it went on from there at the pace of the chain;
@@ -202,11 +204,11 @@ impl Agreement {
             let below: Vec<Voter> = present.iter().filter(far_below).copied().collect();
             let holding = present.iter().filter(|voter| self.holds_latest(voter, view)).count();
             if below.len() >= AGREEMENT && below.len() > holding {
-                return (self.without_laggards(below, view), true);
+                return (self.without_laggards(electing(below, view), view), true);
             }
         }
         let Some(reach) = self.reach(view, now) else {
-            return (self.without_laggards(present.to_vec(), view), false);
+            return (self.without_laggards(electing(present.to_vec(), view), view), false);
         };
         let is_near = |voter: &Voter| voter.number <= reach;
         let is_followed = |voter: &Voter| {
@@ -226,7 +228,7 @@ impl Agreement {
         let against = near.len() + silent;
         let is_minority = far.len() < against + usize::from(self.is_confirmed && against > 0);
         let voters = if is_minority { near } else { present.to_vec() };
-        (self.without_laggards(voters, view), false)
+        (self.without_laggards(electing(voters, view), view), false)
     }
 
     /// Those that are not too far behind the others, and not for too long.
@@ -401,11 +403,14 @@ impl Agreement {
         let slots = (0_u8..).map(Slot).zip(self.marks.iter());
         let marks: Vec<_> = slots.filter(|(slot, _)| well.contains(*slot)).collect();
         for tag in [Tag::Safe, Tag::Finalized] {
-            let mut told: Vec<Mark> = marks
-                .iter()
-                .filter_map(|(_, marks)| marks[tag as usize])
-                .filter(|mark| mark.number <= latest.number)
-                .collect();
+            let of_tag =
+                marks.iter().filter_map(|(slot, marks)| Some((*slot, marks[tag as usize]?)));
+            let below: Vec<(Slot, Mark)> =
+                of_tag.filter(|(_, mark)| mark.number <= latest.number).collect();
+            // What an idle upstream told is as old as its last call.
+            let are_all_idle = below.iter().all(|(slot, _)| view.is_idle(*slot));
+            let telling = below.iter().filter(|(slot, _)| are_all_idle || !view.is_idle(*slot));
+            let mut told: Vec<Mark> = telling.map(|(_, mark)| *mark).collect();
             told.sort_unstable_by_key(|mark| Reverse((mark.number, mark.told_at)));
             let k = self.rules.agreement.unwrap_or(AGREEMENT).min(told.len()).max(1);
             let agreed = told.get(k - 1).copied().or_else(|| {
@@ -433,6 +438,10 @@ impl Agreement {
         };
         let reach = self.reach(view, now).unwrap_or(u64::MAX);
         let is_astray = |it: &Voter| {
+            // An old head may be on a branch that was left since.
+            if view.is_idle(it.slot) && self.heard[it.slot.index()] != Some(now) {
+                return view.is_astray(it.slot);
+            }
             let is_far = it.number > reach && !voting.contains(it.slot);
             let is_elsewhere = match it.number >= latest.number.0 {
                 true => !self.holds_latest(it, view),
@@ -448,6 +457,14 @@ impl Agreement {
         view.astray = astray;
         view.best = best.and_then(|slot| view.heads[slot.index()]);
     }
+}
+
+/// Those of `voters` that are not idle, or all where there is no other.
+fn electing(mut voters: Vec<Voter>, view: &View) -> Vec<Voter> {
+    if voters.iter().any(|voter| !view.is_idle(voter.slot)) {
+        voters.retain(|voter| !view.is_idle(voter.slot));
+    }
+    voters
 }
 
 /// Where everybody stands of whom anything is known.

@@ -181,6 +181,9 @@ impl Heads {
             next.heads[slot.index()] = Some(head);
         }
         writer.settle(&mut next, self.well(now), now);
+        if next.is_idle(slot) {
+            count_lag_from_now(&mut next, slot);
+        }
         let is_best = next.best.map(|head| head.number) > present.best.map(|head| head.number);
         self.view.store(Arc::new(next));
         match (is_best, is_news) {
@@ -207,6 +210,34 @@ impl Heads {
         look: impl FnMut(BlockNumber, &Bloom),
     ) {
         self.blooms.show(view.canonical_in(from, to), look);
+    }
+
+    /// How many upstreams have to hold a block by the settings; `None` where they do not say.
+    pub fn agreement_given(&self) -> Option<usize> {
+        self.rules.agreement
+    }
+
+    /// Notes that the head of `slot` is asked for rarely from now on (`is_idle`), or that it was
+    /// just told and is followed. The word of an idle upstream is old: it has no vote while
+    /// others have one, and its lag is what it was at that word.
+    pub fn set_idle(&self, slot: Slot, is_idle: bool, now: Instant) {
+        if self.look(|view| view.is_idle(slot) == is_idle) {
+            return;
+        }
+        let mut writer = self.writer.lock();
+        let mut next = View::clone(&self.view.load());
+        if slot.index() >= next.heads.len() {
+            return;
+        }
+        match is_idle {
+            true => {
+                count_lag_from_now(&mut next, slot);
+                next.idle.insert(slot);
+            }
+            false => next.idle = next.idle.without([slot].into_iter().collect()),
+        }
+        writer.settle(&mut next, self.well(now), now);
+        self.view.store(Arc::new(next));
     }
 
     /// Forgets the head of an upstream of which nobody told lately: how far it is is not
@@ -263,6 +294,16 @@ impl Heads {
         };
         self.upstreams.iter().filter(is_well).map(|upstream| upstream.slot()).collect()
     }
+}
+
+/// Keeps the agreed head, which the lag of an idle upstream is counted from.
+fn count_lag_from_now(view: &mut View, slot: Slot) {
+    let mut agreed: Vec<Option<Head>> = view.agreed_then.to_vec();
+    agreed.resize(view.heads.len(), None);
+    if let Some(place) = agreed.get_mut(slot.index()) {
+        *place = view.latest;
+    }
+    view.agreed_then = agreed.into();
 }
 
 /// Whether something newer was learnt while this was under way.
@@ -402,6 +443,71 @@ mod tests {
         // The next word counts, however low.
         heads.observe(Slot(1), seen(8), Source::Answer, now);
         assert!(heads.view().is_lagging(Slot(1), None));
+    }
+
+    #[test]
+    fn an_idle_upstream_lags_by_what_it_lagged_at_its_last_word() {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let now = Instant::now();
+        let heads = Heads::new(3, None, Some(3));
+        let say = |slot, number| {
+            let seen = Observation::of_number(BlockNumber(number));
+            heads.observe(Slot(slot), seen, Source::Word, now);
+        };
+        let shown = || {
+            let view = heads.view();
+            let latest = view.latest.expect("agreed").number.0;
+            let lag = view.lag_blocks(Slot(2)).expect("known");
+            (latest, lag, view.is_lagging(Slot(2), None), view.tip(Slot(2)).map(|tip| tip.0))
+        };
+        (0..3).for_each(|slot| say(slot, 100));
+        heads.set_idle(Slot(2), true, now);
+        (0..2).for_each(|slot| say(slot, 150));
+        assert_eq!(shown(), (150, 0, false, None), "it has gone on since");
+        say(2, 140);
+        assert_eq!(shown(), (150, 10, true, None), "it said itself that it is behind");
+        say(2, 150);
+        (0..2).for_each(|slot| say(slot, 160));
+        assert_eq!(shown(), (160, 0, false, None));
+        heads.set_idle(Slot(2), false, now);
+        assert_eq!(shown(), (160, 10, true, Some(150)), "now its head is its head");
+    }
+
+    #[test]
+    fn an_idle_upstream_has_no_vote_beside_others() {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let now = Instant::now();
+        let heads = Heads::new(3, None, Some(3));
+        let say = |slot, number| {
+            let seen = Observation::of_number(BlockNumber(number));
+            heads.observe(Slot(slot), seen, Source::Word, now);
+            heads.view().latest.expect("agreed").number.0
+        };
+        say(0, 100);
+        say(1, 100);
+        heads.set_idle(Slot(1), true, now);
+        heads.set_idle(Slot(2), true, now);
+        assert_eq!(say(0, 101), 101, "its old head does not hold down the agreed one");
+        assert_eq!(say(2, 103), 101, "nor does a newer one carry it up");
+        assert_eq!(say(0, 103), 103);
+        let mark = |slot, number| {
+            let seen = Observation::of_number(BlockNumber(number));
+            heads.observe_mark(Slot(slot), Tag::Finalized, seen, now);
+            heads.view().mark(Tag::Finalized).expect("told").number.0
+        };
+        assert_eq!((mark(1, 60), mark(0, 70)), (60, 70), "final blocks go on without it, too");
+    }
+
+    #[test]
+    fn where_all_who_were_heard_are_idle_they_vote() {
+        #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
+        let now = Instant::now();
+        let heads = Heads::new(2, None, Some(3));
+        heads.set_idle(Slot(0), true, now);
+        heads.set_idle(Slot(1), true, now);
+        let seen = Observation::of_number(BlockNumber(100));
+        heads.observe(Slot(0), seen, Source::Word, now);
+        assert_eq!(heads.view().latest.map(|head| head.number), Some(BlockNumber(100)));
     }
 
     #[test]

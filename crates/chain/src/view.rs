@@ -79,6 +79,12 @@ pub struct View {
     /// Those that are known to be on another branch than `latest`, or claim more blocks
     /// than can have been made.
     pub astray: UpstreamSet,
+    /// Those whose heads are asked for once a minute or less: the last word of one says how far
+    /// it was then, and nothing of now.
+    pub idle: UpstreamSet,
+    /// By slot, the agreed head at the time of an idle upstream's last word, which its lag is
+    /// counted from.
+    pub(crate) agreed_then: Arc<[Option<Head>]>,
     /// When somebody was last heard to hold `latest`.
     pub confirmed_at: Option<Instant>,
     /// The time between blocks, given or measured; `None` until two were seen.
@@ -105,6 +111,8 @@ impl View {
             best: None,
             heads: vec![None; upstreams].into(),
             astray: UpstreamSet::default(),
+            idle: UpstreamSet::default(),
+            agreed_then: Arc::default(),
             confirmed_at: None,
             block_time,
             lag_blocks_max,
@@ -118,6 +126,26 @@ impl View {
     /// The head of one upstream.
     pub fn head(&self, slot: Slot) -> Option<&Head> {
         self.heads.get(slot.index())?.as_ref()
+    }
+
+    /// Whether the head of this upstream is asked for rarely, and what is known of it is old.
+    pub fn is_idle(&self, slot: Slot) -> bool {
+        self.idle.contains(slot)
+    }
+
+    /// The newest block that an upstream holds now, as far as is known: `None` for one that is
+    /// idle, which has gone on since its last word.
+    pub fn tip(&self, slot: Slot) -> Option<BlockNumber> {
+        self.head(slot).filter(|_| !self.is_idle(slot)).map(|head| head.number)
+    }
+
+    /// The head that the lag of an upstream is counted from: the agreed one, or what that was
+    /// when an idle upstream last told its own.
+    fn agreed_for(&self, slot: Slot) -> Option<Head> {
+        match self.is_idle(slot) {
+            true => self.agreed_then.get(slot.index()).copied().flatten(),
+            false => self.latest,
+        }
     }
 
     /// The agreed block behind `safe` or `finalized`, however long ago it was told: it
@@ -192,15 +220,15 @@ impl View {
     }
 
     /// How many blocks an upstream is behind the agreed head; `None` while its own is
-    /// unknown.
+    /// unknown. Of an idle one: how many it was behind at its last word.
     pub fn lag_blocks(&self, slot: Slot) -> Option<u64> {
-        let latest = self.latest?.number.0;
+        let latest = self.agreed_for(slot)?.number.0;
         Some(latest.saturating_sub(self.head(slot)?.number.0))
     }
 
     /// How many blocks an upstream is ahead of the agreed head, negative when behind.
     pub fn distance(&self, slot: Slot) -> Option<i64> {
-        let (own, latest) = (self.head(slot)?.number.0, self.latest?.number.0);
+        let (own, latest) = (self.head(slot)?.number.0, self.agreed_for(slot)?.number.0);
         let blocks = i64::try_from(own.abs_diff(latest)).unwrap_or(i64::MAX);
         Some(if own < latest { -blocks } else { blocks })
     }
@@ -208,7 +236,7 @@ impl View {
     /// How far behind it is in time: by the two blocks' timestamps where they are
     /// known, else by how long ago its head was first seen. Zero when it is not behind.
     pub fn lag_time(&self, slot: Slot, now: Instant) -> Option<Duration> {
-        let (latest, head) = (self.latest?, self.head(slot)?);
+        let (latest, head) = (self.agreed_for(slot)?, self.head(slot)?);
         if head.number >= latest.number {
             return Some(Duration::ZERO);
         }
@@ -232,7 +260,7 @@ impl View {
             return lag > bound.unwrap_or_else(|| self.lag_bound());
         }
         let timestamp = |head: Option<&Head>| head.and_then(|head| head.timestamp);
-        match (timestamp(self.latest.as_ref()), timestamp(self.head(slot))) {
+        match (timestamp(self.agreed_for(slot).as_ref()), timestamp(self.head(slot))) {
             (Some(latest), Some(own)) => {
                 lag > LAG_BLOCKS_MIN && latest.saturating_sub(own) > LAG_TIME.as_secs()
             }

@@ -517,7 +517,17 @@ impl Exposed {
                 }
             }
         }
-        let help = "Credits that the calls on wellhead's own behalf cost";
+        let help = "New blocks and other messages that upstreams pushed over feeds";
+        let mut family = encoder.encode_descriptor("wellhead_self_pushed", help, None, counter)?;
+        for (chain, served) in self.chains() {
+            for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
+                let labels = [("chain", chain), ("upstream", upstream.identity().id.as_str())];
+                if asked.pushed() > 0 {
+                    ConstCounter::new(asked.pushed()).encode(family.encode_family(&labels)?)?;
+                }
+            }
+        }
+        let help = "Credits that calls and pushed messages on wellhead's own behalf cost";
         let mut family = encoder.encode_descriptor("wellhead_self_credits", help, None, counter)?;
         for (chain, served) in self.chains() {
             for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {

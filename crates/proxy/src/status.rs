@@ -210,7 +210,9 @@ pub struct UpstreamStatus {
     pub distance_blocks: Option<i64>,
     /// On another branch, or claims more blocks than can have been made: a last resort.
     pub astray: bool,
-    /// The same in time.
+    /// Its tier serves no calls: its head and lag are those of its last word, up to a minute ago.
+    pub idle: bool,
+    /// How far behind in time.
     pub lag_ms: Option<u64>,
     /// Too far behind to be used.
     pub lagging: bool,
@@ -474,6 +476,7 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
         lag_blocks: view.lag_blocks(slot),
         distance_blocks: view.distance(slot),
         astray: view.is_astray(slot),
+        idle: view.is_idle(slot),
         lag_ms: view.lag_time(slot, now).map(whole_millis),
         lagging: view.is_lagging(slot, identity.lag_blocks_max),
         latency_ms: upstream.latency(now).map(millis),

@@ -245,7 +245,12 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
     if upstream.class_rests(ask.row.class, now) {
         return Fitness::ClassRests;
     }
-    let head = view.head(slot).map(|head| head.number);
+    // The newest block that an idle upstream holds is not known, and it is given a chance: its
+    // head is asked for beside its first call. What it keeps is counted from the agreed head.
+    let head = match view.is_idle(slot) {
+        true => view.head(slot).and(view.latest).map(|head| head.number),
+        false => view.tip(slot),
+    };
     if let Some(data) = Data::of(ask.row.class) {
         if let Some(asked) = ask.oldest
             && let Some(oldest) = upstream.oldest(data, head, now)
@@ -265,7 +270,7 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
             }
         }
     }
-    match (ask.needed, head) {
+    match (ask.needed, view.tip(slot)) {
         (Some(needed), Some(head)) if head < needed => Fitness::Behind { head },
         _ => {
             let pause = upstream.throttled_for(now).unwrap_or_default();
@@ -386,7 +391,7 @@ mod tests {
 
     /// Upstreams as `name[:word...]`, where a word is a head `#100`, a latency `30ms`,
     /// a tier `fallback`/`public`, a condition (`dead`, `syncing`, `unverified`, `wrong`,
-    /// `throttled`, `out`), or a label `k=v`.
+    /// `throttled`, `out`), `idle` once its head is told, or a label `k=v`.
     fn build(text: &str, now: Instant) -> (Roster, Arc<View>) {
         let row = MethodTable::standard().row("eth_call");
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -457,6 +462,7 @@ mod tests {
                             let extent = CallExtent { size, ..extent };
                             upstream.learn_reach(row, class, learnt, &extent, now);
                         }
+                        "idle" => heads.set_idle(slot, true, now),
                         "unprobed" => upstream.set_tried_by_clients(true),
                         "out" => fail(VerdictClass::Auth),
                         "banned" => fail(VerdictClass::Unsupported),
@@ -619,6 +625,14 @@ mod tests {
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!(names(&roster, &plan).split(' ').take(2).collect::<String>(), "ba");
         assert_eq!((plan.fit(), plan.holding(), plan.well()), (0, 1, 2), "a pause heals no lag");
+    }
+
+    #[test]
+    fn an_idle_upstream_is_fit_in_its_tier_however_old_its_head() {
+        check(Some(100), "a:#90:idle:fallback b:#100", "b a |");
+        check(Some(100), "a:#90:fallback b:#100", "b | a");
+        // It was behind already when it told its head.
+        check(None, "a:#100 b:#90:idle:fallback", "a | b");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use wellhead_eth::MethodRow;
 use wellhead_limit::Pages;
 
 use crate::control::{Bound, Held, Spending};
+use crate::provider::PushPrice;
 use crate::upstream::{InFlight, Trials, Upstream};
 
 impl Upstream {
@@ -34,6 +35,7 @@ impl Upstream {
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
         now: Instant,
     ) -> Result<InFlight, Held> {
+        self.note_demand(now);
         let paused = self.throttled_for(now).unwrap_or_default();
         let latency = || self.latency(now);
         self.controls().admit(rows.clone(), paused, latency, self.since_epoch(now))?;
@@ -45,6 +47,21 @@ impl Upstream {
     pub fn begin_call(self: &Arc<Self>, row: &MethodRow, now: Instant) -> InFlight {
         self.controls().begin(row, self.since_epoch(now));
         self.attempted(std::iter::once(row), now)
+    }
+
+    /// Pays for a call of our own that travels on a feed's connection: it takes no place.
+    pub fn charge_call(&self, row: &MethodRow, now: Instant) {
+        self.controls().charge(row, self.since_epoch(now));
+    }
+
+    /// Pays for a message of `bytes` that the upstream pushed, and tells the credits.
+    pub fn charge_push(&self, bytes: usize, now: Instant) -> u64 {
+        self.controls().charge_push(bytes, self.since_epoch(now))
+    }
+
+    /// What a pushed message costs; `None` where it costs nothing.
+    pub fn push_price(&self) -> Option<PushPrice> {
+        self.controls().push_price()
     }
 
     /// What one call of `row` costs on the bill; one where nobody knows.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use wellhead_limit::{Caps, Pace};
 
-use crate::provider::{Meter, Metering, Provider, Tariff};
+use crate::provider::{Meter, Metering, Provider, PushPrice, Tariff};
 
 /// A rate as the provider meters it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,6 +33,8 @@ impl Rate {
 pub struct Budget {
     /// What each method costs; one credit a call when `None`.
     pub(crate) tariff: Option<Tariff>,
+    /// What a pushed message costs; nothing when `None`.
+    pub(crate) push: Option<PushPrice>,
     /// Credits in a window.
     pub(crate) credits: Option<Rate>,
     /// Calls in a second.
@@ -104,6 +106,7 @@ impl Budget {
         let calls = terms.calls_per_second.or_else(|| plan?.calls_per_second);
         Self {
             tariff: provider.map(Tariff::of),
+            push: provider.map(PushPrice::of),
             credits: credits.map(|credits| Rate::new(meter, credits, window)),
             calls: calls.map(|calls| terms.calls(calls)),
             caps: Caps {

@@ -15,6 +15,7 @@ use wellhead_limit::{
 };
 
 use crate::budget::{Budget, Rate};
+use crate::provider::PushPrice;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// How often it is worth to look again for a place, when nothing is known of latencies.
@@ -138,6 +139,8 @@ pub(crate) struct Controls {
     learnt_rate: LearntRate,
     learnt_limit: LearntLimit<{ CostClass::ALL.len() }>,
     held: [AtomicU64; Bound::ALL.len()],
+    /// Thousandths of a credit of pushed messages that are not in the ledger yet.
+    pushed_thousandths: AtomicU64,
 }
 
 /// What the calls of one exchange take from each bound.
@@ -160,6 +163,7 @@ impl Controls {
             learnt_rate: LearntRate::default(),
             learnt_limit: LearntLimit::default(),
             held: std::array::from_fn(|_| AtomicU64::new(0)),
+            pushed_thousandths: AtomicU64::new(0),
         }
     }
 
@@ -193,6 +197,11 @@ impl Controls {
     /// Lets a call go that nobody holds: one of our own. It is paid for all the same.
     pub(crate) fn begin(&self, row: &MethodRow, now: Duration) {
         self.gate.enter_anyway();
+        self.charge(row, now);
+    }
+
+    /// Pays for a call that nobody holds and that takes no place.
+    pub(crate) fn charge(&self, row: &MethodRow, now: Duration) {
         let price = self.price(std::iter::once(row));
         if let Some(Rate::Paced(pace)) = self.budget.credits {
             self.credits.bucket.charge(price.throughput, pace, now);
@@ -201,6 +210,24 @@ impl Controls {
             self.calls.bucket.charge(price.calls, pace, now);
         }
         self.spend(price, now);
+    }
+
+    /// Pays for a pushed message and tells the whole credits that went to the ledger: what a
+    /// message costs beyond them is kept for the next one.
+    pub(crate) fn charge_push(&self, bytes: usize, now: Duration) -> u64 {
+        let Some(price) = self.budget.push else { return 0 };
+        let thousandths = price.thousandths(bytes);
+        let before = self.pushed_thousandths.fetch_add(thousandths, Ordering::Relaxed);
+        let credits = before.saturating_add(thousandths) / 1_000 - before / 1_000;
+        match self.is_bounded {
+            true => self.ledger.spend(credits, self.today(now)),
+            false => self.ledger.spend_undated(credits),
+        }
+        credits
+    }
+
+    pub(crate) fn push_price(&self) -> Option<PushPrice> {
+        self.budget.push
     }
 
     /// Notes that an exchange ended.
@@ -506,6 +533,22 @@ mod tests {
         );
         // Billed otherwise than counted against the rate.
         assert_eq!(controls.spending(Duration::ZERO).total, 18 * 40 + 26);
+    }
+
+    #[test]
+    fn pushed_messages_are_in_the_ledger_to_the_credit() {
+        let pushed = |provider: &str, messages: u64, bytes| {
+            let controls = controls(provider, &terms());
+            let told: u64 =
+                (0..messages).map(|_| controls.charge_push(bytes, Duration::ZERO)).sum();
+            assert_eq!(controls.spending(Duration::ZERO).total, told, "{provider}");
+            told
+        };
+        // A day of mainnet: 7,200 heads of 1,816 bytes at 0.04 credits a byte.
+        assert_eq!(pushed("alchemy", 7_200, 1_816), 523_008);
+        assert_eq!(pushed("alchemy", 3, 10), 1, "1.2 credits");
+        assert_eq!(pushed("infura", 7_200, 1_816), 360_000);
+        assert_eq!(pushed("", 7_200, 1_816), 0, "an own node costs nothing");
     }
 
     #[test]

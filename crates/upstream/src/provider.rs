@@ -92,6 +92,20 @@ pub struct Plan {
     pub as_of: String,
 }
 
+/// What a message costs that the provider pushes over a subscription.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Push {
+    /// Credits for each message of `newHeads`.
+    pub credits: Option<u32>,
+    /// Credits for each byte, in thousandths.
+    pub byte_thousandths: Option<u32>,
+    /// Where that is written.
+    pub source: String,
+    /// And when it was read there.
+    pub as_of: String,
+}
+
 /// What is known of one provider.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -114,6 +128,8 @@ pub struct Provider {
     pub note: Option<String>,
     /// How its rate is metered.
     pub rate: Option<Metering>,
+    /// What it takes for pushed messages.
+    pub push: Option<Push>,
     /// Costs by method.
     #[serde(default, rename = "cost")]
     pub costs: Vec<Cost>,
@@ -173,6 +189,36 @@ impl Provider {
     }
 }
 
+/// What a pushed message costs at one provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PushPrice {
+    /// For each message.
+    message_thousandths: u64,
+    /// For each of its bytes.
+    byte_thousandths: u64,
+}
+
+impl PushPrice {
+    /// The price of `provider`. Where it publishes none a message costs what a method costs
+    /// that no cost names: too dear rather than for free.
+    pub fn of(provider: &Provider) -> Self {
+        let (credits, byte) = match &provider.push {
+            Some(push) => {
+                (push.credits.unwrap_or_default(), push.byte_thousandths.unwrap_or_default())
+            }
+            None => (provider.default, 0),
+        };
+        let message_thousandths = u64::from(credits) * 1_000;
+        Self { message_thousandths, byte_thousandths: u64::from(byte) }
+    }
+
+    /// What a message of `bytes` costs, in thousandths of a credit.
+    pub fn thousandths(self, bytes: usize) -> u64 {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.message_thousandths.saturating_add(self.byte_thousandths.saturating_mul(bytes))
+    }
+}
+
 /// What each method of the table costs at one provider.
 #[derive(Debug, Clone)]
 pub struct Tariff {
@@ -214,6 +260,11 @@ mod tests {
             facts.extend(provider.rate.iter().map(|rate| (&rate.source, &rate.as_of)));
             facts.extend(provider.costs.iter().map(|cost| (&cost.source, &cost.as_of)));
             facts.extend(provider.plans.iter().map(|plan| (&plan.source, &plan.as_of)));
+            facts.extend(provider.push.iter().map(|push| (&push.source, &push.as_of)));
+            if let Some(push) = &provider.push {
+                let prices = [push.credits, push.byte_thousandths];
+                assert_eq!(prices.iter().flatten().count(), 1, "{}: one price", provider.id);
+            }
             for (source, as_of) in facts {
                 assert!(source.len() > 10, "{}: {source}", provider.id);
                 assert!(as_of.starts_with("20"), "{}: {as_of}", provider.id);

@@ -1,7 +1,7 @@
 //! The calls that the house makes on its own behalf, each counted by its reason.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -76,6 +76,7 @@ impl Reason {
 pub struct Asked {
     calls: [AtomicU64; Reason::ALL.len()],
     credits: AtomicU64,
+    pushed: AtomicU64,
 }
 
 impl Asked {
@@ -83,6 +84,17 @@ impl Asked {
     pub fn count(&self, reason: Reason, credits: u64) {
         self.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
         self.credits.fetch_add(credits, Ordering::Relaxed);
+    }
+
+    /// Counts a pushed message, which is no call.
+    fn count_pushed(&self, credits: u64) {
+        self.pushed.fetch_add(1, Ordering::Relaxed);
+        self.credits.fetch_add(credits, Ordering::Relaxed);
+    }
+
+    /// Messages that a feed pushed so far.
+    pub fn pushed(&self) -> u64 {
+        self.pushed.load(Ordering::Relaxed)
     }
 
     /// How many so far.
@@ -111,6 +123,8 @@ pub(crate) struct Asker {
     pub(crate) falls: Falls,
     pub(crate) allowance: Allowance,
     pub(crate) turns: Turns,
+    /// Whether calls of clients come to the upstream's tier, or may have to at any moment.
+    pub(crate) is_needed: AtomicBool,
 }
 
 /// Now, by tokio's clock, which tests pause.
@@ -119,15 +133,48 @@ pub(crate) fn now() -> Instant {
 }
 
 impl Asker {
+    /// Whether the upstream is followed: clients call the chain, and its tier serves them.
+    pub(crate) fn is_busy(&self, now: Instant) -> bool {
+        self.is_needed.load(Ordering::Relaxed) && self.pulse.is_busy(now)
+    }
+
     /// Pays for a call and counts it; an error when there is nothing left to pay with.
     pub(crate) fn pay(&self, reason: Reason, row: &MethodRow) -> Result<(), String> {
         let (now, credits) = (now(), price(&self.upstream, row));
+        self.take_credits(credits, now)?;
+        self.asked.count(reason, credits);
+        // What the start costs is made good for, whether clients call meanwhile or not.
+        let is_of_the_start = match reason {
+            Reason::Verify | Reason::Syncing | Reason::Peers | Reason::Version => true,
+            Reason::Head
+            | Reason::Finality
+            | Reason::Probe
+            | Reason::Feed
+            | Reason::BlockHash => false,
+        };
+        self.turns.take(now, !is_of_the_start && self.is_busy(now));
+        Ok(())
+    }
+
+    /// The same for a call that opens a feed: it does not travel as an exchange.
+    pub(crate) fn pay_on_feed(&self, row: &MethodRow) -> Result<(), String> {
+        self.pay(Reason::Feed, row)?;
+        self.upstream.charge_call(row, now());
+        Ok(())
+    }
+
+    /// Pays for a message of `bytes` that a feed pushed; an error when the day's credits for
+    /// checks are spent by it.
+    pub(crate) fn pay_for_push(&self, bytes: usize) -> Result<(), String> {
+        let now = now();
+        let credits = self.upstream.charge_push(bytes, now);
+        self.asked.count_pushed(credits);
+        self.take_credits(credits, now)
+    }
+
+    fn take_credits(&self, credits: u64, now: Instant) -> Result<(), String> {
         match self.allowance.spend(credits, now) {
-            Spending::Paid => {
-                self.asked.count(reason, credits);
-                self.turns.take(now, self.pulse.is_busy(now));
-                Ok(())
-            }
+            Spending::Paid => Ok(()),
             Spending::Refused { is_news } => {
                 if is_news {
                     let id = &self.upstream.identity().id;

@@ -96,11 +96,12 @@ impl Turns {
         self.free_at.lock().unwrap_or(now)
     }
 
-    /// Notes that a call is made. While clients ask that costs one turn only.
+    /// Notes that a call is made. While clients ask all calls together cost one turn.
     pub(crate) fn take(&self, now: Instant, is_busy: bool) {
         let mut free_at = self.free_at.lock();
-        let from = if is_busy { now } else { free_at.map_or(now, |free| free.max(now)) };
-        *free_at = Some((from + self.every).min(now + self.every * OWED_TURNS_MAX));
+        let owed = free_at.map_or(now, |free| free.max(now));
+        let next = if is_busy { owed.max(now + self.every) } else { owed + self.every };
+        *free_at = Some(next.min(now + self.every * OWED_TURNS_MAX));
     }
 }
 
@@ -137,6 +138,8 @@ mod tests {
         (0..100).for_each(|_| turns.take(at(0), false));
         assert_eq!(turns.free_at(at(0)), at(180));
         turns.take(at(100), true);
-        assert_eq!(turns.free_at(at(100)), at(160), "a busy time owes one turn");
+        assert_eq!(turns.free_at(at(100)), at(180), "what is owed is not forgiven");
+        (200..300).for_each(|second| turns.take(at(second), true));
+        assert_eq!(turns.free_at(at(300)), at(359), "a busy time owes one turn");
     }
 }

@@ -59,29 +59,30 @@ impl FromIterator<Check> for CheckSet {
     }
 }
 
+/// Whether new blocks are heard over a feed, where there is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FeedUse {
+    /// They are polled.
+    Never,
+    /// While the upstream is followed, and a pushed block costs no more than a polled one.
+    #[default]
+    ByPrice,
+    /// While the upstream is followed, whatever it costs.
+    Always,
+}
+
 /// What an upstream is asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Checks {
     /// Whether at all.
     pub mode: Mode,
     /// Which calls.
     pub calls: CheckSet,
     /// Whether its feed of new blocks is listened to, where there is one.
-    pub feed: bool,
+    pub feed: FeedUse,
     /// All calls of a day together cost at most so much; then it is as if they were off
     /// until the next day, which is 24 hours after the first call of this one.
     pub credits_per_day: Option<u64>,
-}
-
-impl Default for Checks {
-    fn default() -> Self {
-        Self {
-            mode: Mode::default(),
-            calls: CheckSet::default(),
-            feed: true,
-            credits_per_day: None,
-        }
-    }
 }
 
 impl Checks {

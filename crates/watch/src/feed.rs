@@ -3,7 +3,7 @@
 //! A feed is believed only after it said which chain it is on, each time it is
 //! opened: behind a balanced URL the next connection may end elsewhere.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +13,8 @@ use wellhead_jsonrpc::{Outcome, raw, scan};
 use wellhead_transport::feed::{Feed, FeedConnector};
 use wellhead_upstream::Standing;
 
-use crate::ask::{Asker, Reason, now};
+use crate::ask::{Asker, now};
+use crate::follow::Watcher;
 use crate::word;
 
 /// Connecting and subscribing take no longer.
@@ -37,12 +38,8 @@ pub(crate) enum FeedEnd {
 }
 
 /// Opens a feed and observes heads until it ends.
-pub(crate) async fn listen(
-    connector: &dyn FeedConnector,
-    asker: &Asker,
-    heads: &Heads,
-    is_live: &AtomicBool,
-) -> FeedEnd {
+pub(crate) async fn listen(connector: &dyn FeedConnector, watcher: &Watcher) -> FeedEnd {
+    let (asker, heads) = (&watcher.asker, &*watcher.heads);
     let broke = |heads_seen, detail: &str| FeedEnd::Broke { heads_seen, detail: detail.to_owned() };
     let (mut feed, chain_id) = match open(connector, asker).await {
         Ok(opened) => opened,
@@ -60,14 +57,21 @@ pub(crate) async fn listen(
             Ok(None) => return broke(heads_seen, "the feed was closed"),
             Ok(Some(Err(error))) => return broke(heads_seen, &error.to_string()),
             Ok(Some(Ok(message))) => {
+                // It was pushed, so it is on the bill, whatever it says.
+                let paid = asker.pay_for_push(message.len());
                 let header = raw::field(&message, "params").and_then(|it| raw::field(it, "result"));
                 if let Some(header) = header
                     && let Some(seen) = Observation::of_block(header)
                 {
                     heads_seen += 1;
-                    is_live.store(true, Ordering::Relaxed);
+                    watcher.push_bytes.store(message.len(), Ordering::Relaxed);
+                    watcher.feed_is_live.store(true, Ordering::Relaxed);
                     heads.observe_bloom(&seen, Bloom::of_block(header).as_ref());
                     word::take(heads, asker, seen, Source::Word);
+                    heads.set_idle(asker.upstream.slot(), false, now());
+                }
+                if let Err(detail) = paid {
+                    return broke(heads_seen, &detail);
                 }
             }
         }
@@ -124,7 +128,7 @@ async fn connect(
         ),
     ];
     for (method, call) in calls {
-        asker.pay(Reason::Feed, MethodTable::standard().row(method))?;
+        asker.pay_on_feed(MethodTable::standard().row(method))?;
         feed.send(Bytes::from_static(call.as_bytes())).await.map_err(|error| error.to_string())?;
     }
     let (mut chain_id, mut subscribed) = (None, false);

@@ -2,10 +2,11 @@
 //! is known, and while it rests, is in `poll`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use wellhead_chain::Heads;
 use wellhead_eth::BlockNumber;
@@ -15,7 +16,7 @@ use wellhead_upstream::{Standing, Upstream};
 
 use crate::ask::{Asked, Asker, Reason, now};
 use crate::budget::{Allowance, Turns};
-use crate::checks::{Check, Checks, Pace};
+use crate::checks::{Check, Checks, FeedUse, Pace};
 use crate::feed::{self, FeedEnd, listen};
 use crate::poll::State;
 use crate::pulse::Pulse;
@@ -61,6 +62,10 @@ pub struct Watcher {
     pub(crate) version_is_due: AtomicBool,
     /// The newest block that a poll told; another one in the view came from elsewhere.
     pub(crate) polled: Mutex<Option<BlockNumber>>,
+    /// A client's call came to this upstream after a quiet time.
+    pub(crate) called: Arc<Notify>,
+    /// Bytes of the last block that the feed told; zero before the first.
+    pub(crate) push_bytes: AtomicUsize,
 }
 
 /// What asking for the chain id brought.
@@ -97,6 +102,7 @@ impl Watcher {
                 falls: Falls::default(),
                 allowance: Allowance::default(),
                 turns: Turns::new(idle + idle / TURN_SLIDE),
+                is_needed: AtomicBool::new(true),
             },
             heads,
             feed,
@@ -107,6 +113,8 @@ impl Watcher {
             state: Mutex::default(),
             version_is_due: AtomicBool::new(false),
             polled: Mutex::new(None),
+            called: Arc::default(),
+            push_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -128,9 +136,10 @@ impl Watcher {
     pub async fn run(self) {
         let this = Arc::new(self);
         this.upstream().set_tried_by_clients(this.checks.probe().is_none());
+        this.listen_for_calls();
         loop {
             this.verify().await;
-            match this.feed.as_ref().filter(|_| this.checks.feed) {
+            match this.feed.as_ref().filter(|_| this.checks.feed != FeedUse::Never) {
                 None => this.poll().await,
                 Some(feed) => {
                     tokio::select! {
@@ -159,11 +168,15 @@ impl Watcher {
         loop {
             // Made before looking, so that a client who comes meanwhile is not missed.
             let (woken, verified) = (self.pulse().woken(), self.pulse().verified());
+            let is_needed_anew = self.look_at_need();
             let may_ask = self.checks.verifies() && !self.asker.allowance.is_spent(now());
             if !may_ask && self.trust().await {
                 return;
             }
-            let is_busy = self.pulse().is_busy(now());
+            let is_busy = self.is_busy();
+            if is_needed_anew && is_busy {
+                next = Some(now());
+            }
             if may_ask && next.is_some_and(|due| due <= now()) && open.len() < VERIFY_OPEN_MAX {
                 let this = Arc::clone(self);
                 open.spawn(async move { this.identify(Reason::Verify).await });
@@ -182,6 +195,7 @@ impl Watcher {
                             self.poll_once(Reason::Head).await.ok();
                         }
                         self.look_at_version().await;
+                        self.look_at_need();
                         return;
                     }
                     Ok(Identity::Wrong) => {
@@ -213,7 +227,7 @@ impl Watcher {
     /// While nobody asks a little longer than a turn, so that the first quick questions
     /// are made good for within the hour.
     fn verify_pause_max(&self) -> Duration {
-        match self.pulse().is_busy(now()) {
+        match self.is_busy() {
             true => VERIFY_PAUSE_BUSY,
             false => self.pace.idle.max(self.pace.poll_min) * 5 / 4,
         }
@@ -296,12 +310,25 @@ impl Watcher {
         &self.asker.pulse
     }
 
-    /// Keeps a feed open. Returns when the chain must be verified anew.
+    /// Keeps a feed open while it is worth its price. Returns when the chain must be verified
+    /// anew.
     async fn follow_feed(&self, connector: &dyn FeedConnector) {
         let mut pause = FEED_PAUSE;
         loop {
-            let end = listen(connector, &self.asker, &self.heads, &self.feed_is_live).await;
+            self.until_a_feed_is_worth_it().await;
+            let end = tokio::select! {
+                // In this order, so that a simulated world has no chance but its own.
+                biased;
+                end = listen(connector, self) => Some(end),
+                () = self.until_the_feed_is_idle() => None,
+            };
             self.feed_is_live.store(false, Ordering::Relaxed);
+            let Some(end) = end else {
+                let id = &self.upstream().identity().id;
+                tracing::debug!(upstream = %id, "feed closed: no calls need it, or polls are cheaper");
+                pause = FEED_PAUSE;
+                continue;
+            };
             match end {
                 FeedEnd::WrongChain => {
                     self.feed_was_wrong.store(true, Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! The control loops: one per upstream, each following its head and its health.
 //!
 //! A loop verifies which chain its upstream is on before anything is believed of
-//! it, then listens to newHeads where there is a WebSocket and polls where there
-//! is none. It polls at the chain's own pace while clients ask, not at all while
+//! it, then listens to newHeads where there is a WebSocket and that costs no more, and polls
+//! where it does. It polls at the chain's own pace while clients ask, not at all while
 //! answers to clients tell the same, and while nobody asks it makes one call a minute,
-//! whatever for. An upstream that rests is probed when its rest ends, and twice a second
+//! whatever for. An upstream of a tier that serves no calls is idle, too ([`need`]). An upstream that rests is probed when its rest ends, and twice a second
 //! while clients ask and no upstream is well; the probe, not a client's call, finds out
 //! whether it is back. What is asked at all, and at what cost, is [`Checks`].
 //!
@@ -16,12 +16,14 @@ mod budget;
 mod checks;
 mod feed;
 mod follow;
+mod need;
 mod poll;
+mod price;
 mod pulse;
 mod version;
 mod word;
 
 pub use ask::{Asked, Reason};
-pub use checks::{Check, CheckSet, Checks, Mode, Pace};
+pub use checks::{Check, CheckSet, Checks, FeedUse, Mode, Pace};
 pub use follow::Watcher;
 pub use pulse::Pulse;

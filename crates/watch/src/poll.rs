@@ -82,6 +82,7 @@ impl Watcher {
     pub(crate) async fn poll(self: &Arc<Self>) {
         if self.checks.mode == Mode::Off {
             loop {
+                self.look_at_need();
                 self.let_old_head_fade(false);
                 tokio::time::sleep(TICK_MAX).await;
             }
@@ -92,6 +93,8 @@ impl Watcher {
         loop {
             // Made before looking, so that a client who comes meanwhile is not missed.
             let (woken, heard) = (self.pulse().woken(), self.pulse().head());
+            let called = self.called.notified();
+            let is_needed_anew = self.look_at_need();
             let is_spent = self.asker.allowance.is_spent(now());
             self.upstream().set_tried_by_clients(is_spent || self.checks.probe().is_none());
             let interval = self.interval();
@@ -121,7 +124,9 @@ impl Watcher {
                     self.while_it_is_well(self.look_at_state_again()).await;
                     self.while_it_is_well(self.look_at_finality()).await;
                     self.while_it_is_well(self.look_at_origin()).await;
-                    if self.may_poll(polled, interval) {
+                    if self.may_poll(polled, interval)
+                        || (is_needed_anew && self.is_head_wanted_at_once(polled))
+                    {
                         polled = now();
                         let told = self.while_it_is_well(self.poll_once(Reason::Head)).await;
                         if !matches!(told, Some(Ok(()))) {
@@ -136,7 +141,9 @@ impl Watcher {
                 if !is_spent
                     && self.checks.mode == Mode::Ephemeral
                     && self.checks.asks(Check::Head)
-                    && (was_unwell || (self.seems_to_lag() && now() >= polled + interval))
+                    && (was_unwell
+                        || (is_needed_anew && self.is_busy())
+                        || (self.seems_to_lag() && now() >= polled + interval))
                 {
                     polled = now();
                     self.while_it_is_well(self.poll_once(Reason::Head)).await;
@@ -169,14 +176,12 @@ impl Watcher {
                 () = tokio::time::sleep(tick) => {}
                 // A client came after a quiet time: what we know is old.
                 () = woken => {}
+                // One came to this very upstream.
+                () = called => {}
                 // Somebody showed a block that this one may have, too.
                 () = heard => {}
             }
         }
-    }
-
-    pub(crate) fn is_busy(&self) -> bool {
-        self.pulse().is_busy(now())
     }
 
     /// Whether no upstream of the chain could take a call while clients ask.
@@ -193,7 +198,7 @@ impl Watcher {
             | Condition::Spent
             | Condition::WrongChain => false,
         };
-        self.is_busy() && !self.chain.iter().any(|it| could_serve(it.condition(now())))
+        self.pulse().is_busy(now()) && !self.chain.iter().any(|it| could_serve(it.condition(now())))
     }
 
     fn may_probe(&self, probes: &Probes, due: Instant) -> bool {
@@ -232,7 +237,7 @@ impl Watcher {
         told.map_or_else(Identity::Unknown, |()| Identity::Right)
     }
 
-    fn interval(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
         if !self.is_busy() {
             return self.pace.idle.max(self.pace.poll_min);
         }
@@ -261,6 +266,18 @@ impl Watcher {
             view.best.is_some_and(|best| Some(best.number) > own && best.seen_at > polled);
         let soon = (view.block_time.unwrap_or(POLL_UNKNOWN) / 2).max(self.pace.poll_min);
         polled + if is_behind { soon.min(interval) } else { interval }
+    }
+
+    /// Whether one that was idle is asked for its head as soon as it is needed: at a client's
+    /// call always, which comes after half a minute without one. Without a call not as often: its
+    /// better tiers may come and go each second.
+    fn is_head_wanted_at_once(&self, polled: Instant) -> bool {
+        let block_time = self.heads.view().block_time.unwrap_or(POLL_UNKNOWN);
+        let soon = (block_time / 2).max(self.pace.poll_min);
+        let is_called = self.upstream().is_called_within(TICK_MAX, now());
+        self.is_busy()
+            && self.checks.follows_by(Check::Head)
+            && (is_called || now() >= polled + soon)
     }
 
     /// Not while the feed or the answers to clients tell its head as it moves.
@@ -324,6 +341,9 @@ impl Watcher {
         *self.polled.lock() = Some(seen.number);
         self.heads.observe_bloom(&seen, bloom.as_ref());
         word::take(&self.heads, &self.asker, seen, Source::Polled(asked_at));
+        if self.asker.is_needed.load(Ordering::Relaxed) {
+            self.heads.set_idle(self.upstream().slot(), false, now());
+        }
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use wellhead_eth::{BlockHash, ChainId};
 use wellhead_upstream::{SharedUpstreamSet, Slot, UpstreamSet};
 
 /// So long after the last call a chain counts as in use.
-const BUSY_FOR: Duration = Duration::from_secs(30);
+pub(crate) const BUSY_FOR: Duration = Duration::from_secs(30);
 /// So long after the last question for a safe or final block they are followed.
 const FINALITY_FOR: Duration = Duration::from_secs(600);
 /// So long after the last call that could be asked by the hash of its block, it is found out who

@@ -11,12 +11,12 @@ use support::{Connector, Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_chain::{Observation, Source};
 use wellhead_eth::BlockNumber;
 use wellhead_upstream::{Condition, Slot};
-use wellhead_watch::{Check, Checks, Mode, Reason};
+use wellhead_watch::{Check, Checks, FeedUse, Mode, Reason};
 
 const BLOCK: Duration = Duration::from_secs(12);
 
 fn off() -> Checks {
-    Checks { mode: Mode::Off, feed: false, ..Checks::default() }
+    Checks { mode: Mode::Off, feed: FeedUse::Never, ..Checks::default() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +50,8 @@ async fn a_feed_may_be_listened_to_although_calls_are_off() {
     let (node, connector) = (Node::new(1, BLOCK), Arc::new(Connector::default()));
     let speaker = connector.prepare_good(1);
     let mut stage = Stage::new(Some(1), 1);
-    let checks = Checks { feed: true, ..off() };
+    let checks = Checks { feed: FeedUse::Always, ..off() };
+    stage.pulse.note_call(now());
     stage.follow_checking(&node, Some(&connector), checks);
     settle().await;
     speaker.head(2000);
@@ -65,7 +66,8 @@ async fn with_checks_off_a_feed_on_another_chain_is_believed_and_may_take_it_bac
     let (node, connector) = (Node::new(1, BLOCK), Arc::new(Connector::default()));
     let _wrong = connector.prepare_good(5);
     let mut stage = Stage::new(Some(1), 1);
-    stage.follow_checking(&node, Some(&connector), Checks { feed: true, ..off() });
+    stage.pulse.note_call(now());
+    stage.follow_checking(&node, Some(&connector), Checks { feed: FeedUse::Always, ..off() });
     settle().await;
     assert_eq!(stage.condition(0), Condition::WrongChain);
     let (_verified, _followed) = (connector.prepare_good(1), connector.prepare_good(1));
@@ -78,7 +80,7 @@ async fn with_checks_off_a_feed_on_another_chain_is_believed_and_may_take_it_bac
 async fn ephemeral_checks_ask_at_the_start_and_while_it_is_unwell() {
     let node = Node::new(1, BLOCK);
     let mut stage = Stage::new(Some(1), 1);
-    let checks = Checks { mode: Mode::Ephemeral, feed: false, ..Checks::default() };
+    let checks = Checks { mode: Mode::Ephemeral, feed: FeedUse::Never, ..Checks::default() };
     stage.follow_checking(&node, None, checks);
     settle().await;
     assert_eq!(stage.condition(0), Condition::Ready);
@@ -115,7 +117,7 @@ async fn one_that_is_not_followed_is_not_left_out_for_an_old_head() {
     for (mode, asked) in [(Mode::Ephemeral, "verify=1 head=1 version=1"), (Mode::Off, "")] {
         let (a, b) = (Node::new(1, BLOCK), Node::new(1, BLOCK));
         let mut stage = Stage::new(Some(1), 2);
-        let checks = Checks { mode, feed: false, ..Checks::default() };
+        let checks = Checks { mode, feed: FeedUse::Never, ..Checks::default() };
         stage.follow_checking(&a, None, checks);
         stage.follow_checking(&b, None, checks);
         settle().await;
@@ -136,7 +138,7 @@ async fn one_that_is_not_followed_is_not_left_out_for_an_old_head() {
 async fn ephemeral_checks_ask_for_the_head_of_one_that_is_back() {
     let node = Node::new(1, BLOCK);
     let mut stage = Stage::new(Some(1), 1);
-    let checks = Checks { mode: Mode::Ephemeral, feed: false, ..Checks::default() };
+    let checks = Checks { mode: Mode::Ephemeral, feed: FeedUse::Never, ..Checks::default() };
     stage.follow_checking(&node, None, checks);
     settle().await;
     tell(&stage, 0, 7);

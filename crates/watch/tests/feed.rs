@@ -10,8 +10,11 @@ use wellhead_upstream::Condition;
 
 const BLOCK: Duration = Duration::from_secs(12);
 
+/// A client has just called: without one no feed is opened.
 fn with_feed() -> (Arc<Node>, Arc<Connector>, Stage) {
-    (Node::new(1, BLOCK), Arc::new(Connector::default()), Stage::new(Some(1), 1))
+    let stage = Stage::new(Some(1), 1);
+    stage.pulse.note_call(now());
+    (Node::new(1, BLOCK), Arc::new(Connector::default()), stage)
 }
 
 #[tokio::test(start_paused = true)]

@@ -272,7 +272,7 @@ async fn a_feed_that_is_refused_costs_little() {
     let connector = std::sync::Arc::new(Connector::default());
     let mut stage = Stage::new(Some(1), 1);
     stage.follow(&node, Some(&connector));
-    pass(seconds(3600)).await;
+    stage.busy_for(seconds(3600), seconds(5)).await;
     let opened = connector.opened.lock().len();
     assert!((12..=22).contains(&opened), "{opened} times in an hour");
 }

@@ -42,6 +42,8 @@ impl Scenario {
         // Asked first, or it may never be asked.
         chain.upstreams[liar].latency = Duration::from_millis(1);
         scenario.clients = (0..rng.random_range(3..8)).map(|_| client(rng)).collect();
+        // Feeds are open while clients call, so that one has to be there from the first block on.
+        scenario.clients[0].from = Duration::ZERO;
         scenario
     }
 }

@@ -165,8 +165,10 @@ section! {
         rise: u32 = default(1).within(1, 100),
         /// Failures in a row, of checks or of clients' calls, that begin one.
         fall: Option<u32> = derived("`health.failures`").if_given_within(1, 1_000),
-        /// Whether new blocks are listened for where `ws` is given. Providers may bill each.
-        ws: Option<bool> = derived("when `mode` is `on`"),
+        /// Whether new blocks are listened for where `ws` is given, while clients call and the
+        /// upstream's tier serves them. Where it is not set, they are if `mode` is `on` and a
+        /// pushed block costs no more than a polled one, by the provider's prices.
+        ws: Option<bool> = derived("by price when `mode` is `on`"),
         /// The most that the calls to one upstream may cost in a day. When it is spent it is
         /// as if they were off until the next one. A call costs what the provider charges for it,
         /// or one credit where that is not known.

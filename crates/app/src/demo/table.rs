@@ -149,6 +149,7 @@ mod tests {
             lag_blocks: Some(0),
             distance_blocks: Some(0),
             astray: false,
+            idle: false,
             lag_ms: Some(0),
             lagging: false,
             latency_ms: Some(7.4),

@@ -15,6 +15,10 @@ and keep to a plan. A provider is found by the host of an upstream's URL, or nam
 `provider`. No plan is assumed: name yours with `budget.plan`, or say what it allows in
 `budget`, which goes before anything here. Prices and plans move; each figure has the
 place and the day where it was read. How bounds are kept is in [limits.md](limits.md).
+
+Where the page names no price for pushed blocks, wellhead counts the price of \"all others\" for
+each. Whether new blocks are pushed or polled follows from these prices:
+[health.md](health.md).
 ";
 
 /// The page `docs/providers.md`. `cargo xtask docs` writes it.
@@ -39,6 +43,17 @@ fn write(page: &mut String, provider: &Provider) -> std::fmt::Result {
         let (meter, window) = (rate.meter.word(), rate.window().as_secs());
         let (source, as_of) = (&rate.source, &rate.as_of);
         writeln!(page, "Rates are metered by a {meter} of {window} s ({source}, {as_of}).")?;
+    }
+    if let Some(push) = &provider.push {
+        let price = match (push.credits, push.byte_thousandths) {
+            (Some(credits), _) => format!("{credits} {unit} a message"),
+            (None, Some(thousandths)) => {
+                format!("{} {unit} a byte", f64::from(thousandths) / 1_000.0)
+            }
+            (None, None) => "nothing".to_owned(),
+        };
+        let (source, as_of) = (&push.source, &push.as_of);
+        writeln!(page, "New blocks that are pushed over `ws` cost {price} ({source}, {as_of}).")?;
     }
     if let Some(note) = &provider.note {
         writeln!(page, "{note}")?;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use wellhead_chain::Heads;
-use wellhead_eth::ChainId;
+use wellhead_eth::{ChainId, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
 use wellhead_transport::{
@@ -21,7 +21,7 @@ use wellhead_transport::{
     WireReply,
 };
 use wellhead_upstream::{
-    BreakerBounds, Condition, Identity, MethodRules, Slot, Tier, Upstream, UpstreamId,
+    BreakerBounds, Budget, Condition, Identity, MethodRules, Slot, Tier, Upstream, UpstreamId,
 };
 use wellhead_watch::{Asked, Checks, Pace, Pulse, Reason, Watcher};
 
@@ -196,10 +196,18 @@ impl Speaker {
         self.0.send(Bytes::from(text.to_owned())).expect("somebody listens");
     }
 
-    pub(crate) fn head(&self, number: u64) {
-        self.say(&format!(
+    /// Pushes a block; returns the bytes of the message.
+    pub(crate) fn head(&self, number: u64) -> usize {
+        let text = format!(
             r#"{{"jsonrpc":"2.0","method":"eth_subscription","params":{{"subscription":"0x1","result":{{"number":"0x{number:x}"}}}}}}"#
-        ));
+        );
+        self.say(&text);
+        text.len()
+    }
+
+    /// Whether the feed was closed from the other side.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_closed()
     }
 }
 
@@ -219,6 +227,44 @@ impl Connector {
             &format!(r#"{{"jsonrpc":"2.0","id":1,"result":"0x{chain:x}"}}"#),
             r#"{"jsonrpc":"2.0","id":2,"result":"0x1"}"#,
         ])
+    }
+}
+
+/// An upstream named by its place.
+fn upstream(place: usize, tier: Tier, budget: Budget) -> Arc<Upstream> {
+    let place = u8::try_from(place).expect("few upstreams");
+    let identity = Identity {
+        id: UpstreamId::new(&char::from(b'a' + place).to_string()),
+        tier,
+        labels: BTreeMap::new(),
+        methods: MethodRules::default(),
+        provider: None,
+        attempt: None,
+        lag_blocks_max: None,
+    };
+    let upstream = Upstream::new(identity, Slot(place), BreakerBounds::default(), now());
+    Arc::new(upstream.within(budget))
+}
+
+/// One upstream of a chain.
+pub(crate) struct Member<'a> {
+    node: &'a Arc<Node>,
+    feed: Option<&'a Arc<Connector>>,
+    tier: Tier,
+    budget: Budget,
+}
+
+impl<'a> Member<'a> {
+    pub(crate) fn new(node: &'a Arc<Node>, tier: Tier) -> Self {
+        Self { node, feed: None, tier, budget: Budget::default() }
+    }
+
+    pub(crate) fn feeding(self, feed: &'a Arc<Connector>) -> Self {
+        Self { feed: Some(feed), ..self }
+    }
+
+    pub(crate) fn within(self, budget: Budget) -> Self {
+        Self { budget, ..self }
     }
 }
 
@@ -276,18 +322,53 @@ impl Stage {
     }
 
     fn watcher(&mut self, node: &Arc<Node>, feed: Option<&Arc<Connector>>, pace: Pace) -> Watcher {
-        let place = u8::try_from(self.upstreams.len()).expect("few upstreams");
-        let identity = Identity {
-            id: UpstreamId::new(&char::from(b'a' + place).to_string()),
-            tier: Tier::Primary,
-            labels: BTreeMap::new(),
-            methods: MethodRules::default(),
-            provider: None,
-            attempt: None,
-            lag_blocks_max: None,
-        };
-        let upstream = Upstream::new(identity, Slot(place), BreakerBounds::default(), now());
-        let (upstream, asked) = (Arc::new(upstream), Arc::new(Asked::default()));
+        let upstream = upstream(self.upstreams.len(), Tier::Primary, Budget::default());
+        self.watcher_for(node, feed, pace, upstream)
+    }
+
+    /// Follows several of these tiers, as the proxy does: whose word counts follows from their
+    /// health.
+    pub(crate) fn follow_tiers(&mut self, nodes: &[(&Arc<Node>, Tier)], checks: Checks) {
+        let members = nodes.iter().map(|(node, tier)| Member::new(node, *tier));
+        self.follow_chain(members.collect(), None, checks);
+    }
+
+    /// Follows several with their feeds, tiers and budgets. `agreement` is the setting.
+    pub(crate) fn follow_chain(
+        &mut self,
+        members: Vec<Member<'_>>,
+        agreement: Option<usize>,
+        checks: Checks,
+    ) {
+        let upstreams: Vec<Arc<Upstream>> = members
+            .iter()
+            .enumerate()
+            .map(|(place, member)| upstream(place, member.tier, member.budget.clone()))
+            .collect();
+        let heads = Heads::new(members.len(), None, None).agreeing(agreement);
+        self.heads = Arc::new(heads.among(upstreams.clone()));
+        for (member, upstream) in members.into_iter().zip(&upstreams) {
+            let pace = Pace::default();
+            let watcher = self.watcher_for(member.node, member.feed, pace, Arc::clone(upstream));
+            self.loops.spawn(watcher.checking(checks).among(&upstreams).run());
+        }
+    }
+
+    /// A client's call that goes to one of them, as `dispatch` sends it.
+    pub(crate) fn call(&self, place: usize) {
+        self.pulse.note_call(now());
+        let row = MethodTable::standard().row("eth_chainId");
+        drop(self.upstreams[place].admit(row, 1, now()));
+    }
+
+    fn watcher_for(
+        &mut self,
+        node: &Arc<Node>,
+        feed: Option<&Arc<Connector>>,
+        pace: Pace,
+        upstream: Arc<Upstream>,
+    ) -> Watcher {
+        let asked = Arc::new(Asked::default());
         let watcher = Watcher::new(
             Arc::clone(&upstream),
             Arc::clone(node) as Arc<dyn Transport>,

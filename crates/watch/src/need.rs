@@ -1,0 +1,87 @@
+//! Whether an upstream is followed: its tier serves calls, or may have to at any moment.
+//!
+//! The best tier of a chain is always needed. An upstream of another tier is needed while calls
+//! of clients come to it, and while no upstream of a better tier is fit: unwell, throttled,
+//! spent, behind or astray. Else it is idle, though clients call the chain: it is checked once a
+//! minute at most, has no vote on the newest block, and what it said last is not held against
+//! it. Its first call wakes the loop, so that its head is known soon after.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use wellhead_chain::View;
+use wellhead_upstream::{Condition, Upstream};
+
+use crate::ask::now;
+use crate::checks::Check;
+use crate::follow::Watcher;
+use crate::pulse::BUSY_FOR;
+
+/// So many upstreams of better tiers have to be fit before one is idle, where the settings do
+/// not say how many have to agree on a block.
+const FIT_MIN: usize = 1;
+
+impl Watcher {
+    /// From now on calls of clients to this upstream are noted, and wake the loop.
+    pub(crate) fn listen_for_calls(&self) {
+        if self.is_in_best_tier() {
+            return;
+        }
+        let called = Arc::clone(&self.called);
+        self.upstream().wake_on_demand(BUSY_FOR, move || called.notify_waiters());
+    }
+
+    /// Whether clients call the chain, and this upstream is needed for that.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.asker.is_busy(now())
+    }
+
+    /// Takes note of whether the upstream is needed; true when it was not until now.
+    pub(crate) fn look_at_need(&self) -> bool {
+        let (slot, now) = (self.upstream().slot(), now());
+        let is_needed = self.is_needed(now);
+        let was_needed = self.asker.is_needed.swap(is_needed, Ordering::Relaxed);
+        if !is_needed {
+            // A feed that is still open tells its head as it moves.
+            let is_idle = !self.feed_is_live.load(Ordering::Relaxed);
+            self.heads.set_idle(slot, is_idle, now);
+        } else if !self.checks.follows_by(Check::Head) {
+            // Nothing will ask for its head, and the old one would keep calls from it.
+            if self.heads.look(|view| view.is_idle(slot)) {
+                self.heads.fade(slot);
+                self.heads.set_idle(slot, false, now);
+            }
+        }
+        // Else it is idle until its head is told: an old head would keep calls from it.
+        is_needed && !was_needed
+    }
+
+    fn is_needed(&self, now: Instant) -> bool {
+        if self.is_in_best_tier() || self.upstream().is_called_within(BUSY_FOR, now) {
+            return true;
+        }
+        let fit_min = self.heads.agreement_given().unwrap_or(FIT_MIN);
+        let fit = self.heads.look(|view| {
+            self.better().filter(|upstream| is_fit(upstream, view, now)).take(fit_min).count()
+        });
+        fit < fit_min
+    }
+
+    fn is_in_best_tier(&self) -> bool {
+        self.better().next().is_none()
+    }
+
+    /// The upstreams of better tiers.
+    fn better(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        let tier = self.upstream().identity().tier;
+        self.chain.iter().filter(move |upstream| upstream.identity().tier < tier)
+    }
+}
+
+fn is_fit(upstream: &Upstream, view: &View, now: Instant) -> bool {
+    let (slot, own_bound) = (upstream.slot(), upstream.identity().lag_blocks_max);
+    upstream.condition(now) == Condition::Ready
+        && !view.is_lagging(slot, own_bound)
+        && !view.is_astray(slot)
+}

@@ -1,0 +1,135 @@
+//! Whether new blocks are heard over a feed or polled: whatever costs less, and the feed where
+//! both cost the same, since it tells sooner.
+
+use std::time::{Duration, Instant};
+
+use std::sync::atomic::Ordering;
+use wellhead_eth::MethodTable;
+use wellhead_upstream::{Condition, PushPrice};
+
+use crate::ask::now;
+use crate::checks::FeedUse;
+use crate::follow::Watcher;
+
+/// What `newHeads` of mainnet pushes for one block, before the first message tells.
+const PUSH_BYTES: usize = 1_816;
+/// Polls come this much slower than blocks, and are not cheaper for that: what is compared is a
+/// pushed block with a polled one. The rest is room for a block time that is measured.
+const SLIDE: f64 = 1.2;
+/// A loop without a feed looks up so often whether one is worth it, and one with a feed whether
+/// it still is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A feed that nothing needs is closed after so long: to open it again costs calls.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// Whether a block costs no more pushed than polled. While the block time is not known it is
+/// taken to be as long as polls are apart.
+fn is_no_dearer(
+    push: PushPrice,
+    push_bytes: usize,
+    poll_credits: u64,
+    block_time: Option<Duration>,
+    poll_every: Duration,
+) -> bool {
+    let polls_a_block = block_time.map_or(1.0, |block| {
+        SLIDE * block.as_secs_f64() / poll_every.as_secs_f64().max(f64::MIN_POSITIVE)
+    });
+    push.thousandths(push_bytes) as f64 <= 1_000.0 * poll_credits as f64 * polls_a_block
+}
+
+impl Watcher {
+    /// Whether a feed should be open now.
+    fn is_a_feed_worth_it(&self) -> bool {
+        let now = now();
+        let may_be_paid = !self.asker.allowance.is_spent(now)
+            && !matches!(self.upstream().condition(now), Condition::Spent | Condition::Overspent);
+        if !self.is_busy() || !may_be_paid {
+            return false;
+        }
+        let price = match (self.checks.feed, self.upstream().push_price()) {
+            (FeedUse::Never, _) => return false,
+            (FeedUse::Always, _) | (FeedUse::ByPrice, None) => return true,
+            (FeedUse::ByPrice, Some(price)) => price,
+        };
+        let bytes = match self.push_bytes.load(Ordering::Relaxed) {
+            0 => PUSH_BYTES,
+            bytes => bytes,
+        };
+        let poll = self.upstream().price(MethodTable::standard().row("eth_getBlockByNumber"));
+        is_no_dearer(price, bytes, poll, self.heads.view().block_time, self.interval())
+    }
+
+    /// Returns when a feed should be open.
+    pub(crate) async fn until_a_feed_is_worth_it(&self) {
+        loop {
+            // Made before looking, so that a client who comes meanwhile is not missed.
+            let (woken, called) = (self.pulse().woken(), self.called.notified());
+            if self.is_a_feed_worth_it() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = woken => {}
+                () = called => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    /// Returns when the feed has not been worth it for a while.
+    pub(crate) async fn until_the_feed_is_idle(&self) {
+        let mut worth_it_at: Instant = now();
+        while now().saturating_duration_since(worth_it_at) < LINGER {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if self.is_a_feed_worth_it() {
+                worth_it_at = now();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_upstream::{Provider, Tariff};
+
+    use super::*;
+
+    /// Blocks of so many milliseconds at a provider, polled as the loops do.
+    fn check(provider: &str, block_ms: u64, by_feed: bool) {
+        let provider = Provider::named(provider).expect("listed");
+        let row = MethodTable::standard().row("eth_getBlockByNumber");
+        let poll = u64::from(Tariff::of(provider).billed(row));
+        let block = Duration::from_millis(block_ms);
+        let every = (block + block / 8).clamp(Duration::from_millis(250), Duration::from_secs(15));
+        let push = PushPrice::of(provider);
+        let found = is_no_dearer(push, PUSH_BYTES, poll, Some(block), every);
+        assert_eq!(found, by_feed, "{} at {block_ms} ms", provider.id);
+    }
+
+    #[test]
+    fn what_costs_less_is_chosen() {
+        // 72.6 credits pushed, 20 polled.
+        check("alchemy", 12_000, false);
+        check("alchemy", 250, false);
+        // A slow chain is polled several times a block.
+        check("alchemy", 60_000, true);
+        // 50 pushed, 80 polled.
+        check("infura", 12_000, true);
+        check("infura", 250, true);
+        // The same: the feed tells sooner.
+        check("quicknode", 12_000, true);
+        check("chainstack", 2_000, true);
+        // Polls of a chain that is quicker than they may be cost less.
+        check("quicknode", 100, false);
+        // 100 pushed, 200 polled.
+        check("ankr", 12_000, true);
+    }
+
+    #[test]
+    fn before_the_block_time_is_known_a_poll_stands_for_a_block() {
+        let alchemy = PushPrice::of(Provider::named("alchemy").expect("listed"));
+        let every = Duration::from_secs(1);
+        assert!(!is_no_dearer(alchemy, PUSH_BYTES, 20, None, every));
+        assert!(is_no_dearer(alchemy, 400, 20, None, every), "small blocks: 16 credits");
+    }
+}
