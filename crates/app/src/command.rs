@@ -8,7 +8,7 @@ use wellhead_telemetry::log;
 
 use crate::cli::{Cli, Command, Serve, completions};
 use crate::config::{self, Overrides, Report, Settings};
-use crate::{analyze, demo, explain, serve};
+use crate::{analyze, demo, explain, serve, state};
 
 /// Exit code of a config or an argument that cannot work.
 const BAD_CONFIG: u8 = 1;
@@ -96,8 +96,9 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
 }
 
 fn serve_command(arguments: &Serve) -> Result<(), Failure> {
-    let settings = settings(arguments)?;
+    let mut settings = settings(arguments)?;
     log::start(&settings.log.level.0, settings.log.format).map_err(Failure::Config)?;
+    keep_what_is_spent(&mut settings);
     let system = |error: serve::ServeError| Failure::System(error.to_string());
     let running = serve::start(&settings).map_err(system)?;
     let addresses = running.addresses;
@@ -113,6 +114,28 @@ fn serve_command(arguments: &Serve) -> Result<(), Failure> {
     );
     let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
     runtime.block_on(running.control(std::future::pending(), || ())).map_err(system)
+}
+
+/// A cap that a restart forgets is none: where the settings name no file, a default one is used.
+fn keep_what_is_spent(settings: &mut Settings) {
+    if settings.state.is_some() || !settings.has_caps() {
+        return;
+    }
+    let Some(path) = state::default_path(&environment) else {
+        tracing::warn!(
+            "what is spent of the caps is forgotten at a restart: `state` is not set, and neither is STATE_DIRECTORY, XDG_STATE_HOME or HOME"
+        );
+        return;
+    };
+    match state::prepare(&path) {
+        Ok(()) => {
+            tracing::info!(path = %path.display(), "`state` is not set: what is spent of the caps is kept in this file");
+            settings.state = Some(path);
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "what is spent of the caps is forgotten at a restart: `state` is not set, and the default file cannot be written");
+        }
+    }
 }
 
 fn check_command(named: Option<&std::path::Path>) -> Result<(), Failure> {

@@ -254,6 +254,19 @@ impl<'a> File<'a> {
 }
 
 impl Settings {
+    /// Whether what some upstream may spend in a day or a month has a cap.
+    pub fn has_caps(&self) -> bool {
+        self.capped().is_some()
+    }
+
+    /// The first upstream with such a cap.
+    pub(crate) fn capped(&self) -> Option<Path> {
+        self.chains.iter().find_map(|(name, chain)| {
+            let index = chain.upstreams.iter().position(Upstream::has_cap)?;
+            Some(Path::root().key("chains").key(name.as_ref()).key("upstreams").item(index))
+        })
+    }
+
     /// As YAML, defaults filled in, secrets as `***`.
     pub fn render(&self) -> String {
         Setting::write(self).document()

@@ -6,6 +6,10 @@
 //! it, and nothing that may be wrong with it keeps wellhead from serving: what cannot be
 //! read is told once and begins anew.
 //!
+//! One process at a time writes the file: the one that holds the lock on `PATH.lock`, which the
+//! system frees when that process ends, however it ends. Another one reads the file at its
+//! start, writes nothing, and takes the lock over when it is free; what both spent is then added.
+//!
 //! ```text
 //! wellhead state 1 5f3a09c1
 //! [{"chain":"ethereum","upstream":"alchemy","day":20777,"day_credits":1200, ...}]
@@ -14,13 +18,14 @@
 //! The first line says the version and a CRC-32 of what follows. Days and months are counted
 //! from 1970, as in `limit::Ledger`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 use wellhead_proxy::Proxy;
@@ -33,6 +38,9 @@ const WRITE_EVERY: Duration = Duration::from_secs(10);
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// How long the end waits for the last write; a disk that hangs must not.
 const LAST_WRITE_TIME: Duration = Duration::from_secs(2);
+
+/// The file's name where the settings do not name one.
+const DEFAULT_NAME: &str = "wellhead.state";
 
 const MAGIC: &str = "wellhead state 1";
 
@@ -53,13 +61,68 @@ enum Unreadable {
     Damaged(&'static str),
 }
 
+/// What came of an attempt to write.
+#[derive(Debug)]
+enum Turnout {
+    Written,
+    /// Another process holds the lock.
+    Taken,
+    /// The lock was free, and is ours from now on: what the file holds, to be added first.
+    TookOver(Result<Vec<Row>, Unreadable>),
+}
+
+/// Where the state is kept when the settings do not say so: in the folder that systemd made for
+/// the service (`StateDirectory=`), else in that of the user. `None` without a home.
+pub(crate) fn default_path(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    let folder = |name: &str| {
+        let value = environment(name)?;
+        // systemd lists several with colons between them.
+        let first = value.split(':').next().map(PathBuf::from)?;
+        Some(first).filter(|folder| folder.is_absolute())
+    };
+    if let Some(own) = folder("STATE_DIRECTORY") {
+        return Some(own.join(DEFAULT_NAME));
+    }
+    let of_user = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+    Some(of_user?.join("wellhead").join(DEFAULT_NAME))
+}
+
+/// Makes the folder of a default path, and sees that the file can be kept there.
+pub(crate) fn prepare(path: &Path) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    // Another process may hold it, which is told later.
+    claim(path).map(drop)
+}
+
+/// Takes the lock of the file at `path`, unless another process holds it.
+fn claim(path: &Path) -> io::Result<Option<File>> {
+    let lock = File::options().create(true).append(true).open(beside(path, ".lock"))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(end);
+    path.with_file_name(name)
+}
+
 /// The file, and how writing it goes.
 #[derive(Debug)]
 pub(crate) struct State {
     path: PathBuf,
     proxy: Arc<Proxy>,
+    /// Held while this process is the one that writes.
+    lock: Arc<Mutex<Option<File>>>,
+    /// What the file held when it was last read and added to what is spent.
+    added: Mutex<Vec<Row>>,
     /// Rows of upstreams that the settings do not name any more: they may come back.
-    others: Vec<Row>,
+    others: Mutex<Vec<Row>>,
     written: AtomicU64,
     failed: AtomicU64,
 }
@@ -67,23 +130,44 @@ pub(crate) struct State {
 impl State {
     /// Reads `path` and gives the upstreams of `proxy` what they had spent.
     pub(crate) fn restore(path: &Path, proxy: &Arc<Proxy>, now: Instant) -> Arc<Self> {
-        let rows = match read(path) {
+        // What is wrong with the folder is told when the file is written.
+        let claimed = claim(path).unwrap_or(None);
+        let state = Arc::new(Self {
+            path: path.to_owned(),
+            proxy: Arc::clone(proxy),
+            lock: Arc::new(Mutex::new(claimed)),
+            added: Mutex::default(),
+            others: Mutex::default(),
+            written: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        });
+        state.add(read(path), now);
+        state
+    }
+
+    /// Gives the upstreams what the file says that they spent, less what it said before.
+    fn add(&self, read: Result<Vec<Row>, Unreadable>, now: Instant) {
+        let rows = match read {
             Ok(rows) => rows,
             Err(why) => {
-                tell(path, &why);
+                tell(&self.path, &why);
                 Vec::new()
             }
         };
+        let mut added = self.added.lock();
         let mut others = Vec::new();
-        for row in rows {
-            match upstreams(proxy).find(|(chain, it)| *chain == row.chain && id(it) == row.upstream)
-            {
-                Some((_, upstream)) => upstream.restore(row.pages, now),
-                None => others.push(row),
+        for row in &rows {
+            let is_same = |it: &&Row| it.chain == row.chain && it.upstream == row.upstream;
+            let before = added.iter().find(is_same).map(|it| it.pages);
+            let own = upstreams(&self.proxy)
+                .find(|(chain, it)| *chain == row.chain && id(it) == row.upstream);
+            match own {
+                Some((_, upstream)) => upstream.restore(since(row.pages, before), now),
+                None => others.push(row.clone()),
             }
         }
-        let (written, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { path: path.to_owned(), proxy: Arc::clone(proxy), others, written, failed })
+        *added = rows;
+        *self.others.lock() = others;
     }
 
     /// Times that the file was written, and times that it could not be.
@@ -96,6 +180,7 @@ impl State {
         let mut turns = tokio::time::interval(WRITE_EVERY);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = None;
+        let mut was_taken = false;
         loop {
             // The first comes at once, so that a path that is no good is told at the start.
             turns.tick().await;
@@ -103,17 +188,58 @@ impl State {
             if last.as_ref() == Some(&rows) {
                 continue;
             }
-            let is_written = self.write_aside(rows.clone()).await;
+            let is_written = match self.write_aside(rows.clone()).await {
+                Some(Turnout::Written) => true,
+                Some(Turnout::Taken) => {
+                    self.tell_taken(&mut was_taken);
+                    false
+                }
+                Some(Turnout::TookOver(read)) => {
+                    self.take_over(read);
+                    was_taken = false;
+                    turns.reset_immediately();
+                    false
+                }
+                None => false,
+            };
             last = is_written.then_some(rows);
         }
     }
 
-    /// Writes for the last time.
-    pub(crate) async fn end(self: Arc<Self>) {
-        let rows = self.rows();
-        if tokio::time::timeout(LAST_WRITE_TIME, self.write_aside(rows)).await.is_err() {
+    fn tell_taken(&self, was_told: &mut bool) {
+        if !std::mem::replace(was_told, true) {
             let path = self.path.display();
-            tracing::error!(%path, "the state file could not be written in time");
+            tracing::warn!(%path, "another process keeps this state file: what is spent here is added to it when that process ends, and forgotten if this one ends first; give each wellhead a `state` of its own");
+        }
+    }
+
+    fn take_over(&self, read: Result<Vec<Row>, Unreadable>) {
+        self.add(read, wellhead_dispatch::now());
+        let path = self.path.display();
+        tracing::info!(%path, "the state file is free: it is kept by this process from now on");
+    }
+
+    /// Writes for the last time, and lets another process have the file.
+    pub(crate) async fn end(self: Arc<Self>) {
+        let last = async {
+            let turnout = self.write_aside(self.rows()).await;
+            if let Some(Turnout::TookOver(read)) = turnout {
+                self.take_over(read);
+                return self.write_aside(self.rows()).await;
+            }
+            turnout
+        };
+        let path = self.path.display();
+        match tokio::time::timeout(LAST_WRITE_TIME, last).await {
+            Err(_elapsed) => tracing::error!(%path, "the state file could not be written in time"),
+            Ok(Some(Turnout::Taken)) => {
+                tracing::warn!(%path, "another process keeps the state file: what was spent here is forgotten");
+            }
+            Ok(Some(Turnout::Written | Turnout::TookOver(_)) | None) => {}
+        }
+        // A write that hangs holds it until the process ends.
+        if let Some(mut lock) = self.lock.try_lock() {
+            *lock = None;
         }
     }
 
@@ -122,15 +248,18 @@ impl State {
             let pages = upstream.pages()?;
             Some(Row { chain: chain.to_owned(), upstream: id(upstream).to_owned(), pages })
         };
-        upstreams(&self.proxy).filter_map(row).chain(self.others.iter().cloned()).collect()
+        let others = self.others.lock();
+        upstreams(&self.proxy).filter_map(row).chain(others.iter().cloned()).collect()
     }
 
     /// On a thread of its own, as a disk may hang: nothing waits for one that does.
-    async fn write_aside(&self, rows: Vec<Row>) -> bool {
-        let (path, (done, written)) = (self.path.clone(), tokio::sync::oneshot::channel());
+    /// `None`: it could not be written, which was told.
+    async fn write_aside(&self, rows: Vec<Row>) -> Option<Turnout> {
+        let (path, lock) = (self.path.clone(), Arc::clone(&self.lock));
+        let (done, written) = tokio::sync::oneshot::channel();
         let write = move || {
-            // Nobody may listen any more.
-            let _ = done.send(write(&path, &rows));
+            // The wait for it may be over.
+            let _ = done.send(write_if_ours(&path, &lock, &rows));
         };
         let spawned = std::thread::Builder::new().name("wellhead-state".to_owned()).spawn(write);
         let result = match spawned {
@@ -138,9 +267,10 @@ impl State {
             Err(error) => Err(error),
         };
         match result {
-            Ok(()) => {
-                self.written.fetch_add(1, Relaxed);
-                true
+            Ok(turnout) => {
+                let is_written = matches!(turnout, Turnout::Written);
+                self.written.fetch_add(u64::from(is_written), Relaxed);
+                Some(turnout)
             }
             Err(error) => {
                 // Once: it is tried again and again.
@@ -148,7 +278,7 @@ impl State {
                     let path = self.path.display();
                     tracing::error!(%path, %error, "the state file cannot be written; what is spent is forgotten at a restart");
                 }
-                false
+                None
             }
         }
     }
@@ -232,11 +362,34 @@ fn checksum(body: &[u8]) -> String {
     format!("{:08x}", crc32fast::hash(body))
 }
 
+/// Writes where this process holds the lock, and tries to take it where it does not.
+fn write_if_ours(path: &Path, lock: &Mutex<Option<File>>, rows: &[Row]) -> io::Result<Turnout> {
+    let mut lock = lock.lock();
+    if lock.is_some() {
+        return write(path, rows).map(|()| Turnout::Written);
+    }
+    *lock = claim(path)?;
+    Ok(match *lock {
+        Some(_) => Turnout::TookOver(read(path)),
+        None => Turnout::Taken,
+    })
+}
+
+/// What was spent by `pages` beyond what was known of them before.
+fn since(pages: Pages, before: Option<Pages>) -> Pages {
+    let Some(before) = before else { return pages };
+    let day = if before.day == pages.day { before.day_credits } else { 0 };
+    let month = if before.month == pages.month { before.month_credits } else { 0 };
+    Pages {
+        day_credits: pages.day_credits.saturating_sub(day),
+        month_credits: pages.month_credits.saturating_sub(month),
+        ..pages
+    }
+}
+
 /// At no moment is there half a file under `path`, whatever stops us.
 fn write(path: &Path, rows: &[Row]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let beside = path.with_file_name(name);
+    let beside = beside(path, ".new");
     let mut file = File::create(&beside)?;
     file.write_all(&render(rows))?;
     file.sync_all()?;
@@ -306,8 +459,70 @@ chains:
         let last = proxy();
         State::restore(&path, &last, now());
         assert_eq!(spent(&last)[0], (Some(8), Some(8)));
-        let left: Vec<_> = fs::read_dir(folder.path()).expect("a folder").collect();
-        assert_eq!(left.len(), 1, "nothing is left beside it");
+        let left = fs::read_dir(folder.path()).expect("a folder");
+        let mut left: Vec<_> = left.map(|it| it.expect("an entry").file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["state", "state.lock"], "nothing else is left beside it");
+    }
+
+    #[tokio::test]
+    async fn of_two_processes_one_writes_and_the_other_adds_its_own_when_that_one_ends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state");
+        let written = |path: &Path| {
+            let rows = read(path).expect("written");
+            rows.iter().map(|row| row.pages.month_credits).collect::<Vec<_>>()
+        };
+        let (old, new) = (proxy(), proxy());
+        let first = State::restore(&path, &old, now());
+        spend(&old, 0, 5);
+        let wrote = first.write_aside(first.rows()).await;
+        assert!(matches!(wrote, Some(Turnout::Written)), "{wrote:?}");
+        let second = State::restore(&path, &new, now());
+        assert_eq!(spent(&new)[0], (Some(5), Some(5)), "it knows what was spent");
+        spend(&new, 0, 2);
+        spend(&old, 0, 10);
+        let turned_away = second.write_aside(second.rows()).await;
+        assert!(matches!(turned_away, Some(Turnout::Taken)), "{turned_away:?}");
+        assert_eq!(written(&path), [5, 0], "nothing was written over");
+        Arc::clone(&first).end().await;
+        assert_eq!(written(&path), [15, 0]);
+        Arc::clone(&second).end().await;
+        assert_eq!(written(&path), [17, 0], "what both spent");
+        assert_eq!((spent(&new)[0], second.writes()), ((Some(17), Some(17)), (1, 0)));
+    }
+
+    #[test]
+    fn the_default_path_is_that_of_systemd_or_of_the_user() {
+        let check = |environment: &[(&str, &str)], expected: Option<&str>| {
+            let of = |name: &str| {
+                let found = environment.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(default_path(&of), expected.map(PathBuf::from), "{environment:?}");
+        };
+        let (home, xdg) = (("HOME", "/users/ann"), ("XDG_STATE_HOME", "/users/ann/state"));
+        check(&[], None);
+        check(&[home], Some("/users/ann/.local/state/wellhead/wellhead.state"));
+        check(&[home, xdg], Some("/users/ann/state/wellhead/wellhead.state"));
+        let systemd = ("STATE_DIRECTORY", "/var/lib/wellhead:/var/lib/other");
+        check(&[home, xdg, systemd], Some("/var/lib/wellhead/wellhead.state"));
+        check(
+            &[home, ("XDG_STATE_HOME", "")],
+            Some("/users/ann/.local/state/wellhead/wellhead.state"),
+        );
+        check(&[("HOME", "here")], None);
+    }
+
+    #[test]
+    fn a_default_folder_is_made_where_that_is_possible() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("state/wellhead").join(DEFAULT_NAME);
+        prepare(&path).expect("made");
+        assert!(path.parent().is_some_and(Path::is_dir));
+        // Below what is no folder.
+        fs::write(&path, "").expect("written");
+        assert!(prepare(&path.join("deeper").join(DEFAULT_NAME)).is_err());
     }
 
     #[tokio::test]

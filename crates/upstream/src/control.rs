@@ -15,6 +15,7 @@ use wellhead_limit::{
 };
 
 use crate::budget::{Budget, Rate};
+use crate::demand::Demand;
 use crate::provider::PushPrice;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -141,6 +142,7 @@ pub(crate) struct Controls {
     held: [AtomicU64; Bound::ALL.len()],
     /// Thousandths of a credit of pushed messages that are not in the ledger yet.
     pushed_thousandths: AtomicU64,
+    pub(crate) demand: Demand,
 }
 
 /// What the calls of one exchange take from each bound.
@@ -164,6 +166,7 @@ impl Controls {
             learnt_limit: LearntLimit::default(),
             held: std::array::from_fn(|_| AtomicU64::new(0)),
             pushed_thousandths: AtomicU64::new(0),
+            demand: Demand::default(),
         }
     }
 

@@ -53,12 +53,12 @@ impl Upstream {
     pub fn wake_on_demand(&self, quiet: Duration, wake: impl Fn() + Send + Sync + 'static) {
         let quiet_ms = u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX);
         // A second loop for one upstream would be a mistake of its own.
-        let _ = self.demand.wake.set(Wake { quiet_ms, wake: Box::new(wake) });
+        let _ = self.controls().demand.wake.set(Wake { quiet_ms, wake: Box::new(wake) });
     }
 
     /// Whether a client's call came within `time`; never, where nothing wants to know.
     pub fn is_called_within(&self, time: Duration, now: Instant) -> bool {
-        match self.demand.last_ms.load(Ordering::Relaxed) {
+        match self.controls().demand.last_ms.load(Ordering::Relaxed) {
             0 => false,
             last => u128::from(self.ms(now).saturating_sub(last)) <= time.as_millis(),
         }
@@ -66,7 +66,7 @@ impl Upstream {
 
     /// Notes that a client's call is meant for this upstream, whether a bound holds it or not.
     pub(crate) fn note_demand(&self, now: Instant) {
-        self.demand.note(|| self.ms(now));
+        self.controls().demand.note(|| self.ms(now));
     }
 }
 

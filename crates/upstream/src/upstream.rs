@@ -15,7 +15,6 @@ use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
 use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
 use crate::budget::Budget;
 use crate::control::Controls;
-use crate::demand::Demand;
 use crate::dissent::Dissents;
 use crate::fare::{Fare, rests_alone};
 use crate::identity::Identity;
@@ -247,7 +246,6 @@ pub struct Upstream {
     slow_batch: SlowMark,
     silence: Silence,
     controls: Controls,
-    pub(crate) demand: Demand,
     /// What the settings say that it keeps, and what it said itself.
     pub(crate) history: History,
     pub(crate) reach: Reach,
@@ -293,7 +291,6 @@ impl Upstream {
             slow_batch: SlowMark::default(),
             silence: Silence::default(),
             controls: Controls::new(Budget::default()),
-            demand: Demand::default(),
             history: History::default(),
             reach: Reach::default(),
             banned_until_ms: (0..rows).map(|_| AtomicU64::new(0)).collect(),

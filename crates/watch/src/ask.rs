@@ -146,11 +146,9 @@ impl Asker {
         // What the start costs is made good for, whether clients call meanwhile or not.
         let is_of_the_start = match reason {
             Reason::Verify | Reason::Syncing | Reason::Peers | Reason::Version => true,
-            Reason::Head
-            | Reason::Finality
-            | Reason::Probe
-            | Reason::Feed
-            | Reason::BlockHash => false,
+            Reason::Head | Reason::Finality | Reason::Probe | Reason::Feed | Reason::BlockHash => {
+                false
+            }
         };
         self.turns.take(now, !is_of_the_start && self.is_busy(now));
         Ok(())

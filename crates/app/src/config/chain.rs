@@ -444,6 +444,16 @@ impl Checks {
 }
 
 impl Upstream {
+    /// Whether what it may spend in a day or a month has a cap, its own or its plan's.
+    pub fn has_cap(&self) -> bool {
+        let budget = &self.budget;
+        let plan = self.known_provider().zip(budget.plan.as_ref());
+        let plan = plan.and_then(|(provider, plan)| provider.plan(&plan.0));
+        let of_plan = plan
+            .is_some_and(|plan| plan.credits_per_day.is_some() || plan.credits_per_month.is_some());
+        budget.credits_per_day.is_some() || budget.credits_per_month.is_some() || of_plan
+    }
+
     /// What is known of its provider: the one that is named, or else the one whose host
     /// the URL has.
     pub fn known_provider(&self) -> Option<&'static Provider> {

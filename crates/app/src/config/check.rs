@@ -146,7 +146,7 @@ impl Checker<'_> {
     /// The state file is written over again and again, whatever was in it.
     fn state(&mut self) {
         let (path, settings) = (Path::root().key("state"), self.settings);
-        let Some(state) = &settings.state else { return };
+        let Some(state) = &settings.state else { return self.caps_without_state() };
         let tls = settings.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key.0]);
         let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
         if state.as_os_str().as_encoded_bytes().ends_with(b"/") && !self.touched(&path) {
@@ -165,6 +165,19 @@ impl Checker<'_> {
                 "give it a file of its own",
             );
         }
+    }
+
+    /// A cap that a restart forgets is none. `wellhead serve` has a default for the file, which
+    /// depends on where it runs.
+    fn caps_without_state(&mut self) {
+        let Some(path) = self.settings.capped() else { return };
+        let path = path.key("budget");
+        if self.touched(&Path::root().key("state")) || self.touched(&path) {
+            return;
+        }
+        let message = "`state` is not set, and what is spent of a cap has to survive a restart";
+        let hint = "`wellhead serve` keeps it in $STATE_DIRECTORY or ~/.local/state/wellhead; name the file with `state` to choose";
+        self.push(Problem::warning(&path, message).hint(hint));
     }
 
     fn cache(&mut self) {

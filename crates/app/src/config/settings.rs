@@ -50,8 +50,10 @@ section! {
         admin_hosts: Vec<ListenerName> = default(Vec::new()),
         /// A file in which what was spent at each upstream in the day and the month survives a
         /// restart. Written every 10 s, so that a crash forgets as much. Its folder must exist;
-        /// each running wellhead needs a file of its own.
-        state: Option<PathBuf> = derived("none: counted from the start"),
+        /// each running wellhead needs a file of its own. Where it is not set and an upstream
+        /// has a cap, `wellhead serve` keeps `wellhead.state` in $STATE_DIRECTORY, else in
+        /// `wellhead` in $XDG_STATE_HOME or ~/.local/state.
+        state: Option<PathBuf> = derived("a default file where an upstream has a cap"),
         /// Worker threads, each with its own connections.
         workers: Option<usize> = derived("one per available core").if_given_within(1, 256),
         /// What `web3_clientVersion` answers: `upstream` is what the first ready upstream told
