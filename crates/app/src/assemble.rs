@@ -391,6 +391,7 @@ fn verify_settings(verify: &config::Verify) -> VerifySettings {
         level: verify.level,
         levels: levels.collect(),
         ethereum: verify.ethereum,
+        proves_logs: true,
         ..VerifySettings::OFF
     }
 }

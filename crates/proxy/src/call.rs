@@ -26,6 +26,7 @@ use crate::journey::Trip;
 use crate::kept::{self, Asked, Found, Landed, Way};
 use crate::metrics::CallOutcome;
 use crate::pin::{Pin, highest, needed};
+use crate::proven::proven;
 use crate::reply::Reply;
 use crate::search::Range;
 use crate::session::Newest;
@@ -539,6 +540,7 @@ pub(crate) async fn run(
     if warns {
         trip.warn_of_logs();
     }
+    let outcome = proven(chain, lane, job, block, outcome).await;
     let Outcome { result, trail: own } = outcome;
     let mut trail = before;
     trail.append(own);

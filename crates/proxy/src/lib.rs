@@ -38,6 +38,7 @@ mod line;
 mod metrics;
 mod parts;
 mod pin;
+mod proven;
 mod quorum;
 mod reply;
 mod search;

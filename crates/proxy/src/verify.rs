@@ -19,14 +19,15 @@ mod header;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use wellhead_cache::Scrutiny;
 use wellhead_dispatch::{Answered, HURRIED, Inspect, Regard, Regards, Trail, now};
-use wellhead_eth::{ChainId, MethodGlob, MethodRow, MethodTable};
+use wellhead_eth::{BlockHash, ChainId, MethodGlob, MethodRow, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Slot, Upstream, UpstreamSet, VerdictClass};
 use wellhead_verify::{
-    FULL_BYTES_MAX, Finding, Header, Known, Level, Rules, Why, has_checks, verify,
+    Check, FULL_BYTES_MAX, Finding, Header, Known, Level, Rules, Why, has_checks, verify,
 };
 use wellhead_watch::Pulse;
 
@@ -57,12 +58,20 @@ pub struct VerifySettings {
     pub levels: Vec<(Vec<MethodGlob>, Level)>,
     /// Whether the chain follows Ethereum's rules; `None`: as is known of its id.
     pub ethereum: Option<bool>,
+    /// Whether the logs of one block are held against its receipts, where they are looked at at
+    /// the level `full`; see [`crate::proven`].
+    pub proves_logs: bool,
 }
 
 impl VerifySettings {
     /// Nothing is looked at.
-    pub const OFF: Self =
-        Self { level: Level::Off, trusted: UpstreamSet::NONE, levels: Vec::new(), ethereum: None };
+    pub const OFF: Self = Self {
+        level: Level::Off,
+        trusted: UpstreamSet::NONE,
+        levels: Vec::new(),
+        ethereum: None,
+        proves_logs: false,
+    };
 
     fn level_of(&self, row: &MethodRow) -> Levels {
         if !has_checks(row) {
@@ -91,6 +100,7 @@ pub(crate) struct Verifier {
     levels: Box<[Levels]>,
     trusted: UpstreamSet,
     ethereum: Option<bool>,
+    proves_logs: bool,
     pulse: Arc<Pulse>,
     aside: Arc<Aside>,
     headers: Arc<Headers>,
@@ -117,9 +127,18 @@ impl Verifier {
         let rows = MethodTable::standard().rows().iter();
         let levels: Box<[Levels]> = rows.map(|row| settings.level_of(row)).collect();
         let is_on = levels.iter().any(|level| level.usual != Level::Off);
-        let VerifySettings { ethereum, trusted, .. } = *settings;
+        let VerifySettings { ethereum, trusted, proves_logs, .. } = *settings;
         let (headers, findings) = (Arc::default(), Findings::new());
-        is_on.then(|| Self { levels, trusted, ethereum, pulse, aside, headers, findings })
+        is_on.then(|| Self {
+            levels,
+            trusted,
+            ethereum,
+            proves_logs,
+            pulse,
+            aside,
+            headers,
+            findings,
+        })
     }
 
     /// How closely answers to this method are looked at, but for upstreams that are trusted.
@@ -169,6 +188,49 @@ impl Verifier {
             None => chain_id.map_or(Rules::Unknown, Rules::of),
         };
         Terms { chain_id, rules }
+    }
+
+    /// Whether answers with the logs of one block are held against its receipts.
+    pub(crate) fn proves_logs(&self, row: &MethodRow) -> bool {
+        self.proves_logs && self.level(row) == Level::Full && self.terms().rules == Rules::Ethereum
+    }
+
+    /// The header with this hash, if it was recomputed lately.
+    pub(crate) fn header(&self, hash: &BlockHash) -> Option<Arc<Header>> {
+        self.headers.by_hash(hash)
+    }
+
+    /// Whether this answer is found sound at the level `full`, wherever it is from. A header that
+    /// it proves is remembered.
+    pub(crate) async fn is_proven(
+        &self,
+        method: &'static str,
+        params: &str,
+        result: &Bytes,
+        until: Instant,
+    ) -> bool {
+        let row = MethodTable::standard().row(method);
+        let (terms, headers) = (self.terms(), Arc::clone(&self.headers));
+        let (params, result) = (params.to_owned(), result.clone());
+        let found = self.aside.run(until, move || {
+            let answered = Answered { row, params: Some(params.as_bytes()), result: &result };
+            find(Level::Full, &answered, terms, &headers)
+        });
+        found.await == Some(Finding::Sound)
+    }
+
+    /// Counts and shows an answer with logs that differs from the receipts of its block.
+    pub(crate) fn incomplete(
+        &self,
+        upstream: &Upstream,
+        (row, params): (&MethodRow, Option<&[u8]>),
+        result: &[u8],
+    ) {
+        let row = lasting(row);
+        let check = Check::Complete.word();
+        let detail = "the receipts of the block hold other logs";
+        self.findings.void(upstream, Bad { row, params, result, check, detail }, now());
+        self.findings.count(row, Seen::Void);
     }
 
     /// Small answers here, all others elsewhere, and at last here at the level `cheap`.

@@ -290,3 +290,82 @@ async fn what_stands_behind_a_long_result_does_not_make_it_void() {
     assert!(answer.contains(r#""result":[]"#), "{}", &answer[..200]);
     assert!(voids(&stage).is_empty());
 }
+
+/// Where the logs of one block are held against its receipts.
+fn proving(upstreams: usize) -> Stage {
+    let verify = VerifySettings { level: Level::Full, proves_logs: true, ..settings() };
+    stage_where(verify, upstreams)
+}
+
+fn calls(stage: &Stage, place: usize) -> Vec<String> {
+    let calls = stage.peer(place).seen();
+    let method = |call: &String| call.split('"').nth(1).expect("a method").to_owned();
+    calls.iter().map(method).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_logs_of_one_block_are_those_of_its_receipts() {
+    let truth = Truth::new();
+    let hash = truth.say(BLOCK, r#"["0x2",false]"#)["hash"].as_str().expect("a hash").to_owned();
+    let by_hash = format!(r#"[{{"blockHash":"{hash}"}}]"#);
+    let header = truth.say("eth_getBlockByHash", &format!(r#"["{hash}",false]"#)).to_string();
+    let receipts = truth.say(RECEIPTS, &format!(r#"["{hash}"]"#)).to_string();
+    let logs = truth.say("eth_getLogs", &by_hash);
+    let all = logs.as_array().expect("logs").clone();
+    assert!(all.len() > 2, "{} logs", all.len());
+    let some = Value::Array(all[1..].to_vec());
+    let by_number = r#"[{"fromBlock":"0x2","toBlock":"0x2"}]"#;
+    for (params, told, is_sound) in [
+        (by_hash.as_str(), logs.clone(), true),
+        (by_hash.as_str(), some.clone(), false),
+        (by_hash.as_str(), json!([]), false),
+        (by_number, logs.clone(), true),
+        (by_number, some, false),
+    ] {
+        let stage = proving(1);
+        stage.peer(0).next("eth_getLogs", result(&told.to_string()));
+        stage.peer(0).next("eth_getBlockByHash", result(&header));
+        stage.peer(0).next(RECEIPTS, result(&receipts));
+        let answer: Value =
+            serde_json::from_str(&text(&send(&stage, "eth_getLogs", params).await)).expect("JSON");
+        assert_eq!(answer["result"], logs, "{params} {told}");
+        let asked = ["eth_getLogs", "eth_getBlockByHash", RECEIPTS];
+        assert_eq!(calls(&stage, 0), asked, "{params}");
+        let found: Vec<Value> = voids(&stage).iter().map(|void| void["check"].clone()).collect();
+        assert_eq!(found, if is_sound { vec![] } else { vec![json!("complete")] });
+        // The header is known by now.
+        stage.peer(0).next("eth_getLogs", result(&logs.to_string()));
+        stage.peer(0).next(RECEIPTS, result(&receipts));
+        send(&stage, "eth_getLogs", params).await;
+        assert_eq!(calls(&stage, 0)[3..], ["eth_getLogs", RECEIPTS]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_proof_logs_are_told_as_they_came() {
+    let truth = Truth::new();
+    let hash = truth.say(BLOCK, r#"["0x2",false]"#)["hash"].as_str().expect("a hash").to_owned();
+    let params = format!(r#"[{{"blockHash":"{hash}"}}]"#);
+    let header = truth.say("eth_getBlockByHash", &format!(r#"["{hash}",false]"#)).to_string();
+    let logs = truth.say("eth_getLogs", &params).to_string();
+    let forged = truth.forged(RECEIPTS, &format!(r#"["{hash}"]"#), "/0/gasUsed", json!("0x1"));
+    let check = async |stage: Stage, header: Say, receipts: Say| {
+        stage.peer(0).next("eth_getLogs", result(&logs));
+        stage.peer(0).next("eth_getBlockByHash", header);
+        stage.peer(0).next(RECEIPTS, receipts);
+        let told = text(&send(&stage, "eth_getLogs", &params).await);
+        assert_eq!(told, format!(r#"{{"jsonrpc":"2.0","id":7,"result":{logs}}}"#));
+        let voids = voids(&stage);
+        assert!(voids.iter().all(|void| void["check"] != "complete"), "{voids:?}");
+        calls(&stage, 0).len()
+    };
+    let none = || Say::Error(r#"{"code":-32000,"message":"header not found"}"#.to_owned());
+    check(proving(1), none(), none()).await;
+    check(proving(1), result(&header), none()).await;
+    check(proving(1), result(&header), result(&forged)).await;
+    let cheap = VerifySettings { level: Level::Cheap, proves_logs: true, ..settings() };
+    assert_eq!(check(stage_where(cheap, 1), none(), none()).await, 1);
+    let unknown = VerifySettings { level: Level::Full, ethereum: Some(false), ..settings() };
+    let unknown = VerifySettings { proves_logs: true, ..unknown };
+    assert_eq!(check(stage_where(unknown, 1), none(), none()).await, 1);
+}

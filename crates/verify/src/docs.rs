@@ -55,9 +55,19 @@ receipts that no root covers, or a withdrawals root that is something else.
 level full ties a block to its hash, but whether that hash is on the chain is decided by
 comparing heads. Not looked at at any level: `size`, `totalDifficulty`, `gasPrice` of a
 mined transaction with dynamic fees, `effectiveGasPrice`, `contractAddress`, `blockTimestamp`,
-`removed`, and which logs are missing from an answer (for one without any logs,
-`blooms_may_match` compares the blooms of the range). A block with hashes instead of whole
-transactions has its header proven, not its list.
+`removed`, and which logs are missing from an answer over several blocks. A block with hashes
+instead of whole transactions has its header proven, not its list.
+
+**Logs of one block.** Where `eth_getLogs` is looked at at `full`, an answer with the logs of a single
+block (`blockHash`, or `fromBlock` equal to `toBlock`) is also compared with the block's receipts, so
+that none is missing: upstreams are asked for the header by its hash and for
+`eth_getBlockReceipts`, and both are recomputed. An answer that differs is not told; the client gets
+the logs of the receipts, and the answer is shown and counted as void (check `complete`), without
+a loss of health. That is at most two more calls for each such answer, within `attempts.max` each and 5 s
+in all; one when the header is among the last 256; none but that of the header when its bloom excludes the
+filter. Where the block, its header or its receipts cannot be had or recomputed, the answer
+is told as it came. Not compared: ranges of more than one block, searches that are divided, answers that
+several upstreams agreed on, and those of chains that are not known to follow Ethereum's rules.
 
 **What becomes of a void answer.** Nobody gets it, and it is not kept. It counts as a failure of its
 upstream, like an error of it, and the next one is asked within `attempts.max`. When nobody gives a

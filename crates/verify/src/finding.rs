@@ -106,6 +106,7 @@ checks! {
     Gas = "gas", Full, "Gas adds up: each receipt's to the sum so far, the last sum to the block's.";
     ReceiptsRoot = "receipts-root", Full, "The receipts are those that the header commits to; needs the header.";
     BlockBloom = "block-bloom", Full, "The header's bloom is that of all logs; needs the header.";
+    Complete = "complete", Full, "The logs are all those of the block's receipts; needs these and the header.";
     AccountProof = "account-proof", Full, "The account is as the state root says; needs the header.";
     StorageProof = "storage-proof", Full, "The slots are as the account's storage root says.";
 }

@@ -33,7 +33,7 @@ pub use alloy_primitives::Address;
 pub use audit::{Known, Rules};
 pub use finding::{Check, Finding, Level, Why};
 pub use header::Header;
-pub use log::{Emptiness, Filter, Sieve, Sifted, blooms_may_match};
+pub use log::{Emptiness, Filter, LogProof, Sieve, Sifted, blooms_may_match, prove_logs};
 pub use method::{has_checks, verify};
 pub use signature::recover;
 pub use transaction::{RawTransaction, sender_of_raw};

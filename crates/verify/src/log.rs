@@ -174,6 +174,74 @@ impl Sieve {
     }
 }
 
+/// What the receipts of a block say of an answer with its logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogProof<'a> {
+    /// They hold the same logs.
+    Complete,
+    /// They hold these, as they are written there, and the answer does not.
+    Differs {
+        /// All that the filter asks for, in their order.
+        logs: Vec<&'a [u8]>,
+    },
+}
+
+/// What a block commits to of a log, and its place.
+#[derive(Debug, PartialEq, Eq)]
+struct ProvenLog {
+    index: u64,
+    address: Address,
+    topics: Vec<B256>,
+    data: Vec<u8>,
+}
+
+impl ProvenLog {
+    fn read(log: &[u8]) -> Option<Self> {
+        let log: LogJson<'_> = Value::new(log)?.read().ok()?;
+        let (all, count) = topics(&log).ok()?;
+        Some(Self {
+            index: log.index.and_then(Value::quantity)?,
+            address: log.address.and_then(Value::address)?,
+            topics: all[..count].to_vec(),
+            data: log.data.and_then(Value::data)?,
+        })
+    }
+}
+
+/// Compares an answer with the logs of one block with the block's receipts, which were found
+/// sound with their header. `None` where one of them cannot be read.
+pub fn prove_logs<'a>(filter: &Filter, receipts: &'a [u8], answer: &[u8]) -> Option<LogProof<'a>> {
+    let (mut asked, mut may_be_left_out, mut logs) = (Vec::new(), Vec::new(), Vec::new());
+    for receipt in raw::items(receipts) {
+        for text in raw::items(raw::field(receipt, "logs")?) {
+            let log = ProvenLog::read(text)?;
+            if !filter.fits(log.address, &log.topics) {
+                continue;
+            }
+            // Nodes differ on whether a log without a topic fits a place for any.
+            may_be_left_out.push(log.topics.len() < filter.topics.len());
+            logs.push(text);
+            asked.push(log);
+        }
+    }
+    let mut answered = Vec::new();
+    for text in raw::items(answer) {
+        answered.push(ProvenLog::read(text)?);
+    }
+    let mut answered = answered.iter().peekable();
+    for (log, may_be_left_out) in asked.iter().zip(may_be_left_out) {
+        match answered.next_if(|found| *found == log) {
+            Some(_) => {}
+            None if may_be_left_out => {}
+            None => return Some(LogProof::Differs { logs }),
+        }
+    }
+    match answered.next() {
+        None => Some(LogProof::Complete),
+        Some(_) => Some(LogProof::Differs { logs }),
+    }
+}
+
 /// One value, or any of an array of them; an array with a `null` in it fits all, as in geth.
 fn alternatives<'a, T: Ord>(
     value: Value<'a>,
@@ -349,4 +417,70 @@ pub(crate) fn topics(log: &LogJson<'_>) -> Result<([B256; TOPICS_MAX], usize), O
         Ok(())
     })?;
     Ok((topics, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_eth::MethodTable;
+
+    use super::*;
+
+    const A: &str = "0xaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const B: &str = "0xbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+
+    fn log(index: u64, address: &str) -> String {
+        let topic = format!("0x{:064x}", 7);
+        format!(
+            r#"{{"logIndex":"0x{index:x}","address":"{address}","topics":["{topic}"],"data":"0x01"}}"#
+        )
+    }
+
+    /// The receipts of a block with four logs of two addresses.
+    fn receipts() -> String {
+        let two = |first, address| format!("{},{}", log(first, address), log(first + 1, A));
+        format!(r#"[{{"logs":[{}]}},{{"logs":[]}},{{"logs":[{}]}}]"#, two(0, B), two(2, A))
+    }
+
+    /// What comes of an answer to a search for address `A`, or with these topics.
+    fn check(topics: &str, answer: &[String], expected: Option<usize>) {
+        let params = format!(r#"[{{"fromBlock":"0x5","toBlock":"0x5","address":"{A}"{topics}}}]"#);
+        let row = MethodTable::standard().row("eth_getLogs");
+        let filter = Filter::read(row, Some(params.as_bytes())).expect("a filter");
+        let (receipts, answer) = (receipts(), format!("[{}]", answer.join(",")));
+        let proof = prove_logs(&filter, receipts.as_bytes(), answer.as_bytes());
+        let differs = match proof.expect("readable") {
+            LogProof::Complete => None,
+            LogProof::Differs { logs } => Some(logs.len()),
+        };
+        assert_eq!(differs, expected, "{topics} {answer}");
+    }
+
+    #[test]
+    fn an_answer_has_all_logs_of_the_receipts_and_no_other() {
+        let all = [log(1, A), log(2, A), log(3, A)];
+        check("", &all, None);
+        check("", &all[..2], Some(3));
+        check("", &all[1..], Some(3));
+        check("", &[], Some(3));
+        check("", &[log(1, A), log(3, A)], Some(3));
+        check("", &[log(1, A), log(2, A), log(3, A), log(4, A)], Some(3));
+        check("", &[log(1, A), log(2, A), log(3, A).replace("0x01", "0x02")], Some(3));
+        check("", &[log(0, B), log(1, A), log(2, A), log(3, A)], Some(3));
+    }
+
+    #[test]
+    fn a_place_for_any_topic_may_leave_out_a_log_without_one() {
+        check(r#","topics":[null,null]"#, &[], None);
+        check(r#","topics":[null,null]"#, &[log(1, A), log(2, A), log(3, A)], None);
+        check(r#","topics":[null]"#, &[], Some(3));
+    }
+
+    #[test]
+    fn what_cannot_be_read_proves_nothing() {
+        let row = MethodTable::standard().row("eth_getLogs");
+        let filter = Filter::read(row, Some(b"[{}]")).expect("a filter");
+        assert_eq!(prove_logs(&filter, b"[{}]", b"[]"), None);
+        assert_eq!(prove_logs(&filter, b"[]", b"[{}]"), None);
+        assert_eq!(prove_logs(&filter, b"[]", b"[]"), Some(LogProof::Complete));
+    }
 }

@@ -119,7 +119,9 @@ impl Kind {
                     BlockBloom,
                 ],
             ),
-            Self::Logs => ("logs", &[Shape, AskedHash, Pinned, OneBlock, Order, Range, Filter]),
+            Self::Logs => {
+                ("logs", &[Shape, AskedHash, Pinned, OneBlock, Order, Range, Filter, Complete])
+            }
             Self::Proof => {
                 ("an account with proofs", &[Shape, ProofAsked, AccountProof, StorageProof])
             }

@@ -32,6 +32,11 @@ impl Headers {
         headers.push_back(Arc::new(header));
     }
 
+    /// The header with this hash.
+    pub(crate) fn by_hash(&self, hash: &BlockHash) -> Option<Arc<Header>> {
+        self.0.lock().iter().rev().find(|header| header.hash == *hash).cloned()
+    }
+
     /// The header that this answer is to be compared with, if it is known.
     pub(crate) fn of(
         &self,
@@ -53,7 +58,7 @@ impl Headers {
             "eth_getProof" => named()?,
             _ => return None,
         };
-        self.0.lock().iter().rev().find(|header| header.hash == hash).cloned()
+        self.by_hash(&hash)
     }
 }
 
