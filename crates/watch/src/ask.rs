@@ -183,12 +183,7 @@ impl Asker {
         }
     }
 
-    pub(crate) async fn ask(
-        &self,
-        reason: Reason,
-        method: &str,
-        params: &str,
-    ) -> Result<Bytes, String> {
+    async fn ask(&self, reason: Reason, method: &str, params: &str) -> Result<Bytes, String> {
         let verdict = self.judged(reason, method, params).await?;
         match verdict.payload {
             Payload::Result(ref result) => Ok(result.clone()),

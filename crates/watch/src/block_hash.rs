@@ -11,7 +11,8 @@
 
 use std::time::{Duration, Instant};
 
-use wellhead_upstream::VerdictClass;
+use wellhead_jsonrpc::raw;
+use wellhead_upstream::{Payload, VerdictClass};
 
 use crate::ask::{Asker, Reason, now};
 use crate::checks::{Check, Mode};
@@ -19,7 +20,8 @@ use crate::follow::Watcher;
 
 /// A node may be another version after so long.
 const VERSION_EVERY: Duration = Duration::from_secs(600);
-/// An upstream that could not say is asked again after so long.
+/// An upstream that could not say is asked again after so long, and then after twice as long each
+/// time, up to [`VERSION_EVERY`].
 const AGAIN_AFTER: Duration = Duration::from_secs(15);
 /// The ASCII codes of "wellhead: no block has this hash".
 const NO_BLOCK: &str = "0x77656c6c686561643a206e6f20626c6f636b2068617320746869732068617368";
@@ -34,6 +36,8 @@ pub(crate) struct HashProbe {
     version: Option<String>,
     /// Whether it is known whether it honours hashes.
     is_known: bool,
+    /// The pause before the next question, while it is not.
+    pause: Duration,
 }
 
 impl HashProbe {
@@ -62,20 +66,23 @@ impl Watcher {
             (probe.version.clone(), probe.is_known)
         };
         let version = self.asker.version().await;
-        if was_known && version.is_some() && version == before {
+        if was_known && version.as_ref().is_some_and(|it| it.is_some() && *it == before) {
             return;
         }
-        let honours = match version.as_deref().is_some_and(answers_by_height) {
-            true => Some(false),
-            false => self.asker.refuses_unknown_hashes().await,
+        let honours = match version.as_ref().map(Option::as_deref) {
+            Some(Some(version)) if answers_by_height(version) => Some(false),
+            Some(_) => self.asker.refuses_unknown_hashes().await,
+            // It has some trouble.
+            None => None,
         };
         {
             let mut state = self.state.lock();
             let probe = &mut state.block_hash;
             probe.is_known = honours.is_some();
-            probe.version = version;
+            probe.version = version.flatten();
             if honours.is_none() {
-                probe.due = Some(now() + AGAIN_AFTER);
+                probe.pause = (probe.pause * 2).clamp(AGAIN_AFTER, VERSION_EVERY);
+                probe.due = Some(now() + probe.pause);
             }
         }
         let honours = honours.unwrap_or(false);
@@ -97,12 +104,19 @@ fn answers_by_height(version: &str) -> bool {
 }
 
 impl Asker {
-    /// What it calls itself, if it says so.
-    async fn version(&self) -> Option<String> {
-        let version = self.client_version(Reason::BlockHash).await.ok()?;
-        // Clients are told it, and this is asked more often than a verification comes.
-        self.upstream.note_client_version(Some(&version));
-        Some(version)
+    /// What it calls itself, if it has a name; `None` when it said nothing of that.
+    async fn version(&self) -> Option<Option<String>> {
+        let verdict = self.judged(Reason::BlockHash, "web3_clientVersion", "[]").await.ok()?;
+        match (verdict.class, verdict.payload) {
+            (VerdictClass::Answer, Payload::Result(version)) => {
+                let version = raw::string(&version)?.into_owned();
+                // Clients are told it, and this is asked more often than a verification comes.
+                self.upstream.note_client_version(Some(&version));
+                Some(Some(version))
+            }
+            (VerdictClass::Unsupported, _) => Some(None),
+            (..) => None,
+        }
     }
 
     /// Whether it refuses to answer for a block that does not exist; `None` when it said nothing
@@ -113,7 +127,7 @@ impl Asker {
         );
         let verdict = self.judged(Reason::BlockHash, "eth_getBalance", &params).await.ok()?;
         match verdict.class {
-            VerdictClass::MissingData | VerdictClass::Unknown => Some(true),
+            VerdictClass::MissingData => Some(true),
             // It answers for a block that is not there, or does not understand a hash at all.
             VerdictClass::Answer
             | VerdictClass::Null
@@ -128,7 +142,8 @@ impl Asker {
             | VerdictClass::Billing
             | VerdictClass::Auth
             | VerdictClass::Fault
-            | VerdictClass::Void => None,
+            | VerdictClass::Void
+            | VerdictClass::Unknown => None,
         }
     }
 }

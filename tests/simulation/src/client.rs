@@ -15,6 +15,7 @@ use wellhead_sim::World;
 use crate::ask::Asker;
 use crate::evidence::{Answered, Ask, Flow, Item};
 use crate::record::Recorder;
+use crate::sabotage::Saboteur;
 use crate::scenario::{ClientPlan, Habit};
 
 /// What all clients share.
@@ -32,6 +33,10 @@ pub struct Desk {
     pub names: Vec<&'static str>,
     /// Where it is written down.
     pub recorder: Arc<Recorder>,
+    /// The longest that a call may take.
+    pub total: Duration,
+    /// Spoils answers, where something is broken on purpose.
+    pub saboteur: Saboteur,
 }
 
 /// How one request is made.
@@ -214,7 +219,9 @@ impl Desk {
             want_trail: manner.want_trail,
         };
         let lanes = &self.lanes[client % self.lanes.len()];
+        let call = body.clone();
         let mut answer = self.proxy.handle(lanes, ctx, Some(self.names[chain]), body).await;
+        sleep(self.saboteur.delay(self.total)).await;
         let at = self.recorder.now();
         let mut body: Vec<u8> = answer.body.concat();
         let mut flow = Flow::Whole;
@@ -230,12 +237,13 @@ impl Desk {
                 }
             };
         }
+        let (body, cache) = self.saboteur.spoil(&call, body, answer.cache);
         Answered {
             at,
             status: answer.status,
             body: body.into(),
             attempts: answer.attempts,
-            cache: answer.cache,
+            cache,
             upstream: answer.upstream.as_deref().map(str::to_owned),
             trail: answer.trail,
             flow,

@@ -22,6 +22,7 @@ pub mod meter;
 pub mod play;
 pub mod record;
 pub mod relay;
+pub mod sabotage;
 pub mod scenario;
 pub mod silence;
 pub mod stage;
@@ -29,5 +30,5 @@ pub mod upstream;
 pub mod weather;
 pub mod words;
 
-pub use play::{Report, play, play_scenario};
+pub use play::{Report, play, play_sabotaged, play_scenario};
 pub use scenario::{Scale, Scenario};

@@ -15,6 +15,7 @@ use crate::client::{self, Desk};
 use crate::evidence::{Evidence, Left};
 use crate::log;
 use crate::record::Recorder;
+use crate::sabotage::{Sabotage, Saboteur};
 use crate::scenario::{ChainPlan, Scale, Scenario, Turn};
 use crate::stage::Stage;
 use crate::upstream::SimUpstream;
@@ -41,23 +42,28 @@ pub fn play(seed: u64, scale: Scale) -> Report {
 
 /// Plays a scenario and checks it.
 pub fn play_scenario(scenario: Scenario) -> Report {
+    play_sabotaged(scenario, None)
+}
+
+/// Plays a scenario in which something is broken on purpose, and checks it.
+pub fn play_sabotaged(scenario: Scenario, sabotage: Option<Sabotage>) -> Report {
     let seed = scenario.seed;
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime without sockets needs nothing that could be missing");
-    let evidence = runtime.block_on(act(scenario));
+    let evidence = runtime.block_on(act(scenario, sabotage));
     let mut violations = check::all(&evidence);
     violations.sort_by_key(|violation| violation.at);
     Report { seed, violations, evidence }
 }
 
-async fn act(scenario: Scenario) -> Evidence {
+async fn act(scenario: Scenario, sabotage: Option<Sabotage>) -> Evidence {
     let recorder = Recorder::new(Evidence::new(scenario.clone()));
     let caught = log::catch(&recorder);
     let now = tokio::time::Instant::now().into_std();
-    let (stage, loops) = Stage::new(&scenario, &recorder, now);
+    let (stage, loops) = Stage::new(&scenario, &recorder, now, sabotage);
     let mut tasks: Vec<JoinHandle<()>> = Vec::new();
     for (place, (plan, world)) in scenario.chains.iter().zip(&stage.worlds).enumerate() {
         for number in 0..=world.head().number() {
@@ -91,6 +97,8 @@ async fn act(scenario: Scenario) -> Evidence {
         keeps: scenario.settings.cache.is_some(),
         names: scenario.chains.iter().map(|chain| chain.name).collect(),
         recorder: Arc::clone(&recorder),
+        total: scenario.settings.total,
+        saboteur: Saboteur::new(sabotage),
     });
     let clients: Vec<_> = scenario
         .clients
@@ -104,6 +112,14 @@ async fn act(scenario: Scenario) -> Evidence {
         client.await.expect("a client does not panic");
     }
     look(&stage.proxy, &recorder);
+    match sabotage {
+        Some(Sabotage::ShowKey) => {
+            let key = scenario.chains[0].upstreams[0].api_key.clone();
+            recorder.with(|evidence| evidence.pages.push(("status", key)));
+        }
+        Some(Sabotage::LeaveTask) => drop(tokio::spawn(std::future::pending::<()>())),
+        _ => {}
+    }
     for task in &tasks {
         task.abort();
     }

@@ -12,6 +12,7 @@ use rand::{Rng, SeedableRng};
 use wellhead_dispatch::Hedging;
 use wellhead_proxy::Level;
 use wellhead_sim::WorldConfig;
+use wellhead_sim::rpc::HashMeans;
 use wellhead_upstream::{BreakerBounds, Tier};
 use wellhead_watch::Mode;
 
@@ -104,6 +105,7 @@ fn upstream(rng: &mut SmallRng, slot: usize, latency: Duration) -> UpstreamPlan 
         envelope: Envelope::draw(rng),
         takes_batches: true,
         heights_only: false,
+        hash_means: HashMeans::Block,
         has_feed: false,
         budget: None,
         spells: Vec::new(),

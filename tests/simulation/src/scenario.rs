@@ -10,6 +10,7 @@ use rand::{Rng, SeedableRng};
 use wellhead_dispatch::Hedging;
 use wellhead_proxy::{ByHashMode, CacheSettings, Level};
 use wellhead_sim::WorldConfig;
+use wellhead_sim::rpc::HashMeans;
 use wellhead_upstream::{BreakerBounds, Tier};
 use wellhead_watch::Mode;
 
@@ -133,6 +134,8 @@ pub struct UpstreamPlan {
     pub takes_batches: bool,
     /// Whether it refuses a block by its hash where a state is asked for.
     pub heights_only: bool,
+    /// What the hash of a block means to it where a state is asked for.
+    pub hash_means: HashMeans,
     /// Whether it tells new blocks by itself, over a connection that its weather spares as
     /// little as it does its answers.
     pub has_feed: bool,
@@ -234,7 +237,31 @@ impl Scenario {
         if scenario.settings.verify == Level::Full {
             scenario.chains.iter_mut().for_each(|chain| chain.corrupt(rng));
         }
+        scenario.loosen(&mut SmallRng::seed_from_u64(seed ^ 0x5eed_0f0f_f5e7));
         scenario
+    }
+
+    /// Has calls shared where nothing is kept, some upstreams take hashes for something else, and
+    /// now and then all of them asked nothing.
+    fn loosen(&mut self, rng: &mut SmallRng) {
+        if self.settings.cache.is_none() {
+            self.settings.coalesces = rng.random_ratio(1, 2);
+        }
+        for upstream in self.chains.iter_mut().flat_map(|chain| &mut chain.upstreams) {
+            upstream.hash_means = match rng.random_range(0..8) {
+                0 => HashMeans::Height,
+                1 => HashMeans::LatestIfUnknown,
+                _ => HashMeans::Block,
+            };
+        }
+        // Nobody notices then that an upstream is on another chain, and the settings have to say
+        // which one it is.
+        let is_possible = self.chains.iter().all(|chain| {
+            chain.id_is_given && !chain.upstreams.iter().any(|upstream| upstream.is_elsewhere)
+        });
+        if rng.random_ratio(1, 8) && is_possible {
+            self.settings.checks = Mode::Off;
+        }
     }
 
     /// Whether several upstreams of a chain must answer this method alike.
@@ -484,6 +511,7 @@ impl UpstreamPlan {
             envelope: Envelope::draw(rng),
             takes_batches: rng.random_ratio(4, 5),
             heights_only: rng.random_ratio(1, 6),
+            hash_means: HashMeans::Block,
             has_feed: false,
             budget: None,
             spells,

@@ -11,7 +11,7 @@ use wellhead_dispatch::{Bounds, Budgets, Lane, Quorum};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
-    Aside, Cache, ChainName, Lanes, Proxy, QuorumRule, ServedChain, VerifySettings,
+    Aside, Cache, ChainName, Lanes, Level, Proxy, QuorumRule, ServedChain, VerifySettings,
 };
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
@@ -25,6 +25,7 @@ use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 use crate::evidence::Place;
 use crate::feed::FeedWay;
 use crate::record::Recorder;
+use crate::sabotage::Sabotage;
 use crate::scenario::{ChainPlan, QUORUM_METHODS, Scenario, Settings, UpstreamPlan};
 use crate::upstream::{SimUpstream, Way};
 
@@ -49,7 +50,12 @@ pub type Loops = Vec<Watcher>;
 
 impl Stage {
     /// Puts it together.
-    pub fn new(scenario: &Scenario, recorder: &Arc<Recorder>, now: Instant) -> (Self, Loops) {
+    pub fn new(
+        scenario: &Scenario,
+        recorder: &Arc<Recorder>,
+        now: Instant,
+        sabotage: Option<Sabotage>,
+    ) -> (Self, Loops) {
         let (mut worlds, mut upstreams) = (Vec::new(), Vec::new());
         let mut served: Vec<Arc<ServedChain>> = Vec::new();
         let mut loops = Vec::new();
@@ -59,8 +65,12 @@ impl Stage {
             .map(|kept| Arc::new(Cache::new(kept, now, NOON * 1_000, scenario.seed)));
         for (place, plan) in scenario.chains.iter().enumerate() {
             let world = World::new(plan.world.clone());
+            let mut settings = scenario.settings;
+            if sabotage == Some(Sabotage::LookAway) {
+                settings.verify = Level::Off;
+            }
             let own = simulated(scenario.seed, place, plan, &world, recorder);
-            let chain = chain(plan, &scenario.settings, now)
+            let chain = chain(plan, &settings, now)
                 .sharing(cache.clone(), scenario.settings.coalesces.then_some(scenario.seed));
             let chain = Arc::new(chain);
             loops.extend(watchers(&chain, &own, scenario.settings.checks));
@@ -71,7 +81,7 @@ impl Stage {
         let budgets: Vec<Arc<Budgets>> = upstreams.iter().map(|_| Arc::default()).collect();
         let inspectors: Vec<_> = served.iter().map(|chain| chain.inspector()).collect();
         let lane = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
-            let ways = own.iter().map(|it| way(it, false)).collect();
+            let ways = own.iter().map(|it| way(it, false, sabotage)).collect();
             let lane = Lane::new(ways, scenario.seed ^ ((worker * 8 + chain + 1) as u64))
                 .spending(Arc::clone(&budgets[chain]))
                 .inspecting(inspectors[chain].clone());
@@ -106,8 +116,13 @@ impl Stage {
     }
 }
 
-fn way(upstream: &Arc<SimUpstream>, is_house: bool) -> Arc<dyn Transport> {
-    Arc::new(Way::new(Arc::clone(upstream), is_house))
+fn way(
+    upstream: &Arc<SimUpstream>,
+    is_house: bool,
+    sabotage: Option<Sabotage>,
+) -> Arc<dyn Transport> {
+    let way = Way::new(Arc::clone(upstream), is_house);
+    Arc::new(way.sending_again(sabotage == Some(Sabotage::SendAgain)))
 }
 
 fn simulated(
@@ -224,7 +239,7 @@ fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>], mode: Mode) -> L
         });
         Watcher::new(
             Arc::clone(upstream),
-            way(simulated, true),
+            way(simulated, true, None),
             feed,
             Arc::clone(&chain.heads),
             Arc::clone(&chain.pulse),

@@ -17,6 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, Semaphore};
 use wellhead_sim::SimNode;
+use wellhead_sim::rpc::HashMeans;
 use wellhead_transport::{
     Exchange, ExchangeFuture, Pieces, Sent, Timing, Transport, TransportError, TransportErrorKind,
     WireReply,
@@ -108,7 +109,14 @@ impl SimUpstream {
         recorder: &Arc<Recorder>,
         seed: u64,
     ) -> Arc<Self> {
-        node.turn(|dials| dials.facts.heights_only = plan.heights_only);
+        node.turn(|dials| {
+            dials.facts.heights_only = plan.heights_only;
+            dials.facts.hash_means = plan.hash_means;
+            // Nothing else gives it away.
+            if plan.hash_means == HashMeans::Height {
+                dials.facts.client_version = "anvil/v1.2.3".to_owned();
+            }
+        });
         let rng = SmallRng::seed_from_u64(seed);
         let (meter, queue) = (Meter::default(), Queue::default());
         Arc::new(Self {
@@ -535,13 +543,22 @@ pub struct Way {
     connections: Option<Semaphore>,
     /// Exchanges whose answers may be long, of which half of the connections may carry one.
     bulky: AtomicUsize,
+    /// Each exchange goes out four times: broken on purpose.
+    sends_again: bool,
 }
 
 impl Way {
     /// A way of one worker, or of the house, which has as many connections as it likes.
     pub fn new(upstream: Arc<SimUpstream>, is_house: bool) -> Self {
         let connections = upstream.plan.connections.filter(|_| !is_house).map(Semaphore::new);
-        Self { upstream, is_house, connections, bulky: AtomicUsize::new(0) }
+        let bulky = AtomicUsize::new(0);
+        Self { upstream, is_house, connections, bulky, sends_again: false }
+    }
+
+    /// A way that is broken on purpose, if it is to be: each exchange goes out four times.
+    #[must_use]
+    pub fn sending_again(self, sends_again: bool) -> Self {
+        Self { sends_again, ..self }
     }
 }
 
@@ -569,6 +586,10 @@ impl Transport for Way {
                 Some(connections) => connections.acquire().await.ok(),
                 None => None,
             };
+            let send = || self.upstream.play(exchange.clone(), self.is_house);
+            if self.sends_again {
+                return tokio::join!(send(), send(), send(), send()).0;
+            }
             self.upstream.play(exchange, self.is_house).await
         })
     }

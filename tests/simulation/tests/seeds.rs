@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::thread;
 
+use wellhead_sim::rpc::HashMeans;
 use wellhead_simulation::journal::written;
 use wellhead_simulation::scenario::Turn;
 use wellhead_simulation::{Report, Scale, Scenario, check, play, play_scenario};
+use wellhead_watch::Mode;
 
 /// Seeds that every change has to pass.
 const SEEDS: u64 = 400;
@@ -133,6 +135,13 @@ fn every_weather_and_every_habit_occurs() {
     assert!(scenarios.iter().any(|it| it.settings.flows_max.is_some()));
     let keeps = |it: &&Scenario| it.settings.cache.is_some();
     assert!(scenarios.iter().any(|it| keeps(&it)) && !scenarios.iter().all(|it| keeps(&it)));
+    for mode in [Mode::On, Mode::Ephemeral, Mode::Off] {
+        assert!(scenarios.iter().any(|it| it.settings.checks == mode), "{mode:?}");
+    }
+    for means in [HashMeans::Block, HashMeans::Height, HashMeans::LatestIfUnknown] {
+        assert!(upstreams().any(|it| it.hash_means == means), "{means:?}");
+    }
+    assert!(scenarios.iter().any(|it| it.settings.coalesces && it.settings.cache.is_none()));
     let turns = || scenarios.iter().flat_map(|it| &it.chains).flat_map(|it| &it.turns);
     assert!(turns().any(|(_, turn)| matches!(turn, Turn::Reorg(33..=64))));
 }

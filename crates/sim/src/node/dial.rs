@@ -5,7 +5,7 @@ use std::time::Duration;
 use alloy_primitives::B256;
 use rand::Rng;
 
-use crate::rpc::{Facts, History};
+use crate::rpc::{Facts, HashMeans, History};
 
 /// How an exchange goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,7 @@ impl Dials {
                 log_results_max: 10_000,
                 strict_log_range: false,
                 heights_only: false,
+                hash_means: HashMeans::default(),
                 unsupported: Vec::new(),
                 lie: None,
             },

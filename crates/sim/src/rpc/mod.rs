@@ -48,6 +48,18 @@ pub enum Lie {
     NullBlocks,
 }
 
+/// What the hash of a block means to a node that is asked for a state at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HashMeans {
+    /// That block.
+    #[default]
+    Block,
+    /// The block that stands at its height, as anvil has it.
+    Height,
+    /// The newest block, where there is none of that hash.
+    LatestIfUnknown,
+}
+
 /// What a node is and tells of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
@@ -68,6 +80,8 @@ pub struct Facts {
     pub strict_log_range: bool,
     /// Refuse a block by its hash where a state is asked for, as what is older than EIP-1898 does.
     pub heights_only: bool,
+    /// What a block's hash means where a state is asked for.
+    pub hash_means: HashMeans,
     /// Methods answered as unknown: names, or a prefix with `*` at the end.
     pub unsupported: Vec<String>,
     /// What to be wrong about.
@@ -379,6 +393,7 @@ impl Asked<'_> {
             let why = "json: cannot unmarshal object into Go value of type string";
             return Err(RpcError::invalid_argument(1, why));
         }
+        let point = self.meant(point);
         let block = self.block(point)?.ok_or_else(|| match point {
             Point::Hash { .. } => RpcError::server("header for hash not found"),
             _ => RpcError::server("header not found"),
@@ -390,6 +405,16 @@ impl Asked<'_> {
                 "missing trie node {root:x} (path ) state {root} is not available, not found"
             ))
         })
+    }
+
+    /// The block that a hash means to this node.
+    fn meant(&self, point: Point) -> Point {
+        let Point::Hash { hash, .. } = point else { return point };
+        match (self.facts.hash_means, self.view.by_hash(&hash)) {
+            (HashMeans::Height, Some(block)) => Point::Number(block.number()),
+            (HashMeans::LatestIfUnknown, None) => Point::Latest,
+            (HashMeans::Block | HashMeans::Height | HashMeans::LatestIfUnknown, _) => point,
+        }
     }
 
     fn is_older(&self, block: &Block, kept: Option<u64>) -> bool {

@@ -78,11 +78,13 @@ impl Since {
         answered: &Answered,
         item: &Item,
     ) -> Self {
-        let keeps = evidence.scenario.settings.cache.is_some() && item.ask != Ask::Write;
+        let settings = &evidence.scenario.settings;
+        let may_be_other = request.is_batch && item.ask != Ask::Write;
         match answered.cache {
             Some("hit") => Self::Ever,
             Some("joined") => Self::Shared,
-            None if request.is_batch && keeps => Self::Ever,
+            None if may_be_other && settings.cache.is_some() => Self::Ever,
+            None if may_be_other && settings.coalesces => Self::Shared,
             Some(_) | None => Self::Asked,
         }
     }

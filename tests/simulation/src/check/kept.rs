@@ -6,8 +6,8 @@
 //!   A reorg that is only seen from further above may have been none.
 //!   Whoever names a block by its hash is told of it in any case: it stays what it is.
 //! - What is kept of a final height is of the block that stayed there.
-//! - A state is told of final heights, or as what was said of a block by its hash, while that
-//!   block is not replaced and, where the newest is asked for, not older than what the client
+//! - A state is told of final heights, or as what was said of a block by its hash and is what the
+//!   world computes for the call there, while that block is not replaced and, where the newest is asked for, not older than what the client
 //!   was told before. What was found in a range is told of final heights only.
 //! - What changes with the head, and a `null`, are told for as long as the settings say.
 //! - An error is never told from memory.
@@ -21,12 +21,13 @@ use std::time::Duration;
 use alloy_primitives::B256;
 use serde_json::Value;
 use wellhead_proxy::CacheSettings;
+use wellhead_sim::rpc::HashMeans;
 
 use crate::check::content::{Received, Since, computed, cut};
 use crate::check::wellness::Wellness;
 use crate::check::{Violation, height, replies};
 use crate::evidence::{
-    Answered, Ask, At, End, Evidence, Flow, Head, Item, Place, Replaced, Request,
+    Answered, Ask, At, End, Evidence, Exchange, Flow, Head, Item, Place, Replaced, Request,
 };
 
 /// So many have to hold a block, or all where there are fewer: the default of `agreement`.
@@ -37,13 +38,8 @@ const REORG_IS_SEEN: Duration = Duration::from_secs(60);
 const BEFORE: Duration = Duration::from_secs(1);
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
-    let memory = Memory {
-        evidence,
-        received: Received::of(evidence),
-        words: words(evidence),
-        wellness: Wellness::of(evidence),
-    };
-    let mut violations = Vec::new();
+    let memory = Memory::of(evidence);
+    let mut violations = misled(evidence);
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
         if answered.flow == Flow::Cut {
@@ -58,6 +54,26 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
                 let what = format!("#{number}: {}: {what}", item.key());
                 violations.push(Violation { checker: "kept", at: answered.at, what });
             }
+        }
+    }
+    violations
+}
+
+/// Clients' calls that went by the hash of a block to an upstream to which it means something else.
+fn misled(evidence: &Evidence) -> Vec<Violation> {
+    let upstream = |place: Place| &evidence.scenario.chains[place.chain].upstreams[place.slot];
+    let is_wrong = |exchange: &&Exchange| {
+        !exchange.is_house && upstream(exchange.place).hash_means != HashMeans::Block
+    };
+    let mut violations = Vec::new();
+    for exchange in evidence.exchanges.iter().filter(is_wrong) {
+        let by_hash = exchange.calls.iter().find(|call| {
+            let is_state = ["eth_getBalance", "eth_call"].iter().any(|it| call.key.starts_with(it));
+            is_state && call.key.contains("blockHash")
+        });
+        if let Some(call) = by_hash {
+            let what = format!("{} was asked {}", upstream(exchange.place).name, call.key);
+            violations.push(Violation { checker: "kept", at: exchange.began, what });
         }
     }
     violations
@@ -112,14 +128,23 @@ fn block_of(result: &str) -> Option<(u64, B256)> {
 }
 
 /// What is known of a scenario to judge what was told from memory.
-struct Memory<'a> {
+pub(super) struct Memory<'a> {
     evidence: &'a Evidence,
     received: Received<'a>,
     words: Words,
     wellness: Wellness,
 }
 
-impl Memory<'_> {
+impl<'a> Memory<'a> {
+    pub(super) fn of(evidence: &'a Evidence) -> Self {
+        Self {
+            evidence,
+            received: Received::of(evidence),
+            words: words(evidence),
+            wellness: Wellness::of(evidence),
+        }
+    }
+
     /// The newest height of a chain that was final at a moment.
     fn finalized(&self, chain: usize, at: At) -> Option<u64> {
         let made = self.evidence.heights[chain].iter().filter(|(made, _)| *made <= at);
@@ -140,7 +165,7 @@ impl Memory<'_> {
     }
 
     /// When a reorg had been seen for certain. Later words do not undo it.
-    fn seen_at(&self, chain: usize, reorg: &Replaced) -> Option<At> {
+    pub(super) fn seen_at(&self, chain: usize, reorg: &Replaced) -> Option<At> {
         let upstreams = self.evidence.scenario.chains[chain].upstreams.iter().enumerate();
         let places: Vec<Place> = upstreams
             .filter(|(_, upstream)| !upstream.is_elsewhere)
@@ -208,7 +233,7 @@ impl Told<'_> {
                 self.not_of_its_block(result).and_then(|why| self.not_final(result).map(|_| why))
             }
             ("eth_getLogs", _) | (_, None) => self.not_final(result),
-            (_, Some((number, hash))) => self.replaced(number, hash),
+            (_, Some(block)) => self.replaced(block, result),
         }
     }
 
@@ -231,6 +256,10 @@ impl Told<'_> {
             if !told.any(|(_, said)| said == Ok(result)) {
                 continue;
             }
+            if let Some(truth) = self.other_truth(hash, result) {
+                why = format!("{} was kept as of {hash}, where it is {truth}", cut(result));
+                continue;
+            }
             // A view that is a few seconds old may stand on it though the chain went on.
             if self.memory.is_known_orphan(chain, hash, at) {
                 why = format!("block {number} {hash} was known to be replaced");
@@ -241,6 +270,13 @@ impl Told<'_> {
             }
         }
         Some(why)
+    }
+
+    /// What the world says to the call, seen from this block, if that is something else.
+    fn other_truth(&self, hash: B256, result: &str) -> Option<String> {
+        let world = self.memory.evidence.worlds.get(self.request.chain)?;
+        let truth = computed(world, hash, self.item);
+        (truth != result).then(|| cut(&truth))
     }
 
     /// The height that this client was told last before it asked for the newest state, where no
@@ -283,13 +319,16 @@ impl Told<'_> {
     }
 
     /// Belongs to a block that was replaced.
-    fn replaced(&self, number: u64, hash: B256) -> Option<String> {
+    fn replaced(&self, (number, hash): (u64, B256), result: &str) -> Option<String> {
         let (chain, at) = (self.request.chain, self.request.at);
         if self.item.method == "eth_getBlockByHash" {
             return None;
         }
         if self.memory.is_known_orphan(chain, hash, at) {
             return Some(format!("block {number} {hash} was known to be replaced"));
+        }
+        if let Some(truth) = self.other_truth(hash, result) {
+            return Some(format!("{} was kept as of {hash}, where it is {truth}", cut(result)));
         }
         let is_final = self.memory.finalized(chain, at).is_some_and(|mark| number <= mark);
         let stayed = self.memory.stayed(chain, number).filter(|_| is_final);
@@ -426,8 +465,16 @@ mod tests {
             WorldConfig { history_blocks: 10, finalized_distance: 6, ..WorldConfig::seeded(7) };
         let world = World::new(config);
         let stayed = world.chain().canonical(4).expect("it was mined").hash;
-        for (hash, found) in [(stayed, 0), (B256::repeat_byte(1), 1)] {
-            let block = format!(r#"{{"number":"0x4","hash":"{hash}","parentHash":"0x"}}"#);
+        let item = Item {
+            method: "eth_getBlockByNumber".into(),
+            params: r#"["0x4",false]"#.into(),
+            ..read("1")
+        };
+        let truth = computed(&world, stayed, &item);
+        let other_hash = truth.replace(&stayed.to_string(), &B256::repeat_byte(1).to_string());
+        // Of the right block, and yet not what the world says of it.
+        let other_gas = truth.replace("\"gasUsed\":\"0x", "\"gasUsed\":\"0x1");
+        for (block, found) in [(truth, 0), (other_hash, 1), (other_gas, 1)] {
             let mut evidence = told("eth_getBlockByNumber", r#"["0x4",false]"#, &block);
             evidence.worlds = vec![std::sync::Arc::clone(&world)];
             check(&evidence, found);

@@ -1,56 +1,94 @@
-//! For one client the newest height never goes back, whether it asks for the height alone or
-//! for the newest block.
+//! For one client the newest height goes back only with a reorg that the client could see, whether
+//! it asks for the height alone or for the newest block, alone or in a batch, however upstreams are
+//! followed.
 //!
-//! Promised where tags are pinned and heads are followed, and as long as the chain itself
-//! does not go back: a chain with reorgs is left out, as a shorter branch may win. So is one
-//! of which an upstream falls back while nobody is well all the time: when it alone can be
-//! heard, its word is the truth, and that is what a chain that was reset looks like.
+//! Promised where tags are pinned. A reorg explains a fall when it replaced the block that the client
+//! was shown before, no later than the lower height was told, and had not been seen for certain when
+//! the higher one was asked for; a fall that it explains is where the next one is counted from.
+//!
+//! Left out: blocks asked for by `latest` where heads are not followed (`ephemeral`, `off`), as an
+//! upstream that nobody polls may have fallen behind what it showed before; and a chain of which an upstream falls back while no upstream is well all the time. When the
+//! one that fell back alone can be heard, its word is the truth, and that is what a chain that was
+//! reset looks like.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 use wellhead_watch::Mode;
 
+use crate::check::kept::Memory;
 use crate::check::{Violation, height, replies};
-use crate::evidence::{Ask, Evidence, Item};
-use crate::scenario::{Turn, UpstreamPlan};
+use crate::evidence::{Ask, At, Evidence, Item};
+use crate::scenario::UpstreamPlan;
 use crate::weather::Kind;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
-    let settings = &evidence.scenario.settings;
-    match settings.checks {
-        Mode::On if settings.pins => falls(evidence),
-        Mode::On | Mode::Ephemeral | Mode::Off => Vec::new(),
-    }
+    if evidence.scenario.settings.pins { falls(evidence) } else { Vec::new() }
+}
+
+/// A height that a client was told.
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    asked: At,
+    told: At,
+    height: u64,
 }
 
 /// Every fall of a height between two answers, of which the first had arrived before the
 /// second was asked for.
 fn falls(evidence: &Evidence) -> Vec<Violation> {
+    let memory = Memory::of(evidence);
     let mut violations = Vec::new();
-    let mut told: HashMap<usize, Vec<(crate::evidence::At, u64)>> = HashMap::new();
+    // By client; each calls one chain.
+    let mut shown: HashMap<usize, Vec<Shown>> = HashMap::new();
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
-        let is_reorg = |(_, turn): &(_, Turn)| matches!(turn, Turn::Reorg(_));
         let chain = &evidence.scenario.chains[request.chain];
-        let seems_reset =
-            chain.upstreams.iter().any(falls_back) && !chain.upstreams.iter().any(is_steady);
-        if seems_reset || chain.turns.iter().any(is_reorg) {
+        if chain.upstreams.iter().any(falls_back) && !chain.upstreams.iter().any(is_steady) {
             continue;
         }
-        let [item] = request.items.as_slice() else { continue };
-        let Ok(replies) = replies(&answered.body, false) else { continue };
-        let said = replies.first().and_then(|reply| newest(item, reply.outcome().ok()?));
-        let Some(height) = said else { continue };
-        let before = told.entry(request.client).or_default();
-        let highest = before.iter().filter(|(at, _)| *at <= request.at).map(|(_, it)| *it).max();
-        if let Some(highest) = highest.filter(|highest| height < *highest) {
-            let what = format!("#{number}: height {height} after {highest}");
-            violations.push(Violation { checker: "latest", at: answered.at, what });
+        // What cannot be read is told by `answers`.
+        let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
+        let items = request.items.iter().filter(|item| item.id.is_some());
+        let is_followed = evidence.scenario.settings.checks == Mode::On;
+        let heights: Vec<u64> = items
+            .zip(&replies)
+            .filter(|(item, _)| is_followed || item.ask == Ask::Height)
+            .filter_map(|(item, reply)| newest(item, reply.outcome().ok()?))
+            .collect();
+        let before = shown.entry(request.client).or_default();
+        for height in &heights {
+            let now = Shown { asked: request.at, told: answered.at, height: *height };
+            let earlier = before.iter().filter(|it| it.told <= now.asked);
+            let Some(highest) = earlier.max_by_key(|it| it.height).copied() else { continue };
+            if now.height >= highest.height {
+                continue;
+            }
+            if !is_explained(&memory, evidence, request.chain, (highest, now)) {
+                let what = format!("#{number}: height {height} after {}", highest.height);
+                violations.push(Violation { checker: "latest", at: answered.at, what });
+            }
+            before.retain(|it| it.height <= now.height);
         }
-        before.push((answered.at, height));
+        let (asked, told) = (request.at, answered.at);
+        before.extend(heights.into_iter().map(|height| Shown { asked, told, height }));
     }
     violations
+}
+
+/// Whether a reorg replaced the block that was shown `before`, and could be news `now`.
+fn is_explained(
+    memory: &Memory<'_>,
+    evidence: &Evidence,
+    chain: usize,
+    (before, now): (Shown, Shown),
+) -> bool {
+    evidence.reorgs[chain].iter().any(|reorg| {
+        let fork = reorg.head.0.saturating_sub(reorg.dropped.len() as u64);
+        let is_of_it = (fork + 1..=reorg.head.0).contains(&before.height) && now.height >= fork;
+        let was_seen = memory.seen_at(chain, reorg).is_some_and(|seen| seen < before.asked);
+        is_of_it && reorg.at <= now.told && !was_seen
+    })
 }
 
 /// The newest height by this answer, if that was asked for.
@@ -81,9 +119,10 @@ mod tests {
 
     use super::*;
     use crate::check::sample::{answered, evidence, read, request};
+    use crate::evidence::Replaced;
 
     /// `client@asked-answered:height`, in milliseconds.
-    fn check(answers: &str, falls: usize) {
+    fn told(answers: &str) -> Evidence {
         let requests = answers.split_whitespace().map(|text| {
             let mut parts = text.split(['@', '-', ':']).map(|part| part.parse::<u64>().unwrap());
             let mut next = || parts.next().unwrap();
@@ -99,7 +138,11 @@ mod tests {
         });
         let mut evidence = evidence(requests.collect(), Vec::new());
         evidence.scenario.chains[0].turns.clear();
-        assert_eq!(super::falls(&evidence).len(), falls, "{answers}");
+        evidence
+    }
+
+    fn check(answers: &str, falls: usize) {
+        assert_eq!(super::falls(&told(answers)).len(), falls, "{answers}");
     }
 
     #[test]
@@ -114,6 +157,27 @@ mod tests {
         assert_eq!(of("eth_getBlockByNumber", r#"["0x1f",false]"#, block), None);
         assert_eq!(of("eth_getBlockByNumber", r#"["latest",false]"#, "null"), None);
         assert_eq!(of("eth_getBlockByHash", r#"["latest",false]"#, block), None);
+    }
+
+    /// As [`check`], after a reorg at 10 ms that replaced blocks 5 to 7, which no upstream told.
+    fn check_reorg(answers: &str, falls: usize) {
+        let mut evidence = told(answers);
+        let dropped = vec![alloy_primitives::B256::ZERO; 3];
+        let head = (7, alloy_primitives::B256::ZERO);
+        evidence.reorgs[0] = vec![Replaced { at: Duration::from_millis(10), head, dropped }];
+        assert_eq!(super::falls(&evidence).len(), falls, "{answers}");
+    }
+
+    #[test]
+    fn a_reorg_explains_the_fall_below_the_blocks_that_it_replaced() {
+        check_reorg("0@0-1:7 0@11-12:5", 0);
+        check_reorg("0@0-1:7 0@11-12:4", 0);
+        // Above it, before it, below its fork, and once more.
+        check_reorg("0@0-1:8 0@11-12:6", 1);
+        check_reorg("0@0-1:7 0@2-3:5", 1);
+        check_reorg("0@0-1:7 0@11-12:3", 1);
+        check_reorg("0@0-1:7 0@11-12:5 0@13-14:4", 0);
+        check_reorg("0@0-1:7 0@11-12:4 0@13-14:3", 1);
     }
 
     #[test]

@@ -8,8 +8,6 @@
 //!
 //! - the settings must make it possible: attempts enough to pass all that are not well,
 //!   and time enough if each of them hangs, for each item of a batch that waits its turn;
-//! - where trouble goes from one upstream to the next, each attempt of a call may meet it by
-//!   chance: one read in so many may fail at its last attempt ([`UNLUCKY`]);
 //! - what several must answer alike, only while so many are well and at most one is not;
 //! - nobody is asked about the second half of an answer: one that was cut by its
 //!   upstream's doing cannot be healed any more.
@@ -26,16 +24,9 @@ const HEAVY_FACTOR: u32 = 4;
 /// What a good answer takes at most, and the pauses before it.
 const GOOD_ANSWER: Duration = Duration::from_secs(2);
 
-/// Of so many requests one may fail at all of its attempts, see above. Among few, none.
-const UNLUCKY: usize = 20_000;
-
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     let wellness = Wellness::of(evidence);
     let mut violations = Vec::new();
-    let mut unlucky = match evidence.scenario.is_relay {
-        true => evidence.requests.len() / UNLUCKY,
-        false => 0,
-    };
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
         if !somebody_is_well(evidence, &wellness, request, answered.at) {
@@ -60,13 +51,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
             {
                 continue;
             }
-            let Some(what) = failure(evidence, request, answered, item, reply.outcome()) else {
-                continue;
-            };
-            let is_last = answered.attempts as usize >= evidence.scenario.settings.attempts_max;
-            match unlucky.checked_sub(1).filter(|_| is_last) {
-                Some(left) => unlucky = left,
-                None => say(what),
+            if let Some(what) = failure(evidence, request, answered, item, reply.outcome()) {
+                say(what);
             }
         }
     }

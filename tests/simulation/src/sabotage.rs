@@ -1,0 +1,155 @@
+//! Breaks what is simulated on purpose, so that a test sees each checker ring.
+//!
+//! The harness does it: it spoils answers on their way from the proxy to the client, sends calls
+//! twice, turns off what looks at answers, or leaves something behind. What the checkers then see is a
+//! proxy with that defect. Nothing of it is in the code that is simulated.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use wellhead_jsonrpc::raw;
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Ids come back under another name.
+    LoseIds,
+    /// Answers come after the deadline of their calls.
+    AnswerLate,
+    /// Every result is told as an error.
+    FailReads,
+    /// Errors name no upstream.
+    NameNobody,
+    /// Every exchange goes out four times.
+    SendAgain,
+    /// A digit more in each number.
+    ChangeResults,
+    /// Searches for logs find nothing.
+    FindNoLogs,
+    /// The first answer to a call is told to all later ones, for ever.
+    KeepForEver,
+    /// The height is that of the first block now and then.
+    FallBack,
+    /// No answer is looked at.
+    LookAway,
+    /// A key is shown to whoever looks at the status.
+    ShowKey,
+    /// A task never ends.
+    LeaveTask,
+}
+
+impl Sabotage {
+    /// Each of them, with the checker that has to ring.
+    pub const ALL: [(Self, &'static str); 15] = [
+        (Self::LoseIds, "answers"),
+        (Self::AnswerLate, "deadline"),
+        (Self::FailReads, "reads"),
+        (Self::NameNobody, "recovery"),
+        (Self::SendAgain, "writes"),
+        (Self::SendAgain, "budget"),
+        (Self::SendAgain, "limits"),
+        (Self::ChangeResults, "content"),
+        (Self::ChangeResults, "quorum"),
+        (Self::FindNoLogs, "logs"),
+        (Self::KeepForEver, "kept"),
+        (Self::FallBack, "latest"),
+        (Self::LookAway, "void"),
+        (Self::ShowKey, "secrets"),
+        (Self::LeaveTask, "leaks"),
+    ];
+}
+
+/// Spoils answers before a client has them.
+#[derive(Debug, Default)]
+pub struct Saboteur {
+    sabotage: Option<Sabotage>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    heights: usize,
+    /// By method and params: the result that was told first.
+    first: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Saboteur {
+    /// One who does this, or nothing.
+    pub fn new(sabotage: Option<Sabotage>) -> Self {
+        Self { sabotage, state: Mutex::default() }
+    }
+
+    /// What is broken.
+    pub fn sabotage(&self) -> Option<Sabotage> {
+        self.sabotage
+    }
+
+    /// How much later than the proxy's answer the client has it.
+    pub(crate) fn delay(&self, total: Duration) -> Duration {
+        match self.sabotage {
+            Some(Sabotage::AnswerLate) => total + Duration::from_secs(1),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The answer to `call`, and what it says the cache had, as the client sees them.
+    pub(crate) fn spoil(
+        &self,
+        call: &[u8],
+        body: Vec<u8>,
+        cache: Option<&'static str>,
+    ) -> (Vec<u8>, Option<&'static str>) {
+        let method = raw::field(call, "method").and_then(raw::string).unwrap_or_default();
+        let body = match self.sabotage {
+            Some(Sabotage::LoseIds) => replaced(&body, "\"id\":", "\"ID\":"),
+            Some(Sabotage::FailReads) => replaced(&body, "\"result\":", "\"error\":"),
+            Some(Sabotage::NameNobody) => replaced(&body, "up-", "them "),
+            Some(Sabotage::ChangeResults) => replaced(&body, "\"result\":\"0x", "\"result\":\"0x1"),
+            Some(Sabotage::FindNoLogs) if method == "eth_getLogs" => with_result(call, b"[]"),
+            Some(Sabotage::FallBack) if method == "eth_blockNumber" => {
+                let mut state = self.state.lock();
+                state.heights += 1;
+                if state.heights.is_multiple_of(2) { with_result(call, b"\"0x1\"") } else { body }
+            }
+            Some(Sabotage::KeepForEver) => return self.keep(call, body, cache),
+            _ => body,
+        };
+        (body, cache)
+    }
+
+    fn keep(
+        &self,
+        call: &[u8],
+        body: Vec<u8>,
+        cache: Option<&'static str>,
+    ) -> (Vec<u8>, Option<&'static str>) {
+        // Of calls that are written out, and of those that the proxy itself would keep.
+        let (Some(result), Some(_)) = (raw::field(&body, "result"), cache) else {
+            return (body, cache);
+        };
+        let (Some(method), Some(params)) = (raw::field(call, "method"), raw::field(call, "params"))
+        else {
+            return (body, cache);
+        };
+        let key = [method, params].concat();
+        let mut state = self.state.lock();
+        match state.first.get(&key) {
+            Some(first) => (with_result(call, first), Some("hit")),
+            None => {
+                state.first.insert(key, result.to_vec());
+                (body, cache)
+            }
+        }
+    }
+}
+
+fn replaced(body: &[u8], from: &str, to: &str) -> Vec<u8> {
+    String::from_utf8_lossy(body).replace(from, to).into_bytes()
+}
+
+/// The answer to a single call with this result.
+fn with_result(call: &[u8], result: &[u8]) -> Vec<u8> {
+    let id = raw::field(call, "id").unwrap_or(b"null");
+    [br#"{"jsonrpc":"2.0","id":"#, id, br#","result":"#, result, b"}"].concat()
+}
