@@ -172,7 +172,9 @@ pub(crate) fn wellhead(place: &Place<'_>, http: &str, sockets: bool) -> String {
         false => String::new(),
     };
     let cache = match (setup.keeps, setup.disk) {
-        (false, _) => String::new(),
+        // The cases send one body again and again: by default all but the first would be answered
+        // from memory, and what goes upstream is what is compared.
+        (false, _) => "cache: { enabled: false }\ncoalesce: false\n".to_owned(),
         (true, None) => "cache: { enabled: true, by_hash: on }\n".to_owned(),
         (true, Some(folder)) => {
             format!(

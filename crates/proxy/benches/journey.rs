@@ -13,7 +13,7 @@ mod canned;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use canned::{Bench, balance_call, balance_reply, batch, batch_reply};
+use canned::{Bench, balance_call, balance_reply, batch, batch_reply, own_call};
 
 const ROUNDS: usize = 101;
 const ROUND_CALLS: u32 = 2_000;
@@ -27,7 +27,32 @@ fn main() {
     let kept = Bytes::from(balance_call(7).replace("latest", "0x50"));
     measure("pinned, upstream", &Bench::pinning(balance_reply()), &single, 1);
     measure("pinned, one of a batch", &Bench::pinning(batch_reply(100)), &batch(100), 100);
+    measure_own("default, a miss", &Bench::by_default(balance_reply()));
+    measure_own("pinned, a call of its own", &Bench::pinning(balance_reply()));
     measure("pinned and kept", &Bench::keeping(balance_reply()), &kept, 1);
+}
+
+/// As [`measure`], each call another one, written out beforehand.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
+fn measure_own(what: &str, bench: &Bench) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let mut rounds: Vec<Duration> = Vec::with_capacity(ROUNDS);
+    for round in 0..ROUNDS {
+        let id = |call: u32| round * ROUND_CALLS as usize + call as usize;
+        let bodies: Vec<Bytes> =
+            (0..ROUND_CALLS).map(|call| Bytes::from(own_call(id(call)))).collect();
+        let took = runtime.block_on(async {
+            let began = Instant::now();
+            for body in &bodies {
+                assert_eq!(bench.answer(body).await.status, 200);
+            }
+            began.elapsed()
+        });
+        rounds.push(took / ROUND_CALLS);
+    }
+    rounds.sort_unstable();
+    println!("{what:<28} median {:>8.1?}  best {:>8.1?}", rounds[ROUNDS / 2], rounds[0]);
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock")]

@@ -8,7 +8,7 @@ mod canned;
 
 use allocation_counter::measure;
 use bytes::Bytes;
-use canned::{Bench, balance_call, balance_reply, batch, batch_reply};
+use canned::{Bench, balance_call, balance_reply, batch, batch_reply, own_call};
 
 /// Answers `body` a few times, so that what is made once is made, and counts the last.
 fn check(bench: &Bench, body: &Bytes, allocations_max: u64) {
@@ -39,6 +39,26 @@ fn a_call_that_goes_upstream() {
     // The key, the flight that those who ask the same would join, and what had begun before it
     // was known that nothing is kept.
     check(&Bench::keeping(balance_reply()), &body, 13);
+}
+
+#[test]
+fn a_call_whose_answer_is_kept_by_default() {
+    let bench = Bench::by_default(balance_reply());
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let answer = |id: usize| {
+        let body = Bytes::from(own_call(id));
+        runtime.block_on(async { assert_eq!(bench.answer(&body).await.cache, Some("miss")) });
+    };
+    // Tables that grow do so before.
+    (0..2_000).for_each(answer);
+    let counted = measure(|| (2_000..2_100).for_each(answer));
+    let count = counted.count_total as f64 / 100.0;
+    println!("{count} allocations, {} bytes", counted.bytes_total / 100);
+    // Two of them make the body of the call. Beside those of a call that goes upstream with a
+    // number in the place of `latest`: the key and its flight, the params with the hash, what is
+    // kept (the answer, its handle, its entry and its place in the index of blocks).
+    assert!(count <= 24.0, "{count} allocations");
 }
 
 #[test]

@@ -428,8 +428,8 @@ mod with_anvil {
         let folder = TempDir::new().unwrap();
         let path = folder.path().display();
         let tiers = format!("disk: {{ path: \"{path}/cache\", bytes: 16MiB }}");
-        let keeps = wellhead(&format!("cache: {{ enabled: true, {tiers} }}"), nodes, feeds).await;
-        let plain = wellhead("", nodes, feeds).await;
+        let keeps = wellhead(&format!("cache: {{ {tiers} }}"), nodes, feeds).await;
+        let plain = wellhead("cache: { enabled: false }", nodes, feeds).await;
         let ledger = Mutex::new(Ledger::default());
         ledger.lock().unwrap().digs_up = !feeds;
         let accounts = one.rpc().result("eth_accounts", json!([])).await.unwrap();
@@ -512,7 +512,8 @@ mod with_geth {
             [Upstream::new("higher", &higher.url()), Upstream::new("lower", &late.url())];
         let keeps = "cache: { enabled: true, by_hash: on }";
         let keeps = Wellhead::start_with(keeps, Geth::CHAIN_ID, &upstreams).await;
-        let plain = Wellhead::start(Geth::CHAIN_ID, &upstreams).await;
+        let plain = "cache: { enabled: false }";
+        let plain = Wellhead::start_with(plain, Geth::CHAIN_ID, &upstreams).await;
         let ledger = Mutex::new(Ledger::default());
         let clients = [&keeps, &plain].map(|it| Clients::new(it, &ledger));
         let learn = || async {

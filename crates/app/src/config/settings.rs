@@ -74,7 +74,7 @@ section! {
         cache: Cache = default(Cache::default()),
         /// Whether clients that ask the same at the same time share one call to an upstream. Each
         /// keeps its own deadline; a failure is tried once more before it is everybody's.
-        coalesce: bool = default(false),
+        coalesce: bool = default(true),
         /// Compression of answers to clients.
         compression: Compression = default(Compression::default()),
         /// Which web pages may call from a browser.
@@ -217,7 +217,7 @@ section! {
     /// or not to be kept is found out for each: see `docs/cache.md`.
     Cache {
         /// Whether answers are kept at all.
-        enabled: bool = default(false),
+        enabled: bool = default(true),
         /// Memory for kept answers, of all chains together. One answer may take a 64th of it.
         bytes: ByteSize = default(ByteSize::mib(64)).within(ByteSize::mib(1), ByteSize::gib(64)),
         /// How long an answer that changes with the newest block (`eth_gasPrice`) is kept, at

@@ -72,8 +72,9 @@ async fn measure(provider: &FakeProvider, window: Duration, dir: &Path) {
 /// The config with this profile, read as `serve` reads it.
 fn settings(provider: &FakeProvider, dir: &Path, upstream: &str) -> Loaded {
     let url = provider.url();
+    // Each call is to go upstream, though all are alike.
     let text = format!(
-        "chains:\n  ethereum:\n    id: 1337\n    checks: {{ mode: off }}\n    upstreams:\n      \
+        "cache: {{ enabled: false }}\ncoalesce: false\nchains:\n  ethereum:\n    id: 1337\n    checks: {{ mode: off }}\n    upstreams:\n      \
          - {{ id: a, url: \"{url}\", {upstream} }}\n"
     );
     let file = dir.join("wellhead.yaml");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, Lane, now};
-use wellhead_eth::{BlockNumber, ChainId};
+use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
     Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings,
@@ -50,13 +50,26 @@ impl Bench {
         Self::new(reply, true, None)
     }
 
+    /// The same as it is by default: answers kept, calls shared, and states asked for by the hash of
+    /// their block at upstreams that honour one.
+    pub(crate) fn by_default(reply: String) -> Self {
+        let bench = Self::keeping(reply);
+        let (chain, hash) = (&bench.proxy.chains()[0], BlockHash([7; 32]));
+        for slot in (0..UPSTREAMS).map(Slot) {
+            let seen = Observation { hash: Some(hash), ..Observation::of_number(BlockNumber(101)) };
+            chain.heads.observe(slot, seen, Source::Word, now());
+            chain.pulse.tell_honours_hashes(slot, true);
+        }
+        bench
+    }
+
     /// The same, where answers are kept, too.
     pub(crate) fn keeping(reply: String) -> Self {
         let settings = CacheSettings {
             bytes: 4 << 20,
             head: Duration::from_secs(1),
             null: Duration::ZERO,
-            by_hash: ByHashMode::On,
+            by_hash: ByHashMode::Auto,
         };
         Self::new(reply, true, Some(Arc::new(Cache::new(settings, now(), 0, 42))))
     }
@@ -117,6 +130,11 @@ impl Bench {
 pub(crate) fn balance_call(id: usize) -> String {
     let params = r#"["0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266","latest"]"#;
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_getBalance","params":{params}}}"#)
+}
+
+/// As [`balance_call`], of an account that no other call asks for.
+pub(crate) fn own_call(id: usize) -> String {
+    balance_call(id).replace("0xf39fd6e5", &format!("0x{id:08x}"))
 }
 
 /// A batch of `calls` balances.
