@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may stop where it likes")]
 
 mod with_anvil {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
     use serde_json::{Value, json};
@@ -71,18 +72,36 @@ mod with_anvil {
         hits
     }
 
-    /// Killed fifty times while it writes: it always starts, never says what is not true, and
-    /// what it had written is there.
+    /// The blocks that one of the fifty lives asks for: others each time, some of them asked for
+    /// before.
+    fn asked_in(round: u64) -> impl Iterator<Item = u64> {
+        (0..6).map(move |step| (round * 5 + step * 17) % (FINAL + 1))
+    }
+
+    /// Bytes that the disk holds by its own account, of which none is damaged.
+    async fn on_disk(wellhead: &Wellhead) -> u64 {
+        let status = wellhead.admin().get("/status").await.unwrap().json().unwrap();
+        let tier = &status["cache"]["tiers"][0];
+        assert_eq!(tier["damaged"], 0, "{status}");
+        tier["bytes"].as_u64().expect("a disk counts its bytes")
+    }
+
+    /// Killed fifty times while it writes final answers: it always starts, never says what is not
+    /// true, and what it had written is there, from the second life on.
     #[tokio::test]
     async fn killed_fifty_times_it_starts_and_tells_the_truth() {
         let (node, folder) = (node().await, TempDir::new().unwrap());
         let truth = truth(&node).await;
         let disk = format!("disk: {{ path: \"{}/cache\", bytes: 8MiB }}", folder.path().display());
+        let mut empty = None;
         for round in 0..50_u64 {
             let mut wellhead = start(&node, &disk).await;
-            // Others each time, some of them asked for before.
-            for step in 0..6 {
-                let number = (round * 5 + step * 17) % (FINAL + 1);
+            let held = on_disk(&wellhead).await;
+            let empty = *empty.get_or_insert(held);
+            assert!(round == 0 || held > empty, "round {round}: nothing was left by those before");
+            // What is not final is not written.
+            knows_what_is_final(&wellhead).await;
+            for number in asked_in(round) {
                 let (block, _) = block(&wellhead, number).await;
                 assert_eq!(block, truth[number as usize], "round {round}, block {number}");
             }
@@ -91,6 +110,15 @@ mod with_anvil {
         }
         let mut wellhead = start(&node, &disk).await;
         knows_what_is_final(&wellhead).await;
+        let asked: BTreeSet<u64> = (0..50).flat_map(asked_in).collect();
+        let mut found = 0;
+        for number in &asked {
+            let (block, is_hit) = block(&wellhead, *number).await;
+            assert_eq!(block, truth[*number as usize], "block {number}");
+            found += usize::from(is_hit);
+        }
+        println!("after 50 kills {found} of {} that were asked for are on disk", asked.len());
+        assert!(found * 10 >= asked.len() * 9, "{found} of {}", asked.len());
         hits(&wellhead, &truth).await;
         wellhead.process.signal(Signal::Term);
         assert_eq!(wellhead.process.exit_code(BOUND).await, Some(0));
