@@ -646,6 +646,54 @@ chains:
         assert_eq!(made.collect::<Vec<_>>(), ["HttpTransport", "WsTransport"]);
     }
 
+    /// What is held for upstreams that nobody calls: settings, parts, connections' pools of two
+    /// workers and of the control loops, and these loops before they begin.
+    #[test]
+    fn an_idle_upstream_takes_little_memory() {
+        const CHAINS: usize = 200;
+        const UPSTREAMS: usize = 1_000;
+        let mut source = "chains:\n".to_owned();
+        for chain in 0..CHAINS {
+            source += &format!("  c{chain}:\n    upstreams:\n");
+            for upstream in 0..UPSTREAMS / CHAINS {
+                let id = format!("u{chain}-{upstream}");
+                source += &format!("      - {{ id: {id}, url: \"http://localhost/{id}\" }}\n");
+            }
+        }
+        let now = tokio::time::Instant::now().into_std();
+        let mut rng = rand::rngs::StdRng::seed_from_u64(1);
+        let held = std::cell::RefCell::new(Vec::<Box<dyn std::any::Any>>::new());
+        let mut bytes = 0;
+        let mut count = |what: &str, make: &mut dyn FnMut() -> Box<dyn std::any::Any>| {
+            let taken = allocation_counter::measure(|| held.borrow_mut().push(make()));
+            println!("{what}: {} bytes an upstream", taken.bytes_current / UPSTREAMS as i64);
+            bytes += taken.bytes_current;
+        };
+        let (mut settings, mut parts) = (None, None);
+        count("settings", &mut || {
+            let loaded = config::parse("test", &source, &|_| None, config::Overrides::default());
+            settings = Some(loaded.expect("a good config").settings);
+            Box::new(())
+        });
+        let settings = settings.expect("parsed");
+        count("parts", &mut || {
+            parts = Some(Parts::new(&settings, now).expect("sound"));
+            Box::new(())
+        });
+        let parts = parts.expect("made");
+        count("lanes", &mut || Box::new([(); 2].map(|()| parts.lanes(&mut rng).expect("usable"))));
+        count("loops", &mut || {
+            let watchers = parts.watchers(&mut rng).expect("usable");
+            let loops = watchers.into_iter().map(|watcher| Box::pin(watcher.run()));
+            Box::new(loops.collect::<Vec<_>>())
+        });
+        let each = bytes / UPSTREAMS as i64;
+        assert!(each <= BYTES_EACH_MAX, "{each} bytes an upstream");
+    }
+
+    /// Measured: see docs/performance.md.
+    const BYTES_EACH_MAX: i64 = 33_000;
+
     #[test]
     fn words_in_urls_are_no_keys() {
         for (part, is_key) in [

@@ -9,7 +9,7 @@
 //! A client is the **address** that it calls from, whatever the port: libraries open several
 //! connections, and calls on one have to follow from answers on another. Behind one address
 //! (a load balancer, one cluster) all clients are one; each then sees at least what any of
-//! them saw. Nothing is allocated and nothing grows: addresses that share a place in a table
+//! them saw. The table is made once and does not grow: addresses that share a place in a table
 //! are one client, too; which ones do differs from process to process.
 //!
 //! What counts is what nodes themselves write: blocks, transactions and receipts, and heights
@@ -22,6 +22,7 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,7 @@ use crate::pin::highest;
 use crate::sent::address;
 use crate::teach::{self, LOOK_INTO_MAX};
 
-/// 32 KiB a chain.
+/// 32 KiB a chain that is used.
 const PLACES: usize = 4096;
 /// The method that asks how many transactions were sent.
 const NONCE: &str = "eth_getTransactionCount";
@@ -52,21 +53,27 @@ const SECONDS_BITS: u32 = 24;
 /// The highest block that was shown, by client.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    places: Box<[AtomicU64]>,
+    /// Made when a client is first shown a block above the agreed one: most chains of a large
+    /// roster are called by nobody.
+    places: OnceLock<Box<[AtomicU64]>>,
     hasher: RandomState,
     since: Instant,
 }
 
 impl Default for Sessions {
     fn default() -> Self {
-        let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-        Self { places, hasher: RandomState::new(), since: now() }
+        Self { places: OnceLock::new(), hasher: RandomState::new(), since: now() }
     }
 }
 
 impl Sessions {
-    fn place(&self, client: IpAddr) -> &AtomicU64 {
-        &self.places[self.hasher.hash_one(client) as usize % PLACES]
+    /// `None` while nobody was shown anything.
+    fn place(&self, client: IpAddr) -> Option<&AtomicU64> {
+        Some(&self.places.get()?[self.index(client)])
+    }
+
+    fn index(&self, client: IpAddr) -> usize {
+        self.hasher.hash_one(client) as usize % PLACES
     }
 
     fn seconds(&self, at: Instant) -> u64 {
@@ -90,7 +97,9 @@ impl Sessions {
         }
         let packed = number << SECONDS_BITS | self.seconds(at);
         let raised = |known: u64| (self.number(known, at) <= number).then_some(packed);
-        let _lower_stays = self.place(client).fetch_update(Relaxed, Relaxed, raised);
+        let empty = || (0..PLACES).map(|_| AtomicU64::new(0)).collect();
+        let place = &self.places.get_or_init(empty)[self.index(client)];
+        let _lower_stays = place.fetch_update(Relaxed, Relaxed, raised);
     }
 
     /// The highest block that `client` was shown, if that is above `agreed`, as far as an
@@ -102,7 +111,7 @@ impl Sessions {
         view: &View,
         at: Instant,
     ) -> Option<BlockNumber> {
-        let floor = self.number(self.place(client).load(Relaxed), at);
+        let floor = self.number(self.place(client)?.load(Relaxed), at);
         if floor <= agreed.0 {
             return None;
         }
@@ -286,7 +295,7 @@ mod tests {
     #[test]
     fn addresses_are_spread() {
         let sessions = Sessions::default();
-        let places = (0..=255_u8).map(|last| std::ptr::from_ref(sessions.place(client(last))));
+        let places = (0..=255_u8).map(|last| sessions.index(client(last)));
         let mut places: Vec<_> = places.collect();
         places.sort_unstable();
         places.dedup();

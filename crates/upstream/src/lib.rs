@@ -4,6 +4,7 @@
 //! `watch` probes, `route` reads. Connections belong to `net`, heads to `chain`.
 
 mod admit;
+mod bans;
 mod breaker;
 mod budget;
 mod control;

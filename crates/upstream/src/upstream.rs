@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use wellhead_eth::{ChainId, CostClass, MethodRow, MethodTable};
+use wellhead_eth::{ChainId, CostClass, MethodRow};
 
+use crate::bans::MethodBans;
 use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
 use crate::budget::Budget;
 use crate::control::Controls;
@@ -249,8 +250,7 @@ pub struct Upstream {
     /// What the settings say that it keeps, and what it said itself.
     pub(crate) history: History,
     pub(crate) reach: Reach,
-    /// Until when each method of the table is kept away, by row.
-    banned_until_ms: Box<[AtomicU64]>,
+    bans: MethodBans,
     /// Until when no batch is sent to it.
     no_batches_until_ms: AtomicU64,
     pub(crate) attempts: AtomicU64,
@@ -268,7 +268,6 @@ impl fmt::Debug for Upstream {
 impl Upstream {
     /// An upstream of which nothing is known yet. `now` becomes its epoch.
     pub fn new(identity: Identity, slot: Slot, bounds: BreakerBounds, now: Instant) -> Self {
-        let rows = MethodTable::standard().rows().len();
         Self {
             identity,
             mask: Mask::default(),
@@ -293,7 +292,7 @@ impl Upstream {
             controls: Controls::new(Budget::default()),
             history: History::default(),
             reach: Reach::default(),
-            banned_until_ms: (0..rows).map(|_| AtomicU64::new(0)).collect(),
+            bans: MethodBans::default(),
             no_batches_until_ms: AtomicU64::new(0),
             attempts: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -510,7 +509,7 @@ impl Upstream {
 
     /// Whether `row` is kept from it because it did not know the method lately.
     pub fn is_banned(&self, row: &MethodRow, now: Instant) -> bool {
-        match self.banned_until_ms[row.index.get()].load(Ordering::Relaxed) {
+        match self.bans.until_ms(row) {
             0 => false,
             until => until > self.ms(now),
         }
@@ -675,7 +674,7 @@ impl Upstream {
         let took = now.saturating_sub(began);
         if verdict.class == VerdictClass::Unsupported && !row.is_unknown() {
             let until = now_ms.saturating_add(METHOD_BAN.as_millis() as u64);
-            self.banned_until_ms[row.index.get()].store(until, Ordering::Relaxed);
+            self.bans.ban(row, until);
         }
         if verdict.class == VerdictClass::Unknown {
             self.unknowns.count(&verdict.payload);

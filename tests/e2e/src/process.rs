@@ -106,6 +106,13 @@ impl Process {
         .await
     }
 
+    /// How many lines that it has printed so far hold this text.
+    #[must_use]
+    pub fn lines_with(&self, text: &str) -> usize {
+        let printed = std::fs::read_to_string(&self.log).unwrap_or_default();
+        printed.lines().filter(|line| line.contains(text)).count()
+    }
+
     /// The end of what it has printed so far, for the message of a failed test.
     #[must_use]
     pub fn log(&self) -> String {
