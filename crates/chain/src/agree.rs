@@ -8,6 +8,8 @@
 //!   such claims are the majority of all well upstreams, or others follow it: somebody stands on a block that was
 //!   its own head earlier, and it went on from there at the pace of the chain;
 //! - who is further behind the others than the lag bound;
+//! - who is further ahead of two others than the lag bound while the time between blocks is not
+//!   known and fewer than `k` are with it: nobody can say yet what can have been made;
 //! - who is behind at least as many as are with it, and stayed there while they stood on their
 //!   heads for longer than a block takes to spread: where no block follows, one that is late
 //!   by a few would else hold up the head for good.
@@ -204,11 +206,11 @@ impl Agreement {
             let below: Vec<Voter> = present.iter().filter(far_below).copied().collect();
             let holding = present.iter().filter(|voter| self.holds_latest(voter, view)).count();
             if below.len() >= AGREEMENT && below.len() > holding {
-                return (self.without_laggards(electing(below, view), view), true);
+                return (self.without_laggards(electing(below, view), view, well), true);
             }
         }
         let Some(reach) = self.reach(view, now) else {
-            return (self.without_laggards(electing(present.to_vec(), view), view), false);
+            return (self.without_laggards(electing(present.to_vec(), view), view, well), false);
         };
         let is_near = |voter: &Voter| voter.number <= reach;
         let is_followed = |voter: &Voter| {
@@ -228,16 +230,43 @@ impl Agreement {
         let against = near.len() + silent;
         let is_minority = far.len() < against + usize::from(self.is_confirmed && against > 0);
         let voters = if is_minority { near } else { present.to_vec() };
-        (self.without_laggards(electing(voters, view), view), false)
+        (self.without_laggards(electing(voters, view), view, well), false)
     }
 
     /// Those that are not too far behind the others, and not for too long.
-    fn without_laggards(&self, mut voters: Vec<Voter>, view: &View) -> Vec<Voter> {
+    fn without_laggards(&self, voters: Vec<Voter>, view: &View, well: UpstreamSet) -> Vec<Voter> {
         let bound = bound(view);
+        let mut voters = self.without_lone_leaders(voters, view, well);
         let highest = voters.iter().map(|voter| voter.number).max().unwrap_or_default();
         voters.retain(|voter| voter.number.saturating_add(bound) >= highest);
         let all = voters.clone();
         voters.retain(|voter| !self.is_late(voter, &all, view));
+        voters
+    }
+
+    /// Those that are not far above more others than are with them, while the time between
+    /// blocks is not known. Without this rule an upstream that is alone, and wrong, would make
+    /// laggards of all others in the first seconds, when as many blocks count as possible as the
+    /// quickest chain makes. As soon as the pace is known [`Agreement::reach`] decides. The last
+    /// word of others that are well counts as well, however long ago it was.
+    fn without_lone_leaders(
+        &self,
+        mut voters: Vec<Voter>,
+        view: &View,
+        well: UpstreamSet,
+    ) -> Vec<Voter> {
+        let k = self.rules.agreement.unwrap_or(AGREEMENT);
+        while view.block_time.is_none() {
+            let highest = voters.iter().map(|voter| voter.number).max().unwrap_or_default();
+            let is_far_below = |it: &Voter| it.number.saturating_add(bound(view)) < highest;
+            let leading = voters.iter().filter(|it| !is_far_below(it)).count();
+            let others = standing(view).filter(|it| well.contains(it.slot));
+            let below = others.filter(is_far_below).count();
+            if leading == 0 || leading >= k || below < AGREEMENT || below <= leading {
+                break;
+            }
+            voters.retain(is_far_below);
+        }
         voters
     }
 

@@ -167,6 +167,52 @@ fn one_far_ahead_moves_nothing() {
 }
 
 #[test]
+fn one_far_ahead_of_two_moves_nothing_while_the_pace_is_not_known() {
+    let play = |agreement, steps: &[(u64, u8, u64)]| {
+        let rules = Rules { agreement, ..Rules::default() };
+        let mut chain = Chain::new(4, rules, None);
+        for (seconds, slot, number) in steps {
+            chain.now += Duration::from_secs(*seconds);
+            chain.say(*slot, *number, None);
+        }
+        (chain.latest(), chain.view.reorgs().last())
+    };
+    // Twenty blocks a second cannot be told from a lie by the pace of the quickest chain.
+    let late = [(0, 0, 1000), (0, 1, 1000), (0, 2, 1100), (3, 0, 1000), (0, 1, 1000)];
+    let later = [(3, 2, 1100), (3, 0, 1000), (0, 1, 1000), (0, 2, 1101)];
+    assert_eq!(play(None, &[&late[..], &later[..]].concat()), ("1000?".to_owned(), 0));
+    // Where it is as many as have to agree, it is believed; and of two the one ahead is.
+    let followed = [(0, 0, 1000), (0, 1, 1000), (0, 2, 1100), (6, 3, 1100), (0, 2, 1100)];
+    assert_eq!(play(None, &followed), ("1100?".to_owned(), 0));
+    assert_eq!(play(Some(1), &[&late[..], &later[..]].concat()).0, "1101?");
+    assert_eq!(play(None, &[(0, 0, 1000), (0, 1, 1100)]), ("1100?".to_owned(), 0));
+}
+
+#[test]
+fn one_far_ahead_of_several_that_are_heard_of_together_is_not_believed() {
+    let mut chain = Chain::new(3, Rules::default(), None);
+    let all = chain.well;
+    chain.well = UpstreamSet::default();
+    (0..2).for_each(|slot| chain.say(slot, 1000, None));
+    chain.say(2, 1100, None);
+    assert_eq!(chain.latest(), "");
+    chain.well = all;
+    chain.settle();
+    assert_eq!(chain.latest(), "1000?");
+}
+
+#[test]
+fn two_that_are_stuck_from_the_start_do_not_hold_up_a_third_for_good() {
+    let mut chain = Chain::new(3, Rules::default(), None);
+    for second in 0..600 {
+        chain.now += Duration::from_secs(1);
+        (0..2).for_each(|slot| chain.say(slot, 1000, None));
+        chain.say(2, 1100 + second, None);
+    }
+    assert_eq!(chain.latest(), "1699?");
+}
+
+#[test]
 fn one_that_began_the_story_wrongly_is_corrected() {
     check("0:9000? =9000? 1:100 =9000? 2:100 =100a 1:101 2:101 =101a", "8900");
     check("1:100 =100a 0:9000? =9000? 2:100 =100a", "8900");
