@@ -248,7 +248,7 @@ impl Agreement {
     /// blocks is not known. Without this rule an upstream that is alone, and wrong, would make
     /// laggards of all others in the first seconds, when as many blocks count as possible as the
     /// quickest chain makes. As soon as the pace is known [`Agreement::reach`] decides. The last
-    /// word of others that are well counts as well, however long ago it was.
+    /// word of others that are well and not idle counts as well, however long ago it was.
     fn without_lone_leaders(
         &self,
         mut voters: Vec<Voter>,
@@ -260,7 +260,8 @@ impl Agreement {
             let highest = voters.iter().map(|voter| voter.number).max().unwrap_or_default();
             let is_far_below = |it: &Voter| it.number.saturating_add(bound(view)) < highest;
             let leading = voters.iter().filter(|it| !is_far_below(it)).count();
-            let others = standing(view).filter(|it| well.contains(it.slot));
+            let others =
+                standing(view).filter(|it| well.contains(it.slot) && !view.is_idle(it.slot));
             let below = others.filter(is_far_below).count();
             if leading == 0 || leading >= k || below < AGREEMENT || below <= leading {
                 break;
@@ -426,7 +427,8 @@ impl Agreement {
     }
 
     /// Safe and final blocks: the highest that `k` of those who tell hold to be so. They
-    /// never go back and are never above the newest.
+    /// never go back and are never above the newest, and what is final is safe: an upstream is
+    /// asked for one after the other, and between the two an epoch may end.
     fn set_marks(&self, view: &mut View, well: UpstreamSet, now: Instant) {
         let Some(latest) = view.latest else { return };
         let slots = (0_u8..).map(Slot).zip(self.marks.iter());
@@ -447,14 +449,23 @@ impl Agreement {
                 let hash = view.canon.at(number);
                 Some(Mark { number: BlockNumber(number), hash, told_at: now })
             });
-            let Some(agreed) = agreed else { continue };
             let known = &mut view.marks[tag as usize];
+            // Above the newest block it is a chain's that was there before a reset.
+            *known = known.filter(|known| known.number <= latest.number);
+            let Some(agreed) = agreed else { continue };
             match known {
                 Some(known) if known.number >= agreed.number => {
                     known.told_at = known.told_at.max(agreed.told_at);
                 }
                 Some(_) | None => *known = Some(agreed),
             }
+        }
+        // Where no upstream tells which block is safe, none is made up.
+        let [safe, finalized] = &mut view.marks;
+        if let (Some(safe), Some(finalized)) = (safe, finalized)
+            && safe.number < finalized.number
+        {
+            *safe = *finalized;
         }
     }
 

@@ -253,8 +253,15 @@ impl Heads {
 
     /// Takes in which block `slot` holds to be safe or final.
     pub fn observe_mark(&self, slot: Slot, tag: Tag, seen: Observation, now: Instant) {
+        self.observe_marks(slot, &[(tag, seen)], now);
+    }
+
+    /// The same for several tags, in one step: no view has one of them without the others.
+    pub fn observe_marks(&self, slot: Slot, seen: &[(Tag, Observation)], now: Instant) {
         let mut writer = self.writer.lock();
-        writer.mark(slot, tag, Mark { number: seen.number, hash: seen.hash, told_at: now });
+        for (tag, seen) in seen {
+            writer.mark(slot, *tag, Mark { number: seen.number, hash: seen.hash, told_at: now });
+        }
         let mut next = View::clone(&self.view.load());
         writer.settle(&mut next, self.well(now), now);
         self.view.store(Arc::new(next));

@@ -48,7 +48,7 @@ impl Pin {
         let number_of = |tag| match tag {
             BlockTag::Latest => trip.latest(row, eligible, view),
             BlockTag::Safe | BlockTag::Finalized => {
-                trip.chain.pulse.want_finality(now);
+                trip.chain.pulse.note_tag(now);
                 view.number_of(tag, now)
             }
             BlockTag::Earliest | BlockTag::Pending => None,

@@ -42,16 +42,20 @@ const PROBE_URGENT: Duration = Duration::from_millis(500);
 /// A probe that hangs does not keep the next one waiting then, up to so many: as many as
 /// begin before the first gives up.
 const PROBES_OPEN_MAX: usize = 10;
-/// An upstream is asked which block is safe or final, in turns, once in so many blocks:
-/// epochs have more, and what was final stays so.
+/// While clients ask for safe or final blocks an upstream is asked for both once in so many
+/// blocks, so that the tags stand where a node's own would, but for that.
+const TAGS_BLOCKS: u32 = 4;
+/// But no more often: on the quickest chains that is once in eight blocks.
+const TAGS_EVERY_MIN: Duration = Duration::from_secs(2);
+/// While no client asks for them, and what is final is to be known, it is asked for that alone
+/// once in so many blocks: epochs have more, and what was final stays so.
 const FINALITY_BLOCKS: u32 = 32;
 /// But no more often.
 const FINALITY_EVERY_MIN: Duration = Duration::from_secs(15);
-/// And no less, since clients who ask for these tags should hear of today's.
+/// And either no less.
 const FINALITY_EVERY_MAX: Duration = Duration::from_secs(60);
-/// The first of the two is followed by the other soon.
-const FINALITY_SOON: Duration = Duration::from_secs(1);
-/// Who does not know these tags is left alone for so long.
+/// One that does not know a tag is left alone for so long in the end; after its first refusal,
+/// which may be a fault, it is asked again at the usual time, and then each time twice as late.
 const FINALITY_REFUSED: Duration = Duration::from_secs(600);
 /// A syncing or lagging upstream is asked about it so often.
 const STATE_EVERY: Duration = Duration::from_secs(60);
@@ -71,10 +75,41 @@ pub(crate) struct State {
     asked: Option<Instant>,
     syncing: bool,
     isolated: bool,
-    finality_due: Option<Instant>,
+    finality: Finality,
     origin_due: Option<Instant>,
-    asked_final: bool,
     pub(crate) block_hash: HashProbe,
+}
+
+/// When it was asked for safe and final blocks, and which of the two it refuses.
+#[derive(Debug, Default)]
+struct Finality {
+    asked: Option<Instant>,
+    finalized: Refusal,
+    safe: Refusal,
+}
+
+/// How long a tag that was refused is not asked for.
+#[derive(Debug, Default)]
+struct Refusal {
+    pause: Duration,
+    until: Option<Instant>,
+}
+
+impl Refusal {
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
+
+    /// Notes whether the tag was known, where it is asked for each `every`.
+    fn note(&mut self, was_known: bool, every: Duration, now: Instant) {
+        *self = match was_known {
+            true => Self::default(),
+            false => {
+                let pause = (self.pause * 2).clamp(every, FINALITY_REFUSED);
+                Self { pause, until: Some(now + pause) }
+            }
+        };
+    }
 }
 
 impl Watcher {
@@ -347,38 +382,44 @@ impl Watcher {
         Ok(())
     }
 
-    /// Asks which block is safe, and the next time which is final, while clients want to
-    /// know.
+    /// Asks which block is final, while somebody wants to know, and which is safe, while
+    /// clients ask for such tags: side by side, and told together.
     async fn look_at_finality(&self) {
-        if !self.pulse().wants_finality(now()) {
+        if !self.pulse().wants_finality(now()) || !self.is_busy() {
             return;
         }
-        let view = self.heads.view();
-        let block_time = view.block_time.unwrap_or(POLL_UNKNOWN);
-        let every = (block_time * FINALITY_BLOCKS).clamp(FINALITY_EVERY_MIN, FINALITY_EVERY_MAX);
-        let tag = {
-            let mut state = self.state.lock();
-            let is_due = state.finality_due.is_none_or(|due| now() >= due);
-            if !is_due || !self.is_busy() || !self.checks.follows_by(Check::Head) {
+        let follows_tags = self.pulse().follows_tags(now());
+        let every = finality_every(self.heads.view().block_time, follows_tags);
+        let (asks_finalized, asks_safe) = {
+            let finality = &mut self.state.lock().finality;
+            let is_due = finality.asked.is_none_or(|asked| now() >= asked + every);
+            if !is_due || !self.checks.follows_by(Check::Head) {
                 return;
             }
-            // What is final first: that is what answers are kept by.
-            let (tag, other) = match state.asked_final {
-                false => (Tag::Finalized, Tag::Safe),
-                true => (Tag::Safe, Tag::Finalized),
-            };
-            state.asked_final = !state.asked_final;
-            let is_other_known = view.mark(other).is_some();
-            state.finality_due = Some(now() + if is_other_known { every } else { FINALITY_SOON });
-            tag
+            finality.asked = Some(now());
+            (finality.finalized.is_over(now()), follows_tags && finality.safe.is_over(now()))
         };
-        let word = match tag {
-            Tag::Safe => BlockTag::Safe,
-            Tag::Finalized => BlockTag::Finalized,
+        let ask = async |tag, is_asked: bool| match is_asked {
+            true => Some(self.asker.block(Reason::Finality, tag).await),
+            false => None,
         };
-        match self.asker.block(Reason::Finality, word).await {
-            Ok(seen) => self.heads.observe_mark(self.upstream().slot(), tag, seen, now()),
-            Err(_) => self.state.lock().finality_due = Some(now() + FINALITY_REFUSED),
+        let (finalized, safe) =
+            tokio::join!(ask(BlockTag::Finalized, asks_finalized), ask(BlockTag::Safe, asks_safe));
+        let mut told = Vec::with_capacity(2);
+        {
+            let finality = &mut self.state.lock().finality;
+            let answers = [
+                (Tag::Finalized, finalized, &mut finality.finalized),
+                (Tag::Safe, safe, &mut finality.safe),
+            ];
+            for (tag, answer, refusal) in answers {
+                let Some(answer) = answer else { continue };
+                refusal.note(answer.is_ok(), every, now());
+                told.extend(answer.ok().map(|seen| (tag, seen)));
+            }
+        }
+        if !told.is_empty() {
+            self.heads.observe_marks(self.upstream().slot(), &told, now());
         }
     }
 
@@ -452,6 +493,16 @@ impl Watcher {
             self.look_at_state().await;
         }
     }
+}
+
+/// How often an upstream is asked for safe and final blocks.
+fn finality_every(block_time: Option<Duration>, follows_tags: bool) -> Duration {
+    let block_time = block_time.unwrap_or(POLL_UNKNOWN);
+    let (blocks, least) = match follows_tags {
+        true => (TAGS_BLOCKS, TAGS_EVERY_MIN),
+        false => (FINALITY_BLOCKS, FINALITY_EVERY_MIN),
+    };
+    (block_time * blocks).clamp(least, FINALITY_EVERY_MAX)
 }
 
 /// The probes under way, and when the next may follow: a failure that says nothing of

@@ -12,7 +12,9 @@ use wellhead_upstream::{SharedUpstreamSet, Slot, UpstreamSet};
 
 /// So long after the last call a chain counts as in use.
 pub(crate) const BUSY_FOR: Duration = Duration::from_secs(30);
-/// So long after the last question for a safe or final block they are followed.
+/// So long after the last question for a safe or final block they are followed closely.
+const TAGS_FOR: Duration = Duration::from_secs(30);
+/// And so long what is final is followed at all.
 const FINALITY_FOR: Duration = Duration::from_secs(600);
 /// So long after the last call that could be asked by the hash of its block, it is found out who
 /// honours hashes.
@@ -30,8 +32,10 @@ pub struct Pulse {
     woken: Notify,
     verified: Notify,
     head: Notify,
-    /// When a client last asked for a safe or final block; as `last_call_ms`.
+    /// When somebody last wanted to know what is final; as `last_call_ms`.
     last_finality_ms: AtomicU64,
+    /// When a client last asked for a safe or final block; as `last_call_ms`.
+    last_tag_ms: AtomicU64,
     wants_origin: AtomicBool,
     /// When a call last could be asked by the hash of its block; as `last_call_ms`.
     last_block_hash_ms: AtomicU64,
@@ -58,6 +62,7 @@ impl Pulse {
             verified: Notify::new(),
             head: Notify::new(),
             last_finality_ms: AtomicU64::new(0),
+            last_tag_ms: AtomicU64::new(0),
             wants_origin: AtomicBool::new(false),
             last_block_hash_ms: AtomicU64::new(0),
             honouring: SharedUpstreamSet::default(),
@@ -106,8 +111,31 @@ impl Pulse {
         self.woken.notified()
     }
 
-    /// Notes that somebody wants to know which block is safe or final: only then are
-    /// upstreams asked.
+    /// Notes that a client asks for a safe or final block; wakes the loops when none did
+    /// lately, as what is known may be old.
+    pub fn note_tag(&self, now: Instant) {
+        self.want_finality(now);
+        let (now_ms, last) = (self.ms(now), self.last_tag_ms.load(Ordering::Relaxed));
+        if last != 0 && now_ms < last + NOTE_EVERY_MS {
+            return;
+        }
+        let is_news = !self.follows_tags(now);
+        self.last_tag_ms.store(now_ms, Ordering::Relaxed);
+        if is_news {
+            self.woken.notify_waiters();
+        }
+    }
+
+    /// Whether a client asked for a safe or final block within [`TAGS_FOR`].
+    pub fn follows_tags(&self, now: Instant) -> bool {
+        match self.last_tag_ms.load(Ordering::Relaxed) {
+            0 => false,
+            last => self.ms(now) <= last + TAGS_FOR.as_millis() as u64,
+        }
+    }
+
+    /// Notes that somebody wants to know which block is final: only then are upstreams
+    /// asked.
     pub fn want_finality(&self, now: Instant) {
         let (now_ms, last) = (self.ms(now), self.last_finality_ms.load(Ordering::Relaxed));
         if last == 0 || now_ms >= last + NOTE_EVERY_MS {

@@ -129,7 +129,7 @@ impl Stage {
             // Somebody waits for it.
             let now = Instant::now().into_std();
             chain.pulse.note_call(now);
-            chain.pulse.want_finality(now);
+            chain.pulse.note_tag(now);
             let view = chain.heads.view();
             let seen = view.latest.and_then(|head| head.hash);
             let marks =

@@ -361,6 +361,52 @@ fn safe_and_final_blocks_are_agreed_and_stay() {
     assert_eq!(chain.view.mark(Tag::Safe), None);
 }
 
+/// Plays `0:f100` (slot 0 holds 100 to be final) and `0:s116` (safe), and compares
+/// "safe finalized latest" after each step.
+fn check_marks(chain: &mut Chain, script: &str, expected: &[&str]) {
+    let mut seen = Vec::new();
+    for step in script.split_whitespace() {
+        let (slot, mark) = step.split_once(':').expect("slot:mark");
+        let slot: u8 = slot.parse().expect("a slot");
+        let number = |text: &str| BlockNumber(text.parse().expect("a number"));
+        let mark_of = |text: &str| Mark { number: number(text), hash: None, told_at: chain.now };
+        match (mark.strip_prefix('s'), mark.strip_prefix('f')) {
+            (Some(safe), _) => chain.agreement.mark(Slot(slot), Tag::Safe, mark_of(safe)),
+            (_, Some(last)) => chain.agreement.mark(Slot(slot), Tag::Finalized, mark_of(last)),
+            (None, None) => chain.say(slot, number(mark).0, None),
+        }
+        chain.settle();
+        let word = |number: Option<BlockNumber>| number.map_or(0, |number| number.0);
+        let mark = |tag| word(chain.view.mark(tag).map(|mark| mark.number));
+        let latest = word(chain.view.latest.map(|head| head.number));
+        assert!(mark(Tag::Safe) == 0 || mark(Tag::Safe) >= mark(Tag::Finalized), "{script}");
+        seen.push(format!("{} {} {latest}", mark(Tag::Safe), mark(Tag::Finalized)));
+    }
+    assert_eq!(seen, expected, "{script}");
+}
+
+#[test]
+fn what_is_final_is_safe_and_neither_is_above_the_newest() {
+    let mut chain = play(None, "0:500? 1:500?");
+    let script = "0:s384 1:s384 0:f352 1:f352 0:f416 1:f416 0:s448 1:s448";
+    let expected = [
+        "384 0 500",
+        "384 0 500",
+        "384 352 500",
+        "384 352 500",
+        "384 352 500",
+        "416 416 500",
+        "416 416 500",
+        "448 416 500",
+    ];
+    check_marks(&mut chain, script, &expected);
+    // Who tells what is final and not what is safe leaves that open.
+    check_marks(&mut play(None, "0:500? 1:500?"), "0:f400 1:f400", &["0 400 500", "0 400 500"]);
+    // A chain that was started anew has nothing final of the one before.
+    let mut chain = play(None, "0:9000?");
+    check_marks(&mut chain, "0:f8900 0:100 0:f36", &["0 8900 9000", "0 0 100", "0 36 100"]);
+}
+
 #[test]
 fn where_nobody_tells_the_settings_say_what_is_final() {
     let rules = Rules { final_after: Some(64), ..Rules::default() };
