@@ -9,15 +9,19 @@
 //! When nobody is left, and that has not been so for long, a call waits for whoever comes
 //! back first: probes find that within half a second while nobody is well, and then it is
 //! one call more and not a failed one. Waiting costs no upstream anything.
+//!
+//! Nobody is waited for where all who are well say that they do not offer the method, and none of
+//! the others was ever seen to: that is an answer.
 
 use std::time::{Duration, Instant};
 
 use rand::Rng;
 use wellhead_eth::Effect;
-use wellhead_upstream::{Condition, Slot, VerdictClass};
+use wellhead_upstream::{Condition, Offer, Slot, Verdict, VerdictClass};
 
 use crate::now;
 use crate::run::{Ground, Next, Run};
+use crate::trail::Attempt;
 
 /// So long a call waits for somebody to come back.
 const RETURN_WAIT: Duration = Duration::from_secs(2);
@@ -34,7 +38,7 @@ impl Run<'_> {
             let (upstream, row) = (ground.roster.upstream(slot), self.job.row);
             upstream.condition(now) == Condition::Ready
                 && !upstream.class_rests(row.class, now)
-                && !upstream.is_banned(row, now)
+                && upstream.offer(row, now) == Offer::Open
         }
     }
 
@@ -107,10 +111,43 @@ impl Run<'_> {
             && up.any(|it| it != slot && is_ready(it) && self.may_have_been_a_moment(it))
     }
 
+    /// Whether the method is offered nowhere: all who are well said so, now or lately, and none
+    /// of those who are not was seen to offer it.
+    pub(crate) fn is_unoffered(&self, ground: Ground<'_>) -> bool {
+        let now = now();
+        let is_unsupported =
+            |(_, verdict): &(Slot, Verdict)| verdict.class == VerdictClass::Unsupported;
+        self.best.as_ref().is_some_and(is_unsupported)
+            && ground.plan.candidates().iter().all(|slot| {
+                let upstream = ground.roster.upstream(*slot);
+                match upstream.condition(now) {
+                    // One that asked for a pause is well, and its word is worth waiting for.
+                    Condition::Ready | Condition::Throttled => self.refuses(ground, *slot, now),
+                    Condition::HalfOpen
+                    | Condition::Overspent
+                    | Condition::Syncing
+                    | Condition::Resting
+                    | Condition::OutOfService
+                    | Condition::Draining
+                    | Condition::Unverified
+                    | Condition::Spent
+                    | Condition::WrongChain => !upstream.has_offered(self.job.row),
+                }
+            })
+    }
+
+    /// Whether `slot` said of the method that it does not offer it, to this call or lately.
+    fn refuses(&self, ground: Ground<'_>, slot: Slot, now: Instant) -> bool {
+        let mut attempts = self.trail.attempts.iter();
+        let is_refusal = |it: &Attempt| it.slot == slot && it.class == VerdictClass::Unsupported;
+        attempts.any(is_refusal)
+            || ground.roster.upstream(slot).offer(self.job.row, now) != Offer::Open
+    }
+
     /// Whether the call may be made once more, and nothing was said that a client can be told.
-    pub(crate) fn may_wait_for_return(&self) -> bool {
+    pub(crate) fn may_wait_for_return(&self, ground: Ground<'_>) -> bool {
         let is_read = self.job.row.effect == Effect::Read && self.job.row.idempotent;
-        is_read && !self.no_room && !self.has_something_to_say()
+        is_read && !self.no_room && !self.has_something_to_say() && !self.is_unoffered(ground)
     }
 
     /// Asks whoever comes back, as soon as that shows.
@@ -127,7 +164,7 @@ impl Run<'_> {
                     None => Box::pin(self.wait_for_a_turn(ground)).await,
                 };
                 match next {
-                    Next::Another if self.may_wait_for_return() => continue,
+                    Next::Another if self.may_wait_for_return(ground) => continue,
                     // Also when the turn that it waited for brought only that.
                     Next::Another | Next::Stop if self.may_be_found(ground) => continue,
                     end => return end,
@@ -170,7 +207,9 @@ impl Run<'_> {
     /// Whether one of the upstreams began to fail a short time ago, or is well but for a pause
     /// that is nearly over or for what asking it again costs.
     fn may_heal(&self, ground: Ground<'_>, now: Instant) -> bool {
-        let mut upstreams = ground.plan.candidates().iter().map(|it| ground.roster.upstream(*it));
+        let offering =
+            ground.plan.candidates().iter().filter(|it| !self.refuses(ground, **it, now));
+        let mut upstreams = offering.map(|it| ground.roster.upstream(*it));
         upstreams.any(|upstream| match (upstream.down_for(now), upstream.condition(now)) {
             (Some(outage), _) => outage < OUTAGE_IS_NEW,
             (None, Condition::Ready) => self.no_turn.is_none(),

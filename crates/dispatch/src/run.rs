@@ -189,6 +189,8 @@ impl Served {
 pub enum Failure {
     /// The plan was empty.
     NobodyToAsk,
+    /// No upstream that is well offers the method, as each said lately, so that none was asked.
+    NotOffered,
     /// The time was over.
     Deadline,
     /// All who could be asked failed; `class` is what their failures have in common best.
@@ -310,7 +312,7 @@ pub(crate) struct Run<'a> {
     pub(crate) bodies: Bodies,
     pub(crate) trail: Trail,
     /// The most telling failure so far, to fall back on.
-    best: Option<(Slot, Verdict)>,
+    pub(crate) best: Option<(Slot, Verdict)>,
     /// What follows the beginning of the best, when it is a large answer.
     rest: Option<Box<dyn Rest>>,
     pub(crate) retry_after: Option<Duration>,
@@ -346,7 +348,7 @@ impl Run<'_> {
     /// Asks one after the other until one answers.
     async fn by_one(&mut self, ground: Ground<'_>) -> Next {
         match self.through(ground).await {
-            Next::Another | Next::Stop if self.may_wait_for_return() => {
+            Next::Another | Next::Stop if self.may_wait_for_return(ground) => {
                 Box::pin(self.wait_for_return(ground)).await
             }
             next => next,
@@ -364,6 +366,7 @@ impl Run<'_> {
                 break;
             }
             match self.round(ground, round).await {
+                Next::Another if self.is_unoffered(ground) => return Next::Stop,
                 Next::Another => {}
                 end => return end,
             }
@@ -634,7 +637,10 @@ impl Run<'_> {
 
     fn give_up(&mut self, plan: &Plan) -> Result<Served, Failure> {
         if plan.candidates().is_empty() {
-            return Err(Failure::NobodyToAsk);
+            return Err(match plan.is_unoffered() {
+                true => Failure::NotOffered,
+                false => Failure::NobodyToAsk,
+            });
         }
         if self.no_room {
             return Err(Failure::NoRoom);

@@ -194,6 +194,12 @@ impl Refusal {
                 let message = format!("no upstream can be asked: {each}");
                 return Self { data, ..Self::unavailable(message) };
             }
+            // As each of them said lately, in the words of geth, which programs look for.
+            Failure::NotOffered => {
+                let what = "the method does not exist/is not available: no upstream that is well \
+                            offers it";
+                return Self { data, ..Self::new(200, METHOD_NOT_FOUND, what.to_owned()) };
+            }
             Failure::NoRoom => {
                 (503, VerdictClass::Throttled.client_code(), NO_ROOM, Some(RETRY_SOON))
             }

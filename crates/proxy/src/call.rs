@@ -520,7 +520,7 @@ pub(crate) async fn run(
     let (chain, lane, eligible) = (trip.chain, trip.lane, ask.eligible);
     let range = Range::of(chain, job, block, ask.filter);
     let Planned { plan, null_is_final, is_there, ballot } = match planned {
-        Some(planned) if !planned.plan.candidates().is_empty() => planned,
+        Some(planned) if planned.is_decided() => planned,
         // Boxed: it is rare, and few calls should carry the state of waiting.
         Some(_) | None => Box::pin(make_plan(chain, lane, (ask, block), job.deadline, began)).await,
     };
@@ -528,6 +528,7 @@ pub(crate) async fn run(
     let needed = ballot.map_or(1, |ballot| ballot.quorum.agree);
     if let Some(range) = range
         && plan.fit() < needed
+        && !plan.is_unoffered()
         && let Some(division) = search::widest(chain, job, ask, range, began)
     {
         return Box::pin(search::in_parts(trip, job, (ask, block), division, before)).await;
@@ -631,7 +632,17 @@ pub(crate) fn failed(
     eligible: UpstreamSet,
 ) -> Said {
     let refusal = Refusal::failed(failure, &trail, &chain.roster, eligible);
-    Said::Refused { refusal, outcome: CallOutcome::Failed, trail }
+    let outcome = match failure {
+        Failure::NotOffered => CallOutcome::Refused,
+        Failure::NobodyToAsk
+        | Failure::Deadline
+        | Failure::Exhausted { .. }
+        | Failure::NoRoom
+        | Failure::Held { .. }
+        | Failure::Disputed { .. }
+        | Failure::TooFew { .. } => CallOutcome::Failed,
+    };
+    Said::Refused { refusal, outcome, trail }
 }
 
 fn exhausted(
@@ -660,6 +671,13 @@ pub(crate) struct Planned {
     is_there: bool,
     /// How many must answer alike.
     pub(crate) ballot: Option<Ballot>,
+}
+
+impl Planned {
+    /// Whether it says who is to be asked, or that nobody need be.
+    fn is_decided(&self) -> bool {
+        !self.plan.candidates().is_empty() || self.plan.is_unoffered()
+    }
 }
 
 /// Plans on one view.
@@ -702,7 +720,7 @@ pub(crate) async fn make_plan(
         // Made before the look, so that a verification in between is not missed.
         let verified = chain.pulse.verified();
         let planned = try_plan(chain, lane, (ask, block), now);
-        if !planned.plan.candidates().is_empty() || !is_anybody_unverified(chain, ask.eligible) {
+        if planned.is_decided() || !is_anybody_unverified(chain, ask.eligible) {
             return planned;
         }
         if !is_worth_waiting(chain, ask.eligible, began, deadline, verified).await {

@@ -150,6 +150,7 @@ pub(crate) fn widest(
             | Fitness::ClassRests
             | Fitness::Unwell(_)
             | Fitness::MethodUnknown
+            | Fitness::MethodLacking
             | Fitness::NotEligible => None,
         });
         sizes.min_by_key(calls).map(|size| Division { range, size })
@@ -172,6 +173,7 @@ fn hint(learnt: Option<Learnt>, asked: u64) -> (Option<u64>, Option<u64>) {
             Learnt::AddressesMax { .. }
             | Learnt::PrunedBelow { .. }
             | Learnt::NoHistory
+            | Learnt::MethodOffered
             | Learnt::MaybeMined,
         )
         | None => (None, None),
@@ -188,6 +190,7 @@ fn addresses_hint(learnt: Option<Learnt>) -> Option<u64> {
             | Learnt::RangeRefused
             | Learnt::PrunedBelow { .. }
             | Learnt::NoHistory
+            | Learnt::MethodOffered
             | Learnt::MaybeMined,
         )
         | None => None,

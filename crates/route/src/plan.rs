@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use wellhead_chain::View;
 use wellhead_eth::{BlockNumber, Data, FilterShape, MethodRow};
-use wellhead_upstream::{Condition, SizeLimit, Slot, Tier, UPSTREAMS_MAX, Upstream, UpstreamSet};
+use wellhead_upstream::{
+    Condition, Offer, SizeLimit, Slot, Tier, UPSTREAMS_MAX, Upstream, UpstreamSet,
+};
 
 use crate::roster::Roster;
 
@@ -114,6 +116,8 @@ pub enum Fitness {
     Unwell(Condition),
     /// It did not know this method lately.
     MethodUnknown,
+    /// It does not offer this method.
+    MethodLacking,
     /// The settings keep the method from it.
     NotEligible,
 }
@@ -133,6 +137,7 @@ impl fmt::Display for Fitness {
             Self::ClassRests => f.write_str("calls of this class failed there"),
             Self::Unwell(condition) => f.write_str(condition.word()),
             Self::MethodUnknown => f.write_str("did not know the method lately"),
+            Self::MethodLacking => f.write_str("does not offer the method"),
             Self::NotEligible => f.write_str("the settings keep the method from it"),
         }
     }
@@ -154,7 +159,7 @@ impl Fitness {
             Self::TooWide { .. } | Self::TooManyAddresses { .. } => Some(RANK_TOO_WIDE),
             Self::Pruned { .. } => Some(99),
             Self::MethodUnknown => Some(100),
-            Self::Unwell(_) | Self::NotEligible => None,
+            Self::Unwell(_) | Self::MethodLacking | Self::NotEligible => None,
         }
     }
 }
@@ -171,6 +176,7 @@ pub struct Plan {
     unwell: usize,
     /// And where they end.
     unwell_end: usize,
+    is_unoffered: bool,
 }
 
 impl Plan {
@@ -179,6 +185,33 @@ impl Plan {
     pub fn with_last(mut self, those: UpstreamSet) -> Self {
         self.candidates[..self.fit].sort_by_key(|slot| those.contains(*slot));
         self
+    }
+
+    /// Those of them that are in `those`, in the same order.
+    #[must_use]
+    pub fn only(&self, those: UpstreamSet) -> Self {
+        let kept_of = |end: usize| {
+            self.candidates[..end].iter().copied().filter(|slot| those.contains(*slot))
+        };
+        let count = |end| kept_of(end).count();
+        let mut candidates = [Slot(0); CANDIDATES_MAX];
+        candidates.iter_mut().zip(kept_of(self.len)).for_each(|(place, slot)| *place = slot);
+        Self {
+            candidates,
+            len: count(self.len),
+            fit: count(self.fit),
+            holding: count(self.holding),
+            well: count(self.well),
+            unwell: count(self.unwell),
+            unwell_end: count(self.unwell_end),
+            is_unoffered: self.is_unoffered,
+        }
+    }
+
+    /// Whether nobody is to be asked because no upstream offers the method: none that is well,
+    /// and none of the others was seen to.
+    pub fn is_unoffered(&self) -> bool {
+        self.is_unoffered
     }
 
     /// All candidates; the first is tried first.
@@ -233,8 +266,10 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
             if ask.row.idempotent && upstream.takes_trial(now) => {}
         unwell => return Fitness::Unwell(unwell),
     }
-    if upstream.is_banned(ask.row, now) {
-        return Fitness::MethodUnknown;
+    match upstream.offer(ask.row, now) {
+        Offer::Open => {}
+        Offer::Refused => return Fitness::MethodUnknown,
+        Offer::Lacking => return Fitness::MethodLacking,
     }
     if view.is_lagging(slot, upstream.identity().lag_blocks_max) {
         return Fitness::Lagging { blocks: view.lag_blocks(slot).unwrap_or_default() };
@@ -314,8 +349,12 @@ fn order<const MAX: usize>(
     let blank = Entry { rank: 0, tier: Tier::Primary, cost: 0.0, slot: Slot(0) };
     let mut entries = [blank; MAX];
     let mut len = 0;
+    let (mut is_lacking, mut may_be_offered) = (false, false);
     for upstream in roster.upstreams().iter().take(MAX) {
-        let Some(rank) = assess(ask, upstream, view, now).rank() else { continue };
+        let fitness = assess(ask, upstream, view, now);
+        is_lacking |= fitness == Fitness::MethodLacking;
+        let Some(rank) = fitness.rank() else { continue };
+        may_be_offered |= !matches!(fitness, Fitness::Unwell(_)) || upstream.has_offered(ask.row);
         let chance = 1.0 + COST_CHANCE * rng.random::<f64>();
         entries[len] = Entry {
             rank,
@@ -325,6 +364,10 @@ fn order<const MAX: usize>(
             slot: upstream.slot(),
         };
         len += 1;
+    }
+    let is_unoffered = is_lacking && !may_be_offered;
+    if is_unoffered {
+        len = 0;
     }
     let entries = &mut entries[..len];
     entries.sort_unstable_by(|a, b| {
@@ -342,7 +385,7 @@ fn order<const MAX: usize>(
     let up_to = |rank| entries.iter().take(kept).filter(|entry| entry.rank <= rank).count();
     let (fit, holding, well) = (up_to(RANK_FIT), up_to(RANK_HELD), up_to(RANK_BEHIND));
     let (unwell, unwell_end) = (up_to(RANK_CLASS_RESTS), up_to(RANK_TOO_WIDE - 1));
-    Plan { candidates, len: kept, fit, holding, well, unwell, unwell_end }
+    Plan { candidates, len: kept, fit, holding, well, unwell, unwell_end, is_unoffered }
 }
 
 /// Moves the cheaper of two drawn from the leading group to the front.
@@ -465,7 +508,11 @@ mod tests {
                         "idle" => heads.set_idle(slot, true, now),
                         "unprobed" => upstream.set_tried_by_clients(true),
                         "out" => fail(VerdictClass::Auth),
-                        "banned" => fail(VerdictClass::Unsupported),
+                        "banned" => {
+                            fail(VerdictClass::Answer);
+                            fail(VerdictClass::Unsupported);
+                        }
+                        "lacking" => fail(VerdictClass::Unsupported),
                         "syncing" => drop(upstream.set_syncing(true)),
                         "unverified" => drop(upstream.set_standing(Standing::Unverified)),
                         "wrong" => {
@@ -723,6 +770,44 @@ mod tests {
     #[test]
     fn a_method_not_known_there_goes_elsewhere() {
         check(None, "a:banned b:200ms", "b | a");
+    }
+
+    #[test]
+    fn a_method_that_is_lacking_there_is_not_asked_for() {
+        check(None, "a:lacking b:200ms", "b |");
+        check(None, "a:lacking b:200ms:dead", "| b");
+        check(None, "a:lacking b:lacking", "|");
+        // What was answered before is not believed to be gone at once.
+        check(None, "a:20ms:lacking b:lacking", "| a");
+        let unoffered = |upstreams: &str| {
+            let now = origin();
+            let (roster, view) = build(upstreams, now);
+            let row = MethodTable::standard().row("eth_call");
+            let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
+            plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1)).is_unoffered()
+        };
+        assert!(unoffered("a:lacking b:lacking"));
+        assert!(unoffered("a:lacking b:dead"), "nothing says that it is there");
+        assert!(!unoffered("a:lacking b:200ms:dead"), "it was there");
+        assert!(!unoffered("a:lacking b:throttled"), "it is well");
+        assert!(!unoffered("a:lacking b:banned"));
+        assert!(!unoffered("a:dead b:dead"));
+    }
+
+    #[test]
+    fn a_part_of_a_plan_keeps_its_order_and_its_ranks() {
+        let now = origin();
+        let (roster, view) = build("a:30ms b:10ms:fallback c:20ms d:dead e:5ms:throttled", now);
+        let row = MethodTable::standard().row("eth_call");
+        let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
+        let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
+        assert_eq!(
+            (names(&roster, &plan), plan.fit(), plan.well()),
+            ("c a b e d".to_owned(), 3, 4)
+        );
+        let part = plan.only([0, 3, 4].map(Slot).into_iter().collect());
+        assert_eq!((names(&roster, &part), part.fit(), part.well()), ("a e d".to_owned(), 1, 2));
+        assert_eq!((part.up(), part.unwell()), (2, &[Slot(3)][..]));
     }
 
     #[test]

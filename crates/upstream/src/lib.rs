@@ -4,7 +4,6 @@
 //! `watch` probes, `route` reads. Connections belong to `net`, heads to `chain`.
 
 mod admit;
-mod bans;
 mod breaker;
 mod budget;
 mod control;
@@ -17,6 +16,7 @@ mod identity;
 mod judge;
 mod latency;
 mod mask;
+mod offer;
 mod provider;
 mod quantile;
 mod reach;
@@ -35,6 +35,7 @@ pub use control::{Bound, Held, Spending};
 pub use identity::{Identity, MethodRules, Tier, UpstreamId};
 pub use judge::{CALL_ID, Judge};
 pub use mask::Mask;
+pub use offer::Offer;
 pub use provider::{Cost, Meter, Metering, Plan, Provider, Push, PushPrice, Tariff};
 pub use reach::{CallExtent, History};
 pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use wellhead_eth::{ChainId, CostClass, MethodRow};
 
-use crate::bans::MethodBans;
 use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
 use crate::budget::Budget;
 use crate::control::Controls;
@@ -21,6 +20,7 @@ use crate::fare::{Fare, rests_alone};
 use crate::identity::Identity;
 use crate::latency::PeakEwma;
 use crate::mask::Mask;
+use crate::offer::{Offer, Offers};
 use crate::quantile::SlowMark;
 use crate::reach::{History, Reach};
 use crate::silence::Silence;
@@ -37,8 +37,6 @@ const THROTTLE_REST: Duration = Duration::from_secs(1);
 const THROTTLE_REST_MAX: Duration = Duration::from_secs(300);
 /// How long an upstream with a bad key or an empty account is left alone.
 const OUT_OF_SERVICE_REST: Duration = Duration::from_secs(60);
-/// How long a method that an upstream does not know is kept from it.
-const METHOD_BAN: Duration = Duration::from_secs(300);
 /// How long an upstream that answered a batch with something else is sent none.
 const BATCH_BAN: Duration = Duration::from_secs(600);
 /// What a failure counts as in the latency average, so that a fast refuser
@@ -250,7 +248,7 @@ pub struct Upstream {
     /// What the settings say that it keeps, and what it said itself.
     pub(crate) history: History,
     pub(crate) reach: Reach,
-    bans: MethodBans,
+    offers: Offers,
     /// Until when no batch is sent to it.
     no_batches_until_ms: AtomicU64,
     pub(crate) attempts: AtomicU64,
@@ -292,7 +290,7 @@ impl Upstream {
             controls: Controls::new(Budget::default()),
             history: History::default(),
             reach: Reach::default(),
-            bans: MethodBans::default(),
+            offers: Offers::default(),
             no_batches_until_ms: AtomicU64::new(0),
             attempts: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -507,12 +505,14 @@ impl Upstream {
         self.unknowns.told()
     }
 
-    /// Whether `row` is kept from it because it did not know the method lately.
-    pub fn is_banned(&self, row: &MethodRow, now: Instant) -> bool {
-        match self.bans.until_ms(row) {
-            0 => false,
-            until => until > self.ms(now),
-        }
+    /// Whether it offers the method of `row`, as far as its answers say.
+    pub fn offer(&self, row: &MethodRow, now: Instant) -> Offer {
+        self.offers.of(row, self.ms(now), |at| self.breaker.recovered_after(at))
+    }
+
+    /// Whether it was seen to offer the method of `row`.
+    pub fn has_offered(&self, row: &MethodRow) -> bool {
+        self.offers.is_there(row)
     }
 
     /// Whether it may be sent several calls in one body.
@@ -672,10 +672,7 @@ impl Upstream {
     ) -> Change {
         let (began_ms, now_ms) = (whole_ms(began), whole_ms(now));
         let took = now.saturating_sub(began);
-        if verdict.class == VerdictClass::Unsupported && !row.is_unknown() {
-            let until = now_ms.saturating_add(METHOD_BAN.as_millis() as u64);
-            self.bans.ban(row, until);
-        }
+        self.offers.settle(row, verdict, now_ms, |at| self.breaker.recovered_after(at));
         if verdict.class == VerdictClass::Unknown {
             self.unknowns.count(&verdict.payload);
         }

@@ -420,6 +420,8 @@ pub enum Learnt {
     },
     /// No old state for us, whatever the node keeps: not in the plan.
     NoHistory,
+    /// The method is there; what this call asks of it is not offered.
+    MethodOffered,
     /// The nonce is used, perhaps by this very transaction: look its hash up
     /// before the client is told.
     MaybeMined,
@@ -434,6 +436,7 @@ impl fmt::Display for Learnt {
             Self::AddressesMax { addresses } => write!(f, "at most {addresses} addresses at once"),
             Self::PrunedBelow { number } => write!(f, "nothing below block {number}"),
             Self::NoHistory => f.write_str("no old state in this plan"),
+            Self::MethodOffered => f.write_str("the method is there"),
             Self::MaybeMined => f.write_str("perhaps mined already"),
         }
     }

@@ -503,6 +503,11 @@ fn facts_are_learnt_from_the_upstreams_own_words() {
         Some(Learnt::NoHistory),
     );
     check_learnt(
+        "debug_traceTransaction",
+        r#"{"code":-32612,"message":"Custom tracers are disabled"}"#,
+        Some(Learnt::MethodOffered),
+    );
+    check_learnt(
         "eth_sendRawTransaction",
         r#"{"code":-32000,"message":"nonce too low"}"#,
         Some(Learnt::MaybeMined),

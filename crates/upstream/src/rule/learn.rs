@@ -39,6 +39,7 @@ impl LessonKind {
             "range_refused" => Self::Fixed(Learnt::RangeRefused),
             "addresses_max" => Self::AddressesMax,
             "no_history" => Self::Fixed(Learnt::NoHistory),
+            "method_offered" => Self::Fixed(Learnt::MethodOffered),
             "maybe_mined" => Self::Fixed(Learnt::MaybeMined),
             _ => return None,
         })
