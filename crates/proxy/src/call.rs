@@ -32,7 +32,7 @@ use crate::search::Range;
 use crate::session::Newest;
 use crate::tiers;
 use crate::version::client_version;
-use crate::{search, sent, session, sticky, teach};
+use crate::{explain, search, sent, session, sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
 const START_WAIT: Duration = Duration::from_secs(5);
@@ -64,7 +64,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// What was tried, in one line, and the block that a tag stood for.
+    /// What was tried, in one line, the block that a tag stood for, what the cache said and
+    /// who was left out.
     pub(crate) fn line(&self, roster: &Roster) -> String {
         let mut line = self.trail.line(roster);
         if let Some(block) = self.noted.block {
@@ -72,17 +73,23 @@ impl Report {
             // Writing to a String cannot fail.
             let _ = write!(line, "{space}block={}", block.0);
         }
+        if let Some(aside) = &self.noted.aside {
+            let space = if line.is_empty() { "" } else { " " };
+            let _ = write!(line, "{space}{aside}");
+        }
         line
     }
 }
 
 /// What is told of a call besides its answer.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Noted {
     /// The block that was written in the place of a tag.
     pub(crate) block: Option<BlockNumber>,
     /// What the cache had, if it was asked.
     pub(crate) found: Option<Found>,
+    /// See [`explain::aside`]; only where the client asked for the trail.
+    pub(crate) aside: Option<Box<str>>,
 }
 
 /// When a call arrived, when it must be answered, and whether a large result may
@@ -102,7 +109,7 @@ pub(crate) async fn answer(trip: &Trip<'_>, call: &Call, terms: Terms) -> Report
     let row = MethodTable::standard().row(method);
     let mut noted = Noted::default();
     let said = say(trip, call, (row, method), terms, &mut noted).await;
-    let report = |reply, outcome, slot, trail| Report {
+    let report = move |reply, outcome, slot, trail| Report {
         noted,
         row,
         reply,
@@ -234,8 +241,8 @@ async fn say(
             let begun = match &chain.shares {
                 None => None,
                 Some(_) => match begin(trip, &job, eligible, began) {
-                    Begun { way: Way::Kept(result), pin, .. } => {
-                        noted.block = pin.number();
+                    Begun { way: Way::Kept(result), pin, aside, .. } => {
+                        (noted.block, noted.aside) = (pin.number(), aside);
                         return kept_said(trip, &job, &pin.block, result, noted);
                     }
                     begun => Some(Box::new(begun)),
@@ -328,6 +335,7 @@ struct Begun<'a> {
     ask: Ask<'a>,
     way: Way,
     planned: Option<Planned>,
+    aside: Option<Box<str>>,
 }
 
 /// Pins, looks for what is kept, and plans.
@@ -335,6 +343,9 @@ fn begin<'a>(trip: &Trip<'_>, job: &Job<'a>, eligible: UpstreamSet, began: Insta
     trip.look(|view| {
         let pin = Pin::new(trip, job.row, job.params, eligible, view);
         let ask = ask(trip, (job.row, job.params), eligible, &pin.block, view);
+        // Before the call is planned, and counted as one that waits for others.
+        let call = (job.row, job.params);
+        let aside = trip.ctx.want_trail.then(|| explain::aside(trip, call, (&ask, &pin), view));
         let way = kept::way(trip, job, &pin, view);
         let planned = match way {
             Way::Kept(_) | Way::Follow(..) => None,
@@ -342,7 +353,7 @@ fn begin<'a>(trip: &Trip<'_>, job: &Job<'a>, eligible: UpstreamSet, began: Insta
                 Some(plan_on(view, trip.chain, trip.lane, (&ask, &pin.block), began))
             }
         };
-        Begun { pin, ask, way, planned }
+        Begun { pin, ask, way, planned, aside }
     })
 }
 
@@ -367,11 +378,11 @@ async fn upstream(
     (began, begun): (Instant, Option<Box<Begun<'_>>>),
     noted: &mut Noted,
 ) -> Said {
-    let Begun { pin, ask, way, planned } = match begun {
+    let Begun { pin, ask, way, planned, aside } = match begun {
         Some(begun) => *begun,
         None => begin(trip, job, eligible, began),
     };
-    noted.block = pin.number();
+    (noted.block, noted.aside) = (pin.number(), aside);
     let asked = match way {
         Way::Plain => None,
         Way::Ask(asked) if tiers::may_have(trip, &asked, job.row) => {

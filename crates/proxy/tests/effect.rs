@@ -311,7 +311,7 @@ async fn a_tag_is_a_number_while_the_view_is_fresh() {
     assert!(stage.chain().pulse.wants_finality(wellhead_dispatch::now()));
     let body = r#"{"id":1,"method":"eth_getBalance","params":["0xab","latest"]}"#;
     let trail = stage.send(None, body).await.trail.expect("asked for");
-    assert!(trail.ends_with(" block=100"), "{trail}");
+    assert!(trail.contains(" block=100"), "{trail}");
     tokio::time::advance(std::time::Duration::from_secs(6)).await;
     assert!(sent(&stage, r#"["0xab","latest"]"#).await.contains("latest"), "it may be old");
 }

@@ -63,3 +63,33 @@ async fn what_would_be_refused_is_told_in_words() {
     let why = explain(&stage, 1, "eth_call", "[]").expect_err("no chain is named");
     assert!(why.contains("name one"), "{why}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_trail_says_what_the_cache_said_and_who_was_left_out_in_the_same_words() {
+    let stage = Stage::new(vec![Plan { upstreams: 14, keeps: true, ..Plan::default() }]);
+    for place in 0..14 {
+        stage.show_head(place, if place < 2 { 100 } else { 60 });
+    }
+    stage.upstream(1).set_syncing(true);
+    let trail = async |method: &str, params: &str| {
+        let body = format!(r#"{{"id":1,"method":"{method}","params":{params}}}"#);
+        stage.send(None, &body).await.trail.expect("asked for")
+    };
+    let told = trail("eth_getBalance", r#"["0xab","latest"]"#).await;
+    let started = "a=answer/result:0ms block=100 cache=unproven left_out=[b: syncing; c: ";
+    assert!(told.starts_with(started), "{told}");
+    let explained = explain(&stage, 1, "eth_getBalance", r#"["0xab","latest"]"#).expect("told");
+    for other in explained.upstreams.iter().filter(|it| ["b", "c", "i"].contains(&it.id.as_str())) {
+        assert!(told.contains(&format!("{}: {}", other.id, other.why)), "{other:?} {told}");
+    }
+    // Bounded, however many there are.
+    assert!(told.ends_with("; and 5 others]"), "{told}");
+    assert!(!told.contains("j: "), "{told}");
+    let told = trail("eth_getBlockByNumber", r#"["0x5",false]"#).await;
+    assert!(told.contains(" cache=looked-up "), "{told}");
+    // The items of a batch that go alone say so, too.
+    let body =
+        r#"[{"id":1,"method":"eth_getLogs","params":[{"fromBlock":"0x1","toBlock":"0x2"}]}]"#;
+    let told = stage.send(None, body).await.trail.expect("asked for");
+    assert!(told.contains(" left_out=[b: syncing]"), "{told}");
+}

@@ -131,7 +131,7 @@ async fn a_second_attempt_is_counted_and_shown() {
     let answer = stage.send(None, CALL).await;
     assert_eq!((answer.status, answer.attempts), (200, 2));
     assert_eq!(elapsed(began), Duration::from_millis(250));
-    assert_eq!(answer.trail.as_deref(), Some("b=answer/result:0ms a=abandoned:250ms"));
+    assert_eq!(answer.trail.as_deref(), Some("b=answer/result:0ms a=abandoned:250ms cache=off"));
     let mut registry = prometheus_client::registry::Registry::default();
     wellhead_proxy::register(std::sync::Arc::clone(&stage.proxy), &mut registry);
     let mut metrics = String::new();

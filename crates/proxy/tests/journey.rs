@@ -39,7 +39,7 @@ async fn a_result_is_passed_on_as_written() {
     assert_eq!(text(&answer), format!(r#"{{"jsonrpc":"2.0","id":1,"result":{odd}}}"#));
     assert_eq!((answer.status, answer.attempts), (200, 1));
     assert_eq!(answer.upstream.as_deref(), Some("a"));
-    assert_eq!(answer.trail.as_deref(), Some("a=answer/result:0ms"));
+    assert_eq!(answer.trail.as_deref(), Some("a=answer/result:0ms cache=off"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,7 +83,10 @@ async fn a_lie_goes_to_nobody_and_is_shown_to_the_operator() {
     stage.peer(1).next(BLOCK, result(&sound));
     let answer = send(&stage, BLOCK, params).await;
     assert_eq!(text(&answer), format!(r#"{{"jsonrpc":"2.0","id":7,"result":{sound}}}"#));
-    assert_eq!(answer.trail.as_deref(), Some("a=void/block-hash:0ms b=answer/sound-full:0ms"));
+    assert_eq!(
+        answer.trail.as_deref(),
+        Some("a=void/block-hash:0ms b=answer/sound-full:0ms cache=off")
+    );
     assert_eq!(stage.upstream(0).totals().1, 1);
     assert_eq!(stage.upstream(1).totals().1, 0);
 
