@@ -427,8 +427,8 @@ impl Agreement {
     }
 
     /// Safe and final blocks: the highest that `k` of those who tell hold to be so. They
-    /// never go back and are never above the newest, and what is final is safe: an upstream is
-    /// asked for one after the other, and between the two an epoch may end.
+    /// never go back and are never above the newest. What is final is safe, also where it was
+    /// told first.
     fn set_marks(&self, view: &mut View, well: UpstreamSet, now: Instant) {
         let Some(latest) = view.latest else { return };
         let slots = (0_u8..).map(Slot).zip(self.marks.iter());
