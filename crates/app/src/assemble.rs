@@ -371,6 +371,8 @@ fn chain_parts(
                 delay_max: settings.hedging.delay_max,
             }),
             broadcast_max: settings.attempts.broadcast as usize,
+            broadcast_tiers: settings.attempts.broadcast_tiers,
+            extra_tiers: settings.attempts.extra_tiers,
         },
     )
     .searching(SearchBounds {

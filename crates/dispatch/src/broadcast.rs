@@ -5,6 +5,11 @@
 //! transaction makes it likelier to be mined. A refusal is believed when all have spoken,
 //! or a little after the first: an upstream that is behind refuses what the next one takes.
 //!
+//! It stays among the upstreams of the best tier of which one is well, unless the settings say
+//! otherwise: who reads transactions before they are mined is for the operator to choose. A tier
+//! has failed when all of it that is well did, or would hold the transaction for longer than
+//! [`TIER_HOLD_MAX`]; then the next one is sent to. A refusal is no failure.
+//!
 //! When nobody took or refused it, [`run`](crate::run) goes on with those not asked yet.
 
 use std::sync::Arc;
@@ -12,22 +17,73 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use wellhead_eth::MethodTable;
-use wellhead_upstream::{Slot, VerdictClass};
+use wellhead_upstream::{Slot, Tier, VerdictClass};
 
 use crate::attempt::{Room, attempt};
 use crate::now;
-use crate::run::{Ground, Next, Run};
+use crate::run::{Ground, Next, Run, TierScope};
 use crate::trail::Abandoned;
 
 /// So long after a refusal the others may still take the transaction.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// So long a transaction waits for its turn in a tier before a dearer one is asked.
+const TIER_HOLD_MAX: Duration = Duration::from_secs(2);
+
 impl Run<'_> {
-    /// Sends to as many fit upstreams as the settings say. `None`: nothing came of it, or
-    /// there are not two to send to; the ordinary rounds go on.
+    /// Sends to as many fit upstreams as the settings say, tier by tier. `None`: nothing came
+    /// of it, or there are not two to send to; the ordinary rounds go on.
     pub(crate) async fn broadcast(&mut self, ground: Ground<'_>) -> Option<Next> {
+        let well = &ground.plan.candidates()[..ground.plan.well()];
+        let mut tiers: Vec<Tier> = well.iter().map(|slot| ground.tier(*slot)).collect();
+        tiers.sort_unstable();
+        tiers.dedup();
+        if tiers.len() < 2 || ground.bounds.broadcast_tiers == TierScope::All {
+            return self.broadcast_among(ground).await;
+        }
+        for tier in tiers {
+            let of_tier = well.iter().copied().filter(|slot| ground.tier(*slot) == tier);
+            let plan = ground.plan.only(of_tier.collect());
+            let part = Ground { plan: &plan, ..ground };
+            if let Some(next) = self.broadcast_among(part).await {
+                return Some(next);
+            }
+            match self.round(part, 0).await {
+                Next::Another => {}
+                end => return Some(end),
+            }
+            match self.turn_in_tier(part).await {
+                Next::Another => {}
+                end => return Some(end),
+            }
+        }
+        None
+    }
+
+    /// Waits for a while for the turn at one that holds the transaction, and sends it there.
+    async fn turn_in_tier(&mut self, ground: Ground<'_>) -> Next {
+        let now = now();
+        let is_over = self.asked() >= ground.bounds.attempts_max.max(1);
+        let Some(by) = self.holders(ground, now).filter(|_| !is_over) else { return Next::Another };
+        let until = self.job.deadline.min(now + TIER_HOLD_MAX);
+        match self.turn(ground, by, until).await {
+            Some((slot, in_flight)) => self.ask(ground, slot, in_flight).await,
+            None => {
+                // Another tier may let it go.
+                self.no_turn = None;
+                Next::Another
+            }
+        }
+    }
+
+    async fn broadcast_among(&mut self, ground: Ground<'_>) -> Option<Next> {
         let fit = &ground.plan.candidates()[..ground.plan.fit()];
-        let slots = &fit[..fit.len().min(ground.bounds.broadcast_max)];
+        // What another tier was sent before counts.
+        let left = match self.asked() {
+            0 => usize::MAX,
+            asked => ground.bounds.attempts_max.saturating_sub(asked),
+        };
+        let slots = &fit[..fit.len().min(ground.bounds.broadcast_max).min(left)];
         let began = now();
         if slots.len() < 2 || began >= self.job.deadline {
             return None;

@@ -34,7 +34,8 @@ struct Rate {
 
 /// One retry for five calls.
 const RETRIES: Rate = Rate { share: 0.2, floor: 10.0, burst: 100.0 };
-/// One hedge for twenty calls.
+/// One hedge for twenty calls, and one a second: a chain that is rarely called would otherwise have
+/// none for minutes, though a hedge there costs next to nothing.
 const HEDGES: Rate = Rate { share: 0.05, floor: 1.0, burst: 32.0 };
 
 /// The budgets of one chain, shared by all workers.

@@ -13,6 +13,11 @@
 //! calls do whose attempt failed: free. When one of them is answered there, the stall
 //! counts as a failure that rests it at once.
 //!
+//! A hedge stays among upstreams of the tier that was asked, or a cheaper one, unless the
+//! settings say otherwise. Leaving one that stalls does not: that is failing over. Where too few
+//! calls are under way for a stall to show, a call of which nothing was heard for
+//! [`QUIET_MIN`], nor for four times as long as its hedge waits, may be hedged in any tier.
+//!
 //! The ordinary call pays nothing but a load: the timer of the attempt's deadline is set to
 //! the moment of the hedge first.
 
@@ -39,6 +44,12 @@ const RING_EVERY_MAX: Duration = Duration::from_millis(500);
 
 /// An upstream that rests and said nothing to anybody for so long answers no long search.
 const HEAVY_QUIET: Duration = Duration::from_secs(1);
+
+/// For a plain call to be hedged in a dearer tier, its upstream said nothing to anybody for so
+/// long,
+const QUIET_MIN: Duration = Duration::from_secs(1);
+/// and for so many times what its answers take.
+const QUIET_FACTOR: u32 = 4;
 
 /// A quarter of the least silence that is taken for a stall.
 const BATCH_DELAY_MIN: Duration = Duration::from_millis(63);
@@ -205,8 +216,10 @@ impl Run<'_> {
                 }
                 upstream.overdue(began, noted.replace(now), now);
             }
-            if let Some(other) = self.company(ground, (slot, began), now)
-                && self.may_have_company(ground, (upstream, began), now)
+            let is_lost = self.is_lost((upstream, began), now);
+            let may_cross = is_lost || is_quiet(upstream, row, began, alarm, now);
+            if let Some(other) = self.company(ground, (slot, began), may_cross, now)
+                && pays_for_company(ground, is_lost, now)
                 && let Some(in_flight) = self.admit(ground, other, now)
             {
                 let first = (slot, began, first.as_mut());
@@ -286,11 +299,13 @@ impl Run<'_> {
     }
 
     /// The best upstream that is fit, was not asked since it last came back, and is still well.
-    /// That may be the one that was asked at `began`, once it rested and came back.
+    /// That may be the one that was asked at `began`, once it rested and came back. One of a
+    /// dearer tier only where the call `may_cross` to it.
     fn company(
         &self,
         ground: Ground<'_>,
         (slot, began): (Slot, Instant),
+        may_cross: bool,
         now: Instant,
     ) -> Option<Slot> {
         if self.asked() + 1 >= ground.bounds.attempts_max {
@@ -303,34 +318,27 @@ impl Run<'_> {
         };
         let is_other =
             |other: Slot| other != slot || ground.roster.upstream(slot).came_back_after(began);
-        let good =
-            |other: &Slot| is_other(*other) && self.is_new_to(ground, *other) && is_well(*other);
+        let tier = ground.tier(slot);
+        let is_in_scope = |other: Slot| may_cross || ground.is_in_scope(other, tier);
+        let good = |other: &Slot| {
+            let other = *other;
+            is_other(other) && is_in_scope(other) && self.is_new_to(ground, other) && is_well(other)
+        };
         // One that had the pause it asked for is as good as new, and still it refused once.
         let untried = self.fit_now(ground, now).find(|it| good(it) && !self.has_asked(*it));
         untried.or_else(|| self.fit_now(ground, now).find(good))
     }
 
-    /// Whether the call, sent at `began`, may go on to another upstream: because this one
-    /// stalls or has been away since, or as a bet that is paid for.
-    pub(crate) fn may_have_company(
-        &self,
-        ground: Ground<'_>,
-        (upstream, began): (&Upstream, Instant),
-        now: Instant,
-    ) -> bool {
+    /// Whether a call sent at `began` has to go on to another upstream, because this one stalls
+    /// or has been away since.
+    pub(crate) fn is_lost(&self, (upstream, began): (&Upstream, Instant), now: Instant) -> bool {
         let row = self.job.row;
-        let budgets = ground.lane.budgets();
         let rests = upstream.condition(now) != Condition::Ready;
-        let is_lost = upstream.came_back_after(began)
+        upstream.came_back_after(began)
             || match is_heavy(row.class) {
                 false => rests || upstream.is_silent(usual(upstream, row.class), now),
                 true => rests && !upstream.was_heard_after(now - HEAVY_QUIET),
-            };
-        if is_lost {
-            budgets.note_free_retry(now);
-            return true;
-        }
-        budgets.spend_hedge(now)
+            }
     }
 
     pub(crate) fn abandon(&mut self, slot: Slot, began: Instant, now: Instant) {
@@ -340,6 +348,31 @@ impl Run<'_> {
             took: now.saturating_duration_since(began),
         });
     }
+}
+
+/// Takes what a second attempt costs: nothing where the first is lost, and otherwise the token of
+/// a bet. False when there is none.
+pub(crate) fn pays_for_company(ground: Ground<'_>, is_lost: bool, now: Instant) -> bool {
+    let budgets = ground.lane.budgets();
+    if is_lost {
+        budgets.note_free_retry(now);
+        return true;
+    }
+    budgets.spend_hedge(now)
+}
+
+/// Whether the upstream said nothing to anybody since a plain call was sent to it at `began`, and
+/// that was long ago.
+fn is_quiet(
+    upstream: &Upstream,
+    row: &MethodRow,
+    began: Instant,
+    alarm: &Alarm,
+    now: Instant,
+) -> bool {
+    !is_heavy(row.class)
+        && now.saturating_duration_since(began) >= QUIET_MIN.max(alarm.after() * QUIET_FACTOR)
+        && !upstream.was_heard_after(began)
 }
 
 fn usual(upstream: &Upstream, class: CostClass) -> Duration {

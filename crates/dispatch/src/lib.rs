@@ -44,7 +44,7 @@ pub use lane::Lane;
 pub use line::PLACES_MAX;
 pub use progress::Progress;
 pub use quorum::{Ballot, Otherwise, Quorum};
-pub use run::{AtHash, Bounds, Failure, Job, Outcome, Served, run};
+pub use run::{AtHash, Bounds, Failure, Job, Outcome, Served, TierScope, run};
 pub use trail::{Abandoned, Attempt, Heard, Hold, Trail};
 
 use std::time::Instant;

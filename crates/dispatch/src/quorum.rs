@@ -8,6 +8,10 @@
 //! nothing of the chain, a fault or a limit or missing history, is no word, and another
 //! upstream is asked instead. Each upstream has one word, whatever it is asked.
 //!
+//! Those of the best tier are asked first, and of dearer ones as many as it takes: where fewer than
+//! must agree are well there, or one fails or says something else. One that is merely slow is no
+//! reason to ask a dearer tier, unless the settings say so.
+//!
 //! Once somebody has spoken, the others have [`Quorum::wait`]. Whoever said something else
 //! than what was served is noted there ([`Upstream::note_dissent`]); that costs it no
 //! health, because above the finalized block both may be honest, on two branches.
@@ -23,12 +27,12 @@ use futures_util::stream::FuturesUnordered;
 use rand::Rng;
 use wellhead_eth::{CostClass, canonical, keccak256};
 use wellhead_jsonrpc::raw;
-use wellhead_upstream::{InFlight, Payload, Slot, Upstream, Verdict, VerdictClass};
+use wellhead_upstream::{InFlight, Payload, Slot, Tier, Upstream, Verdict, VerdictClass};
 
 use crate::attempt::{Settled, attempt};
-use crate::hedge::is_heavy;
+use crate::hedge::{is_heavy, pays_for_company};
 use crate::now;
-use crate::run::{Failure, Ground, Next, ROUND_PAUSE_BASE, Run};
+use crate::run::{Failure, Ground, Next, ROUND_PAUSE_BASE, Run, TierScope};
 use crate::trail::Heard;
 
 /// An attempt that takes long is looked at again after so long.
@@ -135,7 +139,8 @@ impl<'r> Run<'r> {
         let kind = (self.job.row.class, ballot.quorum.wait);
         while !poll.is_over() && now() < until {
             while waiting.len() < poll.wanted()
-                && let Some((slot, in_flight)) = self.another(ground, &poll, &waiting, rounds)
+                && let Some((slot, in_flight)) =
+                    self.another(ground, &poll, &waiting, (rounds, None))
             {
                 self.send(ground, (slot, in_flight), &under_way, &mut waiting);
             }
@@ -193,13 +198,14 @@ impl<'r> Run<'r> {
     }
 
     /// The best who is up, has no word yet and lets the call go now: those who are fit first. Who
-    /// is behind may have the block by now, and says that it is missing where it has not.
+    /// is behind may have the block by now, and says that it is missing where it has not. None of
+    /// a dearer tier than `dearest`, where one is given.
     fn another(
         &mut self,
         ground: Ground<'_>,
         poll: &Poll,
         waiting: &[Asked],
-        rounds: u32,
+        (rounds, dearest): (u32, Option<Tier>),
     ) -> Option<(Slot, InFlight)> {
         let now = now();
         if self.asked() + waiting.len() >= self.asked_max(ground, poll) {
@@ -207,6 +213,9 @@ impl<'r> Run<'r> {
         }
         let up: Vec<Slot> = self.up_now(ground, now).collect();
         for slot in up {
+            if dearest.is_some_and(|dearest| ground.tier(slot) > dearest) {
+                continue;
+            }
             let is_under_way = waiting.iter().any(|asked| asked.slot == slot);
             if is_under_way || poll.has_heard(slot) || !self.may_be_asked(ground, slot, rounds) {
                 continue;
@@ -293,13 +302,23 @@ impl<'r> Run<'r> {
         }
         let slowest = waiting.iter().min_by_key(|asked| asked.began)?;
         let upstream = ground.roster.upstream(slowest.slot);
+        let is_lost = self.is_lost((upstream, slowest.began), now);
         let asked = poll.opinions.len() + waiting.len();
         let may_be = match asked.cmp(&of) {
             Ordering::Less => true,
-            Ordering::Equal => self.may_have_company(ground, (upstream, slowest.began), now),
+            Ordering::Equal => pays_for_company(ground, is_lost, now),
             Ordering::Greater => false,
         };
-        if is_slow && may_be { self.another(ground, poll, waiting, rounds) } else { None }
+        // Who is merely slow will answer: a dearer tier is asked where one fails or contradicts.
+        let asked = waiting.iter().map(|it| it.slot).chain(poll.opinions.iter().map(|it| it.slot));
+        let dearest = match ground.bounds.extra_tiers {
+            TierScope::Best if !is_lost => asked.map(|slot| ground.tier(slot)).max(),
+            TierScope::Best | TierScope::All => None,
+        };
+        if !is_slow || !may_be {
+            return None;
+        }
+        self.another(ground, poll, waiting, (rounds, dearest))
     }
 
     /// Records an attempt, and its word if it is one; true when the call cannot go on.

@@ -10,7 +10,7 @@ use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
 use wellhead_transport::{Rest, Sent};
 use wellhead_upstream::{
-    Bound, Condition, Learnt, Payload, Slot, TryElsewhere, UpstreamSet, Verdict, VerdictClass,
+    Bound, Condition, Learnt, Payload, Slot, Tier, TryElsewhere, UpstreamSet, Verdict, VerdictClass,
 };
 
 use crate::attempt::{Patience, Room, Settled};
@@ -56,6 +56,19 @@ pub struct Bounds {
     pub hedging: Option<Hedging>,
     /// A raw transaction is sent to so many upstreams at once, if so many are fit.
     pub broadcast_max: usize,
+    /// To which tiers, while the best of them is well.
+    pub broadcast_tiers: TierScope,
+    /// To which tiers calls may go that no failure asks for: hedges and second opinions.
+    pub extra_tiers: TierScope,
+}
+
+/// Which tiers an upstream may be of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TierScope {
+    /// The best that is well, or that the call was sent to: no dearer one.
+    Best,
+    /// Any.
+    All,
 }
 
 impl Default for Bounds {
@@ -68,6 +81,8 @@ impl Default for Bounds {
             batch_bytes_max: 32 << 20,
             hedging: Some(Hedging::default()),
             broadcast_max: 3,
+            broadcast_tiers: TierScope::Best,
+            extra_tiers: TierScope::Best,
         }
     }
 }
@@ -100,6 +115,18 @@ pub(crate) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
+    pub(crate) fn tier(self, slot: Slot) -> Tier {
+        self.roster.upstream(slot).identity().tier
+    }
+
+    /// Whether a call that no failure asks for may go to `slot`, after one of `tier` was asked.
+    pub(crate) fn is_in_scope(self, slot: Slot, tier: Tier) -> bool {
+        match self.bounds.extra_tiers {
+            TierScope::Best => self.tier(slot) <= tier,
+            TierScope::All => true,
+        }
+    }
+
     pub(crate) fn room(self, row: &MethodRow, may_flow: bool, slot: Slot) -> Room<'a> {
         let Bounds { whole_bytes_max, answer_bytes_max: answer_max, .. } = *self.bounds;
         let (answers, inspect) = (Some(self.lane.answers()), self.lane.inspect());
@@ -387,7 +414,7 @@ impl Run<'_> {
     }
 
     /// Asks the candidates in their order, each at most once.
-    async fn round(&mut self, ground: Ground<'_>, round: u32) -> Next {
+    pub(crate) async fn round(&mut self, ground: Ground<'_>, round: u32) -> Next {
         let Ground { plan, bounds, .. } = ground;
         // Those who failed are not asked so often that nothing is left for whoever is well
         // and only busy.
@@ -413,6 +440,9 @@ impl Run<'_> {
             let is_worth_it =
                 if round == 0 { !is_known } else { self.may_have_been_a_moment(slot) };
             if !is_worth_it || (round > 0 && self.is_another_readier(ground, slot)) {
+                continue;
+            }
+            if !self.may_have_opinion_of(ground, slot) {
                 continue;
             }
             if self.may_be_cheaper(ground, slot) {
@@ -559,6 +589,14 @@ impl Run<'_> {
             TryElsewhere::Yes => {}
         }
         if may_repeat(self.job.row, sent) { Next::Another } else { Next::Stop }
+    }
+
+    /// Whether `slot` may be asked after what was said so far. Where that is a null of which a
+    /// second opinion is wanted, no dearer tier is asked for it.
+    fn may_have_opinion_of(&self, ground: Ground<'_>, slot: Slot) -> bool {
+        let Some((of, verdict)) = &self.best else { return true };
+        let is_opinion = verdict.class == VerdictClass::Null && !self.job.is_there;
+        !is_opinion || ground.is_in_scope(slot, ground.tier(*of))
     }
 
     /// Whether an upstream already said something that a client can be told.

@@ -5,7 +5,8 @@
 //! known canonical block of its range may hold what was asked for, or where whoever gave it
 //! is not seen to hold the last block. Then one more upstream is asked: what it finds is the
 //! answer, and the first is counted and named in the log; when it finds nothing either, that
-//! is believed.
+//! is believed. A dearer tier is asked only where there is hardly any doubt ([`CHANCE_ALONE_MAX`]):
+//! then the first one failed, and the call goes where others go after a failure.
 //!
 //! Where no other upstream is fit and was not asked yet, and chance explains the bloom in at most
 //! [`CHANCE_ALONE_MAX`] of all cases, the upstream itself is asked once more: after it showed a
@@ -23,7 +24,7 @@
 use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
-use wellhead_dispatch::{Bounds, Job, Lane, Outcome, Served, now};
+use wellhead_dispatch::{Bounds, Job, Lane, Outcome, Served, TierScope, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, MethodRow};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Ask, Plan, plan};
@@ -38,8 +39,8 @@ const LOGS: &str = "eth_getLogs";
 
 /// Blooms that fit are evidence while chance explains them less often than this.
 const CHANCE_MAX: f64 = 0.5;
-/// And they are strong evidence up to here: an upstream that is alone is asked again, which makes the
-/// call wait, and the client is warned.
+/// And they are strong evidence up to here: a dearer tier may be asked, an upstream that is alone is
+/// asked again, which makes the call wait, and the client is warned.
 const CHANCE_ALONE_MAX: f64 = 0.05;
 /// An upstream that is asked again is given this long to show a new block.
 const HEAD_WAIT: Duration = Duration::from_secs(2);
@@ -204,7 +205,12 @@ async fn second(
     let abandoned = first.trail.abandoned.iter().map(|attempt| attempt.slot);
     let asked: UpstreamSet = attempts.chain(abandoned).collect();
     let attempts_max = chain.bounds.attempts_max.saturating_sub(first.trail.exchanges());
-    let others = Ask { eligible: ask.eligible.without(asked), ..*ask };
+    let tier = |slot: Slot| chain.roster.upstream(slot).identity().tier;
+    let may_cross = doubt.is_strong() || chain.bounds.extra_tiers == TierScope::All;
+    let slots = chain.roster.upstreams().iter().map(|upstream| upstream.slot());
+    let in_scope = slots.filter(|slot| may_cross || tier(*slot) <= tier(doubt.slot));
+    let eligible = ask.eligible.without(asked).and(in_scope.collect());
+    let others = Ask { eligible, ..*ask };
     let plan = plan_now(chain, lane, &others);
     let (ask, plan) = if attempts_max == 0 || began >= job.deadline {
         return Settled::unconfirmed(chain, first, doubt);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use support::{Plan, Stage, ask, elapsed, error, result, text};
 use wellhead_dispatch::now;
+use wellhead_upstream::Tier;
 
 const LOG: &str = r#"[{"address":"0xab"}]"#;
 /// All logs of block 100, and those of one address.
@@ -220,4 +221,38 @@ async fn one_item_of_a_batch_warns_for_all() {
     assert_eq!(stage.send(None, &batch).await.warning, Some("logs-doubted"));
     let batch = format!("[{}]", call(2, "eth_chainId", "[]"));
     assert_eq!(stage.send(None, &batch).await.warning, None);
+}
+
+/// What a client hears of logs that a primary upstream hides and one of a dearer tier has, and who
+/// was asked.
+async fn hidden(bits: u8, params: &str) -> (String, Vec<usize>) {
+    let tiers = vec![Tier::Primary, Tier::Fallback];
+    let stage = Stage::new(vec![Plan { upstreams: 2, tiers, ..Plan::default() }]);
+    for place in 0..2 {
+        for number in 99..=101 {
+            stage.show_block(place, number, 1);
+        }
+    }
+    stage.show_bloom(100, 1, bits);
+    stage.peer(0).next("eth_getLogs", result("[]"));
+    stage.peer(1).next("eth_getLogs", result(LOG));
+    (stage.call("eth_getLogs", params).await, asked(&stage))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dearer_tier_is_asked_only_where_there_is_hardly_any_doubt() {
+    assert_eq!(hidden(1, ALL).await, (LOG.to_owned(), vec![1, 1]), "any log is proof");
+    // Three quarters of a bloom are set: those that fit do so by chance in two cases of five.
+    let mut fitting = 0;
+    for bits in (1..=255_u8).filter(|bits| bits.count_ones() == 6) {
+        let stage = stage(2, false);
+        stage.show_bloom(100, 1, bits);
+        stage.peer(0).next("eth_getLogs", result("[]"));
+        stage.call("eth_getLogs", ONE).await;
+        if asked(&stage) == [1, 1] {
+            fitting += 1;
+            assert_eq!(hidden(bits, ONE).await, ("[]".to_owned(), vec![1, 0]), "{bits:b}");
+        }
+    }
+    assert!(fitting > 0);
 }

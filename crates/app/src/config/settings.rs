@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use url::Host;
+use wellhead_dispatch::TierScope;
 use wellhead_proxy::{ByHashMode, ClientVersion};
 use wellhead_telemetry::SecretUrl;
 use wellhead_telemetry::log::Format;
@@ -195,13 +196,24 @@ section! {
         /// Upstreams that a raw transaction is sent to at once, if so many are well. One that
         /// takes it is enough. With 1 it goes to one after another.
         broadcast: u32 = default(3).within(1, 16),
+        /// To which tiers a raw transaction is sent: `best` for the best tier in which an
+        /// upstream is well, and the next one only when that tier fails or would hold the
+        /// transaction for 2 s; `all` for any, the best first. Whoever receives a transaction can
+        /// act on it before it is mined.
+        broadcast_tiers: TierScope = default(TierScope::Best),
+        /// To which tiers a hedge or a second opinion may go, an attempt beside or after one that
+        /// did not fail: `best` for no dearer tier than the one that was asked, `all` for any.
+        /// After a failure, or a stall, each tier may be asked.
+        extra_tiers: TierScope = default(TierScope::Best),
     }
 }
 
 section! {
     /// A second attempt at another upstream for a read that takes longer than nineteen in
-    /// twenty of its kind do there; the first good answer is used. Five in a hundred calls
-    /// have one at most, unless an upstream stalls.
+    /// twenty of its kind do there; the first good answer is used. Of a chain's calls five in a
+    /// hundred have one at most, and one a second beside these, so that a chain that is rarely
+    /// called has some as well; up to 32 that were not used are saved. An attempt that leaves an
+    /// upstream which stalls does not count.
     Hedging {
         /// Whether there are second attempts beside the first at all.
         enabled: bool = default(true),

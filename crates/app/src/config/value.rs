@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use wellhead_dispatch::Otherwise;
+use wellhead_dispatch::{Otherwise, TierScope};
 use wellhead_eth::{ChainId, MethodGlob};
 use wellhead_net::HttpVersion;
 use wellhead_proxy::{ByHashMode, ClientVersion, Level};
@@ -314,6 +314,8 @@ choice!(Otherwise, "`error` or `most`", Otherwise::Fail,
     "error" => Otherwise::Fail, "most" => Otherwise::MostSaid);
 choice!(ClientVersion, "`own` or `upstream`", ClientVersion::Upstream,
     "own" => ClientVersion::Own, "upstream" => ClientVersion::Upstream);
+choice!(TierScope, "`best` or `all`", TierScope::Best,
+    "best" => TierScope::Best, "all" => TierScope::All);
 choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
     "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
 
@@ -569,6 +571,8 @@ mod tests {
         check::<HttpVersion>("1.1", "1.1");
         check::<HttpVersion>("3", "expected `auto`, `1.1` or `2`");
         check::<CallsOver>("websocket", "websocket");
+        check::<TierScope>("best", "best");
+        check::<TierScope>("al", "expected `best` or `all` | did you mean `all`?");
         check::<CallsOver>("ws", "expected `http` or `websocket`");
         check::<ChainId>("0xa", "10");
         check::<ChainId>("0", "a chain id is at least 1");

@@ -177,15 +177,23 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// One upstream for each script of `a-words | b-words`. A script that begins with
-    /// `resting` belongs to an upstream that only serves as a last resort.
+    /// `fallback` or `public` belongs to one of that tier, and one that goes on with `resting`
+    /// to an upstream that only serves as a last resort.
     pub(crate) fn new(scripts: &str) -> Self {
         let row = MethodTable::standard().row("eth_call");
         let (mut upstreams, mut transports) = (Vec::new(), Vec::new());
         for (place, script) in scripts.split('|').enumerate() {
             let slot = Slot(u8::try_from(place).expect("few upstreams"));
+            let mut script = script.trim();
+            let mut tier = Tier::Primary;
+            for other in [Tier::Fallback, Tier::Public] {
+                if let Some(rest) = script.strip_prefix(other.word()) {
+                    (tier, script) = (other, rest.trim());
+                }
+            }
             let identity = Identity {
                 id: UpstreamId::new(&char::from(b'a' + slot.0).to_string()),
-                tier: Tier::Primary,
+                tier,
                 labels: BTreeMap::new(),
                 methods: MethodRules::default(),
                 provider: None,
@@ -199,7 +207,6 @@ impl Stage {
             // Far enough apart that the chance in a plan does not matter.
             let took = Duration::from_millis(10 << (2 * place));
             upstream.settle(row, &verdict(VerdictClass::Answer), now(), now() + took);
-            let script = script.trim();
             let script = match script.strip_prefix("resting") {
                 Some(rest) => {
                     (0..3).for_each(|_| {

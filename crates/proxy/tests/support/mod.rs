@@ -283,6 +283,8 @@ pub(crate) struct Plan {
     pub(crate) verify: VerifySettings,
     /// By upstream; those missing have none.
     pub(crate) labels: Vec<&'static [(&'static str, &'static str)]>,
+    /// By upstream; those missing are primaries.
+    pub(crate) tiers: Vec<Tier>,
     /// A longer answer flows.
     pub(crate) whole_bytes_max: usize,
 }
@@ -304,6 +306,7 @@ impl Default for Plan {
             quorum: Vec::new(),
             verify: VerifySettings::OFF,
             labels: Vec::new(),
+            tiers: Vec::new(),
             whole_bytes_max: Bounds::default().whole_bytes_max,
         }
     }
@@ -508,7 +511,7 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
         let name = char::from(b'a' + slot.0).to_string();
         let identity = Identity {
             id: UpstreamId::new(&name),
-            tier: Tier::Primary,
+            tier: plan.tiers.get(place).copied().unwrap_or(Tier::Primary),
             labels: labels(plan.labels.get(place).copied().unwrap_or_default()),
             methods: plan.own_methods.get(place).cloned().unwrap_or_default(),
             provider: None,
