@@ -582,7 +582,7 @@ pub(crate) async fn run(
     let slot = served.slot;
     match (served.class, served.payload) {
         // It is in the pool, which is what the sender wanted: the hash is the answer.
-        (VerdictClass::TransactionKnown, payload) => match (known_hash(job), payload) {
+        (VerdictClass::TransactionKnown, payload) => match (sent::known_hash(job), payload) {
             (Some(hash), _) => Said::result(hash.into(), slot, trail),
             (None, Payload::Error(error)) => Said::Error { error, slot, trail },
             (None, Payload::Result(result)) => Said::result(result, slot, trail),
@@ -614,7 +614,7 @@ pub(crate) async fn run(
 async fn maybe_there(trip: &Trip<'_>, job: &Job<'_>, mut said: Said) -> Said {
     let (chain, lane) = (trip.chain, trip.lane);
     let row = MethodTable::standard().row(TRANSACTION);
-    let (Some(hash), Ok(eligible)) = (known_hash(job), trip.eligible(row, row.name)) else {
+    let (Some(hash), Ok(eligible)) = (sent::known_hash(job), trip.eligible(row, row.name)) else {
         return said;
     };
     if now() >= job.deadline {
@@ -643,16 +643,7 @@ pub(crate) fn failed(
     eligible: UpstreamSet,
 ) -> Said {
     let refusal = Refusal::failed(failure, &trail, &chain.roster, eligible);
-    let outcome = match failure {
-        Failure::NotOffered => CallOutcome::Refused,
-        Failure::NobodyToAsk
-        | Failure::Deadline
-        | Failure::Exhausted { .. }
-        | Failure::NoRoom
-        | Failure::Held { .. }
-        | Failure::Disputed { .. }
-        | Failure::TooFew { .. } => CallOutcome::Failed,
-    };
+    let outcome = CallOutcome::of(failure);
     Said::Refused { refusal, outcome, trail }
 }
 
@@ -663,14 +654,6 @@ fn exhausted(
     eligible: UpstreamSet,
 ) -> Said {
     failed(chain, Failure::Exhausted { class, retry_after: None }, trail, eligible)
-}
-
-/// The hash of the raw transaction that the call carries, as raw JSON.
-fn known_hash(job: &Job<'_>) -> Option<String> {
-    if job.row.effect != Effect::Broadcast {
-        return None;
-    }
-    raw_transaction_hash(job.params?).map(|hash| format!("\"{hash}\""))
 }
 
 /// A plan, and what the view that it was made on says of the block that is asked for.

@@ -23,7 +23,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use wellhead_cache::Reason as NotKept;
-use wellhead_dispatch::{Abandoned, Attempt, now};
+use wellhead_dispatch::{Abandoned, Attempt, Failure, now};
 use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_store::State;
 use wellhead_telemetry::Histogram;
@@ -50,6 +50,20 @@ pub(crate) enum CallOutcome {
 }
 
 impl CallOutcome {
+    /// That of a call for which nothing could be passed on.
+    pub(crate) fn of(failure: Failure) -> Self {
+        match failure {
+            Failure::NotOffered => Self::Refused,
+            Failure::NobodyToAsk
+            | Failure::Deadline
+            | Failure::Exhausted { .. }
+            | Failure::NoRoom
+            | Failure::Held { .. }
+            | Failure::Disputed { .. }
+            | Failure::TooFew { .. } => Self::Failed,
+        }
+    }
+
     const ALL: [Self; 4] = [Self::Answered, Self::UpstreamError, Self::Failed, Self::Refused];
 
     fn word(self) -> &'static str {
