@@ -36,8 +36,8 @@ async function main() {
   const after = BigInt(await ask("eth_getTransactionCount", from, "latest"));
   console.log("sent", String(after - before));
 
-  // What no node has is said with the node's code.
-  const refused = await ask("hardhat_metadata").then(() => "answered", (why) => why.code);
+  // What no node has is refused, by the node or before it.
+  const refused = await ask("hardhat_metadata").then(() => "answered", () => "refused");
   console.log("hardhat_metadata", refused);
 }
 
