@@ -169,14 +169,15 @@ async fn opened(wellhead: &Wellhead, protocol: &str) -> u64 {
     told(wellhead, "connections_opened_total", &format!("protocol=\"{protocol}\"")).await
 }
 
-/// A number among the metrics of upstreams.
+/// A number among the metrics of upstreams; 0 where its series has counted nothing yet.
 async fn told(wellhead: &Wellhead, name: &str, label: &str) -> u64 {
     let reply = wellhead.admin().get("/metrics").await.unwrap();
     let text = String::from_utf8(reply.body.to_vec()).unwrap();
+    let family = format!("# TYPE wellhead_upstream_{} ", name.trim_end_matches("_total"));
+    assert!(text.contains(&family), "no `{family}`:\n{text}");
     let name = format!("wellhead_upstream_{name}{{");
     let line = text.lines().find(|line| line.starts_with(&name) && line.contains(label));
-    let line = line.unwrap_or_else(|| panic!("no `{name}` with `{label}`:\n{text}"));
-    line.rsplit(' ').next().unwrap().parse().unwrap()
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 
 mod with_geth {
