@@ -38,6 +38,7 @@ use crate::answer::{Answer, Refusal};
 use crate::by_hash::ByHash;
 use crate::call::{batch_ask, is_ahead};
 use crate::chain::ServedChain;
+use crate::floor;
 use crate::journey::{Trip, write_malformed};
 use crate::kept::{self, Asked, Found};
 use crate::line::{InBatch, Line, Methods};
@@ -408,8 +409,10 @@ async fn together(
         let is_final = !is_unsure
             && (is_final(&verdict)
                 || (is_null(&verdict) && trip.look(|view| is_ahead(&member.pin.block, view))));
+        let is_below =
+            |result: &Bytes| floor::missed(trip, member.row, &member.pin.block, result).is_some();
         let (reply, outcome) = match (is_final, verdict.payload) {
-            (true, Payload::Result(result)) => {
+            (true, Payload::Result(result)) if !is_below(&result) => {
                 teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
                 let call = (member.row, member.call.params());
                 if let Some(asked) = &member.asked {
@@ -425,7 +428,7 @@ async fn together(
                 (Reply::Result(result), CallOutcome::Answered)
             }
             (true, Payload::Error(error)) => (Reply::Error(error), CallOutcome::UpstreamError),
-            (true, Payload::None { .. }) | (false, _) => {
+            (true, Payload::Result(_) | Payload::None { .. }) | (false, _) => {
                 chain.counts().attempted(&attempt);
                 unsettled.push(member);
                 continue;

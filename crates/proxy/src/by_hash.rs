@@ -22,6 +22,7 @@ use wellhead_route::Ask;
 use wellhead_upstream::{Slot, VerdictClass};
 
 use crate::call::{Planned, Said, run, try_plan};
+use crate::floor;
 use crate::journey::Trip;
 use crate::pin::Pin;
 
@@ -174,11 +175,12 @@ pub(crate) async fn run_pinned(
     began: Instant,
 ) -> Said {
     let (params, at_hash) = (pin.by_height(job.params), pin.at_block_hash());
-    let as_sent = Job { params, at_hash, ..*job };
+    let may_flow = job.may_flow && !floor::is_open(trip, job.row, &pin.block);
+    let as_sent = Job { params, at_hash, may_flow, ..*job };
     let attempts = (&trip.chain.bounds, Trail::default());
     let mut said = run(trip, &as_sent, (ask, &pin.block), planned, attempts, began).await;
     if !pin.is_by_hash() {
-        return said;
+        return floor::kept_to(trip, job, (ask, &pin.block), said).await;
     }
     let by_hash = &trip.chain.by_hash;
     if let Said::Result { slot, is_doubtful, .. } = &mut said {

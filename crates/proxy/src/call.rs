@@ -22,6 +22,7 @@ use crate::answer::Refusal;
 use crate::by_hash::run_pinned;
 use crate::chain::ServedChain;
 use crate::doubt::{self, Settled};
+use crate::floor::floor;
 use crate::journey::Trip;
 use crate::kept::{self, Asked, Found, Landed, Way};
 use crate::metrics::CallOutcome;
@@ -296,7 +297,10 @@ fn agreed_height(trip: &Trip<'_>, result: Bytes) -> Bytes {
     });
     match agreed.filter(|latest| *latest != told) {
         Some(latest) => format!("\"0x{latest:x}\"").into(),
-        None => result,
+        None => {
+            session::show(trip, BlockNumber(told));
+            result
+        }
     }
 }
 
@@ -801,7 +805,8 @@ pub(crate) fn ask<'a>(
     let newest =
         || (trip.chain.pins && is_open).then(|| trip.latest(row, eligible, view)).flatten();
     let needed = needed(block).or_else(|| named(row, block, view)).or_else(newest);
-    let needed = needed.or_else(|| floor(trip, block, view));
+    let is_latest = *block == BlockRef::Tag(BlockTag::Latest);
+    let needed = needed.or_else(|| is_latest.then(|| floor(trip, view)).flatten());
     let filter = match row.class {
         CostClass::Logs | CostClass::Trace => row.filter_shape(params),
         CostClass::Light
@@ -811,16 +816,6 @@ pub(crate) fn ask<'a>(
         | CostClass::Write => FilterShape::default(),
     };
     Ask { row, eligible, needed, oldest, span, filter }
-}
-
-/// The lowest that `latest` may be where it goes upstream as it came, as nobody was heard of
-/// lately: what is agreed or was shown to this client. What was there is still there, and who was
-/// last seen below may be there still.
-fn floor(trip: &Trip<'_>, block: &BlockRef, view: &View) -> Option<BlockNumber> {
-    let is_open = *block == BlockRef::Tag(BlockTag::Latest) && trip.chain.pins;
-    let agreed = view.latest.filter(|_| is_open)?.number;
-    let (sessions, ctx) = (&trip.chain.sessions, trip.ctx);
-    sessions.above(ctx.peer.ip(), agreed, view, ctx.received_at).or(Some(agreed))
 }
 
 /// The height of the block that a search for logs names by its hash, where that is known: who

@@ -26,6 +26,7 @@ use wellhead_upstream::{Slot, TryElsewhere};
 use crate::answer::Refusal;
 use crate::call::{BLOCK_NUMBER, Said};
 use crate::chain::ServedChain;
+use crate::floor::floor;
 use crate::journey::{Proxy, Trip};
 use crate::metrics::CallOutcome;
 use crate::pin;
@@ -280,10 +281,7 @@ pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -
         return Way::Kept(kept);
     }
     // Whoever was shown more than is agreed waits for nobody who was not.
-    let head = match shown_more(trip, view) {
-        Some(shown) => Some(shown.number()),
-        None => view.latest.map(|head| head.number),
-    };
+    let head = floor(trip, view).or(view.latest.map(|head| head.number));
     let Some(flights) = &shares.flights else { return Way::Ask(asked) };
     match flights.join(FlightKey { key: asked.key.clone(), head }) {
         Joined::Lead(lead) => {

@@ -32,6 +32,7 @@ mod call;
 mod chain;
 mod doubt;
 mod explain;
+mod floor;
 mod journey;
 mod kept;
 mod line;

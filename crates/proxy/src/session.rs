@@ -12,8 +12,8 @@
 //! them saw. The table is made once and does not grow: addresses that share a place in a table
 //! are one client, too; which ones do differs from process to process.
 //!
-//! What counts is what nodes themselves write: blocks, transactions and receipts, and heights
-//! that calls named. A trace says what the client's own program says. What was shown is
+//! What counts is what nodes themselves write: blocks, transactions and receipts, heights
+//! that calls named, and the height that an upstream told while nothing was agreed lately. A trace says what the client's own program says. What was shown is
 //! remembered as far as somebody who is not astray claims to be, and for two minutes: long
 //! before that it is agreed on, or gone. Logs and filters do not count.
 //!
@@ -34,6 +34,7 @@ use wellhead_jsonrpc::raw;
 use wellhead_route::{Ask, Fitness, Roster, assess};
 use wellhead_upstream::{Slot, UpstreamSet};
 
+use crate::floor::beginning;
 use crate::journey::{Ctx, Trip};
 use crate::pin::highest;
 use crate::sent::address;
@@ -182,6 +183,8 @@ fn shown(row: &MethodRow, block: &BlockRef, result: &[u8]) -> Option<Shown> {
         // A range may end above all that is there.
         BlockRef::Range { .. } | BlockRef::Tag(_) | BlockRef::Unreadable => return None,
     }
+    let is_newest = matches!(block, BlockRef::Tag(_));
+    let result = if is_newest { beginning(result) } else { result };
     if result.len() > LOOK_INTO_MAX || result.first() != Some(&b'{') {
         return None;
     }
@@ -207,7 +210,8 @@ pub(crate) fn recall_flowing(trip: &Trip<'_>, block: &BlockRef) {
     }
 }
 
-fn show(trip: &Trip<'_>, number: BlockNumber) {
+/// Notes a block that the client of this call was told of.
+pub(crate) fn show(trip: &Trip<'_>, number: BlockNumber) {
     let (sessions, Ctx { peer, received_at, .. }) = (&trip.chain.sessions, trip.ctx);
     trip.chain.heads.look(|view| sessions.show(peer.ip(), number, view, received_at));
 }

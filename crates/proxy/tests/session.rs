@@ -74,6 +74,80 @@ async fn what_was_told_is_the_least_when_the_view_is_old() {
     assert!(stage.peer(1).seen().iter().any(|call| call.contains("\"latest\"")));
 }
 
+fn below() -> String {
+    let transactions = "0".repeat(70 * 1024);
+    format!(r#"{{"number":"0x64","transactions":["0x{transactions}"]}}"#)
+}
+
+/// All upstreams were seen at block 101, and no upstream was heard of since. From then on the
+/// first says that block 100, which is large, is the newest.
+async fn one_falls_back(upstreams: u8) -> Stage {
+    let stage = Stage::upstreams(upstreams.into());
+    (0..upstreams).for_each(|place| stage.show_head(place, 101));
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");
+    tokio::time::advance(std::time::Duration::from_secs(600)).await;
+    for (place, peer) in stage.peers[0].iter().enumerate() {
+        let newest = if place == 0 { below() } else { r#"{"number":"0x65"}"#.to_owned() };
+        (0..60).for_each(|_| peer.next("eth_getBlockByNumber", Say::Result(newest.clone())));
+    }
+    stage
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newest_block_below_what_was_told_is_asked_for_elsewhere() {
+    let stage = one_falls_back(2).await;
+    for _ in 0..16 {
+        let block = stage.call("eth_getBlockByNumber", r#"["latest",false]"#).await;
+        assert_eq!(block, r#"{"number":"0x65"}"#);
+    }
+    assert!(!stage.peer(0).seen().is_empty(), "the one that fell back was asked, too");
+    assert!(stage.peer(1).seen().iter().any(|call| call.contains(r#"["0x65",false]"#)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_batch_as_well() {
+    let stage = one_falls_back(2).await;
+    let item =
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}"#;
+    for _ in 0..8 {
+        for peer in &stage.peers[0] {
+            peer.seen.lock().clear();
+        }
+        let told = text(&stage.send(None, &format!("[{item},{item}]")).await);
+        assert_eq!(told.matches(r#"{"number":"0x65"}"#).count(), 2, "{told}");
+    }
+}
+
+/// While the view is old, the height is what an upstream says.
+#[tokio::test(start_paused = true)]
+async fn a_height_that_one_upstream_told_counts_as_shown() {
+    let stage = one_falls_back(2).await;
+    let tell = |place: usize, height: &str| {
+        (0..60).for_each(|_| stage.peer(place).next("eth_blockNumber", Say::Result(height.into())));
+    };
+    tell(0, "\"0x64\"");
+    tell(1, "\"0x66\"");
+    let mut told = Vec::new();
+    for _ in 0..16 {
+        told.push(stage.call("eth_blockNumber", "[]").await);
+        tokio::time::advance(std::time::Duration::from_secs(40)).await;
+    }
+    let first = told.iter().position(|height| height == "\"0x66\"").expect("both were asked");
+    assert!(told[..first].iter().all(|height| height == "\"0x65\""), "{told:?}");
+    assert!(told[first..].iter().all(|height| height == "\"0x66\""), "{told:?}");
+    assert!(!stage.peer(0).seen().is_empty());
+}
+
+/// A chain that was reset is shorter, and an upstream may say so.
+#[tokio::test(start_paused = true)]
+async fn a_newest_block_below_stands_where_no_upstream_has_a_better_one() {
+    let stage = one_falls_back(1).await;
+    let block = stage.call("eth_getBlockByNumber", r#"["latest",false]"#).await;
+    assert_eq!(block, below());
+    let seen = stage.peer(0).seen();
+    assert!(seen.len() == 2 && seen[1].contains(r#"["0x65",false]"#), "{seen:?}");
+}
+
 /// When the only holder is gone, an older answer is better than none; the height stays.
 #[tokio::test(start_paused = true)]
 async fn what_nobody_holds_any_more_is_not_asked_for() {

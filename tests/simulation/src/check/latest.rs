@@ -6,15 +6,13 @@
 //! was shown before, no later than the lower height was told, and had not been seen for certain when
 //! the higher one was asked for; a fall that it explains is where the next one is counted from.
 //!
-//! Left out: blocks asked for by `latest` where heads are not followed (`ephemeral`, `off`), as an
-//! upstream that nobody polls may have fallen behind what it showed before; and a chain of which an upstream falls back while no upstream is well all the time. When the
+//! Left out: a chain of which an upstream falls back while no upstream is well all the time. When the
 //! one that fell back alone can be heard, its word is the truth, and that is what a chain that was
 //! reset looks like.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
-use wellhead_watch::Mode;
 
 use crate::check::kept::Memory;
 use crate::check::{Violation, height, replies};
@@ -50,10 +48,8 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
         // What cannot be read is told by `answers`.
         let Ok(replies) = replies(&answered.body, request.is_batch) else { continue };
         let items = request.items.iter().filter(|item| item.id.is_some());
-        let is_followed = evidence.scenario.settings.checks == Mode::On;
         let heights: Vec<u64> = items
             .zip(&replies)
-            .filter(|(item, _)| is_followed || item.ask == Ask::Height)
             .filter_map(|(item, reply)| newest(item, reply.outcome().ok()?))
             .collect();
         let before = shown.entry(request.client).or_default();

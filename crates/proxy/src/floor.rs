@@ -1,0 +1,126 @@
+//! What `latest` may not fall below where it goes upstream as the client wrote it.
+//!
+//! While the view is not fresh (no upstream was heard of lately, or heads are not followed), no
+//! number is written in the place of `latest`, so that an upstream says what is the newest block
+//! there. That upstream may have fallen behind since it was last seen. So what is agreed, or was
+//! shown to this client, is the **floor** of the call: upstreams that were seen below it are asked
+//! last, and a block below it is no answer yet. The block at the floor is asked for by its number,
+//! at the other upstreams first, and at the upstream that fell behind where no other is fit: behind
+//! one address there may be several nodes.
+//!
+//! Where that finds nothing the first answer stands: the chain may have been reset, or a reorg may
+//! have left it shorter. It takes no more attempts than `attempts.max` leaves, and at most [`WAIT`].
+//!
+//! Such a block is held whole, within `limits.answer_bytes`, and its first [`LOOK_INTO_MAX`] bytes
+//! are looked into.
+//!
+//! Not promised for an answer that does not name its block, such as a balance at `latest`.
+
+use std::time::Duration;
+
+use wellhead_chain::{Observation, View};
+use wellhead_dispatch::{Bounds, Job, now};
+use wellhead_eth::{BlockNumber, BlockRef, BlockTag, MethodRow};
+use wellhead_route::Ask;
+use wellhead_upstream::UpstreamSet;
+
+use crate::call::{Said, run, try_plan};
+use crate::journey::Trip;
+use crate::teach::LOOK_INTO_MAX;
+
+/// The method whose answer names the newest block.
+const BLOCK: &str = "eth_getBlockByNumber";
+
+/// The first answer waits this long for a better one.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// The lowest that the newest block may be for this client: what is agreed, or was shown to it.
+pub(crate) fn floor(trip: &Trip<'_>, view: &View) -> Option<BlockNumber> {
+    let agreed = view.latest.filter(|_| trip.chain.pins)?.number;
+    let (sessions, ctx) = (&trip.chain.sessions, trip.ctx);
+    sessions.above(ctx.peer.ip(), agreed, view, ctx.received_at).or(Some(agreed))
+}
+
+/// Whether the call asks an upstream which block is the newest, and is answered with that block.
+/// Nothing to look at where tags are not pinned.
+pub(crate) fn is_open(trip: &Trip<'_>, row: &MethodRow, block: &BlockRef) -> bool {
+    trip.chain.pins && *block == BlockRef::Tag(BlockTag::Latest) && row.name == BLOCK
+}
+
+/// The floor that this answer is below, if it is the newest block of an upstream.
+pub(crate) fn missed(
+    trip: &Trip<'_>,
+    row: &MethodRow,
+    block: &BlockRef,
+    result: &[u8],
+) -> Option<BlockNumber> {
+    if !is_open(trip, row, block) {
+        return None;
+    }
+    let told = Observation::of_block(beginning(result))?.number;
+    trip.look(|view| floor(trip, view)).filter(|floor| told < *floor)
+}
+
+/// As much of a block as is looked into; nodes write its header first.
+pub(crate) fn beginning(block: &[u8]) -> &[u8] {
+    &block[..block.len().min(LOOK_INTO_MAX)]
+}
+
+/// What was `said` of `block`, or the block at the floor where that is below it.
+/// Costs a comparison for all other calls. Cancel-safe.
+pub(crate) async fn kept_to(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    (ask, block): (&Ask<'_>, &BlockRef),
+    said: Said,
+) -> Said {
+    let Said::Result { result, rest: None, slot, .. } = &said else { return said };
+    let itself: UpstreamSet = slot.iter().copied().collect();
+    match missed(trip, job.row, block, result) {
+        // Boxed: it is rare, and few calls should carry the state of another one.
+        Some(floor) => Box::pin(ask_at(trip, job, (ask, floor), itself, said)).await,
+        None => said,
+    }
+}
+
+async fn ask_at(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    (ask, floor): (&Ask<'_>, BlockNumber),
+    itself: UpstreamSet,
+    mut said: Said,
+) -> Said {
+    let (chain, began) = (trip.chain, now());
+    let attempts_max = chain.bounds.attempts_max.saturating_sub(said.trail().exchanges());
+    let pinned = job.row.pin(job.params, |tag| (tag == BlockTag::Latest).then_some(floor));
+    let Some(pinned) = pinned.filter(|_| attempts_max > 0 && began < job.deadline) else {
+        return said;
+    };
+    let plan_among = |eligible| {
+        let ask = Ask { eligible, needed: Some(floor), ..*ask };
+        let planned = try_plan(chain, trip.lane, (&ask, &pinned.block), began);
+        (ask, planned)
+    };
+    let (mut ask_there, mut planned) = plan_among(ask.eligible.without(itself));
+    // Where several must agree, so many have to be asked.
+    if planned.plan.fit() < planned.ballot.map_or(1, |ballot| ballot.quorum.agree) {
+        (ask_there, planned) = plan_among(ask.eligible);
+    }
+    if planned.plan.candidates().is_empty() {
+        return said;
+    }
+    let deadline = job.deadline.min(began + WAIT);
+    let job =
+        Job { params: Some(&pinned.params), deadline, at_hash: None, may_flow: false, ..*job };
+    let bounds = Bounds { attempts_max, ..chain.bounds };
+    let attempts = (&bounds, std::mem::take(said.trail_mut()));
+    let subject = (&ask_there, &pinned.block);
+    let mut found = run(trip, &job, subject, Some(planned), attempts, began).await;
+    if let Said::Result { result, .. } = &found
+        && Observation::of_block(beginning(result)).is_some_and(|seen| seen.number == floor)
+    {
+        return found;
+    }
+    *said.trail_mut() = std::mem::take(found.trail_mut());
+    said
+}
