@@ -40,23 +40,21 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// Each of them, with the checker that has to ring.
-    pub const ALL: [(Self, &'static str); 15] = [
-        (Self::LoseIds, "answers"),
-        (Self::AnswerLate, "deadline"),
-        (Self::FailReads, "reads"),
-        (Self::NameNobody, "recovery"),
-        (Self::SendAgain, "writes"),
-        (Self::SendAgain, "budget"),
-        (Self::SendAgain, "limits"),
-        (Self::ChangeResults, "content"),
-        (Self::ChangeResults, "quorum"),
-        (Self::FindNoLogs, "logs"),
-        (Self::KeepForEver, "kept"),
-        (Self::FallBack, "latest"),
-        (Self::LookAway, "void"),
-        (Self::ShowKey, "secrets"),
-        (Self::LeaveTask, "leaks"),
+    /// Each of them, with the seed that gives it an occasion (an outage, a budget, a lie), and the
+    /// checkers that have to ring there.
+    pub const ALL: [(Self, u64, &'static [&'static str]); 12] = [
+        (Self::LoseIds, 0, &["answers"]),
+        (Self::AnswerLate, 0, &["deadline"]),
+        (Self::FailReads, 0, &["reads"]),
+        (Self::NameNobody, 1, &["recovery"]),
+        (Self::SendAgain, 0, &["writes", "budget", "limits"]),
+        (Self::ChangeResults, 5, &["content", "quorum"]),
+        (Self::FindNoLogs, 0, &["logs"]),
+        (Self::KeepForEver, 2, &["kept"]),
+        (Self::FallBack, 0, &["latest"]),
+        (Self::LookAway, 16, &["void"]),
+        (Self::ShowKey, 0, &["secrets"]),
+        (Self::LeaveTask, 0, &["leaks"]),
     ];
 }
 
