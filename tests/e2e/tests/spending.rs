@@ -18,7 +18,11 @@ async fn serve(upstream: &FakeUpstream, home: &Path) -> Wellhead {
         upstream.url()
     );
     let state = format!("XDG_STATE_HOME={}", home.display());
-    Wellhead::spawn_under(&["env", "-u", "STATE_DIRECTORY", &state], "", &chains).ready().await
+    // Each call reaches the upstream, and is paid for.
+    let settings = "cache: { enabled: false }\n";
+    Wellhead::spawn_under(&["env", "-u", "STATE_DIRECTORY", &state], settings, &chains)
+        .ready()
+        .await
 }
 
 /// Credits of today, as `/status` tells them.
