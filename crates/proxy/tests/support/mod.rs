@@ -287,6 +287,8 @@ pub(crate) struct Plan {
     pub(crate) tiers: Vec<Tier>,
     /// A longer answer flows.
     pub(crate) whole_bytes_max: usize,
+    /// Whether an upstream is asked for its head.
+    pub(crate) is_followed: bool,
 }
 
 impl Default for Plan {
@@ -308,6 +310,7 @@ impl Default for Plan {
             labels: Vec::new(),
             tiers: Vec::new(),
             whole_bytes_max: Bounds::default().whole_bytes_max,
+            is_followed: true,
         }
     }
 }
@@ -542,7 +545,10 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
     let chain = ServedChain::new(
         name,
         Roster::new(upstreams, plan.methods, Vec::new()).allowing(plan.dangerous),
-        Arc::new(Heads::new(plan.upstreams, None, None)),
+        Arc::new(match plan.is_followed {
+            true => Heads::new(plan.upstreams, None, None),
+            false => Heads::new(plan.upstreams, None, None).polled_every(None),
+        }),
         Arc::new(Pulse::new(plan.id.map(ChainId), now())),
         (0..plan.upstreams).map(|_| Arc::default()).collect(),
         Bounds { whole_bytes_max: plan.whole_bytes_max, ..Bounds::default() },
