@@ -59,7 +59,7 @@ pub struct VerifySettings {
     /// Whether the chain follows Ethereum's rules; `None`: as is known of its id.
     pub ethereum: Option<bool>,
     /// Whether the logs of one block are held against its receipts, where they are looked at at
-    /// the level `full`; see [`crate::proven`].
+    /// the level `full`; see the module `proven`.
     pub proves_logs: bool,
 }
 
