@@ -209,6 +209,31 @@ async fn a_call_is_not_shared_with_one_who_saw_less() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nor_where_heads_are_not_followed() {
+    let plan =
+        Plan { upstreams: 2, keeps: true, shares: true, is_followed: false, ..Plan::default() };
+    let stage = Stage::new(vec![plan]);
+    for place in 0..2 {
+        stage.show_head(place, 101);
+        let peer = stage.peer(place.into());
+        peer.next("eth_blockNumber", Say::Result("\"0x66\"".into()));
+        let block = Box::new(Say::Result(r#"{"number":"0x66"}"#.into()));
+        let late = Say::Slowly(std::time::Duration::from_millis(100), block);
+        (0..4).for_each(|_| peer.next("eth_getBlockByNumber", late.clone()));
+    }
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x66\"");
+    let newest = r#"["latest",false]"#;
+    tokio::join!(
+        stage.call_from(2, "eth_getBlockByNumber", newest),
+        stage.call("eth_getBlockByNumber", newest),
+    );
+    let asked = |place: usize| {
+        stage.peer(place).seen().iter().filter(|it| it.contains("\"latest\"")).count()
+    };
+    assert_eq!(asked(0) + asked(1), 2, "each had a call of its own");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_transaction_is_found_where_it_was_taken() {
     let stage = stage(4);
     let body =
