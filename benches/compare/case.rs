@@ -5,10 +5,14 @@
 use serde_json::{Value, json};
 use wellhead_e2e::Node;
 
+use crate::client::NUMBER_DIGITS;
 use crate::config::Setup;
 use crate::contender::Kind;
 use crate::figure::Figure;
 
+/// The first digits of the account that a small call asks for. Where calls differ, they do so here.
+const ACCOUNT_START: &str = "f39fd6e51aad88f6";
+const _: () = assert!(ACCOUNT_START.len() == NUMBER_DIGITS);
 /// Calls in the batch.
 const BATCH_ITEMS: usize = 100;
 
@@ -100,7 +104,9 @@ impl Case {
 
     pub(crate) fn about(self) -> &'static str {
         match self {
-            Self::Small => "one eth_call at a time on each of 64 connections, logs off",
+            Self::Small => {
+                "one eth_call at a time on each of 64 connections, each another one, logs off"
+            }
             Self::Small4 => "one eth_call at a time on each of 4 connections",
             Self::Small512 => "one eth_call at a time on each of 512 connections",
             Self::LogOn => "as small, with a line of log for each request, to /dev/null",
@@ -147,6 +153,7 @@ impl Case {
             tls: matches!(self, Self::Tls | Self::Http2Tls),
             many_connections: matches!(self.load(), Load::Idle { .. }),
             keeps: self == Self::Hit,
+            calls_differ: self.calls_differ(),
             disk: None,
         }
     }
@@ -176,7 +183,36 @@ impl Case {
         }
     }
 
-    /// The body that every request of the case has.
+    /// Whether each call asks for another account, so that wellhead runs with its defaults: it keeps
+    /// answers, and none of them is of use. h2load sends one body, and so do the loads of large
+    /// answers, of batches and of idle connections.
+    fn calls_differ(self) -> bool {
+        match self {
+            Self::Small
+            | Self::Small4
+            | Self::Small512
+            | Self::LogOn
+            | Self::Metrics
+            | Self::Tls
+            | Self::Open500
+            | Self::Open2000 => true,
+            Self::Local
+            | Self::Hit
+            | Self::Http2Clients
+            | Self::Http2Tls
+            | Self::Batch
+            | Self::Block
+            | Self::Huge
+            | Self::Idle => false,
+        }
+    }
+
+    /// Where the number of a call stands in `body`, if calls differ.
+    pub(crate) fn number_at(self, body: &str) -> Option<usize> {
+        self.calls_differ().then(|| body.find(ACCOUNT_START).expect("`small` writes it"))
+    }
+
+    /// The body that every request of the case has, but for the number of a call.
     pub(crate) async fn body(self, upstream: &Node) -> String {
         match self {
             Self::Local => call(1, "eth_chainId", &json!([])).to_string(),
@@ -213,8 +249,7 @@ pub(crate) const FINAL: &str = "0x10";
 
 /// A balance of a token.
 fn small(block: &str) -> Value {
-    let balance_of = "0x70a08231000000000000000000000000\
-                      f39fd6e51aad88f6f4ce6ab8827279cfffb92266";
+    let balance_of = format!("0x70a08231{:024}{ACCOUNT_START}f4ce6ab8827279cfffb92266", 0);
     let to = "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48";
     call(1, "eth_call", &json!([{ "to": to, "data": balance_of }, block]))
 }

@@ -4,6 +4,7 @@
 
 use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
@@ -16,19 +17,38 @@ const ANSWER_MAX: Duration = Duration::from_secs(60);
 const LINE_BYTES_MAX: u64 = 8 * 1024;
 const HEADER_LINES_MAX: usize = 100;
 
+/// Hex digits of the number that makes a call another one.
+pub(crate) const NUMBER_DIGITS: usize = 16;
+/// Those that the calls of one run have in common.
+const RUN_DIGITS: usize = 6;
+
+/// The first digits of the numbers of a run of calls: no two runs have the same, so that no call
+/// repeats one of an earlier run.
+pub(crate) fn run_digits() -> String {
+    static RUNS: AtomicU32 = AtomicU32::new(1);
+    format!("{:0RUN_DIGITS$x}", RUNS.fetch_add(1, Ordering::Relaxed))
+}
+
 /// A request as it goes over the wire.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) body: String,
+    /// Where in the body the [`NUMBER_DIGITS`] stand that differ from call to call.
+    pub(crate) number_at: Option<usize>,
     /// What the bare upstream's answer measures: an answer that is shorter has
     /// lost something, and one of an error is.
     pub(crate) answer_bytes: u64,
 }
 
 impl Request {
+    /// One that is sent as it is, and whose answer is not known.
+    pub(crate) fn alike(body: String) -> Self {
+        Self { body, number_at: None, answer_bytes: 0 }
+    }
+
     /// Asks the upstream once, to know the answer.
-    pub(crate) fn new(body: String, upstream: u16) -> io::Result<Self> {
-        let mut request = Self { body, answer_bytes: 0 };
+    pub(crate) fn new(body: String, number_at: Option<usize>, upstream: u16) -> io::Result<Self> {
+        let mut request = Self { body, number_at, answer_bytes: 0 };
         request.answer_bytes = Client::connect(upstream, 64 * 1024)?.exchange(&request)?;
         Ok(request)
     }
@@ -122,21 +142,34 @@ impl Client {
         Err(io::Error::other(format!("{bytes} bytes of an answer of {expected}")))
     }
 
+    /// As [`Client::call`], with the number of this call of a run where calls differ.
+    pub(crate) fn call_numbered(
+        &mut self,
+        request: &Request,
+        run_digits: &str,
+        call: u32,
+    ) -> io::Result<()> {
+        if let Some(number_at) = request.number_at {
+            let digits = format!("{run_digits}{call:0width$x}", width = NUMBER_DIGITS - RUN_DIGITS);
+            let at = self.written(request).len() - request.body.len() + number_at;
+            self.out[at..at + NUMBER_DIGITS].copy_from_slice(digits.as_bytes());
+        }
+        self.call(request)
+    }
+
     /// Asks for something else than before, and gives the answer's body.
     pub(crate) fn answer(&mut self, body: &str) -> io::Result<Vec<u8>> {
         self.out.clear();
         self.kept = Some(Vec::new());
-        let told = self.exchange(&Request { body: body.to_owned(), answer_bytes: 0 });
+        let told = self.exchange(&Request::alike(body.to_owned()));
         let kept = self.kept.take().unwrap_or_default();
         told.map(|_| kept)
     }
 
     /// Asks, and gives the length of the answer's body. All calls of one client that end here
-    /// are the same.
+    /// are the same, but for their numbers.
     pub(crate) fn exchange(&mut self, request: &Request) -> io::Result<u64> {
-        if self.out.is_empty() {
-            self.out = [request.head().as_bytes(), request.body.as_bytes()].concat();
-        }
+        self.written(request);
         self.stream.get_mut().write_all(&self.out)?;
         self.stream.get_mut().flush()?;
         let status = self.line()?;
@@ -158,6 +191,14 @@ impl Client {
             }
         }
         Err(io::Error::other("a head without end"))
+    }
+
+    /// What is sent: written once.
+    fn written(&mut self, request: &Request) -> &[u8] {
+        if self.out.is_empty() {
+            self.out = [request.head().as_bytes(), request.body.as_bytes()].concat();
+        }
+        &self.out
     }
 
     /// A body in chunks, as it is the only other way that keeps a connection.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 use wellhead_e2e::tool;
 
-use crate::client::Request;
+use crate::client::{Request, run_digits};
 use crate::contender::LOAD_CORE;
 use crate::sample::Latency;
 
@@ -33,10 +33,13 @@ pub(crate) fn wrk(
     connections: u32,
     turn: Duration,
 ) -> Seen {
+    // Where the number of a call stands, and how those of this run begin.
+    let numbered = request.number_at.map(|at| [at.to_string(), run_digits()]);
     let output = Command::new("taskset")
         .args(["-c", LOAD_CORE, &tool("wrk"), "-t1", "--timeout", "30s"])
         .args(["-c", &connections.to_string(), "-d", &format!("{}s", turn.as_secs())])
         .args(["-s", SCRIPT, &url(port, tls), "--", &request.body])
+        .args(numbered.iter().flatten())
         .output()
         .expect("taskset is there: scripts/setup looked");
     let text = String::from_utf8_lossy(&output.stdout);

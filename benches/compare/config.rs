@@ -22,6 +22,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) many_connections: bool,
     /// Answers are kept in memory.
     pub(crate) keeps: bool,
+    /// Each call is another one, so that wellhead may keep answers and share calls as by default.
+    pub(crate) calls_differ: bool,
     /// And in this folder.
     pub(crate) disk: Option<&'a Path>,
 }
@@ -172,8 +174,9 @@ pub(crate) fn wellhead(place: &Place<'_>, http: &str, sockets: bool) -> String {
         false => String::new(),
     };
     let cache = match (setup.keeps, setup.disk) {
-        // The cases send one body again and again: by default all but the first would be answered
-        // from memory, and what goes upstream is what is compared.
+        (false, _) if setup.calls_differ => String::new(),
+        // One body again and again: by default all but the first would be answered from memory, and
+        // what goes upstream is what is compared.
         (false, _) => "cache: { enabled: false }\ncoalesce: false\n".to_owned(),
         (true, None) => "cache: { enabled: true, by_hash: on }\n".to_owned(),
         (true, Some(folder)) => {

@@ -215,7 +215,7 @@ impl Contender {
 
 fn answers_under_tls(port: u16, certificate: &Certificate) -> bool {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_blockNumber", "params": [] });
-    let request = Request { body: body.to_string(), answer_bytes: 0 };
+    let request = Request::alike(body.to_string());
     let asked = Client::connect_to(port, Some(certificate), 4096)
         .and_then(|mut client| client.exchange(&request));
     asked.is_ok()

@@ -65,7 +65,8 @@ async fn main() {
     let mut requests = Vec::new();
     for case in &options.cases {
         let body = case.body(&upstream).await;
-        let request = Request::new(body, upstream.port).expect("the upstream answers");
+        let number_at = case.number_at(&body);
+        let request = Request::new(body, number_at, upstream.port).expect("the upstream answers");
         requests.push((*case, request));
     }
     let (rounds, turn) = (options.rounds, options.turn);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::client::{Client, Request};
+use crate::client::{Client, Request, run_digits};
 use crate::closed::Seen;
 use crate::sample::Latency;
 
@@ -25,7 +25,10 @@ const STACK_BYTES: usize = 256 * 1024;
 
 /// So many requests a second, for this long.
 pub(crate) fn open(port: u16, request: &Request, per_second: u32, turn: Duration) -> Seen {
-    open_each(port, per_second, (WARM_UP, turn), &|client, _| client.call(request))
+    let run_digits = run_digits();
+    open_each(port, per_second, (WARM_UP, turn), &|client, number| {
+        client.call_numbered(request, &run_digits, number)
+    })
 }
 
 /// The same with what `ask` does with a client when the request of this number is due. What is

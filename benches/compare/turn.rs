@@ -73,8 +73,12 @@ pub(crate) async fn take_turn(
     let mut sample = Sample { before_kib, ..Sample::default() };
     let before = cpu_seconds(pid);
     let scraper = setup.metrics.then(|| Scraper::start(&contender.metrics));
-    let hits = || sum(&contender.metrics, HITS, &["found=\"hit\""]).unwrap_or(0.0);
+    let is_ours = matches!(kind, Kind::Wellhead | Kind::WellheadHttp2 | Kind::WellheadWebSocket);
+    let found = |how: &str| sum(&contender.metrics, HITS, &[how]).unwrap_or(0.0);
+    let hits = || found("found=\"hit\"");
+    let unsent = || hits() + found("found=\"joined\"");
     let hits_before = if setup.keeps { hits() } else { 0.0 };
+    let unsent_before = if setup.calls_differ && is_ours { unsent() } else { 0.0 };
     let mut held = None;
     let seen = match case.load() {
         Load::Closed { .. } | Load::Http2 { .. } => again(turn).unwrap_or_default(),
@@ -104,6 +108,14 @@ pub(crate) async fn take_turn(
         let hits = hits() - hits_before;
         println!("  {:.1} % of the requests were hits", hits * 100.0 / requests.max(1) as f64);
         sample.errors += requests.saturating_sub(hits as u64);
+    }
+    if setup.calls_differ && is_ours {
+        // Each call is another one, so all have to go upstream.
+        let count = unsent() - unsent_before;
+        if count > 0.0 {
+            println!("  {count} calls did not go upstream");
+            sample.errors += count as u64;
+        }
     }
     if let Load::Closed { connections } | Load::Http2 { connections, .. } = case.load()
         && traced
