@@ -20,8 +20,8 @@ use wellhead_net::{
     Shared, TlsClient, TrustedRoots, WsClient, WsTransport,
 };
 use wellhead_proxy::{
-    Aside, Cache, CacheSettings, ChainName, Lanes, Proxy, QuorumRule, SearchBounds, ServedChain,
-    Tiers, VerifySettings,
+    Aside, Cache, CacheSettings, ChainName, Lanes, Level, Proxy, QuorumRule, SearchBounds,
+    ServedChain, Tiers, VerifySettings,
 };
 use wellhead_route::{DangerousMethods, Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
@@ -31,6 +31,7 @@ use wellhead_transport::feed::FeedConnector;
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
     BreakerBounds, Budget, BudgetTerms, History, Identity, Mask, MethodRules, Slot, Upstream,
+    UpstreamSet,
 };
 use wellhead_watch::{Asked, Checks, FeedUse, Mode, Pace, Pulse, Watcher};
 
@@ -382,19 +383,30 @@ fn chain_parts(
     .pinning(chain.pin)
     .naming(settings.client_version)
     .agreeing_on(&chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>())
-    .verifying(&verify_settings(&chain.verify), Arc::clone(&commons.aside))
+    .verifying(&verify_settings(chain), Arc::clone(&commons.aside))
     .sharing(commons.cache.clone(), settings.coalesce.then(rand::random));
     Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
 }
 
-fn verify_settings(verify: &config::Verify) -> VerifySettings {
+/// Where no level is set, answers of upstreams of others are verified and those of your own are
+/// not; levels that are set for methods hold for all.
+fn verify_settings(chain: &config::Chain) -> VerifySettings {
+    let verify = &chain.verify;
     let levels = verify.levels.iter().map(|of| (of.methods.clone(), of.level));
+    let of_upstreams = chain.upstreams.iter().map(|upstream| chain.verify_level(upstream));
+    let level = of_upstreams.clone().find(|level| *level != Level::Off).unwrap_or(Level::Off);
+    let mut trusted = UpstreamSet::NONE;
+    for (slot, of_upstream) in (0..).map(Slot).zip(of_upstreams) {
+        if level != of_upstream {
+            trusted.insert(slot);
+        }
+    }
     VerifySettings {
-        level: verify.level,
+        level,
+        trusted,
         levels: levels.collect(),
         ethereum: verify.ethereum,
         proves_logs: true,
-        ..VerifySettings::OFF
     }
 }
 
@@ -623,6 +635,49 @@ chains:
             "basicpassword",
         ];
         assert_eq!(secrets.iter().map(|secrets| secrets.join(" ")).collect::<Vec<_>>(), expected);
+    }
+
+    /// The level at each upstream with these settings, one URL each.
+    fn check_levels(verify: &str, upstreams: &[(&str, Level)]) {
+        let listed: Vec<_> =
+            upstreams.iter().map(|(settings, _)| format!("      - {{ {settings} }}\n")).collect();
+        let source = format!(
+            "chains:\n  ethereum:\n    id: 1\n    verify: {verify}\n    upstreams:\n{}",
+            listed.concat()
+        );
+        let loaded = config::parse("test", &source, &|_| None, config::Overrides::default());
+        let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
+        let (_, chain) = settings.chains.iter().next().expect("one chain");
+        let made = verify_settings(chain);
+        for (slot, (settings, level)) in (0..).map(Slot).zip(upstreams) {
+            let found = if made.trusted.contains(slot) { Level::Off } else { made.level };
+            assert_eq!(found, *level, "{settings} with {verify}");
+        }
+    }
+
+    #[test]
+    fn upstreams_of_others_are_verified_by_default_and_your_own_are_not() {
+        let all = [
+            ("id: a, url: 'https://eth.example/key'", Level::Cheap),
+            ("id: b, url: 'https://203.0.113.7'", Level::Cheap),
+            ("id: c, url: 'https://eth-mainnet.g.alchemy.com/v2/key'", Level::Cheap),
+            ("id: d, url: 'http://gateway:8545', provider: alchemy", Level::Cheap),
+            ("id: e, url: 'http://eth.example'", Level::Off),
+            ("id: f, url: 'http://127.0.0.1:8545'", Level::Off),
+            ("id: g, url: 'https://10.0.0.7'", Level::Off),
+            ("id: h, url: 'https://geth'", Level::Off),
+            ("id: i, url: 'https://geth.eth.svc.cluster.local'", Level::Off),
+            ("id: j, url: 'http://geth', provider: ours", Level::Off),
+        ];
+        check_levels("{}", &all);
+        check_levels("{ ethereum: true }", &all);
+        check_levels("{}", &all[4..]);
+        check_levels("{}", &all[..4]);
+        for (word, level) in [("'off'", Level::Off), ("cheap", Level::Cheap), ("full", Level::Full)]
+        {
+            let alike = all.map(|(settings, _)| (settings, level));
+            check_levels(&format!("{{ level: {word} }}"), &alike);
+        }
     }
 
     #[test]

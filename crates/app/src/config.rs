@@ -54,6 +54,7 @@ pub use value::{Admin, CallsOver, KeyFile, LogFilter, Text};
 
 use read::{Reader, Setting, Word};
 use wellhead_server::{TlsFile, TlsFiles};
+use write::Yaml;
 
 /// Where a config is looked for when none is named, in this order.
 pub const PLACES: [&str; 2] = ["wellhead.yaml", "/etc/wellhead/wellhead.yaml"];
@@ -267,9 +268,22 @@ impl Settings {
         })
     }
 
-    /// As YAML, defaults filled in, secrets as `***`.
+    /// As YAML, defaults filled in, secrets as `***`. Each upstream has a comment on what is
+    /// derived from where it stands.
     pub fn render(&self) -> String {
-        Setting::write(self).document()
+        let mut yaml = Setting::write(self);
+        for (name, chain) in self.chains.iter().filter(|(_, chain)| chain.verify.level.is_none()) {
+            let written = yaml.at(&["chains", name.as_ref(), "upstreams"]);
+            let Some(Yaml::List(items)) = written else { continue };
+            for (upstream, item) in chain.upstreams.iter().zip(items) {
+                let words = match upstream.is_own() {
+                    true => "off, as for upstreams of your own",
+                    false => "cheap, as for upstreams of others",
+                };
+                item.note("verify", words);
+            }
+        }
+        yaml.document()
     }
 
     /// For `wellhead serve URL URL`: one chain, whose id is found by asking. The report

@@ -35,7 +35,7 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 39] = [
+    const DERIVED: [&str; 40] = [
         "hosts",
         "profile",
         "calls_window",
@@ -56,6 +56,7 @@ fn the_example_says_true_defaults() {
         "agreement",
         "final_after",
         "ethereum",
+        "level",
         "history",
         "blocks",
         "logs",
@@ -135,6 +136,26 @@ fn the_smallest_config_has_the_documented_defaults() {
     ] {
         assert!(rendered.lines().any(|found| found == line), "`{line}` is not in\n{rendered}");
     }
+}
+
+#[test]
+fn check_shows_which_upstreams_are_verified() {
+    let own = "      - id: geth\n        url: http://geth:8545\n";
+    let other = "      - id: other\n        url: https://eth.example\n";
+    let source = |verify| {
+        format!("chains:\n  ethereum:\n    verify: {verify}\n    upstreams:\n{own}{other}")
+    };
+    let notes = |verify| {
+        let rendered = parse(&source(verify)).settings.render();
+        let notes = rendered.lines().filter(|line| line.starts_with("        # verify: "));
+        notes.map(|line| line.trim_start().to_owned()).collect::<Vec<_>>()
+    };
+    let derived = [
+        "# verify: off, as for upstreams of your own",
+        "# verify: cheap, as for upstreams of others",
+    ];
+    assert_eq!(notes("{}"), derived);
+    assert!(notes("{ level: full }").is_empty());
 }
 
 /// What `wellhead check` prints can be read again and means the same.

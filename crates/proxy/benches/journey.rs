@@ -4,6 +4,9 @@
 //! `cargo bench -p wellhead-proxy` prints the median and the best of many rounds. It
 //! asserts nothing: on a busy machine only the best means anything. The goal is 3 µs
 //! for a call that goes upstream; allocations are counted by `tests/allocations.rs`.
+//!
+//! A word on the command line leaves out the cases whose names do not contain it, so that
+//! callgrind can count the instructions of one.
 
 #![allow(clippy::print_stdout, reason = "a bench prints what it found")]
 
@@ -26,15 +29,27 @@ fn main() {
     measure("one of a batch of 100", &Bench::answering(batch_reply(100)), &batch(100), 100);
     let kept = Bytes::from(balance_call(7).replace("latest", "0x50"));
     measure("pinned, upstream", &Bench::pinning(balance_reply()), &single, 1);
+    measure("verified, upstream", &Bench::verifying(balance_reply()), &single, 1);
     measure("pinned, one of a batch", &Bench::pinning(batch_reply(100)), &batch(100), 100);
+    let verifying = Bench::verifying(batch_reply(100));
+    measure("verified, one of a batch", &verifying, &batch(100), 100);
     measure_own("default, a miss", &Bench::by_default(balance_reply()));
     measure_own("pinned, a call of its own", &Bench::pinning(balance_reply()));
     measure("pinned and kept", &Bench::keeping(balance_reply()), &kept, 1);
 }
 
+/// Whether the command line leaves the case out. Cargo adds `--bench`, which is no name.
+fn is_left_out(what: &str) -> bool {
+    let mut names = std::env::args().skip(1).filter(|word| !word.starts_with("--"));
+    names.next().is_some_and(|name| !what.contains(&name))
+}
+
 /// As [`measure`], each call another one, written out beforehand.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 fn measure_own(what: &str, bench: &Bench) {
+    if is_left_out(what) {
+        return;
+    }
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let mut rounds: Vec<Duration> = Vec::with_capacity(ROUNDS);
@@ -57,6 +72,9 @@ fn measure_own(what: &str, bench: &Bench) {
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 fn measure(what: &str, bench: &Bench, body: &Bytes, calls: u32) {
+    if is_left_out(what) {
+        return;
+    }
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let requests = (ROUND_CALLS / calls).max(1);

@@ -236,8 +236,12 @@ fn cache(
 
 fn verify(chain: &ServedChain, row: &MethodRow) -> VerifyExplained {
     let level = chain.verifier.as_ref().map_or(Level::Off, |verifier| verifier.level(row));
+    let differs = chain.verifier.as_ref().is_some_and(|verifier| verifier.spares_some(row));
     let why = match level {
         Level::Off if !has_checks(row) => "there is no check for this method",
+        Level::Cheap | Level::Full if differs => {
+            "the default for upstreams of others; your own are not verified"
+        }
         Level::Off | Level::Cheap | Level::Full => "the settings say so",
     };
     VerifyExplained { level: level.word(), why }

@@ -16,6 +16,7 @@ mod aside;
 mod evidence;
 mod header;
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -114,6 +115,16 @@ struct Terms {
     rules: Rules,
 }
 
+/// An exchange whose first answers were looked at.
+#[derive(Debug)]
+struct Begun {
+    /// What is thought of them.
+    regards: Vec<Regard>,
+    /// Those that were looked at here, together.
+    bytes: usize,
+    terms: Terms,
+}
+
 /// What came of an answer: what was found, at which level.
 type Found = (Finding, Level);
 
@@ -150,6 +161,12 @@ impl Verifier {
     pub(crate) fn level_at(&self, row: &MethodRow, slot: Slot) -> Level {
         let Levels { usual, trusted } = self.levels[row.index.get()];
         if self.trusted.contains(slot) { trusted } else { usual }
+    }
+
+    /// Whether answers of trusted upstreams to this method are looked at less closely.
+    pub(crate) fn spares_some(&self, row: &MethodRow) -> bool {
+        let Levels { usual, trusted } = self.levels[row.index.get()];
+        !self.trusted.is_empty() && trusted != usual
     }
 
     /// How closely the answer of any upstream is looked at, at least.
@@ -233,37 +250,57 @@ impl Verifier {
         self.findings.count(row, Seen::Void);
     }
 
-    /// Small answers here, all others elsewhere, and at last here at the level `cheap`.
+    /// A small answer here.
+    fn at_first(
+        &self,
+        slot: Slot,
+        answered: &Answered<'_>,
+        terms: Terms,
+        bytes: &mut usize,
+    ) -> Option<Found> {
+        match self.level_at(answered.row, slot) {
+            Level::Off => Some((Finding::NotChecked { why: Why::Off }, Level::Off)),
+            Level::Cheap => self.here(answered, (Level::Cheap, CHEAP_HERE_MAX), terms, bytes),
+            Level::Full => self.here(answered, (Level::Full, FULL_HERE_MAX), terms, bytes),
+        }
+    }
+
+    /// An answer here, if that makes no more than so many bytes of its exchange.
+    fn here(
+        &self,
+        answered: &Answered<'_>,
+        (level, most): (Level, usize),
+        terms: Terms,
+        bytes: &mut usize,
+    ) -> Option<Found> {
+        let sum = *bytes + answered.result.len();
+        (sum <= most).then(|| {
+            *bytes = sum;
+            let found = find(level, answered, terms, &self.headers);
+            (found, level)
+        })
+    }
+
+    /// The answers after those that `regards` is of: small ones here, all others elsewhere, and at
+    /// last here at the level `cheap`.
     async fn look(
         &self,
         upstream: &Upstream,
         answers: Vec<Answered<'_>>,
+        Begun { mut regards, mut bytes, terms }: Begun,
         until: Instant,
     ) -> Vec<Regard> {
-        let (terms, mut bytes) = (self.terms(), 0);
-        let mut here = |answered: &Answered<'_>, level: Level, most: usize| {
-            let sum = bytes + answered.result.len();
-            (sum <= most).then(|| {
-                bytes = sum;
-                let found = find(level, answered, terms, &self.headers);
-                (found, level)
-            })
-        };
-        let slot = upstream.slot();
-        let at_first = |answered: &Answered<'_>| match self.level_at(answered.row, slot) {
-            Level::Off => Some((Finding::NotChecked { why: Why::Off }, Level::Off)),
-            Level::Cheap => here(answered, Level::Cheap, CHEAP_HERE_MAX),
-            Level::Full => here(answered, Level::Full, FULL_HERE_MAX),
-        };
+        let (slot, answers) = (upstream.slot(), &answers[regards.len()..]);
+        let at_first = |answered: &Answered<'_>| self.at_first(slot, answered, terms, &mut bytes);
         let found: Vec<Option<Found>> = answers.iter().map(at_first).collect();
         let elsewhere = answers.iter().zip(&found).filter(|(_, found)| found.is_none());
         let elsewhere = elsewhere.map(|(answered, _)| self.elsewhere(slot, answered, terms, until));
         let mut elsewhere = join_all(elsewhere).await.into_iter();
-        let mut regards = Vec::with_capacity(answers.len());
         for (answered, found) in answers.iter().zip(found) {
             let found = found.or_else(|| elsewhere.next().flatten());
             let is_busy = found.is_none();
-            let found = found.or_else(|| here(answered, Level::Cheap, CHEAP_AT_LAST_MAX));
+            let at_last = (Level::Cheap, CHEAP_AT_LAST_MAX);
+            let found = found.or_else(|| self.here(answered, at_last, terms, &mut bytes));
             regards.push(self.settle(upstream, answered, found, is_busy));
         }
         regards
@@ -341,7 +378,17 @@ impl Inspect for Verifier {
         answers: Vec<Answered<'a>>,
         until: Instant,
     ) -> Regards<'a> {
-        Box::pin(self.look(upstream, answers, until))
+        // Nearly all are small: no state of a wait is made for them.
+        let (terms, slot, mut bytes) = (self.terms(), upstream.slot(), 0);
+        let mut regards = Vec::with_capacity(answers.len());
+        for answered in &answers {
+            let Some(found) = self.at_first(slot, answered, terms, &mut bytes) else { break };
+            regards.push(self.settle(upstream, answered, Some(found), false));
+        }
+        if regards.len() == answers.len() {
+            return Box::pin(ready(regards));
+        }
+        Box::pin(self.look(upstream, answers, Begun { regards, bytes, terms }, until))
     }
 
     fn flows(&self, row: &MethodRow) {

@@ -36,6 +36,8 @@ fn a_call_that_goes_upstream() {
     check(&Bench::answering(balance_reply()), &body, 9);
     // The parameters with the number in the place of `latest`.
     check(&Bench::pinning(balance_reply()), &body, 10);
+    // The answer in a list, what is thought of it, and the futures of both.
+    check(&Bench::verifying(balance_reply()), &body, 14);
     // The key, the flight that those who ask the same would join, and what had begun before it
     // was known that nothing is kept.
     check(&Bench::keeping(balance_reply()), &body, 13);

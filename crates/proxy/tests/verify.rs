@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use support::{Plan, SECRET, Say, Stage, result, text};
 use wellhead_proxy::{Level, Thought, VerifySettings};
 use wellhead_sim::{SimNode, World, WorldConfig};
+use wellhead_upstream::{Slot, UpstreamSet};
 
 const BLOCK: &str = "eth_getBlockByNumber";
 const RECEIPTS: &str = "eth_getBlockReceipts";
@@ -109,6 +110,32 @@ async fn a_lie_goes_to_nobody_and_is_shown_to_the_operator() {
             r#"wellhead_verify_void_total{upstream="a",method="eth_getBlockByNumber",check="block-hash"} 1"#,
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_of_trusted_upstreams_are_taken_as_they_are() {
+    let mut trusted = UpstreamSet::NONE;
+    trusted.insert(Slot(1));
+    let verify = VerifySettings { level: Level::Cheap, trusted, ..settings() };
+    let (stage, truth) = (stage_where(verify.clone(), 2), Truth::new());
+    let params = r#"["0x2",false]"#;
+    let another = truth.say(BLOCK, r#"["0x3",false]"#).to_string();
+    stage.peer(0).next(BLOCK, result(&another));
+    stage.peer(1).next(BLOCK, result(&another));
+    let answer = send(&stage, BLOCK, params).await;
+    assert_eq!(text(&answer), format!(r#"{{"jsonrpc":"2.0","id":7,"result":{another}}}"#));
+    let trail = answer.trail.as_deref().expect("a trail");
+    assert!(trail.starts_with("a=void/asked-number:0ms b=answer/"), "{trail}");
+    assert!(!trail.contains("sound"), "{trail}");
+    assert_eq!(voids(&stage).len(), 1);
+
+    // A level for the method itself holds for all.
+    let levels = vec![(vec![BLOCK.parse().expect("a pattern")], Level::Cheap)];
+    let stage = stage_where(VerifySettings { levels, ..verify }, 2);
+    stage.peer(0).next(BLOCK, result(&another));
+    stage.peer(1).next(BLOCK, result(&another));
+    assert_eq!(send(&stage, BLOCK, params).await.status, 503);
+    assert_eq!(voids(&stage).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

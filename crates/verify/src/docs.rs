@@ -13,8 +13,9 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from crates/verify by `cargo xtask docs`; edit the sources. -->
 
-Answers of upstreams may be looked at before anybody relies on them. By default they are
-not:
+Answers of upstreams may be looked at before anybody relies on them. By default those of
+upstreams of others are, at the level `cheap`, and those of your own are not. A level that is set
+holds for all upstreams of the chain:
 
 ```yaml
 chains:
@@ -25,10 +26,14 @@ chains:
         - { methods: [eth_getBlockReceipts, eth_getBlockBy*], level: full }
 ```
 
-**Which level.** `off` is the default, because a look at each header costs two thirds of what
-wellhead itself takes for a call, and upstreams that you run yourself do not lie. Take `cheap` where answers
-come from others: it finds the mix-ups that happen, an answer to another call, another block
-or a part of one, for a few microseconds. Take `full` where money hangs on single answers, best for the methods
+**Which level.** Upstreams of others are those of a [provider](providers.md) that wellhead knows, and those at
+an `https://` URL with a public name or address. Your own are all others: on this machine, at private
+addresses, under bare names or names of a cluster, and those without TLS. `wellhead check` shows for
+each upstream what holds. For upstreams of others `cheap` is the default: it finds the mix-ups that happen, an answer
+to another call, another block or a part of one. It costs less than 3 % of the CPU of a small call
+([performance.md](performance.md)), but about 2 µs for a header and up to a millisecond for a large
+block, so that it is `off` for upstreams that you run yourself. Set `level: off` to turn it off
+for all. A level for some methods (`levels`) holds for all upstreams. Take `full` where money hangs on single answers, best for the methods
 by which you read them.
 
 ## Levels

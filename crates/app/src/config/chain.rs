@@ -15,6 +15,7 @@ use wellhead_upstream::{Provider, Tier, UpstreamId};
 use wellhead_watch::{Check, Mode};
 
 use super::name::{ChainName, HeaderName, LabelName};
+use super::place::is_private;
 use super::profile::Profile;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
@@ -96,11 +97,14 @@ section! {
     Verify {
         /// `off` looks at nothing. `cheap` compares each answer with its call and with itself,
         /// which takes some millionths of a second, a thousandth for the largest blocks: right
-        /// for upstreams that you do not run yourself. `full` also recomputes hashes, roots,
+        /// for upstreams of others, and what holds for them when this is not set. These are the
+        /// upstreams of a provider that wellhead knows, and those at an `https://` URL with a
+        /// public name or address; all others are your own. A level that is set holds for all
+        /// upstreams of the chain. `full` also recomputes hashes, roots,
         /// blooms and signatures, a tenth of a second of a core for a large block, done beside
         /// the calls of others; at times when that is too much, answers are looked at as
         /// at `cheap`.
-        level: Level = default(Level::Off),
+        level: Option<Level> = derived("`cheap` for upstreams of others, `off` for your own"),
         /// Other levels for some methods. The first that matches decides.
         levels: Vec<MethodLevel> = default(Vec::new()),
         /// Whether the chain hashes its blocks, transactions and receipts as Ethereum does.
@@ -434,6 +438,16 @@ impl Chain {
             credits_per_day: own.credits_per_day.or(all.credits_per_day),
         }
     }
+
+    /// How closely answers of one of its upstreams are verified, but for methods that have a level
+    /// of their own.
+    pub fn verify_level(&self, upstream: &Upstream) -> Level {
+        match self.verify.level {
+            Some(level) => level,
+            None if upstream.is_own() => Level::Off,
+            None => Level::Cheap,
+        }
+    }
 }
 
 impl Checks {
@@ -452,6 +466,13 @@ impl Upstream {
         let of_plan = plan
             .is_some_and(|plan| plan.credits_per_day.is_some() || plan.credits_per_month.is_some());
         budget.credits_per_day.is_some() || budget.credits_per_month.is_some() || of_plan
+    }
+
+    /// Whether the operator seems to run it: no known provider does, and it is reached in clear
+    /// text or at a place that is not public.
+    pub fn is_own(&self) -> bool {
+        let url = self.url.expose();
+        self.known_provider().is_none() && (url.scheme() != "https" || is_private(url))
     }
 
     /// What is known of its provider: the one that is named, or else the one whose host

@@ -16,7 +16,7 @@ use wellhead_telemetry::SecretUrl;
 use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
-use super::chain::{Chain, Checks, Methods, Quorum, Route, Upstream, Verify};
+use super::chain::{Chain, Checks, Methods, Quorum, Route, Upstream};
 use super::near::near;
 use super::place::{is_private, overlap, reaches};
 use super::problem::{Path, Problem, Severity};
@@ -71,7 +71,7 @@ pub(super) fn check(
         checker.upstreams(&path, chain);
         checker.routes(&path, chain);
         checker.quorums(&path, chain);
-        checker.levels(&path.key("verify"), &chain.verify);
+        checker.levels(&path.key("verify"), chain);
         checker.checks(&path, chain);
     }
 }
@@ -696,10 +696,10 @@ impl Checker<'_> {
     }
 
     /// Levels of methods that are never looked up, or that no check is there for.
-    fn levels(&mut self, path: &Path, verify: &Verify) {
-        let is_off = |level| level == Level::Off;
+    fn levels(&mut self, path: &Path, chain: &Chain) {
+        let (is_off, verify) = (|level| level == Level::Off, &chain.verify);
         let place = path.key("ethereum");
-        if is_off(verify.level)
+        if chain.upstreams.iter().all(|upstream| is_off(chain.verify_level(upstream)))
             && verify.levels.iter().all(|of| is_off(of.level))
             && self.given(&place)
             && !self.touched(path)

@@ -48,6 +48,20 @@ impl Yaml {
         }
     }
 
+    /// What stands below these keys of maps.
+    pub(super) fn at(&mut self, keys: &[&str]) -> Option<&mut Self> {
+        let Some((first, rest)) = keys.split_first() else { return Some(self) };
+        let Self::Map(entries) = self else { return None };
+        entries.iter_mut().find(|(key, _)| key == first)?.1.at(rest)
+    }
+
+    /// Adds a comment to a map: what holds of `key`, which is no setting there.
+    pub(super) fn note(&mut self, key: &str, words: &'static str) {
+        if let Self::Map(entries) = self {
+            entries.push((key.to_owned(), Self::Derived(words)));
+        }
+    }
+
     /// As a document.
     pub(super) fn document(&self) -> String {
         let mut out = String::new();

@@ -11,7 +11,8 @@ use wellhead_dispatch::{Bounds, Lane, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
-    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings,
+    Answer, Aside, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Level, Proxy,
+    ServedChain, Settings, VerifySettings,
 };
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
@@ -42,12 +43,17 @@ pub(crate) struct Bench {
 impl Bench {
     /// Upstreams that all answer `reply`, with the settings that there are by default.
     pub(crate) fn answering(reply: String) -> Self {
-        Self::new(reply, false, None)
+        Self::new(reply, false, None, Level::Off)
     }
 
     /// The same, where tags are pinned.
     pub(crate) fn pinning(reply: String) -> Self {
-        Self::new(reply, true, None)
+        Self::new(reply, true, None, Level::Off)
+    }
+
+    /// As [`Bench::pinning`], where answers are verified at the level `cheap`.
+    pub(crate) fn verifying(reply: String) -> Self {
+        Self::new(reply, true, None, Level::Cheap)
     }
 
     /// The same as it is by default: answers kept, calls shared, and states asked for by the hash of
@@ -71,10 +77,10 @@ impl Bench {
             null: Duration::ZERO,
             by_hash: ByHashMode::Auto,
         };
-        Self::new(reply, true, Some(Arc::new(Cache::new(settings, now(), 0, 42))))
+        Self::new(reply, true, Some(Arc::new(Cache::new(settings, now(), 0, 42))), Level::Off)
     }
 
-    fn new(reply: String, pins: bool, cache: Option<Arc<Cache>>) -> Self {
+    fn new(reply: String, pins: bool, cache: Option<Arc<Cache>>, verify: Level) -> Self {
         let canned: Arc<dyn Transport> = Arc::new(Canned(Bytes::from(reply)));
         let upstream = |slot: u8| {
             let identity = Identity {
@@ -98,7 +104,7 @@ impl Bench {
             let seen = Observation::of_number(BlockNumber(90));
             heads.observe_mark(Slot(slot), Tag::Finalized, seen, now());
         }
-        let lane = Lane::new(upstreams.iter().map(|_| Arc::clone(&canned)).collect(), 1);
+        let count = upstreams.len();
         let chain = ServedChain::new(
             ChainName { name: "ethereum".into(), aliases: Vec::new() },
             Roster::new(upstreams, MethodRules::default(), Vec::new()),
@@ -108,7 +114,13 @@ impl Bench {
             Bounds::default(),
         )
         .pinning(pins)
+        .verifying(
+            &VerifySettings { level: verify, ..VerifySettings::OFF },
+            Arc::new(Aside::new(1)),
+        )
         .sharing(cache.clone(), cache.map(|_| 42));
+        let lane = Lane::new((0..count).map(|_| Arc::clone(&canned)).collect(), 1)
+            .inspecting(chain.inspector());
         let settings = Settings {
             limits: Limits::default(),
             batch_parallel: 32,
