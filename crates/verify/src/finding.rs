@@ -91,7 +91,7 @@ checks! {
     Pinned = "pinned", Cheap, "The answer is of the block that the call was pinned to.";
     AskedIndex = "asked-index", Cheap, "The answer names the index, sender or nonce that was asked for.";
     OneBlock = "one-block", Cheap, "All transactions, receipts and logs name the block they stand in, and logs the transaction.";
-    Order = "order", Cheap, "Transactions and receipts are numbered from 0 without a gap, logs ascend.";
+    Order = "order", Cheap, "Transactions and receipts are numbered from 0 without a gap, logs ascend; where the chain follows Ethereum's rules.";
     ChainId = "chain-id", Cheap, "Signed transactions are for this chain.";
     Range = "range", Cheap, "Logs are of the blocks that were asked for.";
     Filter = "filter", Cheap, "Logs have the addresses and topics that were asked for.";

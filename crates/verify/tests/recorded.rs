@@ -388,6 +388,11 @@ fn where_the_rules_are_not_known_a_difference_is_a_doubt() {
     not_checked(&forged, Level::Full, &known, &Why::Rules { check: Check::BlockHash });
     let forged = named("transaction").forged("/from", json!(OTHER_ADDRESS));
     not_checked(&forged, Level::Full, &known, &Why::Rules { check: Check::Sender });
+    let order = Why::Rules { check: Check::Order };
+    let forged = named("block").forged("/transactions/1/transactionIndex", json!("0x2"));
+    not_checked(&forged, Level::Cheap, &known, &order);
+    let forged = named("logs").forged("/1/logIndex", json!("0x0"));
+    not_checked(&forged, Level::Cheap, &known, &order);
     // What contradicts the call or itself is void on every chain.
     void(&named("block").forged("/number", json!("0x8")), &known, Check::AskedNumber);
 }
