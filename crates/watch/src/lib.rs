@@ -4,7 +4,7 @@
 //! it, then listens to newHeads where there is a WebSocket and that costs no more, and polls
 //! where it does. It polls at the chain's own pace while clients ask, not at all while
 //! answers to clients tell the same, and while nobody asks it makes one call a minute,
-//! whatever for. An upstream of a tier that serves no calls is idle, too ([`need`]). An upstream that rests is probed when its rest ends, and twice a second
+//! whatever for. An upstream of a tier that serves no calls is idle, too (see the module `need`). An upstream that rests is probed when its rest ends, and twice a second
 //! while clients ask and no upstream is well; the probe, not a client's call, finds out
 //! whether it is back. What is asked at all, and at what cost, is [`Checks`].
 //!

@@ -126,7 +126,7 @@ impl Pulse {
         }
     }
 
-    /// Whether a client asked for a safe or final block within [`TAGS_FOR`].
+    /// Whether a client asked for a safe or final block lately (`TAGS_FOR`).
     pub fn follows_tags(&self, now: Instant) -> bool {
         match self.last_tag_ms.load(Ordering::Relaxed) {
             0 => false,
