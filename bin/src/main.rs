@@ -8,7 +8,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Huge pages hold what is idle in pieces of 2 MiB, most of them nearly empty, and are zeroed
 /// whole when they are first touched: a process with 1,000 upstreams took twice the memory, and
-/// one with a single upstream too. Calls cost the same without them, small or of 300 KB.
+/// one with a single upstream too. Small calls cost as much without them; see docs/performance.md.
 #[cfg(target_os = "linux")]
 fn without_huge_pages() {
     // Where the kernel knows no such thing there is nothing to be without.
