@@ -703,8 +703,8 @@ chains:
         assert_eq!(made.collect::<Vec<_>>(), ["HttpTransport", "WsTransport"]);
     }
 
-    /// What is held for upstreams that nobody calls: settings, parts, connections' pools of two
-    /// workers and of the control loops, and these loops before they begin.
+    /// The memory of idle upstreams: settings, parts, connection pools of two workers and of the
+    /// control loops, and these loops before they begin.
     #[test]
     fn an_idle_upstream_takes_little_memory() {
         const CHAINS: usize = 200;

@@ -45,10 +45,10 @@ const RING_EVERY_MAX: Duration = Duration::from_millis(500);
 /// An upstream that rests and said nothing to anybody for so long answers no long search.
 const HEAVY_QUIET: Duration = Duration::from_secs(1);
 
-/// For a plain call to be hedged in a dearer tier, its upstream said nothing to anybody for so
-/// long,
+/// A plain call is hedged in a dearer tier only after its upstream has answered no call for at
+/// least this time,
 const QUIET_MIN: Duration = Duration::from_secs(1);
-/// and for so many times what its answers take.
+/// and for this many times the delay after which a call is hedged.
 const QUIET_FACTOR: u32 = 4;
 
 /// A quarter of the least silence that is taken for a stall.
@@ -361,8 +361,8 @@ pub(crate) fn pays_for_company(ground: Ground<'_>, is_lost: bool, now: Instant) 
     budgets.spend_hedge(now)
 }
 
-/// Whether the upstream said nothing to anybody since a plain call was sent to it at `began`, and
-/// that was long ago.
+/// Whether the upstream has answered no call since a plain call was sent to it at `began`, long
+/// ago by [`QUIET_MIN`] and [`QUIET_FACTOR`].
 fn is_quiet(
     upstream: &Upstream,
     row: &MethodRow,
