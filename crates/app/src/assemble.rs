@@ -37,6 +37,7 @@ use wellhead_watch::{Asked, Checks, FeedUse, Mode, Pace, Pulse, Watcher};
 
 use crate::config::{self, CallsOver, Settings};
 use crate::limits::KnownLimits;
+use crate::secrets;
 
 /// Why the parts could not be made. The config was checked before, so these are
 /// things that only show when they are tried.
@@ -334,7 +335,7 @@ fn chain_parts(
         let slot = Slot(u8::try_from(place).unwrap_or(u8::MAX));
         upstreams.push(Arc::new(
             Upstream::new(identity(upstream), slot, breaker(chain, upstream, settings), now)
-                .hiding(Mask::new(secrets_of(upstream)))
+                .hiding(Mask::of(&secrets::of(upstream)))
                 .within(budget(upstream))
                 .reaching(history(&upstream.history)),
         ));
@@ -507,36 +508,6 @@ fn budget(upstream: &config::Upstream) -> Budget {
     Budget::new(upstream.known_provider(), &terms, clock::unix_seconds())
 }
 
-/// A part of a URL shorter than this is a word and not a key.
-const URL_KEY_BYTES_MIN: usize = 12;
-/// From this length on it is a key even without a digit.
-const URL_KEY_BYTES_SURE: usize = 24;
-
-/// What an upstream must not be quoted with: tokens, passwords, values of headers, and
-/// those parts of its URLs that look like keys (they hold no user and password: the
-/// config refuses such URLs). `/eth-mainnet/` does not, and would
-/// only make its errors hard to read.
-fn secrets_of(upstream: &config::Upstream) -> Vec<String> {
-    let mut secrets: Vec<String> =
-        upstream.headers.iter().map(|(_, value)| value.expose().to_owned()).collect();
-    if let Some(auth) = &upstream.auth {
-        secrets.extend(auth.basic.iter().map(|basic| basic.password.expose().to_owned()));
-        secrets.extend(auth.bearer.iter().map(|token| token.expose().to_owned()));
-    }
-    for url in [Some(&upstream.url), upstream.ws.as_ref()].into_iter().flatten() {
-        let url = url.expose();
-        let in_path = url.path().split('/').map(str::to_owned);
-        let in_query = url.query_pairs().map(|(_, value)| value.into_owned());
-        secrets.extend(in_path.chain(in_query).filter(|part| looks_like_a_key(part)));
-    }
-    secrets
-}
-
-fn looks_like_a_key(part: &str) -> bool {
-    part.len() >= URL_KEY_BYTES_SURE
-        || (part.len() >= URL_KEY_BYTES_MIN && part.bytes().any(|byte| byte.is_ascii_digit()))
-}
-
 fn rules(methods: &config::Methods) -> MethodRules {
     MethodRules { allow: methods.allow.clone(), deny: methods.deny.clone() }
 }
@@ -610,32 +581,6 @@ mod tests {
     use rand::SeedableRng as _;
 
     use super::*;
-
-    #[test]
-    fn secrets_are_found_wherever_the_settings_hold_them() {
-        let source = r#"
-chains:
-  ethereum:
-    id: 1
-    upstreams:
-      - id: a
-        url: "https://eth.example/v2/abcdef0123456789?apikey=0123456789abcdef"
-        ws: "wss://eth.example/ethereum-mainnet/ws/fedcba9876543210"
-        headers: { x-key: "headervalue" }
-      - { id: b, url: "http://b", auth: { bearer: "bearertoken" } }
-      - { id: c, url: "http://c", auth: { basic: { user: someone, password: basicpassword } } }
-"#;
-        let loaded = config::parse("test", source, &|_| None, config::Overrides::default());
-        let settings = loaded.expect("a good config").settings;
-        let (_, chain) = settings.chains.iter().next().expect("one chain");
-        let secrets: Vec<_> = chain.upstreams.iter().map(secrets_of).collect();
-        let expected = [
-            "headervalue abcdef0123456789 0123456789abcdef fedcba9876543210",
-            "bearertoken",
-            "basicpassword",
-        ];
-        assert_eq!(secrets.iter().map(|secrets| secrets.join(" ")).collect::<Vec<_>>(), expected);
-    }
 
     /// The level at each upstream with these settings, one URL each.
     fn check_levels(verify: &str, upstreams: &[(&str, Level)]) {
@@ -750,20 +695,4 @@ chains:
 
     /// 33.4 KB were measured; see docs/performance.md.
     const BYTES_EACH_MAX: i64 = 35_000;
-
-    #[test]
-    fn words_in_urls_are_no_keys() {
-        for (part, is_key) in [
-            ("", false),
-            ("v2", false),
-            ("mainnet2", false),
-            ("ethereum-mainnet", false),
-            ("abcdefghijkl", false),
-            ("abcdefghijk1", true),
-            ("abcdefghijklmnopqrstuvwx", true),
-            ("8f14e45fceea167a5a36dedd4bea2543", true),
-        ] {
-            assert_eq!(looks_like_a_key(part), is_key, "{part}");
-        }
-    }
 }

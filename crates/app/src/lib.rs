@@ -22,6 +22,7 @@ mod handler;
 mod limits;
 mod metrics;
 mod renew;
+mod secrets;
 mod serve;
 mod state;
 

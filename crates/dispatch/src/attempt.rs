@@ -98,7 +98,7 @@ pub(crate) async fn attempt(
             (verdict, sent, rest)
         }
         Err(error) => {
-            let verdict = Judge::standard().transport(&error);
+            let verdict = upstream.masked(Judge::standard().transport(&error));
             if !guarded.is_to_blame(&error) {
                 guarded.give_up();
                 note(upstream, row, &verdict, Change::None, was_unwell, ended);

@@ -119,7 +119,7 @@ pub async fn run_batch(
             vec![Verdict::new(VerdictClass::Fault, "batch-too-large", payload); items.len()]
         }
         Err(error) => {
-            let verdict = judge.transport(&error);
+            let verdict = upstream.masked(judge.transport(&error));
             let mut change = Change::None;
             if guarded.is_to_blame(&error) {
                 change = guarded.settle(&verdict, ended).0;

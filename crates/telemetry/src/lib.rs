@@ -10,4 +10,4 @@ pub mod log;
 mod secret;
 
 pub use histogram::Histogram;
-pub use secret::{BadUrl, Secret, SecretUrl};
+pub use secret::{BadUrl, Secret, SecretUrl, key_in_host};

@@ -1,10 +1,12 @@
 //! Strings and URLs that cannot print themselves.
 //!
 //! Provider URLs carry keys in their path, their query or their user info, so
-//! only scheme, host and port are ever shown. Who must have the whole calls
+//! only scheme, host and port are ever shown, the host without its labels that look like keys
+//! ([`key_in_host`]). Code that needs the whole URL calls
 //! `expose`, which is easy to search for.
 
 use std::fmt;
+use std::ops::Range;
 
 use url::Url;
 use zeroize::Zeroizing;
@@ -88,19 +90,82 @@ impl SecretUrl {
         &self.0
     }
 
-    /// Host and port, which are no secret.
+    /// The host with `***` in the place of a label that looks like a key.
+    pub fn shown_host(&self) -> String {
+        let mut host = self.0.host_str().unwrap_or_default().to_owned();
+        for label in key_in_host(&host).into_iter().rev() {
+            host.replace_range(label, "***");
+        }
+        host
+    }
+
+    /// Host and port, as far as they are no secret.
     pub fn authority(&self) -> String {
-        let host = self.0.host_str().unwrap_or_default();
+        let host = self.shown_host();
         match self.0.port_or_known_default() {
             Some(port) => format!("{host}:{port}"),
-            None => host.to_owned(),
+            None => host,
         }
     }
 }
 
+/// Names below the registered one, such as `KEY` in `KEY.eth.example.com`: the last labels are
+/// those that a registry gave.
+const REGISTERED_LABELS: usize = 2;
+/// A shorter piece of a label is no key.
+const KEY_LEN_MIN: usize = 8;
+/// A piece this long is one, whatever it looks like.
+const KEY_LEN_SURE: usize = 20;
+/// A word may have a number behind it that has at most this many digits: `archive12`.
+const NUMBER_LEN_MAX: usize = 3;
+/// A word has at most this many consonants in a row ...
+const CONSONANTS_MAX: usize = 5;
+/// ... and of its letters at least one in this many is a vowel.
+const VOWELS_SHARE: usize = 5;
+
+/// Where `host` has labels that look like keys, as byte ranges in order.
+///
+/// A guess, on the safe side: a label that only looks like a key is missing from a name, while a
+/// key that looks like words is shown.
+pub fn key_in_host(host: &str) -> Vec<Range<usize>> {
+    // The brackets of an IPv6 address; in that of an IPv4 address each label is short.
+    if host.starts_with('[') {
+        return Vec::new();
+    }
+    let mut labels = Vec::new();
+    let mut start = 0;
+    for label in host.split('.') {
+        labels.push(start..start + label.len());
+        start += label.len() + 1;
+    }
+    labels.truncate(labels.len().saturating_sub(REGISTERED_LABELS));
+    labels.retain(|label| looks_like_a_key(&host[label.clone()]));
+    labels
+}
+
+fn looks_like_a_key(label: &str) -> bool {
+    label.split(['-', '_']).any(|piece| piece.len() >= KEY_LEN_MIN && !is_a_word(piece))
+}
+
+/// Whether a person may have chosen `piece`: letters that can be spoken, and perhaps a number.
+fn is_a_word(piece: &str) -> bool {
+    let letters = piece.trim_end_matches(|c: char| c.is_ascii_digit());
+    if piece.len() >= KEY_LEN_SURE
+        || piece.len() - letters.len() > NUMBER_LEN_MAX
+        || letters.bytes().all(|byte| byte.is_ascii_hexdigit())
+        || !letters.bytes().all(|byte| byte.is_ascii_alphabetic())
+    {
+        return false;
+    }
+    let is_vowel = |byte: &u8| b"aeiouyAEIOUY".contains(byte);
+    let vowels = letters.bytes().filter(|byte| is_vowel(byte)).count();
+    let runs = letters.as_bytes().split(is_vowel);
+    vowels * VOWELS_SHARE >= letters.len() && runs.map(<[u8]>::len).all(|it| it <= CONSONANTS_MAX)
+}
+
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.0.scheme(), self.0.host_str().unwrap_or_default())?;
+        write!(f, "{}://{}", self.0.scheme(), self.shown_host())?;
         if let Some(port) = self.0.port() {
             write!(f, ":{port}")?;
         }
@@ -133,6 +198,40 @@ mod tests {
         check("https://eth.example/?apikey=KEY", "https://eth.example/…");
         check("https://user:pass@eth.example", "https://eth.example/…");
         check("wss://eth.example:8443/ws/KEY#KEY", "wss://eth.example:8443/…");
+    }
+
+    #[test]
+    fn a_key_in_the_host_is_not_shown() {
+        for host in [
+            // Words, as providers and operators choose them.
+            "localhost",
+            "geth",
+            "abcdef0123456789",
+            "eth-mainnet.g.alchemy.com",
+            "ethereum-rpc.publicnode.com",
+            "cool-wandering-dawn.ethereum-sepolia.quiknode.pro",
+            "archive12.nodes.example.com",
+            "mainnet.infura.io",
+            "nightshift.example.com",
+            "erigon-archive-2.eu-central-1.internal.example",
+            "192.168.100.200",
+            "[2001:db8::1234:5678]",
+        ] {
+            check(&format!("https://{host}"), &format!("https://{host}"));
+        }
+        for (host, shown) in [
+            ("a1b2c3d4e5f6.eth.example.com", "***.eth.example.com"),
+            ("deadbeefcafe.example.com", "***.example.com"),
+            ("12345678.example.com", "***.example.com"),
+            ("xkqzvbnmwrtp.rpc.example.com", "***.rpc.example.com"),
+            ("eth-a8f3k2m9.rpc.example.com", "***.rpc.example.com"),
+            ("eth.averyverylongsecretkeyofletters.example.com", "eth.***.example.com"),
+            ("key0123456789.a.token9876543210.example.com", "***.a.***.example.com"),
+        ] {
+            check(&format!("https://{host}/x"), &format!("https://{shown}/…"));
+            let url = SecretUrl::parse(&format!("https://{host}:1")).expect("a good URL");
+            assert_eq!(url.authority(), format!("{shown}:1"));
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use budget::{Budget, BudgetTerms};
 pub use control::{Bound, Held, Spending};
 pub use identity::{Identity, MethodRules, Tier, UpstreamId};
 pub use judge::{CALL_ID, Judge};
-pub use mask::Mask;
+pub use mask::{Mask, Secrets};
 pub use offer::Offer;
 pub use provider::{Cost, Meter, Metering, Plan, Provider, Push, PushPrice, Tariff};
 pub use reach::{CallExtent, History};

@@ -1,42 +1,63 @@
 //! An upstream's own secrets, taken out of what it says.
 //!
-//! Some quote the URL they were called by, key included, in their errors: `cannot POST
-//! /v2/KEY`. Errors reach clients in the upstream's own words, and the status page and
-//! the log in short; so the secrets that we know are starred out of every error, byte
-//! for byte. Results are passed on untouched, and secrets that are not ours (a proxy
-//! quoting *its* upstream) are not known here.
+//! Some quote the request, key included, in their errors: `cannot POST /v2/KEY`, or the whole
+//! head with its `authorization`. Errors reach clients in the upstream's own words, and the status
+//! page and the log in short; so the secrets that we know are starred out of every error, in
+//! whatever case and in each form of [`Secrets`]. Results are passed on untouched, and secrets that are not
+//! ours (a proxy quoting *its* upstream) are not known here.
+
+mod secrets;
 
 use std::fmt;
+use std::sync::Arc;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use bytes::Bytes;
+use wellhead_jsonrpc::{raw, scan_error, write};
 
+pub use self::secrets::Secrets;
 use crate::upstream::Upstream;
 use crate::verdict::{Payload, Verdict};
 
 /// What stands in a secret's place.
 const STARS: &str = "***";
-/// Shorter words are not masked: each error would be full of stars, which tells
-/// more of such a secret than it hides.
-const SECRET_BYTES_MIN: usize = 6;
+/// JSON in a string in JSON, and so on: escapes are undone this many times to look beneath.
+const ESCAPES_DEPTH_MAX: usize = 3;
 
 /// The secrets of one upstream.
 #[derive(Clone, Default)]
-pub struct Mask(Option<AhoCorasick>);
+pub struct Mask(Option<Arc<Finder>>);
+
+struct Finder {
+    automaton: AhoCorasick,
+    /// What stands in the place of each pattern.
+    instead: Vec<String>,
+}
 
 impl Mask {
-    /// Hides each of `secrets`; the longest wins where one is part of another.
-    pub fn new<S: AsRef<str>>(secrets: impl IntoIterator<Item = S>) -> Self {
-        let secrets: Vec<S> = secrets
-            .into_iter()
-            .filter(|secret| secret.as_ref().len() >= SECRET_BYTES_MIN)
-            .collect();
-        if secrets.is_empty() {
+    /// Hides each of `words`; the longest wins where one is part of another.
+    pub fn new<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Self {
+        let mut secrets = Secrets::default();
+        words.into_iter().for_each(|word| secrets.word(word.as_ref()));
+        Self::of(&secrets)
+    }
+
+    /// Hides all of `secrets`; the longest wins where one is part of another.
+    pub fn of(secrets: &Secrets) -> Self {
+        let patterns = secrets.patterns();
+        if patterns.is_empty() {
             return Self(None);
         }
-        let words = secrets.iter().map(AsRef::as_ref);
-        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(words);
-        Self(Some(finder.expect("a settings file is too short to hold more than it can take")))
+        // A table of all states would be quicker and take ten times the memory, for each
+        // upstream.
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .ascii_case_insensitive(true)
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .build(patterns.iter().map(|pattern| pattern.text.as_bytes()))
+            .expect("a settings file is too short to hold more than it can take");
+        let instead = patterns.iter().map(|pattern| format!("{}{STARS}", pattern.shown)).collect();
+        Self(Some(Arc::new(Finder { automaton, instead })))
     }
 
     /// Takes the secrets out of what `verdict` would pass on or tell.
@@ -45,8 +66,8 @@ impl Mask {
         match &mut verdict.payload {
             Payload::Result(_) => {}
             Payload::Error(raw) => {
-                if finder.is_match(&raw[..]) {
-                    *raw = Bytes::from(finder.replace_all_bytes(raw, &self.stars()));
+                if finder.reveals(raw) {
+                    *raw = Bytes::from(finder.without_secrets(raw));
                 }
             }
             Payload::None { detail } => *detail = self.hidden(std::mem::take(detail)),
@@ -56,16 +77,99 @@ impl Mask {
     /// `text` without the secrets.
     pub fn hidden(&self, text: String) -> String {
         match &self.0 {
-            Some(finder) if finder.is_match(text.as_str()) => {
-                finder.replace_all(&text, &self.stars())
-            }
+            Some(finder) if finder.reveals(text.as_bytes()) => finder.starred(&text),
             Some(_) | None => text,
         }
     }
+}
 
-    fn stars(&self) -> Vec<&'static str> {
-        vec![STARS; self.0.as_ref().map_or(0, AhoCorasick::patterns_len)]
+impl Finder {
+    /// Whether a secret shows in `text`, also behind JSON's escapes.
+    fn reveals(&self, text: &[u8]) -> bool {
+        if self.automaton.is_match(text) {
+            return true;
+        }
+        let mut text = std::borrow::Cow::Borrowed(text);
+        for _ in 0..ESCAPES_DEPTH_MAX {
+            if !text.contains(&b'\\') {
+                return false;
+            }
+            text = unescaped(&text).into();
+            if self.automaton.is_match(&text[..]) {
+                return true;
+            }
+        }
+        false
     }
+
+    /// `text` with stars; nothing else of it where a secret is escaped.
+    fn starred(&self, text: &str) -> String {
+        let starred = self.automaton.replace_all(text, &self.instead);
+        if self.reveals(starred.as_bytes()) { STARS.to_owned() } else { starred }
+    }
+
+    /// The error `text` with stars, and still an error in JSON.
+    fn without_secrets(&self, text: &[u8]) -> Vec<u8> {
+        let starred = self.automaton.replace_all_bytes(text, &self.instead);
+        let is_json = || raw::leading(&starred).is_some_and(|value| value == raw::trim(&starred));
+        if is_json() && !self.reveals(&starred) {
+            return starred;
+        }
+        // Stars in the place of a number, or a secret behind escapes: written anew.
+        let mut out = Vec::with_capacity(text.len());
+        let Some(error) = scan_error(text) else {
+            write::string(&mut out, STARS);
+            return out;
+        };
+        out.extend_from_slice(b"{\"code\":");
+        out.extend_from_slice(error.code.to_string().as_bytes());
+        out.extend_from_slice(b",\"message\":");
+        write::string(&mut out, &self.starred(&error.message));
+        if let Some(data) = error.data {
+            match raw::string(data) {
+                Some(data) => {
+                    out.extend_from_slice(b",\"data\":");
+                    write::string(&mut out, &self.starred(&data));
+                }
+                None if self.reveals(data) => {}
+                None => {
+                    out.extend_from_slice(b",\"data\":");
+                    out.extend_from_slice(data);
+                }
+            }
+        }
+        out.push(b'}');
+        out
+    }
+}
+
+/// `text` with the escapes of JSON undone wherever they stand, to be searched and not to be read.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        if *first != b'\\' {
+            out.push(*first);
+            continue;
+        }
+        let Some((kind, after)) = rest.split_first() else { break };
+        rest = after;
+        let hex = (*kind == b'u').then(|| rest.get(..4)).flatten();
+        let code = hex.and_then(|hex| u32::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match (kind, code) {
+            (b'u', Some(code)) => {
+                let letter = char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+                out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = &rest[4..];
+            }
+            (b't', _) => out.push(b'\t'),
+            (b'n', _) => out.push(b'\n'),
+            (b'r', _) => out.push(b'\r'),
+            (other, _) => out.push(*other),
+        }
+    }
+    out
 }
 
 impl Upstream {
@@ -100,7 +204,7 @@ mod tests {
             mask.apply(&mut verdict);
             verdict.payload
         };
-        let error_of = |text: &str| Payload::Error(Bytes::from(text.to_owned()));
+        let error_of = |text: &str| Payload::Error(Bytes::from(format!("\"{text}\"")));
         let none_of = |text: &str| Payload::None { detail: text.to_owned() };
         assert_eq!(masked(error_of(error)), error_of(expected));
         assert_eq!(masked(none_of(error)), none_of(expected));
@@ -117,6 +221,116 @@ mod tests {
         check("KEY123 KEY12345", "KEY12345", "***");
         check("KEY12345", "no luck", "no luck");
         check("", "no luck", "no luck");
+    }
+
+    #[test]
+    fn case_does_not_matter() {
+        check("Key-12345", "no KEY-12345, key-12345", "no ***, ***");
+    }
+
+    #[test]
+    fn every_form_in_which_a_server_quotes_a_word_is_hidden() {
+        let word = "p@ss/Wörd+1";
+        for form in [
+            "p@ss/Wörd+1",
+            "p%40ss%2FW%C3%B6rd%2B1",
+            "p%40ss%2fw%c3%b6rd%2b1",
+            "p@ss/W%C3%B6rd+1",
+            "cEBzcy9Xw7ZyZCsx",
+        ] {
+            let told = Mask::new([word]).hidden(format!("said {form} twice"));
+            assert_eq!(told, "said *** twice", "{form}");
+        }
+        check("a%2Fb%2Fsecret", "a/b/secret A%2fB%2fSECRET", "*** ***");
+        check("hexadecimal", "68657861646563696d616c", "***");
+    }
+
+    #[test]
+    fn a_word_in_the_middle_of_a_text_in_base64_is_hidden() {
+        use base64::Engine as _;
+        use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+        let mask = Mask::new(["0123456789abcdef"]);
+        for before in ["", "a", "ab", "POST /v2/", "POST / HTTP/1.1\r\nx-key: "] {
+            for engine in [&STANDARD, &URL_SAFE] {
+                let quoted = engine.encode(format!("{before}0123456789abcdef\r\nhost: a"));
+                let told = mask.hidden(quoted.clone());
+                assert!(told.contains(STARS), "{before:?}: {quoted}");
+                // What is left of the word is less than three bytes at each end.
+                assert!(told.len() + 18 <= quoted.len() + STARS.len(), "{told}");
+            }
+        }
+    }
+
+    #[test]
+    fn credentials_are_hidden_as_sent_and_in_parts() {
+        let mut secrets = Secrets::default();
+        secrets.header("authorization", "Basic YWxhZGRpbjpvcGVuc2VzYW1l");
+        secrets.header("cookie", "session=0123456789; theme=light");
+        let mask = Mask::of(&secrets);
+        for (told, masked) in [
+            ("authorization: Basic YWxhZGRpbjpvcGVuc2VzYW1l", "authorization: ***"),
+            ("authorization: basic ywxhzgrpbjpvcgvuc2vzyw1l", "authorization: ***"),
+            ("bad YWxhZGRpbjpvcGVuc2VzYW1l", "bad ***"),
+            ("user aladdin:opensesame", "user ***"),
+            ("password opensesame is wrong", "password *** is wrong"),
+            ("cookie session=0123456789", "cookie session=***"),
+        ] {
+            assert_eq!(mask.hidden(told.to_owned()), masked);
+        }
+        assert_eq!(format!("{secrets:?}"), "Secrets(***)");
+    }
+
+    #[test]
+    fn a_short_value_is_hidden_beside_its_name() {
+        let mut secrets = Secrets::default();
+        secrets.header("X-Key", "abc");
+        secrets.parameter("apikey", "de");
+        let mask = Mask::of(&secrets);
+        for (told, masked) in [
+            ("x-key: abc, abc of GET /?apikey=de", "X-Key: ***, abc of GET /?apikey=***"),
+            (r#"{"x-key":"abc"}"#, r#"{"X-Key":"***"}"#),
+        ] {
+            assert_eq!(mask.hidden(told.to_owned()), masked);
+        }
+    }
+
+    /// Masks `error` and compares what is left, which has to be JSON still.
+    fn check_json(secret: &str, error: &str, expected: &str) {
+        let payload = Payload::Error(Bytes::from(error.to_owned()));
+        let mut verdict = Verdict::new(VerdictClass::Unknown, "test", payload);
+        Mask::new([secret]).apply(&mut verdict);
+        let Payload::Error(raw) = verdict.payload else { panic!("an error stays one") };
+        assert_eq!(String::from_utf8_lossy(&raw), expected);
+        serde_json::from_slice::<serde_json::Value>(&raw).expect("JSON");
+    }
+
+    #[test]
+    fn an_error_without_its_secrets_is_json() {
+        check_json("12345678", r#"{"code":1,"data":12345678}"#, r#"{"code":1,"message":""}"#);
+        check_json(
+            "12345678",
+            r#"{"code":1,"message":"key 12345678","data":{"key":12345678}}"#,
+            r#"{"code":1,"message":"key ***"}"#,
+        );
+    }
+
+    #[test]
+    fn escapes_hide_no_secret_from_the_search() {
+        check_json(
+            "a/b/c\"d<e",
+            r#"{"code":1,"message":"no a\/b/c\"d\u003ce","data":"a/b/c\"d<e!"}"#,
+            r#"{"code":1,"message":"no ***","data":"***!"}"#,
+        );
+        check_json(
+            "a/b/c/d",
+            r#"{"code":1,"message":"x","data":{"path":"a\/b\/c\/d"}}"#,
+            r#"{"code":1,"message":"x"}"#,
+        );
+        check_json(
+            "a/b/c/d",
+            r#"{"code":1,"message":"{\"path\":\"a\\/b\\/c\\/d\"}"}"#,
+            r#"{"code":1,"message":"***"}"#,
+        );
     }
 
     #[test]

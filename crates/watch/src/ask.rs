@@ -234,7 +234,7 @@ impl Asker {
         });
         let verdict = match &reply {
             Ok(reply) => self.upstream.masked(Judge::standard().reply(row, reply)),
-            Err(error) => Judge::standard().transport(error),
+            Err(error) => self.upstream.masked(Judge::standard().transport(error)),
         };
         let ended = now();
         let change = self.upstream.settle(row, &verdict, began, ended);

@@ -40,7 +40,10 @@ pub(crate) enum FeedEnd {
 /// Opens a feed and observes heads until it ends.
 pub(crate) async fn listen(connector: &dyn FeedConnector, watcher: &Watcher) -> FeedEnd {
     let (asker, heads) = (&watcher.asker, &*watcher.heads);
-    let broke = |heads_seen, detail: &str| FeedEnd::Broke { heads_seen, detail: detail.to_owned() };
+    let broke = |heads_seen, detail: &str| {
+        let detail = asker.upstream.hidden(detail.to_owned());
+        FeedEnd::Broke { heads_seen, detail }
+    };
     let (mut feed, chain_id) = match open(connector, asker).await {
         Ok(opened) => opened,
         Err(detail) => return broke(0, &detail),

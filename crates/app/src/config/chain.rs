@@ -236,7 +236,7 @@ section! {
     /// One endpoint to send calls to.
     Upstream {
         /// Its name in logs, metrics and answers. Unique within the chain.
-        id: UpstreamId = derived("the host of `url`"),
+        id: UpstreamId = derived("the host of `url`, without labels that look like keys"),
         /// Where calls are sent: `http://` or `https://`. Shown without path and query, as
         /// providers put keys there.
         url: SecretUrl = required(),

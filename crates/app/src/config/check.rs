@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use url::Url;
 use wellhead_eth::{MethodGlob, MethodTable};
 use wellhead_proxy::{Level, QuorumRule};
-use wellhead_telemetry::SecretUrl;
+use wellhead_telemetry::{SecretUrl, key_in_host};
 use wellhead_upstream::{Provider, UPSTREAMS_MAX, UpstreamId};
 use wellhead_watch::Mode;
 
@@ -28,15 +28,15 @@ use super::value::{Admin, CallsOver};
 /// More chains than there are in the wild.
 const CHAINS_MAX: usize = 1_000;
 
-/// Gives every upstream without an id the host of its URL, numbered where taken.
+/// Gives every upstream without an id the host of its URL, without labels that look like keys,
+/// numbered where taken.
 pub(super) fn name_upstreams(settings: &mut Settings) {
     for (_, chain) in &mut settings.chains.0 {
         for index in 0..chain.upstreams.len() {
             if !chain.upstreams[index].id.as_str().is_empty() {
                 continue;
             }
-            let host = chain.upstreams[index].url.expose().host_str().unwrap_or("upstream");
-            let host: String = host.chars().filter(|c| !matches!(c, '[' | ']')).collect();
+            let host = public_host(chain.upstreams[index].url.expose());
             let taken = |name: &str| chain.upstreams.iter().any(|other| other.id.as_str() == name);
             let port = chain.upstreams[index].url.expose().port();
             let name = std::iter::once(host.clone())
@@ -47,6 +47,16 @@ pub(super) fn name_upstreams(settings: &mut Settings) {
             chain.upstreams[index].id = UpstreamId::new(&name);
         }
     }
+}
+
+/// The host as a name. A key in it would be in every metric, log line and answer header.
+fn public_host(url: &Url) -> String {
+    let mut host = url.host_str().unwrap_or("upstream").to_owned();
+    for label in key_in_host(&host).into_iter().rev() {
+        host.replace_range(label.start..label.end + ".".len(), "");
+    }
+    host.retain(|c| !matches!(c, '[' | ']'));
+    host
 }
 
 /// Finds every problem that needs more than one value to be seen.

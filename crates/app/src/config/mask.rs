@@ -14,6 +14,8 @@
 
 use std::ops::Range;
 
+use wellhead_telemetry::key_in_host;
+
 /// What is secret about a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hide {
@@ -216,6 +218,12 @@ fn star_url(bytes: &mut [u8], source: &str, span: Range<usize>) {
     // What follows the host is only a port if it is a number: a cut URL ends in a password.
     let host = text[place..path].rfind('@').map_or(place, |at| place + at + 1);
     let authority = text[host..path].trim_end_matches(['"', '\'']);
+    let name = authority.split(':').next().unwrap_or_default();
+    if !name.contains("${") {
+        for label in key_in_host(name) {
+            star(bytes, source, span.start + host + label.start..span.start + host + label.end);
+        }
+    }
     if let Some(colon) = authority.rfind(':')
         && !authority.ends_with(']')
         && authority[colon + 1..].bytes().any(|b| !b.is_ascii_digit())
@@ -273,6 +281,8 @@ mod tests {
         check("url: http://[::1]:8545/x", "url: http://[::1]:8545/*");
         check("url: http://[::1]", "url: http://[::1]");
         check("url: https://me:abc", "url: https://me:***");
+        check("url: https://deadbeefcafe.h.io:1/a", "url: https://************.h.io:1/*");
+        check("url: https://${KEY}.eth-main.h.io", "url: https://${KEY}.eth-main.h.io");
     }
 
     #[test]

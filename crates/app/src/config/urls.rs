@@ -119,6 +119,16 @@ mod tests {
     }
 
     #[test]
+    fn a_key_in_the_host_names_no_upstream() {
+        check(
+            &["https://a1b2c3d4e5f6.eth.example.com", "https://deadbeefcafe.eth.example.com/v1"],
+            "eth.example.com https://***.eth.example.com -; \
+             eth.example.com-2 https://***.eth.example.com/… -",
+        );
+        check(&["http://a1b2c3d4e5f6:8545"], "a1b2c3d4e5f6 http://a1b2c3d4e5f6:8545 -");
+    }
+
+    #[test]
     fn every_bad_url_is_reported() {
         check(
             &["a:8545/KEY", "ftp://x", "ws://c:1", "http://"],
