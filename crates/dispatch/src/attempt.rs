@@ -15,9 +15,9 @@ use wellhead_upstream::{
 };
 
 use crate::flow::{Account, Flowing};
+use crate::flows::{FlowPlace, MayFlow};
 use crate::hedge::{Alarm, within};
 use crate::inspect::{Inspect, inspected, subject};
-use crate::lane::{Gate, Place};
 use crate::now;
 
 /// What an attempt brought, and whether the call may have been executed.
@@ -60,8 +60,8 @@ pub(crate) struct Room<'a> {
     pub(crate) whole_max: usize,
     /// One that has to be read whole may be this long.
     pub(crate) answer_max: usize,
-    /// Who may pass one on; all are read whole when it is full or not there.
-    pub(crate) flows: Option<&'a Gate>,
+    /// Where one may be passed on; all are read whole when no place is left or this is not there.
+    pub(crate) flows: Option<MayFlow<'a>>,
     /// Where answers are counted; `None` for those that are small.
     pub(crate) answers: Option<&'a Arc<Ceiling>>,
     /// Who looks at it.
@@ -91,10 +91,14 @@ pub(crate) async fn attempt(
     let judged = guarded.in_time(pin!(judged(row, exchange, room))).await;
     let ended = now();
     let mut no_room = false;
+    // When the upstream's part was done, but for the time that the answer waited for room: that is
+    // the clients' doing.
+    let mut came = ended;
     let (verdict, sent, rest) = match judged {
-        Ok((verdict, rest)) => {
+        Ok(Judged { verdict, rest, waited }) => {
             let verdict = upstream.masked(verdict);
             let sent = refused_unread(verdict.class);
+            came -= waited;
             (verdict, sent, rest)
         }
         Err(error) => {
@@ -111,18 +115,19 @@ pub(crate) async fn attempt(
     };
     if let Some((rest, place)) = rest {
         let mut guarded = guarded;
-        upstream.began_well(row, began, ended);
+        upstream.began_well(row, began, came);
         if let Some((inspect, _)) = inspect {
             inspect.flows(row);
         }
-        let account = Account::new(guarded.ended(), row, place);
+        let account = Account::new(guarded.ended(), row);
         let piece_timeout = patience.deadline.saturating_duration_since(began);
         let beginning: &[u8] = match &verdict.payload {
             Payload::Result(beginning) => beginning,
             // What flows has a result.
             Payload::Error(_) | Payload::None { .. } => &[],
         };
-        let rest = Box::new(Flowing::new(rest, beginning, piece_timeout, Some(account), ended));
+        let account = (Some(account), place);
+        let rest = Box::new(Flowing::new(rest, beginning, piece_timeout, account, ended));
         return Settled { verdict, began, ended, sent, rest: Some(rest), no_room };
     }
     let (verdict, change) = match inspect {
@@ -136,16 +141,31 @@ pub(crate) async fn attempt(
             let looked = inspected(inspect, upstream, asked, verdict, patience.deadline);
             // Boxed, as nobody looks by default, and no call should carry its state.
             let verdict = Box::pin(looked).await;
-            let change = upstream.settle(row, &verdict, began, ended);
+            let change = upstream.settle(row, &verdict, began, came);
             (verdict, change)
         }
         Some(_) | None => {
-            let (change, _) = guarded.settle(&verdict, ended);
+            let (change, _) = guarded.settle(&verdict, came);
             (verdict, change)
         }
     };
     note(upstream, row, &verdict, change, was_unwell, ended);
     Settled { verdict, began, ended, sent, rest: None, no_room }
+}
+
+/// A reply, judged.
+struct Judged {
+    verdict: Verdict,
+    /// What follows the beginning of a large result, and its place among those that flow.
+    rest: Option<(Box<dyn Rest>, FlowPlace)>,
+    /// How long the answer waited for room.
+    waited: Duration,
+}
+
+impl Judged {
+    fn whole(verdict: Verdict) -> Self {
+        Self { verdict, rest: None, waited: Duration::ZERO }
+    }
 }
 
 /// Waits for the exchange and judges it. A large answer is judged by its beginning
@@ -155,10 +175,10 @@ async fn judged(
     row: &MethodRow,
     exchange: ExchangeFuture<'_>,
     room: Room<'_>,
-) -> Result<(Verdict, Option<(Box<dyn Rest>, Place)>), TransportError> {
+) -> Result<Judged, TransportError> {
     let reply = exchange.await?;
     if reply.rest.is_none() {
-        return Ok((Judge::standard().reply(row, &reply), None));
+        return Ok(Judged::whole(Judge::standard().reply(row, &reply)));
     }
     // Boxed: nearly every answer is whole, and should not carry the state of those that are not.
     Box::pin(judged_in_part(row, reply, room)).await
@@ -168,32 +188,36 @@ async fn judged_in_part(
     row: &MethodRow,
     mut reply: WireReply,
     room: Room<'_>,
-) -> Result<(Verdict, Option<(Box<dyn Rest>, Place)>), TransportError> {
+) -> Result<Judged, TransportError> {
     let judge = Judge::standard();
-    let Some(rest) = reply.rest.take() else { return Ok((judge.reply(row, &reply), None)) };
+    let Some(rest) = reply.rest.take() else {
+        return Ok(Judged::whole(judge.reply(row, &reply)));
+    };
     if let Some(verdict) = judge.beginning(&reply)
-        && let Some(place) = room.flows.and_then(Gate::enter)
+        && let Some(place) = room.flows.and_then(|flows| flows.enter(now()))
     {
         if reply.body.len() <= room.whole_max
             && let Some(answers) = room.answers
         {
             answers.note(Shortage::Flowed);
         }
-        return Ok((verdict, Some((rest, place))));
+        return Ok(Judged { rest: Some((rest, place)), ..Judged::whole(verdict) });
     }
     let first = std::mem::take(&mut reply.body);
-    reply.body = whole(first, rest, room.answer_max, room.answers).await?;
-    Ok((judge.reply(row, &reply), None))
+    let mut waited = Duration::ZERO;
+    reply.body = whole(first, rest, room.answer_max, room.answers, &mut waited).await?;
+    Ok(Judged { waited, ..Judged::whole(judge.reply(row, &reply)) })
 }
 
 /// Reads what is left, within the bound on answers that are held and that on all of them
 /// together. When there is no room it waits, but only before it has asked for any: who
-/// holds much never waits for others, so that nobody waits in a circle.
+/// holds much never waits for others, so that nobody waits in a circle. Adds that time to `waited`.
 pub(crate) async fn whole(
     first: Bytes,
     mut rest: Box<dyn Rest>,
     answer_max: usize,
     answers: Option<&Arc<Ceiling>>,
+    waited: &mut Duration,
 ) -> Result<Bytes, TransportError> {
     let error = |kind, what: String| TransportError::new(kind, Sent::Maybe, what);
     let mut share = None;
@@ -211,7 +235,9 @@ pub(crate) async fn whole(
             let step = len.saturating_mul(2).max(ROOM_STEP).min(answer_max);
             let fits = match &mut share {
                 None => {
+                    let began = now();
                     share = Box::pin(room_for(answers, step)).await;
+                    *waited += now().saturating_duration_since(began);
                     share.is_some()
                 }
                 Some(share) => len <= share.bytes() || share.grow(step) || share.grow(len),

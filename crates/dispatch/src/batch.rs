@@ -208,7 +208,10 @@ async fn all(
     let mut reply = exchange.await?;
     if let Some(rest) = reply.rest.take() {
         let first = std::mem::take(&mut reply.body);
-        reply.body = Box::pin(whole(first, rest, bytes_max, Some(lane.answers()))).await?;
+        // What a batch takes teaches no limit.
+        let mut waited = Duration::ZERO;
+        let answers = Some(lane.answers());
+        reply.body = Box::pin(whole(first, rest, bytes_max, answers, &mut waited)).await?;
     }
     Ok(reply)
 }

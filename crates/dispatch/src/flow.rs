@@ -1,8 +1,10 @@
 //! The rest of a large answer on its way to the client.
 //!
 //! It is not held, so what bounds it is not memory: it keeps a connection to its upstream
-//! for as long as the client takes, and those are few. Who judged its beginning is
-//! `attempt`; who writes it to the client is the listener.
+//! for as long as the client takes, and those are few: [`crate::flows`]. While the client takes what
+//! it was handed the upstream is not at work for it, so it takes no place of the limit that is
+//! learnt, and its pace says nothing of the upstream. What judged its beginning is `attempt`; what
+//! writes it to the client is the listener.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ use wellhead_transport::{BoxFuture, Rest, Sent, TransportError, TransportErrorKi
 use wellhead_upstream::{Change, InFlight, Judge};
 
 use crate::attempt::note;
-use crate::lane::Place;
+use crate::flows::{FlowPlace, Parked};
 use crate::now;
 
 /// No answer is longer. As much as `limits.answer_bytes` can be set to: an upstream that
@@ -25,6 +27,8 @@ const GRACE: Duration = Duration::from_secs(30);
 /// A few hundred clients that read a byte now and then would otherwise hold all
 /// connections to an upstream, and nobody else could be served from it.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
+/// And it may take this long at whatever pace.
+const TIME_MAX: Duration = Duration::from_secs(3600);
 /// After a client took no piece for so long, an upstream that hangs up is not blamed.
 const CLIENT_PAUSE_MAX: Duration = Duration::from_secs(5);
 
@@ -33,15 +37,23 @@ const CLIENT_PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Account {
     in_flight: InFlight,
     row: &'static MethodRow,
-    #[allow(dead_code, reason = "held for its drop")]
-    place: Place,
 }
 
 impl Account {
-    pub(crate) fn new(in_flight: InFlight, row: &MethodRow, place: Place) -> Self {
+    pub(crate) fn new(in_flight: InFlight, row: &MethodRow) -> Self {
         // The same row, for as long as the answer takes.
         let row = &MethodTable::standard().rows()[row.index.get()];
-        Self { in_flight, row, place }
+        Self { in_flight, row }
+    }
+
+    /// The answer waits for its client.
+    pub(crate) fn park(&mut self) {
+        self.in_flight.park();
+    }
+
+    /// It waits for its upstream.
+    pub(crate) fn resume(&mut self) {
+        self.in_flight.resume();
     }
 
     fn was_whole(self) {
@@ -60,22 +72,34 @@ impl Account {
     }
 }
 
-/// The call counts as in flight until it is read or dropped. A piece that does not come
+/// The call counts as under way until it is read or dropped. A piece that does not come
 /// in time, or an end before the brace that closes the reply, is an error, so that what is
 /// cut never looks whole, wherever it was cut and however it was framed.
 #[derive(Debug)]
 pub(crate) struct Flowing {
-    rest: Box<dyn Rest>,
+    /// Where the rest waits between the pieces.
+    place: FlowPlace,
     piece_timeout: Duration,
     began: Instant,
     bytes: u64,
     bytes_max: u64,
     nesting: Nesting,
-    /// When the client last was handed a piece, and the longest that it then took.
-    handed_at: Instant,
+    /// The longest that the client took for a piece.
     client_pause: Duration,
-    /// `None` once it was settled.
-    account: Option<Account>,
+}
+
+/// The rest while a piece is read from it; it waits for the client again when this is dropped.
+struct AtWork<'a> {
+    place: &'a FlowPlace,
+    parked: Option<Parked>,
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        if let Some(parked) = self.parked.take() {
+            self.place.park(parked);
+        }
+    }
 }
 
 impl Flowing {
@@ -86,39 +110,47 @@ impl Flowing {
         rest: Box<dyn Rest>,
         beginning: &[u8],
         piece_timeout: Duration,
-        account: Option<Account>,
+        (account, place): (Option<Account>, FlowPlace),
         began: Instant,
     ) -> Self {
         let mut nesting = Nesting::in_object();
         nesting.read(beginning);
+        place.park(Parked { rest, account, since: began });
         Self {
-            rest,
+            place,
             piece_timeout,
             began,
             bytes: 0,
             bytes_max: BYTES_MAX,
             nesting,
-            handed_at: began,
             client_pause: Duration::ZERO,
-            account,
         }
     }
 
     async fn piece(&mut self) -> Option<Result<Bytes, TransportError>> {
         let asked_at = now();
-        let pause = asked_at.saturating_duration_since(self.handed_at);
+        let error = |what: &str| {
+            // The client's doing.
+            Some(Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, what)))
+        };
+        let Some(parked) = self.place.resume() else {
+            return error("a large answer that its client did not read gave way to another");
+        };
+        let pause = asked_at.saturating_duration_since(parked.since);
         self.client_pause = self.client_pause.max(pause);
         if asked_at > self.due() {
-            // The client's doing.
-            let what = "a large answer was taken too slowly";
-            return Some(Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, what)));
+            return error("a large answer was taken too slowly");
         }
-        let piece = self.next_piece().await;
-        self.handed_at = now();
-        match (&piece, self.account.take()) {
-            (Some(Ok(_)), account) => self.account = account,
+        let Self { place, piece_timeout, bytes, bytes_max, nesting, client_pause, .. } = self;
+        let mut work = AtWork { place, parked: Some(parked) };
+        let parked = work.parked.as_mut()?;
+        let mut reading = Reading { bytes, bytes_max: *bytes_max, nesting };
+        let piece = reading.next(&mut *parked.rest, *piece_timeout).await;
+        parked.since = now();
+        match (&piece, parked.account.take()) {
+            (Some(Ok(_)), account) => parked.account = account,
             (None, Some(account)) => account.was_whole(),
-            (Some(Err(error)), Some(account)) if self.client_pause < CLIENT_PAUSE_MAX => {
+            (Some(Err(error)), Some(account)) if *client_pause < CLIENT_PAUSE_MAX => {
                 account.failed(error);
             }
             (Some(Err(_)) | None, _) => {}
@@ -126,13 +158,32 @@ impl Flowing {
         piece
     }
 
-    async fn next_piece(&mut self) -> Option<Result<Bytes, TransportError>> {
+    /// When the next piece has to be asked for at the latest.
+    fn due(&self) -> Instant {
+        let paced = GRACE + Duration::from_secs(self.bytes / BYTES_PER_SECOND_MIN);
+        self.began + paced.min(TIME_MAX)
+    }
+}
+
+/// What is counted of an answer while it is read.
+struct Reading<'a> {
+    bytes: &'a mut u64,
+    bytes_max: u64,
+    nesting: &'a mut Nesting,
+}
+
+impl Reading<'_> {
+    async fn next(
+        &mut self,
+        rest: &mut dyn Rest,
+        piece_timeout: Duration,
+    ) -> Option<Result<Bytes, TransportError>> {
         let error = |kind, what: &str| Some(Err(TransportError::new(kind, Sent::Maybe, what)));
-        match tokio::time::timeout(self.piece_timeout, self.rest.next()).await {
+        match tokio::time::timeout(piece_timeout, rest.next()).await {
             Err(_elapsed) => error(TransportErrorKind::Timeout, "inside a large answer"),
             Ok(Some(Ok(piece))) => {
-                self.bytes += piece.len() as u64;
-                if self.bytes > self.bytes_max {
+                *self.bytes += piece.len() as u64;
+                if *self.bytes > self.bytes_max {
                     return error(TransportErrorKind::TooLarge, "the answer does not end");
                 }
                 self.nesting.read(&piece);
@@ -146,18 +197,13 @@ impl Flowing {
             Ok(None) => error(TransportErrorKind::Truncated, "the reply does not end"),
         }
     }
-
-    /// When the next piece has to be asked for at the latest.
-    fn due(&self) -> Instant {
-        self.began + GRACE + Duration::from_secs(self.bytes / BYTES_PER_SECOND_MIN)
-    }
 }
 
 /// An answer that is put together while it flows, with the least pace that all that flow have;
 /// `rest` is a result and the brace that ends its envelope, and no piece of it takes longer
-/// than `piece_timeout`. Nobody is blamed when it fails.
-pub fn paced(rest: Box<dyn Rest>, piece_timeout: Duration) -> Box<dyn Rest> {
-    Box::new(Flowing::new(rest, b"", piece_timeout, None, now()))
+/// than `piece_timeout`. No upstream is blamed when it fails.
+pub fn paced(rest: Box<dyn Rest>, piece_timeout: Duration, place: FlowPlace) -> Box<dyn Rest> {
+    Box::new(Flowing::new(rest, b"", piece_timeout, (None, place), now()))
 }
 
 impl Rest for Flowing {
@@ -171,10 +217,18 @@ mod tests {
     use wellhead_transport::Pieces;
 
     use super::*;
+    use crate::flows::{ClientNet, Flows};
 
     const PIECE: usize = 64 << 10;
+    const HOUR: Duration = Duration::from_secs(3600);
     const SECOND: Duration = Duration::from_secs(1);
     const SHORT_MAX: u64 = 8 << 20;
+
+    /// A place for one.
+    fn place() -> (Option<Account>, FlowPlace) {
+        let place = Flows::new(1).enter(ClientNet::V6(1), now());
+        (None, place.expect("the first"))
+    }
 
     /// Says the same piece for ever.
     #[derive(Debug)]
@@ -190,7 +244,7 @@ mod tests {
     /// Takes pieces of an answer that does not end, one each `pace`, until it fails.
     async fn check(piece_bytes: usize, pace: Duration, expected: TransportErrorKind, pieces: u64) {
         let endless = Box::new(Endless(Bytes::from(vec![b'0'; piece_bytes])));
-        let mut flowing = Flowing::new(endless, b"", SECOND, None, now());
+        let mut flowing = Flowing::new(endless, b"", SECOND, place(), now());
         // The real one takes minutes to be read without optimisation.
         flowing.bytes_max = SHORT_MAX;
         let mut taken = 0;
@@ -210,7 +264,7 @@ mod tests {
     async fn only_what_ends_with_its_brace_ends_well() {
         let check = async |beginning: &str, rest: &str, is_whole| {
             let pieces = Box::new(Pieces::of(Bytes::from(rest.to_owned())));
-            let mut flowing = Flowing::new(pieces, beginning.as_bytes(), SECOND, None, now());
+            let mut flowing = Flowing::new(pieces, beginning.as_bytes(), SECOND, place(), now());
             let end = loop {
                 match flowing.next().await {
                     Some(Ok(_)) => {}
@@ -250,5 +304,36 @@ mod tests {
         // Each piece earns one second and takes two.
         check(PIECE, SECOND * 2, TransportErrorKind::Timeout, 31).await;
         check(1, SECOND * 10, TransportErrorKind::Timeout, 4).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_taken_at_the_least_pace_ends_after_an_hour() {
+        let endless = Box::new(Endless(Bytes::from(vec![b'0'; 1 << 20])));
+        let mut flowing = Flowing::new(endless, b"", SECOND, place(), now());
+        let began = now();
+        while flowing.next().await.expect("no end").is_ok() {
+            // The real number takes minutes to be read without optimisation.
+            flowing.bytes += 64 << 20;
+            tokio::time::sleep(SECOND * 60).await;
+        }
+        assert_eq!(now() - began, HOUR + SECOND * 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_gave_way_ends_with_an_error() {
+        let flows = Flows::new(2);
+        let mut flowing: Vec<Flowing> = Vec::new();
+        for _ in 0..2 {
+            let place = flows.enter(ClientNet::V6(1), now()).expect("a place");
+            let rest = Box::new(Pieces::of(Bytes::from_static(b"[]}")));
+            flowing.push(Flowing::new(rest, b"", SECOND, (None, place), now()));
+        }
+        tokio::time::sleep(SECOND * 5).await;
+        let other = flows.enter(ClientNet::V6(2), now());
+        assert!(other.is_some());
+        let given_way = flowing[0].next().await.expect("no end");
+        assert_eq!(given_way.expect_err("cut").kind, TransportErrorKind::Timeout);
+        assert!(matches!(flowing[1].next().await, Some(Ok(_))));
+        assert!(flowing[1].next().await.is_none());
     }
 }

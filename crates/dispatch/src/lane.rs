@@ -13,12 +13,16 @@ use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream};
 
 use crate::budget::Budgets;
+use crate::flows::Flows;
 use crate::inspect::Inspect;
 use crate::line::Line;
 
 /// Answers of one upstream that flow to clients at a time, unless the lane is told
 /// otherwise: a quarter of the connections that an upstream has by default.
 const FLOWS_MAX: usize = 64;
+/// Searches in parts that flow to clients at a time: each holds what it found and its client has
+/// not taken, and goes on asking.
+const SEARCH_FLOWS_MAX: usize = 64;
 /// How long until it is worth looking again for a connection: one that comes free by itself, as
 /// when its call was dropped, wakes nobody.
 const CONNECTION_LOOK: Duration = Duration::from_millis(10);
@@ -29,7 +33,8 @@ const OUTLIVING_MAX: usize = 256;
 /// its own, so that its connections and its lock are never fought over.
 pub struct Lane {
     transports: Box<[Arc<dyn Transport>]>,
-    flows: Box<[Gate]>,
+    flows: Box<[Flows]>,
+    search_flows: Flows,
     outliving: Gate,
     budgets: Arc<Budgets>,
     answers: Arc<Ceiling>,
@@ -48,7 +53,8 @@ impl Lane {
     /// A lane over `transports`, which must be in the order of the roster.
     pub fn new(transports: Vec<Arc<dyn Transport>>, seed: u64) -> Self {
         Self {
-            flows: transports.iter().map(|_| Gate::new(FLOWS_MAX)).collect(),
+            flows: transports.iter().map(|_| Flows::new(FLOWS_MAX)).collect(),
+            search_flows: Flows::new(SEARCH_FLOWS_MAX),
             transports: transports.into(),
             outliving: Gate::new(OUTLIVING_MAX),
             budgets: Arc::default(),
@@ -75,7 +81,7 @@ impl Lane {
     /// of the roster. Each holds a connection for as long as its client takes.
     #[must_use]
     pub fn flowing(self, flows_max: impl IntoIterator<Item = usize>) -> Self {
-        Self { flows: flows_max.into_iter().map(Gate::new).collect(), ..self }
+        Self { flows: flows_max.into_iter().map(Flows::new).collect(), ..self }
     }
 
     /// With somebody who looks at all answers before they are believed; by default nobody does.
@@ -129,8 +135,13 @@ impl Lane {
     }
 
     /// Large answers of one upstream on their way.
-    pub(crate) fn flows(&self, slot: Slot) -> Option<&Gate> {
+    pub(crate) fn flows(&self, slot: Slot) -> Option<&Flows> {
         self.flows.get(slot.index())
+    }
+
+    /// Searches in parts on their way.
+    pub fn search_flows(&self) -> &Flows {
+        &self.search_flows
     }
 
     /// Attempts that may outlive their call.

@@ -14,6 +14,7 @@ use wellhead_upstream::{
 };
 
 use crate::attempt::{Patience, Room, Settled};
+use crate::flows::{ClientNet, MayFlow};
 use crate::hedge::{Hedging, is_heavy};
 use crate::lane::Lane;
 use crate::line::{HeldBy, NoTurn};
@@ -127,17 +128,20 @@ impl<'a> Ground<'a> {
         }
     }
 
-    pub(crate) fn room(self, row: &MethodRow, may_flow: bool, slot: Slot) -> Room<'a> {
+    /// `flows_to`: the client that takes a large answer as it comes.
+    pub(crate) fn room(self, row: &MethodRow, flows_to: Option<ClientNet>, slot: Slot) -> Room<'a> {
         let Bounds { whole_bytes_max, answer_bytes_max: answer_max, .. } = *self.bounds;
         let (answers, inspect) = (Some(self.lane.answers()), self.lane.inspect());
-        match may_flow {
-            true => {
+        match flows_to {
+            Some(client) => {
                 let upstream = self.roster.upstream(slot);
                 let to_look_at = inspect.map_or(0, |inspect| inspect.whole_bytes(upstream, row));
                 let whole_max = whole_bytes_max.max(to_look_at).min(answer_max);
-                Room { whole_max, answer_max, flows: self.lane.flows(slot), answers, inspect }
+                let flows = self.lane.flows(slot);
+                let flows = flows.map(|flows| MayFlow { flows, upstream, client });
+                Room { whole_max, answer_max, flows, answers, inspect }
             }
-            false => Room { whole_max: answer_max, answer_max, flows: None, answers, inspect },
+            None => Room { whole_max: answer_max, answer_max, flows: None, answers, inspect },
         }
     }
 }
@@ -171,8 +175,8 @@ pub struct Job<'a> {
     pub null_is_final: bool,
     /// The chain has the block that the call names: a null for it is a lack of whoever says it.
     pub is_there: bool,
-    /// The caller takes a large result as it arrives; see [`Served::rest`].
-    pub may_flow: bool,
+    /// This client takes a large result as it arrives; see [`Served::rest`].
+    pub flows_to: Option<ClientNet>,
     /// How many must answer alike; `None`: one is enough. Only for reads that may be repeated,
     /// and their results are held whole.
     pub ballot: Option<Ballot>,

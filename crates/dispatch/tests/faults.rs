@@ -145,7 +145,7 @@ impl World {
             at_hash: None,
             null_is_final: false,
             is_there: false,
-            may_flow: false,
+            flows_to: None,
             ballot: None,
             progress: None,
         };

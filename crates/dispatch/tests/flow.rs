@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use support::Stage;
-use wellhead_dispatch::{Lane, now};
+use wellhead_dispatch::{ClientNet, Lane, now};
 use wellhead_transport::{
     BoxFuture, Ceiling, Exchange, ExchangeFuture, Pieces, Rest, Sent, Shortage, Timing, Transport,
     TransportError, TransportErrorKind, WireReply,
@@ -216,4 +216,94 @@ async fn who_goes_away_while_it_waits_leaves_nothing() {
     drop(other);
     assert_eq!(ceiling.held(), 0);
     assert!(stage.run("eth_getCode").await.result.is_ok());
+}
+
+/// Answers `eth_getCode` with more than is held, and all else after 20 ms with little.
+#[derive(Debug)]
+struct Mixed;
+
+impl Transport for Mixed {
+    fn exchange(&self, exchange: Exchange) -> ExchangeFuture<'_> {
+        let is_large = exchange.body.windows(11).any(|window| window == b"eth_getCode");
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            match is_large {
+                true => Large(Ending::Whole).exchange(exchange).await,
+                false => {
+                    let small = r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#;
+                    Ok(WireReply::whole(200, small, Timing::default()))
+                }
+            }
+        })
+    }
+}
+
+/// Small calls one after the other, so many at a time; all of them have to be answered.
+async fn small_calls(stage: &Stage, calls: usize, parallel: usize) {
+    let lines = (0..parallel).map(|_| async {
+        for _ in 0..calls / parallel {
+            let outcome = stage.run("eth_call").await;
+            assert!(outcome.result.is_ok(), "{}", stage.tell(&outcome));
+        }
+    });
+    futures_util::future::join_all(lines).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_wait_for_their_clients_leave_the_upstream_to_others() {
+    let mut stage = Stage::new("ok");
+    (stage.may_flow, stage.total) = (true, SECOND * 2);
+    let transport: Arc<dyn Transport> = Arc::new(Mixed);
+    stage.lane = Lane::new(vec![transport], 1).flowing([100]);
+    small_calls(&stage, 400, 8).await;
+    let mut slow = Vec::new();
+    for _ in 0..70 {
+        slow.push(flow(&stage).await);
+    }
+    assert_eq!(stage.upstream(0).in_flight(), 0, "all of them wait for their clients");
+    let before = stage.upstream(0).spending(now()).limit;
+    for _ in 0..10 {
+        small_calls(&stage, 400, 16).await;
+        for rest in &mut slow {
+            // A client that is slow takes a piece now and then.
+            let _ = tokio::time::timeout(SECOND, rest.next()).await;
+        }
+    }
+    // The limit grows with use, and what a client does not read teaches nothing.
+    assert!(stage.upstream(0).spending(now()).limit >= before, "{before:?}");
+    drop(slow);
+    assert_eq!(stage.upstream(0).in_flight(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_waits_for_room_teaches_no_delay() {
+    let ceiling = Arc::new(Ceiling::new(300_000));
+    let stage = stage_below(&ceiling);
+    let quick = stage.upstream(0).latency(now());
+    for _ in 0..9 {
+        let other = ceiling.try_hold(300_000).expect("room");
+        let free = async {
+            tokio::time::sleep(SECOND / 2).await;
+            drop(other);
+        };
+        let (outcome, ()) = tokio::join!(stage.run("eth_getCode"), free);
+        assert!(outcome.result.is_ok());
+    }
+    assert!(stage.upstream(0).latency(now()) <= quick, "{:?}", stage.upstream(0).latency(now()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_client_that_holds_most_gives_way_to_another() {
+    let mut stage = stage(Ending::Whole);
+    let mut first = (flow(&stage).await, flow(&stage).await);
+    stage.client = ClientNet::V6(2);
+    // None has waited for long: the answer is read whole.
+    assert!(stage.run("eth_getCode").await.result.expect("an answer").rest.is_none());
+    tokio::time::sleep(SECOND * 3).await;
+    let second = flow(&stage).await;
+    assert!(matches!(first.0.next().await, Some(Err(_))), "it was cut");
+    assert!(matches!(first.1.next().await, Some(Ok(_))));
+    assert!(read(second, Duration::ZERO).await);
+    assert_eq!(stage.upstream(0).condition(now()), Condition::Ready);
+    assert_eq!(stage.upstream(0).totals().1, 0, "no upstream is blamed");
 }

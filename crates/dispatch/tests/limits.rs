@@ -64,6 +64,7 @@ fn stage(upstreams: Vec<(Arc<dyn Transport>, BudgetTerms<'_>)>) -> Stage {
         null_is_final: false,
         heads: Vec::new(),
         may_flow: false,
+        client: wellhead_dispatch::ClientNet::V6(1),
         ballot: None,
     }
 }

@@ -175,8 +175,8 @@ pub(crate) async fn run_pinned(
     began: Instant,
 ) -> Said {
     let (params, at_hash) = (pin.by_height(job.params), pin.at_block_hash());
-    let may_flow = job.may_flow && !floor::is_open(trip, job.row, &pin.block);
-    let as_sent = Job { params, at_hash, may_flow, ..*job };
+    let flows_to = job.flows_to.filter(|_| !floor::is_open(trip, job.row, &pin.block));
+    let as_sent = Job { params, at_hash, flows_to, ..*job };
     let attempts = (&trip.chain.bounds, Trail::default());
     let mut said = run(trip, &as_sent, (ask, &pin.block), planned, attempts, began).await;
     if !pin.is_by_hash() {

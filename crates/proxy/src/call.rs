@@ -224,7 +224,7 @@ async fn say(
         null_is_final: false,
         is_there: false,
         // A filter's id is rewritten, and a write's answer is small.
-        may_flow: may_flow && row.effect == Effect::Read,
+        flows_to: (may_flow && row.effect == Effect::Read).then(|| trip.ctx.peer.ip().into()),
         ballot: None,
         progress: Some(trip.progress),
     };

@@ -110,8 +110,7 @@ async fn ask_at(
         return said;
     }
     let deadline = job.deadline.min(began + WAIT);
-    let job =
-        Job { params: Some(&pinned.params), deadline, at_hash: None, may_flow: false, ..*job };
+    let job = Job { params: Some(&pinned.params), deadline, at_hash: None, flows_to: None, ..*job };
     let bounds = Bounds { attempts_max, ..chain.bounds };
     let attempts = (&bounds, std::mem::take(said.trail_mut()));
     let subject = (&ask_there, &pinned.block);

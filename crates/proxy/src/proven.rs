@@ -150,7 +150,7 @@ async fn fetch(
         method,
         params: Some(params.as_bytes()),
         deadline: job.deadline.min(began + WAIT / 2),
-        may_flow: false,
+        flows_to: None,
         ..*job
     };
     let found = wellhead_dispatch::run(&job, &plan, &chain.roster, lane, &chain.bounds).await;

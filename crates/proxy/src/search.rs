@@ -338,10 +338,14 @@ async fn search(
     };
     let whole_max = trip.chain.bounds.whole_bytes_max;
     let ended = loop {
-        if job.may_flow && search.parts.held() > whole_max && search.parts.is_begun() {
+        let is_long = search.parts.held() > whole_max && search.parts.is_begun();
+        if let Some(client) = job.flows_to.filter(|_| is_long)
+            // Where no place is left it is held, as long as it may be.
+            && let Some(place) = trip.lane.search_flows().enter(client, now())
+        {
             trail.append(std::mem::take(&mut search.trail));
             let last = search.last;
-            return Searched::Flows(stream::flowing(search), last);
+            return Searched::Flows(stream::flowing(search, place), last);
         }
         match search.step().await {
             Ok(true) => {}
@@ -617,7 +621,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
         at_hash: None,
         null_is_final: false,
         is_there: false,
-        may_flow: false,
+        flows_to: None,
         ballot,
         // It may go on when its request has ended.
         progress: None,

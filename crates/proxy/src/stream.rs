@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use wellhead_dispatch::paced;
+use wellhead_dispatch::{FlowPlace, paced};
 use wellhead_transport::{BoxFuture, Rest, Sent, TransportError, TransportErrorKind};
 
 use crate::chain::ServedChain;
@@ -24,13 +24,13 @@ use crate::search::{Ended, Search};
 type Piece = Result<Bytes, TransportError>;
 
 /// The list that `search` finds, and the brace that ends its envelope.
-pub(crate) fn flowing(mut search: Search) -> Box<dyn Rest> {
+pub(crate) fn flowing(mut search: Search, place: FlowPlace) -> Box<dyn Rest> {
     search.flow();
     let time = search.time;
     // One piece is written while the next one waits here.
     let (sender, receiver) = channel(1);
     tokio::spawn(pump(search, sender));
-    paced(Box::new(Pumped(receiver)), time)
+    paced(Box::new(Pumped(receiver)), time, place)
 }
 
 /// The end of the task from which the client reads.

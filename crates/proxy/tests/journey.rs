@@ -168,12 +168,13 @@ async fn a_large_answer_flows_and_its_end_is_checked() {
     let mut rest = answer.rest.expect("it flows");
     let mut body = answer.body.concat();
     assert!(body.len() < 2 << 20, "held: {}", body.len());
-    assert_eq!(stage.upstream(0).in_flight(), 1, "until it is read");
+    assert_eq!(stage.upstream(0).parked(), 1, "until it is read");
     while let Some(piece) = rest.next().await {
         body.extend_from_slice(&piece.expect("whole"));
     }
     drop(rest);
     assert_eq!(stage.upstream(0).in_flight(), 0);
+    assert_eq!(stage.upstream(0).parked(), 0);
     let expected = format!(r#"{{"jsonrpc":"2.0","id":"a","result":{large}}}"#);
     assert_eq!(body.len(), expected.len());
     assert!(body == expected.as_bytes(), "the same bytes under the client's id");

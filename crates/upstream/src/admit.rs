@@ -11,8 +11,9 @@ use wellhead_eth::MethodRow;
 use wellhead_limit::Pages;
 
 use crate::control::{Bound, Held, Spending};
+use crate::in_flight::{InFlight, Trials};
 use crate::provider::PushPrice;
-use crate::upstream::{InFlight, Trials, Upstream};
+use crate::upstream::Upstream;
 
 impl Upstream {
     /// Lets `calls` calls of `row` go in one exchange, which is counted until the returned

@@ -5,7 +5,7 @@
 //! that number and never the rate. Mechanisms and formulas are in `wellhead_limit`, the
 //! bounds in [`Budget`]. Nothing waits here: who may not go is told why, and for how long.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use wellhead_eth::{CostClass, MethodRow};
@@ -21,6 +21,10 @@ use crate::provider::PushPrice;
 const DAY: Duration = Duration::from_secs(86_400);
 /// How often it is worth to look again for a place, when nothing is known of latencies.
 const PLACE_WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// One in so many of the calls that an upstream may be sent at once, where that was given, may be
+/// a large answer that waits for its client.
+const PARKED_SHARE: u32 = 4;
 
 /// What keeps a call from an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +138,8 @@ pub(crate) struct Controls {
     budget: Budget,
     is_bounded: bool,
     gate: Gate,
+    /// Large answers that wait for their clients: no longer inside, and still under way there.
+    parked: AtomicU32,
     credits: RateState,
     calls: RateState,
     ledger: Ledger,
@@ -159,6 +165,7 @@ impl Controls {
             is_bounded: budget.is_bounded(),
             budget,
             gate: Gate::default(),
+            parked: AtomicU32::new(0),
             credits: RateState::default(),
             calls: RateState::default(),
             ledger: Ledger::default(),
@@ -240,6 +247,38 @@ impl Controls {
 
     pub(crate) fn in_flight(&self) -> u32 {
         self.gate.inside()
+    }
+
+    /// Notes that the rest of an answer waits for its client: the upstream is not at work for it,
+    /// so it takes no place of the limit that is learnt from delay. It keeps one of the limit that
+    /// was given, as the upstream may count what was not read yet.
+    pub(crate) fn parked(&self) {
+        self.parked.fetch_add(1, Ordering::Relaxed);
+        self.gate.leave();
+    }
+
+    /// Notes that the client asked for more.
+    pub(crate) fn resumed(&self) {
+        self.gate.enter_anyway();
+        self.parked.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes that an answer was given up while it waited for its client.
+    pub(crate) fn left_parked(&self) {
+        self.parked.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn parked_now(&self) -> u32 {
+        self.parked.load(Ordering::Relaxed)
+    }
+
+    /// Whether one more answer may wait for its client: where a limit was given, a quarter of it,
+    /// so that no client can hold all of it.
+    pub(crate) fn may_park(&self) -> bool {
+        self.budget.in_flight.is_none_or(|given| {
+            let most = if given < 2 { 0 } else { (given / PARKED_SHARE).max(1) };
+            self.parked_now() < most
+        })
     }
 
     /// Learns from a refusal and says how long to pause.
@@ -342,7 +381,8 @@ impl Controls {
 
     /// The bound on calls at once that is tighter.
     fn limit(&self) -> (u32, Bound) {
-        let own = self.budget.in_flight.unwrap_or(u32::MAX);
+        let own =
+            self.budget.in_flight.map_or(u32::MAX, |given| given.saturating_sub(self.parked_now()));
         if self.budget.fixed {
             return (own, Bound::InFlight);
         }
@@ -523,6 +563,30 @@ mod tests {
         // Our own are counted but not held.
         controls.begin(MethodTable::standard().row("eth_chainId"), Duration::ZERO);
         assert_eq!(controls.in_flight(), 3);
+    }
+
+    #[test]
+    fn an_answer_that_waits_for_its_client_has_a_place_of_the_given_limit_alone() {
+        let controls = controls("", &BudgetTerms { in_flight: Some(8), ..terms() });
+        check(&controls, "0:eth_call*1 0:eth_call*1", "ok ok");
+        assert!(controls.may_park());
+        controls.parked();
+        controls.parked();
+        assert_eq!(controls.in_flight(), 0);
+        assert!(!controls.may_park(), "two are a quarter");
+        check(&controls, "0:a 0:a 0:a 0:a 0:a 0:a 0:a", "ok ok ok ok ok ok in_flight/1ms");
+        controls.resumed();
+        controls.left_parked();
+        assert_eq!(controls.in_flight(), 7);
+        check(&controls, "0:a 0:a", "ok in_flight/1ms");
+    }
+
+    #[test]
+    fn few_places_leave_none_to_clients() {
+        for (given, may_park) in [(None, true), (Some(1), false), (Some(2), true)] {
+            let controls = controls("", &BudgetTerms { in_flight: given, ..terms() });
+            assert_eq!(controls.may_park(), may_park, "{given:?}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod dissent;
 pub mod docs;
 mod fare;
 mod identity;
+mod in_flight;
 mod judge;
 mod latency;
 mod mask;
@@ -33,6 +34,7 @@ pub use breaker::BreakerBounds;
 pub use budget::{Budget, BudgetTerms};
 pub use control::{Bound, Held, Spending};
 pub use identity::{Identity, MethodRules, Tier, UpstreamId};
+pub use in_flight::InFlight;
 pub use judge::{CALL_ID, Judge};
 pub use mask::{Mask, Secrets};
 pub use offer::Offer;
@@ -43,7 +45,7 @@ pub use search_limit::{SearchLimits, SearchSize, SizeLimit};
 pub use set::SharedUpstreamSet;
 pub use unknown::UNKNOWN_CODES_MAX;
 pub use upstream::{
-    Change, Condition, InFlight, Problem, Slot, Standing, UPSTREAMS_MAX, Upstream, UpstreamSet,
+    Change, Condition, Problem, Slot, Standing, UPSTREAMS_MAX, Upstream, UpstreamSet,
 };
 pub use verdict::{Doing, HealthEffect, Learnt, Payload, TryElsewhere, Verdict, VerdictClass};
 pub use version::CLIENT_VERSION_BYTES_MAX;

@@ -5,7 +5,6 @@
 //! as milliseconds of [`Upstream`]'s own epoch.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use crate::control::Controls;
 use crate::dissent::Dissents;
 use crate::fare::{Fare, rests_alone};
 use crate::identity::Identity;
+use crate::in_flight::Trials;
 use crate::latency::PeakEwma;
 use crate::mask::Mask;
 use crate::offer::{Offer, Offers};
@@ -349,7 +349,7 @@ impl Upstream {
         }
     }
 
-    fn release(&self, trials: Trials, began: Instant) {
+    pub(crate) fn release(&self, trials: Trials, began: Instant) {
         let began_ms = self.ms(began);
         if trials.ours & Trials::WHOLE != 0 {
             self.breaker.release(began_ms);
@@ -598,9 +598,19 @@ impl Upstream {
         self.silence.was_heard_after(self.ms(began))
     }
 
-    /// Calls in flight.
+    /// Calls in flight, without large answers that wait for their clients.
     pub fn in_flight(&self) -> u32 {
         self.controls.in_flight()
+    }
+
+    /// Large answers that wait for their clients.
+    pub fn parked(&self) -> u32 {
+        self.controls.parked_now()
+    }
+
+    /// Whether one more large answer may wait for its client.
+    pub fn may_park(&self) -> bool {
+        self.controls.may_park()
     }
 
     /// Attempts begun and failed since the start.
@@ -832,65 +842,4 @@ fn shows_that_it_works(verdict: &Verdict) -> bool {
         | VerdictClass::Unknown => false,
     };
     has_words && looked
-}
-
-/// What the calls of one exchange are to find out: bits, one for each class that rested
-/// and one for the upstream as a whole.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Trials {
-    ours: u8,
-    is_second: bool,
-}
-
-impl Trials {
-    /// The bit behind those of the classes.
-    const WHOLE: u8 = 1 << CostClass::ALL.len();
-
-    fn note(&mut self, place: u8, trial: Trial) {
-        match trial {
-            Trial::None => {}
-            Trial::Claimed => self.ours |= place,
-            Trial::Taken => self.is_second = true,
-        }
-    }
-}
-
-/// One exchange in flight; dropping it ends the count, and gives back what it had claimed
-/// to find out, however the call ended.
-#[derive(Debug)]
-pub struct InFlight {
-    upstream: Arc<Upstream>,
-    began: Instant,
-    trials: Trials,
-}
-
-impl InFlight {
-    pub(crate) fn new(upstream: Arc<Upstream>, trials: Trials, began: Instant) -> Self {
-        Self { upstream, began, trials }
-    }
-
-    /// Whose call it is.
-    pub fn upstream(&self) -> &Arc<Upstream> {
-        &self.upstream
-    }
-
-    /// When it began.
-    pub fn began(&self) -> Instant {
-        self.began
-    }
-
-    /// Whether the upstream, or this class of calls there, is unwell and another call is
-    /// finding out whether it is back: this one may go where that is better known.
-    pub fn is_second_on_trial(&self) -> bool {
-        self.trials.is_second
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.upstream.controls.ended();
-        if self.trials.ours != 0 {
-            self.upstream.release(self.trials, self.began);
-        }
-    }
 }

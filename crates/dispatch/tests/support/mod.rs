@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_chain::{Heads, Observation, Source};
-use wellhead_dispatch::{Ballot, Bounds, Job, Lane, Outcome, now, run};
+use wellhead_dispatch::{Ballot, Bounds, ClientNet, Job, Lane, Outcome, now, run};
 use wellhead_eth::{BlockNumber, MethodTable};
 use wellhead_route::{Ask, DangerousMethods, Plan, Roster, plan};
 use wellhead_transport::{
@@ -172,6 +172,8 @@ pub(crate) struct Stage {
     /// all, which is there.
     pub(crate) heads: Vec<u64>,
     pub(crate) may_flow: bool,
+    /// Whose calls these are.
+    pub(crate) client: ClientNet,
     pub(crate) ballot: Option<Ballot>,
 }
 
@@ -236,6 +238,7 @@ impl Stage {
             null_is_final: false,
             heads: Vec::new(),
             may_flow: false,
+            client: ClientNet::V6(1),
             ballot: None,
         }
     }
@@ -286,7 +289,7 @@ impl Stage {
             at_hash: None,
             null_is_final: self.null_is_final,
             is_there: !self.heads.is_empty(),
-            may_flow: self.may_flow,
+            flows_to: self.may_flow.then_some(self.client),
             ballot: self.ballot,
             progress: None,
         };

@@ -1,0 +1,89 @@
+//! One exchange under way, counted from its admission until it is dropped.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use wellhead_eth::CostClass;
+
+use crate::breaker::Trial;
+use crate::upstream::Upstream;
+
+/// What the calls of one exchange are to find out: bits, one for each class that rested
+/// and one for the upstream as a whole.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trials {
+    pub(crate) ours: u8,
+    is_second: bool,
+}
+
+impl Trials {
+    /// The bit behind those of the classes.
+    pub(crate) const WHOLE: u8 = 1 << CostClass::ALL.len();
+
+    pub(crate) fn note(&mut self, place: u8, trial: Trial) {
+        match trial {
+            Trial::None => {}
+            Trial::Claimed => self.ours |= place,
+            Trial::Taken => self.is_second = true,
+        }
+    }
+}
+
+/// One exchange in flight; dropping it ends the count, and gives back what it had claimed
+/// to find out, however the call ended.
+#[derive(Debug)]
+pub struct InFlight {
+    upstream: Arc<Upstream>,
+    began: Instant,
+    trials: Trials,
+    is_parked: bool,
+}
+
+impl InFlight {
+    pub(crate) fn new(upstream: Arc<Upstream>, trials: Trials, began: Instant) -> Self {
+        Self { upstream, began, trials, is_parked: false }
+    }
+
+    /// The rest of its answer waits for the client: until [`InFlight::resume`] it takes no place
+    /// of the limit that is learnt.
+    pub fn park(&mut self) {
+        if !std::mem::replace(&mut self.is_parked, true) {
+            self.upstream.controls().parked();
+        }
+    }
+
+    /// The rest of its answer waits for the upstream again.
+    pub fn resume(&mut self) {
+        if std::mem::replace(&mut self.is_parked, false) {
+            self.upstream.controls().resumed();
+        }
+    }
+
+    /// Whose call it is.
+    pub fn upstream(&self) -> &Arc<Upstream> {
+        &self.upstream
+    }
+
+    /// When it began.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Whether the upstream, or this class of calls there, is unwell and another call is
+    /// finding out whether it is back: this one may go where that is better known.
+    pub fn is_second_on_trial(&self) -> bool {
+        self.trials.is_second
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        match self.is_parked {
+            true => self.upstream.controls().left_parked(),
+            false => self.upstream.controls().ended(),
+        }
+        if self.trials.ours != 0 {
+            self.upstream.release(self.trials, self.began);
+        }
+    }
+}
