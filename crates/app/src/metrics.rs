@@ -106,6 +106,8 @@ impl Collector for Listeners {
                 (&reason("idle"), counts.idle_closed_total),
                 (&reason("slow_head"), counts.slow_head_total),
                 (&reason("slow_reader"), counts.slow_reader_total),
+                (&reason("hoarder"), counts.hoarders_total),
+                (&reason("displaced"), counts.displaced_total),
                 (&reason("bad_http"), counts.bad_http_total),
                 (&reason("drain"), counts.drain_dropped_total),
             ],
@@ -156,6 +158,18 @@ impl Collector for Listeners {
             "wellhead_http_requests_open",
             "Requests under way",
             &[(none, counts.requests_open as u64)],
+        )?;
+        gauge(
+            &mut encoder,
+            "wellhead_answers_waiting",
+            "Answers that wait for clients that do not take them",
+            &[(none, counts.answers_waiting as u64)],
+        )?;
+        gauge(
+            &mut encoder,
+            "wellhead_answers_waiting_bytes",
+            "Bytes of answers that wait for clients that do not take them",
+            &[(none, counts.answers_waiting_bytes as u64)],
         )
     }
 }

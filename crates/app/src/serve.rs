@@ -155,7 +155,11 @@ fn server_settings(settings: &Settings) -> wellhead_server::Settings {
     wellhead_server::Settings {
         connections_max: limits.connections,
         connections_per_peer_max: limits.connections_per_address,
+        shares: limits.shares,
         requests_max: limits.in_flight,
+        // A client that does not take its answers may hold a part of what all answers may.
+        waiting_max: (limits.in_flight / 4).max(1),
+        waiting_bytes_max: limits.answers_bytes.as_usize() / 2,
         head_bytes_max: limits.header_bytes.as_usize(),
         body_bytes_max: limits.body_bytes.as_usize(),
         bodies_bytes_max: limits.bodies_bytes.as_usize(),

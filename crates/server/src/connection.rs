@@ -5,7 +5,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -34,7 +34,6 @@ use crate::drain::Drain;
 use crate::h1;
 use crate::head::{Head, Headers, Target};
 use crate::link::{Link, TooSlow};
-use crate::peers::Peer;
 use crate::request::collect;
 use crate::socket::{Opening, Socket, Stream};
 use crate::stream::Streams;
@@ -124,19 +123,18 @@ fn http2_builder(server: &Arc<Server>) -> http2::Builder<Streams> {
 pub(crate) async fn run_tls<E: Endpoint>(
     stream: TcpStream,
     tls: Arc<Tls>,
-    peer: SocketAddr,
     worker: Arc<Worker<E>>,
     seat: Seat,
 ) {
     // Boxed: its room is not wanted any more afterwards.
-    match Box::pin(shake_hands(stream, &tls, &worker)).await {
+    match Box::pin(shake_hands(stream, &tls, &worker, &seat.link)).await {
         Ok(shaken) => {
             Counters::add(&worker.server.counters.tls);
             let agreed = tls::agreed(&shaken);
-            run(Box::new(shaken), agreed, peer, worker, seat).await;
+            run(Box::new(shaken), agreed, worker, seat).await;
         }
         Err(failure) => {
-            tracing::debug!(%peer, why = failure.word(), "no TLS handshake");
+            tracing::debug!(peer = %seat.link.peer, why = failure.word(), "no TLS handshake");
             worker.server.counters.fail_handshake(failure);
         }
     }
@@ -146,6 +144,7 @@ async fn shake_hands<E>(
     stream: TcpStream,
     tls: &Tls,
     worker: &Worker<E>,
+    link: &Link,
 ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
     // The answers of a handshake are small, and each is waited for.
     let _ = stream.set_nodelay(true);
@@ -162,8 +161,9 @@ async fn shake_hands<E>(
     };
     tokio::select! {
         biased;
-        shaken = tls.accept(stream) => shaken,
+        shaken = tls.accept(stream, link.share.as_deref()) => shaken,
         () = too_long => Err(HandshakeFailure::Slow),
+        () = displaced(link) => Err(HandshakeFailure::Full),
     }
 }
 
@@ -171,20 +171,19 @@ async fn shake_hands<E>(
 pub(crate) async fn run<S: Stream, E: Endpoint>(
     mut stream: S,
     agreed: Option<Protocol>,
-    peer: SocketAddr,
     worker: Arc<Worker<E>>,
     seat: Seat,
 ) {
     // Fails when the client is gone already, which the next read will tell.
     let _ = stream.tcp().set_nodelay(true);
-    let Some(opening) = open(&mut stream, &worker).await else { return };
+    let Some(opening) = open(&mut stream, &worker, &seat.link).await else { return };
     let protocol = opening.protocol;
     if agreed.is_some_and(|agreed| agreed != protocol) {
         Ended::BadHttp.count(&worker.server.counters);
         return;
     }
-    let _open = seat.speak(protocol);
-    let link = Arc::new(Link::new(Arc::clone(&worker.server), peer, protocol, Instant::now()));
+    let seat = seat.speak(protocol);
+    let link = Arc::clone(&seat.link);
     let ended = match protocol {
         Protocol::Http1 => {
             let connection = h1::serve(stream, opening.bytes(), &link, &worker);
@@ -240,7 +239,7 @@ async fn answer_stream<E: Endpoint>(
 }
 
 /// Reads the first bytes; `None` when there is nothing to serve.
-async fn open<E>(stream: &mut impl Stream, worker: &Worker<E>) -> Option<Opening> {
+async fn open<E>(stream: &mut impl Stream, worker: &Worker<E>, link: &Link) -> Option<Opening> {
     let counters = &worker.server.counters;
     let opening = Opening::read(stream);
     if worker.drain.begun.is_cancelled() {
@@ -250,11 +249,17 @@ async fn open<E>(stream: &mut impl Stream, worker: &Worker<E>) -> Option<Opening
         biased;
         opening = opening => opening.ok()?,
         () = worker.drain.begun.cancelled() => None,
+        () = displaced(link) => None,
         () = tokio::time::sleep(worker.server.settings.head_timeout) => {
             Counters::add(&counters.slow_head);
             None
         }
     }
+}
+
+/// Ready when another connection took the place of this one.
+async fn displaced(link: &Link) {
+    poll_fn(|cx| link.poll_displaced(cx)).await;
 }
 
 /// How a connection ended.
@@ -263,6 +268,8 @@ pub(crate) enum Ended {
     ByItself,
     BadHttp,
     TooSlow(TooSlow),
+    /// Another connection took its place, which was counted then.
+    Displaced,
     /// The drain time was over.
     Cut,
 }
@@ -270,11 +277,12 @@ pub(crate) enum Ended {
 impl Ended {
     fn count(self, counters: &Counters) {
         match self {
-            Self::ByItself | Self::TooSlow(TooSlow::Linger) => {}
+            Self::ByItself | Self::Displaced | Self::TooSlow(TooSlow::Linger) => {}
             Self::BadHttp => Counters::add(&counters.bad_http),
             Self::TooSlow(TooSlow::Idle) => Counters::add(&counters.idle_closed),
             Self::TooSlow(TooSlow::Head) => Counters::add(&counters.slow_head),
             Self::TooSlow(TooSlow::Reader) => Counters::add(&counters.slow_reader),
+            Self::TooSlow(TooSlow::Hoarder) => Counters::add(&counters.hoarders),
             Self::Cut => Counters::add(&counters.drain_dropped),
         }
     }
@@ -331,6 +339,9 @@ where
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Event::Ended(ended));
             }
+            if rung && link.poll_displaced(rare).is_ready() {
+                return Poll::Ready(Event::Displaced);
+            }
             if rung && cut.as_mut().poll(rare).is_ready() {
                 return Poll::Ready(Event::Cut);
             }
@@ -348,6 +359,12 @@ where
             Event::Ended(_) if idle => return Ended::TooSlow(TooSlow::Idle),
             Event::Ended(ended) => return ended.into(),
             Event::Cut => return Ended::Cut,
+            Event::Displaced => {
+                link.note_draining();
+                close(connection.as_mut());
+                once(connection).await;
+                return Ended::Displaced;
+            }
             Event::TimeToLook => {
                 let now = Instant::now();
                 match link.look(now) {
@@ -360,17 +377,29 @@ where
                         close(connection.as_mut());
                         timer.as_mut().reset(now + CLOSE_TIME);
                     }
-                    Err(too_slow) => return Ended::TooSlow(too_slow),
+                    Err(too_slow) => {
+                        if too_slow == TooSlow::Hoarder {
+                            link.note_hoarder();
+                            once(connection).await;
+                        }
+                        return Ended::TooSlow(too_slow);
+                    }
                 }
             }
         }
     }
 }
 
+/// Lets a connection say what it has to say before it is dropped.
+async fn once<C: Future>(mut connection: Pin<&mut C>) {
+    poll_fn(|cx| Poll::Ready(connection.as_mut().poll(cx).is_ready())).await;
+}
+
 /// What a connection's task has to react to.
 enum Event<O> {
     Ended(O),
     DrainBegun,
+    Displaced,
     Cut,
     TimeToLook,
 }
@@ -414,36 +443,35 @@ impl Wake for Bell {
 /// A place among the open connections, given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    server: Arc<Server>,
-    /// Whose it is, where that is counted.
-    peer: Option<Peer>,
+    link: Arc<Link>,
     protocol: Option<Protocol>,
 }
 
 impl Seat {
-    pub(crate) fn take(server: &Arc<Server>, peer: IpAddr) -> Result<Self, Refusal> {
-        let peer = server.take_seat(peer)?;
-        Ok(Self { server: Arc::clone(server), peer, protocol: None })
+    pub(crate) fn take(server: &Arc<Server>, peer: SocketAddr) -> Result<Self, Refusal> {
+        Ok(Self { link: server.take_seat(peer)?, protocol: None })
     }
 
     fn speak(mut self, protocol: Protocol) -> Self {
-        let counters = &self.server.counters;
+        let counters = &self.link.server.counters;
         Counters::add(match protocol {
             Protocol::Http1 => &counters.http1,
             Protocol::Http2 => &counters.http2,
         });
         gauge(counters, protocol).fetch_add(1, Relaxed);
         self.protocol = Some(protocol);
+        self.link.speak(protocol);
         self
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
+        let server = &self.link.server;
         if let Some(protocol) = self.protocol {
-            gauge(&self.server.counters, protocol).fetch_sub(1, Relaxed);
+            gauge(&server.counters, protocol).fetch_sub(1, Relaxed);
         }
-        self.server.leave_seat(self.peer);
+        server.leave_seat(&self.link);
     }
 }
 

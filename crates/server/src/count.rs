@@ -59,6 +59,10 @@ pub struct Counts {
     pub slow_head_total: u64,
     /// Connections and streams dropped because the client did not read.
     pub slow_reader_total: u64,
+    /// Connections that let too many answers wait.
+    pub hoarders_total: u64,
+    /// Connections that gave way to those of other clients when all places were taken.
+    pub displaced_total: u64,
     /// Connections ended by something that is not HTTP, or over its limits.
     pub bad_http_total: u64,
     /// Connections dropped because the drain time was over.
@@ -69,6 +73,10 @@ pub struct Counts {
     pub requests_open: usize,
     /// Bytes of request bodies held now; bodies up to 16 KiB are not counted.
     pub bodies_bytes: usize,
+    /// Answers that wait for clients that do not take them.
+    pub answers_waiting: usize,
+    /// Bytes of these.
+    pub answers_waiting_bytes: usize,
     /// Answers sent compressed.
     pub compressed_total: u64,
     /// Large answers sent uncompressed because all compression jobs were busy.
@@ -112,10 +120,14 @@ pub(crate) struct Counters {
     pub(crate) idle_closed: AtomicU64,
     pub(crate) slow_head: AtomicU64,
     pub(crate) slow_reader: AtomicU64,
+    pub(crate) hoarders: AtomicU64,
+    pub(crate) displaced: AtomicU64,
     pub(crate) bad_http: AtomicU64,
     pub(crate) drain_dropped: AtomicU64,
     pub(crate) requests_open: AtomicUsize,
     pub(crate) bodies_bytes: AtomicUsize,
+    pub(crate) answers_waiting: AtomicUsize,
+    pub(crate) answers_waiting_bytes: AtomicUsize,
     pub(crate) compressed: AtomicU64,
     pub(crate) compression_skipped: AtomicU64,
     refused: [AtomicU64; Refusal::COUNT],
@@ -153,11 +165,15 @@ impl Counters {
             idle_closed_total: self.idle_closed.load(Relaxed),
             slow_head_total: self.slow_head.load(Relaxed),
             slow_reader_total: self.slow_reader.load(Relaxed),
+            hoarders_total: self.hoarders.load(Relaxed),
+            displaced_total: self.displaced.load(Relaxed),
             bad_http_total: self.bad_http.load(Relaxed),
             drain_dropped_total: self.drain_dropped.load(Relaxed),
             statuses: std::array::from_fn(|index| self.statuses[index].load(Relaxed)),
             requests_open: self.requests_open.load(Relaxed),
             bodies_bytes: self.bodies_bytes.load(Relaxed),
+            answers_waiting: self.answers_waiting.load(Relaxed),
+            answers_waiting_bytes: self.answers_waiting_bytes.load(Relaxed),
             compressed_total: self.compressed.load(Relaxed),
             compression_skipped_total: self.compression_skipped.load(Relaxed),
             refused: std::array::from_fn(|index| self.refused[index].load(Relaxed)),

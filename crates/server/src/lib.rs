@@ -13,6 +13,7 @@
 
 mod admin;
 mod answer;
+mod backlog;
 mod body;
 mod compress;
 mod connection;
@@ -34,6 +35,7 @@ mod request;
 mod rpc;
 mod server;
 mod settings;
+mod share;
 mod socket;
 mod stream;
 mod ticket;

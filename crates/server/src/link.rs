@@ -2,16 +2,25 @@
 //!
 //! The socket, the requests and the connection's task write moments here; the
 //! task looks at them now and then with one timer for the whole life of the
-//! connection, instead of arming one for each request.
+//! connection, instead of arming one for each request. Answers that the client does not
+//! take are in the `backlog`. Where addresses have shares, `peers` knows each connection and
+//! may end one for another's sake.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
+use crate::backlog::{Backlog, Period, Pools};
 use crate::count::Protocol;
+use crate::share::Share;
 use crate::{Server, Settings};
 
 /// A stalled client that accepts this much is given the write timeout anew. A
@@ -30,10 +39,20 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Link {
     pub(crate) server: Arc<Server>,
     pub(crate) peer: SocketAddr,
-    pub(crate) protocol: Protocol,
+    /// What its address holds; `None` where addresses have no shares.
+    pub(crate) share: Option<Arc<Share>>,
+    /// Where `peers` has it in its list of this address's connections.
+    pub(crate) index: AtomicUsize,
     opened: Instant,
+    is_http2: AtomicBool,
     pace: Pace,
+    backlog: Backlog,
     draining: AtomicBool,
+    /// The client has to hear that it let too much wait.
+    is_hoarder: AtomicBool,
+    has_seat: AtomicBool,
+    displaced: AtomicBool,
+    task: AtomicWaker,
 }
 
 /// The moments, apart from the connection so that the rule can be tested.
@@ -63,32 +82,64 @@ pub(crate) enum TooSlow {
     Head,
     Reader,
     Linger,
+    /// It let too many answers wait.
+    Hoarder,
+}
+
+/// How much a connection is worth to its client, the least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Worth {
+    /// No request is under way since then.
+    Idle(Instant),
+    /// A request is under way, and nothing was heard of the client since then.
+    Busy(Instant),
 }
 
 impl Link {
-    /// A connection whose first bytes have arrived.
+    /// A connection that was just accepted.
     pub(crate) fn new(
         server: Arc<Server>,
         peer: SocketAddr,
-        protocol: Protocol,
+        share: Option<Arc<Share>>,
         now: Instant,
     ) -> Self {
-        let head_since = match protocol {
-            Protocol::Http1 => 0,
-            // Frames, not heads: h2 bounds what a header block may hold.
-            Protocol::Http2 => NEVER,
-        };
         let pace = Pace {
             requests: AtomicU32::new(0),
             read_at: AtomicU64::new(0),
-            head_since: AtomicU64::new(head_since),
+            head_since: AtomicU64::new(NEVER),
             idle_since: AtomicU64::new(0),
             stalled_since: AtomicU64::new(NEVER),
             stalled_bytes: AtomicU64::new(0),
             lingering_since: AtomicU64::new(NEVER),
             answered_at: AtomicU64::new(NEVER),
         };
-        Self { server, peer, protocol, opened: now, pace, draining: AtomicBool::new(false) }
+        Self {
+            server,
+            peer,
+            share,
+            index: AtomicUsize::new(0),
+            opened: now,
+            is_http2: AtomicBool::new(false),
+            pace,
+            backlog: Backlog::new(),
+            draining: AtomicBool::new(false),
+            is_hoarder: AtomicBool::new(false),
+            has_seat: AtomicBool::new(true),
+            displaced: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        }
+    }
+
+    /// Its first bytes have arrived, and tell its protocol.
+    pub(crate) fn speak(&self, protocol: Protocol) {
+        let now = self.clock();
+        self.pace.idle_since.store(now, Relaxed);
+        self.pace.read_at.store(now, Relaxed);
+        match protocol {
+            Protocol::Http1 => self.pace.head_since.store(now, Relaxed),
+            // Frames, not heads: h2 bounds what a header block may hold.
+            Protocol::Http2 => self.is_http2.store(true, Relaxed),
+        }
     }
 
     fn micros(&self, now: Instant) -> u64 {
@@ -101,7 +152,7 @@ impl Link {
 
     /// The socket was read (or is at its end).
     pub(crate) fn note_read(&self) {
-        if self.protocol == Protocol::Http2 {
+        if self.is_http2.load(Relaxed) {
             return;
         }
         let now = self.clock();
@@ -115,6 +166,9 @@ impl Link {
     pub(crate) fn note_written(&self, bytes: usize) {
         if self.pace.stalled_since.load(Relaxed) == NEVER {
             return;
+        }
+        if !self.is_http2.load(Relaxed) {
+            self.note_taken(bytes);
         }
         let so_far = self.pace.stalled_bytes.load(Relaxed) + bytes as u64;
         if so_far >= WRITE_PROGRESS_BYTES {
@@ -130,7 +184,33 @@ impl Link {
         if self.pace.stalled_since.load(Relaxed) == NEVER {
             self.pace.stalled_bytes.store(0, Relaxed);
             self.pace.stalled_since.store(self.clock(), Relaxed);
+            self.note_shut();
         }
+    }
+
+    /// A window of the client is shut.
+    pub(crate) fn note_shut(&self) {
+        self.backlog.stall(self.clock(), self.pools());
+    }
+
+    /// So many bytes of an answer were taken, or nobody wants them any more.
+    pub(crate) fn note_taken(&self, bytes: usize) {
+        self.backlog.took(bytes, || self.clock(), self.pools());
+    }
+
+    /// The answers that are on their way to the client.
+    pub(crate) fn backlog(&self) -> &Backlog {
+        &self.backlog
+    }
+
+    /// What its requests and answers take from.
+    pub(crate) fn pools(&self) -> Pools<'_> {
+        Pools::of(&self.server, self.share.as_ref())
+    }
+
+    /// One answer is done, of which so many bytes were not told as taken before.
+    pub(crate) fn end_answer(&self, bytes: usize, period: Period) {
+        self.backlog.end(bytes, period, || self.clock(), self.pools());
     }
 
     /// Everything there was to write is written.
@@ -149,6 +229,50 @@ impl Link {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
+    }
+
+    /// The client is told that it let too much wait, as far as it can be.
+    pub(crate) fn note_hoarder(&self) {
+        self.is_hoarder.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_hoarder(&self) -> bool {
+        self.is_hoarder.load(Relaxed)
+    }
+
+    /// Whether the socket took everything so far.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.pace.stalled_since.load(Relaxed) == NEVER
+    }
+
+    /// Gives up its place among the connections; false when it has none any more.
+    pub(crate) fn leave_seat(&self) -> bool {
+        self.has_seat.swap(false, Relaxed)
+    }
+
+    /// Has the connection end, as another one took its place.
+    pub(crate) fn displace(&self) {
+        self.displaced.store(true, Release);
+        self.task.wake();
+    }
+
+    /// Ready when another connection took the place of this one. For its own task alone.
+    pub(crate) fn poll_displaced(&self, cx: &Context<'_>) -> Poll<()> {
+        self.task.register(cx.waker());
+        match self.displaced.load(Acquire) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    /// How much it is worth to its client, as far as can be told from outside.
+    pub(crate) fn worth(&self) -> Worth {
+        let at = |micros: u64| self.opened + Duration::from_micros(micros);
+        let idle_since = self.pace.idle_since.load(Relaxed);
+        match self.pace.requests.load(Relaxed) {
+            0 => Worth::Idle(at(idle_since)),
+            _ => Worth::Busy(at(idle_since.max(self.pace.read_at.load(Relaxed)))),
+        }
     }
 
     /// The last answer is out, and what the client still sends is read and forgotten.
@@ -187,7 +311,11 @@ impl Link {
 
     /// Says that the connection is too slow, or when to look again.
     pub(crate) fn look(&self, now: Instant) -> Result<Instant, TooSlow> {
-        let next = self.pace.look(self.micros(now), &self.server.settings)?;
+        let now = self.micros(now);
+        let next = self.pace.look(now, &self.server.settings)?;
+        if self.backlog.is_too_much(now, self.pools()) {
+            return Err(TooSlow::Hoarder);
+        }
         Ok(self.opened + Duration::from_micros(next))
     }
 }
@@ -199,6 +327,7 @@ impl Pace {
         };
         // Whatever begins after this look cannot be late before the shortest timeout.
         let shortest = LINGER_TIME
+            .min(settings.stall_timeout / 5)
             .min(settings.write_timeout)
             .min(settings.head_timeout)
             .min(settings.idle_timeout)

@@ -1,7 +1,7 @@
 //! What all workers share, and the loop in which each of them accepts.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,6 +17,7 @@ use crate::cors::Cors;
 use crate::count::Counters;
 use crate::head::Head;
 use crate::line::LineLimit;
+use crate::link::Link;
 use crate::listen::{BACKLOG, Backoff, is_passing};
 use crate::peers::{Peer, Peers};
 use crate::refusal::Bodies;
@@ -212,8 +213,8 @@ impl Server {
         connections: &TaskTracker,
     ) {
         Counters::add(&self.counters.accepted);
-        let refusal = match Seat::take(self, peer.ip()) {
-            Ok(seat) => return self.spawn(stream, peer, worker, connections, seat),
+        let refusal = match Seat::take(self, peer) {
+            Ok(seat) => return self.spawn(stream, worker, connections, seat),
             Err(refusal) => refusal,
         };
         // To wait in the accept queue would look like a dead server; 503 sends a
@@ -236,44 +237,64 @@ impl Server {
     fn spawn<E: Endpoint>(
         self: &Arc<Self>,
         stream: TcpStream,
-        peer: SocketAddr,
         worker: &Arc<Worker<E>>,
         connections: &TaskTracker,
         seat: Seat,
     ) {
         let worker = Arc::clone(worker);
         match &self.tls {
-            None => connections.spawn(connection::run(stream, None, peer, worker, seat)),
+            None => connections.spawn(connection::run(stream, None, worker, seat)),
             Some(tls) => {
                 let tls = Arc::clone(tls);
-                connections.spawn(connection::run_tls(stream, tls, peer, worker, seat))
+                connections.spawn(connection::run_tls(stream, tls, worker, seat))
             }
         };
     }
 
     /// Takes the place of one more connection from `peer`; says which bound is reached when
     /// there is none.
-    pub(crate) fn take_seat(&self, peer: IpAddr) -> Result<Option<Peer>, Refusal> {
-        let taken = self.counters.connections_open.fetch_add(1, Relaxed);
+    pub(crate) fn take_seat(self: &Arc<Self>, peer: SocketAddr) -> Result<Arc<Link>, Refusal> {
+        let settings = &self.settings;
+        let open_before = self.counters.connections_open.fetch_add(1, Relaxed);
         let refused = |refusal| {
             self.counters.connections_open.fetch_sub(1, Relaxed);
             Err(refusal)
         };
-        if taken >= self.settings.connections_max {
+        let now = Instant::now();
+        let link = |share| Arc::new(Link::new(Arc::clone(self), peer, share, now));
+        let is_full = open_before >= settings.connections_max;
+        let most = settings.connections_per_peer_max;
+        if !settings.shares && most.is_none() {
+            return if is_full { refused(Refusal::ConnectionsFull) } else { Ok(link(None)) };
+        }
+        let share = |share| link(Some(share).filter(|_| settings.shares));
+        let entered = self.peers.enter(Peer::of(peer.ip()), most.unwrap_or(usize::MAX), share);
+        let Some(link) = entered else { return refused(Refusal::PeerFull) };
+        if is_full && !(settings.shares && self.make_room(&link)) {
+            if link.leave_seat() {
+                self.peers.leave(&link);
+            }
             return refused(Refusal::ConnectionsFull);
         }
-        let Some(most) = self.settings.connections_per_peer_max else { return Ok(None) };
-        let peer = Peer::of(peer);
-        match self.peers.enter(peer, most) {
-            true => Ok(Some(peer)),
-            false => refused(Refusal::PeerFull),
-        }
+        Ok(link)
     }
 
-    /// Gives the place back.
-    pub(crate) fn leave_seat(&self, peer: Option<Peer>) {
-        if let Some(peer) = peer {
-            self.peers.leave(peer);
+    /// Has another connection end, so that `newcomer` may stay.
+    fn make_room(&self, newcomer: &Arc<Link>) -> bool {
+        let Some(displaced) = self.peers.displace(newcomer) else { return false };
+        self.counters.connections_open.fetch_sub(1, Relaxed);
+        Counters::add(&self.counters.displaced);
+        displaced.displace();
+        true
+    }
+
+    /// Gives the place back, unless another connection has it already.
+    pub(crate) fn leave_seat(&self, link: &Link) {
+        if !link.leave_seat() {
+            return;
+        }
+        if self.settings.shares || self.settings.connections_per_peer_max.is_some() {
+            self.peers.leave(link);
         }
         self.counters.connections_open.fetch_sub(1, Relaxed);
     }

@@ -12,14 +12,24 @@ use crate::Hosts;
 /// The bounds of one [`crate::Server`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Open connections over all workers. At the bound a new one is told 503 and closed.
+    /// Open connections over all workers. At the bound a new one takes the place of the longest
+    /// idle of the address that has most, or is told 503 and closed.
     pub connections_max: usize,
     /// Open connections of one IPv4 address, or one IPv6 /64, over all workers. At the bound
     /// a new one is told 429 and closed. `None`: no bound, as behind a balancer all clients
     /// may have one address.
     pub connections_per_peer_max: Option<usize>,
+    /// Whether each client address (one /64 of IPv6) may hold its share alone of what is
+    /// bounded here: connections, requests, bodies, answers that wait, handshakes. Behind a
+    /// balancer that hides its clients there is one address.
+    pub shares: bool,
     /// Requests being read, answered or written over all workers. At the bound: 503.
     pub requests_max: usize,
+    /// Answers that wait for clients that do not take them; their requests are not counted
+    /// among those under way. At the bound a connection that takes nothing is ended.
+    pub waiting_max: usize,
+    /// Bytes of these. At the bound a connection that takes nothing is ended.
+    pub waiting_bytes_max: usize,
     /// Streams of one HTTP/2 connection. At the bound the client queues them itself.
     pub streams_max: u32,
     /// Request line and headers of one request. Over it: 431. At least 1 KiB, at most 256 KiB.
@@ -41,6 +51,9 @@ pub struct Settings {
     /// How long a client may take to accept 16 KiB of an answer. Over it the
     /// connection (HTTP/2: the stream) is dropped.
     pub write_timeout: Duration,
+    /// A connection that takes nothing (16 KiB) for this long while many answers wait for it is
+    /// ended; a fifth of it is enough where the bounds of such answers are reached.
+    pub stall_timeout: Duration,
     /// An HTTP/2 connection is pinged this often while it has streams.
     pub ping_interval: Duration,
     /// An HTTP/2 client that does not answer a ping for this long is dropped.
@@ -78,7 +91,10 @@ impl Default for Settings {
         Self {
             connections_max: 16_384,
             connections_per_peer_max: None,
+            shares: true,
             requests_max: 32_768,
+            waiting_max: 8192,
+            waiting_bytes_max: 128 * 1024 * 1024,
             streams_max: 256,
             head_bytes_max: 16 * 1024,
             body_bytes_max: 10 * 1024 * 1024,
@@ -87,6 +103,7 @@ impl Default for Settings {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
+            stall_timeout: Duration::from_secs(5),
             ping_interval: Duration::from_secs(20),
             ping_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(25),
@@ -128,6 +145,8 @@ impl Settings {
             ("connections_max", self.connections_max),
             ("connections_per_peer_max", self.connections_per_peer_max.unwrap_or(usize::MAX)),
             ("requests_max", self.requests_max),
+            ("waiting_max", self.waiting_max),
+            ("waiting_bytes_max", self.waiting_bytes_max),
             ("streams_max", self.streams_max as usize),
             ("bodies_bytes_max", self.bodies_bytes_max),
             ("compression.jobs_max", self.compression.jobs_max),
@@ -141,6 +160,7 @@ impl Settings {
             ("body_timeout", self.body_timeout),
             ("idle_timeout", self.idle_timeout),
             ("write_timeout", self.write_timeout),
+            ("stall_timeout", self.stall_timeout),
             ("ping_interval", self.ping_interval),
             ("ping_timeout", self.ping_timeout),
         ] {

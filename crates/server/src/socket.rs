@@ -20,6 +20,10 @@ use crate::link::Link;
 /// What an HTTP/2 client with prior knowledge says first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// GOAWAY with ENHANCE_YOUR_CALM (RFC 9113, section 6.8), which hyper has no word for. As the
+/// last stream it names the highest there can be: any call may have been carried out.
+const CALM: &[u8; 17] = b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0b";
+
 /// A client's connection as bytes. A type and not an object: over bare TCP nothing of TLS
 /// may cost anything.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
@@ -97,6 +101,16 @@ impl<S: Stream> Socket<S> {
         Self { inner: TokioIo::new(stream), link, opening, given: 0 }
     }
 
+    /// Tells the client why its connection ends, if it can be told.
+    fn say_calm(&mut self, cx: &mut Context<'_>) {
+        // What was written before was taken whole, so that a frame may begin.
+        if self.link.is_flushed() {
+            // Whoever cannot be told is not waited for.
+            let _ = Pin::new(&mut self.inner).poll_write(cx, CALM);
+            let _ = Pin::new(&mut self.inner).poll_flush(cx);
+        }
+    }
+
     fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
             Poll::Ready(Ok(bytes)) => self.link.note_written(*bytes),
@@ -114,6 +128,11 @@ impl<S: Stream> Read for Socket<S> {
         mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.link.is_hoarder() {
+            // Nothing more is read: for hyper this is the end.
+            this.say_calm(cx);
+            return Poll::Ready(Ok(()));
+        }
         let left = &this.opening.bytes()[this.given..];
         if !left.is_empty() {
             let some = left.len().min(buf.remaining());

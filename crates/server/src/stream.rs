@@ -3,12 +3,13 @@
 //! The socket of such a client may be quick: it is the stream's window that
 //! stays shut, and neither the socket nor the body sees that. So each stream's
 //! task notes the frames that its answer was asked for, and gives up when none
-//! was for the write timeout. Dropping the task resets the stream.
+//! was for the write timeout. Dropping the task resets the stream. That a stream waits is told
+//! to its connection, which may be ended for it earlier ([`crate::backlog`]).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::time::Sleep;
 
 use crate::Server;
 use crate::count::Counters;
+use crate::link::Link;
 
 /// Answers go to a stream in pieces of this size, so that progress shows.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
@@ -24,9 +26,15 @@ tokio::task_local! {
     static PACE: Arc<StreamPace>;
 }
 
-/// How many pieces of its answer a stream has taken.
+/// How many pieces of its answer a stream has taken, and who is waited for.
 #[derive(Debug, Default)]
-pub(crate) struct StreamPace(AtomicU32);
+pub(crate) struct StreamPace {
+    pieces: AtomicU32,
+    /// The last piece was handed on: what is missing now is room for it.
+    waits_for_client: AtomicBool,
+    /// The connection, known when there is an answer.
+    link: OnceLock<Arc<Link>>,
+}
 
 impl StreamPace {
     /// The pace of the stream whose task this is.
@@ -34,8 +42,17 @@ impl StreamPace {
         PACE.try_with(Arc::clone).ok()
     }
 
+    pub(crate) fn is_of(&self, link: &Arc<Link>) {
+        self.link.get_or_init(|| Arc::clone(link));
+    }
+
+    pub(crate) fn note_asked(&self) {
+        self.waits_for_client.store(false, Relaxed);
+    }
+
     pub(crate) fn note_piece(&self) {
-        self.0.fetch_add(1, Relaxed);
+        self.pieces.fetch_add(1, Relaxed);
+        self.waits_for_client.store(true, Relaxed);
     }
 }
 
@@ -69,13 +86,16 @@ async fn watch<F: Future<Output = ()>>(stream: F, write_timeout: Duration) -> bo
         if stream.as_mut().poll(cx).is_ready() {
             return Poll::Ready(true);
         }
-        let pieces = pace.0.load(Relaxed);
-        if pieces == 0 {
+        if !pace.waits_for_client.load(Relaxed) {
             // Still being read or answered: no timer for the usual stream.
             return Poll::Pending;
         }
+        let pieces = pace.pieces.load(Relaxed);
         if pieces != seen {
             seen = pieces;
+            if let Some(link) = pace.link.get() {
+                link.note_shut();
+            }
             timer = Some(Box::pin(tokio::time::sleep(write_timeout)));
         }
         match &mut timer {
@@ -107,6 +127,19 @@ mod tests {
         };
         assert!(!watch(stalled, TIMEOUT).await);
         assert_eq!(begun.elapsed(), TIMEOUT * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upstream_that_pauses_is_not_the_clients_fault() {
+        let flowing = async {
+            for _ in 0..3 {
+                StreamPace::here().unwrap().note_piece();
+                tokio::time::sleep(TIMEOUT / 2).await;
+                StreamPace::here().unwrap().note_asked();
+                tokio::time::sleep(TIMEOUT * 2).await;
+            }
+        };
+        assert!(watch(flowing, TIMEOUT).await);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! The place a request takes, from its head to the last byte of its answer: one of the
 //! requests under way, and the bytes of its body. When it is given back the request is
-//! counted, whatever became of it.
+//! counted, whatever became of it. A place goes earlier where the answer waits for its
+//! client alone ([`crate::backlog`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +10,9 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::Refusal;
+use crate::backlog::Period;
 use crate::link::Link;
+use crate::share::fits;
 
 /// Bodies up to this size are not counted: the atomics would cost more than
 /// the memory is worth, and `requests_max` bounds it.
@@ -23,10 +26,16 @@ const CLIENT_CLOSED: u16 = 499;
 pub(crate) struct Ticket {
     link: Arc<Link>,
     held_bytes: usize,
+    /// Of the answer, those that nobody told yet to be taken.
+    unsent_bytes: usize,
     /// Of the answer; 0 while there is none.
     status: u16,
     /// The handler has it, and leaves its line.
     is_handed_over: bool,
+    /// Its place counts against the share of its address.
+    is_shared: bool,
+    /// When its answer went on its way: the connection's backlog gives the place back.
+    sent: Option<Period>,
 }
 
 impl Ticket {
@@ -34,21 +43,46 @@ impl Ticket {
     /// seen by the drain and the idle rule; says when the request was received.
     pub(crate) fn open(link: &Arc<Link>) -> (Self, Instant) {
         let received_at = link.begin_request();
-        link.server.counters.requests_open.fetch_add(1, Relaxed);
-        let ticket =
-            Self { link: Arc::clone(link), held_bytes: 0, status: 0, is_handed_over: false };
+        let server = &link.server;
+        let open_before = server.counters.requests_open.fetch_add(1, Relaxed);
+        // Shares matter where places get scarce: until then they cost nothing.
+        let share = link.share.as_ref().filter(|_| open_before >= server.settings.requests_max / 2);
+        if let Some(share) = share {
+            share.places.fetch_add(1, Relaxed);
+        }
+        let ticket = Self {
+            link: Arc::clone(link),
+            held_bytes: 0,
+            unsent_bytes: 0,
+            status: 0,
+            is_handed_over: false,
+            is_shared: share.is_some(),
+            sent: None,
+        };
         (ticket, received_at)
     }
 
     /// The connection that the request came on.
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &Arc<Link> {
         &self.link
     }
 
-    /// Whether this request is within `requests_max`.
+    /// Whether this request is within `requests_max`, and its address within its share.
     pub(crate) fn has_room(&self) -> bool {
         let server = &self.link.server;
-        server.counters.requests_open.load(Relaxed) <= server.settings.requests_max
+        let open = server.counters.requests_open.load(Relaxed);
+        let most = server.settings.requests_max;
+        if open > most {
+            return false;
+        }
+        match self.link.share.as_ref().filter(|_| self.is_shared) {
+            None => true,
+            // As it was before this request: the last place may go to one who has none.
+            Some(share) => {
+                let held = share.places.load(Relaxed);
+                fits(held.saturating_sub(1), open.saturating_sub(1), most)
+            }
+        }
     }
 
     /// From here on the handler tells what becomes of the request.
@@ -61,6 +95,27 @@ impl Ticket {
         self.status = status.as_u16();
     }
 
+    /// The answer, of so many bytes, goes to the client now.
+    pub(crate) fn send(&mut self, bytes: usize) {
+        // Its request was read and answered.
+        self.give_body();
+        self.unsent_bytes = bytes;
+        let pools = self.link.pools();
+        self.sent = Some(self.link.backlog().begin(bytes, self.is_shared, pools));
+    }
+
+    /// A part of the answer that tells itself when it is taken.
+    pub(crate) fn part(&mut self, bytes: usize) -> Part {
+        self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
+        Part { link: Arc::clone(&self.link), bytes }
+    }
+
+    /// As [`Self::part`], of bytes that were not known before.
+    pub(crate) fn further_part(&mut self, bytes: usize) -> Part {
+        self.link.backlog().grow(bytes, self.link.pools());
+        Part { link: Arc::clone(&self.link), bytes }
+    }
+
     /// Makes the body's bytes known, as they have become `bytes_now` altogether.
     pub(crate) fn hold(&mut self, bytes_now: usize) -> Result<(), Refusal> {
         if bytes_now <= FREE_BYTES || bytes_now <= self.held_bytes {
@@ -68,22 +123,39 @@ impl Ticket {
         }
         let more = bytes_now - self.held_bytes;
         let server = &self.link.server;
-        let before = server.counters.bodies_bytes.fetch_add(more, Relaxed);
+        let most = server.settings.bodies_bytes_max;
+        let total = server.counters.bodies_bytes.fetch_add(more, Relaxed) + more;
         self.held_bytes = bytes_now;
-        if before + more > server.settings.bodies_bytes_max {
-            return Err(Refusal::BodiesFull);
+        let has_room = match &self.link.share {
+            None => total <= most,
+            Some(share) => {
+                let held = share.bodies_bytes.fetch_add(more, Relaxed) + more;
+                // The only body of its address may take whatever is free.
+                total <= most && (held == bytes_now || fits(held, total, most))
+            }
+        };
+        if has_room { Ok(()) } else { Err(Refusal::BodiesFull) }
+    }
+
+    fn give_body(&mut self) {
+        let bytes = std::mem::take(&mut self.held_bytes);
+        if bytes > 0 {
+            self.link.server.counters.bodies_bytes.fetch_sub(bytes, Relaxed);
+            if let Some(share) = &self.link.share {
+                share.bodies_bytes.fetch_sub(bytes, Relaxed);
+            }
         }
-        Ok(())
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let counters = &self.link.server.counters;
-        if self.held_bytes > 0 {
-            counters.bodies_bytes.fetch_sub(self.held_bytes, Relaxed);
+        self.give_body();
+        match self.sent {
+            Some(period) => self.link.end_answer(self.unsent_bytes, period),
+            None => self.link.pools().give_place(self.is_shared),
         }
-        counters.requests_open.fetch_sub(1, Relaxed);
+        let counters = &self.link.server.counters;
         match self.status {
             0 => {
                 counters.end_request(CLIENT_CLOSED);
@@ -94,5 +166,18 @@ impl Drop for Ticket {
             status => counters.end_request(status),
         }
         self.link.end_request();
+    }
+}
+
+/// Bytes of an answer on their way; dropped when they are written, or never will be.
+#[derive(Debug)]
+pub(crate) struct Part {
+    link: Arc<Link>,
+    bytes: usize,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.link.note_taken(self.bytes);
     }
 }

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -22,12 +23,12 @@ use rustls::{InconsistentKeys, InvalidMessage, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject as _, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use zeroize::Zeroizing;
 
 use crate::count::Protocol;
+use crate::share::{Share, give, take};
 
 /// Handshakes under way at one moment, over all workers, each of which has said something.
 /// One more is closed: its client tries again, while a queue would make all of them late.
@@ -44,7 +45,8 @@ pub struct Tls {
     files: TlsFiles,
     acceptor: TlsAcceptor,
     current: Arc<Current>,
-    handshakes: Semaphore,
+    /// Under way.
+    handshakes: AtomicUsize,
     /// The files as they were when they were last read, whatever came of it.
     seen: Mutex<Stamps>,
 }
@@ -121,7 +123,7 @@ impl Tls {
         config.send_tls13_tickets = TICKETS;
         Ok(Arc::new(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),
-            handshakes: Semaphore::new(HANDSHAKES_MAX),
+            handshakes: AtomicUsize::new(0),
             seen: Mutex::new(seen),
             current,
             files,
@@ -146,15 +148,33 @@ impl Tls {
         }
     }
 
+    fn take_place<'a>(&'a self, share: Option<&'a Share>) -> Option<Place<'a>> {
+        let (all, own) = (&self.handshakes, share.map(|share| &share.handshakes));
+        take(all, own, HANDSHAKES_MAX).then(|| Place { all, own })
+    }
+
     /// Shakes hands with a client, when it has something to say.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
+        share: Option<&Share>,
     ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
         // One that says nothing costs nothing, and must not take the place of others.
         stream.readable().await.map_err(|_| HandshakeFailure::Left)?;
-        let _place = self.handshakes.try_acquire().map_err(|_| HandshakeFailure::Full)?;
+        let _place = self.take_place(share).ok_or(HandshakeFailure::Full)?;
         self.acceptor.accept(stream).await.map_err(|error| HandshakeFailure::of(&error))
+    }
+}
+
+/// A place among the handshakes under way, given back when dropped.
+struct Place<'a> {
+    all: &'a AtomicUsize,
+    own: Option<&'a AtomicUsize>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        give(self.all, self.own);
     }
 }
 
@@ -348,6 +368,8 @@ fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
 mod tests {
     use super::*;
 
+    /// Takes all places there are for one address, and says what another one, or one without
+    /// shares, gets.
     #[tokio::test]
     async fn a_handshake_too_many_is_closed() {
         let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
@@ -356,12 +378,17 @@ mod tests {
         std::fs::write(&files.certificate, made.cert.pem()).unwrap();
         std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
         let tls = Tls::load(files).unwrap();
-        assert_eq!(tls.handshakes.forget_permits(HANDSHAKES_MAX), HANDSHAKES_MAX);
+        let hog = Share::default();
+        let mut places: Vec<_> = std::iter::from_fn(|| tls.take_place(Some(&hog))).collect();
+        assert_eq!(places.len(), HANDSHAKES_MAX * 7 / 8 + 1);
+        assert!(tls.take_place(Some(&Share::default())).is_some(), "another address has room");
+        places.extend(std::iter::from_fn(|| tls.take_place(None)));
+        assert_eq!(places.len(), HANDSHAKES_MAX);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.writable().await.unwrap();
         assert_eq!(client.try_write(b"\x16").unwrap(), 1);
         let (stream, _) = listener.accept().await.unwrap();
-        assert_eq!(tls.accept(stream).await.unwrap_err(), HandshakeFailure::Full);
+        assert_eq!(tls.accept(stream, None).await.unwrap_err(), HandshakeFailure::Full);
     }
 }

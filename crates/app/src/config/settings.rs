@@ -146,8 +146,9 @@ section! {
         /// All replies of one batch together. The calls over it are answered with an error.
         batch_bytes: ByteSize = default(ByteSize::mib(32))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
-        /// Client connections open at once. One more is answered with 503 and closed; under TLS
-        /// it is just closed.
+        /// Client connections open at once. With `shares` one more takes the place of the longest
+        /// idle one of the address that has most; otherwise, and where that has none to give up,
+        /// it is answered with 503 and closed. Under TLS it is just closed.
         connections: usize = default(10_000).within(1, 1_000_000),
         /// Of these, from one client address (one /64 of IPv6); one more is answered with 429
         /// and closed. Leave it out behind a load balancer or proxy, where all clients have
@@ -156,6 +157,11 @@ section! {
             derived("no bound").if_given_within(1, 1_000_000),
         /// Requests worked on at once, over all connections. One more is answered with 503.
         in_flight: usize = default(16_384).within(1, 1_000_000),
+        /// Whether one client address (one /64 of IPv6) may hold only a share of what clients have
+        /// together: about seven eighths of it while no other address wants any, and so much less
+        /// the more others do that something stays free for the next one. Set it to `false` behind
+        /// a load balancer or proxy, where all clients have its address.
+        shares: bool = default(true),
     }
 }
 

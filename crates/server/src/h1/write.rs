@@ -43,6 +43,7 @@ impl<S: Stream> Wire<'_, S> {
         let rest = reply.rest.take();
         let pieces = if manner.to_head { &[] } else { reply.body.pieces() };
         let length = reply.body.len();
+        reply.ticket.send(length);
         let mut head = Vec::with_capacity(HEAD_BYTES + length.min(JOINED_BYTES_MAX));
         let now = self.link.note_answered();
         write_head(&mut head, &reply, rest.is_none().then_some(length), manner, now);

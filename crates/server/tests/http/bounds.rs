@@ -99,7 +99,7 @@ async fn connections_of_one_address_are_bounded_and_others_have_their_own() {
 
 #[tokio::test]
 async fn connections_are_bounded_with_an_answer() {
-    let site = Site::open(Settings { connections_max: 2, ..Settings::default() });
+    let site = Site::open(Settings { connections_max: 2, shares: false, ..Settings::default() });
     let first = site.connect().await;
     let _second = site.connect().await;
     site.until("both have a seat", |counts| counts.connections_open == 2).await;

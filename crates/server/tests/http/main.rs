@@ -18,6 +18,7 @@ mod framing;
 mod http2;
 #[path = "../../../watch/tests/support/log.rs"]
 mod log;
+mod shares;
 mod site;
 mod tls;
 mod wire;
