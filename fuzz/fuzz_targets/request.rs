@@ -37,7 +37,10 @@ fn told<'b>(head: &Head<'_, 'b>) -> (usize, &'b str, &'b str, Framing, bool) {
 fn check(bytes: &[u8], read: &Head<'_, '_>) {
     assert!(read.len <= bytes.len() && read.len <= BYTES_MAX);
     let text = &bytes[..read.len];
-    assert!(text.ends_with(b"\n"));
+    assert!(text.ends_with(b"\r\n\r\n"));
+    let bare =
+        text.iter().enumerate().any(|(n, b)| *b == b'\n' && (n == 0 || text[n - 1] != b'\r'));
+    assert!(!bare, "a line ends with LF alone");
     let lines = || text.split(|byte| *byte == b'\n').skip(1);
     let names = |name: &'static str| {
         lines().filter(|line| {
@@ -46,6 +49,13 @@ fn check(bytes: &[u8], read: &Head<'_, '_>) {
                 && line[name.len()] == b':'
         })
     };
+    let is_newest = text
+        .trim_ascii_start()
+        .split(|b| *b == b'\r')
+        .next()
+        .is_some_and(|line| line.ends_with(b"HTTP/1.1"));
+    assert!(names("host").count() <= 1);
+    assert!(!is_newest || names("host").count() == 1);
     match read.framing {
         Framing::Chunked => {
             assert_eq!(names("content-length").count(), 0);

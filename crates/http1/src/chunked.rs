@@ -15,6 +15,8 @@ pub struct Chunked {
     state: State,
     /// Bytes of the line, or of the trailers, so far.
     seen: usize,
+    /// Spaces behind a size are refused.
+    strict: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +65,13 @@ impl Default for Chunked {
 impl Chunked {
     /// At the start of a body.
     pub fn new() -> Self {
-        Self { state: State::Size { size: 0, digits: 0 }, seen: 0 }
+        Self { state: State::Size { size: 0, digits: 0 }, seen: 0, strict: false }
+    }
+
+    /// At the start of a client's body. Nothing but an extension may follow a size: some read
+    /// spaces there as a part of it. Servers that pad their sizes are read by [`Self::new`].
+    pub fn of_request() -> Self {
+        Self { strict: true, ..Self::new() }
     }
 
     /// Takes framing from the start of `bytes`; returns how much of them it was.
@@ -114,6 +122,7 @@ impl Chunked {
                 }
                 (None, _) if digits == 0 => return Err(BAD_LINE),
                 (None, b'\r') => State::SizeEnd { size },
+                (None, b' ' | b'\t') if self.strict => return Err(BAD_LINE),
                 (None, b';' | b' ' | b'\t') => State::Extension { size },
                 (None, _) => return Err(BAD_LINE),
             },
@@ -160,7 +169,15 @@ mod tests {
     /// The data of a chunked body that arrives in pieces of `size`, and what is
     /// left behind its end; `None` in place of the end when more is needed.
     fn unchunked(text: &str, size: usize) -> Result<(String, Option<usize>), &'static str> {
-        let (mut chunked, mut data, mut at) = (Chunked::new(), Vec::new(), 0);
+        read_by(Chunked::new(), text, size)
+    }
+
+    fn read_by(
+        mut chunked: Chunked,
+        text: &str,
+        size: usize,
+    ) -> Result<(String, Option<usize>), &'static str> {
+        let (mut data, mut at) = (Vec::new(), 0);
         for piece in text.as_bytes().chunks(size) {
             let mut rest = piece;
             loop {
@@ -212,6 +229,17 @@ mod tests {
         check_chunks("3\r\nabc\r\n", Ok(("abc", None)));
         check_chunks("3\r\nabc\r\n0\r\n", Ok(("abc", None)));
         check_chunks("3\r\nabc\r\n0\r\nx: y\r\n", Ok(("abc", None)));
+    }
+
+    #[test]
+    fn spaces_behind_a_size_are_refused_of_clients_alone() {
+        for text in ["1 \r\na\r\n0\r\n\r\n", "1\t;x\r\na\r\n0\r\n\r\n", "1\r\na\r\n0 \r\n\r\n"] {
+            check_chunks(text, Ok(("a", Some(0))));
+            let strict = read_by(Chunked::of_request(), text, 1);
+            assert_eq!(strict, Err("the line before a chunk is not valid"), "{text:?}");
+        }
+        let text = "1;x = y\r\na\r\n0\r\n\r\n";
+        assert_eq!(read_by(Chunked::of_request(), text, 1), Ok(("a".to_owned(), Some(0))));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The head of a request, and where its body ends.
 //!
 //! What someone in front of us could have understood differently is refused: the
-//! bytes behind it would otherwise be a request that nobody else has seen.
+//! bytes behind it would otherwise be a request that nobody else has seen. So lines end with
+//! CRLF, a length is written in one way, and HTTP/1.1 names one host (RFC 9112, sections 2.2,
+//! 3.2 and 6.3).
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -90,6 +92,9 @@ pub fn head<'h, 'b>(
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(BadHead::TooLong),
         Err(error) => return Err(BadHead::Malformed(Malformed(words(error)))),
     };
+    if has_bare_newline(&bytes[..len]) {
+        return Err(BadHead::Malformed(Malformed("a line of the head ends without CR")));
+    }
     let headers: &'h [Header<'b>] = request.headers;
     let newest = request.version == Some(1);
     let mut read = Head {
@@ -106,12 +111,37 @@ pub fn head<'h, 'b>(
     Ok(Some(read))
 }
 
+/// Whether a line ends with LF alone. Without an early end, so that many bytes are compared at
+/// once.
+fn has_bare_newline(head: &[u8]) -> bool {
+    let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
+    let bare = pairs.fold(0, |bare, (before, byte)| {
+        bare | (u8::from(*byte == b'\n') & u8::from(*before != b'\r'))
+    });
+    bare != 0 || head.first() == Some(&b'\n')
+}
+
+/// A `Host`: a name or an address and perhaps a port, or nothing.
+fn is_host(value: &[u8]) -> bool {
+    value
+        .trim_ascii()
+        .iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte))
+}
+
 /// Finds out where the body ends and what becomes of the connection.
 fn frame(read: &mut Head<'_, '_>) -> Result<(), Malformed> {
     let (mut announced, mut chunked, mut says_close) = (None, false, false);
+    let mut host = None;
     for header in read.headers {
         let (name, value) = (header.name, header.value);
         match name.len() {
+            4 if is(name, "host") => {
+                once(&mut host, (), Malformed("more than one host"))?;
+                if !is_host(value) {
+                    return Err(Malformed("the host is not valid"));
+                }
+            }
             6 if is(name, "expect") => {
                 read.expects_continue = value.trim_ascii().eq_ignore_ascii_case(b"100-continue");
             }
@@ -124,6 +154,10 @@ fn frame(read: &mut Head<'_, '_>) -> Result<(), Malformed> {
             14 if is(name, "content-length") => {
                 let twice = Malformed("more than one content-length");
                 once(&mut announced, length(value)?, twice)?;
+                let digits = value.trim_ascii();
+                if digits.len() > 1 && digits.starts_with(b"0") {
+                    return Err(Malformed("the content-length begins with a zero"));
+                }
             }
             17 if is(name, "transfer-encoding") => {
                 if chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
@@ -133,6 +167,9 @@ fn frame(read: &mut Head<'_, '_>) -> Result<(), Malformed> {
             }
             _ => {}
         }
+    }
+    if host.is_none() && read.newest {
+        return Err(Malformed("no host"));
     }
     read.keeps_open &= !says_close;
     // An HTTP/1.0 client does not wait, so it is not told.
@@ -167,7 +204,14 @@ mod tests {
 
     type Read = (&'static str, &'static str, Framing, bool, bool);
 
+    /// As [`read_as_is`], with a host behind the first line.
     fn read(lines: &str) -> Result<(String, String, Framing, bool, bool), BadHead> {
+        let (first, rest) = lines.split_once('|').unwrap_or((lines, ""));
+        let rest = if rest.is_empty() { String::new() } else { format!("|{rest}") };
+        read_as_is(&format!("{first}|host: a{rest}"))
+    }
+
+    fn read_as_is(lines: &str) -> Result<(String, String, Framing, bool, bool), BadHead> {
         let text = format!("{}\r\n\r\nrest", lines.replace('|', "\r\n"));
         let bytes = text.as_bytes();
         let mut room = Room::new();
@@ -187,7 +231,7 @@ mod tests {
         use Framing::{Chunked, Length};
         let cases: [(&str, Read); 10] = [
             ("POST / HTTP/1.1|content-length: 7", ("POST", "/", Length(7), true, false)),
-            ("GET /a?b HTTP/1.1|host: x", ("GET", "/a?b", Length(0), true, false)),
+            ("GET /a?b HTTP/1.1|x: y", ("GET", "/a?b", Length(0), true, false)),
             ("POST / HTTP/1.1|Content-Length:7  ", ("POST", "/", Length(7), true, false)),
             ("POST / HTTP/1.1|transfer-encoding: Chunked", ("POST", "/", Chunked, true, false)),
             ("POST / HTTP/1.1|connection: x, Close", ("POST", "/", Length(0), false, false)),
@@ -213,6 +257,8 @@ mod tests {
             ("POST / HTTP/3.0", "the peer does not speak HTTP/1"),
             ("POST / HTTP/1.1|content-length: 1|content-length: 1", "more than one content-length"),
             ("POST / HTTP/1.1|content-length: 0, 5", "the content-length is not a number"),
+            ("POST / HTTP/1.1|content-length: 00", "the content-length begins with a zero"),
+            ("POST / HTTP/1.1|content-length: 07", "the content-length begins with a zero"),
             ("POST / HTTP/1.1|content-length: +1", "the content-length is not a number"),
             ("POST / HTTP/1.1|content-length: 0x1", "the content-length is not a number"),
             ("POST / HTTP/1.1|content-length:", "the content-length is empty"),
@@ -246,12 +292,48 @@ mod tests {
     }
 
     #[test]
+    fn one_host_is_named() {
+        let check = |lines: &str, expected: Result<(), &'static str>| {
+            let expected = expected.map_err(|why| BadHead::Malformed(Malformed(why)));
+            assert_eq!(read_as_is(lines).map(|_| ()), expected, "{lines}");
+        };
+        check("POST / HTTP/1.1|x: y", Err("no host"));
+        check("POST / HTTP/1.1|host: a", Ok(()));
+        check("POST / HTTP/1.1|HOST: [::1]:80", Ok(()));
+        check("POST / HTTP/1.1|host: my_node.local:8545", Ok(()));
+        check("POST / HTTP/1.1|host:", Ok(()));
+        check("POST / HTTP/1.1|host: a|host: a", Err("more than one host"));
+        check("POST / HTTP/1.1|host: a|x: y|Host: b", Err("more than one host"));
+        check("POST / HTTP/1.1|host: a b", Err("the host is not valid"));
+        check("POST / HTTP/1.1|host: a/b", Err("the host is not valid"));
+        check("POST / HTTP/1.1|host: a@b", Err("the host is not valid"));
+        // Clients of old do not name any.
+        check("POST / HTTP/1.0", Ok(()));
+        check("POST / HTTP/1.0|host: a|host: b", Err("more than one host"));
+    }
+
+    #[test]
+    fn lines_end_with_both_bytes() {
+        let whole = "POST / HTTP/1.1\r\nhost: a\r\nx: y\r\n\r\n";
+        let of = |text: &str| head(text.as_bytes(), BYTES_MAX, &mut Room::new()).map(|_| ());
+        assert_eq!(of(whole), Ok(()));
+        assert_eq!(of(&format!("\r\n{whole}")), Ok(()), "an empty line before it is forgotten");
+        let bare = Err(BadHead::Malformed(Malformed("a line of the head ends without CR")));
+        assert_eq!(of(&format!("\n{whole}")), bare);
+        assert_eq!(of(&whole.replace('\r', "")), bare);
+        for (at, _) in whole.match_indices('\r') {
+            let text = [&whole[..at], &whole[at + 1..]].concat();
+            assert_eq!(of(&text), bare, "{text:?}");
+        }
+    }
+
+    #[test]
     fn heads_are_bounded() {
-        let many = |count: usize| read(&format!("POST / HTTP/1.1{}", "|a: b".repeat(count)));
+        let many = |count: usize| read(&format!("POST / HTTP/1.1{}", "|a: b".repeat(count - 1)));
         assert!(many(HEADERS_MAX).is_ok());
         assert_eq!(many(HEADERS_MAX + 1), Err(BadHead::TooLong));
         let of = |bytes: &[u8]| head(bytes, 64, &mut Room::new()).map(|head| head.is_some());
-        let start = b"POST / HTTP/1.1\r\na: ";
+        let start = b"POST / HTTP/1.0\r\na: ";
         let exact = [start, &[b'x'; 64 - 20 - 4][..], b"\r\n\r\n"].concat();
         assert_eq!((exact.len(), of(&exact)), (64, Ok(true)));
         assert_eq!(of(&[&exact[..], b"body"].concat()), Ok(true));
@@ -262,7 +344,7 @@ mod tests {
 
     #[test]
     fn headers_are_found_by_name() {
-        let text = b"POST / HTTP/1.1\r\nA: 1\r\nb: 2\r\na: 3\r\n\r\n";
+        let text = b"POST / HTTP/1.0\r\nA: 1\r\nb: 2\r\na: 3\r\n\r\n";
         let mut room = Room::new();
         let head = head(text, BYTES_MAX, &mut room).expect("valid").expect("complete");
         assert_eq!(field(head.headers, "a"), Some(&b"1"[..]));

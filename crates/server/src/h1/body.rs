@@ -95,7 +95,7 @@ impl<S: Stream> Wire<'_, S> {
         mut timer: Pin<&mut Sleep>,
     ) -> Result<Bytes, Refusal> {
         let bytes_max = self.settings().body_bytes_max;
-        let mut chunked = Chunked::new();
+        let mut chunked = Chunked::of_request();
         let mut data = BytesMut::new();
         for turn in 1_usize.. {
             let mut at = 0;

@@ -62,7 +62,14 @@ async fn a_chunked_call_is_put_together_and_the_connection_goes_on() {
 #[tokio::test]
 async fn chunks_that_make_no_sense_are_refused() {
     let site = site();
-    for body in ["x\r\n", "3\r\nabcd\r\n", "11111111111111111\r\n"] {
+    for body in [
+        "x\r\n",
+        "1 \r\na\r\n0\r\n\r\n",
+        "1\t;x\r\n",
+        "1\na\n0\n\n",
+        "3\r\nabcd\r\n",
+        "11111111111111111\r\n",
+    ] {
         let mut wire = site.connect().await;
         let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
         wire.ask(&format!("{head}{body}")).await.is_refusal(400, -32700);
@@ -196,6 +203,12 @@ async fn what_is_not_http_ends_the_connection() {
         "POST / HTTP/1.1\r\nhost : a\r\n\r\n",
         "POST / HTTP/1.1\r\nx: a\0b\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
+        "POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n",
+        "POST / HTTP/1.1\r\nhost: a b\r\n\r\n",
+        "POST / HTTP/1.1\nhost: a\n\n",
+        "POST / HTTP/1.1\r\nhost: a\nx: y\r\n\r\n",
+        "\nPOST / HTTP/1.1\r\nhost: a\r\n\r\n",
     ] {
         let mut wire = site.connect().await;
         wire.send(bad).await;
@@ -203,7 +216,7 @@ async fn what_is_not_http_ends_the_connection() {
         wire.is_closed().await;
     }
     assert_eq!(site.handler.arrived.load(Ordering::Relaxed), 0);
-    site.until("they are counted", |counts| counts.bad_http_total == 8).await;
+    site.until("they are counted", |counts| counts.bad_http_total == 14).await;
 }
 
 /// Each has a second request hidden where a careless server would find one.
@@ -219,6 +232,10 @@ async fn nothing_is_smuggled() {
         "content-length: 0\r\ncontent-length: 0\r\n\r\n".into(),
         "content-length: 0, 5\r\n\r\n".into(),
         "content-length: +0\r\n\r\n".into(),
+        "content-length: 00\r\n\r\n".into(),
+        "content-length: 05\r\n\r\n".into(),
+        "content-length: 0\n\r\n".into(),
+        "content-length: 0\r\nhost: b\r\n\r\n".into(),
         "content-length: -1\r\n\r\n".into(),
         "content-length: 0x0\r\n\r\n".into(),
         "content-length: 99999999999999999999\r\n\r\n".into(),
