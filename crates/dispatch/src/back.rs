@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rand::Rng;
 use wellhead_eth::Effect;
-use wellhead_upstream::{Condition, Offer, Slot, Verdict, VerdictClass};
+use wellhead_upstream::{Condition, Offer, Slot, Upstream, Verdict, VerdictClass};
 
 use crate::now;
 use crate::run::{Ground, Next, Run};
@@ -48,11 +48,21 @@ impl Run<'_> {
         let upstream = ground.roster.upstream(slot);
         let is_past = |after| upstream.came_back_after(self.job.received_at + after);
         let had_its_pause =
-            |class| class == VerdictClass::Throttled && upstream.throttled_for(now()).is_none();
+            |class| class == VerdictClass::Throttled && !self.is_paused(upstream, now());
         let mut attempts = self.trail.attempts.iter().filter(|it| it.slot == slot);
         let mut abandoned = self.trail.abandoned.iter().filter(|it| it.slot == slot);
         attempts.all(|it| is_past(it.after) || had_its_pause(it.class))
             && abandoned.all(|it| is_past(it.after))
+    }
+
+    fn is_paused(&self, upstream: &Upstream, now: Instant) -> bool {
+        upstream.paused_for(self.job.row, now).is_some()
+    }
+
+    /// Whether `slot` would take the call now, as far as its condition and its pauses say.
+    fn is_ready(&self, ground: Ground<'_>, slot: Slot, now: Instant) -> bool {
+        let upstream = ground.roster.upstream(slot);
+        upstream.condition(now) == Condition::Ready && !self.is_paused(upstream, now)
     }
 
     /// Those who were fit when the plan was made, and those who are back.
@@ -105,10 +115,11 @@ impl Run<'_> {
     /// Whether somebody else may be asked again who is ready, as `slot` is not: attempts are few.
     pub(crate) fn is_another_readier(&self, ground: Ground<'_>, slot: Slot) -> bool {
         let now = now();
-        let is_ready = |slot| ground.roster.upstream(slot).condition(now) == Condition::Ready;
         let mut up = self.up_now(ground, now);
-        !is_ready(slot)
-            && up.any(|it| it != slot && is_ready(it) && self.may_have_been_a_moment(it))
+        !self.is_ready(ground, slot, now)
+            && up.any(|it| {
+                it != slot && self.is_ready(ground, it, now) && self.may_have_been_a_moment(it)
+            })
     }
 
     /// Whether the method is offered nowhere: all who are well said so, now or lately, and none
@@ -189,16 +200,14 @@ impl Run<'_> {
 
     /// Somebody who is well and was not asked since.
     fn new_and_ready(&self, ground: Ground<'_>, now: Instant) -> Option<Slot> {
-        let is_ready = |slot: Slot| ground.roster.upstream(slot).condition(now) == Condition::Ready;
-        self.up_now(ground, now).find(|it| is_ready(*it) && self.is_new_to(ground, *it))
+        let mut up = self.up_now(ground, now);
+        up.find(|it| self.is_ready(ground, *it, now) && self.is_new_to(ground, *it))
     }
 
     /// The same, or one that was asked and is worth what that costs.
     fn worth_asking(&self, ground: Ground<'_>, now: Instant) -> Option<Slot> {
-        let is_ready =
-            |slot: &Slot| ground.roster.upstream(*slot).condition(now) == Condition::Ready;
         self.new_and_ready(ground, now).or_else(|| {
-            let mut known = self.up_now(ground, now).filter(is_ready);
+            let mut known = self.up_now(ground, now).filter(|it| self.is_ready(ground, *it, now));
             let known = known.find(|slot| self.may_have_been_a_moment(*slot))?;
             ground.lane.budgets().spend_retry(now).then_some(known)
         })
@@ -212,9 +221,11 @@ impl Run<'_> {
         let mut upstreams = offering.map(|it| ground.roster.upstream(*it));
         upstreams.any(|upstream| match (upstream.down_for(now), upstream.condition(now)) {
             (Some(outage), _) => outage < OUTAGE_IS_NEW,
-            (None, Condition::Ready) => self.no_turn.is_none(),
-            (None, Condition::Throttled) => {
-                upstream.throttled_for(now).is_none_or(|pause| pause < RETURN_WAIT)
+            (None, Condition::Ready | Condition::Throttled) => {
+                match upstream.paused_for(self.job.row, now) {
+                    Some(held) => held.wait < RETURN_WAIT,
+                    None => self.no_turn.is_none(),
+                }
             }
             (None, _) => false,
         })

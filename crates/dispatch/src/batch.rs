@@ -36,7 +36,7 @@ use crate::attempt::{Guarded, note, whole};
 use crate::hedge::Alarm;
 use crate::inspect::{Answered, regarded, subject};
 use crate::lane::Lane;
-use crate::line::{HeldBy, Priority};
+use crate::line::{Claim, HeldBy};
 use crate::now;
 use crate::run::Bounds;
 
@@ -228,12 +228,12 @@ async fn admitted(
         lane.try_admit(upstream, items.iter().map(|item| item.row), true, now)
     };
     let (line, began) = (lane.line(), now());
-    let held = match line.admit(roster.upstream(slot), Priority::Usual, try_admit, began) {
+    let held = match line.admit(roster.upstream(slot), Claim::BATCH, try_admit, began) {
         Ok(in_flight) => return Some(in_flight),
         Err(held) => HeldBy::and(None, slot, held),
     };
     let until = deadline.min(began + TURN_WAIT);
-    let turn = Box::pin(line.wait(&[slot], held, Priority::Usual, try_admit, roster, until)).await;
+    let turn = Box::pin(line.wait(&[slot], held, Claim::BATCH, try_admit, roster, until)).await;
     turn.ok().map(|(_, in_flight)| in_flight)
 }
 

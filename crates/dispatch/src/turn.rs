@@ -9,7 +9,7 @@
 //! once how long to wait.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wellhead_eth::MethodRow;
 use wellhead_route::HOLD_SHORT;
@@ -17,7 +17,7 @@ use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet, Verd
 
 use crate::hedge::is_heavy;
 use crate::lane::Lane;
-use crate::line::{HeldBy, Priority, latest_turn};
+use crate::line::{Claim, HeldBy, latest_turn};
 use crate::now;
 use crate::run::{Ground, Next, ROUND_PAUSE_BASE, ROUND_PAUSE_CAP, Run};
 
@@ -25,12 +25,11 @@ use crate::run::{Ground, Next, ROUND_PAUSE_BASE, ROUND_PAUSE_CAP, Run};
 const WAITS_MAX: usize = 2;
 
 impl Run<'_> {
-    /// Whether `slot` asked to be left alone; remembers for how long.
+    /// Whether `slot` asked to be left alone with such calls; remembers for how long.
     pub(crate) fn must_wait(&mut self, ground: Ground<'_>, slot: Slot, now: Instant) -> bool {
         let upstream = ground.roster.upstream(slot);
-        let Some(wait) = upstream.throttled_for(now) else { return false };
-        upstream.note_held(Bound::Pause);
-        let held = Held { bound: Bound::Pause, wait, pace: Duration::ZERO };
+        let Some(held) = upstream.paused_for(self.job.row, now) else { return false };
+        upstream.note_held(held.bound);
         self.held(slot, held);
         true
     }
@@ -44,7 +43,7 @@ impl Run<'_> {
     ) -> Option<InFlight> {
         let (row, lane) = (self.job.row, ground.lane);
         let upstream = ground.roster.upstream(slot);
-        match lane.line().admit(upstream, Priority::of(row), try_admit(lane, row), now) {
+        match lane.line().admit(upstream, Claim::of(row), try_admit(lane, row), now) {
             Ok(in_flight) => {
                 self.job.begin_exchange(slot);
                 Some(in_flight)
@@ -57,7 +56,7 @@ impl Run<'_> {
     }
 
     fn held(&mut self, slot: Slot, held: Held) {
-        if held.bound == Bound::Pause {
+        if held.bound.is_pause() {
             let least = self.retry_after.map_or(held.wait, |least| least.min(held.wait));
             self.retry_after = Some(least);
             self.is_throttled = true;
@@ -107,7 +106,7 @@ impl Run<'_> {
             .filter(|other| by.slots.contains(*other) && tier(*other) < tier(slot))
             .filter(|other| !self.has_asked(*other))
             .collect();
-        (!slots.is_empty()).then_some(HeldBy { slots, ..by })
+        by.only(slots)
     }
 
     /// Waits for a moment until one of a cheaper tier than that of `slot` lets the call go,
@@ -116,9 +115,9 @@ impl Run<'_> {
         self.has_waited_for_cheaper = true;
         let Some(by) = self.cheaper_holders(ground, slot) else { return Next::Another };
         let (row, until) = (self.job.row, self.job.deadline.min(now() + HOLD_SHORT));
-        let (line, priority) = (ground.lane.line(), Priority::of(row));
+        let (line, claim) = (ground.lane.line(), Claim::of(row));
         let (candidates, may_go) = (ground.plan.candidates(), try_admit(ground.lane, row));
-        match line.wait(candidates, by, priority, may_go, ground.roster, until).await {
+        match line.wait(candidates, by, claim, may_go, ground.roster, until).await {
             Ok((slot, in_flight)) => {
                 self.job.begin_exchange(slot);
                 self.ask(ground, slot, in_flight).await
@@ -163,11 +162,11 @@ impl Run<'_> {
         until: Instant,
     ) -> Option<(Slot, InFlight)> {
         let row = self.job.row;
-        let (line, priority) = (ground.lane.line(), Priority::of(row));
+        let (line, claim) = (ground.lane.line(), Claim::of(row));
         let candidates = ground.plan.candidates();
         let latest = latest_turn(candidates, by, ground.roster, until);
         let may_go = try_admit(ground.lane, row);
-        let turn = line.wait(candidates, by, priority, may_go, ground.roster, latest);
+        let turn = line.wait(candidates, by, claim, may_go, ground.roster, latest);
         match turn.await {
             Ok((slot, in_flight)) => {
                 self.job.begin_exchange(slot);
@@ -189,13 +188,10 @@ impl Run<'_> {
         let is_worth_it = |slot: Slot| !only_new || self.is_new_to(ground, slot);
         let candidates = || ground.plan.candidates().iter().copied().filter(|it| is_worth_it(*it));
         let slots: UpstreamSet = candidates().collect();
-        let held_by = self.held_by.map(|by| HeldBy { slots: by.slots.and(slots), ..by });
+        let held_by = self.held_by.map(|by| by.among(slots));
         candidates().fold(held_by, |by, slot| {
-            match ground.roster.upstream(slot).throttled_for(now) {
-                Some(wait) => {
-                    let pace = Duration::ZERO;
-                    Some(HeldBy::and(by, slot, Held { bound: Bound::Pause, wait, pace }))
-                }
+            match ground.roster.upstream(slot).paused_for(self.job.row, now) {
+                Some(held) => Some(HeldBy::and(by, slot, held)),
                 None => by,
             }
         })
@@ -212,9 +208,11 @@ impl Run<'_> {
 fn is_timed(bound: Bound) -> bool {
     match bound {
         Bound::Pause
+        | Bound::MethodPause
         | Bound::Credits
         | Bound::Calls
         | Bound::LearntRate
+        | Bound::MethodRate
         | Bound::Line
         | Bound::Connections
         | Bound::BulkyShare => true,

@@ -81,6 +81,19 @@ pub struct LearntRate {
 }
 
 impl LearntRate {
+    /// A rate for a part of the calls of this one, of which nothing is known: what went out
+    /// lately is taken for calls of that part.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        Self { recent: self.recent.copied(), ..Self::default() }
+    }
+
+    /// Forgets what was learnt: it was another's limit.
+    pub fn forget(&self) {
+        self.ceiling.store(0, Ordering::Relaxed);
+        self.streak.store(0, Ordering::Relaxed);
+    }
+
     /// Notes that a call went out. To be called for each, learnt or not.
     pub fn sent(&self, credits: u32, now: Duration) {
         self.recent.add(credits, now);
@@ -297,6 +310,18 @@ mod tests {
         assert_eq!(rate.rate(secs(9)), learnt);
         // But a pause that is asked for is made.
         assert_eq!(rate.refused(1.0, secs(1), secs(2), Some(secs(7))), secs(7));
+    }
+
+    #[test]
+    fn a_part_begins_with_what_went_out_and_learns_alone() {
+        let all = LearntRate::default();
+        all.sent(100, secs(1));
+        let part = all.apart();
+        part.refused(1.0, secs(1), secs(1), None);
+        assert_eq!(all.rate(secs(2)), None);
+        assert!(part.rate(secs(2)).is_some_and(|rate| rate > 90.0));
+        part.forget();
+        assert_eq!((part.rate(secs(2)), part.is_known()), (None, false));
     }
 
     #[test]

@@ -33,6 +33,12 @@ impl Recent {
         }
     }
 
+    /// What was counted so far, to be counted on apart.
+    pub(crate) fn copied(&self) -> Self {
+        let place = |place: usize| AtomicU64::new(self.ring[place].load(Ordering::Relaxed));
+        Self { ring: std::array::from_fn(place) }
+    }
+
     /// Credits in the second that ends now, the last eighth as far as it has come.
     pub(crate) fn last_second(&self, now: Duration) -> u64 {
         let slice = number(now);

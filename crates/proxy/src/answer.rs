@@ -292,7 +292,7 @@ fn data(trail: &Trail, roster: &Roster) -> Vec<u8> {
         if place > 0 {
             out.push(b',');
         }
-        let condition = upstream.condition(now());
+        let condition = condition(trail, upstream);
         out.extend_from_slice(br#"{"upstream":"#);
         write::string(&mut out, upstream.identity().id.as_str());
         out.extend_from_slice(br#","condition":"#);
@@ -334,7 +334,7 @@ fn each(trail: &Trail, roster: &Roster, eligible: UpstreamSet) -> String {
                 write!(text, "{id}: {class}: {detail}")
             }
             None => {
-                let condition = upstream.condition(now());
+                let condition = condition(trail, upstream);
                 let why = why(trail, upstream, condition);
                 write!(text, "{id} is {}: {}", condition.word(), cut(&why))
             }
@@ -350,6 +350,20 @@ fn each(trail: &Trail, roster: &Roster, eligible: UpstreamSet) -> String {
 /// The last attempt at one upstream.
 fn last<'a>(trail: &'a Trail, upstream: &Upstream) -> Option<&'a Attempt> {
     trail.attempts.iter().rev().find(|attempt| attempt.slot == upstream.slot())
+}
+
+/// Its condition, as far as such a call is concerned.
+fn condition(trail: &Trail, upstream: &Upstream) -> Condition {
+    match upstream.condition(now()) {
+        Condition::Ready if pause(trail, upstream).is_some() => Condition::Throttled,
+        condition => condition,
+    }
+}
+
+/// How long its pause held the call, when it did.
+fn pause(trail: &Trail, upstream: &Upstream) -> Option<Duration> {
+    let mut holds = trail.holds.iter().filter(|hold| hold.slot == upstream.slot());
+    holds.find(|hold| hold.bound.is_pause()).map(|hold| hold.wait)
 }
 
 /// Why an upstream is in its condition, in words that clients may hear.
@@ -369,7 +383,8 @@ fn why(trail: &Trail, upstream: &Upstream, condition: Condition) -> String {
             None => "it was not asked".to_owned(),
         },
         Condition::Throttled => {
-            let pause = upstream.throttled_for(now()).unwrap_or_default();
+            let whole = upstream.throttled_for(now());
+            let pause = whole.or_else(|| pause(trail, upstream)).unwrap_or_default();
             format!("it limits our calls for another {} ms", pause.as_millis())
         }
         Condition::Syncing => "it says that it is behind".to_owned(),

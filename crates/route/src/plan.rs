@@ -308,7 +308,7 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
     match (ask.needed, view.tip(slot)) {
         (Some(needed), Some(head)) if head < needed => Fitness::Behind { head },
         _ => {
-            let pause = upstream.throttled_for(now).unwrap_or_default();
+            let pause = upstream.paused_for(ask.row, now).map_or(Duration::ZERO, |held| held.wait);
             match upstream.rate_wait(ask.row, now).max(pause) {
                 wait if wait >= HOLD_SHORT => Fitness::Held { wait },
                 _ => Fitness::Fit,

@@ -37,10 +37,22 @@ impl Upstream {
         now: Instant,
     ) -> Result<InFlight, Held> {
         self.note_demand(now);
-        let paused = self.throttled_for(now).unwrap_or_default();
         let latency = || self.latency(now);
-        self.controls().admit(rows.clone(), paused, latency, self.since_epoch(now))?;
+        self.controls().admit(rows.clone(), latency, self.since_epoch(now))?;
         Ok(self.attempted(rows, now))
+    }
+
+    /// How long it has yet to be left alone with calls of all methods, because it asked for that;
+    /// `None` when it may be asked, as far as this goes.
+    pub fn throttled_for(&self, now: Instant) -> Option<Duration> {
+        self.controls().refusals().pause(|| self.since_epoch(now))
+    }
+
+    /// The pause that holds calls of `row`, because it refused that method or asked for a pause
+    /// of all.
+    pub fn paused_for(&self, row: &MethodRow, now: Instant) -> Option<Held> {
+        let refusals = self.controls().refusals();
+        refusals.pause_for(std::iter::once(row), || self.since_epoch(now))
     }
 
     /// Counts a call as in flight until the returned guard is dropped, whatever its

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use wellhead_eth::{CostClass, MethodRow};
 use wellhead_limit::{
-    Bucket, Cap, Caps, FixedWindow, Gate, LearntLimit, LearntRate, Ledger, Pages,
-    days_left_in_month,
+    Bucket, Cap, Caps, FixedWindow, Gate, LearntLimit, Ledger, Pages, days_left_in_month,
 };
 
 use crate::budget::{Budget, Rate};
 use crate::demand::Demand;
 use crate::provider::PushPrice;
+use crate::refusal::{Refusal, Refusals};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// How often it is worth to look again for a place, when nothing is known of latencies.
@@ -31,6 +31,8 @@ const PARKED_SHARE: u32 = 4;
 pub enum Bound {
     /// It asked for a pause.
     Pause,
+    /// It refused the method of the call, which pauses.
+    MethodPause,
     /// The credits of the day are spent.
     Day,
     /// The credits of the month are spent.
@@ -41,6 +43,8 @@ pub enum Bound {
     Calls,
     /// The rate that was learnt from its refusals.
     LearntRate,
+    /// The rate that was learnt from its refusals of the method of the call.
+    MethodRate,
     /// The calls that it may be sent at once.
     InFlight,
     /// The same, learnt from its delay.
@@ -55,13 +59,15 @@ pub enum Bound {
 
 impl Bound {
     /// All of them, in the order of their counters.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Pause,
+        Self::MethodPause,
         Self::Day,
         Self::Month,
         Self::Credits,
         Self::Calls,
         Self::LearntRate,
+        Self::MethodRate,
         Self::InFlight,
         Self::LearntLimit,
         Self::Line,
@@ -73,11 +79,13 @@ impl Bound {
     pub fn word(self) -> &'static str {
         match self {
             Self::Pause => "pause",
+            Self::MethodPause => "method_pause",
             Self::Day => "day",
             Self::Month => "month",
             Self::Credits => "credits",
             Self::Calls => "calls",
             Self::LearntRate => "learnt_rate",
+            Self::MethodRate => "method_rate",
             Self::InFlight => "in_flight",
             Self::LearntLimit => "learnt_limit",
             Self::Line => "line",
@@ -95,12 +103,24 @@ impl Bound {
             | Self::Connections
             | Self::BulkyShare => true,
             Self::Pause
+            | Self::MethodPause
             | Self::Day
             | Self::Month
             | Self::Credits
             | Self::Calls
-            | Self::LearntRate => false,
+            | Self::LearntRate
+            | Self::MethodRate => false,
         }
+    }
+
+    /// Whether it is a pause.
+    pub fn is_pause(self) -> bool {
+        matches!(self, Self::Pause | Self::MethodPause)
+    }
+
+    /// Whether it holds calls of one method, and says nothing of others.
+    pub fn is_of_method(self) -> bool {
+        matches!(self, Self::MethodPause | Self::MethodRate)
     }
 }
 
@@ -126,7 +146,8 @@ pub struct Spending {
     pub month: Option<u64>,
     /// The caps of both.
     pub caps: Caps,
-    /// The rate learnt from refusals, in credits a second.
+    /// The rate learnt from refusals, in credits a second: of the whole, or of the method that is
+    /// bounded most where only methods are.
     pub learnt_rate: Option<f64>,
     /// The limit of calls at once that holds now.
     pub limit: Option<u32>,
@@ -143,7 +164,7 @@ pub(crate) struct Controls {
     credits: RateState,
     calls: RateState,
     ledger: Ledger,
-    learnt_rate: LearntRate,
+    refusals: Refusals,
     learnt_limit: LearntLimit<{ CostClass::ALL.len() }>,
     held: [AtomicU64; Bound::ALL.len()],
     /// Thousandths of a credit of pushed messages that are not in the ledger yet.
@@ -169,7 +190,7 @@ impl Controls {
             credits: RateState::default(),
             calls: RateState::default(),
             ledger: Ledger::default(),
-            learnt_rate: LearntRate::default(),
+            refusals: Refusals::default(),
             learnt_limit: LearntLimit::default(),
             held: std::array::from_fn(|_| AtomicU64::new(0)),
             pushed_thousandths: AtomicU64::new(0),
@@ -177,17 +198,16 @@ impl Controls {
         }
     }
 
-    /// Lets the calls of `rows` go in one exchange, or says what keeps them. `paused` is what is
-    /// left of a pause; `latency` is what an answer is expected to take.
+    /// Lets the calls of `rows` go in one exchange, or says what keeps them. `latency` is what an
+    /// answer is expected to take.
     pub(crate) fn admit<'a>(
         &self,
-        rows: impl Iterator<Item = &'a MethodRow>,
-        paused: Duration,
+        rows: impl Iterator<Item = &'a MethodRow> + Clone,
         latency: impl FnOnce() -> Option<Duration>,
         now: Duration,
     ) -> Result<(), Held> {
-        if !paused.is_zero() {
-            return Err(Held { bound: Bound::Pause, wait: paused, pace: Duration::ZERO });
+        if let Some(held) = self.refusals.pause_for(rows.clone(), || now) {
+            return Err(held);
         }
         let (limit, bound) = self.limit();
         if !self.gate.enter(limit) {
@@ -197,7 +217,7 @@ impl Controls {
             let pace = if is_known { each } else { Duration::ZERO };
             return Err(Held { bound, wait, pace });
         }
-        let paid = self.pay(self.price(rows), now);
+        let paid = self.pay(rows, now);
         if paid.is_err() {
             self.gate.leave();
         }
@@ -219,7 +239,7 @@ impl Controls {
         if let Some(Rate::Paced(pace)) = self.budget.calls {
             self.calls.bucket.charge(price.calls, pace, now);
         }
-        self.spend(price, now);
+        self.spend(std::iter::once(row), price, now);
     }
 
     /// Pays for a pushed message and tells the whole credits that went to the ledger: what a
@@ -281,7 +301,13 @@ impl Controls {
         })
     }
 
-    /// Learns from a refusal and says how long to pause.
+    /// The pauses and rates that refusals taught.
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// Learns from a refusal, and pauses. `asked` is the pause that the upstream asked for,
+    /// `usual` the one that is made without that, where rates are not learnt.
     pub(crate) fn refused(
         &self,
         row: &MethodRow,
@@ -289,12 +315,10 @@ impl Controls {
         now: Duration,
         asked: Option<Duration>,
         usual: Duration,
-    ) -> Duration {
-        if self.budget.fixed {
-            return asked.unwrap_or(usual);
-        }
-        let price = self.price(std::iter::once(row));
-        self.learnt_rate.refused(price.throughput, began, now, asked)
+    ) {
+        let credits = self.throughput(row);
+        let usual = self.budget.fixed.then_some(usual);
+        self.refusals.refused(row, Refusal { credits, began, now, asked, usual });
     }
 
     /// Learns from an answer to a single call.
@@ -310,14 +334,14 @@ impl Controls {
 
     /// Whether any rate may hold a call: one that was told, or was learnt once.
     pub(crate) fn has_rate(&self) -> bool {
-        self.is_bounded || self.learnt_rate.is_known()
+        self.is_bounded || self.refusals.has_rate()
     }
 
     /// How long the rates hold a call of this method.
     pub(crate) fn rate_wait(&self, row: &MethodRow, now: Duration) -> Duration {
-        let learnt = self.learnt_rate.rate(now).is_some();
-        if !self.is_bounded && !learnt {
-            return Duration::ZERO;
+        let learnt = self.refusals.wait(row, self.throughput(row), now);
+        if !self.is_bounded {
+            return learnt;
         }
         let price = self.price(std::iter::once(row));
         let of = |rate: Option<Rate>, state: &RateState, credits: f64| {
@@ -325,7 +349,7 @@ impl Controls {
         };
         of(self.budget.credits, &self.credits, price.throughput)
             .max(of(self.budget.calls, &self.calls, price.calls))
-            .max(self.learnt_rate.wait(price.throughput, now))
+            .max(learnt)
     }
 
     /// Whether there is a cap at all.
@@ -362,7 +386,7 @@ impl Controls {
             day: dated(self.ledger.on_day(today)),
             month: dated(self.ledger.in_month(today)),
             caps: self.budget.caps,
-            learnt_rate: self.learnt_rate.rate(now),
+            learnt_rate: self.refusals.rate(now),
             limit: Some(self.limit().0).filter(|limit| *limit < u32::MAX),
         }
     }
@@ -395,14 +419,25 @@ impl Controls {
         for row in rows {
             let tariff = self.budget.tariff.as_ref();
             price.billed += tariff.map_or(1, |tariff| u64::from(tariff.billed(row)));
-            price.throughput += tariff.map_or(1.0, |tariff| f64::from(tariff.throughput(row)));
+            price.throughput += self.throughput(row);
             price.calls += 1.0;
         }
         price
     }
 
+    /// What a call of `row` counts against rates.
+    fn throughput(&self, row: &MethodRow) -> f64 {
+        let tariff = self.budget.tariff.as_ref();
+        tariff.map_or(1.0, |tariff| f64::from(tariff.throughput(row)))
+    }
+
     /// Takes from all bounds or from none.
-    fn pay(&self, price: Price, now: Duration) -> Result<(), Held> {
+    fn pay<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a MethodRow> + Clone,
+        now: Duration,
+    ) -> Result<(), Held> {
+        let price = self.price(rows.clone());
         if self.is_bounded {
             // What is left has to be enough for all of it.
             if !self.budget.overspend
@@ -422,15 +457,15 @@ impl Controls {
                 return Err(held);
             }
         }
-        if let Err(wait) = self.learnt_rate.take(price.throughput, now) {
+        let throughput = |row: &MethodRow| self.throughput(row);
+        if let Err(held) = self.refusals.take(&rows, throughput, now) {
             self.give_back_credits(price);
             if let Some(rate) = self.budget.calls {
                 self.calls.give_back(rate, price.calls);
             }
-            let pace = self.learnt_rate.time_of(price.throughput, now);
-            return Err(Held { bound: Bound::LearntRate, wait, pace });
+            return Err(held);
         }
-        self.spend(price, now);
+        self.spend(rows, price, now);
         Ok(())
     }
 
@@ -440,14 +475,14 @@ impl Controls {
         }
     }
 
-    fn spend(&self, price: Price, now: Duration) {
+    fn spend<'a>(&self, rows: impl Iterator<Item = &'a MethodRow>, price: Price, now: Duration) {
         if self.is_bounded {
             self.ledger.spend(price.billed, self.today(now));
         } else {
             self.ledger.spend_undated(price.billed);
         }
         if !self.budget.fixed {
-            self.learnt_rate.sent(price.throughput as u32, now);
+            self.refusals.sent(rows, price.throughput, |row| self.throughput(row), now);
         }
     }
 
@@ -533,7 +568,7 @@ mod tests {
             let row = MethodTable::standard().row(method);
             let calls = calls.parse().expect("a number");
             let rows = std::iter::repeat_n(row, calls);
-            match controls.admit(rows, Duration::ZERO, || None, at) {
+            match controls.admit(rows, || None, at) {
                 Ok(()) => "ok".to_owned(),
                 Err(held) => format!("{}/{}ms", held.bound.word(), held.wait.as_millis()),
             }
@@ -544,6 +579,11 @@ mod tests {
 
     fn terms() -> BudgetTerms<'static> {
         BudgetTerms { learn: true, ..BudgetTerms::default() }
+    }
+
+    fn paused(controls: &Controls, method: &str, at: Duration) -> Option<Duration> {
+        let row = MethodTable::standard().row(method);
+        controls.refusals().pause_for(std::iter::once(row), || at).map(|held| held.wait)
     }
 
     #[test]
@@ -674,8 +714,9 @@ mod tests {
         let limit = controls.spending(Duration::ZERO).limit;
         let at = Duration::from_secs(1);
         let rows = std::iter::repeat_n(row, 50);
-        assert!(controls.admit(rows, Duration::ZERO, || None, at).is_ok());
-        let pause = controls.refused(row, at, at, None, Duration::from_secs(9));
+        assert!(controls.admit(rows, || None, at).is_ok());
+        controls.refused(row, at, at, None, Duration::from_secs(9));
+        let pause = paused(&controls, "eth_call", at).expect("a pause");
         assert_eq!(pause, Duration::from_secs(1));
         let spending = controls.spending(at + pause);
         assert!(spending.learnt_rate.is_some_and(|rate| rate < 50.0), "{spending:?}");
@@ -687,8 +728,8 @@ mod tests {
         let controls = controls("", &BudgetTerms { learn: false, ..terms() });
         let row = MethodTable::standard().row("eth_call");
         let at = Duration::from_secs(1);
-        let pause = controls.refused(row, at, at, None, Duration::from_secs(9));
-        assert_eq!(pause, Duration::from_secs(9));
+        controls.refused(row, at, at, None, Duration::from_secs(9));
+        assert_eq!(paused(&controls, "eth_call", at), Some(Duration::from_secs(9)));
         let spending = controls.spending(at);
         assert_eq!((spending.learnt_rate, spending.limit), (None, None));
     }

@@ -21,6 +21,7 @@ mod offer;
 mod provider;
 mod quantile;
 mod reach;
+mod refusal;
 mod rule;
 mod search_limit;
 mod set;

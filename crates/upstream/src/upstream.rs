@@ -33,8 +33,6 @@ pub const UPSTREAMS_MAX: usize = 128;
 
 /// A rest after a 429 without `Retry-After`, where rates are not learnt.
 const THROTTLE_REST: Duration = Duration::from_secs(1);
-/// No `Retry-After` is believed for longer; a probe tells earlier.
-const THROTTLE_REST_MAX: Duration = Duration::from_secs(300);
 /// How long an upstream with a bad key or an empty account is left alone.
 const OUT_OF_SERVICE_REST: Duration = Duration::from_secs(60);
 /// How long an upstream that answered a batch with something else is sent none.
@@ -125,7 +123,7 @@ pub enum Standing {
 pub enum Condition {
     /// Yes.
     Ready,
-    /// It asked for a pause.
+    /// It asked for a pause, by refusing calls of several methods.
     Throttled,
     /// It failed; its rest is over, and a probe or a last resort may try.
     HalfOpen,
@@ -234,7 +232,6 @@ pub struct Upstream {
     fares: [Fare; CostClass::ALL.len()],
     unknowns: Unknowns,
     dissents: Dissents,
-    throttled_until_ms: AtomicU64,
     out_until_ms: AtomicU64,
     latency: [PeakEwma; CostClass::ALL.len()],
     /// Over all classes, probes included: stands in for a class not yet measured.
@@ -280,7 +277,6 @@ impl Upstream {
             fares: std::array::from_fn(|place| Fare::new(CostClass::ALL[place], bounds)),
             unknowns: Unknowns::default(),
             dissents: Dissents::default(),
-            throttled_until_ms: AtomicU64::new(0),
             out_until_ms: AtomicU64::new(0),
             latency: Default::default(),
             latency_overall: PeakEwma::default(),
@@ -565,17 +561,6 @@ impl Upstream {
         self.slow_batch.observe(took);
     }
 
-    /// How long it has yet to be left alone because it asked for that; `None` when it may
-    /// be asked, as far as this goes.
-    pub fn throttled_for(&self, now: Instant) -> Option<Duration> {
-        let until = self.throttled_until_ms.load(Ordering::Relaxed);
-        if until == 0 {
-            return None;
-        }
-        let left = until.checked_sub(self.ms(now)).filter(|left| *left > 0);
-        left.map(Duration::from_millis)
-    }
-
     /// Notes that a call sent at `began` waits longer than such calls usually take; `noted`
     /// is when the same call was last noted.
     pub fn overdue(&self, began: Instant, noted: Option<Instant>, now: Instant) {
@@ -696,6 +681,7 @@ impl Upstream {
         match verdict.health {
             HealthEffect::Good => {
                 self.fares[row.class as usize].answered(began_ms, now_ms);
+                self.controls.refusals().answered(row, began_ms, now_ms);
                 self.answers(row.class, took, now_ms);
                 self.well(began_ms, now_ms)
             }
@@ -703,6 +689,7 @@ impl Upstream {
                 // Who refuses a call for its content has read it: such failures as came
                 // before were not in a row. Ending a rest takes more, a good answer.
                 if shows_that_it_works(verdict) {
+                    self.controls.refusals().answered(row, began_ms, now_ms);
                     self.fares[row.class as usize].answered(began_ms, now_ms);
                     self.breaker.answered();
                 }
@@ -710,10 +697,7 @@ impl Upstream {
             }
             HealthEffect::Throttled => {
                 self.count_failure(row.class, took, now_ms);
-                let asked = verdict.retry_after.map(|asked| asked.min(THROTTLE_REST_MAX));
-                let rest = self.controls.refused(row, began, now, asked, THROTTLE_REST);
-                let until = now_ms.saturating_add(rest.as_millis() as u64);
-                self.throttled_until_ms.fetch_max(until, Ordering::Relaxed);
+                self.controls.refused(row, began, now, verdict.retry_after, THROTTLE_REST);
                 Change::None
             }
             HealthEffect::Failed => self.failed(row.class, took, began_ms, now_ms, false),
@@ -756,6 +740,7 @@ impl Upstream {
         let (began_ms, now_ms) = (self.ms(began), self.ms(now));
         self.silence.heard(now_ms);
         self.fares[row.class as usize].answered(began_ms, now_ms);
+        self.controls.refusals().answered(row, began_ms, now_ms);
         self.well(began_ms, now_ms)
     }
 
@@ -810,7 +795,7 @@ impl Upstream {
 }
 
 /// Milliseconds since the epoch. One, not zero, at the epoch: zero means never.
-fn whole_ms(since_epoch: Duration) -> u64 {
+pub(crate) fn whole_ms(since_epoch: Duration) -> u64 {
     let seconds = since_epoch.as_secs().saturating_mul(1_000);
     seconds.saturating_add(u64::from(since_epoch.subsec_millis())).saturating_add(1)
 }

@@ -249,13 +249,16 @@ impl Stage {
         self
     }
 
-    /// Has the upstream at `place` ask for a pause.
+    /// Has the upstream at `place` ask for a pause of all calls: of two methods, as that of one
+    /// says nothing of the others.
     pub(crate) fn throttle(&mut self, place: usize, pause: Duration) {
-        let row = MethodTable::standard().row("eth_call");
-        let none = Payload::None { detail: String::new() };
-        let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
-        verdict.retry_after = Some(pause);
-        self.upstream(place).settle(row, &verdict, now(), now());
+        for method in ["eth_call", "eth_getBlockByNumber"] {
+            let row = MethodTable::standard().row(method);
+            let none = Payload::None { detail: String::new() };
+            let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
+            verdict.retry_after = Some(pause);
+            self.upstream(place).settle(row, &verdict, now(), now());
+        }
     }
 
     /// With another chance.

@@ -1,0 +1,539 @@
+//! What an upstream's refusals bound: one method, or all of it.
+//!
+//! A 429, or "rate limit exceeded" in a 200, may come from the limit of an account, from a limit
+//! of one method, or from a contract whose words look like either. So a refusal bounds its method
+//! alone, with a pause and a learnt rate ([`LearntRate`]) of the method's own, until methods
+//! agree. They do when calls of two methods are refused, and of the others too few pass to say
+//! otherwise.
+//!
+//! **When others say otherwise.** Take `n` refusals of some methods, and `p` answered calls of all
+//! others, of `c` outcomes in the last [`WINDOW`] or two. If one limit bounded all methods alike,
+//! the chance that it met none of the others would be about `(1 - n/c)^p`, which is less than
+//! `e^(-n·p/c)`. From `n·p/c` = [`CLEAR`] on, less than 2 %, the refused methods are bounded each
+//! alone, and what was learnt of the whole from their refusals is forgotten.
+//!
+//! Where a rate of the whole is known, a refusal that says nothing new belongs to it: the rate
+//! tries its limit from time to time, and the call that meets it may be of any method.
+//!
+//! **Pauses.** A `Retry-After` is believed up to [`METHOD_PAUSE_MAX`] for a method and
+//! [`PAUSE_MAX`] for the whole, where nothing else was answered lately; else up to
+//! [`PAUSE_DOUBTED_MAX`]. An answer to what was sent during a long pause (the checks go on) ends it.
+//!
+//! While nothing was refused lately, a call costs two loads. Nothing here waits or reads a clock.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use wellhead_eth::{MethodRow, MethodTable};
+use wellhead_limit::LearntRate;
+
+use crate::control::{Bound, Held};
+use crate::upstream::whole_ms;
+
+/// Outcomes count fully for this long, then half for as long again, and so on.
+const WINDOW: Duration = Duration::from_secs(10);
+/// So long after a refusal, outcomes are counted.
+const COUNTED_FOR: Duration = Duration::from_secs(20);
+/// `n·p/c` from which on others pass too often for one limit of all.
+const CLEAR: u64 = 4;
+/// No pause of the whole is longer, whatever it asked for.
+const PAUSE_MAX: Duration = Duration::from_secs(300);
+/// Nor of a method.
+const METHOD_PAUSE_MAX: Duration = Duration::from_secs(120);
+/// Nor of the whole while calls of other methods were answered: what is refused after that tells.
+const PAUSE_DOUBTED_MAX: Duration = Duration::from_secs(1);
+/// A pause with less than this left is not ended early: it is cheaper than one more refusal.
+const PAUSE_ENDED_FROM: Duration = Duration::from_secs(2);
+
+/// What bounds calls of one kind: a pause and a rate.
+#[derive(Debug, Default)]
+struct Limit {
+    /// Milliseconds since the epoch, as [`whole_ms`] has them; zero for never.
+    paused_until_ms: AtomicU64,
+    /// When the refusal came that made the pause.
+    paused_at_ms: AtomicU64,
+    rate: LearntRate,
+}
+
+/// One method that was refused once.
+#[derive(Debug, Default)]
+struct MethodLimit {
+    limit: Limit,
+    /// In the window.
+    refused: AtomicU64,
+    passed: AtomicU64,
+    /// When the last refusal came.
+    refused_at_ms: AtomicU64,
+}
+
+/// By row of the method table; room is taken with the first refusal.
+type MethodLimits = Box<[OnceLock<Box<MethodLimit>>]>;
+
+/// The bounds that one upstream's refusals taught.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    whole: Limit,
+    methods: OnceLock<MethodLimits>,
+    /// Until when outcomes are counted; zero while nothing was ever refused.
+    counted_until_ms: AtomicU64,
+    /// Answered calls of all methods, in the window.
+    passed: AtomicU64,
+    /// When the window began; held while a refusal is taken in.
+    window_ms: Mutex<u64>,
+}
+
+/// A call that was refused.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refusal {
+    pub(crate) credits: f64,
+    pub(crate) began: Duration,
+    pub(crate) now: Duration,
+    /// The pause that the upstream asked for.
+    pub(crate) asked: Option<Duration>,
+    /// The pause where none was asked for and nothing is to be learnt; `None` where it is.
+    pub(crate) usual: Option<Duration>,
+}
+
+/// What a refusal bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Method,
+    /// Its method as well, and what the whole was taken to have is forgotten.
+    MethodCertainly,
+    Whole,
+}
+
+impl Refusals {
+    fn method(&self, row: &MethodRow) -> Option<&MethodLimit> {
+        self.methods.get()?[row.index.get()].get().map(Box::as_ref)
+    }
+
+    fn method_or_new(&self, row: &MethodRow) -> &MethodLimit {
+        let rows = MethodTable::standard().rows().len();
+        let all = self.methods.get_or_init(|| (0..rows).map(|_| OnceLock::new()).collect());
+        all[row.index.get()].get_or_init(|| {
+            // What went out lately was counted for all methods together.
+            let limit = Limit { rate: self.whole.rate.apart(), ..Limit::default() };
+            Box::new(MethodLimit { limit, ..MethodLimit::default() })
+        })
+    }
+
+    fn known(&self) -> impl Iterator<Item = &MethodLimit> {
+        self.methods.get().into_iter().flatten().filter_map(OnceLock::get).map(Box::as_ref)
+    }
+
+    /// What is left of a pause of the whole.
+    pub(crate) fn pause(&self, now: impl Fn() -> Duration) -> Option<Duration> {
+        self.whole.pause(&now)
+    }
+
+    /// The longest pause that holds a call of one of `rows`.
+    pub(crate) fn pause_for<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a MethodRow>,
+        now: impl Fn() -> Duration,
+    ) -> Option<Held> {
+        let held = |bound, wait| Held { bound, wait, pace: Duration::ZERO };
+        let whole = self.whole.pause(&now);
+        let of_methods = self
+            .methods
+            .get()
+            .and_then(|_| rows.filter_map(|row| self.method(row)?.limit.pause(&now)).max());
+        match of_methods.filter(|wait| whole.is_none_or(|whole| whole < *wait)) {
+            Some(wait) => Some(held(Bound::MethodPause, wait)),
+            None => whole.map(|wait| held(Bound::Pause, wait)),
+        }
+    }
+
+    /// Whether a rate may hold a call: one was learnt once.
+    pub(crate) fn has_rate(&self) -> bool {
+        self.whole.rate.is_known() || self.methods.get().is_some()
+    }
+
+    /// The learnt rate of the whole, or else that of the method that is bounded most.
+    pub(crate) fn rate(&self, now: Duration) -> Option<f64> {
+        let of_methods = || self.known().filter_map(|method| method.limit.rate.rate(now));
+        self.whole.rate.rate(now).or_else(|| of_methods().reduce(f64::min))
+    }
+
+    /// How long rates hold a call of `row`.
+    pub(crate) fn wait(&self, row: &MethodRow, credits: f64, now: Duration) -> Duration {
+        let of_method = self.method(row).map(|method| method.limit.rate.wait(credits, now));
+        self.whole.rate.wait(credits, now).max(of_method.unwrap_or_default())
+    }
+
+    /// Takes what the calls of `rows` cost from the rates, or nothing. `credits` is the price of
+    /// one.
+    pub(crate) fn take<'a>(
+        &self,
+        rows: &(impl Iterator<Item = &'a MethodRow> + Clone),
+        credits: impl Fn(&MethodRow) -> f64,
+        now: Duration,
+    ) -> Result<(), Held> {
+        let all = || rows.clone().map(&credits).sum::<f64>();
+        take(&self.whole.rate, Bound::LearntRate, all, now)?;
+        if self.methods.get().is_none() {
+            return Ok(());
+        }
+        for (place, row) in rows.clone().enumerate() {
+            let same = |other: &&MethodRow| other.index == row.index;
+            let Some(method) = self.method(row) else { continue };
+            // Each method once, for all its calls.
+            if rows.clone().take(place).any(|other| same(&other)) {
+                continue;
+            }
+            let of_method = || rows.clone().filter(same).map(&credits).sum::<f64>();
+            if let Err(held) = take(&method.limit.rate, Bound::MethodRate, of_method, now) {
+                self.give_back(rows.clone().take(place), &credits, now);
+                self.whole.rate.give_back(all(), now);
+                return Err(held);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts back what each of `rows` took from the rate of its method.
+    fn give_back<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a MethodRow>,
+        credits: &impl Fn(&MethodRow) -> f64,
+        now: Duration,
+    ) {
+        for row in rows {
+            if let Some(method) = self.method(row) {
+                method.limit.rate.give_back(credits(row), now);
+            }
+        }
+    }
+
+    /// Notes that calls of `rows` went out, which cost `all` together and `credits` each. To be
+    /// called for each exchange, bounded or not.
+    pub(crate) fn sent<'a>(
+        &self,
+        rows: impl Iterator<Item = &'a MethodRow>,
+        all: f64,
+        credits: impl Fn(&MethodRow) -> f64,
+        now: Duration,
+    ) {
+        self.whole.rate.sent(all as u32, now);
+        if self.methods.get().is_none() {
+            return;
+        }
+        for row in rows {
+            if let Some(method) = self.method(row) {
+                method.limit.rate.sent(credits(row) as u32, now);
+            }
+        }
+    }
+
+    /// Notes that a call of `row` was answered, for good or ill, and not refused.
+    pub(crate) fn answered(&self, row: &MethodRow, began_ms: u64, now_ms: u64) {
+        if self.counted_until_ms.load(Ordering::Relaxed) <= now_ms {
+            return;
+        }
+        self.passed.fetch_add(1, Ordering::Relaxed);
+        let method = self.method(row);
+        if let Some(method) = method {
+            method.passed.fetch_add(1, Ordering::Relaxed);
+            method.limit.end_long_pause(began_ms, now_ms);
+        }
+        // One that is refused itself says nothing of the others.
+        if method.is_none_or(|method| method.refused.load(Ordering::Relaxed) == 0) {
+            self.whole.end_long_pause(began_ms, now_ms);
+        }
+    }
+
+    /// Takes a refusal in.
+    pub(crate) fn refused(&self, row: &MethodRow, refusal: Refusal) {
+        let now_ms = whole_ms(refusal.now);
+        // One at a time: they compare what they count.
+        let mut window_ms = self.window_ms.lock();
+        self.age(&mut window_ms, now_ms);
+        let method = self.method_or_new(row);
+        // Calls that were under way together say the same thing once.
+        if whole_ms(refusal.began) >= method.refused_at_ms.load(Ordering::Relaxed) {
+            method.refused_at_ms.store(now_ms, Ordering::Relaxed);
+            method.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        let until_ms = now_ms.saturating_add(COUNTED_FOR.as_millis() as u64);
+        self.counted_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+        let counts = self.counts();
+        match counts.scope(self.whole.rate.rate(refusal.now).is_some()) {
+            Scope::Method => method.limit.refused(refusal, METHOD_PAUSE_MAX, now_ms),
+            Scope::MethodCertainly => {
+                self.whole.rate.forget();
+                self.whole.paused_until_ms.store(0, Ordering::Relaxed);
+                method.limit.refused(refusal, METHOD_PAUSE_MAX, now_ms);
+            }
+            Scope::Whole => {
+                let max = if counts.passed_others > 0 { PAUSE_DOUBTED_MAX } else { PAUSE_MAX };
+                self.whole.refused(refusal, max, now_ms);
+                if let Some(asked) = refusal.asked {
+                    method.limit.pause_until(asked.min(METHOD_PAUSE_MAX), now_ms);
+                }
+                self.known().filter(|it| it.is_refused()).for_each(|it| it.limit.rate.forget());
+            }
+        }
+    }
+
+    /// Halves what was counted, for each window that passed.
+    fn age(&self, window_ms: &mut u64, now_ms: u64) {
+        let windows = now_ms.saturating_sub(*window_ms) / WINDOW.as_millis() as u64;
+        if windows == 0 {
+            return;
+        }
+        *window_ms = now_ms;
+        let halves = u32::try_from(windows).unwrap_or(u32::MAX);
+        let counts = self.known().flat_map(|method| [&method.refused, &method.passed]);
+        for count in counts.chain([&self.passed]) {
+            let left = count.load(Ordering::Relaxed).checked_shr(halves).unwrap_or_default();
+            count.store(left, Ordering::Relaxed);
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts =
+            Counts { passed_others: self.passed.load(Ordering::Relaxed), ..Counts::default() };
+        counts.outcomes = counts.passed_others;
+        for method in self.known().filter(|method| method.is_refused()) {
+            let refused = method.refused.load(Ordering::Relaxed);
+            let passed = method.passed.load(Ordering::Relaxed);
+            counts.methods += 1;
+            counts.refused += refused;
+            counts.outcomes += refused;
+            counts.passed_others = counts.passed_others.saturating_sub(passed);
+        }
+        counts
+    }
+}
+
+/// Outcomes in the window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    /// Methods that were refused.
+    methods: u64,
+    /// Their refusals: `n`.
+    refused: u64,
+    /// Answered calls of other methods: `p`.
+    passed_others: u64,
+    /// All: `c`.
+    outcomes: u64,
+}
+
+impl Counts {
+    fn scope(self, is_whole_known: bool) -> Scope {
+        let evidence = self.refused.saturating_mul(self.passed_others);
+        if evidence >= CLEAR.saturating_mul(self.outcomes.max(1)) {
+            Scope::MethodCertainly
+        } else if self.methods >= 2 || is_whole_known {
+            Scope::Whole
+        } else {
+            Scope::Method
+        }
+    }
+}
+
+impl MethodLimit {
+    fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Limit {
+    fn pause(&self, now: &impl Fn() -> Duration) -> Option<Duration> {
+        let until = self.paused_until_ms.load(Ordering::Relaxed);
+        if until == 0 {
+            return None;
+        }
+        let left = until.checked_sub(whole_ms(now())).filter(|left| *left > 0);
+        left.map(Duration::from_millis)
+    }
+
+    fn refused(&self, refusal: Refusal, pause_max: Duration, now_ms: u64) {
+        let Refusal { credits, began, now, asked, usual } = refusal;
+        let asked = asked.map(|asked| asked.min(pause_max));
+        let pause = match usual {
+            Some(usual) => asked.unwrap_or(usual),
+            None => self.rate.refused(credits, began, now, asked),
+        };
+        self.pause_until(pause, now_ms);
+    }
+
+    fn pause_until(&self, pause: Duration, now_ms: u64) {
+        let until = now_ms.saturating_add(pause.as_millis() as u64);
+        if self.paused_until_ms.fetch_max(until, Ordering::Relaxed) < until {
+            self.paused_at_ms.store(now_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends a pause that is long yet, because a call that was sent since was answered.
+    fn end_long_pause(&self, began_ms: u64, now_ms: u64) {
+        let until = self.paused_until_ms.load(Ordering::Relaxed);
+        if until.saturating_sub(now_ms) >= PAUSE_ENDED_FROM.as_millis() as u64
+            && began_ms > self.paused_at_ms.load(Ordering::Relaxed)
+        {
+            // A refusal that came in between stands.
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.paused_until_ms.compare_exchange(until, 0, success, failure);
+        }
+    }
+}
+
+fn take(
+    rate: &LearntRate,
+    bound: Bound,
+    credits: impl FnOnce() -> f64,
+    now: Duration,
+) -> Result<(), Held> {
+    if !rate.is_known() {
+        return Ok(());
+    }
+    let credits = credits();
+    let held = |wait| Held { bound, wait, pace: rate.time_of(credits, now) };
+    rate.take(credits, now).map_err(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(method: &str) -> &'static MethodRow {
+        // Short names, so that a script fits a line.
+        MethodTable::standard().row(match method {
+            "call" => "eth_call",
+            "gas" => "eth_estimateGas",
+            "bal" => "eth_getBalance",
+            "num" => "eth_blockNumber",
+            other => panic!("unknown method {other}"),
+        })
+    }
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Plays steps such as `10ms call+3` and returns what was asked, each with a comma: `+`
+    /// answered, `-` refused, `-60` refused with a `Retry-After` of 60 s, each of them as often as
+    /// the number before the method says; `?` asks how many milliseconds of pause are left.
+    fn play(refusals: &Refusals, usual: Option<Duration>, script: &str) -> String {
+        let (mut now, mut told) = (ms(1_000), Vec::new());
+        for step in script.split_whitespace() {
+            if let Some(later) = step.strip_suffix("ms") {
+                now += ms(later.parse().expect("milliseconds"));
+                continue;
+            }
+            let at = step.find(['+', '-', '?']).expect("an act");
+            let (times, method) = step[..at].split_once('*').unwrap_or(("1", &step[..at]));
+            let (row, act) = (row(method), &step[at..]);
+            for _ in 0..times.parse().expect("a number") {
+                match (act.split_at(1).0, act[1..].parse().ok().map(Duration::from_secs)) {
+                    ("+", _) => refusals.answered(row, whole_ms(now), whole_ms(now)),
+                    ("-", asked) => {
+                        let refusal = Refusal { credits: 1.0, began: now, now, asked, usual };
+                        refusals.refused(row, refusal);
+                    }
+                    _ => {
+                        let left = refusals.pause_for(std::iter::once(row), || now);
+                        told.push(left.map_or(0, |held| held.wait.as_millis()).to_string());
+                    }
+                }
+            }
+        }
+        told.join(",")
+    }
+
+    #[track_caller]
+    fn check(script: &str, expected: &str) {
+        let refusals = Refusals::default();
+        assert_eq!(play(&refusals, Some(ms(1_000)), script), expected, "{script}");
+    }
+
+    #[test]
+    fn a_refusal_pauses_its_method_alone() {
+        check("call- call? bal? num?", "1000,0,0");
+        check("call-5 6*call- 500ms call? bal?", "4500,0");
+        // Whether others were answered before or not.
+        check("9*bal+ 6*call- bal+ call? bal?", "1000,0");
+    }
+
+    #[test]
+    fn all_pause_when_methods_agree() {
+        check("call- bal- num? call?", "1000,1000");
+        check("call- 3*bal+ bal- num?", "1000");
+        check("call- bal-7 gas?", "7000");
+        // Not when the first refusal is long ago.
+        check("call- 30000ms bal- num? bal?", "0,1000");
+    }
+
+    #[test]
+    fn two_methods_that_are_refused_bound_no_others_that_pass() {
+        let contract = "call- 4*num+ gas- 4*bal+ 9*num+ call- 9*num+ gas- 9*num+ call- gas-";
+        check(&format!("{contract} num? bal? call? gas?"), "0,0,1000,1000");
+        // One limit of all meets all, and the methods that pass beside it are few.
+        check("call- gas- 2*num+ call- gas- num- bal?", "1000");
+    }
+
+    #[test]
+    fn no_pause_is_longer_than_its_bound() {
+        let ten_years = "315360000";
+        check(&format!("call-{ten_years} call? num?"), "120000,0");
+        check(&format!("call-{ten_years} num-{ten_years} bal?"), "300000");
+        check(&format!("call-{ten_years} bal+ num-{ten_years} bal? gas?"), "1000,1000");
+    }
+
+    #[test]
+    fn an_answer_during_a_long_pause_ends_it() {
+        check("call-60 num-60 1000ms gas? bal+ gas? call?", "59000,0,59000");
+        // Not one of a method that is refused itself, but for its own pause.
+        check("call-60 num-60 1000ms num+ gas? num? call?", "59000,59000,59000");
+        check("call-60 1000ms call? call+ call?", "59000,0");
+        // What is left of a short one is waited for.
+        check("call-2 num-2 1000ms bal+ bal?", "1000");
+    }
+
+    #[test]
+    fn what_was_sent_before_a_pause_does_not_end_it() {
+        let refusals = Refusals::default();
+        play(&refusals, None, "call-60 num-60");
+        let (began, now) = (whole_ms(ms(999)), whole_ms(ms(5_000)));
+        refusals.answered(row("bal"), began, now);
+        assert_eq!(refusals.pause(|| ms(5_000)), Some(ms(56_000)));
+    }
+
+    /// Sends 200 calls of each method and then refuses as the script says.
+    fn rates(script: &str) -> [Option<u32>; 3] {
+        let refusals = Refusals::default();
+        let both = [row("call"), row("num")];
+        (0..200).for_each(|_| refusals.sent(both.into_iter(), 2.0, |_| 1.0, ms(900)));
+        play(&refusals, None, script);
+        let now = ms(1_000);
+        let of = |method| refusals.method(row(method)).and_then(|it| it.limit.rate.rate(now));
+        [refusals.whole.rate.rate(now), of("call"), of("num")].map(|it| it.map(|it| it as u32))
+    }
+
+    #[test]
+    fn a_rate_is_learnt_for_the_method_until_methods_agree() {
+        assert_eq!(rates("call-"), [None, Some(372), None]);
+        assert_eq!(rates("call- num-"), [Some(372), None, None]);
+        let shown = "call- num- 40*bal+ 1ms call- 40*bal+ 1ms num- 40*bal+ 1ms call- 1ms num-";
+        let [whole, call, num] = rates(shown);
+        assert!(whole.is_none() && call.is_some() && num.is_some(), "{whole:?} {call:?} {num:?}");
+    }
+
+    #[test]
+    fn a_batch_takes_from_the_rate_of_each_method_or_of_none() {
+        let refusals = Refusals::default();
+        (0..100).for_each(|_| refusals.sent([row("call")].into_iter(), 1.0, |_| 1.0, ms(900)));
+        play(&refusals, None, "call-");
+        let now = ms(3_000);
+        let take = |rows: &[&'static MethodRow]| {
+            refusals.take(&rows.iter().copied(), |_| 1.0, now).map_err(|held| held.bound)
+        };
+        // A batch may borrow; then nothing is left, and what is held takes nothing of others.
+        assert_eq!(take(&[row("num"), row("call"), row("call"), row("num"), row("call")]), Ok(()));
+        assert_eq!(take(&[row("call"); 3]), Err(Bound::MethodRate));
+        assert_eq!(take(&[row("num"); 3]), Ok(()));
+    }
+}
