@@ -107,6 +107,7 @@ impl Collector for Listeners {
                 (&reason("slow_head"), counts.slow_head_total),
                 (&reason("slow_reader"), counts.slow_reader_total),
                 (&reason("hoarder"), counts.hoarders_total),
+                (&reason("flood"), counts.floods_total),
                 (&reason("displaced"), counts.displaced_total),
                 (&reason("bad_http"), counts.bad_http_total),
                 (&reason("drain"), counts.drain_dropped_total),

@@ -4,6 +4,7 @@
 //! the counts are looked after here. What a request means is the endpoint's business.
 
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -179,7 +180,7 @@ pub(crate) async fn run<S: Stream, E: Endpoint>(
     let Some(opening) = open(&mut stream, &worker, &seat.link).await else { return };
     let protocol = opening.protocol;
     if agreed.is_some_and(|agreed| agreed != protocol) {
-        Ended::BadHttp.count(&worker.server.counters);
+        Ended::BadHttp.count(&seat.link);
         return;
     }
     let seat = seat.speak(protocol);
@@ -192,7 +193,7 @@ pub(crate) async fn run<S: Stream, E: Endpoint>(
         // Boxed: ten thousand idle HTTP/1.1 connections must not carry its room about.
         Protocol::Http2 => Box::pin(speak_http2(stream, opening, &link, &worker)).await,
     };
-    ended.count(&worker.server.counters);
+    ended.count(&link);
 }
 
 async fn speak_http2<S: Stream, E: Endpoint>(
@@ -268,6 +269,8 @@ pub(crate) enum Ended {
     ByItself,
     BadHttp,
     TooSlow(TooSlow),
+    /// More resets or errors of its streams than can be meant.
+    Flooding,
     /// Another connection took its place, which was counted then.
     Displaced,
     /// The drain time was over.
@@ -275,14 +278,22 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    fn count(self, counters: &Counters) {
+    fn count(self, link: &Link) {
+        let counters = &link.server.counters;
         match self {
             Self::ByItself | Self::Displaced | Self::TooSlow(TooSlow::Linger) => {}
             Self::BadHttp => Counters::add(&counters.bad_http),
             Self::TooSlow(TooSlow::Idle) => Counters::add(&counters.idle_closed),
             Self::TooSlow(TooSlow::Head) => Counters::add(&counters.slow_head),
             Self::TooSlow(TooSlow::Reader) => Counters::add(&counters.slow_reader),
-            Self::TooSlow(TooSlow::Hoarder) => Counters::add(&counters.hoarders),
+            Self::TooSlow(TooSlow::Hoarder) => {
+                Counters::add(&counters.hoarders);
+                link.server.hint_at_hoarder(link.peer);
+            }
+            Self::Flooding => {
+                Counters::add(&counters.floods);
+                link.server.hint_at_flood(link.peer);
+            }
             Self::Cut => Counters::add(&counters.drain_dropped),
         }
     }
@@ -293,6 +304,7 @@ impl From<Result<(), hyper::Error>> for Ended {
         match ended {
             Ok(()) => Self::ByItself,
             Err(error) if error.is_parse() || error.is_parse_too_large() => Self::BadHttp,
+            Err(error) if is_flood(&error) => Self::Flooding,
             Err(error) => {
                 // Clients come and go; h2 names its errors in the connection's own words.
                 tracing::debug!(%error, "connection ended");
@@ -300,6 +312,14 @@ impl From<Result<(), hyper::Error>> for Ended {
             }
         }
     }
+}
+
+/// Whether h2 itself ended the connection for what it bounds.
+fn is_flood(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    source.is_some_and(|error| {
+        error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+    })
 }
 
 /// Runs a connection to its end, which is told to come by `close` and by the link.

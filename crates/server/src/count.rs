@@ -61,6 +61,8 @@ pub struct Counts {
     pub slow_reader_total: u64,
     /// Connections that let too many answers wait.
     pub hoarders_total: u64,
+    /// HTTP/2 connections ended for more resets or errors of streams than can be meant.
+    pub floods_total: u64,
     /// Connections that gave way to those of other clients when all places were taken.
     pub displaced_total: u64,
     /// Connections ended by something that is not HTTP, or over its limits.
@@ -121,6 +123,7 @@ pub(crate) struct Counters {
     pub(crate) slow_head: AtomicU64,
     pub(crate) slow_reader: AtomicU64,
     pub(crate) hoarders: AtomicU64,
+    pub(crate) floods: AtomicU64,
     pub(crate) displaced: AtomicU64,
     pub(crate) bad_http: AtomicU64,
     pub(crate) drain_dropped: AtomicU64,
@@ -166,6 +169,7 @@ impl Counters {
             slow_head_total: self.slow_head.load(Relaxed),
             slow_reader_total: self.slow_reader.load(Relaxed),
             hoarders_total: self.hoarders.load(Relaxed),
+            floods_total: self.floods.load(Relaxed),
             displaced_total: self.displaced.load(Relaxed),
             bad_http_total: self.bad_http.load(Relaxed),
             drain_dropped_total: self.drain_dropped.load(Relaxed),

@@ -51,6 +51,8 @@ pub struct Server {
     lines: LineLimit,
     origin_hints: LineLimit,
     host_hints: LineLimit,
+    flood_hints: LineLimit,
+    hoarder_hints: LineLimit,
 }
 
 impl Server {
@@ -72,6 +74,8 @@ impl Server {
             lines: LineLimit::of_lines(),
             origin_hints: LineLimit::of_hints(),
             host_hints: LineLimit::of_hints(),
+            flood_hints: LineLimit::of_hints(),
+            hoarder_hints: LineLimit::of_hints(),
             settings,
         })
     }
@@ -113,6 +117,28 @@ impl Server {
                 host,
                 left_out,
                 "a request by this name was refused: list the name under `{setting}`"
+            );
+        }
+    }
+
+    /// Says which client's connection was ended for a flood.
+    pub(crate) fn hint_at_flood(&self, peer: SocketAddr) {
+        if let Some(left_out) = self.flood_hints.take(Instant::now()) {
+            tracing::warn!(
+                %peer,
+                left_out,
+                "an HTTP/2 connection was ended: its client resets streams without end"
+            );
+        }
+    }
+
+    /// Says which client's connection was ended for what it did not take.
+    pub(crate) fn hint_at_hoarder(&self, peer: SocketAddr) {
+        if let Some(left_out) = self.hoarder_hints.take(Instant::now()) {
+            tracing::warn!(
+                %peer,
+                left_out,
+                "a connection was ended: its client lets many answers wait and takes none"
             );
         }
     }

@@ -16,17 +16,21 @@ pub enum Format {
     Json,
 }
 
-/// Libraries whose finer levels print headers, and with them keys. Held at `warn`
-/// whatever the settings say.
-const HELD_AT_WARN: &str = "h2=warn,hyper=warn,rustls=warn,tokio_tungstenite=warn,tungstenite=warn";
+/// Libraries whose finer levels print headers, and with them keys. Held at these levels
+/// whatever the settings say. h2 warns of each connection that it ends for a flood, as often as
+/// clients please: the listener counts those, and tells of one a minute.
+const HELD: &str = "h2=error,hyper=warn,rustls=warn,tokio_tungstenite=warn,tungstenite=warn";
+
+fn filter(level: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(format!("{level},{HELD}")).map_err(|error| error.to_string())
+}
 
 /// Starts logging to standard error. The first call wins; later ones do nothing.
 ///
 /// `level` is a `tracing` filter such as `info` or `wellhead_watch=debug`.
 /// Returns the parser's words when it is not one.
 pub fn start(level: &str, format: Format) -> Result<(), String> {
-    let filter =
-        EnvFilter::try_new(format!("{level},{HELD_AT_WARN}")).map_err(|error| error.to_string())?;
+    let filter = filter(level)?;
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let json = match format {
@@ -42,4 +46,21 @@ pub fn start(level: &str, format: Format) -> Result<(), String> {
     // Only tests start it twice; the first subscriber stays.
     let _ = started;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_held_whatever_the_settings_say() {
+        for level in ["info", "trace", "h2=trace,hyper=debug"] {
+            let filter = filter(level).expect("a filter").to_string();
+            for held in HELD.split(',') {
+                assert!(filter.split(',').any(|directive| directive == held), "{level}: {filter}");
+            }
+            assert!(!filter.contains("h2=trace"), "{filter}");
+        }
+        assert!(filter("info,=").is_err());
+    }
 }

@@ -194,4 +194,5 @@ async fn a_flood_of_resets_ends_the_connection() {
     assert!(connection.await.unwrap().is_err());
     site.until("nothing is left of it", |counts| counts.connections_open == 0).await;
     site.until("nothing is left of it", |counts| counts.requests_open == 0).await;
+    assert_eq!(site.server.counts().floods_total, 1);
 }

@@ -62,10 +62,10 @@ async fn answers_that_wait_for_shut_windows_hold_no_place() {
 /// HTTP/1.1 too: it is the window of TCP that is shut.
 #[tokio::test]
 async fn answers_that_wait_for_a_reader_hold_no_place() {
-    let site = Site::open(Settings { requests_max: 4, ..Settings::default() });
+    let site = Site::open(Settings { requests_max: 2, ..Settings::default() });
     let mut hogs = Vec::new();
     let mut other = site.connect_from(OTHER).await;
-    for n in 1..=6 {
+    for n in 1..=3 {
         let mut hog = site.connect().await;
         hog.post("/endless", "", b"{}").await;
         hogs.push(hog);
@@ -78,21 +78,24 @@ async fn answers_that_wait_for_a_reader_hold_no_place() {
 #[tokio::test]
 async fn a_client_that_reads_on_gets_all_that_waited() {
     let site = Site::open(Settings { requests_max: 64, ..Settings::default() });
-    let stream = TcpStream::connect(site.address).await.unwrap();
-    let (mut client, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
-        .initial_stream_window_size(3)
-        .handshake::<_, Full<Bytes>>(TokioIo::new(stream))
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    for path in ["/", "/big"] {
+    for (path, window) in [("/", 3), ("/big", 3000)] {
+        let stream = TcpStream::connect(site.address).await.unwrap();
+        let (mut client, connection) =
+            hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+                .initial_stream_window_size(window)
+                .handshake::<_, Full<Bytes>>(TokioIo::new(stream))
+                .await
+                .unwrap();
+        tokio::spawn(connection);
         let body = Full::new(Bytes::from_static(b"{\"id\":1}"));
         let request = Request::post(format!("http://test{path}")).body(body).unwrap();
         client.ready().await.unwrap();
         let answer = client.send_request(request).await.unwrap();
         let body = tokio::time::timeout(GUARD, answer.into_body().collect()).await.unwrap();
-        let expected =
-            if path == "/" { b"{\"id\":1}".to_vec() } else { crate::site::big().concat() };
+        let expected = match path {
+            "/" => b"{\"id\":1}".to_vec(),
+            _ => crate::site::big().concat(),
+        };
         assert!(body.unwrap().to_bytes() == expected, "{path}");
     }
     site.until("all is given back", |counts| counts.requests_open == 0).await;
