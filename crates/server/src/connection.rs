@@ -25,6 +25,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
@@ -92,13 +93,15 @@ pub(crate) struct Worker<E> {
     pub(crate) server: Arc<Server>,
     pub(crate) endpoint: E,
     pub(crate) drain: Drain,
+    /// Whose step of a TLS handshake is next.
+    turn: Semaphore,
     http2: http2::Builder<Streams>,
 }
 
 impl<E> Worker<E> {
     pub(crate) fn new(server: Arc<Server>, endpoint: E, drain: Drain) -> Self {
         let http2 = http2_builder(&server);
-        Self { server, endpoint, drain, http2 }
+        Self { server, endpoint, drain, turn: Semaphore::new(1), http2 }
     }
 }
 
@@ -162,7 +165,7 @@ async fn shake_hands<E>(
     };
     tokio::select! {
         biased;
-        shaken = tls.accept(stream, link.share.as_deref()) => shaken,
+        shaken = tls.accept(stream, link.share.as_deref(), &worker.turn) => shaken,
         () = too_long => Err(HandshakeFailure::Slow),
         () = displaced(link) => Err(HandshakeFailure::Full),
     }

@@ -6,13 +6,18 @@
 //! `connection`'s business, certificates of upstreams are `net`'s.
 //!
 //! A handshake is the dearest thing that a stranger can ask for (a signature, and a key
-//! exchange that also withstands quantum computers), so it is bounded in time and number.
+//! exchange that also withstands quantum computers), so it is bounded in time and number, and
+//! each worker makes one step of one handshake at a time: whatever else is to do comes between
+//! two steps. Nothing can be negotiated anew on a connection (rustls knows no renegotiation).
 
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -23,6 +28,7 @@ use rustls::{InconsistentKeys, InvalidMessage, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject as _, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use zeroize::Zeroizing;
@@ -158,11 +164,39 @@ impl Tls {
         &self,
         stream: TcpStream,
         share: Option<&Share>,
+        turn: &Semaphore,
     ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
         // One that says nothing costs nothing, and must not take the place of others.
         stream.readable().await.map_err(|_| HandshakeFailure::Left)?;
         let _place = self.take_place(share).ok_or(HandshakeFailure::Full)?;
-        self.acceptor.accept(stream).await.map_err(|error| HandshakeFailure::of(&error))
+        in_turns(turn, self.acceptor.accept(stream))
+            .await
+            .map_err(|error| HandshakeFailure::of(&error))
+    }
+}
+
+/// Runs a handshake step by step, each when it has the worker's `turn`, and not before all tasks
+/// that can go on have done so. A thousand handshakes that begin at once would otherwise hold up
+/// each request for as long as all of their signatures take.
+async fn in_turns<F: Future>(turn: &Semaphore, handshake: F) -> F::Output {
+    let mut handshake = pin!(handshake);
+    loop {
+        let step = {
+            // Never closed. In the order in which they ask.
+            let _turn = turn.acquire().await;
+            tokio::task::yield_now().await;
+            poll_fn(|cx| Poll::Ready(handshake.as_mut().poll(cx))).await
+        };
+        if let Poll::Ready(shaken) = step {
+            return shaken;
+        }
+        // The step has seen to it that this task is woken.
+        let mut is_woken = false;
+        poll_fn(|_| match std::mem::replace(&mut is_woken, true) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
     }
 }
 
@@ -366,7 +400,37 @@ fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
+
+    /// However many handshakes are ready, of which each step is dear, a task that is ready too
+    /// waits for one step at most.
+    #[tokio::test]
+    async fn others_come_between_the_steps_of_handshakes() {
+        const HANDSHAKES: usize = 50;
+        const STEPS: usize = 3;
+        let turn = Arc::new(Semaphore::new(1));
+        let made = Arc::new(AtomicUsize::new(0));
+        for _ in 0..HANDSHAKES {
+            let (turn, made) = (Arc::clone(&turn), Arc::clone(&made));
+            let mut left = STEPS;
+            let handshake = poll_fn(move |cx| {
+                made.fetch_add(1, Relaxed);
+                left -= 1;
+                cx.waker().wake_by_ref();
+                if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+            });
+            tokio::spawn(async move { in_turns(&turn, handshake).await });
+        }
+        let mut seen = 0;
+        while seen < HANDSHAKES * STEPS {
+            tokio::task::yield_now().await;
+            let now = made.load(Relaxed);
+            assert!(now <= seen + 1, "{} steps in a row", now - seen);
+            seen = now;
+        }
+    }
 
     /// Takes all places there are for one address, and says what another one, or one without
     /// shares, gets.
@@ -389,6 +453,9 @@ mod tests {
         client.writable().await.unwrap();
         assert_eq!(client.try_write(b"\x16").unwrap(), 1);
         let (stream, _) = listener.accept().await.unwrap();
-        assert_eq!(tls.accept(stream, None).await.unwrap_err(), HandshakeFailure::Full);
+        assert_eq!(
+            tls.accept(stream, None, &Semaphore::new(1)).await.unwrap_err(),
+            HandshakeFailure::Full
+        );
     }
 }
