@@ -2,7 +2,7 @@
 //!
 //! How they are set up is in `config`, how they are measured in `turn`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
@@ -75,6 +75,8 @@ pub(crate) enum Kind {
     WellheadHttp2,
     /// Calls multiplexed over WebSocket to the upstream.
     WellheadWebSocket,
+    /// Another build of wellhead, as `Wellhead`: what `--before` names.
+    WellheadBefore,
     /// The upstream itself, where latency is compared. No contender.
     Direct,
 }
@@ -91,6 +93,7 @@ impl Kind {
             Self::Wellhead => "wellhead",
             Self::WellheadHttp2 => "wellhead, http2",
             Self::WellheadWebSocket => "wellhead, websocket",
+            Self::WellheadBefore => "wellhead, before",
             Self::Direct => "direct",
         }
     }
@@ -130,6 +133,7 @@ impl Contender {
         upstream: Behind,
         setup: Setup<'_>,
         certificate: &Certificate,
+        before: Option<&Path>,
     ) -> Self {
         let began = Instant::now();
         let folder = tempfile::tempdir().expect("there is room for a config");
@@ -155,9 +159,13 @@ impl Contender {
         let (text, command) = match kind {
             Kind::Nginx => (nginx(&place), vec![tool("nginx"), "-e".into(), errors, "-c".into()]),
             Kind::HaProxy => (haproxy(&place), vec![tool("haproxy"), "-db".into(), "-f".into()]),
-            Kind::Wellhead => (wellhead(&place, "1.1", false), serve()),
-            Kind::WellheadHttp2 => (wellhead(&place, "2", false), serve()),
-            Kind::WellheadWebSocket => (wellhead(&place, "1.1", true), serve()),
+            Kind::Wellhead => (wellhead(&place, "1.1", false), serve(&binary())),
+            Kind::WellheadHttp2 => (wellhead(&place, "2", false), serve(&binary())),
+            Kind::WellheadWebSocket => (wellhead(&place, "1.1", true), serve(&binary())),
+            Kind::WellheadBefore => {
+                let program = before.expect("`--before` names the other build");
+                (known_to(program, wellhead(&place, "1.1", false), &file), serve(program))
+            }
             Kind::Direct => {
                 let (pid, port) = (upstream.pid, upstream.port);
                 return Self {
@@ -221,6 +229,21 @@ fn answers_under_tls(port: u16, certificate: &Certificate) -> bool {
     asked.is_ok()
 }
 
-fn serve() -> Vec<String> {
-    vec![binary().display().to_string(), "serve".into(), "-c".into()]
+fn serve(program: &Path) -> Vec<String> {
+    vec![program.display().to_string(), "serve".into(), "-c".into()]
+}
+
+/// Settings as an older build knows them, each behind how it is written today.
+const OLDER_SETTINGS: [(&str, &str); 2] =
+    [("coalesce: false\n", ""), ("by_hash: on", "by_hash: true")];
+
+/// `text`, in the words of [`OLDER_SETTINGS`] when `program` does not accept it as it is.
+fn known_to(program: &Path, text: String, file: &Path) -> String {
+    std::fs::write(file, &text).expect("the folder is ours");
+    let check = std::process::Command::new(program).args(["check", "-c"]).arg(file).output();
+    let output = check.expect("the build that `--before` names can be started");
+    if output.status.success() {
+        return text;
+    }
+    OLDER_SETTINGS.iter().fold(text, |text, (newer, older)| text.replace(newer, older))
 }

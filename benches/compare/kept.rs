@@ -112,7 +112,8 @@ async fn replay(rounds: u32, bench: &Bench<'_>) -> (Value, u64) {
         let mut all: Vec<Replayed> = Vec::new();
         for (name, kind, keeps) in REPLAYED {
             let setup = Setup { keeps, ..Setup::default() };
-            let contender = Contender::start(kind, behind, setup, bench.certificate).await;
+            let contender =
+                Contender::start(kind, behind, setup, bench.certificate, bench.before).await;
             if keeps {
                 wait_for_hits(&contender, &balance(0, FINAL)).await;
             }
@@ -243,7 +244,8 @@ async fn disk(rounds: u32, bench: &Bench<'_>) -> (Value, u64) {
         let start = || async {
             let behind = Behind::of(bench.upstream);
             let contender =
-                Contender::start(Kind::Wellhead, behind, setup, bench.certificate).await;
+                Contender::start(Kind::Wellhead, behind, setup, bench.certificate, bench.before)
+                    .await;
             // One that nobody asks for later.
             wait_for_hits(&contender, &balance(ANSWERS, FINAL)).await;
             contender

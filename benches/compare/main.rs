@@ -35,6 +35,7 @@ mod summary;
 mod trace;
 mod turn;
 
+use std::path::Path;
 use std::time::Duration;
 
 use case::{Case, Load};
@@ -70,18 +71,19 @@ async fn main() {
         requests.push((*case, request));
     }
     let (rounds, turn) = (options.rounds, options.turn);
+    let before = options.before.as_deref();
     let name = options.upstream.name();
     println!("{rounds} rounds, turns of {} s, upstream `{name}`", turn.as_secs());
     for round in 1..=rounds {
         for (case, request) in &requests {
             println!("round {round}, {}: {}", case.name(), case.about());
-            let bench = Bench { upstream: &upstream, certificate: &certificate, turn };
+            let bench = Bench { upstream: &upstream, certificate: &certificate, turn, before };
             take_turns(*case, request, round, &bench, &mut record).await;
         }
     }
     let mut broken = 0;
     for part in &options.kept {
-        let bench = Bench { upstream: &upstream, certificate: &certificate, turn };
+        let bench = Bench { upstream: &upstream, certificate: &certificate, turn, before };
         let (seen, errors) = part.run(rounds, &bench).await;
         record.kept.insert(part.name().to_owned(), seen);
         broken += errors;
@@ -105,6 +107,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) upstream: &'a Node,
     pub(crate) certificate: &'a Certificate,
     pub(crate) turn: Duration,
+    pub(crate) before: Option<&'a Path>,
 }
 
 /// Each contender in turn. Where latency is compared, the bare upstream goes first.
@@ -117,7 +120,8 @@ async fn take_turns(
 ) {
     let direct: &[Kind] =
         if matches!(case.load(), Load::Open { .. }) { &[Kind::Direct] } else { &[] };
-    for kind in direct.iter().chain(case.kinds()) {
+    let before: &[Kind] = if bench.before.is_some() { &[Kind::WellheadBefore] } else { &[] };
+    for kind in direct.iter().chain(case.kinds()).chain(before) {
         let sample = turn::take_turn(case, *kind, request, round == 1, bench).await;
         record.add(round, case, *kind, sample);
         summary::print_turn(record, round, case, *kind);
@@ -129,7 +133,7 @@ async fn first_answers(kind: Kind, upstream: &Node, certificate: &Certificate) -
     let mut starts = Vec::new();
     for _ in 0..STARTS {
         let upstream = Behind::of(upstream);
-        let started = Contender::start(kind, upstream, Setup::default(), certificate).await;
+        let started = Contender::start(kind, upstream, Setup::default(), certificate, None).await;
         starts.push(started.first_answer_after);
     }
     starts

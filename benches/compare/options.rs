@@ -1,5 +1,6 @@
 //! What is asked for on the command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::case::Case;
@@ -18,6 +19,8 @@ pub(crate) struct Options {
     pub(crate) rounds: u32,
     pub(crate) turn: Duration,
     pub(crate) upstream: UpstreamKind,
+    /// Another build of wellhead, to be compared with this one.
+    pub(crate) before: Option<PathBuf>,
 }
 
 impl Options {
@@ -25,6 +28,7 @@ impl Options {
     pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> Option<Self> {
         let (mut named, mut rounds, mut seconds) = (None, None, None);
         let (mut full, mut upstream) = (false, UpstreamKind::Fast);
+        let mut before = None;
         // `cargo bench` adds its own `--bench`.
         let mut arguments = arguments.filter(|argument| argument != "--bench");
         while let Some(name) = arguments.next() {
@@ -46,6 +50,7 @@ impl Options {
                 }
                 "--rounds" => rounds = Some(number(&value, ROUNDS_MAX)?),
                 "--seconds" => seconds = Some(number(&value, SECONDS_MAX)?),
+                "--before" => before = Some(PathBuf::from(value)).filter(|path| path.is_file()),
                 "--upstream" => {
                     upstream = match value.as_str() {
                         "fast" => UpstreamKind::Fast,
@@ -65,6 +70,7 @@ impl Options {
             rounds: rounds.unwrap_or(if full { 5 } else { 3 }),
             turn: Duration::from_secs(seconds.into()),
             upstream,
+            before,
         })
     }
 }
@@ -83,6 +89,8 @@ usage: make bench, or scripts/bench [OPTION]...
   --seconds N     how long a turn is (4)
   --upstream U    fast: an upstream that costs next to nothing (the default);
                   geth: a real node, which then takes most of the other core
+  --before BIN    another build of wellhead takes its turn in each round, too; what is
+                  told is this build's figure over that one's
 cases, those marked * without being asked for:
 "
     .to_owned();

@@ -70,8 +70,20 @@ impl Record {
     /// The figure over nginx's of the same round; none where nginx added nothing,
     /// as when the bare upstream was the one to be disturbed.
     pub(crate) fn ratio(&self, round: u32, case: Case, kind: Kind, figure: Figure) -> Option<f64> {
-        let nginx = self.value(round, case, Kind::Nginx, figure).filter(|value| *value > 0.0)?;
-        self.value(round, case, kind, figure).map(|value| value / nginx)
+        self.ratio_to(Kind::Nginx, round, case, kind, figure)
+    }
+
+    /// The figure over that of `bar` in the same round; none where `bar` added nothing.
+    pub(crate) fn ratio_to(
+        &self,
+        bar: Kind,
+        round: u32,
+        case: Case,
+        kind: Kind,
+        figure: Figure,
+    ) -> Option<f64> {
+        let bar = self.value(round, case, bar, figure).filter(|value| *value > 0.0)?;
+        self.value(round, case, kind, figure).map(|value| value / bar)
     }
 
     /// Writes the run under benches/runs, and says where.

@@ -57,6 +57,7 @@ pub(crate) fn print(record: &Record, cases: &[Case]) {
             for kind in case.kinds() {
                 print_figure(record, *case, *kind, *figure);
             }
+            print_change(record, *case, *figure);
         }
     }
     println!();
@@ -76,6 +77,18 @@ fn print_figure(record: &Record, case: Case, kind: Kind, figure: Figure) {
     let ratios = rounds.filter_map(|round| record.ratio(round, case, kind, figure));
     let [min, median, max] = spread(ratios.collect());
     println!("    {:<16} {value:8.2}            {min:5.2}  {median:6.2} {max:5.2}", kind.name());
+}
+
+/// This build over the one before it, where there is one.
+fn print_change(record: &Record, case: Case, figure: Figure) {
+    let ratio = |round| record.ratio_to(Kind::WellheadBefore, round, case, Kind::Wellhead, figure);
+    let ratios: Vec<f64> = (1..=record.rounds()).filter_map(ratio).collect();
+    if ratios.is_empty() {
+        return;
+    }
+    print_figure(record, case, Kind::WellheadBefore, figure);
+    let [min, median, max] = spread(ratios);
+    println!("    wellhead x before                    {min:5.3} {median:6.3} {max:5.3}");
 }
 
 /// Minimum, median and maximum; of nothing, zeros.

@@ -49,10 +49,11 @@ pub(crate) async fn take_turn(
 ) -> Sample {
     let (setup, turn) = (case.setup(), bench.turn);
     let contender =
-        Contender::start(kind, Behind::of(bench.upstream), setup, bench.certificate).await;
+        Contender::start(kind, Behind::of(bench.upstream), setup, bench.certificate, bench.before)
+            .await;
     let (pid, port) = (contender.pid, contender.port);
     let secure = setup.tls.then_some(bench.certificate);
-    if setup.keeps && matches!(kind, Kind::Wellhead | Kind::WellheadHttp2) {
+    if setup.keeps && matches!(kind, Kind::Wellhead | Kind::WellheadHttp2 | Kind::WellheadBefore) {
         wait_for_hits(&contender, &request.body).await;
     }
     let first = Client::connect_to(port, secure, 64 * 1024).and_then(|mut one| one.call(request));
@@ -73,7 +74,10 @@ pub(crate) async fn take_turn(
     let mut sample = Sample { before_kib, ..Sample::default() };
     let before = cpu_seconds(pid);
     let scraper = setup.metrics.then(|| Scraper::start(&contender.metrics));
-    let is_ours = matches!(kind, Kind::Wellhead | Kind::WellheadHttp2 | Kind::WellheadWebSocket);
+    let is_ours = matches!(
+        kind,
+        Kind::Wellhead | Kind::WellheadHttp2 | Kind::WellheadWebSocket | Kind::WellheadBefore
+    );
     let found = |how: &str| sum(&contender.metrics, HITS, &[how]).unwrap_or(0.0);
     let hits = || found("found=\"hit\"");
     let unsent = || hits() + found("found=\"joined\"");
