@@ -22,7 +22,8 @@
 //!
 //! It **never goes back**, whoever dies, but for these, each told as a reorg:
 //!
-//! - `k` voters are known to hold another branch, and fewer hold the old head;
+//! - `k` voters are known to hold another branch, and fewer hold the old head. Where that branch was
+//!   left before, those that stayed on it count only while no upstream holds the old head;
 //! - nobody holds it any more, and one who stands as high is on another branch;
 //! - those who held it said themselves that they stand lower, by more than the lag bound or
 //!   for longer than a view stays fresh, and nobody holds it any more or stands above them, not
@@ -324,8 +325,18 @@ impl Agreement {
             known.zip(next.hash).is_some_and(|(known, hash)| known != hash)
         };
         // Of one that stands far above, it is not known which branch it is on: that may carry the
-        // head up, and not over to a branch on which one old word stands.
-        let known = || voters.iter().filter(|it| self.is_known_to_hold(it, next)).count();
+        // head up, and not over to a branch on which one old word stands. And who only stayed where
+        // the chain went away from says nothing new.
+        let left_at = next.hash.and_then(|hash| view.reorgs().orphaned_at(next.number, &hash));
+        let left_at = left_at.filter(|_| self.is_held(view, now));
+        let is_anew = |it: &Voter| {
+            let stands_since = view.heads[it.slot.index()].map(|head| head.seen_at);
+            left_at.is_none_or(|left| stands_since.is_some_and(|since| since >= left))
+        };
+        let known = || {
+            let known = voters.iter().filter(|it| self.is_known_to_hold(it, next));
+            known.filter(|it| is_anew(it)).count()
+        };
         let moves = match next.number.cmp(&latest.number.0) {
             Ordering::Greater => true,
             Ordering::Equal if is_other(latest.hash) => {
@@ -347,14 +358,16 @@ impl Agreement {
     /// is away, and one who stands as high or higher is on another branch: those below cannot
     /// tell which branch is theirs, and a head that nobody holds helps nobody.
     fn left_behind(&self, view: &View, voters: &[Voter], now: Instant) -> Option<Voter> {
-        let latest = view.latest?;
-        if standing(view).any(|it| self.is_remembered(it.slot, now) && self.holds_latest(&it, view))
-        {
-            return None;
-        }
+        let latest = view.latest.filter(|_| !self.is_held(view, now))?;
         let support = |head: &Voter| voters.iter().filter(|it| self.holds(it, head)).count();
         let ahead = voters.iter().filter(|it| it.number >= latest.number.0);
         ahead.max_by_key(|head| (support(head), head.number, Reverse(head.slot))).copied()
+    }
+
+    /// Whether an upstream holds the head, if only by the last word of one that is away.
+    fn is_held(&self, view: &View, now: Instant) -> bool {
+        let mut standing = standing(view);
+        standing.any(|it| self.is_remembered(it.slot, now) && self.holds_latest(&it, view))
     }
 
     /// Whether the last word of the upstream in `slot` still says something.

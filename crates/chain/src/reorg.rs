@@ -63,6 +63,12 @@ impl Reorgs {
         self.ring.iter().any(names)
     }
 
+    /// When this block was taken back, as far as that is remembered.
+    pub(crate) fn orphaned_at(&self, number: u64, hash: &BlockHash) -> Option<Instant> {
+        let names = |reorg: &&Arc<Reorg>| reorg.orphaned.contains(&(BlockNumber(number), *hash));
+        self.ring.iter().rev().find(names).map(|reorg| reorg.seen_at)
+    }
+
     fn height_of(&self, hash: &BlockHash) -> Option<BlockNumber> {
         let mut orphaned = self.ring.iter().flat_map(|reorg| reorg.orphaned.iter());
         orphaned.find(|(_, it)| it == hash).map(|(number, _)| *number)

@@ -273,6 +273,18 @@ fn an_old_word_does_not_lead_back_to_a_branch_that_was_left() {
     check("0:102 4:102 =102a 0:103b 1:103b =103b 0:104b 1:104b 0:106c 1:104c =104b", "1");
 }
 
+#[test]
+fn those_that_stayed_on_a_branch_that_was_left_do_not_lead_back() {
+    // 2 and 3 are stuck. 1 begins anew, so that 4 is alone on the branch that was agreed on.
+    let stuck = "2:102 3:102 4:102 =102a +1 1:103b 4:103b =103b +1 2:102 3:102 1:90 =103b";
+    check(stuck, "1");
+    // Two that went back there lead back, and two that went on there lead on.
+    check("2:102 3:102 =102a +1 2:103b 3:103b =103b +1 2:102 =103b 3:102 =102a", "1 2");
+    check(&format!("{stuck} +12 2:104 3:104 =104a"), "1 1");
+    // Nothing speaks for a branch that no upstream is on.
+    check("2:102 3:102 4:102 =102a +1 1:103b 4:103b =103b +1 1:102 4:90 3:102 =102a", "1 2");
+}
+
 /// The heights of which the view says that they are on branch `a`, from `first` on.
 fn believed(script: &str, first: u64) -> Vec<u64> {
     let chain = play(None, script);
