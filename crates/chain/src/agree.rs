@@ -170,6 +170,7 @@ impl Agreement {
         self.set_marks(view, well, now);
         self.tell_astray(view, voting, now);
         self.tell_pace(view, now);
+        view.tell_freshness();
         before != view.latest.map(|head| (head.number, head.hash))
     }
 

@@ -87,6 +87,8 @@ pub struct View {
     pub(crate) agreed_then: Arc<[Option<Head>]>,
     /// When somebody was last heard to hold `latest`.
     pub confirmed_at: Option<Instant>,
+    /// How long [`View::is_fresh`] holds. Each request asks several times, so it is worked out once.
+    pub(crate) fresh_until: Option<Instant>,
     /// The time between blocks, given or measured; `None` until two were seen.
     pub block_time: Option<Duration>,
     /// The lag in blocks from which an upstream is left out, when the settings say so.
@@ -114,6 +116,7 @@ impl View {
             idle: UpstreamSet::default(),
             agreed_then: Arc::default(),
             confirmed_at: None,
+            fresh_until: None,
             block_time,
             lag_blocks_max,
             poll_min: Duration::ZERO,
@@ -172,8 +175,13 @@ impl View {
     /// Whether `latest` was heard of lately: it is then what a well upstream would say, or
     /// said when it was last polled. Never, where heads are known from answers alone.
     pub fn is_fresh(&self, now: Instant) -> bool {
-        let since = self.confirmed_at.map(|at| now.saturating_duration_since(at));
-        self.is_followed && since.is_some_and(|since| since <= self.fresh_for())
+        self.fresh_until.is_some_and(|until| now <= until)
+    }
+
+    /// To be called when something changed that [`View::is_fresh`] depends on.
+    pub(crate) fn tell_freshness(&mut self) {
+        let confirmed_at = self.confirmed_at.filter(|_| self.is_followed);
+        self.fresh_until = confirmed_at.map(|at| at + self.fresh_for());
     }
 
     /// For so long the word of an upstream counts.
