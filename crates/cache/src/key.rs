@@ -552,41 +552,29 @@ fn unescaped(inner: &[u8]) -> Result<String, Reason> {
     Ok(text.into_owned())
 }
 
-const NO_DIGIT: u8 = 0xFF;
-
-static DIGITS: [u8; 256] = {
-    let mut digits = [NO_DIGIT; 256];
-    let mut value = 0;
-    while value < 16 {
-        digits[b"0123456789abcdef"[value] as usize] = value as u8;
-        digits[b"0123456789ABCDEF"[value] as usize] = value as u8;
-        value += 1;
-    }
-    digits
-};
-
 /// Writes `0x` and hex digits as [`tag::HEX`]; `false`, and nothing is written, when the
 /// text is anything else.
 fn hex(out: &mut Vec<u8>, text: &[u8]) -> bool {
     let Some(digits) = text.strip_prefix(b"0x") else { return false };
+    // `const_hex` leaves out a prefix, which what follows the first one is not.
+    if digits.starts_with(b"0x") {
+        return false;
+    }
+    let (pairs, last) = digits.split_at(digits.len() & !1);
     let start = out.len();
     out.push(tag::HEX);
     length(out, digits.len());
-    let (pairs, last) = digits.as_chunks::<2>();
-    // A value above fifteen is no digit, and leaves a high bit in `seen`.
-    let mut seen = 0;
-    out.extend(pairs.iter().map(|[high, low]| {
-        let (high, low) = (DIGITS[usize::from(*high)], DIGITS[usize::from(*low)]);
-        seen |= high | low;
-        high << 4 | low
-    }));
-    for digit in last {
-        let digit = DIGITS[usize::from(*digit)];
-        seen |= digit;
-        out.push(digit << 4);
+    let written = out.len();
+    out.resize(written + digits.len().div_ceil(2), 0);
+    let are_pairs = const_hex::decode_to_slice(pairs, &mut out[written..written + pairs.len() / 2]);
+    let mut are_digits = are_pairs.is_ok();
+    if let [last] = last {
+        let value = char::from(*last).to_digit(16);
+        are_digits &= value.is_some();
+        out[written + pairs.len() / 2] = value.map_or(0, |value| (value as u8) << 4);
     }
-    if seen == NO_DIGIT {
+    if !are_digits {
         out.truncate(start);
     }
-    seen != NO_DIGIT
+    are_digits
 }
