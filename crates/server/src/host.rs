@@ -37,6 +37,9 @@ impl Hosts {
 }
 
 fn is_ours(authority: &[u8], listed: &[String]) -> bool {
+    if is_usual(authority) {
+        return true;
+    }
     let Ok(authority) = std::str::from_utf8(authority) else { return false };
     let authority = authority.trim();
     if authority.is_empty() {
@@ -54,6 +57,19 @@ fn is_ours(authority: &[u8], listed: &[String]) -> bool {
             Some(parent) => below(parent),
             None => host == *name,
         })
+}
+
+/// Whether it is what nearly all requests to a listener of this machine say, as each request is
+/// looked at.
+fn is_usual(authority: &[u8]) -> bool {
+    let usual: [&[u8]; 2] = [b"127.0.0.1", b"localhost"];
+    let port = usual.iter().find_map(|host| authority.strip_prefix(*host));
+    match port {
+        None => false,
+        Some([]) => true,
+        Some([b':', port @ ..]) => port.iter().all(u8::is_ascii_digit),
+        Some(_) => false,
+    }
 }
 
 /// The host of `host`, `host:port` or `[address]:port`; `None` where it is none of these.
