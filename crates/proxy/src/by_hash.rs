@@ -180,7 +180,10 @@ pub(crate) async fn run_pinned(
     let attempts = (&trip.chain.bounds, Trail::default());
     let mut said = run(trip, &as_sent, (ask, &pin.block), planned, attempts, began).await;
     if !pin.is_by_hash() {
-        return floor::kept_to(trip, job, (ask, &pin.block), said).await;
+        return match floor::is_open(trip, job.row, &pin.block) {
+            true => floor::kept_to(trip, job, (ask, &pin.block), said).await,
+            false => said,
+        };
     }
     let by_hash = &trip.chain.by_hash;
     if let Said::Result { slot, is_doubtful, .. } = &mut said {

@@ -21,19 +21,17 @@ use wellhead_upstream::{Condition, Learnt, Payload, Slot, Upstream, UpstreamSet,
 use crate::answer::Refusal;
 use crate::by_hash::run_pinned;
 use crate::chain::ServedChain;
-use crate::doubt::{self, Settled};
 use crate::floor::floor;
 use crate::journey::Trip;
 use crate::kept::{self, Asked, Found, Landed, Way};
 use crate::metrics::CallOutcome;
-use crate::pin::{Pin, highest, needed};
-use crate::proven::proven;
+use crate::pin::{Pin, highest, named, needed};
 use crate::reply::Reply;
 use crate::search::Range;
 use crate::session::Newest;
 use crate::tiers;
 use crate::version::client_version;
-use crate::{explain, search, sent, session, sticky, teach};
+use crate::{doubt, explain, search, sent, session, sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
 const START_WAIT: Duration = Duration::from_secs(5);
@@ -239,17 +237,14 @@ async fn say(
             {
                 return Said::local(number);
             }
-            let begun = match &chain.shares {
-                None => None,
-                Some(_) => match begin(trip, &job, eligible, began) {
-                    Begun { way: Way::Kept(result), pin, aside, .. } => {
-                        (noted.block, noted.aside) = (pin.number(), aside);
-                        return kept_said(trip, &job, &pin.block, result, noted);
-                    }
-                    begun => Some(Box::new(begun)),
-                },
+            let begun = match begin(trip, &job, eligible, began) {
+                Begun { way: Way::Kept(result), pin, aside, .. } => {
+                    (noted.block, noted.aside) = (pin.number(), aside);
+                    return kept_said(trip, &job, &pin.block, result, noted);
+                }
+                begun => Box::new(begun),
             };
-            Box::pin(upstream(trip, &job, eligible, (began, begun), noted)).await
+            Box::pin(upstream(trip, &job, began, begun, noted)).await
         }
         Effect::Sticky => Box::pin(sticky_call(trip, job, eligible, began)).await,
     }
@@ -374,56 +369,66 @@ fn kept_said(
     Said::whole(result, None, Trail::default())
 }
 
-/// The usual way, which has begun where answers may be kept.
+/// The usual way. What was begun stays in its box, so that the future is small.
 async fn upstream(
     trip: &Trip<'_>,
     job: &Job<'_>,
-    eligible: UpstreamSet,
-    (began, begun): (Instant, Option<Box<Begun<'_>>>),
+    began: Instant,
+    mut begun: Box<Begun<'_>>,
     noted: &mut Noted,
 ) -> Said {
-    let Begun { pin, ask, way, planned, aside } = match begun {
-        Some(begun) => *begun,
-        None => begin(trip, job, eligible, began),
-    };
-    (noted.block, noted.aside) = (pin.number(), aside);
-    let asked = match way {
-        Way::Plain => None,
-        Way::Ask(asked) if tiers::may_have(trip, &asked, job.row) => {
-            // Boxed, as few calls should carry the state of waiting.
-            if let Some(result) = Box::pin(tiers::fetch(trip, &asked)).await {
-                asked.found(&result);
-                return kept_said(trip, job, &pin.block, result, noted);
-            }
-            Some(asked)
+    (noted.block, noted.aside) = (begun.pin.number(), begun.aside.take());
+    if let Way::Ask(asked) = &begun.way
+        && tiers::may_have(trip, asked, job.row)
+        // Boxed, as few calls should carry the state of waiting.
+        && let Some(result) = Box::pin(tiers::fetch(trip, asked)).await
+    {
+        if let Way::Ask(asked) = begun.way {
+            asked.found(&result);
         }
-        Way::Ask(asked) => Some(asked),
-        Way::Kept(result) => return kept_said(trip, job, &pin.block, result, noted),
+        return kept_said(trip, job, &begun.pin.block, result, noted);
+    }
+    match begun.way {
+        Way::Plain => {}
+        Way::Ask(_) => noted.found = missed(trip),
+        Way::Kept(result) => return kept_said(trip, job, &begun.pin.block, result, noted),
         Way::Follow(follow, asked) => {
-            let (said, found) = Box::pin(follow_on(trip, job, (&ask, &pin), follow, asked)).await;
+            let subject = (&begun.ask, &begun.pin);
+            let (said, found) = Box::pin(follow_on(trip, job, subject, follow, asked)).await;
             noted.found = found;
-            return recalled(trip, job, &pin.block, said).await;
+            return Box::pin(recalled(trip, job, &begun.pin.block, said)).await;
         }
-    };
-    noted.found = missed(trip).filter(|_| asked.is_some());
-    let said = run_pinned(trip, job, (&ask, &pin), planned, began).await;
-    if let Some(asked) = asked {
+    }
+    let planned = begun.planned.take();
+    let mut said = run_pinned(trip, job, (&begun.ask, &begun.pin), planned, began).await;
+    if let Way::Ask(asked) = begun.way {
         asked.settle(trip.chain, told(job, &said), &said);
     }
-    recalled(trip, job, &pin.block, said).await
+    match recall(trip, job, &begun.pin.block, &mut said) {
+        Some(taker) => Box::pin(look_there(trip, job, &begun.pin.block, taker, said)).await,
+        None => said,
+    }
 }
 
 /// What the client is told, by what it was shown and sent before; see [`crate::session`] and
 /// [`crate::sent`]. Costs a comparison where tags are not pinned.
 async fn recalled(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, mut said: Said) -> Said {
+    match recall(trip, job, block, &mut said) {
+        Some(taker) => Box::pin(look_there(trip, job, block, taker, said)).await,
+        None => said,
+    }
+}
+
+/// The same, but for a transaction that the upstream does not have: returns which one took it.
+fn recall(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, said: &mut Said) -> Option<Slot> {
     let chain = trip.chain;
-    let Said::Result { result, rest, slot, trail, .. } = &mut said else { return said };
+    let Said::Result { result, rest, slot, trail, .. } = said else { return None };
     if !chain.pins {
-        return said;
+        return None;
     }
     if rest.is_some() {
         session::recall_flowing(trip, block);
-        return said;
+        return None;
     }
     if job.row.effect == Effect::Broadcast {
         note_sent(chain, job, *slot, job.received_at + trail.lasted());
@@ -432,11 +437,11 @@ async fn recalled(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, mut said: Sa
         && raw::is_null(result)
         && let Some(taker) = taker(chain, job, *slot)
     {
-        return Box::pin(look_there(trip, job, block, taker, said)).await;
+        return Some(taker);
     }
     let call = (job.row, job.params);
     *result = session::recall(trip, call, block, *slot, std::mem::take(result));
-    said
+    None
 }
 
 /// Remembers a transaction that an upstream took.
@@ -551,12 +556,10 @@ pub(crate) async fn run(
     let job = &Job { null_is_final, is_there, ballot, ..*job };
     let outcome = wellhead_dispatch::run(job, &plan, &chain.roster, lane, bounds).await;
     search::learn(chain, ask, &outcome.trail);
-    let Settled { outcome, is_doubtful, warns } =
-        doubt::settled(chain, lane, job, (ask, block), outcome).await;
-    if warns {
-        trip.warn_of_logs();
-    }
-    let outcome = proven(chain, lane, job, block, outcome).await;
+    let (outcome, is_doubtful) = match doubt::is_search(job) {
+        true => doubt::looked_into(trip, job, (ask, block), outcome).await,
+        false => (outcome, false),
+    };
     let Outcome { result, trail: own } = outcome;
     let mut trail = before;
     trail.append(own);
@@ -818,20 +821,6 @@ pub(crate) fn ask<'a>(
     Ask { row, eligible, needed, oldest, span, filter }
 }
 
-/// The height of the block that a search for logs names by its hash, where that is known: who
-/// is below it would find nothing.
-fn named(row: &MethodRow, block: &BlockRef, view: &View) -> Option<BlockNumber> {
-    match block {
-        BlockRef::Hash(hash) if row.class == CostClass::Logs => view.height_of(hash),
-        BlockRef::Hash(_)
-        | BlockRef::None
-        | BlockRef::Tag(_)
-        | BlockRef::Number(_)
-        | BlockRef::Range { .. }
-        | BlockRef::Unreadable => None,
-    }
-}
-
 /// Whether the call asks for a block above all that is known. Nobody can have it, so
 /// that null is the truth and need not be heard twice. Above the agreed head somebody may
 /// have it already, and is asked.
@@ -855,7 +844,8 @@ async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began
     let chain = trip.chain;
     match job.row.sticky {
         Some(StickyRole::Create) | None => {
-            let said = upstream(trip, &job, eligible, (began, None), &mut Noted::default()).await;
+            let begun = Box::new(begin(trip, &job, eligible, began));
+            let said = upstream(trip, &job, began, begun, &mut Noted::default()).await;
             name_the_filter(chain, said, eligible)
         }
         Some(StickyRole::Use | StickyRole::Drop) => {
@@ -875,7 +865,8 @@ async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began
             let attempt = own.unwrap_or(chain.bounds.attempt);
             let deadline = job.deadline.min(began + attempt);
             let job = Job { params: Some(&params), deadline, ..job };
-            upstream(trip, &job, only, (began, None), &mut Noted::default()).await
+            let begun = Box::new(begin(trip, &job, only, began));
+            upstream(trip, &job, began, begun, &mut Noted::default()).await
         }
     }
 }

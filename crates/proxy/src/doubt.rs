@@ -32,6 +32,8 @@ use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 use wellhead_verify::Filter;
 
 use crate::chain::ServedChain;
+use crate::journey::Trip;
+use crate::proven::proven;
 use crate::search::learn;
 
 /// The method whose answers are held against blooms.
@@ -91,6 +93,27 @@ impl Doubt {
     }
 }
 
+/// Whether the call is a search, whose empty answer may be doubtful.
+pub(crate) fn is_search(job: &Job<'_>) -> bool {
+    job.row.name == LOGS
+}
+
+/// What comes of a search for logs after what was found was looked into, and whether it is doubtful.
+pub(crate) async fn looked_into(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    (ask, block): (&Ask<'_>, &BlockRef),
+    outcome: Outcome,
+) -> (Outcome, bool) {
+    let (chain, lane) = (trip.chain, trip.lane);
+    let Settled { outcome, is_doubtful, warns } =
+        settled(chain, lane, job, (ask, block), outcome).await;
+    if warns {
+        trip.warn_of_logs();
+    }
+    (proven(chain, lane, job, block, outcome).await, is_doubtful)
+}
+
 /// The outcome of a search over `block`, or of a part of one; after a second opinion, where
 /// it found nothing and that is doubtful.
 ///
@@ -119,7 +142,7 @@ fn doubtful(
     outcome: &Outcome,
 ) -> Option<Doubt> {
     // What several agreed on was heard often enough.
-    if job.row.name != LOGS || job.ballot.is_some() {
+    if !is_search(job) || job.ballot.is_some() {
         return None;
     }
     let Ok(Served { slot, payload: Payload::Result(result), rest: None, .. }) = &outcome.result

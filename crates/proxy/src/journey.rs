@@ -125,8 +125,8 @@ impl Proxy {
         body: Bytes,
     ) -> Answer {
         let target = target.into();
-        let closing = Closing::new(ctx, target, &body, self.settings.log_requests);
-        let (answer, line) = self.journey(lanes, ctx, target, &body, &closing).await;
+        let mut closing = Closing::new(ctx, target, &body, self.settings.log_requests);
+        let (answer, line) = self.journey(lanes, ctx, target, &body, &mut closing).await;
         self.requests.observe(line.ended.saturating_duration_since(ctx.received_at));
         closing.end(&answer, &line);
         answer
@@ -138,7 +138,7 @@ impl Proxy {
         ctx: Ctx,
         target: Target<'_>,
         body: &Bytes,
-        closing: &Closing<'a>,
+        closing: &mut Closing<'a>,
     ) -> (Answer, Line) {
         let index = match self.index(target.chain) {
             Ok(index) => index,

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -115,9 +114,9 @@ pub(crate) struct Closing<'a> {
     /// The chain as the client called it.
     named: Option<&'a str>,
     bytes_in: usize,
-    chain: OnceLock<&'a ServedChain>,
+    chain: Option<&'a ServedChain>,
     /// What the body holds, once it is read.
-    method: OnceLock<Cow<'static, str>>,
+    method: Option<Cow<'static, str>>,
     pub(crate) progress: Progress,
     /// Whether a line is left at all.
     is_told: bool,
@@ -130,8 +129,8 @@ impl<'a> Closing<'a> {
             ctx,
             named: target.chain,
             bytes_in: body.len(),
-            chain: OnceLock::new(),
-            method: OnceLock::new(),
+            chain: None,
+            method: None,
             progress: Progress::default(),
             is_told,
             is_done: false,
@@ -139,23 +138,21 @@ impl<'a> Closing<'a> {
     }
 
     /// Notes which chain the path led to.
-    pub(crate) fn leads_to(&self, chain: &'a ServedChain) {
-        // There is one request, and it goes to one chain.
-        let _ = self.chain.set(chain);
+    pub(crate) fn leads_to(&mut self, chain: &'a ServedChain) {
+        self.chain = Some(chain);
     }
 
     /// Notes what the body holds.
-    pub(crate) fn holds(&self, packet: &Packet) {
-        let method = match packet {
+    pub(crate) fn holds(&mut self, packet: &Packet) {
+        self.method = Some(match packet {
             Packet::Single(Ok(call)) => method_of(MethodTable::standard().row(call.method()), call),
             Packet::Single(Err(_)) => "-".into(),
             Packet::Batch(_) => "batch".into(),
-        };
-        let _ = self.method.set(method);
+        });
     }
 
     fn chain(&self) -> &str {
-        self.chain.get().map_or_else(|| self.named.unwrap_or("-"), |chain| &chain.name.name)
+        self.chain.map_or_else(|| self.named.unwrap_or("-"), |chain| &chain.name.name)
     }
 
     /// The request was answered.
@@ -164,7 +161,7 @@ impl<'a> Closing<'a> {
         if !self.is_told {
             return;
         }
-        let batch = line.batch.as_ref().zip(self.chain.get());
+        let batch = line.batch.as_ref().zip(self.chain);
         let upstreams = batch.map(|(batch, chain)| names(batch.upstreams, &chain.roster));
         tracing::info!(
             target: "wellhead::request",
@@ -192,16 +189,16 @@ impl Drop for Closing<'_> {
         if self.is_done || !self.is_told || std::thread::panicking() {
             return;
         }
-        let id = |chain: &&ServedChain| {
+        let id = |chain: &ServedChain| {
             let slot = self.progress.last()?;
             Some(chain.roster.upstream(slot).identity().id.shared())
         };
-        let upstream = self.chain.get().and_then(id);
+        let upstream = self.chain.and_then(id);
         tracing::info!(
             target: "wellhead::request",
             peer = %self.ctx.peer,
             chain = self.chain(),
-            method = self.method.get().map_or("-", |method| method),
+            method = self.method.as_deref().unwrap_or("-"),
             status = CLIENT_CLOSED,
             reason = "client_closed",
             upstream = upstream.as_deref().unwrap_or("-"),

@@ -10,7 +10,7 @@
 use wellhead_cache::Canon as _;
 use wellhead_chain::{Head, View};
 use wellhead_dispatch::AtHash;
-use wellhead_eth::{BlockHash, BlockNumber, BlockPoint, BlockRef, BlockTag, MethodRow};
+use wellhead_eth::{BlockHash, BlockNumber, BlockPoint, BlockRef, BlockTag, CostClass, MethodRow};
 use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::journey::Trip;
@@ -158,5 +158,18 @@ pub(crate) fn needed(block: &BlockRef) -> Option<BlockNumber> {
         BlockRef::Number(number) => Some(*number),
         BlockRef::Range { from, to } => number(from).max(number(to)),
         BlockRef::None | BlockRef::Tag(_) | BlockRef::Hash(_) | BlockRef::Unreadable => None,
+    }
+}
+/// The height of the block that a search for logs names by its hash, where that is known: who
+/// is below it would find nothing.
+pub(crate) fn named(row: &MethodRow, block: &BlockRef, view: &View) -> Option<BlockNumber> {
+    match block {
+        BlockRef::Hash(hash) if row.class == CostClass::Logs => view.height_of(hash),
+        BlockRef::Hash(_)
+        | BlockRef::None
+        | BlockRef::Tag(_)
+        | BlockRef::Number(_)
+        | BlockRef::Range { .. }
+        | BlockRef::Unreadable => None,
     }
 }
