@@ -1,7 +1,7 @@
 # The commands of the house. Each is a script under scripts/, so that it can
 # be read, and run without make.
 
-.PHONY: help run test lint bench scenario docs
+.PHONY: help run test lint bench scenario attack docs
 
 help: ## Say what each target does.
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1	/' | expand -t 14
@@ -20,6 +20,9 @@ bench: ## CPU per request beside nginx in the same run; results go to benches/ru
 
 scenario: ## Public load comparison with k6, faults and an outage; ends with 1 when a claim fails.
 	@scripts/scenario
+
+attack: ## Each known attack on the real binary, with a well-behaved caller beside it.
+	@scripts/attack
 
 docs: ## Write the generated pages under docs/ anew.
 	@scripts/docs

@@ -12,6 +12,7 @@
 //! Start with [`Wellhead`] and the nodes [`Geth`] and [`Anvil`], then [`ConsensusDriver`] for geths that
 //! lag and have reorgs, [`Rpc`], [`FaultProxy`] and [`load()`].
 
+pub mod attack;
 mod consensus;
 mod fault;
 pub mod load;

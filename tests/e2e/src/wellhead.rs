@@ -103,6 +103,11 @@ impl Wellhead {
         self
     }
 
+    /// Whether it answers on its admin listener.
+    pub async fn is_alive(&self) -> bool {
+        self.admin.get("/livez").await.is_ok_and(|reply| reply.status == 200)
+    }
+
     async fn is_ready(&self) -> Option<()> {
         let reply = self.admin.get("/readyz").await.ok()?;
         (reply.status == 200).then_some(())
