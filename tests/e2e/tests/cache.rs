@@ -16,8 +16,18 @@ mod with_anvil {
 
     /// A node with more than [`FINAL`] final blocks.
     async fn node() -> Node {
+        node_of(7, "30000000").await
+    }
+
+    /// Another chain at the same heights: its blocks differ by their gas limit.
+    async fn other_node() -> Node {
+        node_of(8, "25000000").await
+    }
+
+    async fn node_of(chain_id: u64, gas_limit: &str) -> Node {
         let port = wellhead_e2e::free_port();
-        let node = Anvil::start_at(7, port, &["--slots-in-an-epoch", "1"]).await;
+        let options = ["--slots-in-an-epoch", "1", "--gas-limit", gas_limit];
+        let node = Anvil::start_at(chain_id, port, &options).await;
         node.rpc().result("anvil_mine", json!([format!("{:#x}", FINAL + 10)])).await.unwrap();
         let block = node.rpc().result("eth_getBlockByNumber", json!(["finalized", false])).await;
         let number = block.unwrap()["number"].as_str().unwrap().to_owned();
@@ -26,8 +36,12 @@ mod with_anvil {
     }
 
     async fn start(node: &Node, tiers: &str) -> Wellhead {
+        start_for(7, node, tiers).await
+    }
+
+    async fn start_for(chain_id: u64, node: &Node, tiers: &str) -> Wellhead {
         let more = format!("cache: {{ enabled: true, {tiers} }}\n");
-        Wellhead::start_with(&more, 7, &[Upstream::new("a", &node.url())]).await
+        Wellhead::start_with(&more, chain_id, &[Upstream::new("a", &node.url())]).await
     }
 
     /// The block, and whether it came from the cache.
@@ -131,6 +145,38 @@ mod with_anvil {
         assert_eq!(status["cache"]["tiers"][0]["damaged"], 0, "{status}");
     }
 
+    /// The files of a wellhead that serves another chain, with garbage behind them and a file that
+    /// no wellhead wrote: nothing of it is served, and what is written beside it is.
+    #[tokio::test]
+    async fn disk_of_another_chain_is_not_served() {
+        let (node, other, folder) = (node().await, other_node().await, TempDir::new().unwrap());
+        let (own_truth, other_truth) = (truth(&node).await, truth(&other).await);
+        assert_ne!(own_truth[50]["hash"], other_truth[50]["hash"], "the chains differ");
+        let disk = format!("disk: {{ path: \"{}/cache\", bytes: 8MiB }}", folder.path().display());
+        let mut wellhead = start_for(8, &other, &disk).await;
+        knows_what_is_final(&wellhead).await;
+        hits(&wellhead, &other_truth).await;
+        wellhead.process.signal(Signal::Term);
+        assert_eq!(wellhead.process.exit_code(BOUND).await, Some(0));
+        let cache = folder.path().join("cache");
+        let values: Vec<_> = std::fs::read_dir(&cache)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "values"))
+            .collect();
+        assert!(!values.is_empty(), "the disk has files");
+        for path in &values {
+            let mut bytes = std::fs::read(path).unwrap();
+            bytes.extend_from_slice(&[0xa5; 100_000]);
+            std::fs::write(path, bytes).unwrap();
+        }
+        std::fs::write(cache.join("999999.values"), [0xff; 4096]).unwrap();
+        let wellhead = start(&node, &disk).await;
+        knows_what_is_final(&wellhead).await;
+        hits(&wellhead, &own_truth).await;
+        assert!(wellhead.is_alive().await, "{}", wellhead.process.log());
+    }
+
     mod with_redis {
         use wellhead_e2e::{Process, free_port};
 
@@ -193,6 +239,64 @@ mod with_anvil {
             is_up(&fourth, true).await;
             hits(&third, &truth).await;
             drop(server);
+        }
+
+        /// Entries that no wellhead of this chain wrote, under the names of its own: garbage, the
+        /// entry of another name, a part of one, another format, 20 MB, another type, and those of
+        /// another chain. None is served, and none does harm.
+        #[tokio::test]
+        async fn entries_of_others_are_not_served() {
+            let (node, other, folder) = (node().await, other_node().await, TempDir::new().unwrap());
+            let (own_truth, other_truth) = (truth(&node).await, truth(&other).await);
+            assert_ne!(own_truth[50]["hash"], other_truth[50]["hash"], "the chains differ");
+            let port = free_port();
+            let _server = redis(&folder, port);
+            let url = format!("redis://127.0.0.1:{port}");
+            let tiers = format!("redis: {{ url: \"{url}\", get_within: 500ms }}");
+            for (chain_id, node, truth) in [(8, &other, &other_truth), (7, &node, &own_truth)] {
+                let wellhead = start_for(chain_id, node, &tiers).await;
+                is_up(&wellhead, true).await;
+                knows_what_is_final(&wellhead).await;
+                hits(&wellhead, truth).await;
+            }
+            let client = redis::Client::open(url).unwrap();
+            let mut raw = client.get_multiplexed_async_connection().await.unwrap();
+            let keys: Vec<Vec<u8>> =
+                redis::cmd("KEYS").arg("*").query_async(&mut raw).await.unwrap();
+            assert!(keys.len() > FINAL as usize, "{} keys", keys.len());
+            let huge = vec![b'7'; 20_000_000];
+            for (index, key) in keys.iter().enumerate() {
+                let mut pipe = redis::pipe();
+                let value: redis::RedisResult<Vec<u8>> =
+                    redis::cmd("GET").arg(key).query_async(&mut raw).await;
+                let mut value = value.unwrap();
+                match index % 6 {
+                    0 => pipe.cmd("SET").arg(key).arg("{\"result\":\"0x1\"}"),
+                    1 => pipe
+                        .cmd("COPY")
+                        .arg(&keys[(index + 6) % keys.len()])
+                        .arg(key)
+                        .arg("REPLACE"),
+                    2 => pipe.cmd("SET").arg(key).arg(&value[..value.len() / 2]),
+                    3 => {
+                        // The format stands behind the length, in front of the checksum.
+                        value[4] = value[4].wrapping_add(1);
+                        pipe.cmd("SET").arg(key).arg(&value)
+                    }
+                    4 if index < 12 => pipe.cmd("SET").arg(key).arg(&huge),
+                    4 => pipe.cmd("SET").arg(key).arg(""),
+                    _ => pipe.cmd("DEL").arg(key).cmd("RPUSH").arg(key).arg("a list"),
+                };
+                pipe.exec_async(&mut raw).await.unwrap();
+            }
+            let wellhead = start(&node, &tiers).await;
+            is_up(&wellhead, true).await;
+            knows_what_is_final(&wellhead).await;
+            hits(&wellhead, &own_truth).await;
+            assert!(wellhead.is_alive().await, "{}", wellhead.process.log());
+            let status = wellhead.admin().get("/status").await.unwrap().json().unwrap();
+            let damaged = status["cache"]["tiers"][0]["damaged"].as_u64().unwrap();
+            assert!(damaged > 0, "{status}");
         }
     }
 }
