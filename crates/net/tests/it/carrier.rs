@@ -125,6 +125,56 @@ async fn a_hundred_calls_are_in_flight_on_one_connection() {
     assert_eq!((both.sockets.accepted(), both.http.accepted()), (1, 0));
 }
 
+/// A peer that turned hostile: of 100 calls under way each gets answers under numbers that were
+/// never given out, under spellings of its number that are none, and, once it was answered, a
+/// second answer with another call's words.
+#[tokio::test]
+async fn answers_for_another_call_reach_no_call() {
+    const CALLS: usize = 100;
+    let both = Both::start(
+        |settings| (settings.ws_connections_max, settings.ws_calls_max) = (1, CALLS),
+        |mut peer, _| async move {
+            let mut asked: Vec<String> = Vec::new();
+            while asked.len() < CALLS {
+                match peer.next().await {
+                    Some(Ok(Message::Text(text))) => asked.push(text.to_string()),
+                    Some(Ok(_)) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            let number_of = |text: &str| -> u64 {
+                let digits = text.split("\"id\":").nth(1).and_then(|it| it.split(',').next());
+                digits.and_then(|digits| digits.parse().ok()).expect("a number")
+            };
+            for (index, own) in asked.iter().enumerate() {
+                let number = number_of(own);
+                let others = &asked[(index + 1) % CALLS];
+                let lie = |id: String| others.replace(&number_of(others).to_string(), &id);
+                for id in [
+                    format!("{}", number + 1_000_000),
+                    "1".to_owned(),
+                    format!("\"{number}\""),
+                    format!("{number}.0"),
+                    format!("0{number}"),
+                    format!("[{number}]"),
+                    "null".to_owned(),
+                ] {
+                    peer.feed(Message::text(lie(id))).await.expect("taken");
+                }
+                peer.feed(Message::text(own.clone())).await.expect("taken");
+                peer.feed(Message::text(lie(number.to_string()))).await.expect("taken");
+            }
+            peer.flush().await.expect("written");
+            while let Some(Ok(_)) = peer.next().await {}
+        },
+    )
+    .await;
+    let questions: Vec<_> = (0..CALLS).map(|n| call(&format!("call {n}"))).collect();
+    let answers = join_all(questions.iter().map(|it| answer(&both.transport, it))).await;
+    assert_eq!(answers, questions);
+    assert_eq!(both.http.accepted(), 0);
+}
+
 #[tokio::test]
 async fn answers_count_below_the_ceiling() {
     let both = Both::start(|_| {}, |peer, _| echo_messages(peer)).await;
