@@ -318,6 +318,7 @@ fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {
         batch_parallel: settings.limits.batch_parallel,
         total: settings.timeouts.total,
         log_requests: settings.log.requests,
+        upstream_calls: settings.upstream_calls(),
     }
 }
 

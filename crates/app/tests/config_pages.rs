@@ -35,7 +35,7 @@ fn the_example_is_sound_and_has_nothing_to_warn_of() {
 /// settings are those of the example as it is, but for what is derived.
 #[test]
 fn the_example_says_true_defaults() {
-    const DERIVED: [&str; 40] = [
+    const DERIVED: [&str; 41] = [
         "hosts",
         "profile",
         "calls_window",
@@ -73,12 +73,21 @@ fn the_example_says_true_defaults() {
         "credits_per_day",
         "mode",
         "state",
+        "upstream_calls",
         "connections_per_address",
         "disk",
         "redis",
     ];
-    const TOP_DERIVED: [&str; 7] =
-        ["hosts", "workers", "tls", "state", "connections_per_address", "disk", "redis"];
+    const TOP_DERIVED: [&str; 8] = [
+        "hosts",
+        "workers",
+        "tls",
+        "state",
+        "upstream_calls",
+        "connections_per_address",
+        "disk",
+        "redis",
+    ];
     let example = root_file("wellhead.example.yaml");
     let mut uncommented = String::new();
     let mut taken = 0;

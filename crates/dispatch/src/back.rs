@@ -164,7 +164,7 @@ impl Run<'_> {
     /// Asks whoever comes back, as soon as that shows.
     pub(crate) async fn wait_for_return(&mut self, ground: Ground<'_>) -> Next {
         let until = self.job.deadline.min(now() + RETURN_WAIT);
-        while self.asked() < ground.bounds.attempts_max {
+        while !self.is_over(ground) {
             let at = now();
             if at >= self.job.deadline {
                 return Next::Stop;

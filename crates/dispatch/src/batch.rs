@@ -68,6 +68,8 @@ pub struct BatchOutcome {
     pub began: Instant,
     /// How long it took.
     pub took: Duration,
+    /// Whether it was sent at all.
+    pub is_sent: bool,
 }
 
 /// Sends `items`, at most [`BATCH_ITEMS_MAX`] and at least one, to `slot`.
@@ -160,7 +162,7 @@ pub async fn run_batch(
         },
     };
     lane.line().freed(slot);
-    BatchOutcome { verdicts, began, took: ended.saturating_duration_since(began) }
+    BatchOutcome { verdicts, began, took: ended.saturating_duration_since(began), is_sent: true }
 }
 
 /// So many times longer than most exchanges take, without a word to anybody, is a stall: as
@@ -241,7 +243,12 @@ async fn admitted(
 fn held(items: &[BatchItem<'_>]) -> BatchOutcome {
     let detail = "the upstream is at a bound".to_owned();
     let verdict = Verdict::new(VerdictClass::Throttled, "batch-held", Payload::None { detail });
-    BatchOutcome { verdicts: vec![verdict; items.len()], began: now(), took: Duration::ZERO }
+    BatchOutcome {
+        verdicts: vec![verdict; items.len()],
+        began: now(),
+        took: Duration::ZERO,
+        is_sent: false,
+    }
 }
 
 /// The item by which the exchange is timed.

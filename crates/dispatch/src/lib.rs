@@ -19,6 +19,7 @@
 //!
 //! Where several upstreams must answer alike, [`Quorum`] says how many; `quorum` asks them.
 
+mod allowance;
 mod attempt;
 mod back;
 mod batch;
@@ -36,6 +37,7 @@ mod run;
 mod trail;
 mod turn;
 
+pub use allowance::Allowance;
 pub use batch::{BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
 pub use budget::Budgets;
 pub use flow::paced;

@@ -5,16 +5,29 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use wellhead_upstream::Slot;
 
-/// The exchanges of one request that began so far, over all its calls. A copy of the trail
-/// that can be read from outside, and says only this much.
-#[derive(Debug, Default)]
+use crate::allowance::Allowance;
+
+/// The exchanges of one request that began so far, over all its calls, and what it may still
+/// cost. A copy of the trail that can be read from outside, and says only this much.
+#[derive(Debug)]
 pub struct Progress {
+    allowance: Allowance,
     begun: AtomicU32,
     /// The slot of the last one plus one; 0: none.
     last: AtomicU32,
 }
 
 impl Progress {
+    /// Of a request that may cost this much.
+    pub fn new(allowance: Allowance) -> Self {
+        Self { allowance, begun: AtomicU32::new(0), last: AtomicU32::new(0) }
+    }
+
+    /// What it may still cost.
+    pub fn allowance(&self) -> &Allowance {
+        &self.allowance
+    }
+
     /// Notes that an exchange with `slot` begins.
     pub fn begin(&self, slot: Slot) {
         self.begun.fetch_add(1, Relaxed);
@@ -39,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_last_one_and_how_many() {
-        let progress = Progress::default();
+        let progress = Progress::new(Allowance::new(9));
         assert_eq!((progress.begun(), progress.last()), (0, None));
         progress.begin(Slot(0));
         assert_eq!((progress.begun(), progress.last()), (1, Some(Slot(0))));

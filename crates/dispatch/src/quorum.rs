@@ -208,7 +208,7 @@ impl<'r> Run<'r> {
         (rounds, dearest): (u32, Option<Tier>),
     ) -> Option<(Slot, InFlight)> {
         let now = now();
-        if self.asked() + waiting.len() >= self.asked_max(ground, poll) {
+        if self.asked() + waiting.len() >= self.asked_max(ground, poll) || !self.may_begin() {
             return None;
         }
         let up: Vec<Slot> = self.up_now(ground, now).collect();
@@ -256,7 +256,7 @@ impl<'r> Run<'r> {
         rounds: &mut u32,
         until: Instant,
     ) -> Option<Option<(Slot, InFlight)>> {
-        if self.asked() >= self.asked_max(ground, poll) {
+        if self.asked() >= self.asked_max(ground, poll) || !self.may_begin() {
             return None;
         }
         let heard = poll.opinions.iter().map(|opinion| opinion.slot).collect();

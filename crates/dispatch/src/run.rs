@@ -13,6 +13,7 @@ use wellhead_upstream::{
     Bound, Condition, Learnt, Payload, Slot, Tier, TryElsewhere, UpstreamSet, Verdict, VerdictClass,
 };
 
+use crate::allowance::Allowance;
 use crate::attempt::{Patience, Room, Settled};
 use crate::flows::{ClientNet, MayFlow};
 use crate::hedge::{Hedging, is_heavy};
@@ -180,15 +181,17 @@ pub struct Job<'a> {
     /// How many must answer alike; `None`: one is enough. Only for reads that may be repeated,
     /// and their results are held whole.
     pub ballot: Option<Ballot>,
-    /// Where the exchanges of the request are noted as they begin, if anybody looks.
+    /// Where the exchanges of the request are noted as they begin, and what it may still cost;
+    /// `None`: what this call may.
     pub progress: Option<&'a Progress>,
+    /// The first exchange was taken from that already.
+    pub is_first_paid: bool,
 }
 
 impl Job<'_> {
-    pub(crate) fn begin_exchange(&self, slot: Slot) {
-        if let Some(progress) = self.progress {
-            progress.begin(slot);
-        }
+    /// What its request may still cost.
+    pub fn allowance(&self) -> Option<&Allowance> {
+        self.progress.map(Progress::allowance)
     }
 }
 
@@ -233,6 +236,11 @@ pub enum Failure {
     },
     /// There was an answer, and our memory for answers is full.
     NoRoom,
+    /// The request has made this many upstream calls, and may make no more.
+    CallsSpent {
+        /// The most that it may make.
+        max: u32,
+    },
     /// Nobody was asked: all are at a bound, and would be until after the deadline.
     Held {
         /// The bound that ends first.
@@ -293,6 +301,8 @@ pub async fn run(
         no_room: false,
         has_waited_for_cheaper: false,
         dispute: None,
+        begun: 0,
+        is_spent: false,
     };
     lane.budgets().count_call();
     let ground = Ground { plan, roster, lane, bounds };
@@ -363,6 +373,10 @@ pub(crate) struct Run<'a> {
     pub(crate) has_waited_for_cheaper: bool,
     /// Those who had to agree do not.
     pub(crate) dispute: Option<Failure>,
+    /// Exchanges that began.
+    begun: u32,
+    /// Another exchange was wanted, and the request may make none.
+    is_spent: bool,
 }
 
 /// What to do after an attempt.
@@ -425,7 +439,7 @@ impl Run<'_> {
         let kept = usize::from(round > 0 && self.has_untried_holder(ground));
         self.held_by = None;
         for (place, slot) in plan.candidates().iter().copied().enumerate() {
-            if self.asked() >= bounds.attempts_max.max(1) {
+            if self.is_over(ground) {
                 return Next::Stop;
             }
             if self.asked() + kept >= bounds.attempts_max && self.has_asked(slot) {
@@ -451,9 +465,7 @@ impl Run<'_> {
             }
             if self.may_be_cheaper(ground, slot) {
                 match Box::pin(self.wait_for_cheaper(ground, slot)).await {
-                    Next::Another if self.asked() >= bounds.attempts_max.max(1) => {
-                        return Next::Stop;
-                    }
+                    Next::Another if self.is_over(ground) => return Next::Stop,
                     Next::Another => {}
                     end => return end,
                 }
@@ -497,6 +509,33 @@ impl Run<'_> {
             return true;
         }
         budgets.spend_retry(now)
+    }
+
+    /// Whether the call may make no further exchange: it has had its attempts, or its request all
+    /// that it may cost.
+    pub(crate) fn is_over(&mut self, ground: Ground<'_>) -> bool {
+        self.asked() >= ground.bounds.attempts_max.max(1) || !self.may_begin()
+    }
+
+    /// Whether the request may still pay for an exchange of this call; remembers where not.
+    pub(crate) fn may_begin(&mut self) -> bool {
+        let may_begin = self.job.allowance().is_none_or(|allowance| match self.begun {
+            0 => self.job.is_first_paid || allowance.left() > 0,
+            _ => allowance.to_spare() > 0,
+        });
+        self.is_spent |= !may_begin;
+        may_begin
+    }
+
+    /// Notes that an exchange with `slot` begins, and pays for it.
+    pub(crate) fn begin(&mut self, slot: Slot) {
+        if let Some(progress) = self.job.progress {
+            if self.begun > 0 || !self.job.is_first_paid {
+                progress.allowance().take(1);
+            }
+            progress.begin(slot);
+        }
+        self.begun += 1;
     }
 
     /// Attempts so far, those that nobody waited for included.
@@ -661,9 +700,10 @@ impl Run<'_> {
 
     /// Pauses before going round again; false when that would not help.
     async fn another_round(&mut self, ground: Ground<'_>, round: u32) -> bool {
+        let is_over = self.is_over(ground);
         let tried = &self.trail.attempts;
         if self.has_something_to_say()
-            || self.asked() >= ground.bounds.attempts_max
+            || is_over
             || !tried.iter().any(|attempt| self.may_have_been_a_moment(attempt.slot))
         {
             return false;
@@ -675,6 +715,11 @@ impl Run<'_> {
         }
         tokio::time::sleep(pause).await;
         true
+    }
+
+    /// What the request could cost, if the call ends for want of it.
+    fn spent(&self) -> Option<u32> {
+        self.job.allowance().filter(|_| self.is_spent).map(Allowance::max_of_whole)
     }
 
     fn give_up(&mut self, plan: &Plan) -> Result<Served, Failure> {
@@ -692,6 +737,7 @@ impl Run<'_> {
         }
         match self.best.take() {
             Some((slot, verdict)) if passes_on(&verdict) => Ok(Served::new(slot, verdict, None)),
+            Some(_) | None if let Some(max) = self.spent() => Err(Failure::CallsSpent { max }),
             Some(_) if now() >= self.job.deadline => Err(Failure::Deadline),
             Some((_, verdict)) => {
                 Err(Failure::Exhausted { class: verdict.class, retry_after: self.retry_after })

@@ -41,11 +41,14 @@ impl Run<'_> {
         slot: Slot,
         now: Instant,
     ) -> Option<InFlight> {
+        if !self.may_begin() {
+            return None;
+        }
         let (row, lane) = (self.job.row, ground.lane);
         let upstream = ground.roster.upstream(slot);
         match lane.line().admit(upstream, Claim::of(row), try_admit(lane, row), now) {
             Ok(in_flight) => {
-                self.job.begin_exchange(slot);
+                self.begin(slot);
                 Some(in_flight)
             }
             Err(held) => {
@@ -118,11 +121,11 @@ impl Run<'_> {
         let (line, claim) = (ground.lane.line(), Claim::of(row));
         let (candidates, may_go) = (ground.plan.candidates(), try_admit(ground.lane, row));
         match line.wait(candidates, by, claim, may_go, ground.roster, until).await {
-            Ok((slot, in_flight)) => {
-                self.job.begin_exchange(slot);
+            Ok((slot, in_flight)) if self.may_begin() => {
+                self.begin(slot);
                 self.ask(ground, slot, in_flight).await
             }
-            Err(_) => Next::Another,
+            Ok(_) | Err(_) => Next::Another,
         }
     }
 
@@ -131,7 +134,7 @@ impl Run<'_> {
     pub(crate) async fn wait_for_a_turn(&mut self, ground: Ground<'_>) -> Next {
         for _ in 0..WAITS_MAX {
             let is_worth_it = !self.has_something_to_say() || self.is_held_briefly(ground);
-            if !is_worth_it || self.asked() >= ground.bounds.attempts_max.max(1) {
+            if !is_worth_it || self.is_over(ground) {
                 return Next::Stop;
             }
             let Some(by) = self.holders(ground, now()) else { return Next::Another };
@@ -168,8 +171,10 @@ impl Run<'_> {
         let may_go = try_admit(ground.lane, row);
         let turn = line.wait(candidates, by, claim, may_go, ground.roster, latest);
         match turn.await {
+            // Others of the same request may have spent it meanwhile.
+            Ok(_) if !self.may_begin() => None,
             Ok((slot, in_flight)) => {
-                self.job.begin_exchange(slot);
+                self.begin(slot);
                 self.held_by = by.without([slot].into_iter().collect());
                 Some((slot, in_flight))
             }

@@ -148,6 +148,7 @@ impl World {
             flows_to: None,
             ballot: None,
             progress: None,
+            is_first_paid: false,
         };
         run(&job, &plan, roster, &self.lane, &Bounds::default()).await
     }

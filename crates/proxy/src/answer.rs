@@ -173,6 +173,15 @@ impl Refusal {
         Self::new(200, BATCH_TOO_LARGE, message)
     }
 
+    /// The request would need more upstream calls than one request may.
+    pub(crate) fn calls_spent(max: u32) -> Self {
+        let message = format!(
+            "limit exceeded: this request has made {max} upstream calls, the most that the setting \
+             `limits.upstream_calls` allows; ask for less, or in several requests"
+        );
+        Self::new(200, VerdictClass::Throttled.client_code(), message)
+    }
+
     /// An item of a batch was answered, and there is no room to hold it until all are.
     pub(crate) fn no_room() -> Self {
         let code = VerdictClass::Throttled.client_code();
@@ -200,6 +209,7 @@ impl Refusal {
                             offers it";
                 return Self { data, ..Self::new(200, METHOD_NOT_FOUND, what.to_owned()) };
             }
+            Failure::CallsSpent { max } => return Self { data, ..Self::calls_spent(max) },
             Failure::NoRoom => {
                 (503, VerdictClass::Throttled.client_code(), NO_ROOM, Some(RETRY_SOON))
             }

@@ -366,6 +366,12 @@ fn too_large(place: usize, pile: &Pile<'_>) -> Settled {
     Settled { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
 }
 
+/// The request may make no more upstream calls.
+fn unpaid_for(trip: &Trip<'_>, place: usize) -> Settled {
+    let reply = Some(Reply::Refused(Refusal::calls_spent(trip.allowance().max())));
+    Settled { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
+}
+
 /// One exchange for all members; those that it does not settle go alone.
 async fn together(
     trip: &Trip<'_>,
@@ -378,6 +384,13 @@ async fn together(
         return members.iter().map(|member| too_large(member.place, pile)).collect();
     }
     let chain = trip.chain;
+    let mut members = members;
+    let paid = trip.allowance().take(u32::try_from(members.len()).unwrap_or(u32::MAX));
+    let unpaid = members.split_off(paid as usize);
+    let mut settled: Vec<Settled> = unpaid.iter().map(|it| unpaid_for(trip, it.place)).collect();
+    if members.is_empty() {
+        return settled;
+    }
     let calls: Vec<BatchItem<'_>> = members
         .iter()
         .map(|it| {
@@ -388,8 +401,12 @@ async fn together(
     trip.progress.begin(slot);
     let outcome =
         run_batch(&calls, slot, &chain.roster, trip.lane, &chain.bounds, trip.deadline()).await;
+    if !outcome.is_sent {
+        trip.allowance().give_back(paid);
+    }
     let ended = outcome.began + outcome.took;
-    let mut settled = Vec::with_capacity(members.len());
+    settled.reserve(members.len());
+    let mut is_counted = false;
     let mut unsettled = Vec::new();
     let took = ended.saturating_duration_since(trip.ctx.received_at);
     let mut tally = Tally { chain, took, alike: None };
@@ -438,7 +455,7 @@ async fn together(
         let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
         tally.count(member.row, outcome, attempt);
         // The exchange counts once, with the first item that it settled.
-        let attempts = usize::from(settled.is_empty());
+        let attempts = usize::from(!std::mem::replace(&mut is_counted, true));
         let place = member.place;
         let reply = Some(reply);
         let (slot, trail) = (Some(slot), String::new());

@@ -225,6 +225,7 @@ async fn say(
         flows_to: (may_flow && row.effect == Effect::Read).then(|| trip.ctx.peer.ip().into()),
         ballot: None,
         progress: Some(trip.progress),
+        is_first_paid: false,
     };
     match row.effect {
         Effect::Local => local(chain, row, deadline).await,

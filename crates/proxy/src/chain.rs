@@ -12,6 +12,7 @@ use wellhead_upstream::{Slot, UpstreamSet};
 use wellhead_watch::{Asked, Pulse};
 
 use crate::by_hash::ByHash;
+use crate::hopeless::Hopeless;
 use crate::kept::{Cache, Found, Shares};
 use crate::metrics::Counts;
 use crate::quorum::{QuorumRule, Quorums};
@@ -64,6 +65,8 @@ pub struct ServedChain {
     pub(crate) sent: Sent,
     /// Looks at answers, if anybody does.
     pub(crate) verifier: Option<Arc<Verifier>>,
+    /// Searches that take too many calls.
+    pub(crate) hopeless: Hopeless,
     counts: Counts,
 }
 
@@ -95,6 +98,7 @@ impl ServedChain {
             sessions: Sessions::default(),
             sent: Sent::default(),
             verifier: None,
+            hopeless: Hopeless::default(),
             counts,
         }
     }

@@ -15,8 +15,8 @@
 //! a warning: a header (`x-wellhead-warning: logs-doubted`) and a count.
 //!
 //! What it costs is bounded: no upstream is asked again where chance alone would explain a bloom that
-//! fits more often than not ([`CHANCE_MAX`]), as with many full blocks, nor beyond `attempts.max`,
-//! and the second one has [`WAIT`]. Where no bloom is known nothing changes.
+//! fits more often than not ([`CHANCE_MAX`]), as with many full blocks, nor beyond `attempts.max` or what
+//! the search may cost, and the second one has [`WAIT`]. Where no bloom is known nothing changes.
 //!
 //! Not promised: that logs are there when two upstreams miss the same, nor anything of
 //! answers that miss only some.
@@ -235,7 +235,8 @@ async fn second(
     let eligible = ask.eligible.without(asked).and(in_scope.collect());
     let others = Ask { eligible, ..*ask };
     let plan = plan_now(chain, lane, &others);
-    let (ask, plan) = if attempts_max == 0 || began >= job.deadline {
+    let is_paid = job.allowance().is_none_or(|allowance| allowance.to_spare() > 0);
+    let (ask, plan) = if attempts_max == 0 || began >= job.deadline || !is_paid {
         return Settled::unconfirmed(chain, first, doubt);
     } else if plan.fit() > 0 {
         (others, plan)
@@ -252,7 +253,8 @@ async fn second(
     if plan.fit() == 0 || began >= job.deadline {
         return Settled::unconfirmed(chain, first, doubt);
     }
-    let job = Job { deadline: job.deadline.min(began + WAIT), ..*job };
+    let deadline = job.deadline.min(began + WAIT);
+    let job = Job { deadline, is_first_paid: false, ..*job };
     let bounds = Bounds { attempts_max, ..chain.bounds };
     let second = wellhead_dispatch::run(&job, &plan, &chain.roster, lane, &bounds).await;
     learn(chain, &ask, &second.trail);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use wellhead_chain::View;
-use wellhead_dispatch::{Lane, Progress, now};
+use wellhead_dispatch::{Allowance, Lane, Progress, now};
 use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
 use wellhead_route::{Ask, Fitness, assess, plan};
 use wellhead_upstream::{Upstream, UpstreamSet};
@@ -130,7 +130,8 @@ impl Proxy {
         let at = now();
         let ctx = Ctx { received_at: at, peer: (client, 0).into(), want_trail: false };
         let view = chain.heads.view();
-        let progress = Progress::default();
+        // Nothing is asked.
+        let progress = Progress::new(Allowance::new(0));
         let trip = Trip::new(chain, &lane, ctx, None, self.total(), &progress).selecting(selection);
         let eligible = eligible(&trip, row, method)
             .map_err(|why| Refusal::not_served(why, method, trip.selected()).message)?;

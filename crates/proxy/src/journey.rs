@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use wellhead_chain::View;
-use wellhead_dispatch::{Lane, Progress, now};
+use wellhead_dispatch::{Allowance, Lane, Progress, now};
 use wellhead_eth::{BlockNumber, MethodRow};
 use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, first_id, parse, write};
 use wellhead_route::NotServed;
@@ -36,6 +36,9 @@ pub struct Settings {
     pub total: Duration,
     /// Whether each request leaves a line in the log.
     pub log_requests: bool,
+    /// Calls to upstreams that may be made for one request, a batch being one, with all retries,
+    /// hedges, parts of searches and second opinions.
+    pub upstream_calls: u32,
 }
 
 /// What the listener knows of a request.
@@ -125,9 +128,9 @@ impl Proxy {
         body: Bytes,
     ) -> Answer {
         let target = target.into();
-        let mut closing = Closing::new(ctx, target, &body, self.settings.log_requests);
-        let (answer, line) = self.journey(lanes, ctx, target, &body, &mut closing).await;
-        self.requests.observe(line.ended.saturating_duration_since(ctx.received_at));
+        let mut closing = Closing::new(ctx, target, &body, self.settings);
+        let (answer, line) = self.journey(lanes, target, &body, &mut closing).await;
+        self.requests.observe(line.ended.saturating_duration_since(closing.ctx.received_at));
         closing.end(&answer, &line);
         answer
     }
@@ -135,7 +138,6 @@ impl Proxy {
     async fn journey<'a>(
         &'a self,
         lanes: &'a Lanes,
-        ctx: Ctx,
         target: Target<'_>,
         body: &Bytes,
         closing: &mut Closing<'a>,
@@ -162,12 +164,13 @@ impl Proxy {
                 return (refused(&refusal, body, self.settings.limits), Line::rejected());
             }
         };
-        chain.pulse.note_call(ctx.received_at);
+        chain.pulse.note_call(closing.ctx.received_at);
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let lane = self.lane(lanes, index);
-        let trip = Trip::new(chain, lane, ctx, view, self.settings.total, &closing.progress)
-            .selecting(selection);
+        let trip =
+            Trip::new(chain, lane, closing.ctx, view, self.settings.total, &closing.progress)
+                .selecting(selection);
         match packet {
             Packet::Single(Ok(call)) => {
                 let (answer, line) = trip.single(&call).await;
@@ -299,6 +302,11 @@ impl Trip<'_> {
     /// What the client selects upstreams by, in one way of writing it; empty for nothing.
     pub(crate) fn selected(&self) -> &str {
         self.selection.as_ref().map_or("", |selection| selection.words())
+    }
+
+    /// What the request may still cost.
+    pub(crate) fn allowance(&self) -> &Allowance {
+        self.progress.allowance()
     }
 
     pub(crate) fn deadline(&self) -> Instant {

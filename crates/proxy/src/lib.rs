@@ -33,6 +33,7 @@ mod chain;
 mod doubt;
 mod explain;
 mod floor;
+mod hopeless;
 mod journey;
 mod kept;
 mod line;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_dispatch::{Progress, now};
+use wellhead_dispatch::{Allowance, Progress, now};
 use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Packet};
 use wellhead_route::Roster;
@@ -13,7 +13,7 @@ use wellhead_upstream::UpstreamSet;
 
 use crate::answer::Answer;
 use crate::chain::ServedChain;
-use crate::journey::{Ctx, Target};
+use crate::journey::{Ctx, Settings, Target};
 
 /// The status that stands for "the client went away before there was an answer".
 const CLIENT_CLOSED: u16 = 499;
@@ -110,7 +110,7 @@ fn names(upstreams: UpstreamSet, roster: &Roster) -> String {
 /// that, of what was being tried.
 #[derive(Debug)]
 pub(crate) struct Closing<'a> {
-    ctx: Ctx,
+    pub(crate) ctx: Ctx,
     /// The chain as the client called it.
     named: Option<&'a str>,
     bytes_in: usize,
@@ -124,14 +124,19 @@ pub(crate) struct Closing<'a> {
 }
 
 impl<'a> Closing<'a> {
-    pub(crate) fn new(ctx: Ctx, target: Target<'a>, body: &Bytes, is_told: bool) -> Self {
+    pub(crate) fn new(
+        ctx: Ctx,
+        target: Target<'a>,
+        body: &Bytes,
+        Settings { log_requests: is_told, upstream_calls, .. }: Settings,
+    ) -> Self {
         Self {
             ctx,
             named: target.chain,
             bytes_in: body.len(),
             chain: None,
             method: None,
-            progress: Progress::default(),
+            progress: Progress::new(Allowance::new(upstream_calls)),
             is_told,
             is_done: false,
         }

@@ -53,7 +53,7 @@ impl CallOutcome {
     /// That of a call for which nothing could be passed on.
     pub(crate) fn of(failure: Failure) -> Self {
         match failure {
-            Failure::NotOffered => Self::Refused,
+            Failure::NotOffered | Failure::CallsSpent { .. } => Self::Refused,
             Failure::NobodyToAsk
             | Failure::Deadline
             | Failure::Exhausted { .. }

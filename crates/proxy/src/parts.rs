@@ -93,6 +93,7 @@ pub(crate) struct Parts {
     has_grown: bool,
     asked: u64,
     calls_left: u64,
+    was_refused: bool,
     bytes_max: usize,
     /// What was found and not taken yet.
     held: usize,
@@ -151,6 +152,7 @@ impl Parts {
             has_grown: false,
             asked: 0,
             calls_left: bounds.calls_max as u64,
+            was_refused: false,
             bytes_max: bounds.bytes_max,
             held: 0,
             cut: bounds.cut,
@@ -239,6 +241,7 @@ impl Parts {
         at_most: Option<u64>,
     ) -> Result<(), Stuck> {
         self.went_well = 0;
+        self.was_refused = true;
         if self.has_grown {
             // Growing did not pay: these blocks are all alike.
             self.has_grown = false;
@@ -274,6 +277,7 @@ impl Parts {
     /// Part `number` was refused for its number of addresses; `hint`: this number of them would
     /// be answered.
     pub(crate) fn filter_too_large(&mut self, number: u64, hint: Option<u64>) -> Result<(), Stuck> {
+        self.was_refused = true;
         let Some((_, leaf)) = self.asked(number) else { return Ok(()) };
         let len = leaf.tile.addresses.len();
         if len < 2 {
@@ -358,7 +362,18 @@ impl Parts {
         pieces
     }
 
-    fn check_calls(&self) -> Result<(), Stuck> {
+    /// How many calls may still be made.
+    pub(crate) fn afford(&mut self, calls: u64) {
+        self.calls_left = calls;
+    }
+
+    /// Whether a part was refused for its size.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.was_refused
+    }
+
+    /// Calls that what waits takes at least.
+    pub(crate) fn needed(&self) -> u64 {
         let calls = |tile: &Tile| {
             let blocks = match self.cut {
                 Cut::Anywhere => (tile.to - tile.from) / self.span_max + 1,
@@ -368,11 +383,18 @@ impl Parts {
             blocks.saturating_mul(groups as u64)
         };
         let each = self.parts.values().map(|part| part.waiting(&calls));
-        match each.fold(0, u64::saturating_add) <= self.calls_left {
+        each.fold(0, u64::saturating_add)
+    }
+
+    /// What a search is told that has no call left.
+    pub(crate) fn too_many_calls(&self) -> Stuck {
+        Stuck::TooManyCalls { span: self.span, addresses: self.addresses_at_once }
+    }
+
+    fn check_calls(&self) -> Result<(), Stuck> {
+        match self.needed() <= self.calls_left {
             true => Ok(()),
-            false => {
-                Err(Stuck::TooManyCalls { span: self.span, addresses: self.addresses_at_once })
-            }
+            false => Err(self.too_many_calls()),
         }
     }
 }

@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use wellhead_chain::View;
-use wellhead_dispatch::{Failure, Job, Lane, Served, Trail, now};
+use wellhead_dispatch::{Allowance, Failure, Job, Lane, Progress, Served, Trail, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, Data, FilterShape, MethodRow, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Ask, Fitness, assess};
@@ -29,6 +29,7 @@ use crate::answer::Refusal;
 use crate::call::{Planned, Said, failed, make_plan};
 use crate::chain::ServedChain;
 use crate::doubt::{self, Settled};
+use crate::hopeless::Subject;
 use crate::journey::Trip;
 use crate::metrics::CallOutcome;
 use crate::parts::{Cut, PartBounds, PartSize, Parts, Stuck, Tile};
@@ -37,7 +38,8 @@ use crate::{kept, stream, tiers};
 /// How far searches may be divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SearchBounds {
-    /// Calls that one search may be made of; with one it is never divided.
+    /// Calls that one search may be made of, with those that were refused, retries and second
+    /// opinions; with one it is never divided.
     pub calls_max: usize,
     /// Those under way at a time, at least one.
     pub parallel: usize,
@@ -331,10 +333,28 @@ async fn search(
     trail: &mut Trail,
 ) -> Searched {
     let range = trip.chain.heads.look(|view| range.up_to_head(view));
-    let stuck = |why| Searched::Refused(Refusal::too_wide(range.len(), why, trip.chain.search));
-    let mut search = match Search::new(trip, job, (ask, block), range, size) {
+    let calls_max = u32::try_from(trip.chain.search.calls_max).unwrap_or(u32::MAX);
+    let made = u32::try_from(trail.exchanges()).unwrap_or(u32::MAX);
+    let allowance = trip.allowance().part(calls_max, made);
+    let what = Subject {
+        digest: if range.is_hash { 0 } else { ask.filter.digest },
+        from: range.from,
+        to: range.to,
+        eligible: ask.eligible,
+    };
+    let stuck = |why, is_of_request| match (why, is_of_request) {
+        (Stuck::TooManyCalls { .. }, true) => {
+            Searched::Failed(Failure::CallsSpent { max: trip.allowance().max() })
+        }
+        (why, _) => Searched::Refused(Refusal::too_wide(range.len(), why, trip.chain.search)),
+    };
+    if let Some(why) = trip.chain.hopeless.find(&what, now()) {
+        return stuck(why, false);
+    }
+    let is_of_request = allowance.is_bound_by_whole();
+    let mut search = match Search::new(trip, job, (ask, block), (range, size), allowance) {
         Ok(search) => search,
-        Err(why) => return stuck(why),
+        Err(why) => return stuck(why, is_of_request),
     };
     let whole_max = trip.chain.bounds.whole_bytes_max;
     let ended = loop {
@@ -369,7 +389,16 @@ async fn search(
         Some(Ended::Failed(failure)) => Searched::Failed(failure),
         Some(Ended::Filter(refusal)) => Searched::Refused(refusal),
         Some(Ended::Stuck(Stuck::NoRoom)) => Searched::Failed(Failure::NoRoom),
-        Some(Ended::Stuck(why)) => stuck(why),
+        Some(Ended::Stuck(why)) => {
+            let is_of_request = search.errand.allowance().is_bound_by_whole();
+            if matches!(why, Stuck::TooManyCalls { .. })
+                && search.parts.was_refused()
+                && !is_of_request
+            {
+                trip.chain.hopeless.note(what, why, now());
+            }
+            stuck(why, is_of_request)
+        }
     }
 }
 
@@ -401,6 +430,14 @@ struct Errand {
     received_at: Instant,
     /// By what the client selects upstreams.
     selected: Box<str>,
+    /// With the calls that all of it may make.
+    progress: Progress,
+}
+
+impl Errand {
+    fn allowance(&self) -> &Allowance {
+        self.progress.allowance()
+    }
 }
 
 /// What came of a part.
@@ -439,12 +476,12 @@ impl Search {
         trip: &Trip<'_>,
         job: &Job<'_>,
         (ask, block): (&Ask<'_>, &BlockRef),
-        range: Range,
-        size: PartSize,
+        (range, size): (Range, PartSize),
+        allowance: Allowance,
     ) -> Result<Self, Stuck> {
         let chain = trip.chain;
         let cut = if chain.cache().is_some() { Cut::AtMultiples } else { Cut::Anywhere };
-        let (calls_max, bytes_max) = (chain.search.calls_max, chain.bounds.answer_bytes_max);
+        let (calls_max, bytes_max) = (allowance.left() as usize, chain.bounds.answer_bytes_max);
         let addresses = job.row.filter_addresses(job.params).unwrap_or_default();
         let whole = Tile { from: range.from, to: range.to, addresses: 0..addresses.len() };
         let errand = Errand {
@@ -461,6 +498,7 @@ impl Search {
             eligible: ask.eligible,
             received_at: job.received_at,
             selected: trip.selected().into(),
+            progress: Progress::new(allowance),
         };
         Ok(Self {
             errand: Arc::new(errand),
@@ -492,13 +530,18 @@ impl Search {
 
     /// Asks for what may be asked for now.
     pub(crate) fn launch(&mut self) -> Result<(), Ended> {
-        while self.running.len() < self.parallel
-            && let Some((number, tile)) = self.parts.next(self.behind_max).map_err(Ended::Stuck)?
-        {
+        let allowance = self.errand.progress.allowance();
+        while self.running.len() < self.parallel {
+            self.parts.afford(u64::from(allowance.left()));
+            let next = self.parts.next(self.behind_max).map_err(Ended::Stuck)?;
+            let Some((number, tile)) = next else { break };
+            // Whatever else is asked for, this part can be.
+            allowance.take(1);
             let deadline = self.deadline.unwrap_or_else(|| now() + self.time);
             let part = part(Arc::clone(&self.errand), (number, tile), deadline);
             self.running.push(Box::pin(part));
         }
+        allowance.keep(u32::try_from(self.parts.needed()).unwrap_or(u32::MAX));
         Ok(())
     }
 
@@ -530,6 +573,7 @@ impl Search {
     }
 
     fn take_in(&mut self, number: u64, result: Result<Served, Failure>) -> Result<(), Ended> {
+        self.parts.afford(u64::from(self.errand.allowance().left()));
         let settled = match (refusal(&result), result) {
             (Some((VerdictClass::FilterTooLarge, learnt)), result) => {
                 match self.parts.filter_too_large(number, addresses_hint(learnt)) {
@@ -567,6 +611,11 @@ impl Search {
                 self.parts.again(number);
                 Ok(())
             }
+            (None, Err(Failure::CallsSpent { .. }))
+                if !self.errand.allowance().is_bound_by_whole() =>
+            {
+                Err(self.parts.too_many_calls())
+            }
             (None, Err(failure)) => return Err(Ended::Failed(failure)),
         };
         settled.map_err(Ended::Stuck)
@@ -597,6 +646,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
     if let Some(asked) = &asked
         && let Some(list) = tiers::part(chain, asked).await
     {
+        errand.allowance().give_back(1);
         return (number, Got::Kept(list));
     }
     // The digest is that of the whole: where its results are too many, so are those of a group.
@@ -623,10 +673,14 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
         is_there: false,
         flows_to: None,
         ballot,
-        // It may go on when its request has ended.
-        progress: None,
+        // Its own, as it may go on when its request has ended.
+        progress: Some(&errand.progress),
+        is_first_paid: true,
     };
     let outcome = wellhead_dispatch::run(&job, &plan, &chain.roster, lane, &chain.bounds).await;
+    if outcome.trail.exchanges() == 0 {
+        errand.allowance().give_back(1);
+    }
     learn(chain, &ask, &outcome.trail);
     let settled = doubt::settled(chain, lane, &job, (&ask, &block), outcome).await;
     if let Some(asked) = asked

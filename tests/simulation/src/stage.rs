@@ -101,6 +101,7 @@ impl Stage {
             batch_parallel: scenario.settings.batch_parallel,
             total: scenario.settings.total,
             log_requests: true,
+            upstream_calls: 5_000,
         };
         let proxy = Arc::new(Proxy::new(served, settings));
         (Self { proxy, lanes, worlds, upstreams }, loops)

@@ -114,6 +114,7 @@ impl Stage {
             batch_parallel: 4,
             total: Duration::from_secs(30),
             log_requests: false,
+            upstream_calls: 5_000,
         };
         let proxy = Arc::new(Proxy::new(vec![chain], settings));
         let tidier = Tidier::new(Arc::clone(&proxy));

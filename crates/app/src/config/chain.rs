@@ -82,8 +82,9 @@ section! {
     /// where upstreams accept fewer at once. What each accepts is given by its `history` or
     /// learnt from its refusals.
     Searches {
-        /// Calls that one search may be made of; `1`: never divided. A search that needs more
-        /// is refused before any of them is made.
+        /// Calls that one search may be made of, with those that upstreams refuse, retries, hedges
+        /// and second opinions; `1`: never divided. A search that needs more is refused, before any
+        /// of them is made where that is known.
         calls_max: usize = default(100).within(1, 10_000),
         /// Those of one search that are under way at a time.
         parallel: usize = default(4).within(1, 64),

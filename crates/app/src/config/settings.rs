@@ -128,6 +128,11 @@ section! {
         batch_items: usize = default(1_000).within(1, 100_000),
         /// Calls of one batch that are worked on at a time; the others wait.
         batch_parallel: usize = default(32).within(1, 1_000),
+        /// Calls to upstreams for one request, a batch being one: with all retries, hedges, parts
+        /// of searches and second opinions. What would need more is answered with an error.
+        upstream_calls: Option<u32> =
+            derived("one more than `attempts.max` for each of `batch_items`: 5000")
+            .if_given_within(1, 100_000_000),
         /// How deeply the JSON of a request may be nested.
         json_depth: usize = default(128).within(4, 512),
         /// A larger answer to a single read is passed on as it arrives, so that this and not
@@ -311,6 +316,21 @@ section! {
 }
 
 impl Settings {
+    /// What one request may cost: where that is not set, so much that each call of a batch may go
+    /// with others and then have as many attempts as if it were alone, and a search its calls.
+    pub fn upstream_calls(&self) -> u32 {
+        let limits = &self.limits;
+        let chains = || self.chains.0.iter().map(|(_, chain)| chain);
+        let heard = chains().flat_map(|chain| {
+            let count = chain.upstreams.len();
+            chain.quorum.iter().map(move |rule| rule.heard_max(count))
+        });
+        let attempts = self.attempts.max as usize + heard.max().unwrap_or(1);
+        let searches = chains().map(|chain| chain.searches.calls_max);
+        let calls = limits.batch_items.saturating_mul(attempts).max(searches.max().unwrap_or(1));
+        limits.upstream_calls.unwrap_or_else(|| u32::try_from(calls).unwrap_or(u32::MAX))
+    }
+
     /// Whether cheats and the keys of nodes are harmless should `chain` turn out to be a test
     /// chain: its upstreams, and every client, are on this machine.
     pub fn may_serve_a_test_chain(&self, chain: &Chain) -> bool {

@@ -295,6 +295,7 @@ impl Stage {
             flows_to: self.may_flow.then_some(self.client),
             ballot: self.ballot,
             progress: None,
+            is_first_paid: false,
         };
         run(&job, &self.plan(method), &self.roster, &self.lane, &self.bounds).await
     }

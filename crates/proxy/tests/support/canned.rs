@@ -126,6 +126,7 @@ impl Bench {
             batch_parallel: 32,
             total: Duration::from_secs(30),
             log_requests: false,
+            upstream_calls: 5_000,
         };
         let proxy = Proxy::new(vec![Arc::new(chain)], settings);
         Self { proxy, lanes: Lanes::new(vec![lane]) }

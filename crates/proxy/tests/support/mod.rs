@@ -56,6 +56,8 @@ pub(crate) fn error(code: i64, message: &str) -> Say {
 pub(crate) struct Peer {
     pub(crate) name: String,
     says: Mutex<HashMap<String, VecDeque<Say>>>,
+    /// What it says where it was told nothing else; of a method, or of `*`.
+    usual: Mutex<HashMap<String, Say>>,
     /// Bodies as they came.
     pub(crate) seen: Mutex<Vec<String>>,
     pub(crate) now_in_flight: Mutex<(usize, usize)>,
@@ -130,6 +132,7 @@ impl Peer {
         Self {
             name: name.to_owned(),
             says: Mutex::default(),
+            usual: Mutex::default(),
             seen: Mutex::default(),
             now_in_flight: Mutex::default(),
             searches: Mutex::default(),
@@ -140,6 +143,21 @@ impl Peer {
     /// The next call of `method` gets `say`.
     pub(crate) fn next(&self, method: &str, say: Say) {
         self.says.lock().entry(method.to_owned()).or_default().push_back(say);
+    }
+
+    /// From now on all calls of `method` get `say`; those of any method for `*`.
+    pub(crate) fn always(&self, method: &str, say: Say) {
+        self.usual.lock().insert(method.to_owned(), say);
+    }
+
+    /// Calls that it was sent, each one of a batch.
+    pub(crate) fn calls(&self) -> usize {
+        let seen = self.seen.lock();
+        let of = |body: &String| match body.starts_with('[') {
+            true => raw::items(body.as_bytes()).count(),
+            false => 1,
+        };
+        seen.iter().map(of).sum()
     }
 
     /// From now on a search is answered with the numbers of its blocks, if there are at
@@ -184,6 +202,11 @@ impl Peer {
     fn said(&self, call: &[u8]) -> Say {
         let method = raw::field(call, "method").and_then(raw::string).expect("a call");
         let told = self.says.lock().get_mut(&*method).and_then(VecDeque::pop_front);
+        let usual = || {
+            let usual = self.usual.lock();
+            usual.get(&*method).or_else(|| usual.get("*")).cloned()
+        };
+        let told = told.or_else(usual);
         if let (None, Some(search), "eth_getLogs") = (&told, *self.logs.lock(), &*method) {
             return search.say(range(call).unwrap_or((7, 7)), &addresses(call));
         }
@@ -380,6 +403,7 @@ impl Stage {
             limits: Limits::default(),
             batch_parallel: 4,
             total: Duration::from_secs(30),
+            upstream_calls: 5_000,
             log_requests: true,
         };
         let proxy = Arc::new(Proxy::new(chains, settings).holding(Arc::clone(&answers)));
