@@ -8,7 +8,9 @@
 //!
 //! - the settings must make it possible: attempts enough to pass all that are not well,
 //!   and time enough if each of them hangs, for each item of a batch that waits its turn;
-//! - what several must answer alike, only while so many are well and at most one is not;
+//! - what several must answer alike, only while so many are well and at most one is not, where one
+//!   with a rate of its own, given or learnt from its refusals, does not count as well: the others
+//!   are waited for two seconds, which may be less than it holds a call;
 //! - nobody is asked about the second half of an answer: one that was cut by its
 //!   upstream's doing cannot be healed any more.
 
@@ -18,6 +20,7 @@ use crate::check::content::Since;
 use crate::check::wellness::Wellness;
 use crate::check::{Violation, code, replies};
 use crate::evidence::{Answered, Ask, At, Evidence, Flow, Item, Place, Request};
+use crate::weather::Kind;
 
 /// Logs and traces may take so many times longer than a plain call.
 const HEAVY_FACTOR: u32 = 4;
@@ -115,10 +118,14 @@ fn are_enough_well(evidence: &Evidence, wellness: &Wellness, request: &Request, 
     let count = evidence.scenario.chains[request.chain].upstreams.len();
     let places = (0..count).map(|slot| Place { chain: request.chain, slot });
     let well = places.filter(|place| wellness.is_well(*place, request.at, until));
-    // Who is slow to take calls may hold one for longer than the others are waited for.
+    // Who is slow to take calls may hold one for longer than the others are waited for; so may one
+    // that refused calls before, at the rate that was learnt from that.
     let is_free = |place: &Place| {
         let plan = &evidence.scenario.chains[request.chain].upstreams[place.slot];
-        plan.meter.is_none() && plan.shaped.is_none()
+        let mut spells = plan.spells.iter();
+        let has_refused =
+            spells.any(|spell| matches!(spell.kind, Kind::Throttle(_)) && spell.from <= until);
+        plan.meter.is_none() && plan.shaped.is_none() && !has_refused
     };
     let well = well.filter(is_free).count();
     // Without agreement on what is the newest each speaks of its own.
@@ -168,7 +175,8 @@ mod tests {
     use super::*;
     use crate::check::sample::{answered, evidence, exchange, read, request, verified_at_once};
     use crate::evidence::Told;
-    use crate::weather::{Kind, Spell};
+    use crate::weather::Spell;
+    use crate::words::Dialect;
 
     const ERROR: &str = r#"{"code":-32002,"message":"no upstream could answer"}"#;
 
@@ -201,6 +209,30 @@ mod tests {
         };
         check(Ask::Read, &format!(r#""error":{ERROR}"#), unwell, 0);
     }
+
+    #[test]
+    fn one_that_refused_before_may_hold_its_word_for_too_long() {
+        let spell =
+            |from: At| Spell { from, until: from, kind: Kind::Throttle(Dialect::Plain(None)) };
+        let quorum = |spells: Vec<Spell>| {
+            move |evidence: &mut Evidence| {
+                evidence.requests[0].items[0].method = "eth_call".to_owned();
+                let settings = &mut evidence.scenario.settings;
+                (settings.quorum, settings.pins) = (Some(1), true);
+                evidence.scenario.chains[0].upstreams[0].spells = spells;
+                evidence.requests[0].at += SETTLED;
+                let answered = evidence.requests[0].answered.as_mut().expect("it is answered");
+                answered.at += SETTLED;
+            }
+        };
+        let failed = format!(r#""error":{ERROR}"#);
+        check(Ask::Read, &failed, quorum(Vec::new()), 1);
+        check(Ask::Read, &failed, quorum(vec![spell(At::ZERO)]), 0);
+        check(Ask::Read, &failed, quorum(vec![spell(SETTLED * 3)]), 1);
+    }
+
+    /// After this nothing rests any more for a spell that began and ended at once.
+    const SETTLED: Duration = Duration::from_secs(600);
 
     #[test]
     fn a_true_error_is_an_answer() {
