@@ -51,7 +51,7 @@ async fn main() {
         let (target, subject) =
             wellhead(attack, [&hostile, &well], &certificate, Scale::Full).await;
         let report = play(attack, &subject, [&hostile, &well], Scale::Full, lasts).await;
-        table::row("wellhead", &report);
+        table::row("wellhead", attack, &report);
         if !target.is_alive().await {
             println!("the end of its log:\n{}", target.process.log());
             claims.check(false, format!("{}: wellhead is alive", attack.name));
@@ -63,7 +63,7 @@ async fn main() {
             for kind in &options.beside {
                 match beside::play(*kind, attack, &certificate, lasts).await {
                     Ok(report) => {
-                        table::row(kind.name(), &report);
+                        table::row(kind.name(), attack, &report);
                         records.push(table::record(kind.name(), &report));
                     }
                     Err(why) => println!("  {:<9} {why}", kind.name()),
@@ -94,7 +94,7 @@ fn judge(attack: &Attack, report: &Report, claims: &mut Claims) {
     broken.extend(report.late());
     if broken.is_empty() {
         let times = match report.is_machine_limited() {
-            true => ", the machine has nothing to spare: no claim of times",
+            true => ", the machine has nothing to spare: no claim of p99",
             false => "",
         };
         let most = attack.ceiling_mib;

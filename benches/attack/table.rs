@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use tokio::time::Duration;
-use wellhead_e2e::attack::Report;
 use wellhead_e2e::attack::caller::{RATE, Seen};
+use wellhead_e2e::attack::{Attack, By, Report};
 
 /// How to read the rows.
 pub(crate) fn heading(lasts: Duration) {
@@ -16,7 +16,7 @@ pub(crate) fn heading(lasts: Duration) {
 }
 
 /// One contender under one attack.
-pub(crate) fn row(name: &str, report: &Report) {
+pub(crate) fn row(name: &str, attack: &Attack, report: &Report) {
     let Report { quiet, under, direct, peak, .. } = report;
     println!(
         "  {name:<9} ok {:6.2} %  p50 {:.0} > {:.0}  p99 {:.0} > {:.0} (upstream alone {:.0})  \
@@ -43,7 +43,7 @@ pub(crate) fn row(name: &str, report: &Report) {
             report.calls_per_call(),
         );
     }
-    if report.hostile_calls > 0 && report.client_calls == 0 {
+    if matches!(attack.by, By::Upstream(_)) {
         println!(
             "            {} calls of the caller reached the attacking upstream",
             report.hostile_calls

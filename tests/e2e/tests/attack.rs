@@ -36,12 +36,15 @@ macro_rules! holds_under {
 
 holds_under! {
     open_streams: "open-streams",
+    full_bodies: "full-bodies",
+    idle: "idle",
     slow_heads: "slow-heads",
     slow_bodies: "slow-bodies",
     churn: "churn",
     hang_ups: "hang-ups",
     nesting: "nesting",
     bombs: "bombs",
+    smuggling: "smuggling",
     rapid_reset: "rapid-reset",
     made_reset: "made-reset",
     continuation: "continuation",
@@ -51,6 +54,7 @@ holds_under! {
     window_updates: "window-updates",
     empty_data: "empty-data",
     hpack_bomb: "hpack-bomb",
+    tls_half: "tls-half",
     tls_handshakes: "tls-handshakes",
     tls_garbage: "tls-garbage",
     tls_key_updates: "tls-key-updates",

@@ -26,8 +26,8 @@ const BATCHES_MIB: u64 = 4 * 2 * 32;
 /// One batch that is searched for in parts.
 const SEARCHES_MIB: u64 = 80;
 
-/// Calls at the upstream for one request: a batch of 1,000 searches.
-const SEARCH_CALLS_MAX: f64 = 4_000.0;
+/// `limits.upstream_calls`: calls at the upstream for one request, a batch being one.
+const SEARCH_CALLS_MAX: f64 = 5_000.0;
 
 const fn clients(name: &'static str, about: &'static str, more_mib: u64, by: By) -> Attack {
     Attack {
