@@ -4,7 +4,6 @@
 //! worker, since each has its own pools ([`Parts::lanes`]).
 
 use std::collections::HashMap;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,8 +42,6 @@ use crate::secrets;
 /// things that only show when they are tried.
 #[derive(Debug)]
 pub(crate) enum AssembleError {
-    /// A file could not be read.
-    File(PathBuf, io::Error),
     /// Certificate or key of the listener cannot be used.
     Tls(Vec<TlsProblem>),
     /// An upstream cannot be reached in the way that its settings say.
@@ -56,7 +53,6 @@ pub(crate) enum AssembleError {
 impl std::fmt::Display for AssembleError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::File(path, error) => write!(f, "`{}` cannot be read: {error}", path.display()),
             Self::Tls(problems) => {
                 let problems: Vec<_> = problems.iter().map(TlsProblem::to_string).collect();
                 write!(f, "{}", problems.join("; "))
@@ -255,9 +251,12 @@ impl Commons {
             return Ok(Arc::clone(client));
         }
         let pem = match &upstream.ca_file {
-            Some(path) => Some(
-                std::fs::read(path).map_err(|error| AssembleError::File(path.clone(), error))?,
-            ),
+            Some(path) => {
+                Some(config::authorities(path).map_err(|why| AssembleError::Upstream {
+                    id: id.to_owned(),
+                    problem: format!("`ca_file` `{}`: {why}", path.display()),
+                })?)
+            }
             None => None,
         };
         let roots = match &pem {

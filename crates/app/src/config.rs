@@ -19,6 +19,7 @@ pub mod chain;
 mod check;
 pub mod docs;
 mod env;
+pub(crate) mod file;
 mod mask;
 mod name;
 mod near;
@@ -131,7 +132,7 @@ pub fn load(path: &FilePath, lookup: Lookup<'_>, overrides: Overrides) -> Result
         };
         Report::new(&name, None, vec![problem])
     };
-    let read = read_bounded(path)
+    let read = file::read_any(path, READ_MAX)
         .map_err(|error| failed(format!("`{name}` cannot be read: {error}"), None))?;
     let source = String::from_utf8(read).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -152,14 +153,11 @@ pub fn parse(
     parse_with(name, source, lookup, overrides, None)
 }
 
-/// One byte over the bound, so that the bound itself reports.
-fn read_bounded(path: &FilePath) -> std::io::Result<Vec<u8>> {
-    use std::io::Read as _;
-    let mut bytes = Vec::new();
-    let limit = tree::SOURCE_BYTES_MAX as u64 + 1;
-    std::fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
+/// What is read of a config or a profile: one byte over the bound, so that the bound itself reports.
+const READ_MAX: u64 = tree::SOURCE_BYTES_MAX as u64 + 1;
+
+/// Longer files of certificates are refused.
+const CA_BYTES_MAX: u64 = 16 << 20;
 
 fn parse_with(
     name: &str,
@@ -322,13 +320,52 @@ impl Settings {
                     continue;
                 }
                 *file = base.join(&*file);
-                if !file.is_file() {
-                    let message = format!("there is no file at `{}`", file.display());
-                    let path = upstreams.item(index).key("ca_file");
-                    problems.push(Problem::error(&path, message).hint(hint));
-                }
+                let told = match authorities(file) {
+                    Ok(_) => continue,
+                    Err(Unusable::Missing) => {
+                        format!("there is no file at `{}`", file.display())
+                    }
+                    Err(Unusable::Other(why)) => {
+                        format!("`{}` cannot be used: {why}", file.display())
+                    }
+                };
+                let path = upstreams.item(index).key("ca_file");
+                problems.push(Problem::error(&path, told).hint(hint));
             }
         }
+    }
+}
+
+/// Why a file of certificates cannot be used.
+#[derive(Debug)]
+pub(crate) enum Unusable {
+    /// There is none.
+    Missing,
+    /// Anything else, in words.
+    Other(String),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("there is no such file"),
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+/// The certificates in a `ca_file`, in PEM, each of which can be trusted.
+pub(crate) fn authorities(path: &FilePath) -> Result<Vec<u8>, Unusable> {
+    let pem = file::read_regular(path, CA_BYTES_MAX + 1).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Unusable::Missing,
+        _ => Unusable::Other(error.to_string()),
+    })?;
+    if pem.len() as u64 > CA_BYTES_MAX {
+        return Err(Unusable::Other(format!("it is longer than {} MiB", CA_BYTES_MAX >> 20)));
+    }
+    match wellhead_net::TrustedRoots::Only(&pem).check() {
+        Ok(()) => Ok(pem),
+        Err(error) => Err(Unusable::Other(error.to_string())),
     }
 }
 

@@ -19,7 +19,7 @@
 //! from 1970, as in `limit::Ledger`.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,6 +30,8 @@ use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 use wellhead_proxy::Proxy;
 use wellhead_upstream::{Pages, Upstream};
+
+use crate::config::file::read_regular;
 
 /// A crash forgets what was spent in so long: little of a day, and one write in so long is
 /// nothing to any disk.
@@ -310,10 +312,8 @@ fn tell(path: &Path, why: &Unreadable) {
 }
 
 fn read(path: &Path) -> Result<Vec<Row>, Unreadable> {
-    let mut text = Vec::new();
-    let opened = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut text));
-    match opened {
-        Ok(_) => parse(&text),
+    match read_regular(path, FILE_BYTES_MAX) {
+        Ok(text) => parse(&text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unreadable::Missing),
         Err(error) => Err(Unreadable::File(error)),
     }

@@ -95,7 +95,8 @@ fn a_ca_file_is_seen_from_the_config() {
     let upstream = |file: &str| {
         format!("chains:\n  a:\n    upstreams:\n      - url: https://h\n        ca_file: {file}\n")
     };
-    folder.write("ca.pem", b"pem");
+    let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).expect("a good name");
+    folder.write("ca.pem", made.cert.pem().as_bytes());
     let good = folder.write("good.yaml", upstream("ca.pem").as_bytes());
     let loaded = config::load(&good, &lookup, Overrides::default()).expect("sound");
     let upstream_read = &loaded.settings.chains.0[0].1.upstreams[0];
@@ -114,6 +115,35 @@ fn a_ca_file_is_seen_from_the_config() {
          = help: relative paths are seen from the directory of the config\n\n\
          1 error in FILE\n"
     );
+
+    folder.write("empty.pem", b"no certificate");
+    folder.write("broken.pem", b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n");
+    for (file, why) in [
+        ("empty.pem", "cannot be used: trusted certificates: no certificate found"),
+        ("broken.pem", "cannot be used: trusted certificates: "),
+        (".", "cannot be used: it is not a regular file"),
+    ] {
+        let found = problems(&folder.write("bad.yaml", upstream(file).as_bytes()));
+        assert!(found.contains(why), "{file}: {found}");
+    }
+}
+
+/// `serve` would wait for them for ever.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_that_a_config_names_are_no_pipes() {
+    use std::os::fd::AsRawFd as _;
+    let folder = Folder::new("pipes");
+    let (pipe, _writer) = std::io::pipe().expect("a pipe");
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let chain = |keys: &str| {
+        format!("chains:\n  a:\n    upstreams:\n      - {{ url: https://h, {keys} }}\n")
+    };
+    let tls = format!("tls: {{ certificate: {path}, key: {path} }}\n{}", chain("id: a"));
+    for config in [chain(&format!("ca_file: {path}")), chain(&format!("profile: {path}")), tls] {
+        let found = problems(&folder.write("a.yaml", config.as_bytes()));
+        assert!(found.contains("is not a regular file"), "{config}: {found}");
+    }
 }
 
 #[test]

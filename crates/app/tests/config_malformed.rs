@@ -14,6 +14,7 @@ fn lookup(name: &str) -> Option<String> {
         "ETH_KEY" => Some("0123456789abcdefSECRET".to_owned()),
         "PORT" => Some("not-a-port-SECRET".to_owned()),
         "EMPTY" => Some(String::new()),
+        "BREAK" => Some("SECRET0123456789\n".to_owned()),
         _ => None,
     }
 }

@@ -18,6 +18,16 @@ pub struct MethodGlob {
 impl MethodGlob {
     /// Whether the pattern covers this name, all of it.
     pub fn matches(&self, name: &str) -> bool {
+        self.covers(name, |one, other| one == other)
+    }
+
+    /// The same without regard for upper and lower case, for rules that forbid: nodes exist that
+    /// ignore case, and would serve `Debug_traceBlock` where `debug_*` is denied.
+    pub fn matches_ignoring_case(&self, name: &str) -> bool {
+        self.covers(name, u8::eq_ignore_ascii_case)
+    }
+
+    fn covers(&self, name: &str, is_same: impl Fn(&u8, &u8) -> bool) -> bool {
         let (pattern, name) = (self.pattern.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);
         // Where to go on when a character does not fit: give the last star one
@@ -27,7 +37,7 @@ impl MethodGlob {
             if pattern.get(p) == Some(&b'*') {
                 retry = Some((p + 1, n));
                 p += 1;
-            } else if pattern.get(p) == Some(&name[n]) {
+            } else if pattern.get(p).is_some_and(|byte| is_same(byte, &name[n])) {
                 (p, n) = (p + 1, n + 1);
             } else if let Some((after_star, taken)) = retry {
                 retry = Some((after_star, taken + 1));

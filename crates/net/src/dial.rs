@@ -179,6 +179,15 @@ pub enum TrustedRoots<'a> {
 }
 
 impl TrustedRoots<'_> {
+    /// Whether a client can be made that trusts them.
+    ///
+    /// # Errors
+    ///
+    /// If the PEM text holds no certificate, or one that cannot be read.
+    pub fn check(self) -> Result<(), TlsSetupError> {
+        self.store().map(|_| ())
+    }
+
     fn store(self) -> Result<RootCertStore, TlsSetupError> {
         let public = || webpki_roots::TLS_SERVER_ROOTS.to_vec();
         let (roots, pem) = match self {

@@ -77,8 +77,9 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 /// And at most, whatever an upstream asks of us: another may be well sooner.
 const RETRY_LATE_MAX: Duration = Duration::from_secs(300);
 
-/// This much is shown of the name of a method.
-const METHOD_CHARS_MAX: usize = 64;
+/// This much is shown of a name that a client wrote, such as that of a method: it may be as long as
+/// a body.
+const NAME_CHARS_MAX: usize = 64;
 
 /// So many upstreams are named in a message; `data` holds all.
 const NAMED_MAX: usize = 16;
@@ -97,7 +98,7 @@ impl Refusal {
                 format!("several chains are served here: name one in the path; known: `{known}`")
             }
             NoSuchChain::Unknown => {
-                let named = named.unwrap_or_default();
+                let named = shown(named.unwrap_or_default());
                 format!("unknown chain `{named}`; known: `{known}`")
             }
             NoSuchChain::NotYetKnown => {
@@ -109,6 +110,7 @@ impl Refusal {
     }
 
     pub(crate) fn not_served(why: NotServed, method: &str, selected: &str) -> Self {
+        let (method, selected) = (shown(method), shown(selected));
         let message = match why {
             NotServed::Forbidden => format!("the method `{method}` is not allowed here"),
             NotServed::Dangerous(access) => {
@@ -119,9 +121,8 @@ impl Refusal {
                     Access::Keys => "it uses keys that a node holds",
                     Access::Dev => "it is a cheat of test chains",
                 };
-                let shown: String = method.chars().take(METHOD_CHARS_MAX).collect();
                 format!(
-                    "the method `{shown}` is off by default because {why}; the setting \
+                    "the method `{method}` is off by default because {why}; the setting \
                      `methods.dangerous` of this chain allows it"
                 )
             }
@@ -140,7 +141,7 @@ impl Refusal {
 
     pub(crate) fn needs_websocket(method: &str) -> Self {
         let message =
-            format!("`{method}` needs a connection that stays open; poll, or use filters");
+            format!("`{}` needs a connection that stays open; poll, or use filters", shown(method));
         Self::new(200, METHOD_NOT_FOUND, message)
     }
 
@@ -408,7 +409,41 @@ fn why(trail: &Trail, upstream: &Upstream, condition: Condition) -> String {
     }
 }
 
+/// The beginning of a name that a client wrote.
+fn shown(name: &str) -> std::borrow::Cow<'_, str> {
+    match name.char_indices().nth(NAME_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &name[..end]).into(),
+        None => name.into(),
+    }
+}
+
 /// The beginning of `text`: an upstream may answer with a page.
 fn cut(text: &str) -> &str {
     text.char_indices().nth(DETAIL_CHARS_MAX).map_or(text, |(end, _)| &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_as_long_as_a_body_is_not_sent_back_as_long() {
+        let long = "é".repeat(1 << 20);
+        let reasons = [
+            NotServed::Forbidden,
+            NotServed::Dangerous(Access::Keys),
+            NotServed::NoUpstream,
+            NotServed::NotSelected,
+        ];
+        let of_method = reasons.map(|why| Refusal::not_served(why, &long, &long));
+        let others = [
+            Refusal::needs_websocket(&long),
+            Refusal::no_such_chain(NoSuchChain::Unknown, Some(&long), &["ethereum"]),
+        ];
+        for refusal in of_method.iter().chain(&others) {
+            let told = refusal.message.chars().count();
+            assert!((64..400).contains(&told), "{told}: {}", refusal.message);
+            assert!(refusal.message.contains("éé…`"), "{}", refusal.message);
+        }
+    }
 }

@@ -389,6 +389,10 @@ fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
         io::ErrorKind::NotFound => "does not exist".to_owned(),
         _ => format!("cannot be read: {error}"),
     };
+    // To open a pipe would wait until something writes to it.
+    if !std::fs::metadata(path).map_err(cannot)?.is_file() {
+        return Err("is not a regular file".to_owned());
+    }
     let mut contents = Zeroizing::new(Vec::new());
     let file = std::fs::File::open(path).map_err(cannot)?;
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut contents).map_err(cannot)?;

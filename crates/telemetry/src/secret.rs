@@ -52,6 +52,9 @@ pub enum BadUrl {
     NoScheme,
     /// No host.
     NoHost,
+    /// A line break, another control character or a blank in it, which parsers of URLs would drop
+    /// or encode without a word.
+    Blank,
 }
 
 impl fmt::Display for BadUrl {
@@ -60,6 +63,7 @@ impl fmt::Display for BadUrl {
             Self::NotAUrl => "not a valid URL",
             Self::NoScheme => "the URL has no scheme such as `http://`",
             Self::NoHost => "the URL has no host",
+            Self::Blank => "the URL holds a line break, another control character or a blank",
         })
     }
 }
@@ -69,7 +73,11 @@ impl std::error::Error for BadUrl {}
 impl SecretUrl {
     /// Parses an absolute URL with a host.
     pub fn parse(text: &str) -> Result<Self, BadUrl> {
-        let url = match Url::parse(text.trim()) {
+        let text = text.trim_matches(' ');
+        if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(BadUrl::Blank);
+        }
+        let url = match Url::parse(text) {
             Ok(url) => url,
             Err(url::ParseError::RelativeUrlWithoutBase) => return Err(BadUrl::NoScheme),
             Err(url::ParseError::EmptyHost) => return Err(BadUrl::NoHost),
@@ -242,6 +250,10 @@ mod tests {
             ("localhost:8545", BadUrl::NoScheme),
             ("http://", BadUrl::NoHost),
             ("http://[::1/KEY", BadUrl::NotAUrl),
+            ("http://a/KEY\r\nX-Key: a", BadUrl::Blank),
+            ("http://a/KEY\n", BadUrl::Blank),
+            ("http://a/a\tKEY", BadUrl::Blank),
+            ("http://a/a KEY", BadUrl::Blank),
         ] {
             assert_eq!(SecretUrl::parse(text), Err(problem), "{text}");
             assert!(!problem.to_string().contains("KEY"));

@@ -63,7 +63,8 @@ impl Tier {
     }
 }
 
-/// Which methods may be sent: an empty `allow` is everything, and `deny` wins.
+/// Which methods may be sent: an empty `allow` is everything, and `deny` wins, in whatever case a
+/// method is written.
 #[derive(Debug, Clone, Default)]
 pub struct MethodRules {
     /// When not empty, only methods that match one of these.
@@ -75,13 +76,13 @@ pub struct MethodRules {
 impl MethodRules {
     /// Whether `deny` names `method`.
     pub fn denies(&self, method: &str) -> bool {
-        self.deny.iter().any(|glob| glob.matches(method))
+        self.deny.iter().any(|glob| glob.matches_ignoring_case(method))
     }
 
     /// Whether `method` may be sent.
     pub fn permit(&self, method: &str) -> bool {
         let matched = |globs: &[MethodGlob]| globs.iter().any(|glob| glob.matches(method));
-        (self.allow.is_empty() || matched(&self.allow)) && !matched(&self.deny)
+        (self.allow.is_empty() || matched(&self.allow)) && !self.denies(method)
     }
 }
 
@@ -127,5 +128,8 @@ mod tests {
         check("eth_*", "", "eth_call", true);
         check("eth_*", "", "net_version", false);
         check("eth_*", "eth_call", "eth_call", false);
+        check("", "debug_*", "Debug_traceBlock", false);
+        check("", "Debug_TraceBlock", "debug_traceBlock", false);
+        check("eth_*", "", "ETH_call", false);
     }
 }

@@ -14,7 +14,8 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use wellhead_eth::MethodRow;
 use wellhead_jsonrpc::{
-    Envelope, Head, Nesting, Outcome, ScanError, Span, raw, scan, scan_error, scan_head, write,
+    Envelope, ErrorObject, Head, Nesting, Outcome, ScanError, Span, raw, scan, scan_error,
+    scan_head, write,
 };
 use wellhead_transport::{Sent, TransportError, TransportErrorKind, WireReply};
 
@@ -27,6 +28,10 @@ pub const CALL_ID: u64 = 1;
 /// How much of a body that is not JSON-RPC is looked at: enough for any error
 /// page's title.
 const PAGE_HEAD_BYTES_MAX: usize = 4096;
+/// Of a longer error that may quote a method's name, and is no answer of the chain ...
+const QUOTED_BYTES_MAX: usize = 4096;
+/// ... this much of its message is passed on.
+const QUOTED_CHARS_MAX: usize = 512;
 
 /// The verdicts that need no rule: name, class, what they mean. The page lists them.
 pub(crate) const BUILT_IN: &[(&str, VerdictClass, &str)] = &[
@@ -201,7 +206,7 @@ impl Judge {
         let payload = if class.is_private() {
             none(class.about())
         } else {
-            Payload::Error(presentable(&reply.body, span, class, &error.message, error.data))
+            Payload::Error(presentable(&reply.body, span, class, &error))
         };
         conclude(found, "unknown-error", payload, reply, &subject)
     }
@@ -371,20 +376,22 @@ fn address(body: &[u8], id: Option<Span>, sent: u64) -> Address {
 
 /// The error as received, or rebuilt when it lacks the code or the message that
 /// every client library expects.
-fn presentable(
-    body: &Bytes,
-    span: Span,
-    class: VerdictClass,
-    message: &str,
-    data: Option<&[u8]>,
-) -> Bytes {
+fn presentable(body: &Bytes, span: Span, class: VerdictClass, error: &ErrorObject<'_>) -> Bytes {
     let raw = span.of(body);
+    let (mut message, mut data) = (Cow::Borrowed(&*error.message), error.data);
+    // What quotes the name of a method that is as long as a body is not sent back as long.
+    let may_quote = matches!(class, VerdictClass::Unsupported | VerdictClass::Unknown);
+    let is_long = may_quote && raw.len() > QUOTED_BYTES_MAX;
+    if is_long {
+        message = message.chars().take(QUOTED_CHARS_MAX).collect::<String>().into();
+        data = data.filter(|data| data.len() <= QUOTED_BYTES_MAX);
+    }
     let is_integer =
         |code: &[u8]| std::str::from_utf8(code).is_ok_and(|c| c.parse::<i64>().is_ok());
     let is_whole = raw::trim(raw).starts_with(b"{")
         && raw::field(raw, "code").is_some_and(is_integer)
         && raw::field(raw, "message").is_some_and(|message| raw::string(message).is_some());
-    if is_whole {
+    if is_whole && !is_long {
         return span.bytes(body);
     }
     // Some write the code as a text.
@@ -397,7 +404,7 @@ fn presentable(
     out.extend_from_slice(b"{\"code\":");
     out.extend_from_slice(code.to_string().as_bytes());
     out.extend_from_slice(b",\"message\":");
-    write::string(&mut out, if message.is_empty() { class.about() } else { message });
+    write::string(&mut out, if message.is_empty() { class.about() } else { &message });
     if let Some(data) = data {
         out.extend_from_slice(b",\"data\":");
         out.extend_from_slice(data);
@@ -438,5 +445,35 @@ fn shape(body: &[u8], error: &ScanError) -> (&'static str, &'static str) {
         ScanError::NotAnArray | ScanError::TooManyItems => {
             ("body-not-object", "JSON that is not an object")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_eth::MethodTable;
+    use wellhead_transport::Timing;
+
+    use super::*;
+
+    /// What is passed on of an error with this message and the same as data.
+    fn passed_on(message: &str) -> (VerdictClass, usize) {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32601,"message":"{message}","data":"{message}"}}}}"#
+        );
+        let reply = WireReply::whole(200, body, Timing::default());
+        let verdict = Judge::standard().reply(MethodTable::standard().row("x_y"), &reply);
+        let Payload::Error(raw) = &verdict.payload else { panic!("an error") };
+        assert!(scan_error(raw).is_some_and(|error| error.code == -32601), "{raw:?}");
+        (verdict.class, raw.len())
+    }
+
+    #[test]
+    fn an_error_that_quotes_a_long_method_is_cut() {
+        let refusal = |name: &str| format!("the method {name} does not exist/is not available");
+        let (class, bytes) = passed_on(&refusal(&"é".repeat(1 << 20)));
+        assert_eq!(class, VerdictClass::Unsupported);
+        assert!((512..2_048).contains(&bytes), "{bytes}");
+        let (_, bytes) = passed_on(&refusal("eth_foo"));
+        assert!(bytes > 2 * refusal("eth_foo").len(), "as it came");
     }
 }

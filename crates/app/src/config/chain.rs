@@ -211,7 +211,7 @@ section! {
     ChainMethods {
         /// When not empty, only these, and those of `dangerous`.
         allow: Vec<MethodGlob> = default(Vec::new()),
-        /// Never these, whatever `allow` and `dangerous` say.
+        /// Never these, whatever `allow` and `dangerous` say, and in whatever case they are written.
         deny: Vec<MethodGlob> = default(Vec::new()),
         /// These as well, of the methods that are not meant for every client: they steer, stop
         /// or inspect a node (`admin_*`, `engine_*`, `debug_setHead`), use its keys
@@ -228,7 +228,7 @@ section! {
     Methods {
         /// When not empty, only these.
         allow: Vec<MethodGlob> = default(Vec::new()),
-        /// Never these, whatever `allow` says.
+        /// Never these, whatever `allow` says, and in whatever case they are written.
         deny: Vec<MethodGlob> = default(Vec::new()),
     }
 }

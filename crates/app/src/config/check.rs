@@ -71,6 +71,7 @@ pub(super) fn check(
     let known = problems.len();
     let mut checker = Checker { settings, tree, blanks, problems, known };
     checker.listeners();
+    checker.origins();
     checker.state();
     checker.times();
     checker.cache();
@@ -150,6 +151,19 @@ impl Checker<'_> {
                 "`listen` and `admin` are the same address",
                 "give one of them another port",
             );
+        }
+    }
+
+    /// A page in a sandboxed frame has this origin, and every page may make one.
+    fn origins(&mut self) {
+        let path = Path::root().key("cors").key("origins");
+        let settings = self.settings;
+        let mut origins = settings.cors.origins.iter();
+        let Some(index) = origins.position(|origin| origin == "null") else { return };
+        let message = "`null` is the origin of any page in a sandboxed frame: every page may call";
+        let hint = "remove it, or write `*` to say so";
+        if !self.touched(&path.item(index)) {
+            self.push(Problem::warning(&path.item(index), message).hint(hint));
         }
     }
 

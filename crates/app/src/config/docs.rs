@@ -48,9 +48,9 @@ wellhead schema > wellhead.schema.json
 | duration | `500ms`, `3s`, `1m30s`, `2h` | whole numbers, always with a unit |
 | size | `512B`, `64KiB`, `5MB`, `1GiB` | `KiB`, `MiB`, `GiB` are x 1024; `KB`, `MB`, `GB` x 1000 |
 | count | `100`, `1_000`, `30M` | `K`, `M`, `G` are x 1000 |
-| method | `eth_call`, `debug_*`, `*` | `*` stands for any run of characters |
-| `${VAR}` | `https://eth.example/v2/${ETH_KEY}` | a variable of the environment, inside any value; it is an error if it is not set |
-| `${VAR:-default}` | `0.0.0.0:${PORT:-4545}` | with a default for when it is not set or empty |
+| method | `eth_call`, `debug_*`, `*` | `*` stands for any run of characters. Case matters, but not for `deny`: nodes exist that ignore it |
+| `${VAR}` | `https://eth.example/v2/${ETH_KEY}` | a variable of the environment, inside any value; it is an error if it is not set, or set to nothing |
+| `${VAR:-default}` | `0.0.0.0:${PORT:-4545}` | with a default, which may be empty, for when it is not set or empty |
 | `$$` | `pa$$word` | a dollar sign |
 
 A variable is put in after the YAML is read: it can hold any character and never adds

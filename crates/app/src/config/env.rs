@@ -2,7 +2,9 @@
 //!
 //! Works on one value after YAML has been read, so that what a variable holds can
 //! never add a key or an item. Nothing is nested, nothing is run: `$(...)` and
-//! `$VAR` without braces stay as they are. `$$` is one dollar sign.
+//! `$VAR` without braces stay as they are. `$$` is one dollar sign. A variable that is set to
+//! nothing is a mistake like one that is not set, unless a default stands for it: a URL or a token
+//! that lacks its key would look sound until the first call.
 
 /// Looks a variable up. The process's environment, or a table in tests.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -88,6 +90,11 @@ fn resolve(inside: &str, lookup: Lookup<'_>) -> Result<Option<String>, BadRefere
     match lookup(name) {
         // As in the shell, `:-` also covers a variable that is set to nothing.
         Some(value) if value.is_empty() && default.is_some() => Ok(None),
+        Some(value) if value.is_empty() => Err(BadReference {
+            written,
+            message: format!("the environment variable `{name}` is empty"),
+            hint: format!("set it, or give a default, which may be empty: `${{{name}:-}}`"),
+        }),
         Some(value) => Ok(Some(value)),
         None if default.is_some() => Ok(None),
         None => Err(BadReference {
@@ -132,7 +139,7 @@ mod tests {
             ("${NONE:-}", "", false),
             ("${NONE:-a:-b}", "a:-b", false),
             ("${EMPTY:-x}", "x", false),
-            ("${EMPTY}", "", true),
+            ("${EMPTY:-}", "", false),
             ("$$", "$", false),
             ("$${KEY}", "${KEY}", false),
             ("$$$KEY", "$$KEY", false),
@@ -151,6 +158,7 @@ mod tests {
     fn every_bad_reference_is_reported() {
         for (text, messages) in [
             ("${NONE}", vec!["the environment variable `NONE` is not set"]),
+            ("https://h/v2/${EMPTY}", vec!["the environment variable `EMPTY` is empty"]),
             (
                 "${A} ${B}",
                 vec![

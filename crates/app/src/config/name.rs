@@ -151,20 +151,31 @@ names! {
 names! {
     /// An origin whose web pages may call.
     Origin, "an origin", r"\*|null|[a-z]+://[^/]+", |text| {
-        let good = match text.split_once("://") {
-            None => text == "*" || text == "null",
-            Some((scheme, host)) => {
-                !scheme.is_empty()
-                    && !host.is_empty()
-                    && !host.contains('/')
-                    && text.bytes().all(|b| b.is_ascii_graphic())
-            }
-        };
-        if good {
+        let hint = "write scheme and host without a path: `https://app.example`, or `*` for all";
+        let wrong = || Wrong::hinted("this is not an origin", hint);
+        if text == "*" || text == "null" {
             return Ok(());
         }
-        let hint = "write scheme and host without a path: `https://app.example`, or `*` for all";
-        Err(Wrong::hinted("this is not an origin", hint))
+        let (scheme, host) = text.split_once("://").ok_or_else(wrong)?;
+        let is_odd = |b: u8| !b.is_ascii_graphic() || matches!(b, b'/' | b'?' | b'#' | b'@');
+        if scheme.is_empty() || host.is_empty() || host.bytes().any(is_odd) {
+            return Err(wrong());
+        }
+        if text.contains('*') {
+            let hint = "list each origin, or write `*` alone for all";
+            return Err(Wrong::hinted("an origin is compared as it is and holds no pattern", hint));
+        }
+        // Browsers send what is compared.
+        if text.bytes().any(|b| b.is_ascii_uppercase()) {
+            let hint = format!("write `{}`, as browsers do", text.to_ascii_lowercase());
+            return Err(Wrong::hinted("an origin is lower case", hint));
+        }
+        let usual = match scheme { "http" => ":80", "https" => ":443", _ => return Ok(()) };
+        if let Some(bare) = text.strip_suffix(usual) {
+            let hint = format!("write `{bare}`, as browsers do");
+            return Err(Wrong::hinted("an origin does not name the usual port", hint));
+        }
+        Ok(())
     }
 }
 

@@ -298,7 +298,9 @@ section! {
 section! {
     /// Which web pages may call from a browser.
     Cors {
-        /// Origins such as `https://app.example`; `*` allows all, an empty list none.
+        /// Origins such as `https://app.example`, compared as browsers send them: in lower case,
+        /// without the usual port, and no patterns. `*` allows all, an empty list none. `null` is
+        /// the origin of any page in a sandboxed frame.
         origins: Vec<Origin> = default(Vec::new()),
     }
 }

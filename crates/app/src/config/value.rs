@@ -380,6 +380,10 @@ impl Word for SecretUrl {
                 Wrong::hinted("the URL has no scheme", "begin it with `http://` or `https://`")
             }
             BadUrl::NoHost => Wrong::new("the URL has no host"),
+            BadUrl::Blank => Wrong::hinted(
+                "the URL holds a line break, another control character or a blank",
+                "did one slip in at the end of a variable? in a path or query a blank is `%20`",
+            ),
             BadUrl::NotAUrl => Wrong::new(format!("expected {}", Self::EXPECTED)),
         })
     }
