@@ -46,6 +46,8 @@ struct State {
     shared: u32,
     /// Answers that hold a place in the pool instead.
     waiting: u32,
+    /// Answers that hold neither: the request was refused for want of a place.
+    placeless: u32,
     /// Bytes of all of them.
     bytes: usize,
     /// Bytes that the pool was told of: all of them while the client takes nothing.
@@ -65,6 +67,16 @@ struct State {
 /// The period in which an answer began; of two that follow each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Period(bool);
+
+/// Which place a request holds among those under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// It was refused, and its answer is all there is of it.
+    None,
+    Plain,
+    /// One that counts against the share of its address.
+    Shared,
+}
 
 /// What the answers of a connection give back to, and take from.
 #[derive(Debug, Clone, Copy)]
@@ -103,9 +115,14 @@ impl<'a> Pools<'a> {
     }
 
     /// Gives the place of a request back.
-    pub(crate) fn give_place(self, is_shared: bool) {
-        let held = self.share.filter(|_| is_shared).map(|share| &share.places);
-        give(&self.counters.requests_open, held);
+    pub(crate) fn give_place(self, place: Place) {
+        match place {
+            Place::None => {}
+            Place::Plain => give(&self.counters.requests_open, None),
+            Place::Shared => {
+                give(&self.counters.requests_open, self.share.map(|share| &share.places));
+            }
+        }
     }
 
     fn bytes_fit(self) -> bool {
@@ -120,13 +137,19 @@ impl Backlog {
         Self { state: Mutex::new(State::default()) }
     }
 
-    /// One more answer of so many bytes, whose request has a place.
-    pub(crate) fn begin(&self, bytes: usize, is_shared: bool, pools: Pools<'_>) -> Period {
+    /// One more answer of so many bytes.
+    pub(crate) fn begin(&self, bytes: usize, place: Place, pools: Pools<'_>) -> Period {
         let mut state = self.state.lock();
         let period = state.period;
         state.began[usize::from(period.0)] += 1;
-        state.placed += 1;
-        state.shared += u32::from(is_shared);
+        match place {
+            Place::None => state.placeless += 1,
+            Place::Plain => state.placed += 1,
+            Place::Shared => {
+                state.placed += 1;
+                state.shared += 1;
+            }
+        }
         state.bytes += bytes;
         if state.stalled_since.is_some() {
             state.settle(pools);
@@ -146,7 +169,7 @@ impl Backlog {
     /// The client takes no more for now.
     pub(crate) fn stall(&self, now: u64, pools: Pools<'_>) {
         let mut state = self.state.lock();
-        if state.placed + state.waiting > 0 {
+        if state.answers() > 0 {
             state.stalled_since.get_or_insert(now);
             state.settle(pools);
         }
@@ -157,27 +180,26 @@ impl Backlog {
         self.state.lock().took(bytes, now, pools);
     }
 
-    /// One answer, of this period, is done, with so many bytes of it that were not told before.
+    /// One answer, of this place and period, is done, with so many bytes of it that were not told before.
     pub(crate) fn end(
         &self,
         bytes: usize,
-        period: Period,
+        (place, period): (Place, Period),
         now: impl FnOnce() -> u64,
         pools: Pools<'_>,
     ) {
         let mut state = self.state.lock();
         state.began[usize::from(period.0)] -= 1;
         state.took(bytes, now, pools);
-        if state.waiting > 0 {
+        if place == Place::None {
+            state.placeless -= 1;
+        } else if state.waiting > 0 {
             state.waiting -= 1;
             pools.give_waiting();
         } else {
-            state.placed -= 1;
-            let is_shared = state.shared > 0;
-            state.shared -= u32::from(is_shared);
-            pools.give_place(is_shared);
+            state.give_place(pools);
         }
-        if state.placed + state.waiting == 0 {
+        if state.answers() == 0 {
             state.bytes = 0;
             state.stalled_since = None;
             state.settle(pools);
@@ -187,12 +209,15 @@ impl Backlog {
     /// Whether the client lets more wait than it may.
     pub(crate) fn is_too_much(&self, now: u64, pools: Pools<'_>) -> bool {
         let mut state = self.state.lock();
-        state.turn(now, pools.settings.stall_timeout);
+        state.turn(now, pools.settings.stall_timeout / PRESSED_PART);
         let Some(since) = state.stalled_since else { return false };
         state.settle(pools);
         let lasts = Duration::from_micros(now.saturating_sub(since));
         let has_room = state.placed == 0 && pools.bytes_fit();
-        state.is_too_much(lasts, has_room, pools.settings)
+        // With something taken now and then the time of all would begin anew for ever.
+        let oldest = Duration::from_micros(now.saturating_sub(state.period_since));
+        let is_old = state.old() > 0 && oldest >= pools.settings.stall_timeout;
+        state.is_too_much(lasts, !has_room, is_old, pools.settings)
     }
 }
 
@@ -224,11 +249,23 @@ impl State {
             return;
         }
         while self.placed > 0 && pools.take_waiting() {
-            let is_shared = self.shared > 0;
-            self.shared -= u32::from(is_shared);
-            self.placed -= 1;
             self.waiting += 1;
-            pools.give_place(is_shared);
+            self.give_place(pools);
+        }
+    }
+
+    fn answers(&self) -> u32 {
+        self.placed + self.waiting + self.placeless
+    }
+
+    /// Gives one of the places back that the answers hold.
+    fn give_place(&mut self, pools: Pools<'_>) {
+        self.placed -= 1;
+        if self.shared > 0 {
+            self.shared -= 1;
+            pools.give_place(Place::Shared);
+        } else {
+            pools.give_place(Place::Plain);
         }
     }
 
@@ -240,7 +277,7 @@ impl State {
             return;
         }
         if self.old() > 0 {
-            self.stalled_since.get_or_insert(self.period_since);
+            self.stalled_since.get_or_insert(now);
         } else {
             self.period = Period(!self.period.0);
             self.period_since = now;
@@ -252,17 +289,22 @@ impl State {
         self.began[usize::from(!self.period.0)]
     }
 
-    /// `has_room` says that the pools hold all of it, within the share of its address.
-    fn is_too_much(&self, lasts: Duration, has_room: bool, settings: &Settings) -> bool {
+    /// `lacks_room`: the pools do not hold all of it within the share of its address;
+    /// `is_old`: some answer has waited for the stall timeout, whatever was taken since.
+    fn is_too_much(
+        &self,
+        lasts: Duration,
+        lacks_room: bool,
+        is_old: bool,
+        settings: &Settings,
+    ) -> bool {
         let too_long = lasts >= settings.stall_timeout;
-        let answers = self.placed + self.waiting;
+        let answers = self.answers();
         let many = answers > ANSWERS_MAX || (answers > 1 && self.bytes > BYTES_MAX);
-        // With something taken now and then the time would begin anew for ever.
-        let is_stuck = lasts >= settings.stall_timeout / PRESSED_PART || self.old() > 0;
-        let pressed = !has_room && is_stuck;
+        let is_stuck = lasts >= settings.stall_timeout / PRESSED_PART || is_old;
         // Streams are ended one by one before that; what their tasks have handed on is not.
         let forgotten = lasts >= settings.write_timeout * 2;
-        (many && too_long) || pressed || forgotten
+        (many && too_long) || (lacks_room && is_stuck) || forgotten
     }
 }
 
@@ -278,7 +320,7 @@ mod tests {
         counters: Counters,
         share: Arc<Share>,
         backlog: Backlog,
-        periods: RefCell<VecDeque<Period>>,
+        begun: RefCell<VecDeque<(Place, Period)>>,
     }
 
     impl Stage {
@@ -288,7 +330,7 @@ mod tests {
                 counters: Counters::default(),
                 share: Arc::default(),
                 backlog: Backlog::new(),
-                periods: RefCell::default(),
+                begun: RefCell::default(),
             }
         }
 
@@ -300,14 +342,15 @@ mod tests {
             for n in 0..answers {
                 self.counters.requests_open.fetch_add(1, Relaxed);
                 self.share.places.fetch_add(usize::from(n % 2 == 0), Relaxed);
-                let period = self.backlog.begin(bytes, n % 2 == 0, self.pools());
-                self.periods.borrow_mut().push_back(period);
+                let place = if n % 2 == 0 { Place::Shared } else { Place::Plain };
+                let period = self.backlog.begin(bytes, place, self.pools());
+                self.begun.borrow_mut().push_back((place, period));
             }
         }
 
         fn end(&self, answers: u32, bytes: usize) {
-            for period in self.periods.borrow_mut().drain(..answers as usize) {
-                self.backlog.end(bytes, period, || 0, self.pools());
+            for begun in self.begun.borrow_mut().drain(..answers as usize) {
+                self.backlog.end(bytes, begun, || 0, self.pools());
             }
         }
 
@@ -422,12 +465,14 @@ mod tests {
     fn answers_that_were_handed_on_and_not_written_are_found() {
         let stage = Stage::new(1000, 10_000);
         stage.begin(100, 1);
-        assert!(!stage.is_too_much(4999));
-        assert!(!stage.is_too_much(5000), "they may have begun just now");
-        assert!(!stage.is_too_much(9999));
+        assert!(!stage.is_too_much(999));
+        assert!(!stage.is_too_much(1000), "they may have begun just now");
+        assert!(!stage.is_too_much(1999));
         stage.check(100, 0, 0);
-        assert!(stage.is_too_much(10_000));
+        assert!(!stage.is_too_much(2000), "they give their places back");
         stage.check(0, 100, 100);
+        assert!(!stage.is_too_much(6999));
+        assert!(stage.is_too_much(7000));
         stage.end(100, 1);
         stage.check(0, 0, 0);
     }
@@ -435,10 +480,11 @@ mod tests {
     #[test]
     fn answers_that_follow_each_other_are_not_old() {
         let stage = Stage::new(1000, 10_000);
-        for seconds in 0..60 {
+        for n in 0..100 {
             stage.begin(100, 1);
-            assert!(!stage.is_too_much(seconds * 1000));
-            stage.end(100 * u32::from(seconds > 0), 1);
+            assert!(!stage.is_too_much(n * 400));
+            stage.check(100 + 100 * usize::from(n > 0), 0, 0);
+            stage.end(100 * u32::from(n > 0), 1);
         }
         stage.check(100, 0, 0);
     }
@@ -452,9 +498,25 @@ mod tests {
             let now = seconds * 1_000_000;
             stage.backlog.took(20_000, || now, stage.pools());
             is_ended = stage.is_too_much(seconds * 1000);
-            assert_eq!(is_ended, seconds >= 10, "after {seconds} s");
+            assert_eq!(is_ended, seconds >= 6, "after {seconds} s");
         }
         assert!(is_ended);
+    }
+
+    #[test]
+    fn refusals_that_are_not_taken_count_without_a_place() {
+        let stage = Stage::new(1000, 10_000);
+        let begun: Vec<_> = (0..=ANSWERS_MAX)
+            .map(|_| stage.backlog.begin(10, Place::None, stage.pools()))
+            .collect();
+        stage.backlog.stall(0, stage.pools());
+        stage.check(0, 0, begun.len() * 10);
+        assert!(!stage.is_too_much(4999));
+        assert!(stage.is_too_much(5000));
+        for period in begun {
+            stage.backlog.end(10, (Place::None, period), || 0, stage.pools());
+        }
+        stage.check(0, 0, 0);
     }
 
     #[test]

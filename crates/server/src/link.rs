@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use crate::backlog::{Backlog, Period, Pools};
+use crate::backlog::{Backlog, Period, Place, Pools};
 use crate::count::Protocol;
 use crate::share::Share;
 use crate::{Server, Settings};
@@ -209,8 +209,8 @@ impl Link {
     }
 
     /// One answer is done, of which so many bytes were not told as taken before.
-    pub(crate) fn end_answer(&self, bytes: usize, period: Period) {
-        self.backlog.end(bytes, period, || self.clock(), self.pools());
+    pub(crate) fn end_answer(&self, bytes: usize, begun: (Place, Period)) {
+        self.backlog.end(bytes, begun, || self.clock(), self.pools());
     }
 
     /// Everything there was to write is written.

@@ -141,7 +141,12 @@ impl<H: Handler> Endpoint for Rpc<H> {
                 link.server.tell(link.peer, StatusCode::NO_CONTENT.as_u16(), "preflight");
                 answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
             }
-            What::Refused(refusal) => answer::refuse(refusal, ticket),
+            What::Refused(refusal) => {
+                if refusal == Refusal::RequestsFull {
+                    ticket.give_place();
+                }
+                answer::refuse(refusal, ticket)
+            }
         };
         let Reply { ticket, fields, .. } = &mut reply;
         ticket.link().server.cors.write(asked.allowed.as_ref(), fields);

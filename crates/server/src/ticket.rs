@@ -10,7 +10,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::Refusal;
-use crate::backlog::Period;
+use crate::backlog::{Period, Place};
 use crate::link::Link;
 use crate::share::fits;
 
@@ -32,8 +32,7 @@ pub(crate) struct Ticket {
     status: u16,
     /// The handler has it, and leaves its line.
     is_handed_over: bool,
-    /// Its place counts against the share of its address.
-    is_shared: bool,
+    place: Place,
     /// When its answer went on its way: the connection's backlog gives the place back.
     sent: Option<Period>,
 }
@@ -56,7 +55,7 @@ impl Ticket {
             unsent_bytes: 0,
             status: 0,
             is_handed_over: false,
-            is_shared: share.is_some(),
+            place: if share.is_some() { Place::Shared } else { Place::Plain },
             sent: None,
         };
         (ticket, received_at)
@@ -75,7 +74,7 @@ impl Ticket {
         if open > most {
             return false;
         }
-        match self.link.share.as_ref().filter(|_| self.is_shared) {
+        match self.link.share.as_ref().filter(|_| self.place == Place::Shared) {
             None => true,
             // As it was before this request: the last place may go to one who has none.
             Some(share) => {
@@ -83,6 +82,13 @@ impl Ticket {
                 fits(held.saturating_sub(1), open.saturating_sub(1), most)
             }
         }
+    }
+
+    /// Gives its place back before there is an answer: there was none left. A refusal that is
+    /// not taken must not hold what it was refused for.
+    pub(crate) fn give_place(&mut self) {
+        self.link.pools().give_place(self.place);
+        self.place = Place::None;
     }
 
     /// From here on the handler tells what becomes of the request.
@@ -101,7 +107,7 @@ impl Ticket {
         self.give_body();
         self.unsent_bytes = bytes;
         let pools = self.link.pools();
-        self.sent = Some(self.link.backlog().begin(bytes, self.is_shared, pools));
+        self.sent = Some(self.link.backlog().begin(bytes, self.place, pools));
     }
 
     /// A part of the answer that tells itself when it is taken.
@@ -152,8 +158,8 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         self.give_body();
         match self.sent {
-            Some(period) => self.link.end_answer(self.unsent_bytes, period),
-            None => self.link.pools().give_place(self.is_shared),
+            Some(period) => self.link.end_answer(self.unsent_bytes, (self.place, period)),
+            None => self.link.pools().give_place(self.place),
         }
         let counters = &self.link.server.counters;
         match self.status {

@@ -276,6 +276,29 @@ async fn a_few_stalled_streams_have_the_usual_time() {
     assert!(!hog.ended.is_finished());
 }
 
+/// What is refused for want of a place holds none, however little of it is taken.
+#[tokio::test]
+async fn refusals_that_are_not_taken_hold_no_place() {
+    for window in [0, 1] {
+        let site = Site::open(Settings { requests_max: 32, waiting_max: 1, ..Settings::default() });
+        let mut hogs = Vec::new();
+        let mut other = site.connect_from(OTHER).await;
+        for n in 1..=4 {
+            let mut hog = Shut::connect(&site, window).await;
+            hog.ask("/", 50).await;
+            hogs.push(hog);
+            site.until("all are answered or refused", |counts| {
+                let refused = counts.refused(wellhead_server::Refusal::RequestsFull);
+                let arrived = site.handler.arrived.load(std::sync::atomic::Ordering::Relaxed);
+                refused as usize + arrived >= n * 50 + n - 1
+            })
+            .await;
+            let reply = other.exchange("/", "", b"{}").await;
+            assert_eq!(reply.status, 200, "after {n} connections with a window of {window}");
+        }
+    }
+}
+
 /// A byte of window for each stream takes the answer out of the hands of its task.
 #[tokio::test]
 async fn answers_that_were_handed_on_still_count() {
