@@ -12,6 +12,7 @@ use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErr
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
 
 use crate::budget::{Allowance, Spending, Turns, price};
+use crate::doubt::Doubt;
 use crate::pulse::Pulse;
 use crate::word::Falls;
 
@@ -121,6 +122,7 @@ pub(crate) struct Asker {
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) asked: Arc<Asked>,
     pub(crate) falls: Falls,
+    pub(crate) doubt: Doubt,
     pub(crate) allowance: Allowance,
     pub(crate) turns: Turns,
     /// Whether calls of clients come to the upstream's tier, or may have to at any moment.

@@ -17,6 +17,7 @@ use wellhead_upstream::{Standing, Upstream};
 use crate::ask::{Asked, Asker, Reason, now};
 use crate::budget::{Allowance, Turns};
 use crate::checks::{Check, Checks, FeedUse, Pace};
+use crate::doubt::Doubt;
 use crate::feed::{self, FeedEnd, listen};
 use crate::poll::State;
 use crate::pulse::Pulse;
@@ -100,6 +101,7 @@ impl Watcher {
                 pulse,
                 asked,
                 falls: Falls::default(),
+                doubt: Doubt::default(),
                 allowance: Allowance::default(),
                 turns: Turns::new(idle + idle / TURN_SLIDE),
                 is_needed: AtomicBool::new(true),
@@ -267,6 +269,7 @@ impl Watcher {
                 return Identity::Unknown(detail);
             }
         };
+        self.asker.doubt.settle(now());
         let expected = self.pulse().agree_chain_id(reported);
         if reported != expected {
             if self.upstream().set_standing(Standing::WrongChain(reported)) {
@@ -296,6 +299,18 @@ impl Watcher {
         self.state.lock().block_hash.forget();
         self.pulse().tell_verified();
         Identity::Right
+    }
+
+    /// Asks one whose heads are hard to believe for its chain id; true when it is on another one,
+    /// and out of use.
+    pub(crate) async fn is_found_elsewhere(&self) -> bool {
+        self.asker.doubt.settle(now());
+        match self.asker.chain_id(Reason::Verify).await {
+            Ok(reported) if self.pulse().chain_id() == Some(reported) => false,
+            Ok(_) => self.identify(Reason::Verify).await == Identity::Wrong,
+            // It is asked again with the next head that is hard to believe.
+            Err(_detail) => false,
+        }
     }
 
     fn feed_is_wrong(&self) -> bool {

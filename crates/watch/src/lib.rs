@@ -14,6 +14,7 @@ mod ask;
 mod block_hash;
 mod budget;
 mod checks;
+mod doubt;
 mod feed;
 mod follow;
 mod need;

@@ -183,6 +183,14 @@ impl Watcher {
                     polled = now();
                     self.while_it_is_well(self.poll_once(Reason::Head)).await;
                 }
+                if !is_spent
+                    && self.checks.verifies()
+                    && self.asker.doubt.is_due(now())
+                    && (self.is_busy() || self.has_turn())
+                    && self.while_it_is_well(self.is_found_elsewhere()).await == Some(true)
+                {
+                    return;
+                }
                 was_unwell = false;
                 if self.upstream().probe_due(now()).is_some() {
                     continue;
@@ -215,6 +223,8 @@ impl Watcher {
                 () = called => {}
                 // Somebody showed a block that this one may have, too.
                 () = heard => {}
+                // Its feed told a head that is hard to believe.
+                () = self.asker.doubt.raised() => {}
             }
         }
     }

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use wellhead_chain::{Heads, News, Observation, Source};
 
 use crate::ask::{Asker, now};
+use crate::doubt::is_doubtful;
 
 /// A fall of one upstream is told so often at most: a broken feed can fall back
 /// thousands of times a second.
@@ -43,6 +44,9 @@ pub(crate) fn take(heads: &Heads, asker: &Asker, seen: Observation, source: Sour
                 "upstream fell back by {fell} blocks; it is taken at its word"
             );
         }
+    }
+    if is_doubtful(&view, slot, &seen, now()) {
+        asker.doubt.raise(now());
     }
     if heads.observe(slot, seen, source, now()) == News::BestHead {
         tracing::trace!(upstream = %id, block = seen.number.0, "new best head");

@@ -248,7 +248,8 @@ async fn a_dear_feed_is_not_opened_and_one_that_is_wanted_anyway_is_on_the_bill(
         assert_eq!(connector.opened.lock().len(), usize::from(is_open), "{provider} {feed:?}");
         let before = (stage.asked[0].credits(), stage.upstreams[0].spending(now()).total);
         if is_open {
-            let bytes: usize = (2000..2100).map(|number| speaker.head(number)).sum();
+            let next = node.head() + 1;
+            let bytes: usize = (next..next + 100).map(|number| speaker.head(number)).sum();
             settle().await;
             let credits = if provider == "alchemy" { bytes as u64 * 40 / 1_000 } else { 5_000 };
             let after = (stage.asked[0].credits(), stage.upstreams[0].spending(now()).total);

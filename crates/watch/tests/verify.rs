@@ -214,3 +214,55 @@ async fn an_upstream_that_tells_no_version_is_used() {
     assert!(!stage.upstreams[0].expects_client_version());
     assert_eq!(stage.asked[0].get(Reason::Version), 1);
 }
+
+/// Has a running node change to another chain, `change` of its heads, and says how long it was
+/// used after that; `None` where it still is after five minutes.
+async fn used_after(change: impl Fn(&Node)) -> Option<Duration> {
+    let node = Node::new(1, BLOCK);
+    *node.lineage.lock() = Some('a');
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    stage.busy_for(seconds(60), seconds(1)).await;
+    assert_eq!(stage.condition(0), Condition::Ready);
+    *node.chain_id.lock() = 5;
+    change(&node);
+    let began = now();
+    for _ in 0..300 {
+        stage.busy_for(seconds(1), seconds(1)).await;
+        if stage.condition(0) == Condition::WrongChain {
+            return Some(now() - began);
+        }
+    }
+    None
+}
+
+/// A name that leads to another node by now: no call fails.
+#[tokio::test(start_paused = true)]
+async fn one_whose_chain_changes_while_it_runs_is_found_by_its_next_head() {
+    let block_and_poll = BLOCK + seconds(3);
+    let other_hashes = used_after(|node| *node.lineage.lock() = Some('b')).await;
+    assert!(other_hashes.is_some_and(|after| after <= block_and_poll), "{other_hashes:?}");
+    let behind = used_after(|node| node.chain.lock().0 = 10).await;
+    assert!(behind.is_some_and(|after| after <= block_and_poll), "{behind:?}");
+    let ahead = used_after(|node| node.chain.lock().0 = 9_000_000).await;
+    assert!(ahead.is_some_and(|after| after <= block_and_poll), "{ahead:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reorgs_cost_a_question_for_the_chain_id_a_minute_at_most() {
+    let node = Node::new(1, BLOCK);
+    *node.lineage.lock() = Some('a');
+    let mut stage = Stage::new(Some(1), 1);
+    stage.follow(&node, None);
+    stage.busy_for(seconds(60), seconds(1)).await;
+    let began = now();
+    for minute in 0..10 {
+        for lineage in ['b', 'a', 'c', 'a'] {
+            *node.lineage.lock() = Some(lineage);
+            stage.busy_for(seconds(15), seconds(1)).await;
+        }
+        assert_eq!(stage.condition(0), Condition::Ready, "minute {minute}");
+    }
+    let asked = node.calls_of("eth_chainId", began);
+    assert!((5..=11).contains(&asked.len()), "{asked:?}");
+}

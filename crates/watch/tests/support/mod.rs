@@ -63,6 +63,8 @@ pub(crate) struct Node {
     pub(crate) knows_tags: Mutex<bool>,
     /// The head at the start of the clock, and the time between blocks.
     pub(crate) chain: Mutex<(u64, Duration)>,
+    /// Which of several chains with the same heights it is on: a hexadecimal digit of its hashes.
+    pub(crate) lineage: Mutex<Option<char>>,
     /// Raw JSON of a block by its height.
     pub(crate) origin: Mutex<String>,
     /// What it calls itself, if it says so.
@@ -83,6 +85,7 @@ impl Node {
             peers: Mutex::new(25),
             knows_tags: Mutex::new(true),
             chain: Mutex::new((1000, block_time)),
+            lineage: Mutex::new(None),
             origin: Mutex::new("null".to_owned()),
             version: Mutex::new(None),
             no_block: Mutex::new(NOT_FOUND),
@@ -125,6 +128,18 @@ impl Node {
         }
     }
 
+    fn newest(&self) -> String {
+        let number = self.head();
+        match *self.lineage.lock() {
+            None => format!(r#"{{"number":"0x{number:x}"}}"#),
+            Some(lineage) => {
+                let hash = |number: u64| format!("0x{lineage}{number:063x}");
+                let (hash, parent) = (hash(number), hash(number - 1));
+                format!(r#"{{"number":"0x{number:x}","hash":"{hash}","parentHash":"{parent}"}}"#)
+            }
+        }
+    }
+
     fn result(&self, method: &str, params: &str) -> String {
         match method {
             "eth_chainId" => format!("\"0x{:x}\"", *self.chain_id.lock()),
@@ -133,7 +148,7 @@ impl Node {
             "eth_getBlockByNumber" if params.contains("\"0x") => self.origin.lock().clone(),
             "eth_getBlockByNumber" if params.contains("finalized") => self.behind(64),
             "eth_getBlockByNumber" if params.contains("safe") => self.behind(32),
-            "eth_getBlockByNumber" => format!(r#"{{"number":"0x{:x}"}}"#, self.head()),
+            "eth_getBlockByNumber" => self.newest(),
             other => panic!("nobody should ask for {other}"),
         }
     }
