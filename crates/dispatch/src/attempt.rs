@@ -236,11 +236,14 @@ pub(crate) async fn whole(
             let fits = match &mut share {
                 None => {
                     let began = now();
-                    share = Box::pin(room_for(answers, step)).await;
+                    share = answers.try_hold_within(step);
+                    if share.is_none() {
+                        share = Box::pin(room_for(answers, len)).await;
+                    }
                     *waited += now().saturating_duration_since(began);
                     share.is_some()
                 }
-                Some(share) => len <= share.bytes() || share.grow(step) || share.grow(len),
+                Some(share) => len <= share.bytes() || share.grow_within(step) || share.grow(len),
             };
             if !fits {
                 answers.note(Shortage::Refused);
@@ -260,6 +263,9 @@ pub(crate) async fn whole(
 async fn room_for(answers: &Arc<Ceiling>, bytes: usize) -> Option<Share> {
     if let Some(share) = answers.try_hold(bytes) {
         return Some(share);
+    }
+    if !answers.is_worth_waiting(bytes) {
+        return None;
     }
     let _place = answers.queue()?;
     let until = now() + ROOM_WAIT;

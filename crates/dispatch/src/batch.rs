@@ -25,7 +25,7 @@ use wellhead_eth::{CostClass, MethodRow};
 use wellhead_jsonrpc::{Envelope, scan_batch, write};
 use wellhead_route::Roster;
 use wellhead_transport::{
-    Exchange, ExchangeFuture, Sent, TransportError, TransportErrorKind, WireReply,
+    Ceiling, Exchange, ExchangeFuture, Sent, TransportError, TransportErrorKind, WireReply,
 };
 use wellhead_upstream::{
     Change, Condition, HealthEffect, InFlight, Judge, Payload, Slot, Upstream, Verdict,
@@ -70,6 +70,8 @@ pub struct BatchOutcome {
     pub took: Duration,
     /// Whether it was sent at all.
     pub is_sent: bool,
+    /// Whether its answers are counted in the room that was given.
+    pub is_counted: bool,
 }
 
 /// Sends `items`, at most [`BATCH_ITEMS_MAX`] and at least one, to `slot`.
@@ -79,7 +81,7 @@ pub async fn run_batch(
     items: &[BatchItem<'_>],
     slot: Slot,
     roster: &Roster,
-    lane: &Lane,
+    (lane, room): (&Lane, &Arc<Ceiling>),
     bounds: &Bounds,
     deadline: Instant,
 ) -> BatchOutcome {
@@ -99,19 +101,17 @@ pub async fn run_batch(
     patience.alarm = alarm.as_ref();
     let mut guarded = Guarded::begin(upstream, row, in_flight, patience);
     let bytes_max = bounds.batch_bytes_max.min(bounds.answer_bytes_max);
-    let exchange = Exchange {
-        body: wire_body(items),
-        deadline: patience.deadline,
-        whole_max: bytes_max,
-        bulky: true,
-    };
+    let whole_max = room.step().min(bytes_max);
+    let exchange =
+        Exchange { body: wire_body(items), deadline: patience.deadline, whole_max, bulky: true };
     let exchange = lane.transport(slot).exchange(exchange);
-    let reply = pin!(all(exchange, bytes_max, lane));
+    let reply = pin!(all(exchange, bytes_max, room));
     let reply = guarded.in_time(reply);
     let reply = unless_stalled(reply, upstream, began, alarm.as_ref()).await;
     let ended = now();
     upstream.batch_took(ended.saturating_duration_since(began));
     let judge = Judge::standard();
+    let is_counted = reply.as_ref().is_ok_and(|reply| reply.body.len() > whole_max);
     let verdicts = match reply {
         // Its items are asked for one by one, so that the caller can stop when it holds enough.
         Err(error) if error.kind == TransportErrorKind::TooLarge => {
@@ -162,7 +162,13 @@ pub async fn run_batch(
         },
     };
     lane.line().freed(slot);
-    BatchOutcome { verdicts, began, took: ended.saturating_duration_since(began), is_sent: true }
+    BatchOutcome {
+        verdicts,
+        began,
+        took: ended.saturating_duration_since(began),
+        is_sent: true,
+        is_counted,
+    }
 }
 
 /// So many times longer than most exchanges take, without a word to anybody, is a stall: as
@@ -205,15 +211,14 @@ async fn unless_stalled(
 async fn all(
     exchange: ExchangeFuture<'_>,
     bytes_max: usize,
-    lane: &Lane,
+    room: &Arc<Ceiling>,
 ) -> Result<WireReply, TransportError> {
     let mut reply = exchange.await?;
     if let Some(rest) = reply.rest.take() {
         let first = std::mem::take(&mut reply.body);
         // What a batch takes teaches no limit.
         let mut waited = Duration::ZERO;
-        let answers = Some(lane.answers());
-        reply.body = Box::pin(whole(first, rest, bytes_max, answers, &mut waited)).await?;
+        reply.body = Box::pin(whole(first, rest, bytes_max, Some(room), &mut waited)).await?;
     }
     Ok(reply)
 }
@@ -248,6 +253,7 @@ fn held(items: &[BatchItem<'_>]) -> BatchOutcome {
         began: now(),
         took: Duration::ZERO,
         is_sent: false,
+        is_counted: false,
     }
 }
 

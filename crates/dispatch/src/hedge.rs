@@ -178,7 +178,7 @@ impl Run<'_> {
         let alarm = hedging.map(|hedging| Alarm::new(hedging.delay(upstream, row.class)));
         let mut patience = self.patience(ground, slot, began);
         patience.alarm = alarm.as_ref();
-        let room = ground.room(row, self.job.flows_to, slot);
+        let room = ground.room(self.job, true, slot);
         let transport = ground.lane.transport(slot);
         let body = self.bodies.of(self.job, slot);
         let first = pin!(attempt(row, body, upstream, transport, in_flight, patience, room));
@@ -248,7 +248,7 @@ impl Run<'_> {
             let Ground { roster, .. } = ground;
             let (row, upstream) = (self.job.row, roster.upstream(slot));
             let hedged_at = in_flight.began();
-            let room = ground.room(row, self.job.flows_to, other);
+            let room = ground.room(self.job, true, other);
             let mut patience = self.patience(ground, other, hedged_at);
             let hedging = ground.bounds.hedging.unwrap_or_default();
             let alarm = Alarm::new(hedging.delay(roster.upstream(other), row.class));

@@ -189,7 +189,7 @@ impl<'r> Run<'r> {
         let began = in_flight.began();
         let patience = self.patience(ground, slot, began);
         let (row, body) = (self.job.row, self.bodies.of(self.job, slot));
-        let room = ground.room(row, None, slot);
+        let room = ground.room(self.job, false, slot);
         let (upstream, transport) = (ground.roster.upstream(slot), ground.lane.transport(slot));
         waiting.push(Asked { slot, began, noted: None });
         under_way.push(Box::pin(async move {

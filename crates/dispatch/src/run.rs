@@ -1,6 +1,6 @@
 //! The loop over candidates.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use rand::Rng;
 use wellhead_eth::{CostClass, Effect, MethodRow};
 use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
-use wellhead_transport::{Rest, Sent};
+use wellhead_transport::{Ceiling, Rest, Sent};
 use wellhead_upstream::{
     Bound, Condition, Learnt, Payload, Slot, Tier, TryElsewhere, UpstreamSet, Verdict, VerdictClass,
 };
@@ -129,11 +129,12 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// `flows_to`: the client that takes a large answer as it comes.
-    pub(crate) fn room(self, row: &MethodRow, flows_to: Option<ClientNet>, slot: Slot) -> Room<'a> {
+    /// For an answer to `job`, which a client may take as it comes where it `may_flow`.
+    pub(crate) fn room(self, job: &Job<'a>, may_flow: bool, slot: Slot) -> Room<'a> {
         let Bounds { whole_bytes_max, answer_bytes_max: answer_max, .. } = *self.bounds;
-        let (answers, inspect) = (Some(self.lane.answers()), self.lane.inspect());
-        match flows_to {
+        let (row, inspect) = (job.row, self.lane.inspect());
+        let answers = Some(job.room.unwrap_or(self.lane.answers()));
+        match job.flows_to.filter(|_| may_flow) {
             Some(client) => {
                 let upstream = self.roster.upstream(slot);
                 let to_look_at = inspect.map_or(0, |inspect| inspect.whole_bytes(upstream, row));
@@ -142,7 +143,11 @@ impl<'a> Ground<'a> {
                 let flows = flows.map(|flows| MayFlow { flows, upstream, client });
                 Room { whole_max, answer_max, flows, answers, inspect }
             }
-            None => Room { whole_max: answer_max, answer_max, flows: None, answers, inspect },
+            None => {
+                // What goes beyond that is read as it fits.
+                let whole_max = job.room.map_or(answer_max, |room| room.step().min(answer_max));
+                Room { whole_max, answer_max, flows: None, answers, inspect }
+            }
         }
     }
 }
@@ -186,6 +191,8 @@ pub struct Job<'a> {
     pub progress: Option<&'a Progress>,
     /// The first exchange was taken from that already.
     pub is_first_paid: bool,
+    /// Where its answer is counted, if that is a part of all answers: those to one batch.
+    pub room: Option<&'a Arc<Ceiling>>,
 }
 
 impl Job<'_> {

@@ -22,8 +22,15 @@ async fn batch(stage: &Stage) -> (&'static str, u128) {
     tokio::time::sleep(ms(1_000)).await;
     let began = now();
     let deadline = began + stage.total;
-    let outcome =
-        run_batch(&[item; 3], Slot(0), &stage.roster, &stage.lane, &stage.bounds, deadline).await;
+    let outcome = run_batch(
+        &[item; 3],
+        Slot(0),
+        &stage.roster,
+        (&stage.lane, stage.lane.answers()),
+        &stage.bounds,
+        deadline,
+    )
+    .await;
     assert_eq!(outcome.verdicts.len(), 3);
     assert_eq!(stage.upstream(0).in_flight(), 0);
     (outcome.verdicts[0].rule, (now() - began).as_millis())

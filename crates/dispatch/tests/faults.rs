@@ -149,6 +149,7 @@ impl World {
             ballot: None,
             progress: None,
             is_first_paid: false,
+            room: None,
         };
         run(&job, &plan, roster, &self.lane, &Bounds::default()).await
     }

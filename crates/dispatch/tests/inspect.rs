@@ -231,8 +231,15 @@ async fn the_items_of_a_batch_are_looked_at_one_by_one() {
     };
     let items = ["eth_call", "eth_call", "eth_gasPrice", "eth_gasPrice", "eth_call"].map(item);
     let deadline = now() + stage.total;
-    let outcome =
-        run_batch(&items, Slot(0), &stage.roster, &stage.lane, &stage.bounds, deadline).await;
+    let outcome = run_batch(
+        &items,
+        Slot(0),
+        &stage.roster,
+        (&stage.lane, stage.lane.answers()),
+        &stage.bounds,
+        deadline,
+    )
+    .await;
     let told: Vec<_> = outcome.verdicts.iter().map(|it| (it.class, it.rule)).collect();
     let (answer, void) = (VerdictClass::Answer, VerdictClass::Void);
     assert_eq!(

@@ -174,6 +174,11 @@ impl Refusal {
         Self::new(200, BATCH_TOO_LARGE, message)
     }
 
+    /// Whether it says that there was an answer, and no room for it.
+    pub(crate) fn is_no_room(&self) -> bool {
+        self.message.starts_with(NO_ROOM)
+    }
+
     /// The request would need more upstream calls than one request may.
     pub(crate) fn calls_spent(max: u32) -> Self {
         let message = format!(

@@ -6,11 +6,10 @@
 //! this upstream cannot answer, or all of them when the exchange fails, then goes
 //! its own way, so that no item ever does worse than alone.
 //!
-//! The replies of one batch hold at most `limits.batch_bytes` together, and what is in
-//! flight; calls that follow are refused unasked: one batch may ask for the largest answer
-//! a thousand times. They are copied into one body, so they are counted below the ceiling
-//! on answers like any other; a reply for which there is no room is refused, and the others
-//! stay.
+//! The replies of one batch hold at most `limits.batch_bytes` together, and one answer more; calls
+//! that follow are refused unasked: one batch may ask for the largest answer a thousand times. Room
+//! for an answer is reserved before it is asked for ([`Pile`]), below the ceiling on all answers; a reply
+//! for which there is none is refused, and the others stay.
 //!
 //! Answers that are kept do not go upstream at all, and those that come are kept as those of
 //! single calls are; items that go together neither wait for the same call of another client
@@ -19,6 +18,7 @@
 //! Traces, logs, writes and filters go alone from the start: one slow item would
 //! hold up all that share its exchange.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,9 @@ use crate::pin::Pin;
 use crate::reply::Reply;
 use crate::tiers;
 use crate::{session, teach};
+
+/// Bytes of a body for which memory is taken at once.
+const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// An item of the client's batch.
 type Item = Result<Call, Malformed>;
@@ -80,52 +83,78 @@ struct Settled {
 }
 
 /// The replies of a batch so far, as bytes of the body that they will be.
+///
+/// What is held of them has room below the ceiling of the batch: each answer a step before it is
+/// asked for, and more as it comes where it is longer. What one answer needs beyond that is room below
+/// the ceiling on all answers, and then no further one is asked for.
 struct Pile<'a> {
     bytes_max: usize,
-    answers: &'a Arc<Ceiling>,
+    room: &'a Arc<Ceiling>,
     /// Its calls run on one thread, and none is held across a wait.
-    state: Mutex<(usize, Option<Share>)>,
+    state: Mutex<PileState>,
+}
+
+#[derive(Default)]
+struct PileState {
+    bytes: usize,
+    /// Of answers that have no room of their own.
+    small: Option<Share>,
 }
 
 impl<'a> Pile<'a> {
-    fn new(trip: &Trip<'a>) -> Self {
+    fn new(trip: &'a Trip<'_>) -> Self {
         let bytes_max = trip.chain.bounds.batch_bytes_max;
-        Self { bytes_max, answers: trip.lane.answers(), state: Mutex::default() }
+        Self { bytes_max, room: trip.answers(), state: Mutex::default() }
     }
 
     fn is_full(&self) -> bool {
-        self.state.lock().0 > self.bytes_max
+        self.state.lock().bytes > self.bytes_max || self.room.is_overdrawn()
     }
 
-    /// The reply, counted; in its place a refusal when there is no room to copy it.
-    fn add(&self, reply: Reply) -> Reply {
+    /// Room for the beginning of an answer, held while it is asked for; `None` when there is none.
+    fn reserve(&self) -> Option<Share> {
+        self.room.try_hold_within(self.room.step())
+    }
+
+    /// Whether an answer may be asked for that was given this room. Where the batch has room and all
+    /// answers together have none, one that is small may be had.
+    fn may_ask(&self, room: &Option<Share>) -> bool {
+        !self.is_full() && (room.is_some() || self.room.is_worth_waiting(self.room.step()))
+    }
+
+    /// The reply, counted; in its place a refusal when there is no room for it. Those of one exchange
+    /// may be counted already, together.
+    fn add(&self, reply: Reply, is_counted: bool) -> Reply {
         let more = match &reply {
             Reply::Result(bytes) | Reply::Error(bytes) | Reply::Flowing(bytes, _) => bytes.len(),
             Reply::Refused(_) => 0,
         };
         let mut state = self.state.lock();
-        let (bytes, share) = &mut *state;
-        let sum = *bytes + more;
-        if sum > FREE_BYTES && more > 0 {
-            let fits = match share {
-                Some(share) => share.grow(sum),
-                None => {
-                    *share = self.answers.try_hold(sum);
-                    share.is_some()
-                }
-            };
-            if !fits {
-                self.answers.note(Shortage::Refused);
-                return Reply::Refused(Refusal::no_room());
+        let bytes = state.bytes + more;
+        // What is longer than a step was read below the ceiling of the batch.
+        let is_counted = is_counted || more > self.room.step();
+        let counted = match (reply, &mut state.small) {
+            (reply, _) if more == 0 || is_counted || bytes <= FREE_BYTES => Some(reply),
+            // It is not copied, and goes its own way.
+            (Reply::Result(result), _) if more > FREE_BYTES => {
+                let share = self.room.try_hold_within(more);
+                share.map(|share| Reply::Result(share.around(result)))
             }
+            (reply, Some(share)) => share.grow_within(share.bytes() + more).then_some(reply),
+            (reply, none @ None) => {
+                *none = self.room.try_hold_within(more);
+                none.is_some().then_some(reply)
+            }
+        };
+        if let Some(reply) = counted {
+            state.bytes = bytes;
+            return reply;
         }
-        *bytes = sum;
-        reply
-    }
-
-    /// Bytes so far, and the room that they have.
-    fn into_parts(self) -> (usize, Option<Share>) {
-        self.state.into_inner()
+        self.room.note(Shortage::Refused);
+        Reply::Refused(match self.room.is_worth_waiting(more) {
+            true => Refusal::no_room(),
+            false => Refusal::batch_too_large(self.bytes_max),
+        })
     }
 }
 
@@ -147,22 +176,27 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
         replies[settled.place] = settled.reply;
         failed += usize::from(settled.is_failed);
     }
-    let mut waiting = work.into_iter();
+    let mut waiting = VecDeque::from(work);
     let mut running = FuturesUnordered::new();
     loop {
-        let settled = if running.is_empty() && waiting.len() == 1 {
+        let Performed { settled, alone } = if running.is_empty() && waiting.len() == 1 {
             // What stays together as a whole needs nobody to look after several.
-            let Some(work) = waiting.next() else { break };
-            perform(trip, items, work, parallel, &pile).await
+            let Some(work) = waiting.pop_front() else { break };
+            perform(trip, items, work, &pile, pile.reserve()).await
         } else {
-            while running.len() < parallel
-                && let Some(work) = waiting.next()
-            {
-                running.push(perform(trip, items, work, parallel, &pile));
+            while running.len() < parallel && !waiting.is_empty() {
+                let room = pile.reserve();
+                // Those under way give back what they do not need.
+                if room.is_none() && !running.is_empty() {
+                    break;
+                }
+                let Some(work) = waiting.pop_front() else { break };
+                running.push(perform(trip, items, work, &pile, room));
             }
-            let Some(settled) = running.next().await else { break };
-            settled
+            let Some(performed) = running.next().await else { break };
+            performed
         };
+        waiting.extend(alone.into_iter().map(Work::One));
         for item in settled {
             item.slot.into_iter().for_each(|slot| upstreams.insert(slot));
             replies[item.place] = item.reply;
@@ -175,14 +209,10 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
         }
     }
     drop(running);
-    let (bytes, share) = pile.into_parts();
-    let out = write(items, &replies, bytes);
+    let body = write(items, replies, pile);
     let answer = Answer {
-        status: if out.is_empty() { 204 } else { 200 },
-        body: match out.is_empty() {
-            true => Vec::new(),
-            false => vec![trip.lane.answers().around(out.into(), share)],
-        },
+        status: if body.is_empty() { 204 } else { 200 },
+        body,
         attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
         trail: trip.ctx.want_trail.then_some(trail),
         ..Answer::default()
@@ -198,22 +228,39 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
     (answer, line)
 }
 
-/// All replies in order; empty when there were only notifications.
-fn write(items: &[Item], replies: &[Option<Reply>], bytes: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes + 64 * items.len());
+/// All replies in order, in pieces; none when there were only notifications. The larger ones are not
+/// copied: they would be held twice.
+fn write(items: &[Item], replies: Vec<Option<Reply>>, pile: Pile<'_>) -> Vec<Bytes> {
+    let PileState { bytes, small } = pile.state.into_inner();
+    let mut pieces = Vec::new();
+    let mut out = Vec::with_capacity(bytes.min(COPIED_AT_ONCE) + 64 * items.len());
+    let mut is_first = true;
     for (item, reply) in items.iter().zip(replies) {
         let begin = out.len();
-        out.push(if begin == 0 { b'[' } else { b',' });
+        out.push(if is_first { b'[' } else { b',' });
         match (item, reply) {
             (Err(malformed), _) => write_malformed(&mut out, malformed),
-            (Ok(call), Some(reply)) if !call.is_notification() => reply.write(call.id(), &mut out),
-            (Ok(_), Some(_) | None) => out.truncate(begin),
+            (Ok(call), Some(reply)) if !call.is_notification() => {
+                if let Some(result) = reply.write_around(call.id(), &mut out) {
+                    pieces.push(std::mem::take(&mut out).into());
+                    pieces.push(result);
+                    out.push(b'}');
+                }
+            }
+            (Ok(_), Some(_) | None) => {
+                out.truncate(begin);
+                continue;
+            }
         }
+        is_first = false;
     }
-    if !out.is_empty() {
-        out.push(b']');
+    if is_first {
+        return Vec::new();
     }
-    out
+    out.push(b']');
+    // The copies take the room of those that were copied.
+    pieces.push(pile.room.around(out.into(), small));
+    pieces
 }
 
 /// What of a batch was kept: the item's place, its row and the answer.
@@ -302,28 +349,33 @@ fn may_share(row: &MethodRow) -> bool {
     row.effect == Effect::Read && row.idempotent && is_quick
 }
 
+/// What became of some work: items that are settled, and those that have to go alone.
+struct Performed {
+    settled: Vec<Settled>,
+    alone: Vec<usize>,
+}
+
 async fn perform(
     trip: &Trip<'_>,
     items: &[Item],
     work: Work<'_>,
-    parallel: usize,
     pile: &Pile<'_>,
-) -> Vec<Settled> {
+    room: Option<Share>,
+) -> Performed {
+    let settled = |settled| Performed { settled, alone: Vec::new() };
     match work {
         Work::One(place) => match &items[place] {
-            Ok(call) => vec![alone(trip, place, call, pile).await],
-            Err(_) => {
-                vec![Settled {
-                    place,
-                    reply: None,
-                    is_failed: true,
-                    slot: None,
-                    attempts: 0,
-                    trail: String::new(),
-                }]
-            }
+            Ok(call) => settled(vec![alone(trip, place, call, pile, room).await]),
+            Err(_) => settled(vec![Settled {
+                place,
+                reply: None,
+                is_failed: true,
+                slot: None,
+                attempts: 0,
+                trail: String::new(),
+            }]),
         },
-        Work::Together(slot, members) => together(trip, slot, members, parallel, pile).await,
+        Work::Together(slot, members) => together(trip, slot, members, pile, room).await,
     }
 }
 
@@ -339,18 +391,32 @@ fn from_memory(
     let (counts, took) = (trip.chain.counts(), now() - trip.ctx.received_at);
     counts.observe(row, CallOutcome::Answered, took, &[]);
     trip.chain.note_found(row, Found::Hit);
-    let reply = pile.add(Reply::Result(answer));
+    let reply = pile.add(Reply::Result(answer), false);
     let is_failed = reply.is_refused();
     Settled { place, reply: Some(reply), is_failed, slot: None, attempts: 0, trail: String::new() }
 }
 
-async fn alone(trip: &Trip<'_>, place: usize, call: &Call, pile: &Pile<'_>) -> Settled {
-    if pile.is_full() {
+async fn alone(
+    trip: &Trip<'_>,
+    place: usize,
+    call: &Call,
+    pile: &Pile<'_>,
+    room: Option<Share>,
+) -> Settled {
+    if !pile.may_ask(&room) {
         return too_large(place, pile);
     }
     let (report, _) = trip.call(call, now(), false).await;
+    // What has come is counted as it is.
+    drop(room);
     let trail = if trip.ctx.want_trail { report.line(&trip.chain.roster) } else { String::new() };
-    let reply = pile.add(report.reply);
+    let reply = match report.reply {
+        // It was the batch that left no room.
+        Reply::Refused(refusal) if refusal.is_no_room() && pile.is_full() => {
+            Reply::Refused(Refusal::batch_too_large(pile.bytes_max))
+        }
+        reply => pile.add(reply, false),
+    };
     Settled {
         place,
         is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
@@ -377,11 +443,13 @@ async fn together(
     trip: &Trip<'_>,
     slot: Slot,
     members: Vec<Member<'_>>,
-    parallel: usize,
     pile: &Pile<'_>,
-) -> Vec<Settled> {
-    if pile.is_full() {
-        return members.iter().map(|member| too_large(member.place, pile)).collect();
+    room: Option<Share>,
+) -> Performed {
+    let mut alone = Vec::new();
+    if !pile.may_ask(&room) {
+        let settled = members.iter().map(|member| too_large(member.place, pile)).collect();
+        return Performed { settled, alone };
     }
     let chain = trip.chain;
     let mut members = members;
@@ -389,7 +457,7 @@ async fn together(
     let unpaid = members.split_off(paid as usize);
     let mut settled: Vec<Settled> = unpaid.iter().map(|it| unpaid_for(trip, it.place)).collect();
     if members.is_empty() {
-        return settled;
+        return Performed { settled, alone };
     }
     let calls: Vec<BatchItem<'_>> = members
         .iter()
@@ -399,15 +467,24 @@ async fn together(
         })
         .collect();
     trip.progress.begin(slot);
-    let outcome =
-        run_batch(&calls, slot, &chain.roster, trip.lane, &chain.bounds, trip.deadline()).await;
+    let outcome = run_batch(
+        &calls,
+        slot,
+        &chain.roster,
+        (trip.lane, pile.room),
+        &chain.bounds,
+        trip.deadline(),
+    )
+    .await;
     if !outcome.is_sent {
         trip.allowance().give_back(paid);
     }
     let ended = outcome.began + outcome.took;
     settled.reserve(members.len());
     let mut is_counted = false;
-    let mut unsettled = Vec::new();
+    // What has come is counted as it is.
+    drop(room);
+    let is_held = outcome.is_counted;
     let took = ended.saturating_duration_since(trip.ctx.received_at);
     let mut tally = Tally { chain, took, alike: None };
     for (member, verdict) in members.iter().zip(outcome.verdicts) {
@@ -447,11 +524,11 @@ async fn together(
             (true, Payload::Error(error)) => (Reply::Error(error), CallOutcome::UpstreamError),
             (true, Payload::Result(_) | Payload::None { .. }) | (false, _) => {
                 chain.counts().attempted(&attempt);
-                unsettled.push(member);
+                alone.push(member.place);
                 continue;
             }
         };
-        let reply = pile.add(reply);
+        let reply = pile.add(reply, is_held);
         let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
         tally.count(member.row, outcome, attempt);
         // The exchange counts once, with the first item that it settled.
@@ -469,17 +546,7 @@ async fn together(
         let ms = outcome.took.as_millis();
         first.trail = format!("{id}=batch of {}:{ms}ms", members.len());
     }
-    let mut waiting = unsettled.into_iter();
-    let mut running = FuturesUnordered::new();
-    loop {
-        while running.len() < parallel
-            && let Some(member) = waiting.next()
-        {
-            running.push(alone(trip, member.place, member.call, pile));
-        }
-        let Some(item) = running.next().await else { return settled };
-        settled.push(item);
-    }
+    Performed { settled, alone }
 }
 
 /// Counts the items of one exchange, those in a row that went alike at once: most

@@ -226,6 +226,7 @@ async fn say(
         ballot: None,
         progress: Some(trip.progress),
         is_first_paid: false,
+        room: trip.room.as_ref(),
     };
     match row.effect {
         Effect::Local => local(chain, row, deadline).await,

@@ -221,6 +221,8 @@ pub(crate) struct Trip<'a> {
     pub(crate) ctx: Ctx,
     /// What was believed of the chain when the batch came, if it is one.
     pub(crate) view: Option<Arc<View>>,
+    /// Where its answers are counted, if it is a batch.
+    pub(crate) room: Option<Arc<Ceiling>>,
     /// The newest block for the client, once somebody wanted to know.
     newest: OnceLock<Option<Newest>>,
     total: Duration,
@@ -244,7 +246,9 @@ impl<'a> Trip<'a> {
         progress: &'a Progress,
     ) -> Self {
         let (newest, doubts_logs) = (OnceLock::new(), AtomicBool::new(false));
-        Self { chain, lane, ctx, view, newest, total, progress, selection: None, doubts_logs }
+        let part = || Arc::new(lane.answers().part(chain.bounds.batch_bytes_max));
+        let room = view.as_ref().map(|_| part());
+        Self { chain, lane, ctx, view, room, newest, total, progress, selection: None, doubts_logs }
     }
 
     /// With what the client selects upstreams by.
@@ -302,6 +306,11 @@ impl Trip<'_> {
     /// What the client selects upstreams by, in one way of writing it; empty for nothing.
     pub(crate) fn selected(&self) -> &str {
         self.selection.as_ref().map_or("", |selection| selection.words())
+    }
+
+    /// Where its answers are counted.
+    pub(crate) fn answers(&self) -> &Arc<Ceiling> {
+        self.room.as_ref().unwrap_or(self.lane.answers())
     }
 
     /// What the request may still cost.

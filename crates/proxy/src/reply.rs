@@ -37,6 +37,23 @@ impl Reply {
         }
     }
 
+    /// Appends the reply, or all of it that comes before its result where that is better not copied:
+    /// the result follows then, and a brace.
+    pub(crate) fn write_around(self, id: Option<&[u8]>, out: &mut Vec<u8>) -> Option<Bytes> {
+        match self {
+            Self::Result(result) if result.len() > COPY_MAX => {
+                write::result(out, id, b"");
+                // The brace that closes the envelope comes after the result.
+                out.pop();
+                Some(result)
+            }
+            reply => {
+                reply.write(id, out);
+                None
+            }
+        }
+    }
+
     /// Whether these are our own words.
     pub(crate) fn is_refused(&self) -> bool {
         match self {

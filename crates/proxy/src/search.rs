@@ -377,7 +377,7 @@ async fn search(
     match ended {
         None => {
             debug_assert!(search.parts.is_complete(), "all parts were asked for and settled");
-            match whole(&search.parts.take(), trip.lane.answers()) {
+            match whole(&search.parts.take(), trip.answers()) {
                 Some(list) => {
                     let Search { last: slot, is_doubtful, warns, .. } = search;
                     Searched::Found { list, slot, is_doubtful, warns }
@@ -432,9 +432,15 @@ struct Errand {
     selected: Box<str>,
     /// With the calls that all of it may make.
     progress: Progress,
+    /// Where its answers are counted, in a batch.
+    room: Option<Arc<Ceiling>>,
 }
 
 impl Errand {
+    fn answers(&self) -> &Arc<Ceiling> {
+        self.room.as_ref().unwrap_or(self.lane.answers())
+    }
+
     fn allowance(&self) -> &Allowance {
         self.progress.allowance()
     }
@@ -499,6 +505,7 @@ impl Search {
             received_at: job.received_at,
             selected: trip.selected().into(),
             progress: Progress::new(allowance),
+            room: trip.room.clone(),
         };
         Ok(Self {
             errand: Arc::new(errand),
@@ -568,7 +575,7 @@ impl Search {
     }
 
     fn found(&mut self, number: u64, list: Bytes) -> Result<(), Stuck> {
-        let answers = self.errand.lane.answers();
+        let answers = self.errand.answers();
         self.parts.found(number, list, |list| hold(list, answers))
     }
 
@@ -676,6 +683,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
         // Its own, as it may go on when its request has ended.
         progress: Some(&errand.progress),
         is_first_paid: true,
+        room: errand.room.as_ref(),
     };
     let outcome = wellhead_dispatch::run(&job, &plan, &chain.roster, lane, &chain.bounds).await;
     if outcome.trail.exchanges() == 0 {

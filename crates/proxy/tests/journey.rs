@@ -214,6 +214,39 @@ async fn the_replies_of_a_batch_are_bounded_in_bytes() {
     assert_eq!(stage.peer(0).seen().len(), 1 + 4, "together, then alone; the others not at all");
 }
 
+/// A batch of `calls` for an answer of `bytes` each, and what it held at most.
+async fn held_by_a_batch(calls: usize, bytes: usize, method: &str) -> usize {
+    let stage = Stage::upstreams(1);
+    stage.peer(0).always(method, result(&format!("\"{}\"", "x".repeat(bytes))));
+    let calls: Vec<String> = (0..calls)
+        .map(|id| format!(r#"{{"id":{id},"method":"{method}","params":["0x{id:x}"]}}"#))
+        .collect();
+    let answer = stage.send(None, &format!("[{}]", calls.join(","))).await;
+    assert_eq!(answer.status, 200);
+    let peak = stage.answers.peak();
+    assert!(serde_json::from_slice::<serde_json::Value>(&answer.body.concat()).is_ok());
+    drop(answer);
+    assert_eq!(stage.answers.held(), 0);
+    peak
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_holds_its_bytes_and_one_answer_more() {
+    const MIB: usize = 1 << 20;
+    for (calls, bytes) in [(30, 5 * MIB), (3, 40 * MIB), (20, 3 * MIB), (150, MIB / 4)] {
+        // Those that go together are one answer, which is no longer than the replies of a batch.
+        let together = (calls.min(100) * bytes).min(32 * MIB);
+        for (method, answer) in
+            [("eth_getCode", bytes.max(together)), ("debug_traceTransaction", bytes.max(MIB / 4))]
+        {
+            let peak = held_by_a_batch(calls, bytes, method).await;
+            let most = 32 * MIB + answer + (64 << 10);
+            assert!(peak <= most, "{method}: {calls} of {bytes}: {} MiB", peak / MIB);
+            assert!(peak >= bytes, "{method}: {calls} of {bytes}: {peak}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn calls_of_a_batch_without_room_are_refused_and_the_others_stay() {
     let stage = Stage::upstreams(1);

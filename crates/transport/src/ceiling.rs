@@ -6,16 +6,22 @@
 //! there already: who may not hold more is told so, and decides.
 //!
 //! Bytes are counted as there are in the answer; what the allocator rounds up to is not.
+//!
+//! The answers of one batch have a ceiling of their own below that of all ([`Ceiling::part`]). One
+//! answer at a time may go beyond it, so that an answer that is larger than the part can be had.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
 
 /// Answers up to this size are not counted: nearly all are smaller, and pay nothing. As
 /// many as there are requests under way may be held beside the ceiling.
 pub const FREE_BYTES: usize = 16 << 10;
+
+/// No answer of a batch is given more room than this before it is asked for.
+const STEP_MAX: usize = 256 << 10;
 
 /// Who may wait for room at a time. Each has begun to read, and so holds a little; together
 /// they must never be what fills the ceiling.
@@ -51,6 +57,10 @@ impl Shortage {
 #[derive(Debug)]
 pub struct Ceiling {
     bytes_max: usize,
+    /// Of which this is a part: what is held here is held there as well.
+    whole: Option<Arc<Self>>,
+    /// An answer goes beyond the part.
+    is_overdrawn: AtomicBool,
     held: AtomicUsize,
     peak: AtomicUsize,
     waiting: AtomicUsize,
@@ -69,11 +79,35 @@ impl Ceiling {
     pub fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
+            whole: None,
+            is_overdrawn: AtomicBool::new(false),
             held: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             shortages: std::array::from_fn(|_| AtomicU64::new(0)),
         }
+    }
+
+    /// A part of this one, for the answers to one batch: together at most `bytes_max`, and one
+    /// answer more.
+    pub fn part(self: &Arc<Self>, bytes_max: usize) -> Self {
+        Self { whole: Some(Arc::clone(self)), ..Self::new(bytes_max) }
+    }
+
+    /// The room that an answer is given before it is asked for, where it has to fit a part.
+    pub fn step(&self) -> usize {
+        (self.bytes_max / 4).clamp(FREE_BYTES, STEP_MAX)
+    }
+
+    /// Whether an answer goes beyond this part.
+    pub fn is_overdrawn(&self) -> bool {
+        self.is_overdrawn.load(Relaxed)
+    }
+
+    /// Whether others may give back `bytes` for which there is no room. What is held of a part
+    /// waits for the end of its batch.
+    pub fn is_worth_waiting(&self, bytes: usize) -> bool {
+        self.whole.is_none() || self.held().saturating_add(bytes) <= self.bytes_max
     }
 
     /// Bytes that may be held.
@@ -98,13 +132,26 @@ impl Ceiling {
 
     /// Counts an answer for which there was no room.
     pub fn note(&self, shortage: Shortage) {
+        if let Some(whole) = &self.whole {
+            return whole.note(shortage);
+        }
         self.shortages[shortage as usize].fetch_add(1, Relaxed);
     }
 
     /// Room for `bytes`, if there is so much.
     pub fn try_hold(self: &Arc<Self>, bytes: usize) -> Option<Share> {
-        let mut share = Share { ceiling: Arc::clone(self), bytes: 0 };
+        let mut share = self.share();
         share.grow(bytes).then_some(share)
+    }
+
+    /// The same, but never beyond a part.
+    pub fn try_hold_within(self: &Arc<Self>, bytes: usize) -> Option<Share> {
+        let mut share = self.share();
+        share.grow_within(bytes).then_some(share)
+    }
+
+    fn share(self: &Arc<Self>) -> Share {
+        Share { ceiling: Arc::clone(self), bytes: 0, is_over: false }
     }
 
     /// Counts an answer that is there already, with the share that it has: exactly as long
@@ -114,7 +161,7 @@ impl Ceiling {
         if body.len() <= FREE_BYTES {
             return body;
         }
-        share.unwrap_or_else(|| Share { ceiling: Arc::clone(self), bytes: 0 }).around(body)
+        share.unwrap_or_else(|| self.share()).around(body)
     }
 
     /// A place among those who wait for room; `None` when enough do.
@@ -128,12 +175,26 @@ impl Ceiling {
         let held = self.held.fetch_add(bytes, Relaxed).saturating_add(bytes);
         self.peak.fetch_max(held, Relaxed);
     }
+
+    /// Adds `more`, if there is so much room here.
+    fn take(&self, more: usize) -> bool {
+        let fits = |held: usize| held.checked_add(more).filter(|sum| *sum <= self.bytes_max);
+        let Ok(before) = self.held.fetch_update(Relaxed, Relaxed, fits) else { return false };
+        self.peak.fetch_max(before + more, Relaxed);
+        true
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Relaxed);
+    }
 }
 
 /// What one answer holds, given back when dropped.
 pub struct Share {
     ceiling: Arc<Ceiling>,
     bytes: usize,
+    /// It goes beyond the part, and is counted in the whole alone.
+    is_over: bool,
 }
 
 impl fmt::Debug for Share {
@@ -150,12 +211,44 @@ impl Share {
 
     /// Room for `bytes` in all; false, and all as before, when there is not so much.
     pub fn grow(&mut self, bytes: usize) -> bool {
+        if self.grow_within(bytes) {
+            return true;
+        }
+        if !self.is_over && !self.overdraw() {
+            return false;
+        }
+        let more = bytes.saturating_sub(self.bytes);
+        let fits = self.ceiling.whole.as_ref().is_some_and(|whole| whole.take(more));
+        self.bytes += if fits { more } else { 0 };
+        fits
+    }
+
+    /// The same, but never beyond a part, and not for an answer that is beyond it: that one gets no
+    /// more room than it needs.
+    pub fn grow_within(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let ceiling = &*self.ceiling;
-        let fits = |held: usize| held.checked_add(more).filter(|sum| *sum <= ceiling.bytes_max);
-        let Ok(before) = ceiling.held.fetch_update(Relaxed, Relaxed, fits) else { return false };
-        ceiling.peak.fetch_max(before + more, Relaxed);
+        if self.is_over || !ceiling.take(more) {
+            return false;
+        }
+        if let Some(whole) = &ceiling.whole
+            && !whole.take(more)
+        {
+            ceiling.give_back(more);
+            return false;
+        }
         self.bytes += more;
+        true
+    }
+
+    /// Goes beyond the part, if no other answer does.
+    fn overdraw(&mut self) -> bool {
+        let ceiling = &*self.ceiling;
+        if self.is_over || ceiling.whole.is_none() || ceiling.is_overdrawn.swap(true, Relaxed) {
+            return false;
+        }
+        ceiling.give_back(self.bytes);
+        self.is_over = true;
         true
     }
 
@@ -163,10 +256,13 @@ impl Share {
     #[must_use]
     pub fn around(mut self, body: Bytes) -> Bytes {
         let bytes = body.len();
-        if bytes > self.bytes {
-            self.ceiling.add(bytes - self.bytes);
-        } else {
-            self.ceiling.held.fetch_sub(self.bytes - bytes, Relaxed);
+        let own = (!self.is_over).then_some(&self.ceiling);
+        for ceiling in own.into_iter().chain(&self.ceiling.whole) {
+            if bytes > self.bytes {
+                ceiling.add(bytes - self.bytes);
+            } else {
+                ceiling.give_back(self.bytes - bytes);
+            }
         }
         self.bytes = bytes;
         Bytes::from_owner(Counted { body, share: self })
@@ -175,7 +271,13 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.ceiling.held.fetch_sub(self.bytes, Relaxed);
+        match self.is_over {
+            true => self.ceiling.is_overdrawn.store(false, Relaxed),
+            false => self.ceiling.give_back(self.bytes),
+        }
+        if let Some(whole) = &self.ceiling.whole {
+            whole.give_back(self.bytes);
+        }
     }
 }
 
@@ -246,6 +348,41 @@ mod tests {
         assert!(ceiling.try_hold(1).is_none());
         drop(held);
         assert_eq!((ceiling.held(), ceiling.peak()), (0, FREE_BYTES + 1));
+    }
+
+    #[test]
+    fn a_part_holds_its_bytes_and_one_answer_more() {
+        let whole = Arc::new(Ceiling::new(1_000));
+        let part = Arc::new(whole.part(100));
+        let mut first = part.try_hold(60).expect("room");
+        let second = part.try_hold(40).expect("exactly the rest");
+        assert_eq!((part.held(), whole.held()), (100, 100));
+        assert!(part.try_hold_within(1).is_none() && !part.is_overdrawn());
+        assert!(first.grow(500), "one goes beyond");
+        assert_eq!((part.held(), whole.held(), part.is_overdrawn()), (40, 540, true));
+        let third = part.try_hold(60).expect("what it left");
+        assert!(part.try_hold(1).is_none(), "and no second one");
+        assert!(!first.grow(1_000), "nor beyond the whole");
+        assert!(!part.is_worth_waiting(1));
+        drop(first);
+        assert_eq!((part.held(), whole.held(), part.is_overdrawn()), (100, 100, false));
+        drop((second, third));
+        assert_eq!((part.held(), whole.held(), whole.peak()), (0, 0, 600));
+    }
+
+    #[test]
+    fn bytes_of_a_part_are_given_back_to_both() {
+        let whole = Arc::new(Ceiling::new(1 << 20));
+        let part = Arc::new(whole.part(100_000));
+        let share = part.try_hold(50_000);
+        let within = part.around(body(40_000), share);
+        let share = part.try_hold(200_000);
+        let beyond = part.around(body(150_000), share);
+        assert_eq!((part.held(), whole.held()), (40_000, 190_000));
+        drop(beyond);
+        assert_eq!((part.held(), whole.held(), part.is_overdrawn()), (40_000, 40_000, false));
+        drop(within);
+        assert_eq!((part.held(), whole.held()), (0, 0));
     }
 
     #[test]

@@ -148,7 +148,8 @@ section! {
         /// arrive are; others wait for a second and are then given up with 503.
         answers_bytes: ByteSize = default(ByteSize::mib(256))
             .within(ByteSize::mib(16), ByteSize::gib(64)),
-        /// All replies of one batch together. The calls over it are answered with an error.
+        /// All replies of one batch together: it holds this and one answer more at most. The calls
+        /// over it are answered with an error.
         batch_bytes: ByteSize = default(ByteSize::mib(32))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
         /// Client connections open at once. With `shares` one more takes the place of the longest

@@ -296,6 +296,7 @@ impl Stage {
             ballot: self.ballot,
             progress: None,
             is_first_paid: false,
+            room: None,
         };
         run(&job, &self.plan(method), &self.roster, &self.lane, &self.bounds).await
     }
