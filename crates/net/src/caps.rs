@@ -11,12 +11,16 @@
 //!   what is under way, and other things cause it, so that it takes two with about
 //!   as many streams. A number that an answered ping has shown to be borne
 //!   (`proven`) is doubted only by a second death.
-//! - **Requests.** Two ends after about as many requests: connections are replaced
-//!   at nine tenths of that.
+//! - **Requests.** Two orderly ends after about as many requests, or three abrupt ones, as a call
+//!   on which a server breaks ends a connection as well: connections are replaced at nine tenths
+//!   of that.
 //! - **Silence.** Two ends after about as long a silence: unused connections are
 //!   closed at four fifths of that.
 //!
-//! Only what the peer did while nothing was wrong with us counts. When it cannot be
+//! Only what the peer did while nothing was wrong with us counts. A connection on which we called
+//! off a quarter of the requests, as a client can have us do that goes away again and again, may
+//! have ended for that: servers bear about a hundred resets. Its end teaches neither streams nor
+//! requests. When it cannot be
 //! reached right afterwards it was down, and the lesson is taken back.
 //!
 //! No lesson is for ever. A cap of streams is tried upwards by one connection at a
@@ -42,6 +46,15 @@ pub(crate) const MANY: usize = 32;
 const USUAL: usize = 90;
 /// Requests after which an end may have to do with their number.
 const REQUESTS_MIN: u64 = 64;
+/// One in so many requests of a connection has to be called off for that to be the reason of its
+/// end ...
+const CALLED_OFF_SHARE: u64 = 4;
+/// ... and so many in all: no server that is worth asking minds fewer.
+const CALLED_OFF_MIN: u64 = 10;
+/// Abrupt ends after about as many requests that teach their number.
+const ABRUPT_ENDS_MIN: u32 = 3;
+/// Orderly ones.
+const ORDERLY_ENDS_MIN: u32 = 2;
 /// A silence that may be the reason of an end.
 const IDLE_MIN: Duration = Duration::from_secs(1);
 /// How long a death may have been the beginning of an outage.
@@ -63,8 +76,18 @@ pub(crate) struct Ending {
     pub(crate) peak: usize,
     /// Requests that it took in.
     pub(crate) requests: u64,
+    /// Those of them that we called off with a reset.
+    pub(crate) called_off: u64,
     /// How long nothing had arrived.
     pub(crate) silence: Duration,
+}
+
+impl Ending {
+    /// Whether clients that went away may be the reason.
+    fn is_provoked(&self) -> bool {
+        self.called_off >= CALLED_OFF_MIN
+            && self.called_off.saturating_mul(CALLED_OFF_SHARE) >= self.requests
+    }
 }
 
 /// With or without regard for what was under way.
@@ -194,15 +217,20 @@ impl Default for Lessons {
 
 impl Lessons {
     fn ended(&mut self, ending: &Ending, now: Instant) {
-        if self.streams.ended(ending, now) {
+        let is_provoked = ending.is_provoked();
+        if !is_provoked && self.streams.ended(ending, now) {
             return;
         }
         if ending.open == 0 && ending.silence >= IDLE_MIN {
             let millis = u64::try_from(ending.silence.as_millis()).unwrap_or(u64::MAX);
-            self.idle.saw(millis, (millis / 10).max(1000), now);
-        } else if ending.requests >= REQUESTS_MIN {
+            self.idle.saw(millis, (millis / 10).max(1000), ORDERLY_ENDS_MIN, now);
+        } else if !is_provoked && ending.requests >= REQUESTS_MIN {
+            let ends_min = match ending.manner {
+                Manner::Orderly => ORDERLY_ENDS_MIN,
+                Manner::Abrupt => ABRUPT_ENDS_MIN,
+            };
             // Without a GOAWAY nobody knows how many of the last ones it took.
-            self.requests.saw(ending.requests, ending.requests / 50 + 2, now);
+            self.requests.saw(ending.requests, ending.requests / 50 + 2, ends_min, now);
         }
     }
 
@@ -373,19 +401,24 @@ struct Repeated {
     /// What is used of it.
     percent: u64,
     last: Option<u64>,
+    /// How often connections ended there one after the other.
+    times: u32,
     learnt: Option<(u64, Instant)>,
     before: Option<(Option<(u64, Instant)>, Instant)>,
 }
 
 impl Repeated {
     fn new(percent: u64) -> Self {
-        Self { percent, last: None, learnt: None, before: None }
+        Self { percent, last: None, times: 0, learnt: None, before: None }
     }
 
-    fn saw(&mut self, value: u64, slack: u64, now: Instant) {
-        let known = self.learnt.map(|(value, _)| value);
+    /// Notes an end at `value`; `times_min` of them in a row, within `slack`, teach.
+    fn saw(&mut self, value: u64, slack: u64, times_min: u32, now: Instant) {
         let close = |other: &u64| other.abs_diff(value) <= slack;
-        match self.last.replace(value).filter(close).or(known.filter(close)) {
+        let last = self.last.replace(value).filter(close);
+        self.times = if last.is_some() { self.times.saturating_add(1) } else { 1 };
+        let known = self.learnt.map(|(value, _)| value).filter(close);
+        match last.filter(|_| self.times >= times_min).or(known) {
             Some(again) => {
                 self.before = Some((self.learnt, now));
                 self.learnt = Some((again.min(value), now));

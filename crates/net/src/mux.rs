@@ -101,6 +101,8 @@ pub(crate) struct Mux {
     peak: usize,
     /// Streams that the peer reset one after the other, with no answer between.
     resets_in_a_row: usize,
+    /// Streams that we called off.
+    called_off: u64,
     /// How the peer ended the connection, until somebody has asked.
     ending: Option<Ending>,
     /// How it said GOAWAY.
@@ -223,6 +225,7 @@ impl Mux {
             abandoned: Abandoned::default(),
             peak: 0,
             resets_in_a_row: 0,
+            called_off: 0,
             ending: None,
             farewell: None,
             told: None,
@@ -446,6 +449,7 @@ impl Mux {
     fn reset(&mut self, id: u32, reason: Reason) {
         let before = self.out.len();
         frame::put_reset(&mut self.out, id, reason);
+        self.called_off += 1;
         self.appended += (self.out.len() - before) as u64;
         self.wake_task();
     }
@@ -506,7 +510,8 @@ impl Mux {
     fn note_ending(&mut self, manner: Manner, open: usize, last: u32) {
         let last = last.min(self.next_id - 1);
         let (peak, requests) = (self.peak, u64::from(last.div_ceil(2)));
-        self.ending = Some(Ending { manner, open, peak, requests, silence: Duration::ZERO });
+        let (called_off, silence) = (self.called_off, Duration::ZERO);
+        self.ending = Some(Ending { manner, open, peak, requests, called_off, silence });
     }
 
     /// How the peer ended the connection, or said that it would; once. How long it

@@ -7,7 +7,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const BOUND: usize = 250;
 
 fn end(manner: Manner, open: usize, requests: u64, silence: Duration) -> Ending {
-    Ending { manner, open, peak: open, requests, silence }
+    Ending { manner, open, peak: open, requests, called_off: 0, silence }
 }
 
 fn death(open: usize) -> Ending {
@@ -73,6 +73,37 @@ fn requests_teach_when_connections_end_after_as_many() {
     assert_eq!(after_requests(&[1000, 5000, 1000]), None);
     assert_eq!(after_requests(&[1000, 1000, 5000, 1000]), Some(900));
     assert_eq!(after_requests(&[10, 10]), None, "replacing would cost more than it saves");
+}
+
+/// A call on which the server breaks, sent again and again, ends connections as well.
+#[test]
+fn abrupt_ends_teach_requests_when_there_are_three_alike() {
+    let after_requests = |counts: &[u64]| {
+        let each = counts.iter().map(|n| end(Manner::Abrupt, 3, *n, Duration::ZERO));
+        after(&each.collect::<Vec<_>>()).requests
+    };
+    assert_eq!(after_requests(&[100, 100]), None);
+    assert_eq!(after_requests(&[100, 100, 100]), Some(90));
+    assert_eq!(after_requests(&[100, 100, 300, 100, 100]), None);
+}
+
+/// Seen with floods of calls that were called off at once: a server that bears a hundred resets
+/// ended each connection after as many, which taught 90 requests for each.
+#[test]
+fn clients_that_go_away_teach_nothing() {
+    let provoked =
+        |manner, open, called_off| Ending { called_off, ..end(manner, open, 100, Duration::ZERO) };
+    for manner in [Manner::Orderly, Manner::Abrupt] {
+        for open in [0, 3, 60] {
+            let ends = [provoked(manner, open, 25); 5];
+            assert_eq!(after(&ends), LearntCaps::default(), "{manner:?} with {open} open");
+        }
+    }
+    // A few that go away are everywhere, and are not the reason.
+    let usual = [provoked(Manner::Orderly, 3, 24); 2];
+    assert_eq!(after(&usual).requests, Some(90));
+    let few = Ending { called_off: 9, ..end(Manner::Abrupt, 32, 33, Duration::ZERO) };
+    assert_eq!(after(&[few]).streams, Some(24));
 }
 
 #[test]

@@ -109,8 +109,10 @@ async fn counting(requests_max: Option<usize>) -> (Server, Arc<Mutex<Vec<usize>>
             let handle = move |mut call: Call| {
                 counts.lock().expect("no panic")[nth] += 1;
                 async move {
-                    if let Some(body) = call.body().await {
-                        call.answer(body);
+                    match call.body().await {
+                        Some(body) if &*body == b"hang" => std::future::pending().await,
+                        Some(body) => call.answer(body),
+                        None => {}
                     }
                 }
             };
@@ -137,6 +139,23 @@ async fn connections_are_replaced_before_the_number_of_requests_that_ends_them()
     // The first two were ended; the third may have been in use when that was learnt.
     assert!(counts[..2].iter().all(|count| *count >= 200), "{counts:?}");
     assert!(counts[3..5].iter().all(|count| (180..200).contains(count)), "{counts:?}");
+}
+
+/// Every second call is called off, as clients do that go away: each connection ends after 100
+/// requests, of which 50 were reset, and that is no bound of the server that clients may teach.
+#[tokio::test]
+async fn clients_that_go_away_teach_no_bound() {
+    let (server, counts) = counting(Some(100)).await;
+    let transport = Upstream::auto(&server).transport();
+    let asked = || counts.lock().expect("no panic").iter().sum::<usize>();
+    while server.accepted() < 5 {
+        assert_eq!(answer(&transport, "question").await, "question");
+        let before = asked();
+        let hanging = ask_aside(&transport, "hang");
+        until("it arrives", || asked() > before || hanging.is_finished()).await;
+        hanging.abort();
+    }
+    assert_eq!(transport.stats().learnt_caps(), LearntCaps::default());
 }
 
 #[tokio::test]
