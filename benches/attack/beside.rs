@@ -77,8 +77,7 @@ pub(crate) async fn play(
     std::fs::write(file, config).map_err(|why| why.to_string())?;
     let running =
         Running { process: Process::start(&command, folder.path().join("log")), _folder: folder };
-    // The side without TLS answers as soon as both do.
-    let rpc = Rpc::new(http2_port, "/");
+    let rpc = Rpc::new(port, "/");
     let began = Instant::now();
     while !tls && rpc.result("eth_chainId", json!([])).await.is_err() {
         if began.elapsed() > READY_MAX {
