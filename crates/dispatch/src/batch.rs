@@ -33,6 +33,7 @@ use wellhead_upstream::{
 };
 
 use crate::attempt::{Guarded, note, whole};
+use crate::flows::ClientNet;
 use crate::hedge::Alarm;
 use crate::inspect::{Answered, regarded, subject};
 use crate::lane::Lane;
@@ -59,6 +60,17 @@ pub struct BatchItem<'a> {
     pub params: Option<&'a [u8]>,
 }
 
+/// Where a batch runs, and for which client.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchGround<'a> {
+    /// The worker's.
+    pub lane: &'a Lane,
+    /// Where its answers are counted.
+    pub room: &'a Arc<Ceiling>,
+    /// Whose calls these are, where that is known.
+    pub client: Option<ClientNet>,
+}
+
 /// What became of a batch.
 #[derive(Debug)]
 pub struct BatchOutcome {
@@ -81,14 +93,15 @@ pub async fn run_batch(
     items: &[BatchItem<'_>],
     slot: Slot,
     roster: &Roster,
-    (lane, room): (&Lane, &Arc<Ceiling>),
+    ground: BatchGround<'_>,
     bounds: &Bounds,
     deadline: Instant,
 ) -> BatchOutcome {
+    let BatchGround { lane, room, .. } = ground;
     lane.budgets().count_call();
     let upstream = roster.upstream(slot);
     let row = heaviest(items);
-    let Some(in_flight) = admitted(items, slot, roster, lane, deadline).await else {
+    let Some(in_flight) = admitted(items, slot, roster, ground, deadline).await else {
         return held(items);
     };
     let began = in_flight.began();
@@ -228,19 +241,20 @@ async fn admitted(
     items: &[BatchItem<'_>],
     slot: Slot,
     roster: &Roster,
-    lane: &Lane,
+    ground: BatchGround<'_>,
     deadline: Instant,
 ) -> Option<InFlight> {
+    let BatchGround { lane, client, .. } = ground;
     let try_admit = |upstream: &Arc<Upstream>, now: Instant| {
         lane.try_admit(upstream, items.iter().map(|item| item.row), true, now)
     };
-    let (line, began) = (lane.line(), now());
-    let held = match line.admit(roster.upstream(slot), Claim::BATCH, try_admit, began) {
+    let (line, claim, began) = (lane.line(), Claim::of_batch(client), now());
+    let held = match line.admit(roster.upstream(slot), claim, try_admit, began) {
         Ok(in_flight) => return Some(in_flight),
         Err(held) => HeldBy::and(None, slot, held),
     };
     let until = deadline.min(began + TURN_WAIT);
-    let turn = Box::pin(line.wait(&[slot], held, Claim::BATCH, try_admit, roster, until)).await;
+    let turn = Box::pin(line.wait(&[slot], held, claim, try_admit, roster, until)).await;
     turn.ok().map(|(_, in_flight)| in_flight)
 }
 

@@ -23,9 +23,9 @@ use crate::flow::Account;
 /// An answer whose client took no piece for this long may have to give way.
 const STALLED_MIN: Duration = Duration::from_secs(2);
 
-/// Clients that share what flows hold as one: an IPv4 address, or the /64 of an IPv6 one, all of
+/// Clients that share what flows hold, and take turns in line, as one: an IPv4 address, or the /64 of an IPv6 one, all of
 /// which one client can use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientNet {
     /// One address.
     V4(Ipv4Addr),

@@ -38,7 +38,7 @@ mod trail;
 mod turn;
 
 pub use allowance::Allowance;
-pub use batch::{BATCH_ITEMS_MAX, BatchItem, BatchOutcome, run_batch};
+pub use batch::{BATCH_ITEMS_MAX, BatchGround, BatchItem, BatchOutcome, run_batch};
 pub use budget::Budgets;
 pub use flow::paced;
 pub use flows::{ClientNet, FlowPlace, Flows};

@@ -12,10 +12,16 @@
 //! there: calls of other methods go past it, and those of its method behind it. At most
 //! [`ASIDE_MAX`] stand aside everywhere, so that one method that is refused leaves places to others.
 //!
+//! Among calls of one priority **clients take turns** (start-time fair queueing): each call has a
+//! round, which is one more than that of the same client's call before it, and not less than the
+//! round of the call that was let go last. So a client that has thousands of calls in line is
+//! passed by one that has a single call, and of a full line the call of the highest round gives way.
+//!
 //! A call waits for some upstreams, and it is its turn at those of them for which nobody
 //! before it waits; so one that waits for a slow bound holds up nobody who goes elsewhere.
 //! Whose turn it is looks when the bound was said to end, or when a call ended; newcomers
-//! stand behind all who wait with their priority or a better one.
+//! stand behind all of their round or a lower one who wait with their priority, and behind those
+//! with a better one.
 //!
 //! Waiting costs nobody else anything: there is no task, and an empty line is one load.
 
@@ -30,6 +36,7 @@ use wellhead_eth::{CostClass, Effect, MethodIndex, MethodRow};
 use wellhead_route::Roster;
 use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet};
 
+use crate::flows::ClientNet;
 use crate::now;
 
 /// Calls that wait in one lane at most. One more is refused, or the last of them is.
@@ -40,6 +47,9 @@ pub const PLACES_MAX: usize = 8_192;
 
 /// Of these at most so many wait for a bound of their own method alone.
 const ASIDE_MAX: usize = PLACES_MAX / 2;
+
+/// Clients without a call in line whose last round is known at most, beside as many as wait.
+const CLIENTS_KNOWN_MAX: usize = 64;
 
 /// So long the patient wait before one of them may be raised.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -75,14 +85,18 @@ pub(crate) struct Claim {
     priority: Priority,
     /// `None` for a batch, whose calls are of any method.
     method: Option<MethodIndex>,
+    /// Whose call it is; those of unknown clients take turns as one client.
+    client: Option<ClientNet>,
 }
 
 impl Claim {
     /// That of calls of quick methods in one exchange.
-    pub(crate) const BATCH: Self = Self { priority: Priority::Usual, method: None };
+    pub(crate) fn of_batch(client: Option<ClientNet>) -> Self {
+        Self { priority: Priority::Usual, method: None, client }
+    }
 
-    pub(crate) fn of(row: &MethodRow) -> Self {
-        Self { priority: Priority::of(row), method: Some(row.index) }
+    pub(crate) fn of(row: &MethodRow, client: Option<ClientNet>) -> Self {
+        Self { priority: Priority::of(row), method: Some(row.index), client }
     }
 }
 
@@ -138,7 +152,27 @@ pub(crate) struct NoTurn {
 }
 
 /// Sorted by who goes first.
-type Place = (Priority, u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    priority: Priority,
+    round: u64,
+    number: u64,
+}
+
+impl Place {
+    /// Before all of this priority.
+    fn first(priority: Priority) -> Self {
+        Self { priority, round: 0, number: 0 }
+    }
+}
+
+/// A client's calls in line.
+#[derive(Debug, Default, Clone, Copy)]
+struct Queued {
+    count: u32,
+    /// Of its next call, if the line has not come so far by then.
+    next_round: u64,
+}
 
 #[derive(Debug)]
 struct Waiter {
@@ -146,6 +180,7 @@ struct Waiter {
     /// Where a bound of its method alone holds it.
     aside: UpstreamSet,
     method: Option<MethodIndex>,
+    client: Option<ClientNet>,
     wake: Arc<Notify>,
 }
 
@@ -165,6 +200,11 @@ impl Waiter {
 struct State {
     waiting: BTreeMap<Place, Waiter>,
     next: u64,
+    /// Of the call that was let go last.
+    round: u64,
+    clients: BTreeMap<Option<ClientNet>, Queued>,
+    /// How many of those wait.
+    clients_waiting: u32,
     /// How many wait for more than a bound of their method, by priority.
     counts: [u32; Priority::COUNT],
     /// How many wait for that alone, by method.
@@ -179,10 +219,29 @@ struct State {
 }
 
 impl State {
-    /// How many wait that go before a newcomer.
+    /// How many wait that go before a newcomer, at most.
     fn before(&self, claim: Claim) -> u32 {
         let of_method = self.aside.get(&claim.method).copied().unwrap_or_default();
-        self.counts[..=claim.priority as usize].iter().sum::<u32>() + of_method
+        let all = self.counts[..=claim.priority as usize].iter().sum::<u32>() + of_method;
+        // Of each other client as many as it has itself, and one.
+        let own = self.clients.get(&claim.client).map_or(0, |queued| queued.count);
+        let others = self.clients_waiting.saturating_sub(u32::from(own > 0));
+        all.min(own.saturating_add(others.saturating_mul(own + 1)))
+    }
+
+    /// Of a newcomer.
+    fn next_round(&self, client: Option<ClientNet>) -> u64 {
+        let own = self.clients.get(&client).map_or(0, |queued| queued.next_round);
+        self.round.max(own)
+    }
+
+    /// Notes that a call of `client` has this round.
+    fn note_round(&mut self, client: Option<ClientNet>, round: u64) {
+        self.clients.entry(client).or_default().next_round = round + 1;
+        if self.clients.len() > self.waiting.len() + CLIENTS_KNOWN_MAX {
+            let now = self.round;
+            self.clients.retain(|_, queued| queued.count > 0 || queued.next_round > now);
+        }
     }
 
     fn count(
@@ -199,7 +258,15 @@ impl State {
 
     fn remove(&mut self, place: Place) -> Option<Waiter> {
         let waiter = self.waiting.remove(&place)?;
-        let count = self.count(place.0, waiter.method, waiter.is_aside());
+        if let Some(queued) = self.clients.get_mut(&waiter.client) {
+            queued.count -= 1;
+            self.clients_waiting -= u32::from(queued.count == 0);
+        }
+        if self.waiting.is_empty() {
+            self.clients.clear();
+            self.round = 0;
+        }
+        let count = self.count(place.priority, waiter.method, waiter.is_aside());
         *count -= 1;
         if *count == 0 && waiter.is_aside() {
             self.aside.remove(&waiter.method);
@@ -210,16 +277,19 @@ impl State {
         }
         // The next of the patient may have waited for long enough.
         if self.raised.is_none()
-            && let Some((_, next)) = self.waiting.range((Priority::Bulk, 0)..).next()
+            && let Some((_, next)) = self.waiting.range(Place::first(Priority::Bulk)..).next()
         {
             next.wake.notify_one();
         }
         Some(waiter)
     }
 
-    fn insert(&mut self, priority: Priority, waiter: Waiter) -> Place {
-        let place = (priority, self.next);
+    fn insert(&mut self, priority: Priority, round: u64, waiter: Waiter) -> Place {
+        let place = Place { priority, round, number: self.next };
         self.next += 1;
+        let queued = self.clients.entry(waiter.client).or_default();
+        queued.count += 1;
+        self.clients_waiting += u32::from(queued.count == 1);
         *self.count(priority, waiter.method, waiter.is_aside()) += 1;
         self.aside_somewhere += u32::from(!waiter.aside.is_empty());
         self.waiting.insert(place, waiter);
@@ -249,8 +319,8 @@ impl State {
         self.aside_somewhere += u32::from(is_somewhere);
         self.aside_somewhere -= u32::from(was_somewhere);
         if is_aside != was_aside {
-            *self.count(place.0, method, was_aside) -= 1;
-            *self.count(place.0, method, is_aside) += 1;
+            *self.count(place.priority, method, was_aside) -= 1;
+            *self.count(place.priority, method, is_aside) += 1;
         }
         if is_of_method && let Some(next) = self.first_open(slot) {
             next.wake.notify_one();
@@ -266,12 +336,14 @@ impl State {
     /// Moves the waiter at `place` to the end of those that are usual, if it is the first of
     /// the patient and none of them was raised before. Where it is then.
     fn raise(&mut self, place: Place) -> Place {
-        let mut patient = self.waiting.range((Priority::Bulk, 0)..);
+        let mut patient = self.waiting.range(Place::first(Priority::Bulk)..);
         if self.raised.is_some() || patient.next().is_none_or(|(first, _)| *first != place) {
             return place;
         }
+        let usual = ..Place::first(Priority::Bulk);
+        let last_round = self.waiting.range(usual).next_back().map_or(0, |(last, _)| last.round);
         let Some(waiter) = self.remove(place) else { return place };
-        let place = self.insert(Priority::Usual, waiter);
+        let place = self.insert(Priority::Usual, last_round, waiter);
         self.raised = Some(place);
         place
     }
@@ -296,7 +368,10 @@ impl Line {
         let held = match self.held_by_others(upstream.slot(), claim) {
             Some(held) => held,
             None => match try_admit(upstream, now) {
-                Ok(in_flight) => return Ok(in_flight),
+                Ok(in_flight) => {
+                    self.passed(claim);
+                    return Ok(in_flight);
+                }
                 Err(held) => held,
             },
         };
@@ -338,7 +413,11 @@ impl Line {
             let mut soonest: Option<Held> = None;
             for slot in candidates.iter().copied().filter(|slot| turn.contains(*slot)) {
                 match try_admit(roster.upstream(slot), began) {
-                    Ok(in_flight) => return Ok((slot, in_flight)),
+                    Ok(in_flight) => {
+                        let mut state = self.state.lock();
+                        state.round = state.round.max(ticket.place.round);
+                        return Ok((slot, in_flight));
+                    }
                     Err(held) => {
                         self.state.lock().say(ticket.place, slot, held);
                         if soonest.is_none_or(|soonest| held.wait < soonest.wait) {
@@ -381,12 +460,26 @@ impl Line {
         self.len.load(Ordering::Relaxed) == 0
     }
 
+    /// A call went past those who wait: the next one of its client has to be behind others.
+    fn passed(&self, claim: Claim) {
+        if self.is_empty() {
+            return;
+        }
+        let mut state = self.state.lock();
+        if !state.waiting.is_empty() {
+            let round = state.next_round(claim.client);
+            state.note_round(claim.client, round);
+        }
+    }
+
     fn held_by_others(&self, slot: Slot, claim: Claim) -> Option<Held> {
         if self.is_empty() {
             return None;
         }
         let state = self.state.lock();
-        let mut before = state.waiting.range(..(claim.priority, u64::MAX));
+        let Claim { priority, client, .. } = claim;
+        let newcomer = Place { priority, round: state.next_round(client), number: u64::MAX };
+        let mut before = state.waiting.range(..newcomer);
         let (_, waiter) = before.find(|(_, it)| it.before(claim.method).contains(slot))?;
         // Behind those of its method that stand aside it stands aside, too.
         if waiter.aside.contains(slot)
@@ -406,20 +499,24 @@ impl Line {
         let mut state = self.state.lock();
         let wake = Arc::new(Notify::new());
         let HeldBy { slots, aside, .. } = by;
-        let waiter = Waiter { slots, aside, method: claim.method, wake: Arc::clone(&wake) };
+        let Claim { priority, method, client } = claim;
+        let waiter = Waiter { slots, aside, method, client, wake: Arc::clone(&wake) };
         if waiter.is_aside() && state.aside.values().sum::<u32>() as usize >= ASIDE_MAX {
             return None;
         }
+        let round = state.next_round(client);
         if state.waiting.len() >= PLACES_MAX {
             let (last, _) = state.waiting.last_key_value()?;
-            let last = Some(*last).filter(|last| last.0 > claim.priority)?;
+            let newcomer = Place { priority, round, number: state.next };
+            let last = Some(*last).filter(|last| *last > newcomer)?;
             // It finds its place gone when it wakes.
             state.remove(last)?.wake.notify_one();
         }
         let before = state.before(claim);
-        let place = state.insert(claim.priority, waiter);
+        let place = state.insert(priority, round, waiter);
+        state.note_round(client, round);
         self.len.store(state.waiting.len(), Ordering::Relaxed);
-        Some(Ticket { line: self, place, before, slots, method: claim.method, wake })
+        Some(Ticket { line: self, place, before, slots, method, wake })
     }
 
     /// Where it is its turn; `None` when its place is gone.

@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use wellhead_upstream::Slot;
 
 use crate::allowance::Allowance;
+use crate::flows::ClientNet;
 
 /// The exchanges of one request that began so far, over all its calls, and what it may still
 /// cost. A copy of the trail that can be read from outside, and says only this much.
 #[derive(Debug)]
 pub struct Progress {
     allowance: Allowance,
+    client: Option<ClientNet>,
     begun: AtomicU32,
     /// The slot of the last one plus one; 0: none.
     last: AtomicU32,
@@ -20,7 +22,19 @@ pub struct Progress {
 impl Progress {
     /// Of a request that may cost this much.
     pub fn new(allowance: Allowance) -> Self {
-        Self { allowance, begun: AtomicU32::new(0), last: AtomicU32::new(0) }
+        let (begun, last) = (AtomicU32::new(0), AtomicU32::new(0));
+        Self { allowance, client: None, begun, last }
+    }
+
+    /// The same of a request that came from this client, or from none that is known.
+    #[must_use]
+    pub fn from_client(self, client: Option<ClientNet>) -> Self {
+        Self { client, ..self }
+    }
+
+    /// Where the request came from: clients take turns where calls have to wait.
+    pub fn client(&self) -> Option<ClientNet> {
+        self.client
     }
 
     /// What it may still cost.

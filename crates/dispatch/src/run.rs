@@ -196,6 +196,11 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Whose call it is, where that is known.
+    pub(crate) fn client(&self) -> Option<ClientNet> {
+        self.progress.and_then(Progress::client).or(self.flows_to)
+    }
+
     /// What its request may still cost.
     pub fn allowance(&self) -> Option<&Allowance> {
         self.progress.map(Progress::allowance)

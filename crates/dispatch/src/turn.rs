@@ -46,7 +46,8 @@ impl Run<'_> {
         }
         let (row, lane) = (self.job.row, ground.lane);
         let upstream = ground.roster.upstream(slot);
-        match lane.line().admit(upstream, Claim::of(row), try_admit(lane, row), now) {
+        let claim = Claim::of(row, self.job.client());
+        match lane.line().admit(upstream, claim, try_admit(lane, row), now) {
             Ok(in_flight) => {
                 self.begin(slot);
                 Some(in_flight)
@@ -118,7 +119,7 @@ impl Run<'_> {
         self.has_waited_for_cheaper = true;
         let Some(by) = self.cheaper_holders(ground, slot) else { return Next::Another };
         let (row, until) = (self.job.row, self.job.deadline.min(now() + HOLD_SHORT));
-        let (line, claim) = (ground.lane.line(), Claim::of(row));
+        let (line, claim) = (ground.lane.line(), Claim::of(row, self.job.client()));
         let (candidates, may_go) = (ground.plan.candidates(), try_admit(ground.lane, row));
         match line.wait(candidates, by, claim, may_go, ground.roster, until).await {
             Ok((slot, in_flight)) if self.may_begin() => {
@@ -165,7 +166,7 @@ impl Run<'_> {
         until: Instant,
     ) -> Option<(Slot, InFlight)> {
         let row = self.job.row;
-        let (line, claim) = (ground.lane.line(), Claim::of(row));
+        let (line, claim) = (ground.lane.line(), Claim::of(row, self.job.client()));
         let candidates = ground.plan.candidates();
         let latest = latest_turn(candidates, by, ground.roster, until);
         let may_go = try_admit(ground.lane, row);

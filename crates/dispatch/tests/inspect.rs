@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use support::Stage;
 use wellhead_dispatch::{
-    Answered, Ballot, BatchItem, Heard, Inspect, Lane, Otherwise, Quorum, Regard, Regards, now,
-    run_batch,
+    Answered, Ballot, BatchGround, BatchItem, Heard, Inspect, Lane, Otherwise, Quorum, Regard,
+    Regards, now, run_batch,
 };
 use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
@@ -235,7 +235,7 @@ async fn the_items_of_a_batch_are_looked_at_one_by_one() {
         &items,
         Slot(0),
         &stage.roster,
-        (&stage.lane, stage.lane.answers()),
+        BatchGround { lane: &stage.lane, room: stage.lane.answers(), client: None },
         &stage.bounds,
         deadline,
     )

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use support::{Scripted, Stage, Step};
-use wellhead_dispatch::{Bounds, Failure, Lane, PLACES_MAX, now};
+use wellhead_dispatch::{Bounds, ClientNet, Failure, Lane, PLACES_MAX, now};
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
 use wellhead_upstream::{
@@ -605,6 +605,75 @@ async fn a_full_line_refuses_and_its_last_gives_way_to_a_write() {
         assert!(!write.is_finished(), "it has a place");
         assert!(waiting[PLACES_MAX].is_finished(), "and the last has none");
         assert!(!waiting[PLACES_MAX - 1].is_finished());
+    });
+    running.await;
+}
+
+/// A client with hundreds of calls in line is passed by others, call by call, and none of it is
+/// for ever: of three clients each has every third turn.
+#[tokio::test(start_paused = true)]
+async fn clients_take_turns_in_line() {
+    let [many, one, two] = [1, 2, 3].map(ClientNet::V6);
+    let bound = BudgetTerms { in_flight: Some(1), ..terms() };
+    let provider = Provider::new(Kind::Shaper(1e9), ms(10), Duration::ZERO);
+    let mut stage = stage(vec![(provider as Arc<dyn Transport>, bound)]);
+    stage.total = secs(6);
+    let stage = Rc::new(stage);
+    let local = tokio::task::LocalSet::new();
+    let running = local.run_until(async {
+        let call = |client: ClientNet| {
+            let stage = Rc::clone(&stage);
+            tokio::task::spawn_local(async move {
+                let is_served = stage.run_for(client, "eth_call").await.result.is_ok();
+                (is_served, now())
+            })
+        };
+        let began = now();
+        let crowd: Vec<_> = (0..400).map(|_| call(many)).collect();
+        tokio::time::sleep(ms(1)).await;
+        for turn in 0..20 {
+            let asked = now();
+            assert!(call(one).await.expect("no panic").0, "turn {turn}");
+            assert!(now() - asked <= ms(31), "turn {turn}: {:?}", now() - asked);
+        }
+        // Two that come together, each with ten calls: neither waits for the crowd.
+        let both: Vec<_> = (0..20).map(|n| call(if n % 2 == 0 { one } else { two })).collect();
+        let asked = now();
+        for call in both {
+            let (is_served, at) = call.await.expect("no panic");
+            assert!(is_served && at - asked <= ms(330), "{:?}", at - asked);
+        }
+        for call in crowd {
+            assert!(call.await.expect("no panic").0);
+        }
+        assert_eq!(now() - began, ms(440 * 10), "no turn was lost");
+    });
+    running.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_full_line_the_client_that_has_most_gives_way() {
+    let bound = BudgetTerms { in_flight: Some(1), ..terms() };
+    let mut stage = stage(vec![(scripted("hang"), bound)]);
+    stage.total = secs(4);
+    let stage = Rc::new(stage);
+    let local = tokio::task::LocalSet::new();
+    let running = local.run_until(async {
+        let call = |client: u64| {
+            let stage = Rc::clone(&stage);
+            let client = ClientNet::V6(client);
+            tokio::task::spawn_local(async move {
+                stage.run_for(client, "eth_call").await.result.is_ok()
+            })
+        };
+        let many: Vec<_> = (0..=PLACES_MAX).map(|_| call(1)).collect();
+        tokio::time::sleep(ms(1)).await;
+        let (one_more, other) = (call(1), call(2));
+        tokio::time::sleep(ms(1)).await;
+        assert!(one_more.is_finished(), "its client has all places");
+        assert!(!other.is_finished(), "another client has a place");
+        assert!(many[PLACES_MAX].is_finished(), "which was that of the last");
+        assert!(!many[PLACES_MAX - 1].is_finished());
     });
     running.await;
 }

@@ -136,7 +136,8 @@ impl<'a> Closing<'a> {
             bytes_in: body.len(),
             chain: None,
             method: None,
-            progress: Progress::new(Allowance::new(upstream_calls)),
+            progress: Progress::new(Allowance::new(upstream_calls))
+                .from_client(Some(ctx.peer.ip().into())),
             is_told,
             is_done: false,
         }

@@ -504,7 +504,7 @@ impl Search {
             eligible: ask.eligible,
             received_at: job.received_at,
             selected: trip.selected().into(),
-            progress: Progress::new(allowance),
+            progress: Progress::new(allowance).from_client(trip.progress.client()),
             room: trip.room.clone(),
         };
         Ok(Self {

@@ -14,7 +14,9 @@ use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_chain::{Heads, Observation, Source};
-use wellhead_dispatch::{Ballot, Bounds, ClientNet, Job, Lane, Outcome, now, run};
+use wellhead_dispatch::{
+    Allowance, Ballot, Bounds, ClientNet, Job, Lane, Outcome, Progress, now, run,
+};
 use wellhead_eth::{BlockNumber, MethodTable};
 use wellhead_route::{Ask, DangerousMethods, Plan, Roster, plan};
 use wellhead_transport::{
@@ -283,6 +285,16 @@ impl Stage {
     }
 
     pub(crate) async fn run(&self, method: &str) -> Outcome {
+        self.run_within(method, None).await
+    }
+
+    /// A call of another client.
+    pub(crate) async fn run_for(&self, client: ClientNet, method: &str) -> Outcome {
+        let progress = Progress::new(Allowance::new(1_000)).from_client(Some(client));
+        self.run_within(method, Some(&progress)).await
+    }
+
+    async fn run_within(&self, method: &str, progress: Option<&Progress>) -> Outcome {
         let job = Job {
             row: MethodTable::standard().row(method),
             method,
@@ -294,7 +306,7 @@ impl Stage {
             is_there: !self.heads.is_empty(),
             flows_to: self.may_flow.then_some(self.client),
             ballot: self.ballot,
-            progress: None,
+            progress,
             is_first_paid: false,
             room: None,
         };
