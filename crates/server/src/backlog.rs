@@ -10,6 +10,7 @@
 //! Answers of a connection are counted, not told apart: which of them is written first is
 //! decided far below.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -38,26 +39,28 @@ pub(crate) struct Backlog {
     state: Mutex<State>,
 }
 
+/// Small, as each idle connection has one. There are never more answers than streams, of which
+/// the settings allow 65,535.
 #[derive(Debug, Default)]
 struct State {
     /// Answers that hold a place among the requests under way.
-    placed: u32,
+    placed: u16,
     /// Of these, answers whose place counts against the share of their address.
-    shared: u32,
+    shared: u16,
     /// Answers that hold a place in the pool instead.
-    waiting: u32,
+    waiting: u16,
     /// Answers that hold neither: the request was refused for want of a place.
-    placeless: u32,
+    placeless: u16,
     /// Bytes of all of them.
     bytes: usize,
     /// Bytes that the pool was told of: all of them while the client takes nothing.
     charged: usize,
     /// When the client last took something worth counting; `None` while it takes everything.
-    stalled_since: Option<u64>,
+    stalled_since: Option<NonZeroU64>,
     /// Bytes that it took since then.
-    taken: usize,
+    taken: u32,
     /// Answers by the period in which they began: the one that goes on, and all before it.
-    began: [u32; 2],
+    began: [u16; 2],
     /// Which of the two goes on.
     period: Period,
     /// When it began.
@@ -170,7 +173,7 @@ impl Backlog {
     pub(crate) fn stall(&self, now: u64, pools: Pools<'_>) {
         let mut state = self.state.lock();
         if state.answers() > 0 {
-            state.stalled_since.get_or_insert(now);
+            state.stalled_since.get_or_insert(moment(now));
             state.settle(pools);
         }
     }
@@ -212,7 +215,7 @@ impl Backlog {
         state.turn(now, pools.settings.stall_timeout / PRESSED_PART);
         let Some(since) = state.stalled_since else { return false };
         state.settle(pools);
-        let lasts = Duration::from_micros(now.saturating_sub(since));
+        let lasts = Duration::from_micros(now.saturating_sub(since.get() - 1));
         let has_room = state.placed == 0 && pools.bytes_fit();
         // With something taken now and then the time of all would begin anew for ever.
         let oldest = Duration::from_micros(now.saturating_sub(state.period_since));
@@ -221,16 +224,21 @@ impl Backlog {
     }
 }
 
+/// Microseconds since the connection was opened, one more than there are.
+fn moment(micros: u64) -> NonZeroU64 {
+    NonZeroU64::MIN.saturating_add(micros)
+}
+
 impl State {
     fn took(&mut self, bytes: usize, now: impl FnOnce() -> u64, pools: Pools<'_>) {
         self.bytes = self.bytes.saturating_sub(bytes);
         if self.stalled_since.is_none() {
             return;
         }
-        self.taken += bytes;
-        if self.taken as u64 >= WRITE_PROGRESS_BYTES {
+        self.taken = self.taken.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        if u64::from(self.taken) >= WRITE_PROGRESS_BYTES {
             self.taken = 0;
-            self.stalled_since = Some(now());
+            self.stalled_since = Some(moment(now()));
         }
         self.settle(pools);
     }
@@ -255,7 +263,7 @@ impl State {
     }
 
     fn answers(&self) -> u32 {
-        self.placed + self.waiting + self.placeless
+        u32::from(self.placed) + u32::from(self.waiting) + u32::from(self.placeless)
     }
 
     /// Gives one of the places back that the answers hold.
@@ -277,7 +285,7 @@ impl State {
             return;
         }
         if self.old() > 0 {
-            self.stalled_since.get_or_insert(now);
+            self.stalled_since.get_or_insert(moment(now));
         } else {
             self.period = Period(!self.period.0);
             self.period_since = now;
@@ -285,7 +293,7 @@ impl State {
     }
 
     /// Answers that wait since before this period.
-    fn old(&self) -> u32 {
+    fn old(&self) -> u16 {
         self.began[usize::from(!self.period.0)]
     }
 

@@ -9,15 +9,11 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicBool, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::task::AtomicWaker;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -263,7 +259,11 @@ async fn open<E>(stream: &mut impl Stream, worker: &Worker<E>, link: &Link) -> O
 
 /// Ready when another connection took the place of this one.
 async fn displaced(link: &Link) {
-    poll_fn(|cx| link.poll_displaced(cx)).await;
+    poll_fn(|cx| {
+        link.wakes(cx);
+        if link.is_displaced() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// How a connection ended.
@@ -326,7 +326,12 @@ fn is_flood(error: &hyper::Error) -> bool {
 }
 
 /// Runs a connection to its end, which is told to come by `close` and by the link.
-async fn drive<C>(connection: C, close: impl Fn(Pin<&mut C>), link: &Link, drain: &Drain) -> Ended
+async fn drive<C>(
+    connection: C,
+    close: impl Fn(Pin<&mut C>),
+    link: &Arc<Link>,
+    drain: &Drain,
+) -> Ended
 where
     C: Future<Output: Into<Ended>>,
 {
@@ -345,14 +350,13 @@ where
             return ended.into();
         }
     }
-    let bell = Bell::new();
-    let waker = Waker::from(Arc::clone(&bell));
+    let waker = Waker::from(Arc::clone(link));
     loop {
         // What was handled is polled again, and what was not yet polled is.
-        bell.ring();
+        link.ring();
         let event = poll_fn(|cx| {
-            bell.wakes(cx);
-            let rung = bell.was_rung();
+            link.wakes(cx);
+            let rung = link.was_rung();
             let rare = &mut Context::from_waker(&waker);
             // Before the connection, so that an answer made after the drain
             // began says that it is the last.
@@ -362,7 +366,7 @@ where
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Event::Ended(ended));
             }
-            if rung && link.poll_displaced(rare).is_ready() {
+            if rung && link.is_displaced() {
                 return Poll::Ready(Event::Displaced);
             }
             if rung && cut.as_mut().poll(rare).is_ready() {
@@ -425,42 +429,6 @@ enum Event<O> {
     Displaced,
     Cut,
     TimeToLook,
-}
-
-/// Tells the wake-ups of what is rare (the drain, the timer) from those of the
-/// connection: a request wakes its task twice, and polling all three each time
-/// would cost more than handing the request to the handler does.
-#[derive(Debug)]
-struct Bell {
-    rung: AtomicBool,
-    task: AtomicWaker,
-}
-
-impl Bell {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { rung: AtomicBool::new(true), task: AtomicWaker::new() })
-    }
-
-    fn ring(&self) {
-        self.rung.store(true, Relaxed);
-    }
-
-    /// From now on the bell wakes the task of `cx`.
-    fn wakes(&self, cx: &Context<'_>) {
-        self.task.register(cx.waker());
-    }
-
-    fn was_rung(&self) -> bool {
-        // Acquires what the ringer wrote before it rang.
-        self.rung.load(Relaxed) && self.rung.swap(false, Acquire)
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.rung.store(true, Release);
-        self.task.wake();
-    }
 }
 
 /// A place among the open connections, given back when dropped.

@@ -9,10 +9,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::task::{Context, Poll};
+use std::task::{Context, Wake};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -42,7 +42,7 @@ pub(crate) struct Link {
     /// What its address holds; `None` where addresses have no shares.
     pub(crate) share: Option<Arc<Share>>,
     /// Where `peers` has it in its list of this address's connections.
-    pub(crate) index: AtomicUsize,
+    pub(crate) index: AtomicU32,
     opened: Instant,
     is_http2: AtomicBool,
     pace: Pace,
@@ -52,6 +52,8 @@ pub(crate) struct Link {
     is_hoarder: AtomicBool,
     has_seat: AtomicBool,
     displaced: AtomicBool,
+    /// Something rare happened: see [`Link::ring`].
+    rung: AtomicBool,
     task: AtomicWaker,
 }
 
@@ -117,7 +119,7 @@ impl Link {
             server,
             peer,
             share,
-            index: AtomicUsize::new(0),
+            index: AtomicU32::new(0),
             opened: now,
             is_http2: AtomicBool::new(false),
             pace,
@@ -126,6 +128,7 @@ impl Link {
             is_hoarder: AtomicBool::new(false),
             has_seat: AtomicBool::new(true),
             displaced: AtomicBool::new(false),
+            rung: AtomicBool::new(true),
             task: AtomicWaker::new(),
         }
     }
@@ -253,16 +256,31 @@ impl Link {
     /// Has the connection end, as another one took its place.
     pub(crate) fn displace(&self) {
         self.displaced.store(true, Release);
+        self.rung.store(true, Release);
         self.task.wake();
     }
 
-    /// Ready when another connection took the place of this one. For its own task alone.
-    pub(crate) fn poll_displaced(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Whether another connection took the place of this one.
+    pub(crate) fn is_displaced(&self) -> bool {
+        self.displaced.load(Acquire)
+    }
+
+    /// Has the connection's task look at what is rare: the drain, the timer, whether it is
+    /// displaced. Tells their wake-ups from those of requests, each of which wakes the task
+    /// twice: to poll all of these each time would cost more than handing the request to the
+    /// handler does.
+    pub(crate) fn ring(&self) {
+        self.rung.store(true, Relaxed);
+    }
+
+    /// From now on what is rare wakes the task of `cx`.
+    pub(crate) fn wakes(&self, cx: &Context<'_>) {
         self.task.register(cx.waker());
-        match self.displaced.load(Acquire) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
+    }
+
+    pub(crate) fn was_rung(&self) -> bool {
+        // Acquires what the ringer wrote before it rang.
+        self.rung.load(Relaxed) && self.rung.swap(false, Acquire)
     }
 
     /// How much it is worth to its client, as far as can be told from outside.
@@ -317,6 +335,14 @@ impl Link {
             return Err(TooSlow::Hoarder);
         }
         Ok(self.opened + Duration::from_micros(next))
+    }
+}
+
+/// As the waker of what is rare.
+impl Wake for Link {
+    fn wake(self: Arc<Self>) {
+        self.rung.store(true, Release);
+        self.task.wake();
     }
 }
 
@@ -405,5 +431,11 @@ mod tests {
     fn lingering_is_short() {
         check(5, 1, "0 0 0 5", Ok(6));
         check(6, 1, "0 0 0 5", Err(TooSlow::Linger));
+    }
+
+    /// Each idle connection has one.
+    #[test]
+    fn a_link_is_small() {
+        assert!(size_of::<Link>() <= 232, "{}", size_of::<Link>());
     }
 }

@@ -78,7 +78,7 @@ impl Peers {
             return None;
         }
         let link = link(Arc::clone(&entry.share));
-        link.index.store(entry.links.len(), Relaxed);
+        link.index.store(index_of(entry.links.len()), Relaxed);
         entry.links.push(Arc::clone(&link));
         Some(link)
     }
@@ -108,6 +108,10 @@ impl Peers {
     }
 }
 
+fn index_of(links: usize) -> u32 {
+    u32::try_from(links).expect("no machine has so many sockets")
+}
+
 impl Book {
     fn entry(&mut self, peer: Peer) -> &mut Entry {
         let index = *self.indices.entry(peer).or_insert_with(|| {
@@ -122,10 +126,10 @@ impl Book {
         let peer = Peer::of(link.peer.ip());
         let Some(index) = self.indices.get(&peer).copied() else { return };
         let links = &mut self.entries[index].links;
-        let at = link.index.load(Relaxed);
+        let at = link.index.load(Relaxed) as usize;
         links.swap_remove(at);
         if let Some(moved) = links.get(at) {
-            moved.index.store(at, Relaxed);
+            moved.index.store(index_of(at), Relaxed);
         }
         if links.is_empty() {
             self.indices.remove(&peer);

@@ -30,7 +30,8 @@ pub struct Settings {
     pub waiting_max: usize,
     /// Bytes of these. At the bound a connection that takes nothing is ended.
     pub waiting_bytes_max: usize,
-    /// Streams of one HTTP/2 connection. At the bound the client queues them itself.
+    /// Streams of one HTTP/2 connection, at most 65,535. At the bound the client queues them
+    /// itself.
     pub streams_max: u32,
     /// Request line and headers of one request. Over it: 431. At least 1 KiB, at most 256 KiB.
     pub head_bytes_max: usize,
@@ -167,6 +168,9 @@ impl Settings {
             if value.is_zero() {
                 problems.push(format!("{name} is 0: every client would be too slow"));
             }
+        }
+        if self.streams_max > u32::from(u16::MAX) {
+            problems.push(format!("streams_max is {}: at most 65535", self.streams_max));
         }
         if !(1024..=256 * 1024).contains(&self.head_bytes_max) {
             problems.push(format!(
