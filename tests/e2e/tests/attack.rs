@@ -35,7 +35,12 @@ macro_rules! holds_under {
 }
 
 holds_under! {
+    slow_readers: "slow-readers",
+    shut_windows: "shut-windows",
     open_streams: "open-streams",
+    searches: "searches",
+    searches_blocks: "searches-blocks",
+    batch_bytes: "batch-bytes",
     full_bodies: "full-bodies",
     idle: "idle",
     slow_heads: "slow-heads",
@@ -59,6 +64,7 @@ holds_under! {
     tls_garbage: "tls-garbage",
     tls_key_updates: "tls-key-updates",
     tls_renegotiation: "tls-renegotiation",
+    refused_kind: "refused-kind",
     retry_after_kind: "retry-after-kind",
     echoed_secrets: "echoed-secrets",
 }

@@ -17,6 +17,9 @@ const IDLE_MIB: u64 = 80;
 const HEADS_MIB: u64 = 32;
 /// 16,384 streams (`limits.in_flight`) at 14 KiB each: the request, its answer, HTTP/2's own.
 const STREAMS_MIB: u64 = 224;
+/// As many, with calls that wait for their turn and answers that wait for their client (a quarter
+/// of `limits.in_flight` more), at 18 KiB each.
+const WAITING_MIB: u64 = 360;
 /// Eight connections that flood, each with its buffers and 256 streams.
 const FLOOD_MIB: u64 = 32;
 /// 2,000 handshakes under way, 24 KiB each.
@@ -77,7 +80,7 @@ pub const ATTACKS: &[Attack] = &[
     clients(
         "shut-windows",
         "70 HTTP/2 connections with a window of 0 make 256 calls each",
-        STREAMS_MIB,
+        WAITING_MIB,
         by!(http2::shut_windows),
     ),
     clients(

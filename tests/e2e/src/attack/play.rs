@@ -50,8 +50,8 @@ pub struct Report {
     pub quiet: Seen,
     /// What the caller saw during the attack.
     pub under: Seen,
-    /// What a caller saw that called the upstream itself at the same time: how much of the delay is
-    /// the machine's.
+    /// What a caller saw that called the upstream itself at the same time, or the one that is well:
+    /// how much of the delay is the machine's, and the upstream's.
     pub direct: Seen,
     /// Resident memory before, in KiB.
     pub quiet_kib: u64,
@@ -101,7 +101,9 @@ pub async fn play(
     let watch = Watch::start(subject.pid);
     let attackers = attackers(attack.by, &ground, hostile);
     let caller = Caller::start(line, 2);
-    let direct = Caller::start(Line { address: well.address, tls: None }, 3);
+    // What an attack by clients makes of the upstream itself is not blamed on the target.
+    let asked = if matches!(attack.by, By::Upstream(_)) { well } else { hostile };
+    let direct = Caller::start(Line { address: asked.address, tls: None }, 3);
     ground.until_over().await;
     let (under, direct) = tokio::join!(finish(caller), finish(direct));
     let peak = watch.finish();
