@@ -170,7 +170,8 @@ async fn check_others(refused_methods: &'static [&'static str], refusal: &'stati
             continue;
         }
         assert_eq!(told.failed, 0, "{method} with {refused_methods:?}");
-        assert_eq!(told.slowest, ROUND_TRIP, "{method} with {refused_methods:?}");
+        // Now and then one waits for a place, of which there are few at first.
+        assert!(told.slowest < ROUND_TRIP * 2, "{method} with {refused_methods:?}");
     }
 }
 
@@ -178,6 +179,8 @@ async fn check_others(refused_methods: &'static [&'static str], refusal: &'stati
 async fn a_method_that_is_refused_holds_up_no_other() {
     check_others(&["eth_call"], "limit").await;
     check_others(&["eth_call"], "429").await;
+    // One contract can provoke both.
+    check_others(&["eth_call", "eth_estimateGas"], "limit").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,11 +192,11 @@ async fn a_retry_after_of_ten_years_holds_up_no_other_method() {
 #[tokio::test(start_paused = true)]
 async fn two_methods_that_are_refused_hold_up_no_other_for_long() {
     for refusal in ["limit", "429+1", "429+315360000"] {
-        let refused_methods = &["eth_call", "eth_estimateGas"];
+        let refused_methods = &["eth_call", "eth_getBalance"];
         let provider = Arc::new(Provider { refused_methods, ..Provider::new(refusal) });
         let told = play(&provider, &METHODS, 100).await;
         println!("{refusal}: {told:?}");
-        for place in [1, 3] {
+        for place in [2, 3] {
             let Told { answered, failed, failed_at, .. } = told[place];
             assert!(failed * 10 < answered, "{refusal}: {} {:?}", METHODS[place], told[place]);
             assert!(failed_at < LATE, "{refusal}: {} {:?}", METHODS[place], told[place]);

@@ -3,11 +3,11 @@
 //! A 429, or "rate limit exceeded" in a 200, may come from the limit of an account, from a limit
 //! of one method, or from a contract whose words look like either. So a refusal bounds its method
 //! alone, with a pause and a learnt rate ([`LearntRate`]) of the method's own, until methods
-//! agree. They do when calls of two methods are refused, and of the others too few pass to say
-//! otherwise.
+//! agree. All methods that execute code count as one for that, as one contract can provoke their
+//! refusals. Three refused methods agree. Two do, unless too many calls of others pass.
 //!
-//! **When others say otherwise.** Take `n` refusals of some methods, and `p` answered calls of all
-//! others, of `c` outcomes in the last [`WINDOW`] or two. If one limit bounded all methods alike,
+//! **When others say otherwise.** Take `n` refusals of one or two methods, and `p` answered calls of
+//! all others, of `c` outcomes in the last [`WINDOW`] or two. If one limit bounded all methods alike,
 //! the chance that it met none of the others would be about `(1 - n/c)^p`, which is less than
 //! `e^(-n·p/c)`. From `n·p/c` = [`CLEAR`] on, less than 2 %, the refused methods are bounded each
 //! alone, and what was learnt of the whole from their refusals is forgotten.
@@ -16,8 +16,8 @@
 //! tries its limit from time to time, and the call that meets it may be of any method.
 //!
 //! **Pauses.** A `Retry-After` is believed up to [`METHOD_PAUSE_MAX`] for a method and
-//! [`PAUSE_MAX`] for the whole, where nothing else was answered lately; else up to
-//! [`PAUSE_DOUBTED_MAX`]. An answer to what was sent during a long pause (the checks go on) ends it.
+//! [`PAUSE_MAX`] for the whole, or [`PAUSE_DOUBTED_MAX`] where two methods alone were refused and
+//! others were answered lately, or there were few refusals yet. An answer to what was sent during a long pause (the checks go on) ends it.
 //!
 //! While nothing was refused lately, a call costs two loads. Nothing here waits or reads a clock.
 
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use wellhead_eth::{MethodRow, MethodTable};
+use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_limit::LearntRate;
 
 use crate::control::{Bound, Held};
@@ -36,6 +36,11 @@ use crate::upstream::whole_ms;
 const WINDOW: Duration = Duration::from_secs(10);
 /// So long after a refusal, outcomes are counted.
 const COUNTED_FOR: Duration = Duration::from_secs(20);
+/// So many refused methods agree, however many others pass: calls have prices, and a limit that is
+/// nearly spent lets the cheap ones go.
+const KINDS_SURE: u64 = 3;
+/// So many refusals of two are believed to mean all, where no other method was answered.
+const REFUSALS_SURE: u64 = 4;
 /// `n·p/c` from which on others pass too often for one limit of all.
 const CLEAR: u64 = 4;
 /// No pause of the whole is longer, whatever it asked for.
@@ -61,6 +66,8 @@ struct Limit {
 #[derive(Debug, Default)]
 struct MethodLimit {
     limit: Limit,
+    /// Whether it executes code that a client chooses.
+    executes: bool,
     /// In the window.
     refused: AtomicU64,
     passed: AtomicU64,
@@ -116,7 +123,8 @@ impl Refusals {
         all[row.index.get()].get_or_init(|| {
             // What went out lately was counted for all methods together.
             let limit = Limit { rate: self.whole.rate.apart(), ..Limit::default() };
-            Box::new(MethodLimit { limit, ..MethodLimit::default() })
+            let executes = matches!(row.class, CostClass::Call | CostClass::Trace);
+            Box::new(MethodLimit { limit, executes, ..MethodLimit::default() })
         })
     }
 
@@ -268,7 +276,9 @@ impl Refusals {
                 method.limit.refused(refusal, METHOD_PAUSE_MAX, now_ms);
             }
             Scope::Whole => {
-                let max = if counts.passed_others > 0 { PAUSE_DOUBTED_MAX } else { PAUSE_MAX };
+                let is_doubted = counts.kinds() < KINDS_SURE
+                    && (counts.passed_others > 0 || counts.refused < REFUSALS_SURE);
+                let max = if is_doubted { PAUSE_DOUBTED_MAX } else { PAUSE_MAX };
                 self.whole.refused(refusal, max, now_ms);
                 if let Some(asked) = refusal.asked {
                     method.limit.pause_until(asked.min(METHOD_PAUSE_MAX), now_ms);
@@ -300,7 +310,10 @@ impl Refusals {
         for method in self.known().filter(|method| method.is_refused()) {
             let refused = method.refused.load(Ordering::Relaxed);
             let passed = method.passed.load(Ordering::Relaxed);
-            counts.methods += 1;
+            match method.executes {
+                true => counts.executes = 1,
+                false => counts.methods += 1,
+            }
             counts.refused += refused;
             counts.outcomes += refused;
             counts.passed_others = counts.passed_others.saturating_sub(passed);
@@ -312,8 +325,10 @@ impl Refusals {
 /// Outcomes in the window.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
-    /// Methods that were refused.
+    /// Methods that were refused, but for those that execute code.
     methods: u64,
+    /// One where such a method was.
+    executes: u64,
     /// Their refusals: `n`.
     refused: u64,
     /// Answered calls of other methods: `p`.
@@ -323,11 +338,17 @@ struct Counts {
 }
 
 impl Counts {
+    fn kinds(self) -> u64 {
+        self.methods + self.executes
+    }
+
     fn scope(self, is_whole_known: bool) -> Scope {
         let evidence = self.refused.saturating_mul(self.passed_others);
-        if evidence >= CLEAR.saturating_mul(self.outcomes.max(1)) {
+        if self.kinds() >= KINDS_SURE {
+            Scope::Whole
+        } else if evidence >= CLEAR.saturating_mul(self.outcomes.max(1)) {
             Scope::MethodCertainly
-        } else if self.methods >= 2 || is_whole_known {
+        } else if self.kinds() >= 2 || is_whole_known {
             Scope::Whole
         } else {
             Scope::Method
@@ -406,6 +427,7 @@ mod tests {
             "gas" => "eth_estimateGas",
             "bal" => "eth_getBalance",
             "num" => "eth_blockNumber",
+            "sha" => "web3_sha3",
             other => panic!("unknown method {other}"),
         })
     }
@@ -462,41 +484,55 @@ mod tests {
     fn all_pause_when_methods_agree() {
         check("call- bal- num? call?", "1000,1000");
         check("call- 3*bal+ bal- num?", "1000");
-        check("call- bal-7 gas?", "7000");
+        check("call- bal-7 gas?", "1000");
+        check("2*call- 2*bal-7 gas?", "7000");
         // Not when the first refusal is long ago.
         check("call- 30000ms bal- num? bal?", "0,1000");
     }
 
     #[test]
+    fn methods_that_execute_code_are_one_in_this() {
+        check("call- gas- call- gas- num? call? gas?", "0,1000,1000");
+        check("call- gas- num- bal?", "1000");
+    }
+
+    #[test]
     fn two_methods_that_are_refused_bound_no_others_that_pass() {
-        let contract = "call- 4*num+ gas- 4*bal+ 9*num+ call- 9*num+ gas- 9*num+ call- gas-";
-        check(&format!("{contract} num? bal? call? gas?"), "0,0,1000,1000");
+        let two = "call- 4*num+ bal- 4*num+ 9*num+ call- 9*num+ bal- 9*num+ call- bal-";
+        check(&format!("{two} num? gas? call? bal?"), "0,0,1000,1000");
         // One limit of all meets all, and the methods that pass beside it are few.
-        check("call- gas- 2*num+ call- gas- num- bal?", "1000");
+        check("call- bal- 2*num+ call- bal- gas?", "1000");
+    }
+
+    #[test]
+    fn three_methods_that_are_refused_agree_whatever_passes() {
+        check("call- 9*sha+ bal- 99*sha+ call- bal- num-7 gas? sha?", "7000,7000");
     }
 
     #[test]
     fn no_pause_is_longer_than_its_bound() {
         let ten_years = "315360000";
         check(&format!("call-{ten_years} call? num?"), "120000,0");
-        check(&format!("call-{ten_years} num-{ten_years} bal?"), "300000");
+        check(&format!("call-{ten_years} num-{ten_years} bal?"), "1000");
+        check(&format!("3*call- num-{ten_years} bal?"), "300000");
+        check(&format!("call- num- bal-{ten_years} sha?"), "300000");
         check(&format!("call-{ten_years} bal+ num-{ten_years} bal? gas?"), "1000,1000");
     }
 
     #[test]
     fn an_answer_during_a_long_pause_ends_it() {
-        check("call-60 num-60 1000ms gas? bal+ gas? call?", "59000,0,59000");
+        check("2*call-60 2*num-60 1000ms gas? bal+ gas? call?", "59000,0,59000");
         // Not one of a method that is refused itself, but for its own pause.
-        check("call-60 num-60 1000ms num+ gas? num? call?", "59000,59000,59000");
+        check("2*call-60 2*num-60 1000ms num+ gas? num? call?", "59000,59000,59000");
         check("call-60 1000ms call? call+ call?", "59000,0");
         // What is left of a short one is waited for.
-        check("call-2 num-2 1000ms bal+ bal?", "1000");
+        check("2*call-2 2*num-2 1000ms bal+ bal?", "1000");
     }
 
     #[test]
     fn what_was_sent_before_a_pause_does_not_end_it() {
         let refusals = Refusals::default();
-        play(&refusals, None, "call-60 num-60");
+        play(&refusals, None, "2*call-60 2*num-60");
         let (began, now) = (whole_ms(ms(999)), whole_ms(ms(5_000)));
         refusals.answered(row("bal"), began, now);
         assert_eq!(refusals.pause(|| ms(5_000)), Some(ms(56_000)));
