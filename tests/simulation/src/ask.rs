@@ -165,6 +165,12 @@ impl Asker {
         }
     }
 
+    /// A search over all blocks.
+    pub fn wide_search(&mut self) -> Item {
+        let last = format!("{:#x}", self.seen);
+        self.item(Ask::Read, "eth_getLogs", &json!([{"fromBlock": "0x1", "toBlock": last}]))
+    }
+
     /// An answer that is long.
     pub fn large_read(&mut self) -> Item {
         let height = self.seen.saturating_sub(self.rng.random_range(0..=DEPTH_MAX)).max(1);

@@ -47,6 +47,8 @@ struct Manner {
     /// Waits so long before each piece of a large answer.
     reads_slowly: Option<Duration>,
     want_trail: bool,
+    /// Comes from the address that takes all it can get.
+    is_rude: bool,
 }
 
 /// One reply, as a client reads it.
@@ -92,7 +94,7 @@ struct Client {
 impl Client {
     async fn turn(&mut self, world: &World) {
         let want_trail = self.asker.rng.random_ratio(1, 4);
-        let plain = Manner { want_trail, ..Manner::default() };
+        let plain = Manner { want_trail, is_rude: self.plan.is_rude, ..Manner::default() };
         match self.plan.habit {
             Habit::Steady(pace) => {
                 let item = match self.asker.rng.random_ratio(1, 30) {
@@ -104,16 +106,7 @@ impl Client {
             }
             Habit::Bursts(count, pause) => {
                 let items: Vec<Item> = (0..count).map(|_| self.asker.read()).collect();
-                let mut running = Vec::new();
-                for item in items {
-                    let (desk, plan, name) = (Arc::clone(&self.desk), self.plan, self.name);
-                    running.push(tokio::spawn(async move {
-                        desk.send(name, plan.chain, vec![item], false, plain).await;
-                    }));
-                }
-                for one in running {
-                    one.await.expect("a request does not panic");
-                }
+                self.all_at_once(items, plain).await;
                 // A burst is many requests.
                 sleep(pause * count).await;
             }
@@ -163,6 +156,29 @@ impl Client {
                 self.ask(item, Manner { reads_slowly: slowly.then_some(pace), ..plain }).await;
                 sleep(pace).await;
             }
+            Habit::Stalls(count, pause) => {
+                let items: Vec<Item> = (0..count).map(|_| self.asker.large_read()).collect();
+                self.all_at_once(items, Manner { reads_slowly: Some(pause), ..plain }).await;
+            }
+            Habit::Searches(count, pause) => {
+                let items: Vec<Item> = (0..count).map(|_| self.asker.wide_search()).collect();
+                self.send(items, true, plain).await;
+                sleep(pause).await;
+            }
+        }
+    }
+
+    /// A request for each of these, and none before all are answered.
+    async fn all_at_once(&self, items: Vec<Item>, manner: Manner) {
+        let mut running = Vec::new();
+        for item in items {
+            let (desk, plan, name) = (Arc::clone(&self.desk), self.plan, self.name);
+            running.push(tokio::spawn(async move {
+                desk.send(name, plan.chain, vec![item], false, manner).await;
+            }));
+        }
+        for one in running {
+            one.await.expect("a request does not panic");
         }
     }
 
@@ -215,7 +231,7 @@ impl Desk {
     async fn exchange(&self, client: usize, chain: usize, body: Bytes, manner: Manner) -> Answered {
         let ctx = Ctx {
             received_at: tokio::time::Instant::now().into_std(),
-            peer: ([127, 0, 0, 1], 1).into(),
+            peer: ([127, 0, 0, if manner.is_rude { 2 } else { 1 }], 1).into(),
             want_trail: manner.want_trail,
         };
         let lanes = &self.lanes[client % self.lanes.len()];

@@ -290,6 +290,17 @@ pub struct Evidence {
 }
 
 impl Evidence {
+    /// Whether the item is a search that upstreams take in parts only.
+    pub(crate) fn is_in_parts(&self, request: &Request, item: &Item) -> bool {
+        let upstreams = &self.scenario.chains[request.chain].upstreams;
+        item.method == "eth_getLogs" && upstreams.iter().any(|it| it.log_range_max.is_some())
+    }
+
+    /// Whether a request came from the address that takes all it can get.
+    pub(crate) fn is_rude(&self, request: &Request) -> bool {
+        self.scenario.clients.get(request.client).is_some_and(|client| client.is_rude)
+    }
+
     /// Nothing has happened yet.
     pub fn new(scenario: Scenario) -> Self {
         let chains = scenario.chains.len();

@@ -14,6 +14,7 @@
 pub mod ask;
 pub mod check;
 pub mod client;
+mod crowd;
 pub mod evidence;
 pub mod feed;
 pub mod journal;
@@ -24,7 +25,7 @@ pub mod record;
 pub mod relay;
 pub mod sabotage;
 pub mod scenario;
-pub mod silence;
+mod silence;
 pub mod stage;
 pub mod upstream;
 pub mod weather;

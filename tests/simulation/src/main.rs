@@ -14,14 +14,15 @@ use wellhead_simulation::journal::written;
 use wellhead_simulation::{Report, Scale, Scenario, play_scenario};
 
 const USAGE: &str = "\
-usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay|--silence] [--threads N] [--keep-going]
-       cargo xtask sim --seed N [--short] [--plain|--relay|--silence]
+usage: cargo xtask sim [--seeds N] [--from N] [--short] [--relay|--silence|--crowd] [--threads N] [--keep-going]
+       cargo xtask sim --seed N [--short] [--plain|--relay|--silence|--crowd]
   --seeds N      play so many seeds (1000)
   --from N       begin with this one (0)
   --seed N       play one and print what happened
   --plain        without feeds, budgets, outages of a whole chain, a cache, deep reorgs and lies
   --relay        trouble that goes from one upstream to the next
   --silence      an upstream that hides logs
+  --crowd        one address that takes all it can get
   --short        the short scenarios of the tests
   --threads N    side by side (one a core)
   --keep-going   do not stop at the first failure; count them by checker";
@@ -39,6 +40,7 @@ struct Options {
     is_plain: bool,
     is_relay: bool,
     is_silence: bool,
+    is_crowd: bool,
     threads: usize,
     keep_going: bool,
 }
@@ -47,6 +49,9 @@ impl Options {
     fn play(&self, seed: u64) -> Report {
         if self.is_silence {
             return play_scenario(Scenario::silence(seed, self.scale));
+        }
+        if self.is_crowd {
+            return play_scenario(Scenario::crowd(seed, self.scale));
         }
         play_scenario(match (self.is_plain, self.is_relay) {
             (_, true) => Scenario::relay(seed, self.scale),
@@ -66,6 +71,7 @@ fn options() -> Result<Options, String> {
         is_plain: false,
         is_relay: false,
         is_silence: false,
+        is_crowd: false,
         threads,
         keep_going: false,
     };
@@ -84,6 +90,7 @@ fn options() -> Result<Options, String> {
             "--plain" => options.is_plain = true,
             "--relay" => options.is_relay = true,
             "--silence" => options.is_silence = true,
+            "--crowd" => options.is_crowd = true,
             "--keep-going" => options.keep_going = true,
             _ => return Err(format!("`{argument}` is not known")),
         }
@@ -207,5 +214,6 @@ fn tell(report: &Report, options: &Options, lines: usize) {
     let plain = if options.is_plain { " --plain" } else { "" };
     let relay = if options.is_relay { " --relay" } else { "" };
     let silence = if options.is_silence { " --silence" } else { "" };
-    println!("replay: cargo xtask sim --seed {}{short}{plain}{relay}{silence}", report.seed);
+    let crowd = if options.is_crowd { " --crowd" } else { "" };
+    println!("replay: cargo xtask sim --seed {}{short}{plain}{relay}{silence}{crowd}", report.seed);
 }

@@ -17,7 +17,7 @@ use wellhead_upstream::{BreakerBounds, Tier};
 use wellhead_watch::Mode;
 
 use crate::scenario::{
-    ChainPlan, ClientPlan, Habit, KEY_MARK, Scale, Scenario, Settings, UpstreamPlan,
+    ChainPlan, ClientPlan, Habit, KEY_MARK, Scale, Scenario, Settings, UPSTREAM_CALLS, UpstreamPlan,
 };
 use crate::weather::{Kind, Spell};
 use crate::words::Envelope;
@@ -57,8 +57,9 @@ impl Scenario {
             coalesces: false,
             quorum: None,
             verify: Level::Off,
+            upstream_calls: UPSTREAM_CALLS,
         };
-        Self { seed, length, settings, chains, clients, is_relay: true }
+        Self { seed, length, settings, chains, clients, is_relay: true, is_crowd: false }
     }
 }
 
@@ -107,6 +108,7 @@ fn upstream(rng: &mut SmallRng, slot: usize, latency: Duration) -> UpstreamPlan 
         heights_only: false,
         hash_means: HashMeans::Block,
         has_feed: false,
+        log_range_max: None,
         budget: None,
         spells: Vec::new(),
     }
@@ -130,5 +132,5 @@ fn client(rng: &mut SmallRng) -> ClientPlan {
         _ => Habit::Steady(pace),
     };
     let from = Duration::from_millis(rng.random_range(2_000..4_000));
-    ClientPlan { seed: rng.random(), chain: 0, habit, from, requests: u32::MAX, pauses: false }
+    ClientPlan { habit, from, ..ClientPlan::endless(rng) }
 }

@@ -37,12 +37,27 @@ pub enum Sabotage {
     ShowKey,
     /// A task never ends.
     LeaveTask,
+    /// Each answer comes a second later than it could.
+    LetWait,
+    /// Nothing bounds what one request costs upstreams.
+    SpendFreely,
+}
+
+/// What is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Story {
+    /// Anything.
+    Usual,
+    /// An upstream that hides logs.
+    Silence,
+    /// One address that takes all it can get.
+    Crowd,
 }
 
 impl Sabotage {
     /// Each of them, with the seed that gives it an occasion (an outage, a budget, a lie), and the
     /// checkers that have to ring there.
-    pub const ALL: [(Self, u64, &'static [&'static str]); 12] = [
+    pub const ALL: [(Self, u64, &'static [&'static str]); 14] = [
         (Self::LoseIds, 0, &["answers"]),
         (Self::AnswerLate, 0, &["deadline"]),
         (Self::FailReads, 0, &["reads"]),
@@ -55,7 +70,18 @@ impl Sabotage {
         (Self::LookAway, 16, &["void"]),
         (Self::ShowKey, 0, &["secrets"]),
         (Self::LeaveTask, 0, &["leaks"]),
+        (Self::LetWait, 0, &["share"]),
+        (Self::SpendFreely, 0, &["amplification"]),
     ];
+
+    /// The story in which it does harm.
+    pub fn story(self) -> Story {
+        match self {
+            Self::FindNoLogs => Story::Silence,
+            Self::LetWait | Self::SpendFreely => Story::Crowd,
+            _ => Story::Usual,
+        }
+    }
 }
 
 /// Spoils answers before a client has them.
@@ -87,6 +113,7 @@ impl Saboteur {
     pub(crate) fn delay(&self, total: Duration) -> Duration {
         match self.sabotage {
             Some(Sabotage::AnswerLate) => total + Duration::from_secs(1),
+            Some(Sabotage::LetWait) => Duration::from_secs(1),
             _ => Duration::ZERO,
         }
     }

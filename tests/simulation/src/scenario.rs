@@ -43,6 +43,8 @@ pub struct Scenario {
     /// Trouble goes from one upstream to the next, so that somebody is well at any moment,
     /// and then no read may fail, whoever was resting a moment ago.
     pub is_relay: bool,
+    /// One address takes all it can get, while all upstreams are well.
+    pub is_crowd: bool,
 }
 
 /// What a config file would say.
@@ -80,6 +82,8 @@ pub struct Settings {
     pub quorum: Option<usize>,
     /// `verify.level` of each chain.
     pub verify: Level,
+    /// `limits.upstream_calls`.
+    pub upstream_calls: u32,
 }
 
 /// One chain.
@@ -139,6 +143,8 @@ pub struct UpstreamPlan {
     /// Whether it tells new blocks by itself, over a connection that its weather spares as
     /// little as it does its answers.
     pub has_feed: bool,
+    /// Blocks that a search for logs may go through.
+    pub log_range_max: Option<u64>,
     /// What the settings let it be asked for.
     pub budget: Option<Budget>,
     /// What goes wrong, one after the other.
@@ -173,6 +179,8 @@ pub struct ClientPlan {
     pub requests: u32,
     /// Now and then it is quiet for a while, so that few calls see much weather.
     pub pauses: bool,
+    /// It calls from the address that takes all it can get, and is owed nothing.
+    pub is_rude: bool,
 }
 
 /// How a client calls.
@@ -192,6 +200,10 @@ pub enum Habit {
     Filters(Duration),
     /// Asks for large answers and reads them slowly.
     Reader(Duration),
+    /// Asks for so many large answers at once, and takes a piece of each after so long.
+    Stalls(u32, Duration),
+    /// Batches of so many searches for logs over all blocks.
+    Searches(u32, Duration),
 }
 
 /// A key that no text holds by chance; every one begins with this.
@@ -199,6 +211,9 @@ pub const KEY_MARK: &str = "sk5ec2e7";
 
 /// What several upstreams must answer alike, where anything is.
 pub const QUORUM_METHODS: [&str; 2] = ["eth_getBalance", "eth_call"];
+
+/// `limits.upstream_calls` where it is not set.
+pub(crate) const UPSTREAM_CALLS: u32 = 5_000;
 
 /// So many blocks a reorg replaces at most: two epochs, after which mainnet is final.
 const DEPTH_MAX: u64 = 64;
@@ -297,7 +312,7 @@ impl Scenario {
         let clients =
             (0..clients).map(|_| ClientPlan::draw(rng, chains.len(), length, requests)).collect();
         let settings = Settings::draw(rng);
-        Self { seed, length, settings, chains, clients, is_relay: false }
+        Self { seed, length, settings, chains, clients, is_relay: false, is_crowd: false }
     }
 }
 
@@ -337,6 +352,7 @@ impl Settings {
             coalesces: false,
             quorum: None,
             verify: Level::Off,
+            upstream_calls: UPSTREAM_CALLS,
         }
     }
 }
@@ -513,6 +529,7 @@ impl UpstreamPlan {
             heights_only: rng.random_ratio(1, 6),
             hash_means: HashMeans::Block,
             has_feed: false,
+            log_range_max: None,
             budget: None,
             spells,
         }
@@ -550,6 +567,20 @@ impl ClientPlan {
             from: length.mul_f64([0.0, 0.0, 0.1, 0.4][rng.random_range(0..4)]),
             requests,
             pauses: true,
+            is_rude: false,
+        }
+    }
+
+    /// One that calls the first chain from the first moment until the scenario ends.
+    pub(crate) fn endless(rng: &mut SmallRng) -> Self {
+        Self {
+            seed: rng.random(),
+            chain: 0,
+            habit: Habit::Steady(Duration::from_secs(1)),
+            from: Duration::ZERO,
+            requests: u32::MAX,
+            pauses: false,
+            is_rude: false,
         }
     }
 }

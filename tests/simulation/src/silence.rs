@@ -55,5 +55,5 @@ fn client(rng: &mut SmallRng) -> ClientPlan {
         1 => Habit::Reader(pace),
         _ => Habit::Steady(pace),
     };
-    ClientPlan { seed: rng.random(), chain: 0, habit, from: BEGINS, requests: 400, pauses: false }
+    ClientPlan { habit, from: BEGINS, requests: 400, ..ClientPlan::endless(rng) }
 }

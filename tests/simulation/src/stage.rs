@@ -101,7 +101,10 @@ impl Stage {
             batch_parallel: scenario.settings.batch_parallel,
             total: scenario.settings.total,
             log_requests: true,
-            upstream_calls: 5_000,
+            upstream_calls: match sabotage {
+                Some(Sabotage::SpendFreely) => u32::MAX,
+                _ => scenario.settings.upstream_calls,
+            },
         };
         let proxy = Arc::new(Proxy::new(served, settings));
         (Self { proxy, lanes, worlds, upstreams }, loops)

@@ -112,6 +112,9 @@ impl SimUpstream {
         node.turn(|dials| {
             dials.facts.heights_only = plan.heights_only;
             dials.facts.hash_means = plan.hash_means;
+            if plan.log_range_max.is_some() {
+                dials.facts.log_range_max = plan.log_range_max;
+            }
             // Nothing else gives it away.
             if plan.hash_means == HashMeans::Height {
                 dials.facts.client_version = "anvil/v1.2.3".to_owned();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::thread;
 
-use wellhead_simulation::sabotage::Sabotage;
+use wellhead_simulation::sabotage::{Sabotage, Story};
 use wellhead_simulation::{Report, Scale, Scenario, play_sabotaged, play_scenario};
 
 /// Seeds that are tried, from the one that is known on. A change of what seeds draw may need
@@ -14,19 +14,20 @@ fn rings(report: &Report, checker: &str) -> bool {
     report.violations.iter().any(|violation| violation.checker == checker)
 }
 
-/// What is played: a seed, with a silence or without.
-type Play = (u64, bool);
+/// What is played: a seed of a story.
+type Play = (u64, Story);
 
-fn scenario((seed, is_silence): Play) -> Scenario {
-    match is_silence {
-        true => Scenario::silence(seed, Scale::Short),
-        false => Scenario::draw(seed, Scale::Short),
+fn scenario((seed, story): Play) -> Scenario {
+    match story {
+        Story::Usual => Scenario::draw(seed, Scale::Short),
+        Story::Silence => Scenario::silence(seed, Scale::Short),
+        Story::Crowd => Scenario::crowd(seed, Scale::Short),
     }
 }
 
 /// The first play in which all these checkers ring. It ends there.
 fn first((sabotage, seed, checkers): (Sabotage, u64, &[&str])) -> Play {
-    let plays = (seed..seed + SEEDS).map(|seed| (seed, sabotage == Sabotage::FindNoLogs));
+    let plays = (seed..seed + SEEDS).map(|seed| (seed, sabotage.story()));
     let all_ring = |play: &Play| {
         let report = play_sabotaged(scenario(*play), Some(sabotage));
         checkers.iter().all(|checker| rings(&report, checker))

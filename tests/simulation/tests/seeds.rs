@@ -15,6 +15,8 @@ const SEEDS: u64 = 400;
 const RELAYS: u64 = 12;
 /// Stories of logs that are hidden that every change has to pass.
 const SILENCES: u64 = 12;
+/// Stories of one address that takes all it can get that every change has to pass.
+const CROWDS: u64 = 8;
 /// Seeds that once failed, played as they were then: in full, and without what scenarios
 /// have learnt since.
 const KEPT: [(u64, &str); 6] = [
@@ -107,6 +109,14 @@ fn no_client_is_told_that_there_are_no_logs_where_headers_say_otherwise() {
     }
     // Otherwise there was nothing to be noticed.
     assert!(hidden > SILENCES as usize * 20, "logs were hidden {hidden} times");
+}
+
+#[test]
+fn one_address_that_wants_everything_keeps_nothing_from_others() {
+    for seed in 0..CROWDS {
+        let report = play_scenario(Scenario::crowd(seed, Scale::Short));
+        assert!(report.violations.is_empty(), "{} --short --crowd", told(&report));
+    }
 }
 
 #[test]

@@ -57,6 +57,7 @@ fn scenario(block_time: Duration, every: Duration) -> Scenario {
         from: Duration::from_secs(1),
         requests: u32::MAX,
         pauses: false,
+        is_rude: false,
     }];
     scenario
 }

@@ -3,6 +3,7 @@
 //! They share nothing with the proxy, not even its parser, and each has a test that feeds
 //! it a violation.
 
+mod amplification;
 mod answers;
 mod budget;
 mod content;
@@ -18,6 +19,7 @@ mod recovery;
 #[cfg(test)]
 mod sample;
 mod secrets;
+mod share;
 mod void;
 mod wellness;
 mod writes;
@@ -42,7 +44,7 @@ pub struct Violation {
 type Check = fn(&Evidence) -> Vec<Violation>;
 
 /// All of them.
-const CHECKERS: [Check; 15] = [
+const CHECKERS: [Check; 17] = [
     answers::check,
     deadline::check,
     reads::check,
@@ -58,6 +60,8 @@ const CHECKERS: [Check; 15] = [
     latest::check,
     quorum::check,
     void::check,
+    share::check,
+    amplification::check,
 ];
 
 /// What all checkers have to say.

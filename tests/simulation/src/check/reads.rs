@@ -32,7 +32,9 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
-        if !somebody_is_well(evidence, &wellness, request, answered.at) {
+        // One that is rude may be refused, and left without the rest of what it does not read.
+        if evidence.is_rude(request) || !somebody_is_well(evidence, &wellness, request, answered.at)
+        {
             continue;
         }
         let mut say = |what: String| {
