@@ -122,10 +122,10 @@ impl<'a> Pile<'a> {
         !self.is_full() && (room.is_some() || self.room.is_worth_waiting(self.room.step()))
     }
 
-    /// The reply, counted; in its place a refusal when there is no room for it. Those of one exchange
+    /// Counts the reply; a refusal takes its place when there is no room for it. Those of one exchange
     /// may be counted already, together.
-    fn add(&self, reply: Reply, is_counted: bool) -> Reply {
-        let more = match &reply {
+    fn add(&self, reply: &mut Reply, is_counted: bool) {
+        let more = match reply {
             Reply::Result(bytes) | Reply::Error(bytes) | Reply::Flowing(bytes, _) => bytes.len(),
             Reply::Refused(_) => 0,
         };
@@ -133,28 +133,32 @@ impl<'a> Pile<'a> {
         let bytes = state.bytes + more;
         // What is longer than a step was read below the ceiling of the batch.
         let is_counted = is_counted || more > self.room.step();
-        let counted = match (reply, &mut state.small) {
-            (reply, _) if more == 0 || is_counted || bytes <= FREE_BYTES => Some(reply),
+        let has_room = match (&mut *reply, &mut state.small) {
+            _ if more == 0 || is_counted || bytes <= FREE_BYTES => true,
             // It is not copied, and goes its own way.
             (Reply::Result(result), _) if more > FREE_BYTES => {
                 let share = self.room.try_hold_within(more);
-                share.map(|share| Reply::Result(share.around(result)))
+                let has_room = share.is_some();
+                if let Some(share) = share {
+                    *result = share.around(std::mem::take(result));
+                }
+                has_room
             }
-            (reply, Some(share)) => share.grow_within(share.bytes() + more).then_some(reply),
-            (reply, none @ None) => {
+            (_, Some(share)) => share.grow_within(share.bytes() + more),
+            (_, none @ None) => {
                 *none = self.room.try_hold_within(more);
-                none.is_some().then_some(reply)
+                none.is_some()
             }
         };
-        if let Some(reply) = counted {
+        if has_room {
             state.bytes = bytes;
-            return reply;
+            return;
         }
         self.room.note(Shortage::Refused);
-        Reply::Refused(match self.room.is_worth_waiting(more) {
+        *reply = Reply::Refused(match self.room.is_worth_waiting(more) {
             true => Refusal::no_room(),
             false => Refusal::batch_too_large(self.bytes_max),
-        })
+        });
     }
 }
 
@@ -230,12 +234,12 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
 
 /// All replies in order, in pieces; none when there were only notifications. The larger ones are not
 /// copied: they would be held twice.
-fn write(items: &[Item], replies: Vec<Option<Reply>>, pile: Pile<'_>) -> Vec<Bytes> {
+fn write(items: &[Item], mut replies: Vec<Option<Reply>>, pile: Pile<'_>) -> Vec<Bytes> {
     let PileState { bytes, small } = pile.state.into_inner();
     let mut pieces = Vec::new();
     let mut out = Vec::with_capacity(bytes.min(COPIED_AT_ONCE) + 64 * items.len());
     let mut is_first = true;
-    for (item, reply) in items.iter().zip(replies) {
+    for (item, reply) in items.iter().zip(&mut replies) {
         let begin = out.len();
         out.push(if is_first { b'[' } else { b',' });
         match (item, reply) {
@@ -391,7 +395,8 @@ fn from_memory(
     let (counts, took) = (trip.chain.counts(), now() - trip.ctx.received_at);
     counts.observe(row, CallOutcome::Answered, took, &[]);
     trip.chain.note_found(row, Found::Hit);
-    let reply = pile.add(Reply::Result(answer), false);
+    let mut reply = Reply::Result(answer);
+    pile.add(&mut reply, false);
     let is_failed = reply.is_refused();
     Settled { place, reply: Some(reply), is_failed, slot: None, attempts: 0, trail: String::new() }
 }
@@ -410,13 +415,14 @@ async fn alone(
     // What has come is counted as it is.
     drop(room);
     let trail = if trip.ctx.want_trail { report.line(&trip.chain.roster) } else { String::new() };
-    let reply = match report.reply {
+    let mut reply = report.reply;
+    match &reply {
         // It was the batch that left no room.
         Reply::Refused(refusal) if refusal.is_no_room() && pile.is_full() => {
-            Reply::Refused(Refusal::batch_too_large(pile.bytes_max))
+            reply = Reply::Refused(Refusal::batch_too_large(pile.bytes_max));
         }
-        reply => pile.add(reply, false),
-    };
+        _ => pile.add(&mut reply, false),
+    }
     Settled {
         place,
         is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
@@ -505,7 +511,7 @@ async fn together(
                 || (is_null(&verdict) && trip.look(|view| is_ahead(&member.pin.block, view))));
         let is_below =
             |result: &Bytes| floor::missed(trip, member.row, &member.pin.block, result).is_some();
-        let (reply, outcome) = match (is_final, verdict.payload) {
+        let (mut reply, outcome) = match (is_final, verdict.payload) {
             (true, Payload::Result(result)) if !is_below(&result) => {
                 teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
                 let call = (member.row, member.call.params());
@@ -528,7 +534,7 @@ async fn together(
                 continue;
             }
         };
-        let reply = pile.add(reply, is_held);
+        pile.add(&mut reply, is_held);
         let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
         tally.count(member.row, outcome, attempt);
         // The exchange counts once, with the first item that it settled.

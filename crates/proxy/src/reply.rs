@@ -39,13 +39,13 @@ impl Reply {
 
     /// Appends the reply, or all of it that comes before its result where that is better not copied:
     /// the result follows then, and a brace.
-    pub(crate) fn write_around(self, id: Option<&[u8]>, out: &mut Vec<u8>) -> Option<Bytes> {
+    pub(crate) fn write_around(&mut self, id: Option<&[u8]>, out: &mut Vec<u8>) -> Option<Bytes> {
         match self {
             Self::Result(result) if result.len() > COPY_MAX => {
                 write::result(out, id, b"");
                 // The brace that closes the envelope comes after the result.
                 out.pop();
-                Some(result)
+                Some(std::mem::take(result))
             }
             reply => {
                 reply.write(id, out);
