@@ -6,8 +6,8 @@
 //! was shown before, no later than the lower height was told, and had not been seen for certain when
 //! the higher one was asked for; a fall that it explains is where the next one is counted from.
 //!
-//! Left out: a chain of which an upstream falls back while no upstream is well all the time. When the
-//! one that fell back alone can be heard, its word is the truth, and that is what a chain that was
+//! Left out: a chain of which an upstream falls back, or stands still, while no upstream is well all the
+//! time. When that one alone can be heard, its word is the truth, and that is what a chain that was
 //! reset looks like.
 
 use std::collections::HashMap;
@@ -98,9 +98,10 @@ fn newest(item: &Item, result: &str) -> Option<u64> {
     height(block.get("number")?.as_str()?)
 }
 
-/// Whether there is a time at which it shows less than before.
+/// Whether there is a time at which it shows less than before, or than others showed.
 fn falls_back(plan: &UpstreamPlan) -> bool {
-    plan.spells.iter().any(|spell| matches!(spell.kind, Kind::Lag(_) | Kind::Syncing))
+    let mut spells = plan.spells.iter();
+    spells.any(|spell| matches!(spell.kind, Kind::Lag(_) | Kind::Syncing | Kind::Stuck))
 }
 
 /// Whether it is heard of all the time.
