@@ -15,7 +15,7 @@ use wellhead_upstream::{
 };
 
 use crate::flow::{Account, Flowing};
-use crate::flows::{FlowPlace, MayFlow};
+use crate::flows::{Entered, MayFlow};
 use crate::hedge::{Alarm, within};
 use crate::inspect::{Inspect, inspected, subject};
 use crate::now;
@@ -113,13 +113,13 @@ pub(crate) async fn attempt(
             (verdict, error.sent, None)
         }
     };
-    if let Some((rest, place)) = rest {
+    if let Some((rest, Entered { place, share })) = rest {
         let mut guarded = guarded;
         upstream.began_well(row, began, came);
         if let Some((inspect, _)) = inspect {
             inspect.flows(row);
         }
-        let account = Account::new(guarded.ended(), row);
+        let account = Account::new(guarded.ended(), row, share);
         let piece_timeout = patience.deadline.saturating_duration_since(began);
         let beginning: &[u8] = match &verdict.payload {
             Payload::Result(beginning) => beginning,
@@ -157,7 +157,7 @@ pub(crate) async fn attempt(
 struct Judged {
     verdict: Verdict,
     /// What follows the beginning of a large result, and its place among those that flow.
-    rest: Option<(Box<dyn Rest>, FlowPlace)>,
+    rest: Option<(Box<dyn Rest>, Entered)>,
     /// How long the answer waited for room.
     waited: Duration,
 }
@@ -194,14 +194,14 @@ async fn judged_in_part(
         return Ok(Judged::whole(judge.reply(row, &reply)));
     };
     if let Some(verdict) = judge.beginning(&reply)
-        && let Some(place) = room.flows.and_then(|flows| flows.enter(now()))
+        && let Some(entered) = room.flows.and_then(|flows| flows.enter(now()))
     {
         if reply.body.len() <= room.whole_max
             && let Some(answers) = room.answers
         {
             answers.note(Shortage::Flowed);
         }
-        return Ok(Judged { rest: Some((rest, place)), ..Judged::whole(verdict) });
+        return Ok(Judged { rest: Some((rest, entered)), ..Judged::whole(verdict) });
     }
     let first = std::mem::take(&mut reply.body);
     let mut waited = Duration::ZERO;

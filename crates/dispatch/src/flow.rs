@@ -12,7 +12,7 @@ use bytes::Bytes;
 use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_jsonrpc::Nesting;
 use wellhead_transport::{BoxFuture, Rest, Sent, TransportError, TransportErrorKind};
-use wellhead_upstream::{Change, InFlight, Judge};
+use wellhead_upstream::{Change, FlowShare, InFlight, Judge};
 
 use crate::attempt::note;
 use crate::flows::{FlowPlace, Parked};
@@ -37,13 +37,15 @@ const CLIENT_PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Account {
     in_flight: InFlight,
     row: &'static MethodRow,
+    /// Held while it flows: one that gives way or ends is not waited for until its client notices.
+    _share: FlowShare,
 }
 
 impl Account {
-    pub(crate) fn new(in_flight: InFlight, row: &MethodRow) -> Self {
+    pub(crate) fn new(in_flight: InFlight, row: &MethodRow, share: FlowShare) -> Self {
         // The same row, for as long as the answer takes.
         let row = &MethodTable::standard().rows()[row.index.get()];
-        Self { in_flight, row }
+        Self { in_flight, row, _share: share }
     }
 
     /// The answer waits for its client.

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use wellhead_transport::Rest;
-use wellhead_upstream::Upstream;
+use wellhead_upstream::{FlowShare, Upstream};
 
 use crate::flow::Account;
 
@@ -165,20 +165,28 @@ impl Drop for FlowPlace {
     }
 }
 
+/// What an answer that flows holds.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    /// In this worker.
+    pub(crate) place: FlowPlace,
+    /// At its upstream.
+    pub(crate) share: FlowShare,
+}
+
 /// Where an answer may flow from, and to which client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MayFlow<'a> {
     pub(crate) flows: &'a Flows,
-    pub(crate) upstream: &'a Upstream,
+    pub(crate) upstream: &'a Arc<Upstream>,
     pub(crate) client: ClientNet,
 }
 
 impl MayFlow<'_> {
-    pub(crate) fn enter(&self, now: Instant) -> Option<FlowPlace> {
-        if !self.upstream.may_park() {
-            return None;
-        }
-        self.flows.enter(self.client, now)
+    pub(crate) fn enter(&self, now: Instant) -> Option<Entered> {
+        let share = FlowShare::begin(self.upstream)?;
+        let place = self.flows.enter(self.client, now)?;
+        Some(Entered { place, share })
     }
 }
 

@@ -8,11 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use support::Stage;
 use wellhead_dispatch::{ClientNet, Lane, now};
+use wellhead_route::Roster;
 use wellhead_transport::{
     BoxFuture, Ceiling, Exchange, ExchangeFuture, Pieces, Rest, Sent, Shortage, Timing, Transport,
     TransportError, TransportErrorKind, WireReply,
 };
-use wellhead_upstream::Condition;
+use wellhead_upstream::{
+    BreakerBounds, Budget, BudgetTerms, Condition, MethodRules, Slot, Standing, Upstream,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -135,6 +138,33 @@ async fn so_many_flow_at_a_time_and_the_others_are_read_whole() {
     let held = (flow(&stage).await, flow(&stage).await);
     assert!(stage.run("eth_getCode").await.result.is_err());
     drop(held);
+}
+
+/// Of the calls that an upstream may be sent at once a quarter may be answers that flow, and one that
+/// its client takes at the moment is one of them.
+#[tokio::test(start_paused = true)]
+async fn a_quarter_of_the_calls_at_once_flows_whether_clients_read_or_not() {
+    let mut stage = stage(Ending::Stall);
+    let terms = BudgetTerms { in_flight: Some(8), ..BudgetTerms::default() };
+    let identity = stage.upstream(0).identity().clone();
+    let upstream = Upstream::new(identity, Slot(0), BreakerBounds::default(), now());
+    upstream.set_standing(Standing::Verified);
+    let upstream = Arc::new(upstream.within(Budget::new(None, &terms, 0)));
+    stage.roster = Roster::new(vec![upstream], MethodRules::default(), Vec::new());
+    let transport: Arc<dyn Transport> = Arc::new(Large(Ending::Stall));
+    stage.lane = Lane::new(vec![transport], 1).flowing([100]);
+    let (mut first, mut second) = (flow(&stage).await, flow(&stage).await);
+    let (mut reads_first, mut reads_second) = (first.next(), second.next());
+    for reads in [&mut reads_first, &mut reads_second] {
+        assert!(futures_util::FutureExt::now_or_never(reads.as_mut()).is_none());
+    }
+    assert_eq!((stage.upstream(0).in_flight(), stage.upstream(0).parked()), (2, 0));
+    // It is read whole, which takes too long.
+    assert!(stage.run("eth_getCode").await.result.is_err());
+    drop((reads_first, reads_second));
+    drop(first);
+    let _third = flow(&stage).await;
+    assert!(stage.run("eth_getCode").await.result.is_err());
 }
 
 /// Says its whole answer of 60,003 bytes after a while, and only its beginning where that

@@ -23,8 +23,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 const PLACE_WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// One in so many of the calls that an upstream may be sent at once, where that was given, may be
-/// a large answer that waits for its client.
-const PARKED_SHARE: u32 = 4;
+/// a large answer that flows to its client.
+const FLOWS_SHARE: u32 = 4;
 
 /// What keeps a call from an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,6 +161,8 @@ pub(crate) struct Controls {
     gate: Gate,
     /// Large answers that wait for their clients: no longer inside, and still under way there.
     parked: AtomicU32,
+    /// Large answers that flow, whether they wait for their clients or for the upstream.
+    flows: AtomicU32,
     credits: RateState,
     calls: RateState,
     ledger: Ledger,
@@ -187,6 +189,7 @@ impl Controls {
             budget,
             gate: Gate::default(),
             parked: AtomicU32::new(0),
+            flows: AtomicU32::new(0),
             credits: RateState::default(),
             calls: RateState::default(),
             ledger: Ledger::default(),
@@ -292,13 +295,22 @@ impl Controls {
         self.parked.load(Ordering::Relaxed)
     }
 
-    /// Whether one more answer may wait for its client: where a limit was given, a quarter of it,
-    /// so that no client can hold all of it.
-    pub(crate) fn may_park(&self) -> bool {
-        self.budget.in_flight.is_none_or(|given| {
-            let most = if given < 2 { 0 } else { (given / PARKED_SHARE).max(1) };
-            self.parked_now() < most
-        })
+    /// Counts one more answer that flows, if it may: where a limit was given, a quarter of it do,
+    /// so that no client can hold all of it. One that its client takes counts as well: it waits
+    /// for the client again a moment later.
+    pub(crate) fn begin_flow(&self) -> bool {
+        let most = match self.budget.in_flight {
+            None => u32::MAX,
+            Some(given) if given < 2 => 0,
+            Some(given) => (given / FLOWS_SHARE).max(1),
+        };
+        let one_more = |flows| (flows < most).then(|| flows + 1);
+        self.flows.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// Notes that an answer flows no longer; to be called once for each that began.
+    pub(crate) fn end_flow(&self) {
+        self.flows.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The pauses and rates that refusals taught.
@@ -609,11 +621,9 @@ mod tests {
     fn an_answer_that_waits_for_its_client_has_a_place_of_the_given_limit_alone() {
         let controls = controls("", &BudgetTerms { in_flight: Some(8), ..terms() });
         check(&controls, "0:eth_call*1 0:eth_call*1", "ok ok");
-        assert!(controls.may_park());
         controls.parked();
         controls.parked();
         assert_eq!(controls.in_flight(), 0);
-        assert!(!controls.may_park(), "two are a quarter");
         check(&controls, "0:a 0:a 0:a 0:a 0:a 0:a 0:a", "ok ok ok ok ok ok in_flight/1ms");
         controls.resumed();
         controls.left_parked();
@@ -622,10 +632,23 @@ mod tests {
     }
 
     #[test]
-    fn few_places_leave_none_to_clients() {
-        for (given, may_park) in [(None, true), (Some(1), false), (Some(2), true)] {
+    fn a_quarter_of_the_given_limit_flows_however_many_wait_for_their_clients() {
+        for (given, most) in [(None, 99), (Some(1), 0), (Some(2), 1), (Some(8), 2), (Some(9), 2)] {
             let controls = controls("", &BudgetTerms { in_flight: given, ..terms() });
-            assert_eq!(controls.may_park(), may_park, "{given:?}");
+            let flow = |_: &u32| {
+                let began = controls.begin_flow();
+                if began {
+                    controls.begin(MethodTable::standard().row("eth_getLogs"), Duration::ZERO);
+                    controls.parked();
+                    controls.resumed();
+                }
+                began
+            };
+            assert_eq!((0..99).filter(flow).count(), most, "{given:?}");
+            if most > 0 {
+                controls.end_flow();
+                assert!(controls.begin_flow(), "{given:?}: one ended");
+            }
         }
     }
 

@@ -1,4 +1,5 @@
-//! One exchange under way, counted from its admission until it is dropped.
+//! One exchange under way, counted from its admission until it is dropped, and its place among
+//! those whose answers flow.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -85,5 +86,24 @@ impl Drop for InFlight {
         if self.trials.ours != 0 {
             self.upstream.release(self.trials, self.began);
         }
+    }
+}
+
+/// The place of one large answer among those that may flow from its upstream, free when dropped.
+#[derive(Debug)]
+pub struct FlowShare {
+    upstream: Arc<Upstream>,
+}
+
+impl FlowShare {
+    /// A place at `upstream`; `None` when all of them are taken.
+    pub fn begin(upstream: &Arc<Upstream>) -> Option<Self> {
+        upstream.controls().begin_flow().then(|| Self { upstream: Arc::clone(upstream) })
+    }
+}
+
+impl Drop for FlowShare {
+    fn drop(&mut self) {
+        self.upstream.controls().end_flow();
     }
 }

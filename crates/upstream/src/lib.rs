@@ -35,7 +35,7 @@ pub use breaker::BreakerBounds;
 pub use budget::{Budget, BudgetTerms};
 pub use control::{Bound, Held, Spending};
 pub use identity::{Identity, MethodRules, Tier, UpstreamId};
-pub use in_flight::InFlight;
+pub use in_flight::{FlowShare, InFlight};
 pub use judge::{CALL_ID, Judge};
 pub use mask::{Mask, Secrets};
 pub use offer::Offer;

@@ -593,11 +593,6 @@ impl Upstream {
         self.controls.parked_now()
     }
 
-    /// Whether one more large answer may wait for its client.
-    pub fn may_park(&self) -> bool {
-        self.controls.may_park()
-    }
-
     /// Attempts begun and failed since the start.
     pub fn totals(&self) -> (u64, u64) {
         (self.attempts.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
