@@ -14,8 +14,10 @@
 //!
 //! Among calls of one priority **clients take turns** (start-time fair queueing): each call has a
 //! round, which is one more than that of the same client's call before it, and not less than the
-//! round of the call that was let go last. So a client that has thousands of calls in line is
-//! passed by one that has a single call, and of a full line the call of the highest round gives way.
+//! round that its priority has come to: that of the call that was let go last, or of the first that
+//! waits yet, if that is lower. So a client that has thousands of calls in line is passed by one
+//! that has a single call, wherever its own other calls go meanwhile, and of a full line the call of
+//! the highest round gives way.
 //!
 //! A call waits for some upstreams, and it is its turn at those of them for which nobody
 //! before it waits; so one that waits for a slow bound holds up nobody who goes elsewhere.
@@ -48,8 +50,9 @@ pub const PLACES_MAX: usize = 8_192;
 /// Of these at most so many wait for a bound of their own method alone.
 const ASIDE_MAX: usize = PLACES_MAX / 2;
 
-/// Clients without a call in line whose last round is known at most, beside as many as wait.
-const CLIENTS_KNOWN_MAX: usize = 64;
+/// The last rounds of at most this many clients are known, and of twice as many as have calls in
+/// line. At the bound those without such a call are forgotten, which costs others one turn each.
+const CLIENTS_KNOWN_MAX: usize = 128;
 
 /// So long the patient wait before one of them may be raised.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -170,8 +173,8 @@ impl Place {
 #[derive(Debug, Default, Clone, Copy)]
 struct Queued {
     count: u32,
-    /// Of its next call, if the line has not come so far by then.
-    next_round: u64,
+    /// Of its next call of each priority, if the line has not come so far by then.
+    next_rounds: [u64; Priority::COUNT],
 }
 
 #[derive(Debug)]
@@ -200,8 +203,10 @@ impl Waiter {
 struct State {
     waiting: BTreeMap<Place, Waiter>,
     next: u64,
-    /// Of the call that was let go last.
-    round: u64,
+    /// How far each priority has come. Not as far as a call that went past others of its priority:
+    /// else one client's call that goes to another upstream would put the calls that it left
+    /// behind before those of all newcomers.
+    rounds: [u64; Priority::COUNT],
     clients: BTreeMap<Option<ClientNet>, Queued>,
     /// How many of those wait.
     clients_waiting: u32,
@@ -230,18 +235,29 @@ impl State {
     }
 
     /// Of a newcomer.
-    fn next_round(&self, client: Option<ClientNet>) -> u64 {
-        let own = self.clients.get(&client).map_or(0, |queued| queued.next_round);
-        self.round.max(own)
+    fn next_round(&self, claim: Claim) -> u64 {
+        let priority = claim.priority as usize;
+        let own = self.clients.get(&claim.client).map_or(0, |queued| queued.next_rounds[priority]);
+        self.rounds[priority].max(own)
     }
 
-    /// Notes that a call of `client` has this round.
-    fn note_round(&mut self, client: Option<ClientNet>, round: u64) {
-        self.clients.entry(client).or_default().next_round = round + 1;
-        if self.clients.len() > self.waiting.len() + CLIENTS_KNOWN_MAX {
-            let now = self.round;
-            self.clients.retain(|_, queued| queued.count > 0 || queued.next_round > now);
+    /// Notes that a call has this round.
+    fn note_round(&mut self, claim: Claim, round: u64) {
+        // Seldom, as it looks at all of them: most were added since the last time.
+        if self.clients.len() >= CLIENTS_KNOWN_MAX + 2 * self.clients_waiting as usize {
+            self.clients.retain(|_, queued| queued.count > 0);
         }
+        let queued = self.clients.entry(claim.client).or_default();
+        queued.next_rounds[claim.priority as usize] = round + 1;
+    }
+
+    /// Notes that the call at `place`, which is in line yet, is let go.
+    fn let_go(&mut self, place: Place) {
+        let mut others = self.waiting.range(Place::first(place.priority)..).map(|(it, _)| *it);
+        let first = others.find(|it| *it != place).filter(|it| it.priority == place.priority);
+        let round = first.map_or(place.round, |first| first.round.min(place.round));
+        let come = &mut self.rounds[place.priority as usize];
+        *come = round.max(*come);
     }
 
     fn count(
@@ -264,7 +280,7 @@ impl State {
         }
         if self.waiting.is_empty() {
             self.clients.clear();
-            self.round = 0;
+            self.rounds = [0; Priority::COUNT];
         }
         let count = self.count(place.priority, waiter.method, waiter.is_aside());
         *count -= 1;
@@ -340,8 +356,9 @@ impl State {
         if self.raised.is_some() || patient.next().is_none_or(|(first, _)| *first != place) {
             return place;
         }
-        let usual = ..Place::first(Priority::Bulk);
-        let last_round = self.waiting.range(usual).next_back().map_or(0, |(last, _)| last.round);
+        let usual = Place::first(Priority::Usual)..Place::first(Priority::Bulk);
+        let last = self.waiting.range(usual).next_back();
+        let last_round = last.map_or(self.rounds[Priority::Usual as usize], |(last, _)| last.round);
         let Some(waiter) = self.remove(place) else { return place };
         let place = self.insert(Priority::Usual, last_round, waiter);
         self.raised = Some(place);
@@ -414,8 +431,7 @@ impl Line {
             for slot in candidates.iter().copied().filter(|slot| turn.contains(*slot)) {
                 match try_admit(roster.upstream(slot), began) {
                     Ok(in_flight) => {
-                        let mut state = self.state.lock();
-                        state.round = state.round.max(ticket.place.round);
+                        self.state.lock().let_go(ticket.place);
                         return Ok((slot, in_flight));
                     }
                     Err(held) => {
@@ -467,8 +483,8 @@ impl Line {
         }
         let mut state = self.state.lock();
         if !state.waiting.is_empty() {
-            let round = state.next_round(claim.client);
-            state.note_round(claim.client, round);
+            let round = state.next_round(claim);
+            state.note_round(claim, round);
         }
     }
 
@@ -477,8 +493,8 @@ impl Line {
             return None;
         }
         let state = self.state.lock();
-        let Claim { priority, client, .. } = claim;
-        let newcomer = Place { priority, round: state.next_round(client), number: u64::MAX };
+        let (priority, round) = (claim.priority, state.next_round(claim));
+        let newcomer = Place { priority, round, number: u64::MAX };
         let mut before = state.waiting.range(..newcomer);
         let (_, waiter) = before.find(|(_, it)| it.before(claim.method).contains(slot))?;
         // Behind those of its method that stand aside it stands aside, too.
@@ -504,7 +520,7 @@ impl Line {
         if waiter.is_aside() && state.aside.values().sum::<u32>() as usize >= ASIDE_MAX {
             return None;
         }
-        let round = state.next_round(client);
+        let round = state.next_round(claim);
         if state.waiting.len() >= PLACES_MAX {
             let (last, _) = state.waiting.last_key_value()?;
             let newcomer = Place { priority, round, number: state.next };
@@ -514,7 +530,7 @@ impl Line {
         }
         let before = state.before(claim);
         let place = state.insert(priority, round, waiter);
-        state.note_round(client, round);
+        state.note_round(claim, round);
         self.len.store(state.waiting.len(), Ordering::Relaxed);
         Some(Ticket { line: self, place, before, slots, method, wake })
     }
@@ -590,5 +606,81 @@ impl Drop for Ticket<'_> {
                 left_aside = left_aside.without(waiter.slots);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wellhead_eth::MethodTable;
+
+    use super::*;
+
+    const MANY: ClientNet = ClientNet::V6(0);
+    const ONE: ClientNet = ClientNet::V6(1);
+
+    fn claim(method: &str, client: ClientNet) -> Claim {
+        Claim::of(MethodTable::standard().row(method), Some(client))
+    }
+
+    fn held_by(slot: u8, bound: Bound) -> HeldBy {
+        let held = Held { bound, wait: Duration::ZERO, pace: Duration::ZERO };
+        HeldBy::and(None, Slot(slot), held)
+    }
+
+    /// A client with 900 calls in line has one more let go, past all of them; how many of the 900
+    /// a newcomer then stands behind.
+    #[track_caller]
+    fn check(method: &str, bound: Bound, past: (&str, u8), newcomer: &str) {
+        let line = Line::default();
+        let join = |method, slot, bound, client| {
+            line.join(held_by(slot, bound), claim(method, client)).expect("a place")
+        };
+        let crowd: Vec<_> = (0..900).map(|_| join(method, 0, bound, MANY)).collect();
+        let gone = join(past.0, past.1, Bound::InFlight, MANY);
+        assert!(line.turn(&gone).is_some_and(|turn| turn.contains(Slot(past.1))), "{past:?}");
+        line.state.lock().let_go(gone.place);
+        drop(gone);
+        let newcomer = join(newcomer, 0, bound, ONE);
+        let before = crowd.iter().filter(|it| it.place < newcomer.place).count();
+        assert_eq!(before, 1, "{method} {bound:?} {past:?}");
+    }
+
+    #[test]
+    fn a_call_that_goes_past_others_moves_no_newcomer_behind_them() {
+        // By its priority, to another upstream, and past those that stand aside.
+        check("eth_call", Bound::InFlight, ("eth_sendRawTransaction", 0), "eth_call");
+        check("eth_call", Bound::InFlight, ("eth_call", 1), "eth_call");
+        check("eth_call", Bound::MethodRate, ("eth_getBalance", 0), "eth_call");
+        check("eth_getLogs", Bound::InFlight, ("eth_call", 0), "eth_getLogs");
+    }
+
+    #[test]
+    fn each_turn_brings_the_line_on() {
+        let line = Line::default();
+        let join = |client| {
+            line.join(held_by(0, Bound::InFlight), claim("eth_call", client)).expect("a place")
+        };
+        let mut crowd: Vec<_> = (0..9).map(|_| join(MANY)).collect();
+        for gone in crowd.drain(..5) {
+            line.state.lock().let_go(gone.place);
+        }
+        // It does not wait for those of the rounds that are to come.
+        let newcomer = join(ONE);
+        let before = crowd.iter().filter(|it| it.place < newcomer.place).count();
+        assert_eq!(before, 0, "{:?}", newcomer.place);
+        assert_eq!(newcomer.place.round, 4);
+    }
+
+    #[test]
+    fn clients_that_pass_by_are_not_all_known() {
+        let line = Line::default();
+        let _waiting = line.join(held_by(0, Bound::InFlight), claim("eth_call", MANY));
+        for client in 1..=1_000 {
+            line.passed(claim("eth_call", ClientNet::V6(client)));
+            let known = line.state.lock().clients.len();
+            assert!(known <= CLIENTS_KNOWN_MAX + 2, "{known} after {client}");
+        }
+        // One that waits keeps its turn.
+        assert_eq!(line.state.lock().next_round(claim("eth_call", MANY)), 1);
     }
 }
