@@ -3,8 +3,8 @@
 //! A 429, or "rate limit exceeded" in a 200, may come from the limit of an account, from a limit
 //! of one method, or from a contract whose words look like either. So a refusal bounds its method
 //! alone, with a pause and a learnt rate ([`LearntRate`]) of the method's own, until methods
-//! agree. All methods that execute code count as one for that, as one contract can provoke their
-//! refusals. Three refused methods agree. Two do, unless too many calls of others pass.
+//! agree. All methods that may execute code (calls, traces, transactions and user operations) count
+//! as one for that, as one contract can provoke their refusals. Three refused methods agree. Two do, unless too many calls of others pass.
 //!
 //! **When others say otherwise.** Take `n` refusals of one or two methods, and `p` answered calls of
 //! all others, of `c` outcomes in the last [`WINDOW`] or two. If one limit bounded all methods alike,
@@ -123,8 +123,7 @@ impl Refusals {
         all[row.index.get()].get_or_init(|| {
             // What went out lately was counted for all methods together.
             let limit = Limit { rate: self.whole.rate.apart(), ..Limit::default() };
-            let executes = matches!(row.class, CostClass::Call | CostClass::Trace);
-            Box::new(MethodLimit { limit, executes, ..MethodLimit::default() })
+            Box::new(MethodLimit { limit, executes: executes(row), ..MethodLimit::default() })
         })
     }
 
@@ -356,6 +355,16 @@ impl Counts {
     }
 }
 
+/// Whether an upstream may run a contract for a call of `row`, and answer in its words: nodes and
+/// bundlers simulate what they are sent, and paymasters (`pm_`) what they are to pay for.
+fn executes(row: &MethodRow) -> bool {
+    let by_class = match row.class {
+        CostClass::Call | CostClass::Trace | CostClass::Write => true,
+        CostClass::Light | CostClass::State | CostClass::Block | CostClass::Logs => false,
+    };
+    by_class || row.name.starts_with("pm_")
+}
+
 impl MethodLimit {
     fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed) > 0
@@ -428,6 +437,9 @@ mod tests {
             "bal" => "eth_getBalance",
             "num" => "eth_blockNumber",
             "sha" => "web3_sha3",
+            "tx" => "eth_sendRawTransactionSync",
+            "userop" => "eth_sendUserOperation",
+            "pay" => "pm_getPaymasterData",
             other => panic!("unknown method {other}"),
         })
     }
@@ -494,6 +506,7 @@ mod tests {
     fn methods_that_execute_code_are_one_in_this() {
         check("call- gas- call- gas- num? call? gas?", "0,1000,1000");
         check("call- gas- num- bal?", "1000");
+        check("call- tx- userop- pay- call- num? tx? pay?", "0,1000,1000");
     }
 
     #[test]
