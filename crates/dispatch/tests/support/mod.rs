@@ -251,10 +251,10 @@ impl Stage {
         self
     }
 
-    /// Has the upstream at `place` ask for a pause of all calls: of two methods, as that of one
-    /// says nothing of the others.
+    /// Has the upstream at `place` ask for a pause of all calls: of three methods, as a long
+    /// one of fewer is not believed of the others.
     pub(crate) fn throttle(&mut self, place: usize, pause: Duration) {
-        for method in ["eth_call", "eth_getBlockByNumber"] {
+        for method in ["eth_call", "eth_getBlockByNumber", "eth_getBalance"] {
             let row = MethodTable::standard().row(method);
             let none = Payload::None { detail: String::new() };
             let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
