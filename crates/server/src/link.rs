@@ -196,6 +196,17 @@ impl Link {
         self.backlog.stall(self.clock(), self.pools());
     }
 
+    /// More bytes of an answer that flows are on their way. For HTTP/1.1.
+    pub(crate) fn note_more(&self, bytes: usize) {
+        self.backlog.grow(bytes, self.pools());
+    }
+
+    /// All that was there to send is with the system, and what flows waits for its upstream. For
+    /// HTTP/1.1, which has one answer at a time.
+    pub(crate) fn note_all_taken(&self) {
+        self.note_taken(usize::MAX);
+    }
+
     /// So many bytes of an answer were taken, or nobody wants them any more.
     pub(crate) fn note_taken(&self, bytes: usize) {
         self.backlog.took(bytes, || self.clock(), self.pools());
@@ -251,6 +262,11 @@ impl Link {
     /// Gives up its place among the connections; false when it has none any more.
     pub(crate) fn leave_seat(&self) -> bool {
         self.has_seat.swap(false, Relaxed)
+    }
+
+    /// Whether it still has its place among the connections.
+    pub(crate) fn has_seat(&self) -> bool {
+        self.has_seat.load(Relaxed)
     }
 
     /// Has the connection end, as another one took its place.

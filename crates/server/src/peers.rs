@@ -3,16 +3,20 @@
 //! Looked at when a connection is opened and when it ends. An address is an IPv4 address, or
 //! the /64 of an IPv6 one: whoever has one address of such a network has all of them.
 //!
-//! When all places are taken, the address that has most connections gives one up: the one
-//! that has been idle for longest, or, where the newcomer's address has fewer, even one that
-//! works. So no number of connections of one address keeps another one out.
+//! When all places are taken, a connection that has been idle for longest gives way: one of the
+//! address that has most connections where that has a large part of all, else of any address. One
+//! that works gives way only when none is idle, and only if its address has most connections
+//! and more than the newcomer's. So no number of connections of one address keeps another one
+//! out, and no number of addresses with idle connections cuts the work of one.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::link::{Link, Worth};
 use crate::share::Share;
@@ -23,6 +27,16 @@ const PEERS_LOOKED_AT: usize = 1024;
 
 /// Connections of that address that are looked at for the longest idle one.
 const LINKS_LOOKED_AT: usize = 64;
+
+/// Addresses of which one connection each is looked at for the longest idle one, others the
+/// next time.
+const IDLE_LOOKED_AT: usize = 64;
+
+/// An address with more than this part of all places gives way before others.
+const LARGE_PART: usize = 16;
+
+/// A connection that has been idle for less may be between two calls.
+const REST_TIME: Duration = Duration::from_secs(2);
 
 /// Whose connections are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,8 +65,10 @@ pub(crate) struct Peers(Mutex<Book>);
 struct Book {
     indices: HashMap<Peer, usize>,
     entries: Vec<Entry>,
-    /// The entry that is looked at next.
+    /// The entry that is looked at next for the number of its connections.
     next: usize,
+    /// The entry that is looked at next for an idle connection.
+    next_idle: usize,
 }
 
 #[derive(Debug)]
@@ -88,12 +104,22 @@ impl Peers {
         self.0.lock().leave(link);
     }
 
-    /// Takes its seat from the connection that has to give way to `newcomer`, and forgets it.
-    pub(crate) fn displace(&self, newcomer: &Arc<Link>) -> Option<Arc<Link>> {
+    /// Takes its seat, of so many, from the connection that has to give way to `newcomer`, and
+    /// forgets it.
+    pub(crate) fn displace(
+        &self,
+        newcomer: &Arc<Link>,
+        seats: usize,
+        now: Instant,
+    ) -> Option<Arc<Link>> {
         let mut book = self.0.lock();
+        // Another newcomer may have its seat by now: nothing would be won for it.
+        if !newcomer.has_seat() {
+            return None;
+        }
         let own = book.indices.get(&Peer::of(newcomer.peer.ip())).copied()?;
         let most = book.most(own);
-        let link = book.entries[most].least(newcomer, most != own)?;
+        let link = book.least(newcomer, own, most, seats, now)?;
         // It may be on its way out already, and then gives its seat back itself.
         if !link.leave_seat() {
             return None;
@@ -105,6 +131,11 @@ impl Peers {
     #[cfg(test)]
     fn len(&self) -> usize {
         self.0.lock().entries.len()
+    }
+
+    #[cfg(test)]
+    fn links(&self) -> usize {
+        self.0.lock().entries.iter().map(|entry| entry.links.len()).sum()
     }
 }
 
@@ -152,33 +183,81 @@ impl Book {
             if more { index } else { most }
         })
     }
+
+    /// The connection that gives way; `most` is the entry with most connections.
+    fn least(
+        &mut self,
+        newcomer: &Arc<Link>,
+        own: usize,
+        most: usize,
+        seats: usize,
+        now: Instant,
+    ) -> Option<Arc<Link>> {
+        let held = self.entries[most].links.len();
+        let of_most = self.entries[most].least(newcomer);
+        let is_large = held > (seats / LARGE_PART).max(1);
+        if let Some((Worth::Idle(_), link)) = &of_most
+            && is_large
+        {
+            return Some(Arc::clone(link));
+        }
+        if is_large && most == own {
+            return None;
+        }
+        let rests = |(worth, _): &(Worth, Arc<Link>)| match worth {
+            Worth::Idle(since) => now.saturating_duration_since(*since) >= REST_TIME,
+            Worth::Busy(_) => false,
+        };
+        let resting = of_most.iter().cloned().chain(self.sample(newcomer)).filter(rests);
+        if let Some((_, link)) = resting.min_by_key(|(worth, _)| *worth) {
+            return Some(link);
+        }
+        let (worth, link) = of_most?;
+        let gives_way = match worth {
+            Worth::Idle(_) => true,
+            Worth::Busy(_) => most != own,
+        };
+        gives_way.then_some(link)
+    }
+
+    /// One connection of each of some addresses.
+    fn sample(&mut self, newcomer: &Arc<Link>) -> Vec<(Worth, Arc<Link>)> {
+        let count = self.entries.len();
+        let first = self.next_idle;
+        self.next_idle = (first + IDLE_LOOKED_AT) % count;
+        (0..count.min(IDLE_LOOKED_AT))
+            .map(|n| self.entries[(first + n) % count].next_link())
+            .filter(|link| !Arc::ptr_eq(link, newcomer))
+            .map(|link| (link.worth(), link))
+            .collect()
+    }
 }
 
 impl Entry {
-    /// The connection that is worth least; only an idle one unless `may_be_busy`.
-    fn least(&mut self, newcomer: &Arc<Link>, may_be_busy: bool) -> Option<Arc<Link>> {
+    /// The connections in turn.
+    fn next_link(&mut self) -> Arc<Link> {
+        let at = self.next % self.links.len();
+        self.next = at + 1;
+        Arc::clone(&self.links[at])
+    }
+
+    /// The connection that is worth least, the longest idle one first.
+    fn least(&mut self, newcomer: &Arc<Link>) -> Option<(Worth, Arc<Link>)> {
         let count = self.links.len();
         let first = self.next;
         self.next = (first + LINKS_LOOKED_AT) % count;
-        let (_, link) = (0..count.min(LINKS_LOOKED_AT))
+        (0..count.min(LINKS_LOOKED_AT))
             .map(|n| &self.links[(first + n) % count])
             .filter(|link| !Arc::ptr_eq(link, newcomer))
             .map(|link| (link.worth(), link))
-            .filter(|(worth, _)| match worth {
-                Worth::Idle(_) => true,
-                Worth::Busy(_) => may_be_busy,
-            })
-            .min_by_key(|(worth, _)| *worth)?;
-        Some(Arc::clone(link))
+            .min_by_key(|(worth, _)| *worth)
+            .map(|(worth, link)| (worth, Arc::clone(link)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::time::Duration;
-
-    use tokio::time::Instant;
 
     use super::*;
     use crate::{Server, Settings};
@@ -229,7 +308,8 @@ mod tests {
         /// Which one gives way to the next from 10.0.0.`address`.
         fn displaced(&mut self, address: u8) -> Option<usize> {
             let newcomer = self.enter(address, 1_000);
-            let displaced = self.peers.displace(&newcomer)?;
+            let now = self.began + Duration::from_secs(1_000);
+            let displaced = self.peers.displace(&newcomer, self.peers.links() - 1, now)?;
             self.links.iter().position(|link| Arc::ptr_eq(link, &displaced))
         }
     }
@@ -268,6 +348,32 @@ mod tests {
         assert_eq!(stage.displaced(1), None);
         stage.peers.leave(&stage.links[2]);
         assert_eq!(stage.displaced(2), Some(0));
+        drop(requests);
+    }
+
+    #[test]
+    fn idle_connections_of_many_addresses_give_way_before_one_that_works() {
+        let mut stage = Stage::new();
+        let busy: Vec<_> = (0..2).map(|_| stage.enter(1, 0)).collect();
+        let requests: Vec<_> = busy.iter().map(crate::ticket::Ticket::open).collect();
+        for address in 2..40 {
+            stage.enter(address, if address == 7 { 10 } else { 20 });
+        }
+        assert_eq!(stage.displaced(99), Some(7), "the longest idle, of any address");
+        for _ in 0..IDLE_LOOKED_AT {
+            let displaced = stage.displaced(99).expect("one gives way");
+            assert!(displaced >= busy.len(), "{displaced}");
+        }
+        drop(requests);
+    }
+
+    #[test]
+    fn a_large_address_that_works_displaces_no_idle_connection_of_another() {
+        let mut stage = Stage::new();
+        let busy: Vec<_> = (0..20).map(|_| stage.enter(1, 0)).collect();
+        let requests: Vec<_> = busy.iter().map(crate::ticket::Ticket::open).collect();
+        stage.enter(2, 10);
+        assert_eq!(stage.displaced(1), None);
         drop(requests);
     }
 

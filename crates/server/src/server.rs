@@ -296,18 +296,23 @@ impl Server {
         let share = |share| link(Some(share).filter(|_| settings.shares));
         let entered = self.peers.enter(Peer::of(peer.ip()), most.unwrap_or(usize::MAX), share);
         let Some(link) = entered else { return refused(Refusal::PeerFull) };
-        if is_full && !(settings.shares && self.make_room(&link)) {
-            if link.leave_seat() {
-                self.peers.leave(&link);
-            }
-            return refused(Refusal::ConnectionsFull);
+        if is_full { self.squeeze_in(link, now) } else { Ok(link) }
+    }
+
+    /// Has `newcomer` stay in the place of another connection, if there is one that gives way.
+    fn squeeze_in(&self, newcomer: Arc<Link>, now: Instant) -> Result<Arc<Link>, Refusal> {
+        if self.settings.shares && self.make_room(&newcomer, now) {
+            return Ok(newcomer);
         }
-        Ok(link)
+        // Another newcomer may have displaced this one by now, and has counted that.
+        self.leave_seat(&newcomer);
+        Err(Refusal::ConnectionsFull)
     }
 
     /// Has another connection end, so that `newcomer` may stay.
-    fn make_room(&self, newcomer: &Arc<Link>) -> bool {
-        let Some(displaced) = self.peers.displace(newcomer) else { return false };
+    fn make_room(&self, newcomer: &Arc<Link>, now: Instant) -> bool {
+        let seats = self.settings.connections_max;
+        let Some(displaced) = self.peers.displace(newcomer, seats, now) else { return false };
         self.counters.connections_open.fetch_sub(1, Relaxed);
         Counters::add(&self.counters.displaced);
         displaced.displace();
@@ -323,5 +328,30 @@ impl Server {
             self.peers.leave(link);
         }
         self.counters.connections_open.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newcomer_that_is_displaced_before_it_has_room_is_counted_once() {
+        let server = Server::new(Settings { connections_max: 2, ..Settings::default() });
+        let peer = |address: u8| SocketAddr::from(([10, 0, 0, address], 1));
+        let open = || server.counters.connections_open.load(Relaxed);
+        let now = Instant::now();
+        // Entered, and the next moment another worker's newcomer takes its seat.
+        let first = server.take_seat(peer(1)).expect("there is room");
+        let own = server.take_seat(peer(1)).expect("there is room");
+        let other = server.take_seat(peer(2)).expect("the first gives way");
+        assert!(first.is_displaced());
+        assert_eq!(open(), 2);
+        let refused = server.squeeze_in(Arc::clone(&first), now).map(|_| ());
+        assert_eq!(refused, Err(Refusal::ConnectionsFull));
+        assert_eq!(open(), 2);
+        server.leave_seat(&own);
+        server.leave_seat(&other);
+        assert_eq!(open(), 0);
     }
 }
