@@ -29,6 +29,14 @@ pub(crate) const ANSWERS_MAX: u32 = 63;
 /// nothing for the stall timeout.
 pub(crate) const BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Where the pool has no bytes left, an address with up to this part of them is not pressed
+/// for its share: it did not fill the pool.
+const SMALL_PART: usize = 16;
+
+/// The bytes a second that a connection has to take for its answers to be old and stay, when
+/// the pool has no bytes left.
+const LEAST_PACE: u64 = 64 * 1024;
+
 /// Where the pool has no room, this part of the stall timeout is enough.
 const PRESSED_PART: u32 = 5;
 
@@ -49,7 +57,8 @@ struct State {
     shared: u16,
     /// Answers that hold a place in the pool instead.
     waiting: u16,
-    /// Answers that hold neither: the request was refused for want of a place.
+    /// Answers that hold neither: the request was refused for want of a place, and the pool
+    /// has none for the refusal.
     placeless: u16,
     /// Bytes of all of them.
     bytes: usize,
@@ -59,6 +68,8 @@ struct State {
     stalled_since: Option<NonZeroU64>,
     /// Bytes that it took since then.
     taken: u32,
+    /// Bytes that it took since `period_since`.
+    paced: u32,
     /// Answers by the period in which they began: the one that goes on, and all before it.
     began: [u16; 2],
     /// Which of the two goes on.
@@ -79,6 +90,17 @@ pub(crate) enum Place {
     Plain,
     /// One that counts against the share of its address.
     Shared,
+}
+
+/// What the pool has for the answers of a connection within the share of its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Enough,
+    /// The pool has no bytes left, and the address has few of them.
+    Little,
+    NoBytes,
+    /// Some answers keep their places among the requests under way, or are refusals without one.
+    NoPlaces,
 }
 
 /// What the answers of a connection give back to, and take from.
@@ -128,10 +150,17 @@ impl<'a> Pools<'a> {
         }
     }
 
-    fn bytes_fit(self) -> bool {
+    fn room_for_bytes(self) -> Room {
         let total = self.counters.answers_waiting_bytes.load(Relaxed);
-        let held = self.share.map_or(0, |share| share.waiting_bytes.load(Relaxed));
-        fits(held, total, self.settings.waiting_bytes_max)
+        let held = self.share.map(|share| share.waiting_bytes.load(Relaxed));
+        let most = self.settings.waiting_bytes_max;
+        if fits(held.unwrap_or(0), total, most) {
+            Room::Enough
+        } else if held.is_some_and(|held| held <= most / SMALL_PART) {
+            Room::Little
+        } else {
+            Room::NoBytes
+        }
     }
 }
 
@@ -172,7 +201,7 @@ impl Backlog {
     /// The client takes no more for now.
     pub(crate) fn stall(&self, now: u64, pools: Pools<'_>) {
         let mut state = self.state.lock();
-        if state.answers() > 0 {
+        if state.answers() > 0 && state.bytes > 0 {
             state.stalled_since.get_or_insert(moment(now));
             state.settle(pools);
         }
@@ -194,7 +223,7 @@ impl Backlog {
         let mut state = self.state.lock();
         state.began[usize::from(period.0)] -= 1;
         state.took(bytes, now, pools);
-        if place == Place::None {
+        if state.placeless > 0 && (place == Place::None || state.waiting + state.placed == 0) {
             state.placeless -= 1;
         } else if state.waiting > 0 {
             state.waiting -= 1;
@@ -216,11 +245,11 @@ impl Backlog {
         let Some(since) = state.stalled_since else { return false };
         state.settle(pools);
         let lasts = Duration::from_micros(now.saturating_sub(since.get() - 1));
-        let has_room = state.placed == 0 && pools.bytes_fit();
+        let lacks_places = state.placed > 0 || state.placeless > 0;
+        let room = if lacks_places { Room::NoPlaces } else { pools.room_for_bytes() };
         // With something taken now and then the time of all would begin anew for ever.
-        let oldest = Duration::from_micros(now.saturating_sub(state.period_since));
-        let is_old = state.old() > 0 && oldest >= pools.settings.stall_timeout;
-        state.is_too_much(lasts, !has_room, is_old, pools.settings)
+        let is_old = state.is_old(now, room, pools.settings.stall_timeout);
+        state.is_too_much(lasts, room, is_old, pools.settings)
     }
 }
 
@@ -231,12 +260,19 @@ fn moment(micros: u64) -> NonZeroU64 {
 
 impl State {
     fn took(&mut self, bytes: usize, now: impl FnOnce() -> u64, pools: Pools<'_>) {
-        self.bytes = self.bytes.saturating_sub(bytes);
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        let taken = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.paced = self.paced.saturating_add(taken);
         if self.stalled_since.is_none() {
             return;
         }
-        self.taken = self.taken.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        if u64::from(self.taken) >= WRITE_PROGRESS_BYTES {
+        self.taken = self.taken.saturating_add(taken);
+        if self.bytes == 0 {
+            // What flows waits for its upstream, if there is anything.
+            self.stalled_since = None;
+            self.begin_period(now());
+        } else if u64::from(self.taken) >= WRITE_PROGRESS_BYTES {
             self.taken = 0;
             self.stalled_since = Some(moment(now()));
         }
@@ -259,6 +295,10 @@ impl State {
         while self.placed > 0 && pools.take_waiting() {
             self.waiting += 1;
             self.give_place(pools);
+        }
+        while self.placeless > 0 && pools.take_waiting() {
+            self.waiting += 1;
+            self.placeless -= 1;
         }
     }
 
@@ -284,12 +324,37 @@ impl State {
         if lasts < period {
             return;
         }
-        if self.old() > 0 {
-            self.stalled_since.get_or_insert(moment(now));
-        } else {
+        if self.old() == 0 {
             self.period = Period(!self.period.0);
-            self.period_since = now;
+            self.begin_period(now);
+        } else if self.bytes == 0 {
+            // Answers that flow, and wait for their upstreams.
+            self.begin_period(now);
+        } else {
+            self.stalled_since.get_or_insert(moment(now));
         }
+    }
+
+    fn begin_period(&mut self, now: u64) {
+        self.period_since = now;
+        self.paced = 0;
+    }
+
+    /// Whether some answer has waited for the stall timeout. A client that takes its answers at
+    /// the least pace begins a new period, unless one answer that it takes could keep the places
+    /// of others.
+    fn is_old(&mut self, now: u64, room: Room, stall_timeout: Duration) -> bool {
+        let oldest = Duration::from_micros(now.saturating_sub(self.period_since));
+        if self.old() == 0 || oldest < stall_timeout {
+            return false;
+        }
+        let least = u128::from(LEAST_PACE) * oldest.as_micros() / 1_000_000;
+        let may_pass = room != Room::NoPlaces || self.answers() == 1;
+        if may_pass && u128::from(self.paced) >= least {
+            self.begin_period(now);
+            return false;
+        }
+        true
     }
 
     /// Answers that wait since before this period.
@@ -297,22 +362,21 @@ impl State {
         self.began[usize::from(!self.period.0)]
     }
 
-    /// `lacks_room`: the pools do not hold all of it within the share of its address;
-    /// `is_old`: some answer has waited for the stall timeout, whatever was taken since.
-    fn is_too_much(
-        &self,
-        lasts: Duration,
-        lacks_room: bool,
-        is_old: bool,
-        settings: &Settings,
-    ) -> bool {
+    /// `is_old`: as [`Self::is_old`] found.
+    fn is_too_much(&self, lasts: Duration, room: Room, is_old: bool, settings: &Settings) -> bool {
         let too_long = lasts >= settings.stall_timeout;
         let answers = self.answers();
         let many = answers > ANSWERS_MAX || (answers > 1 && self.bytes > BYTES_MAX);
-        let is_stuck = lasts >= settings.stall_timeout / PRESSED_PART || is_old;
+        let is_pressed = match room {
+            Room::Enough => false,
+            Room::Little => too_long,
+            Room::NoBytes | Room::NoPlaces => {
+                lasts >= settings.stall_timeout / PRESSED_PART || is_old
+            }
+        };
         // Streams are ended one by one before that; what their tasks have handed on is not.
         let forgotten = lasts >= settings.write_timeout * 2;
-        (many && too_long) || (lacks_room && is_stuck) || forgotten
+        (many && too_long) || is_pressed || forgotten
     }
 }
 
@@ -512,15 +576,89 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_are_not_taken_count_without_a_place() {
+    fn the_time_in_which_a_flow_waits_for_its_upstream_does_not_count() {
+        let stage = Stage::new(1000, 10_000_000);
+        stage.begin(1, 100);
+        stage.backlog.took(100, || 0, stage.pools());
+        for second in 1..=300 {
+            // Each second something waits for a moment, but in a long silence.
+            if !(100..200).contains(&second) {
+                stage.backlog.grow(1000, stage.pools());
+                stage.backlog.stall(second * 1_000_000, stage.pools());
+                assert!(!stage.is_too_much(second * 1000), "after {second} s");
+                stage.backlog.took(1000, || second * 1_000_000 + 1, stage.pools());
+            }
+            assert!(!stage.is_too_much(second * 1000 + 500), "after {second} s");
+            assert_eq!(stage.counters.answers_waiting_bytes.load(Relaxed), 0);
+        }
+        stage.backlog.grow(1000, stage.pools());
+        stage.backlog.stall(300_600_000, stage.pools());
+        assert!(!stage.is_too_much(360_599));
+        assert!(stage.is_too_much(360_600), "now it is the client that takes nothing");
+    }
+
+    /// An address with `held` bytes on a connection that takes `pace` bytes a second, while
+    /// others have filled the pool: when it is ended, in seconds.
+    fn ended_after(held: usize, pace: usize) -> Option<u64> {
+        let stage = Stage::new(1000, 160_000_000);
+        let hog = Stage::new(1000, 160_000_000);
+        let of_hog = Pools { share: Some(&hog.share), ..stage.pools() };
+        let begun = hog.backlog.begin(300_000_000, Place::Plain, of_hog);
+        stage.counters.requests_open.fetch_add(1, Relaxed);
+        hog.backlog.stall(0, of_hog);
+        assert!(!hog.backlog.is_too_much(999_999, of_hog));
+        assert!(hog.backlog.is_too_much(1_000_000, of_hog));
+        stage.begin(1, held);
+        stage.backlog.stall(0, stage.pools());
+        let ended = (0..60).find(|second| {
+            if *second > 0 {
+                stage.backlog.took(pace, || second * 1_000_000, stage.pools());
+            }
+            stage.is_too_much(second * 1000)
+        });
+        hog.backlog.end(0, (Place::Plain, begun), || 0, of_hog);
+        ended
+    }
+
+    #[test]
+    fn who_fills_the_pool_is_ended_and_not_others() {
+        // A sixteenth of the pool is 10 MB.
+        assert_eq!(ended_after(9_000_000, 100_000), None);
+        assert_eq!(ended_after(9_000_000, 20_000), None, "few bytes, at any pace");
+        assert_eq!(ended_after(9_000_000, 0), Some(5), "but not without one");
+        assert_eq!(ended_after(50_000_000, 100_000), None, "many, at a good pace");
+        assert_eq!(ended_after(50_000_000, 20_000), Some(6), "at a bad one");
+        assert_eq!(ended_after(50_000_000, 0), Some(1));
+    }
+
+    #[test]
+    fn refusals_that_are_not_taken_hold_places_of_the_pool() {
         let stage = Stage::new(1000, 10_000);
         let begun: Vec<_> = (0..=ANSWERS_MAX)
             .map(|_| stage.backlog.begin(10, Place::None, stage.pools()))
             .collect();
         stage.backlog.stall(0, stage.pools());
-        stage.check(0, 0, begun.len() * 10);
+        stage.check(0, begun.len(), begun.len() * 10);
         assert!(!stage.is_too_much(4999));
         assert!(stage.is_too_much(5000));
+        for period in begun {
+            stage.backlog.end(10, (Place::None, period), || 0, stage.pools());
+        }
+        stage.check(0, 0, 0);
+    }
+
+    #[test]
+    fn refusals_for_which_the_pool_has_no_place_have_a_fifth_of_the_stall_timeout() {
+        let stage = Stage::new(8, 10_000);
+        stage.begin(2, 10);
+        let begun: Vec<_> =
+            (0..10).map(|_| stage.backlog.begin(10, Place::None, stage.pools())).collect();
+        assert!(!stage.is_too_much(0), "they may be taken at once");
+        stage.backlog.stall(0, stage.pools());
+        stage.check(0, 8, 120);
+        assert!(!stage.is_too_much(999));
+        assert!(stage.is_too_much(1000));
+        stage.end(2, 10);
         for period in begun {
             stage.backlog.end(10, (Place::None, period), || 0, stage.pools());
         }

@@ -71,7 +71,8 @@ impl From<Vec<Bytes>> for AnswerBody {
 /// What follows a body's first pieces, piece by piece as the client takes them.
 type Flow = Pin<Box<dyn Stream<Item = Result<Bytes, TransportError>> + Send>>;
 
-/// Pieces up to this size are told to be taken with the last one of their answer.
+/// Pieces up to this size are told to be taken with the last one of their answer, but where
+/// more flows behind them.
 const TOLD_BYTES: usize = 4096;
 
 /// One piece of an answer, as hyper holds it until it is written.
@@ -165,7 +166,7 @@ impl Frames {
             self.left -= bytes.len();
             let told = if self.left == 0 && self.flow.is_none() {
                 self.ticket.take().map_or(Told::Nothing, Told::All)
-            } else if bytes.len() > TOLD_BYTES
+            } else if (bytes.len() > TOLD_BYTES || self.flow.is_some())
                 && let Some(ticket) = &mut self.ticket
             {
                 Told::Part(ticket.part(bytes.len()))

@@ -23,6 +23,10 @@ use crate::socket::Stream;
 /// the kernel gather them.
 const JOINED_BYTES_MAX: usize = 4096;
 
+/// Stands for the end of what is sent, which is not taken before all of it is flushed: TLS
+/// takes more than it can send.
+const END_BYTES: usize = 1;
+
 /// Room for a usual head.
 const HEAD_BYTES: usize = 384;
 
@@ -43,7 +47,6 @@ impl<S: Stream> Wire<'_, S> {
         let rest = reply.rest.take();
         let pieces = if manner.to_head { &[] } else { reply.body.pieces() };
         let length = reply.body.len();
-        reply.ticket.send(length);
         let mut head = Vec::with_capacity(HEAD_BYTES + length.min(JOINED_BYTES_MAX));
         let now = self.link.note_answered();
         write_head(&mut head, &reply, rest.is_none().then_some(length), manner, now);
@@ -51,6 +54,8 @@ impl<S: Stream> Wire<'_, S> {
         if chunked && length > 0 {
             head.extend_from_slice(format!("{length:x}\r\n").as_bytes());
         }
+        let body_bytes: usize = pieces.iter().map(Bytes::len).sum();
+        reply.ticket.send(head.len() + body_bytes + END_BYTES);
         if length <= JOINED_BYTES_MAX {
             pieces.iter().for_each(|piece| head.extend_from_slice(piece));
             self.write_bytes(&head).await?;
@@ -62,6 +67,7 @@ impl<S: Stream> Wire<'_, S> {
         drop(head);
         reply.body = AnswerBody::default();
         if let Some(rest) = rest {
+            self.link.note_all_taken();
             let end: &[u8] = if length > 0 { b"\r\n" } else { b"" };
             if let Err(error) = Box::pin(self.flow(rest, chunked.then_some(end))).await {
                 if !chunked {
@@ -88,15 +94,22 @@ impl<S: Stream> Wire<'_, S> {
             }
             if end.is_some() {
                 let size = format!("{:x}\r\n", piece.len());
+                let bytes = before.len() + size.len() + piece.len();
+                self.link.note_more(bytes + END_BYTES);
                 let mut slices = [before, size.as_bytes(), &piece].map(IoSlice::new);
                 self.write_slices(&mut slices).await?;
                 before = b"\r\n";
             } else {
+                self.link.note_more(piece.len() + END_BYTES);
                 self.write_bytes(&piece).await?;
             }
+            // From here on it is the upstream that is waited for.
+            self.link.note_all_taken();
         }
         if end.is_some() {
-            self.write_slices(&mut [before, b"0\r\n\r\n"].map(IoSlice::new)).await?;
+            let last: &[u8] = b"0\r\n\r\n";
+            self.link.note_more(before.len() + last.len() + END_BYTES);
+            self.write_slices(&mut [before, last].map(IoSlice::new)).await?;
         }
         Ok(())
     }

@@ -1,11 +1,16 @@
 //! Answers that flow, as HTTP/1.1 frames them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use http::Request as HttpRequest;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 use wellhead_server::{Answer, Handler, Listener, Request, Server, Settings, Shutdown};
-use wellhead_transport::{Pieces, Sent, TransportError, TransportErrorKind};
+use wellhead_transport::{BoxFuture, Pieces, Rest, Sent, TransportError, TransportErrorKind};
 
 use crate::wire::Wire;
 
@@ -15,8 +20,33 @@ struct Flowing;
 const PIECES: usize = 3;
 const PIECE_BYTES: usize = 64 * 1024;
 
+/// How long a client may take nothing, and less than an upstream says nothing.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(50);
+const SILENCE: Duration = Duration::from_millis(60);
+const DROPS: usize = 5;
+
+/// An upstream that is silent before each of its pieces.
+#[derive(Debug)]
+struct Dripping(usize);
+
+impl Rest for Dripping {
+    fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
+        Box::pin(async {
+            // The silence of the upstream is what is tested.
+            tokio::time::sleep(SILENCE).await;
+            self.0 = self.0.checked_sub(1)?;
+            Some(Ok(Bytes::from_static(b"drop")))
+        })
+    }
+}
+
 impl Handler for Flowing {
     async fn handle(&self, request: Request) -> Answer {
+        if request.path.chain() == Some("drip") {
+            let body = Bytes::from_static(b"[").into();
+            let rest: Box<dyn Rest> = Box::new(Dripping(DROPS));
+            return Answer { status: 200, body, rest: Some(rest), ..Answer::default() };
+        }
         let pieces = Pieces::of(Bytes::from(vec![b'x'; PIECES * PIECE_BYTES]));
         let rest = match request.path.chain() {
             Some("cut") => {
@@ -87,4 +117,39 @@ async fn an_old_client_gets_it_until_the_end_of_the_connection() {
 async fn an_old_client_is_reset_when_the_flow_is_cut() {
     let (_, well) = asked("POST /cut HTTP/1.0\r\n\r\n").await;
     assert!(!well);
+}
+
+/// It flows for far longer than twice the write timeout, while its client takes everything.
+#[tokio::test]
+async fn an_upstream_that_takes_its_time_costs_its_client_no_connection() {
+    let settings = Settings {
+        write_timeout: WRITE_TIMEOUT,
+        stall_timeout: WRITE_TIMEOUT,
+        ..Settings::default()
+    };
+    let server = Server::new(settings);
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into(), false).unwrap();
+    let address = listener.address();
+    let serving = Arc::clone(&server);
+    tokio::spawn(async move { serving.serve(listener, Arc::new(Flowing), &Shutdown::new()).await });
+
+    let mut wire = Wire::connect(address).await;
+    wire.send("POST /drip HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+    let mut all = String::new();
+    wire.stream.read_to_string(&mut all).await.unwrap();
+    let (_, body) = all.split_once("\r\n\r\n").unwrap();
+    assert_eq!(body, format!("1\r\n[\r\n{}0\r\n\r\n", "4\r\ndrop\r\n".repeat(DROPS)));
+
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut client, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .handshake::<_, Full<Bytes>>(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    client.ready().await.unwrap();
+    let request = HttpRequest::post("http://test/drip").body(Full::default()).unwrap();
+    let answer = client.send_request(request).await.unwrap();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, format!("[{}", "drop".repeat(DROPS)));
+    assert_eq!(server.counts().hoarders_total, 0);
 }

@@ -280,7 +280,14 @@ async fn a_few_stalled_streams_have_the_usual_time() {
 #[tokio::test]
 async fn refusals_that_are_not_taken_hold_no_place() {
     for window in [0, 1] {
-        let site = Site::open(Settings { requests_max: 32, waiting_max: 1, ..Settings::default() });
+        let settings = Settings {
+            requests_max: 32,
+            waiting_max: 1,
+            // Longer than the test takes: the connections are there to the end.
+            stall_timeout: GUARD * 5,
+            ..Settings::default()
+        };
+        let site = Site::open(settings);
         let mut hogs = Vec::new();
         let mut other = site.connect_from(OTHER).await;
         for n in 1..=4 {
