@@ -35,7 +35,6 @@ fn may_cost(evidence: &Evidence, request: &Request) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::check::sample::{evidence, exchange, read, request};
 
     fn check(method: &str, calls: usize, is_house: bool, found: usize) {
