@@ -1,7 +1,7 @@
 //! Attacks on a running proxy, each with a well-behaved caller beside it.
 //!
 //! An [`Attack`] is what clients of [`ground::ATTACKER`] do to the proxy, or what its upstream
-//! does to it. [`play()`] lets it last for a few seconds and tells what the [caller](caller), the
+//! does to it. [`play()`] lets it last for a few seconds and tells what the [`caller`], the
 //! kernel and the upstream saw. What has to hold is decided by [`Report::broken`]: the same for
 //! `scripts/attack` and for the tests, but for times.
 //!

@@ -8,6 +8,7 @@
 //! that only one call carries, likewise.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use alloy_primitives::B256;
 use serde_json::Value;
@@ -55,6 +56,10 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     }
     violations
 }
+
+/// A call that others share may have an answer for so long, while a better one is looked for: see
+/// `wellhead_proxy`'s `floor`.
+const SHARED_FOR: Duration = Duration::from_secs(5);
 
 /// What upstreams received.
 pub(super) struct Received<'a> {
@@ -129,7 +134,7 @@ impl<'a> Received<'a> {
         places[first..].iter().filter_map(move |(number, place)| {
             let exchange: &Exchange = &evidence.exchanges[*number];
             let ended = exchange.ended.filter(|ended| *ended <= until)?;
-            let in_time = since != Since::Shared || ended >= at;
+            let in_time = since != Since::Shared || ended + SHARED_FOR >= at;
             let told = exchange.calls[*place].told.as_ref()?;
             let is_ours = exchange.place.chain == chain;
             (in_time && is_ours && told.is_honest && !is_elsewhere(evidence, exchange))
@@ -342,7 +347,9 @@ mod tests {
         };
         check(Ask::Read, TRUE, late(5, Some("miss")), 1);
         check(Ask::Read, TRUE, late(5, Some("joined")), 0);
-        check(Ask::Read, TRUE, late(15, Some("joined")), 1);
+        // The call that made it may still look for a better one.
+        check(Ask::Read, TRUE, late(15, Some("joined")), 0);
+        check(Ask::Read, TRUE, late(6_000, Some("joined")), 1);
         check(Ask::Read, TRUE, late(15, Some("hit")), 0);
         check(Ask::Read, "\"0x2\"", late(15, Some("hit")), 1);
         let another = |it: &mut Evidence| {
