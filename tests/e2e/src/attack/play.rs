@@ -77,6 +77,9 @@ pub struct Report {
     pub remarks: Vec<String>,
 }
 
+/// The caller's calls reach a hostile upstream within this.
+const MET_WITHIN: Duration = Duration::from_secs(10);
+
 /// Plays an attack for so long.
 pub async fn play(
     attack: &Attack,
@@ -105,6 +108,12 @@ pub async fn play(
     let asked = if matches!(attack.by, By::Upstream(_)) { well } else { hostile };
     let direct = Caller::start(Line { address: asked.address, tls: None }, 3);
     ground.until_over().await;
+    // An upstream attacks when it is called, however busy the machine is.
+    let is_met = || hostile.shared.caller_calls() > hostile_before;
+    let over = Instant::now();
+    while matches!(attack.by, By::Upstream(_)) && !is_met() && over.elapsed() < MET_WITHIN {
+        sleep(Duration::from_millis(10)).await;
+    }
     let (under, direct) = tokio::join!(finish(caller), finish(direct));
     let peak = watch.finish();
     let joined = tokio::task::spawn_blocking(move || attackers.join());
