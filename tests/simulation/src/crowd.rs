@@ -39,14 +39,13 @@ impl Scenario {
         }
         let polite = rng.random_range(2..=4);
         let rude = rng.random_range(2..=4);
-        let clients = (0..polite).map(|_| self::polite(rng)).collect::<Vec<_>>();
-        scenario.clients = clients;
-        scenario.clients.extend((0..rude).map(|_| self::rude(rng, scale)));
+        scenario.clients = (0..polite).map(|_| polite_client(rng)).collect();
+        scenario.clients.extend((0..rude).map(|_| rude_client(rng, scale)));
         scenario
     }
 }
 
-fn polite(rng: &mut SmallRng) -> ClientPlan {
+fn polite_client(rng: &mut SmallRng) -> ClientPlan {
     let pace = Duration::from_millis([50, 100, 400][rng.random_range(0..3)]);
     let habit = match rng.random_range(0..4) {
         0 => Habit::Batches(rng.random_range(2..6), pace),
@@ -56,7 +55,7 @@ fn polite(rng: &mut SmallRng) -> ClientPlan {
     ClientPlan { habit, from, ..ClientPlan::endless(rng) }
 }
 
-fn rude(rng: &mut SmallRng, scale: Scale) -> ClientPlan {
+fn rude_client(rng: &mut SmallRng, scale: Scale) -> ClientPlan {
     let many = if scale == Scale::Full { 4 } else { 1 };
     let habit = match rng.random_range(0..3) {
         0 => Habit::Stalls(rng.random_range(20..=60) * many, Duration::from_secs(5)),

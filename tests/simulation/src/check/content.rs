@@ -57,8 +57,9 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     violations
 }
 
-/// A call that others share may have an answer for so long, while a better one is looked for: see
-/// `wellhead_proxy`'s `floor`.
+/// The call whose answer is held while a better one is looked for: see `wellhead_proxy`'s `floor`.
+const NEWEST_BLOCK: &str = r#"eth_getBlockByNumber["latest""#;
+/// Clients that share such a call may come this long after the answer.
 const SHARED_FOR: Duration = Duration::from_secs(5);
 
 /// What upstreams received.
@@ -134,7 +135,8 @@ impl<'a> Received<'a> {
         places[first..].iter().filter_map(move |(number, place)| {
             let exchange: &Exchange = &evidence.exchanges[*number];
             let ended = exchange.ended.filter(|ended| *ended <= until)?;
-            let in_time = since != Since::Shared || ended + SHARED_FOR >= at;
+            let lasts = if key.starts_with(NEWEST_BLOCK) { SHARED_FOR } else { Duration::ZERO };
+            let in_time = since != Since::Shared || ended + lasts >= at;
             let told = exchange.calls[*place].told.as_ref()?;
             let is_ours = exchange.place.chain == chain;
             (in_time && is_ours && told.is_honest && !is_elsewhere(evidence, exchange))
@@ -347,9 +349,19 @@ mod tests {
         };
         check(Ask::Read, TRUE, late(5, Some("miss")), 1);
         check(Ask::Read, TRUE, late(5, Some("joined")), 0);
-        // The call that made it may still look for a better one.
-        check(Ask::Read, TRUE, late(15, Some("joined")), 0);
-        check(Ask::Read, TRUE, late(6_000, Some("joined")), 1);
+        check(Ask::Read, TRUE, late(15, Some("joined")), 1);
+        // The call that made it may still look for a better block.
+        let newest = |at: u64| {
+            move |it: &mut Evidence| {
+                let item = &mut it.requests[0].items[0];
+                item.method = "eth_getBlockByNumber".to_owned();
+                item.params = r#"["latest",false]"#.to_owned();
+                it.exchanges[0].calls[0].key = item.key();
+                late(at, Some("joined"))(it);
+            }
+        };
+        check(Ask::Read, TRUE, newest(15), 0);
+        check(Ask::Read, TRUE, newest(6_000), 1);
         check(Ask::Read, TRUE, late(15, Some("hit")), 0);
         check(Ask::Read, "\"0x2\"", late(15, Some("hit")), 1);
         let another = |it: &mut Evidence| {

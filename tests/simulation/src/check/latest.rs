@@ -6,8 +6,8 @@
 //! was shown before, no later than the lower height was told, and had not been seen for certain when
 //! the higher one was asked for; a fall that it explains is where the next one is counted from.
 //!
-//! Left out: a chain of which an upstream falls back, or stands still, while no upstream is well all the
-//! time. When that one alone can be heard, its word is the truth, and that is what a chain that was
+//! Left out: a chain of which an upstream falls back, and the time in which one stands still, while no
+//! upstream is well all the time. When that one alone can be heard, its word is the truth, and that is what a chain that was
 //! reset looks like.
 
 use std::collections::HashMap;
@@ -42,7 +42,8 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
         let chain = &evidence.scenario.chains[request.chain];
-        if chain.upstreams.iter().any(falls_back) && !chain.upstreams.iter().any(is_steady) {
+        let may_fall = |it: &UpstreamPlan| falls_back(it) || is_stuck(it, answered.at);
+        if chain.upstreams.iter().any(may_fall) && !chain.upstreams.iter().any(is_steady) {
             continue;
         }
         // What cannot be read is told by `answers`.
@@ -98,10 +99,15 @@ fn newest(item: &Item, result: &str) -> Option<u64> {
     height(block.get("number")?.as_str()?)
 }
 
-/// Whether there is a time at which it shows less than before, or than others showed.
+/// Whether there is a time at which it shows less than before.
 fn falls_back(plan: &UpstreamPlan) -> bool {
+    plan.spells.iter().any(|spell| matches!(spell.kind, Kind::Lag(_) | Kind::Syncing))
+}
+
+/// Whether it stands still at this moment, and shows less than others showed.
+fn is_stuck(plan: &UpstreamPlan, at: At) -> bool {
     let mut spells = plan.spells.iter();
-    spells.any(|spell| matches!(spell.kind, Kind::Lag(_) | Kind::Syncing | Kind::Stuck))
+    spells.any(|spell| spell.kind == Kind::Stuck && (spell.from..spell.until).contains(&at))
 }
 
 /// Whether it is heard of all the time.

@@ -22,17 +22,16 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     }
     let polite =
         evidence.requests.iter().enumerate().filter(|(_, request)| !evidence.is_rude(request));
-    polite.filter_map(|(number, request)| late(evidence, number, request)).collect()
+    polite.filter_map(|(number, request)| late(number, request)).collect()
 }
 
-fn late(evidence: &Evidence, number: usize, request: &Request) -> Option<Violation> {
+fn late(number: usize, request: &Request) -> Option<Violation> {
     let answered = request.answered.as_ref()?;
     let is_search = request.items.iter().any(|item| item.method == "eth_getLogs");
     let bound = if is_search || request.is_batch { HEAVY } else { LIGHT };
     let took = answered.at.saturating_sub(request.at);
     let what = || format!("#{number}: {} answered after {took:?}", request.items[0].method);
-    let is_late = took > bound && !evidence.is_rude(request);
-    is_late.then(|| Violation { checker: "share", at: answered.at, what: what() })
+    (took > bound).then(|| Violation { checker: "share", at: answered.at, what: what() })
 }
 
 #[cfg(test)]
