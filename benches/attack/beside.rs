@@ -6,7 +6,8 @@ use std::path::Path;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{Duration, Instant, sleep};
-use wellhead_e2e::attack::{self, Attack, Certificate, Place, Report, Scale, Subject, Upstream};
+use wellhead_e2e::Certificate;
+use wellhead_e2e::attack::{self, Attack, Place, Report, Scale, Subject, Upstream};
 use wellhead_e2e::{Process, Rpc, cache, free_port, tool};
 
 /// As `limits.connections` and those to upstreams.
@@ -119,7 +120,7 @@ fn nginx(
     let folder = folder.display();
     let (ssl, files) = match certificate {
         Some(certificate) => {
-            let [certificate, key] = certificate.files();
+            let [certificate, key, _] = certificate.files();
             let (certificate, key) = (certificate.display(), key.display());
             (
                 " ssl",
@@ -170,7 +171,7 @@ fn envoy(
     certificate: Option<&Certificate>,
 ) -> String {
     let tls = certificate.map_or(serde_json::Value::Null, |certificate| {
-        let [certificate, key] = certificate.files();
+        let [certificate, key, _] = certificate.files();
         json!({
             "name": "envoy.transport_sockets.tls",
             "typed_config": {

@@ -19,7 +19,8 @@ use claim::Claims;
 use options::{Options, USAGE};
 use serde_json::json;
 use tokio::time::Duration;
-use wellhead_e2e::attack::{ATTACKS, Attack, Certificate, Report, Scale, Upstream, play, wellhead};
+use wellhead_e2e::Certificate;
+use wellhead_e2e::attack::{ATTACKS, Attack, Report, Scale, Upstream, play, wellhead};
 
 /// How long an attack lasts by default.
 const LASTS: Duration = Duration::from_secs(8);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::certificate::Certificate;
+use wellhead_e2e::Certificate;
 
 /// No answer keeps a turn waiting longer.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -121,7 +121,7 @@ impl Client {
         let stream = match trusted {
             None => Stream::Plain(stream),
             Some(certificate) => {
-                let session = certificate.client().map_err(io::Error::other)?;
+                let session = certificate.connection().map_err(io::Error::other)?;
                 Stream::Tls(Box::new(StreamOwned::new(session, stream)))
             }
         };

@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use wellhead_e2e::{Geth, Node, Process, Rpc, Signal, binary, free_port, tool};
 
-use crate::certificate::Certificate;
 use crate::client::{Client, Request};
 use crate::config::{Place, Setup, haproxy, nginx, wellhead};
 use crate::scrape::Metrics;
+use wellhead_e2e::Certificate;
 
 /// The core of the contender. Everything else is on the other one.
 const PROXY_CORE: &str = "1";

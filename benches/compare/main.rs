@@ -16,7 +16,6 @@
 #![allow(clippy::print_stdout, reason = "a tool of the command line")]
 
 mod case;
-mod certificate;
 mod client;
 mod closed;
 mod config;
@@ -39,12 +38,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use case::{Case, Load};
-use certificate::Certificate;
 use client::Request;
 use config::Setup;
 use contender::{Behind, Contender, Kind, start_upstream};
 use options::{Options, usage};
 use record::Record;
+use wellhead_e2e::Certificate;
 use wellhead_e2e::Node;
 
 const STARTS: usize = 7;

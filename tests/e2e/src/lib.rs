@@ -13,6 +13,7 @@
 //! lag and have reorgs, [`Rpc`], [`FaultProxy`] and [`load()`].
 
 pub mod attack;
+mod certificate;
 mod consensus;
 mod fault;
 pub mod load;
@@ -26,6 +27,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+pub use certificate::Certificate;
 pub use consensus::{Block, ConsensusDriver, LOGGER_CODE, Reorg, Transactions};
 pub use fault::{Fault, FaultProxy, Rewrite};
 pub use load::load;

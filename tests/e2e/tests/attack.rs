@@ -5,8 +5,9 @@
 #![cfg(target_os = "linux")]
 
 use tokio::time::Duration;
+use wellhead_e2e::Certificate;
 use wellhead_e2e::attack::{
-    Attack, By, Certificate, Http2Fault, Mode, Report, Scale, Upstream, named, play, wellhead,
+    Attack, By, Http2Fault, Mode, Report, Scale, Upstream, named, play, wellhead,
 };
 
 const LASTS: Duration = Duration::from_secs(1);

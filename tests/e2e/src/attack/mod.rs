@@ -31,7 +31,7 @@ pub use ground::{Ground, Scale};
 pub use hostile::{Http2Fault, Mode};
 pub use play::{Report, Subject, play};
 pub use refusal::SECRETS;
-pub use target::{Certificate, wellhead};
+pub use target::wellhead;
 pub use upstream::Upstream;
 
 /// One attack.

@@ -1,4 +1,4 @@
-//! One certificate and key for all who take part, made for the run.
+//! One certificate and key for all that take part in a run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,14 +9,21 @@ use tempfile::TempDir;
 
 const NAME: &str = "localhost";
 
-/// A certificate that nobody but this run trusts. ECDSA over P-256, as most are today.
-pub(crate) struct Certificate {
+/// A certificate for `localhost` that nothing but this run trusts. ECDSA over P-256, as most are today.
+#[derive(Debug)]
+pub struct Certificate {
     folder: TempDir,
     client: Arc<ClientConfig>,
 }
 
 impl Certificate {
-    pub(crate) fn new() -> Self {
+    /// Makes one.
+    ///
+    /// # Panics
+    /// When there is no room for three files.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "it writes files")]
+    pub fn new() -> Self {
         let made = rcgen::generate_simple_self_signed(vec![NAME.to_owned()]).expect("a good name");
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
         let folder = tempfile::tempdir().expect("there is room for a key");
@@ -37,14 +44,27 @@ impl Certificate {
         Self { folder, client: Arc::new(client) }
     }
 
+    /// What a client that trusts it is set to.
+    #[must_use]
+    pub fn client(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.client)
+    }
+
     /// A client's side of a connection that trusts it.
-    pub(crate) fn client(&self) -> Result<ClientConnection, rustls::Error> {
+    ///
+    /// # Errors
+    /// When the library cannot begin a connection.
+    ///
+    /// # Panics
+    /// Never: the name is a good one.
+    pub fn connection(&self) -> Result<ClientConnection, rustls::Error> {
         let name = ServerName::try_from(NAME).expect("a good name");
-        ClientConnection::new(Arc::clone(&self.client), name)
+        ClientConnection::new(self.client(), name)
     }
 
     /// The file with the certificate, that with the key, and that with both.
-    pub(crate) fn files(&self) -> [PathBuf; 3] {
+    #[must_use]
+    pub fn files(&self) -> [PathBuf; 3] {
         ["certificate", "key", "both"].map(|name| self.folder.path().join(name))
     }
 }
