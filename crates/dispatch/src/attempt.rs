@@ -126,8 +126,8 @@ pub(crate) async fn attempt(
             // What flows has a result.
             Payload::Error(_) | Payload::None { .. } => &[],
         };
-        let account = (Some(account), place);
-        let rest = Box::new(Flowing::new(rest, beginning, piece_timeout, account, ended));
+        let flowing = Flowing::new(rest, beginning, piece_timeout, Some(account), place, ended);
+        let rest = Box::new(flowing);
         return Settled { verdict, began, ended, sent, rest: Some(rest), no_room };
     }
     let (verdict, change) = match inspect {
@@ -210,8 +210,8 @@ async fn judged_in_part(
 }
 
 /// Reads what is left, within the bound on answers that are held and that on all of them
-/// together. When there is no room it waits, but only before it has asked for any: who
-/// holds much never waits for others, so that nobody waits in a circle. Adds that time to `waited`.
+/// together. An answer that finds no room waits only while it holds none, so answers never wait for
+/// each other in a circle. The time of that wait is added to `waited`.
 pub(crate) async fn whole(
     first: Bytes,
     mut rest: Box<dyn Rest>,

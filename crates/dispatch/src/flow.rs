@@ -112,7 +112,8 @@ impl Flowing {
         rest: Box<dyn Rest>,
         beginning: &[u8],
         piece_timeout: Duration,
-        (account, place): (Option<Account>, FlowPlace),
+        account: Option<Account>,
+        place: FlowPlace,
         began: Instant,
     ) -> Self {
         let mut nesting = Nesting::in_object();
@@ -205,7 +206,7 @@ impl Reading<'_> {
 /// `rest` is a result and the brace that ends its envelope, and no piece of it takes longer
 /// than `piece_timeout`. No upstream is blamed when it fails.
 pub fn paced(rest: Box<dyn Rest>, piece_timeout: Duration, place: FlowPlace) -> Box<dyn Rest> {
-    Box::new(Flowing::new(rest, b"", piece_timeout, (None, place), now()))
+    Box::new(Flowing::new(rest, b"", piece_timeout, None, place, now()))
 }
 
 impl Rest for Flowing {
@@ -227,9 +228,8 @@ mod tests {
     const SHORT_MAX: u64 = 8 << 20;
 
     /// A place for one.
-    fn place() -> (Option<Account>, FlowPlace) {
-        let place = Flows::new(1).enter(ClientNet::V6(1), now());
-        (None, place.expect("the first"))
+    fn place() -> FlowPlace {
+        Flows::new(1).enter(ClientNet::V6(1), now()).expect("the first")
     }
 
     /// Says the same piece for ever.
@@ -246,7 +246,7 @@ mod tests {
     /// Takes pieces of an answer that does not end, one each `pace`, until it fails.
     async fn check(piece_bytes: usize, pace: Duration, expected: TransportErrorKind, pieces: u64) {
         let endless = Box::new(Endless(Bytes::from(vec![b'0'; piece_bytes])));
-        let mut flowing = Flowing::new(endless, b"", SECOND, place(), now());
+        let mut flowing = Flowing::new(endless, b"", SECOND, None, place(), now());
         // The real one takes minutes to be read without optimisation.
         flowing.bytes_max = SHORT_MAX;
         let mut taken = 0;
@@ -266,7 +266,8 @@ mod tests {
     async fn only_what_ends_with_its_brace_ends_well() {
         let check = async |beginning: &str, rest: &str, is_whole| {
             let pieces = Box::new(Pieces::of(Bytes::from(rest.to_owned())));
-            let mut flowing = Flowing::new(pieces, beginning.as_bytes(), SECOND, place(), now());
+            let mut flowing =
+                Flowing::new(pieces, beginning.as_bytes(), SECOND, None, place(), now());
             let end = loop {
                 match flowing.next().await {
                     Some(Ok(_)) => {}
@@ -311,7 +312,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_taken_at_the_least_pace_ends_after_an_hour() {
         let endless = Box::new(Endless(Bytes::from(vec![b'0'; 1 << 20])));
-        let mut flowing = Flowing::new(endless, b"", SECOND, place(), now());
+        let mut flowing = Flowing::new(endless, b"", SECOND, None, place(), now());
         let began = now();
         while flowing.next().await.expect("no end").is_ok() {
             // The real number takes minutes to be read without optimisation.
@@ -328,7 +329,7 @@ mod tests {
         for _ in 0..2 {
             let place = flows.enter(ClientNet::V6(1), now()).expect("a place");
             let rest = Box::new(Pieces::of(Bytes::from_static(b"[]}")));
-            flowing.push(Flowing::new(rest, b"", SECOND, (None, place), now()));
+            flowing.push(Flowing::new(rest, b"", SECOND, None, place, now()));
         }
         tokio::time::sleep(SECOND * 5).await;
         let other = flows.enter(ClientNet::V6(2), now());

@@ -21,6 +21,7 @@ use wellhead_upstream::{Condition, Learnt, Payload, Slot, Upstream, UpstreamSet,
 use crate::answer::Refusal;
 use crate::by_hash::run_pinned;
 use crate::chain::ServedChain;
+use crate::doubt::{self, Settled};
 use crate::floor::floor;
 use crate::journey::Trip;
 use crate::kept::{self, Asked, Found, Landed, Way};
@@ -31,7 +32,7 @@ use crate::search::Range;
 use crate::session::Newest;
 use crate::tiers;
 use crate::version::client_version;
-use crate::{doubt, explain, search, sent, session, sticky, teach};
+use crate::{explain, search, sent, session, sticky, teach};
 
 /// A call that arrives before any upstream was verified waits so long for one.
 const START_WAIT: Duration = Duration::from_secs(5);
@@ -558,9 +559,9 @@ pub(crate) async fn run(
     let job = &Job { null_is_final, is_there, ballot, ..*job };
     let outcome = wellhead_dispatch::run(job, &plan, &chain.roster, lane, bounds).await;
     search::learn(chain, ask, &outcome.trail);
-    let (outcome, is_doubtful) = match doubt::is_search(job) {
+    let Settled { outcome, is_doubtful, .. } = match doubt::is_search(job) {
         true => doubt::looked_into(trip, job, (ask, block), outcome).await,
-        false => (outcome, false),
+        false => Settled::certain(outcome),
     };
     let Outcome { result, trail: own } = outcome;
     let mut trail = before;

@@ -63,7 +63,7 @@ pub(crate) struct Settled {
 }
 
 impl Settled {
-    fn certain(outcome: Outcome) -> Self {
+    pub(crate) fn certain(outcome: Outcome) -> Self {
         Self { outcome, is_doubtful: false, warns: false }
     }
 
@@ -98,20 +98,19 @@ pub(crate) fn is_search(job: &Job<'_>) -> bool {
     job.row.name == LOGS
 }
 
-/// What comes of a search for logs after what was found was looked into, and whether it is doubtful.
+/// The outcome of a search for logs, [`settled`] and [`proven`]. The client is warned here.
 pub(crate) async fn looked_into(
     trip: &Trip<'_>,
     job: &Job<'_>,
     (ask, block): (&Ask<'_>, &BlockRef),
     outcome: Outcome,
-) -> (Outcome, bool) {
+) -> Settled {
     let (chain, lane) = (trip.chain, trip.lane);
-    let Settled { outcome, is_doubtful, warns } =
-        settled(chain, lane, job, (ask, block), outcome).await;
-    if warns {
+    let found = settled(chain, lane, job, (ask, block), outcome).await;
+    if found.warns {
         trip.warn_of_logs();
     }
-    (proven(chain, lane, job, block, outcome).await, is_doubtful)
+    Settled { outcome: proven(chain, lane, job, block, found.outcome).await, ..found }
 }
 
 /// The outcome of a search over `block`, or of a part of one; after a second opinion, where

@@ -78,7 +78,7 @@ pub(crate) async fn kept_to(
     let itself: UpstreamSet = slot.iter().copied().collect();
     match missed(trip, job.row, block, result) {
         // Boxed: it is rare, and few calls should carry the state of another one.
-        Some(floor) => Box::pin(ask_at(trip, job, (ask, floor), itself, said)).await,
+        Some(floor) => Box::pin(ask_at(trip, job, ask, floor, itself, said)).await,
         None => said,
     }
 }
@@ -86,7 +86,8 @@ pub(crate) async fn kept_to(
 async fn ask_at(
     trip: &Trip<'_>,
     job: &Job<'_>,
-    (ask, floor): (&Ask<'_>, BlockNumber),
+    ask: &Ask<'_>,
+    floor: BlockNumber,
     itself: UpstreamSet,
     mut said: Said,
 ) -> Said {
@@ -102,7 +103,7 @@ async fn ask_at(
         (ask, planned)
     };
     let (mut ask_there, mut planned) = plan_among(ask.eligible.without(itself));
-    // Where several must agree, so many have to be asked.
+    // A quorum needs as many upstreams as must agree.
     if planned.plan.fit() < planned.ballot.map_or(1, |ballot| ballot.quorum.agree) {
         (ask_there, planned) = plan_among(ask.eligible);
     }

@@ -352,7 +352,7 @@ async fn search(
         return stuck(why, false);
     }
     let is_of_request = allowance.is_bound_by_whole();
-    let mut search = match Search::new(trip, job, (ask, block), (range, size), allowance) {
+    let mut search = match Search::new(trip, job, (ask, block), range, size, allowance) {
         Ok(search) => search,
         Err(why) => return stuck(why, is_of_request),
     };
@@ -482,7 +482,8 @@ impl Search {
         trip: &Trip<'_>,
         job: &Job<'_>,
         (ask, block): (&Ask<'_>, &BlockRef),
-        (range, size): (Range, PartSize),
+        range: Range,
+        size: PartSize,
         allowance: Allowance,
     ) -> Result<Self, Stuck> {
         let chain = trip.chain;

@@ -260,21 +260,22 @@ impl Verifier {
     ) -> Option<Found> {
         match self.level_at(answered.row, slot) {
             Level::Off => Some((Finding::NotChecked { why: Why::Off }, Level::Off)),
-            Level::Cheap => self.here(answered, (Level::Cheap, CHEAP_HERE_MAX), terms, bytes),
-            Level::Full => self.here(answered, (Level::Full, FULL_HERE_MAX), terms, bytes),
+            Level::Cheap => self.here(answered, Level::Cheap, CHEAP_HERE_MAX, terms, bytes),
+            Level::Full => self.here(answered, Level::Full, FULL_HERE_MAX, terms, bytes),
         }
     }
 
-    /// An answer here, if that makes no more than so many bytes of its exchange.
+    /// Looks at an answer here, unless those of its exchange then make more than `bytes_max`.
     fn here(
         &self,
         answered: &Answered<'_>,
-        (level, most): (Level, usize),
+        level: Level,
+        bytes_max: usize,
         terms: Terms,
         bytes: &mut usize,
     ) -> Option<Found> {
         let sum = *bytes + answered.result.len();
-        (sum <= most).then(|| {
+        (sum <= bytes_max).then(|| {
             *bytes = sum;
             let found = find(level, answered, terms, &self.headers);
             (found, level)
@@ -299,8 +300,9 @@ impl Verifier {
         for (answered, found) in answers.iter().zip(found) {
             let found = found.or_else(|| elsewhere.next().flatten());
             let is_busy = found.is_none();
-            let at_last = (Level::Cheap, CHEAP_AT_LAST_MAX);
-            let found = found.or_else(|| self.here(answered, at_last, terms, &mut bytes));
+            let at_last =
+                || self.here(answered, Level::Cheap, CHEAP_AT_LAST_MAX, terms, &mut bytes);
+            let found = found.or_else(at_last);
             regards.push(self.settle(upstream, answered, found, is_busy));
         }
         regards
