@@ -47,7 +47,7 @@ use crate::now;
 /// how many calls an upstream bears.
 pub const PLACES_MAX: usize = 8_192;
 
-/// Of these at most so many wait for a bound of their own method alone.
+/// Calls in one line that wait for a bound of their own method alone, at most.
 const ASIDE_MAX: usize = PLACES_MAX / 2;
 
 /// The last rounds of at most this many clients are known, and of twice as many as have calls in
@@ -476,7 +476,8 @@ impl Line {
         self.len.load(Ordering::Relaxed) == 0
     }
 
-    /// A call went past those who wait: the next one of its client has to be behind others.
+    /// Notes that a call went at once while others wait, so that the next call of its client stands
+    /// behind those of other clients.
     fn passed(&self, claim: Claim) {
         if self.is_empty() {
             return;

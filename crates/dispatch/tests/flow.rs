@@ -268,7 +268,7 @@ impl Transport for Mixed {
     }
 }
 
-/// Small calls one after the other, so many at a time; all of them have to be answered.
+/// Makes `calls` small calls, `parallel` of them at a time, and asserts that each is answered.
 async fn small_calls(stage: &Stage, calls: usize, parallel: usize) {
     let lines = (0..parallel).map(|_| async {
         for _ in 0..calls / parallel {

@@ -204,8 +204,8 @@ async fn two_methods_that_are_refused_hold_up_no_other_for_long() {
     }
 }
 
-/// A limit of 125 calls/s for all, told by nobody, and a mix of methods: used at 90 % or more,
-/// with less than 1 % of refusals, as with one method.
+/// An upstream has a limit of 125 calls/s that it does not tell, and gets a mix of methods. The limit
+/// is used at 90 % or more, with less than 1 % of refusals, as with one method.
 async fn check_mix(refusal: &'static str, methods: &[&'static str], demand: u32) {
     let provider = Arc::new(Provider { per_second: Some(125.0), ..Provider::new(refusal) });
     play(&provider, methods, demand).await;

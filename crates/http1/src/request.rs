@@ -1,8 +1,7 @@
 //! The head of a request, and where its body ends.
 //!
-//! What someone in front of us could have understood differently is refused: the
-//! bytes behind it would otherwise be a request that nobody else has seen. So lines end with
-//! CRLF, a length is written in one way, and HTTP/1.1 names one host (RFC 9112, sections 2.2,
+//! A head that a proxy in front of wellhead may read differently is refused: the bytes behind
+//! it could otherwise be a request that the proxy never saw. So lines end with CRLF, a length is written in one way, and HTTP/1.1 names one host (RFC 9112, sections 2.2,
 //! 3.2 and 6.3).
 
 use std::fmt;

@@ -46,10 +46,10 @@ pub(crate) const MANY: usize = 32;
 const USUAL: usize = 90;
 /// Requests after which an end may have to do with their number.
 const REQUESTS_MIN: u64 = 64;
-/// One in so many requests of a connection has to be called off for that to be the reason of its
-/// end ...
+/// Called-off requests may be the reason why a connection ended when they are at least one in
+/// `CALLED_OFF_SHARE` of its requests, and at least `CALLED_OFF_MIN`. Servers bear fewer.
 const CALLED_OFF_SHARE: u64 = 4;
-/// ... and so many in all: no server that is worth asking minds fewer.
+/// See [`CALLED_OFF_SHARE`].
 const CALLED_OFF_MIN: u64 = 10;
 /// Abrupt ends after about as many requests that teach their number.
 const ABRUPT_ENDS_MIN: u32 = 3;
