@@ -106,7 +106,8 @@ impl Rpc {
         self.send("GET", path, &[], Bytes::new()).await
     }
 
-    /// Any request at all.
+    /// Any request at all. Its headers may name another host; else it names the
+    /// server's address.
     pub async fn send(
         &self,
         method: &str,
@@ -115,10 +116,10 @@ impl Rpc {
         body: Bytes,
     ) -> Result<HttpReply, String> {
         let method = Method::from_bytes(method.as_bytes()).map_err(|why| why.to_string())?;
-        let mut request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", format!("127.0.0.1:{}", self.port));
+        let mut request = Request::builder().method(method).uri(path);
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            request = request.header("host", format!("127.0.0.1:{}", self.port));
+        }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
