@@ -60,6 +60,24 @@ enum Work<'a> {
     Together(Slot, Vec<Member<'a>>),
 }
 
+/// Reads that one upstream is fit for, while they are found.
+struct Group<'a> {
+    slot: Slot,
+    members: Vec<Member<'a>>,
+    /// What the last member asks of the upstream; most items of a batch ask for the same.
+    last: Ask<'static>,
+}
+
+impl<'a> Group<'a> {
+    fn into_work(self) -> Work<'a> {
+        match self.members.as_slice() {
+            // Alone it needs no brackets around it.
+            [only] => Work::One(only.place),
+            _ => Work::Together(self.slot, self.members),
+        }
+    }
+}
+
 /// A read that goes together with others.
 struct Member<'a> {
     place: usize,
@@ -282,7 +300,7 @@ fn divide_by<'a>(
 ) -> (Vec<Work<'a>>, Kept, Methods) {
     let (chain, now) = (trip.chain, now());
     let (mut work, mut kept, mut methods) = (Vec::new(), Vec::new(), Methods::default());
-    let mut lead: Option<(Slot, Vec<Member<'a>>)> = None;
+    let mut lead: Option<Group<'a>> = None;
     for (place, item) in items.iter().enumerate() {
         let Ok(call) = item else {
             work.push(Work::One(place));
@@ -309,27 +327,26 @@ fn divide_by<'a>(
             upstream.takes_batches(now) && assess(ask, upstream, view, now) == Fitness::Fit
         };
         match &mut lead {
-            Some((slot, members)) if is_fit(*slot, &ask) => {
-                members.push(member);
-                if members.len() == BATCH_ITEMS_MAX {
-                    work.extend(lead.take().map(|(slot, members)| Work::Together(slot, members)));
+            Some(group) if group.last.is_alike(&ask) || is_fit(group.slot, &ask) => {
+                group.members.push(member);
+                group.last = ask;
+                if group.members.len() == BATCH_ITEMS_MAX {
+                    work.extend(lead.take().map(Group::into_work));
                 }
             }
             Some(_) => work.push(Work::One(place)),
             None => {
                 let plan = trip.lane.with_rng(|rng| plan(&ask, view, &chain.roster, now, rng));
                 match plan.candidates().first() {
-                    Some(slot) if is_fit(*slot, &ask) => lead = Some((*slot, vec![member])),
+                    Some(slot) if is_fit(*slot, &ask) => {
+                        lead = Some(Group { slot: *slot, members: vec![member], last: ask });
+                    }
                     Some(_) | None => work.push(Work::One(place)),
                 }
             }
         }
     }
-    work.extend(lead.map(|(slot, members)| match members.as_slice() {
-        // Alone it needs no brackets around it.
-        [only] => Work::One(only.place),
-        _ => Work::Together(slot, members),
-    }));
+    work.extend(lead.map(Group::into_work));
     (work, kept, methods)
 }
 

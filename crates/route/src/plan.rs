@@ -71,6 +71,15 @@ impl<'a> Ask<'a> {
     pub fn of(row: &'a MethodRow, eligible: UpstreamSet) -> Self {
         Self { row, eligible, needed: None, oldest: None, span: 0, filter: FilterShape::default() }
     }
+
+    /// Whether both ask the same of an upstream: what [`assess`] says of one, seen from one view at
+    /// one moment, holds for the other.
+    pub fn is_alike(&self, other: &Ask<'_>) -> bool {
+        let Self { row, eligible, needed, oldest, span, filter } = *self;
+        row.index == other.row.index
+            && (eligible, needed, oldest) == (other.eligible, other.needed, other.oldest)
+            && (span, filter) == (other.span, other.filter)
+    }
 }
 
 /// Whether one upstream can serve an ask, the best first.
@@ -553,6 +562,25 @@ mod tests {
             slots.iter().map(name).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(format!("{} | {}", names(fit), names(rest)), expected, "{upstreams}");
+    }
+
+    #[test]
+    fn asks_are_alike_when_nothing_that_is_assessed_differs() {
+        let table = MethodTable::standard();
+        let all: UpstreamSet = [Slot(0), Slot(1)].into_iter().collect();
+        let one = Ask::of(table.row("eth_call"), all);
+        assert!(one.is_alike(&one));
+        let filter = FilterShape { addresses: 1, digest: 7 };
+        for other in [
+            Ask { row: table.row("eth_getBalance"), ..one },
+            Ask { eligible: [Slot(1)].into_iter().collect(), ..one },
+            Ask { needed: Some(BlockNumber(0)), ..one },
+            Ask { oldest: Some(BlockNumber(0)), ..one },
+            Ask { span: 1, ..one },
+            Ask { filter, ..one },
+        ] {
+            assert!(!one.is_alike(&other), "{other:?}");
+        }
     }
 
     #[test]
