@@ -164,7 +164,8 @@ impl Contender {
             Kind::WellheadWebSocket => (wellhead(&place, "1.1", true), serve(&binary())),
             Kind::WellheadBefore => {
                 let program = before.expect("`--before` names the other build");
-                (known_to(program, wellhead(&place, "1.1", false), &file), serve(program))
+                let text = with_defaults(wellhead(&place, "1.1", false));
+                (known_to(program, text, &file), serve(program))
             }
             Kind::Direct => {
                 let (pid, port) = (upstream.pid, upstream.port);
@@ -231,6 +232,14 @@ fn answers_under_tls(port: u16, certificate: &Certificate) -> bool {
 
 fn serve(program: &Path) -> Vec<String> {
     vec![program.display().to_string(), "serve".into(), "-c".into()]
+}
+
+/// What is a setting by default now, and was not in each build before.
+fn with_defaults(mut text: String) -> String {
+    if !text.contains("cache:") {
+        text.push_str("\ncache: { enabled: true }\n");
+    }
+    text
 }
 
 /// Settings as an older build knows them, each behind how it is written today.

@@ -89,8 +89,8 @@ usage: make bench, or scripts/bench [OPTION]...
   --seconds N     how long a turn is (4)
   --upstream U    fast: an upstream that costs next to nothing (the default);
                   geth: a real node, which then takes most of the other core
-  --before BIN    another build of wellhead takes its turn in each round, too; what is
-                  told is this build's figure over that one's
+  --before BIN    another build of wellhead takes its turn in each round, too, with what are
+                  defaults now as settings; what is told is this build's figure over that one's
 cases, those marked * without being asked for:
 "
     .to_owned();
