@@ -144,7 +144,7 @@ async fn shake_hands<E>(
     stream: TcpStream,
     tls: &Tls,
     worker: &Worker<E>,
-    link: &Link,
+    link: &Arc<Link>,
 ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
     // The answers of a handshake are small, and each is waited for.
     let _ = stream.set_nodelay(true);
@@ -161,7 +161,7 @@ async fn shake_hands<E>(
     };
     tokio::select! {
         biased;
-        shaken = tls.accept(stream, link.share.as_deref(), &worker.turn) => shaken,
+        shaken = tls.accept(stream, link, &worker.turn) => shaken,
         () = too_long => Err(HandshakeFailure::Slow),
         () = displaced(link) => Err(HandshakeFailure::Full),
     }

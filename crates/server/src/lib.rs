@@ -23,6 +23,7 @@ mod drain;
 mod encoding;
 mod h1;
 mod handler;
+mod handshake;
 mod head;
 mod host;
 mod line;

@@ -30,6 +30,9 @@ pub struct Settings {
     pub waiting_max: usize,
     /// Bytes of these. At the bound a connection that takes nothing is ended.
     pub waiting_bytes_max: usize,
+    /// TLS handshakes under way, each of which has said something. At the bound one that waits
+    /// for its client gives way to a new one, which is closed where there is none.
+    pub handshakes_max: usize,
     /// Streams of one HTTP/2 connection, at most 65,535. At the bound the client queues them
     /// itself.
     pub streams_max: u32,
@@ -96,6 +99,7 @@ impl Default for Settings {
             requests_max: 32_768,
             waiting_max: 8192,
             waiting_bytes_max: 128 * 1024 * 1024,
+            handshakes_max: 1024,
             streams_max: 256,
             head_bytes_max: 16 * 1024,
             body_bytes_max: 10 * 1024 * 1024,
@@ -148,6 +152,7 @@ impl Settings {
             ("requests_max", self.requests_max),
             ("waiting_max", self.waiting_max),
             ("waiting_bytes_max", self.waiting_bytes_max),
+            ("handshakes_max", self.handshakes_max),
             ("streams_max", self.streams_max as usize),
             ("bodies_bytes_max", self.bodies_bytes_max),
             ("compression.jobs_max", self.compression.jobs_max),

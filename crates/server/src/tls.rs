@@ -7,17 +7,12 @@
 //!
 //! A handshake is the dearest thing that a stranger can ask for (a signature, and a key
 //! exchange that also withstands quantum computers), so it is bounded in time and number, and
-//! each worker makes one step of one handshake at a time: whatever else is to do comes between
-//! two steps. Nothing can be negotiated anew on a connection (rustls knows no renegotiation).
+//! each worker makes one step of one handshake at a time (`handshake`). Nothing can be negotiated anew on a connection (rustls knows no renegotiation).
 
 use std::fmt;
-use std::future::{Future, poll_fn};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Poll;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -34,11 +29,8 @@ use tokio_rustls::server::TlsStream;
 use zeroize::Zeroizing;
 
 use crate::count::Protocol;
-use crate::share::{Share, give, take};
-
-/// Handshakes under way at one moment, over all workers, each of which has said something.
-/// One more is closed: its client tries again, while a queue would make all of them late.
-const HANDSHAKES_MAX: usize = 1024;
+use crate::handshake::Handshakes;
+use crate::link::Link;
 
 /// A file is read up to here. Chains of certificates are a few KiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -51,8 +43,7 @@ pub struct Tls {
     files: TlsFiles,
     acceptor: TlsAcceptor,
     current: Arc<Current>,
-    /// Under way.
-    handshakes: AtomicUsize,
+    handshakes: Handshakes,
     /// The files as they were when they were last read, whatever came of it.
     seen: Mutex<Stamps>,
 }
@@ -129,7 +120,7 @@ impl Tls {
         config.send_tls13_tickets = TICKETS;
         Ok(Arc::new(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),
-            handshakes: AtomicUsize::new(0),
+            handshakes: Handshakes::default(),
             seen: Mutex::new(seen),
             current,
             files,
@@ -154,61 +145,23 @@ impl Tls {
         }
     }
 
-    fn take_place<'a>(&'a self, share: Option<&'a Share>) -> Option<Place<'a>> {
-        let (all, own) = (&self.handshakes, share.map(|share| &share.handshakes));
-        take(all, own, HANDSHAKES_MAX).then(|| Place { all, own })
-    }
-
-    /// Shakes hands with a client, when it has something to say.
+    /// Shakes hands with a client, when it has something to say. A handshake that gives way to
+    /// another is told so by the link.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
-        share: Option<&Share>,
+        link: &Arc<Link>,
         turn: &Semaphore,
     ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
         // One that says nothing costs nothing, and must not take the place of others.
         stream.readable().await.map_err(|_| HandshakeFailure::Left)?;
-        let _place = self.take_place(share).ok_or(HandshakeFailure::Full)?;
-        in_turns(turn, self.acceptor.accept(stream))
-            .await
-            .map_err(|error| HandshakeFailure::of(&error))
-    }
-}
-
-/// Runs a handshake step by step, each when it has the worker's `turn`, and not before all tasks
-/// that can go on have done so. A thousand handshakes that begin at once would otherwise hold up
-/// each request for as long as all of their signatures take.
-async fn in_turns<F: Future>(turn: &Semaphore, handshake: F) -> F::Output {
-    let mut handshake = pin!(handshake);
-    loop {
-        let step = {
-            // Never closed. In the order in which they ask.
-            let _turn = turn.acquire().await;
-            tokio::task::yield_now().await;
-            poll_fn(|cx| Poll::Ready(handshake.as_mut().poll(cx))).await
-        };
-        if let Poll::Ready(shaken) = step {
-            return shaken;
+        let place = self.handshakes.begin(link).ok_or(HandshakeFailure::Full)?;
+        let shaken = place.run(turn, self.acceptor.accept(stream)).await;
+        // Its bytes may have come when another had its place already.
+        if link.is_displaced() {
+            return Err(HandshakeFailure::Full);
         }
-        // The step has seen to it that this task is woken.
-        let mut is_woken = false;
-        poll_fn(|_| match std::mem::replace(&mut is_woken, true) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
-        .await;
-    }
-}
-
-/// A place among the handshakes under way, given back when dropped.
-struct Place<'a> {
-    all: &'a AtomicUsize,
-    own: Option<&'a AtomicUsize>,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        give(self.all, self.own);
+        shaken.map_err(|error| HandshakeFailure::of(&error))
     }
 }
 
@@ -237,7 +190,7 @@ pub enum HandshakeFailure {
     NotTls,
     /// There was nothing that both sides can do, or the client does not trust the certificate.
     Disagreed,
-    /// Too many others were under way.
+    /// Too many were under way: it was not begun, or gave way to another.
     Full,
 }
 
@@ -400,66 +353,4 @@ fn contents(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
         return Err(format!("is larger than {} KiB", FILE_BYTES_MAX / 1024));
     }
     Ok(contents)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::Ordering::Relaxed;
-
-    use super::*;
-
-    /// However many handshakes are ready, of which each step is dear, a task that is ready too
-    /// waits for one step at most.
-    #[tokio::test]
-    async fn others_come_between_the_steps_of_handshakes() {
-        const HANDSHAKES: usize = 50;
-        const STEPS: usize = 3;
-        let turn = Arc::new(Semaphore::new(1));
-        let made = Arc::new(AtomicUsize::new(0));
-        for _ in 0..HANDSHAKES {
-            let (turn, made) = (Arc::clone(&turn), Arc::clone(&made));
-            let mut left = STEPS;
-            let handshake = poll_fn(move |cx| {
-                made.fetch_add(1, Relaxed);
-                left -= 1;
-                cx.waker().wake_by_ref();
-                if left == 0 { Poll::Ready(()) } else { Poll::Pending }
-            });
-            tokio::spawn(async move { in_turns(&turn, handshake).await });
-        }
-        let mut seen = 0;
-        while seen < HANDSHAKES * STEPS {
-            tokio::task::yield_now().await;
-            let now = made.load(Relaxed);
-            assert!(now <= seen + 1, "{} steps in a row", now - seen);
-            seen = now;
-        }
-    }
-
-    /// Takes all places there are for one address, and says what another one, or one without
-    /// shares, gets.
-    #[tokio::test]
-    async fn a_handshake_too_many_is_closed() {
-        let made = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let files = TlsFiles { certificate: folder.path().join("c"), key: folder.path().join("k") };
-        std::fs::write(&files.certificate, made.cert.pem()).unwrap();
-        std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
-        let tls = Tls::load(files).unwrap();
-        let hog = Share::default();
-        let mut places: Vec<_> = std::iter::from_fn(|| tls.take_place(Some(&hog))).collect();
-        assert_eq!(places.len(), HANDSHAKES_MAX * 7 / 8 + 1);
-        assert!(tls.take_place(Some(&Share::default())).is_some(), "another address has room");
-        places.extend(std::iter::from_fn(|| tls.take_place(None)));
-        assert_eq!(places.len(), HANDSHAKES_MAX);
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        client.writable().await.unwrap();
-        assert_eq!(client.try_write(b"\x16").unwrap(), 1);
-        let (stream, _) = listener.accept().await.unwrap();
-        assert_eq!(
-            tls.accept(stream, None, &Semaphore::new(1)).await.unwrap_err(),
-            HandshakeFailure::Full
-        );
-    }
 }

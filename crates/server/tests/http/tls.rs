@@ -212,6 +212,34 @@ async fn a_handshake_has_its_time() {
     }
 }
 
+/// Each address holds no more than its share, but all places are taken.
+#[tokio::test]
+async fn a_client_that_talks_at_once_gets_through_half_handshakes_of_many_addresses() {
+    const HANDSHAKES_MAX: usize = 64;
+    const HALF: [u8; 11] = [22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
+    let (site, pair) = open(Settings { handshakes_max: HANDSHAKES_MAX, ..Settings::default() });
+    let full = |counts: &wellhead_server::Counts| counts.tls_failed(HandshakeFailure::Full);
+    let mut hogs = Vec::new();
+    for n in 0..HANDSHAKES_MAX * 2 {
+        let address = 10 + u8::try_from(n % 16).unwrap();
+        let mut hog = site.connect_from([127, 0, 0, address]).await;
+        hog.send(HALF).await;
+        hogs.push(hog);
+    }
+    let displaced = (hogs.len() - HANDSHAKES_MAX) as u64;
+    site.until("all places are taken", |counts| full(counts) == displaced).await;
+    for _ in 0..3 {
+        let mut wire = Wire::over(pair.connect(&site, &[]).await.unwrap());
+        assert_eq!(wire.exchange("/", "", b"{}").await.status, 200);
+        // A further byte does not make a handshake younger.
+        for hog in &mut hogs[HANDSHAKES_MAX + 3..] {
+            hog.send([1]).await;
+        }
+    }
+    site.until("one gave way", |counts| full(counts) == displaced + 1).await;
+    assert_eq!(site.server.counts().tls_total, 3);
+}
+
 #[tokio::test]
 async fn plain_http_is_closed() {
     let (site, _) = open(Settings::default());

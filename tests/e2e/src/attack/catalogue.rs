@@ -196,7 +196,11 @@ pub const ATTACKS: &[Attack] = &[
         FLOOD_MIB,
         by!(http2::hpack_bomb),
     ),
-    over_tls("tls-half", "2,000 TLS handshakes that do not go on", by!(tls::half_handshakes)),
+    over_tls(
+        "tls-half",
+        "2,000 TLS handshakes from 150 addresses that do not go on",
+        by!(tls::half_handshakes),
+    ),
     over_tls(
         "tls-handshakes",
         "16 clients make one TLS handshake after the other",

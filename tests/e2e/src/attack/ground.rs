@@ -138,6 +138,13 @@ impl Ground {
         self.connect_to(self.target, None).await
     }
 
+    /// A connection to the target from one of `count` addresses, in turn.
+    pub async fn connect_from_many(&self, index: usize, count: u8) -> io::Result<TcpStream> {
+        let [a, b, c, _] = ATTACKER.octets();
+        let last = u8::try_from(index % usize::from(count)).unwrap_or(0);
+        self.connect_by(self.target, None, Ipv4Addr::new(a, b, c + 1, last + 1)).await
+    }
+
     /// A connection whose receive buffer is as small as the system lets it be, so that what the
     /// attacker does not read stays with the target.
     pub async fn connect_small(&self) -> io::Result<TcpStream> {
@@ -149,11 +156,20 @@ impl Ground {
         address: SocketAddr,
         receive_bytes: Option<u32>,
     ) -> io::Result<TcpStream> {
+        self.connect_by(address, receive_bytes, ATTACKER).await
+    }
+
+    async fn connect_by(
+        &self,
+        address: SocketAddr,
+        receive_bytes: Option<u32>,
+        own: Ipv4Addr,
+    ) -> io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         if let Some(bytes) = receive_bytes {
             socket.set_recv_buffer_size(bytes)?;
         }
-        socket.bind(SocketAddr::new(IpAddr::V4(ATTACKER), 0))?;
+        socket.bind(SocketAddr::new(IpAddr::V4(own), 0))?;
         let connected = timeout_at(self.end, socket.connect(address)).await;
         let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         stream.set_nodelay(true)?;

@@ -14,6 +14,8 @@ use super::ground::{Ground, crowd, crowd_again, drain};
 
 /// The start of a ClientHello of 512 bytes that never goes on.
 const HALF_HELLO: &[u8] = &[22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 1, 2, 3, 4];
+/// Where these come from: with a share of all places each, together they have all.
+const ADDRESSES: u8 = 150;
 /// Changes of keys that are asked for on one connection.
 const KEY_UPDATES_MAX: usize = 1_000_000;
 
@@ -27,8 +29,8 @@ async fn handshake(ground: &Ground) -> Option<TlsStream<TcpStream>> {
 /// Handshakes that begin and do not go on.
 pub(super) async fn half_handshakes(ground: &Arc<Ground>) {
     crowd_again(ground, ground.sized(2_000, 100), |ground, index| async move {
-        let Ok(mut stream) = ground.connect().await else { return };
-        if index % 2 == 0 && stream.write_all(HALF_HELLO).await.is_err() {
+        let Ok(mut stream) = ground.connect_from_many(index, ADDRESSES).await else { return };
+        if stream.write_all(HALF_HELLO).await.is_err() {
             return;
         }
         drain(&mut stream).await;
