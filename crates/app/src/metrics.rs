@@ -113,7 +113,8 @@ impl Collector for Listeners {
                 (&reason("drain"), counts.drain_dropped_total),
             ],
         )?;
-        let help = "Requests that ended, by HTTP status; 499: the client left before its answer";
+        let help = "Requests that ended, by HTTP status; 499: the client left before its answer; \
+                    without those of HTTP/2 whose headers are too large (431)";
         let name = "wellhead_http_requests";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         let statuses = STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]);

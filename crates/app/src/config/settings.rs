@@ -121,7 +121,7 @@ section! {
         /// All request bodies held at one moment. Over it, new ones are answered with 503.
         bodies_bytes: ByteSize = default(ByteSize::mib(256))
             .within(ByteSize::mib(1), ByteSize::gib(64)),
-        /// Largest request line and headers together. Larger ones are answered with 431.
+        /// Largest request line and headers together. Larger ones are answered with 431; over HTTP/2 no metric counts that.
         header_bytes: ByteSize = default(ByteSize::kib(16))
             .within(ByteSize::kib(1), ByteSize::kib(256)),
         /// Calls in one batch.
