@@ -68,7 +68,7 @@ pub use quorum::QuorumRule;
 pub use search::SearchBounds;
 pub use status::{
     AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, LimitStatus,
-    Readiness, ReorgStatus, RequestStatus, Status, UpstreamStatus, VoidStatus,
+    PausedMethodStatus, Readiness, ReorgStatus, RequestStatus, Status, UpstreamStatus, VoidStatus,
 };
 pub use tiers::Tiers;
 pub use verify::{Aside, VerifySettings};

@@ -11,7 +11,7 @@ use wellhead_dispatch::now;
 use wellhead_eth::CostClass;
 use wellhead_store::State;
 use wellhead_transport::Shortage;
-use wellhead_upstream::{Bound, Condition, Upstream};
+use wellhead_upstream::{Bound, Condition, PausedMethod, Upstream};
 
 use crate::chain::ServedChain;
 use crate::journey::Proxy;
@@ -242,6 +242,8 @@ pub struct UpstreamStatus {
     pub missed_logs: u64,
     /// Classes of calls that fail too often and go elsewhere.
     pub resting_classes: Vec<&'static str>,
+    /// Methods that it refused, and that pause while others go on.
+    pub paused_methods: Vec<PausedMethodStatus>,
     /// Credits spent since the start; calls, where nobody counts credits.
     pub credits: u64,
     /// Those of today, where there is a budget.
@@ -307,6 +309,17 @@ pub struct LimitStatus {
     pub source: &'static str,
     /// When that was, UTC; only of what was measured.
     pub measured: Option<String>,
+}
+
+/// A method that pauses at one upstream, because that refused it.
+#[derive(Debug, Clone, Serialize)]
+pub struct PausedMethodStatus {
+    /// Its name; `*` for methods that the table does not list.
+    pub method: &'static str,
+    /// When calls of it go there again.
+    pub ends_in_ms: u64,
+    /// `named`: the upstream named the time, as with `Retry-After`. `refused`: it did not.
+    pub reason: &'static str,
 }
 
 /// An error that no rule knows.
@@ -496,6 +509,7 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
             .filter(|class| upstream.class_rests(**class, now))
             .map(|class| class.word())
             .collect(),
+        paused_methods: upstream.paused_methods(now).into_iter().map(paused_status).collect(),
         credits: spending.total,
         credits_today: spending.day,
         credits_this_month: spending.month,
@@ -517,6 +531,14 @@ fn upstream_status(chain: &ServedChain, upstream: &Upstream, now: Instant) -> Up
             .as_ref()
             .map(|problem| whole_millis(now.saturating_duration_since(problem.at))),
         last_problem: problem.map(|problem| problem.text),
+    }
+}
+
+fn paused_status(paused: PausedMethod) -> PausedMethodStatus {
+    PausedMethodStatus {
+        method: paused.method,
+        ends_in_ms: whole_millis(paused.left),
+        reason: if paused.was_named { "named" } else { "refused" },
     }
 }
 

@@ -4,6 +4,7 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use support::{Plan, Say, Stage, error};
@@ -149,6 +150,37 @@ async fn what_no_rule_knows_goes_once_elsewhere_and_is_counted_by_its_code() {
     let series = r#"unknown_errors_total{chain="ethereum",upstream="a",code="-32042"} 1"#;
     assert!(text.contains(series), "{text}");
     assert!(!text.contains("moon"), "words are never told");
+}
+
+/// A refusal pauses its method alone, which the condition of its upstream does not show.
+#[tokio::test(start_paused = true)]
+async fn methods_that_pause_alone_are_listed() {
+    let stage = Stage::upstreams(1);
+    let refuse = |method: &str, retry_after: Option<u64>| {
+        let none = Payload::None { detail: String::new() };
+        let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
+        verdict.retry_after = retry_after.map(Duration::from_secs);
+        let row = MethodTable::standard().row(method);
+        stage.upstream(0).settle(row, &verdict, now(), now());
+    };
+    let paused = || {
+        let status = serde_json::to_value(stage.proxy.status()).expect("as JSON");
+        let upstream = &status["chains"][0]["upstreams"][0];
+        assert_eq!(upstream["condition"], "ready", "{upstream}");
+        upstream["paused_methods"].clone()
+    };
+    assert_eq!(paused(), serde_json::json!([]));
+    refuse("eth_getLogs", None);
+    let listed =
+        serde_json::json!({ "method": "eth_getLogs", "ends_in_ms": 1000, "reason": "refused" });
+    assert_eq!(paused(), serde_json::json!([listed]));
+    refuse("eth_getLogs", Some(40));
+    tokio::time::advance(Duration::from_millis(500)).await;
+    let listed =
+        serde_json::json!({ "method": "eth_getLogs", "ends_in_ms": 39_500, "reason": "named" });
+    assert_eq!(paused(), serde_json::json!([listed]));
+    tokio::time::advance(Duration::from_secs(40)).await;
+    assert_eq!(paused(), serde_json::json!([]));
 }
 
 /// Families of a text in the exposition format: type, and samples by name and labels.

@@ -13,6 +13,7 @@ use wellhead_limit::Pages;
 use crate::control::{Bound, Held, Spending};
 use crate::in_flight::{InFlight, Trials};
 use crate::provider::PushPrice;
+use crate::refusal::PausedMethod;
 use crate::upstream::Upstream;
 
 impl Upstream {
@@ -53,6 +54,11 @@ impl Upstream {
     pub fn paused_for(&self, row: &MethodRow, now: Instant) -> Option<Held> {
         let refusals = self.controls().refusals();
         refusals.pause_for(std::iter::once(row), || self.since_epoch(now))
+    }
+
+    /// The methods that pause alone, because it refused them.
+    pub fn paused_methods(&self, now: Instant) -> Vec<PausedMethod> {
+        self.controls().refusals().paused_methods(self.since_epoch(now))
     }
 
     /// Counts a call as in flight until the returned guard is dropped, whatever its

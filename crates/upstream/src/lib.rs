@@ -41,6 +41,7 @@ pub use mask::{Mask, Secrets};
 pub use offer::Offer;
 pub use provider::{Cost, Meter, Metering, Plan, Provider, Push, PushPrice, Tariff};
 pub use reach::{CallExtent, History};
+pub use refusal::PausedMethod;
 pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
 pub use search_limit::{SearchLimits, SearchSize, SizeLimit};
 pub use set::SharedUpstreamSet;

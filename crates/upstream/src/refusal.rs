@@ -22,7 +22,7 @@
 //! While nothing was refused lately, a call costs two loads. Nothing here waits or reads a clock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -59,7 +59,20 @@ struct Limit {
     paused_until_ms: AtomicU64,
     /// When the refusal came that made the pause.
     paused_at_ms: AtomicU64,
+    /// Whether the upstream named the time of the pause.
+    was_named: AtomicBool,
     rate: LearntRate,
+}
+
+/// A method that is not called at one upstream for now, because that refused it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PausedMethod {
+    /// Its name.
+    pub method: &'static str,
+    /// What is left of the pause.
+    pub left: Duration,
+    /// The upstream named the time of the pause, as with `Retry-After`.
+    pub was_named: bool,
 }
 
 /// One method that was refused once.
@@ -134,6 +147,18 @@ impl Refusals {
     /// What is left of a pause of the whole.
     pub(crate) fn pause(&self, now: impl Fn() -> Duration) -> Option<Duration> {
         self.whole.pause(&now)
+    }
+
+    /// The methods that are paused alone, in the order of the table.
+    pub(crate) fn paused_methods(&self, now: Duration) -> Vec<PausedMethod> {
+        let rows = MethodTable::standard().rows().iter();
+        let paused = |row: &'static MethodRow| {
+            let limit = &self.method(row)?.limit;
+            let left = limit.pause(&|| now)?;
+            let was_named = limit.was_named.load(Ordering::Relaxed);
+            Some(PausedMethod { method: row.name, left, was_named })
+        };
+        rows.filter_map(paused).collect()
     }
 
     /// The longest pause that holds a call of one of `rows`.
@@ -280,7 +305,7 @@ impl Refusals {
                 let max = if is_doubted { PAUSE_DOUBTED_MAX } else { PAUSE_MAX };
                 self.whole.refused(refusal, max, now_ms);
                 if let Some(asked) = refusal.asked {
-                    method.limit.pause_until(asked.min(METHOD_PAUSE_MAX), now_ms);
+                    method.limit.begin_pause(asked.min(METHOD_PAUSE_MAX), true, now_ms);
                 }
                 self.known().filter(|it| it.is_refused()).for_each(|it| it.limit.rate.forget());
             }
@@ -388,13 +413,14 @@ impl Limit {
             Some(usual) => asked.unwrap_or(usual),
             None => self.rate.refused(credits, began, now, asked),
         };
-        self.pause_until(pause, now_ms);
+        self.begin_pause(pause, asked.is_some(), now_ms);
     }
 
-    fn pause_until(&self, pause: Duration, now_ms: u64) {
+    fn begin_pause(&self, pause: Duration, was_named: bool, now_ms: u64) {
         let until = now_ms.saturating_add(pause.as_millis() as u64);
         if self.paused_until_ms.fetch_max(until, Ordering::Relaxed) < until {
             self.paused_at_ms.store(now_ms, Ordering::Relaxed);
+            self.was_named.store(was_named, Ordering::Relaxed);
         }
     }
 
@@ -490,6 +516,30 @@ mod tests {
         check("call-5 6*call- 500ms call? bal?", "4500,0");
         // Whether others were answered before or not.
         check("9*bal+ 6*call- bal+ call? bal?", "1000,0");
+    }
+
+    #[test]
+    fn paused_methods_are_told() {
+        let told = |script: &str| {
+            let refusals = Refusals::default();
+            play(&refusals, Some(ms(1_000)), script);
+            let spent: u64 = script
+                .split_whitespace()
+                .filter_map(|step| step.strip_suffix("ms")?.parse::<u64>().ok())
+                .sum();
+            let shown = refusals.paused_methods(ms(1_000 + spent)).into_iter().map(|paused| {
+                let PausedMethod { method, left, was_named } = paused;
+                let reason = if was_named { "named" } else { "refused" };
+                format!("{method} {} {reason}", left.as_millis())
+            });
+            shown.collect::<Vec<_>>().join(", ")
+        };
+        assert_eq!(told("call+"), "");
+        assert_eq!(told("call- 200ms num+"), "eth_call 800 refused");
+        assert_eq!(told("call-7 1000ms"), "eth_call 6000 named");
+        assert_eq!(told("call-7 call-"), "eth_call 7000 named");
+        assert_eq!(told("call- 1000ms"), "");
+        assert_eq!(told("call- 2*bal-7"), "eth_getBalance 7000 named, eth_call 1000 refused");
     }
 
     #[test]

@@ -165,6 +165,7 @@ mod tests {
             unknown_errors: Vec::new(),
             missed_logs: 0,
             resting_classes: Vec::new(),
+            paused_methods: Vec::new(),
             credits: 0,
             credits_today: None,
             credits_this_month: None,
