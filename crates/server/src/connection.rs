@@ -235,7 +235,9 @@ async fn answer_stream<E: Endpoint>(
     } else {
         Ok(Bytes::new())
     };
-    worker.endpoint.answer(asked, body, received_at, ticket).await.into_response()
+    // Boxed: neither a stream whose body is yet to come nor one whose answer waits for its client
+    // has room for the state of the handler, which is most of what a call takes.
+    Box::pin(worker.endpoint.answer(asked, body, received_at, ticket)).await.into_response()
 }
 
 /// Reads the first bytes; `None` when there is nothing to serve.

@@ -6,13 +6,16 @@
 //! was for the write timeout. Dropping the task resets the stream. That a stream waits is told
 //! to its connection, which may be ended for it earlier ([`crate::backlog`]).
 
+use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::try_join;
 use tokio::time::Sleep;
 
 use crate::Server;
@@ -68,24 +71,36 @@ where
 {
     fn execute(&self, stream: F) {
         let server = Arc::clone(&self.server);
-        tokio::spawn(async move {
-            if !watch(stream, server.settings.write_timeout).await {
+        let watched = watch(stream, server.settings.write_timeout).map(move |has_ended| {
+            if !has_ended {
                 Counters::add(&server.counters.slow_reader);
             }
         });
+        tokio::spawn(watched);
     }
 }
 
 /// Runs `stream` to its end (true), or until its answer stalls (false).
-async fn watch<F: Future<Output = ()>>(stream: F, write_timeout: Duration) -> bool {
+///
+/// Put together of combinators: an `async` block that takes `stream` has room for it twice, and
+/// each stream that waits for its client would hold that.
+fn watch<F: Future<Output = ()>>(stream: F, write_timeout: Duration) -> impl Future<Output = bool> {
     let pace = Arc::new(StreamPace::default());
-    let mut stream = pin!(PACE.scope(Arc::clone(&pace), stream));
+    let ended = PACE.scope(Arc::clone(&pace), stream).map(|()| Err::<Infallible, _>(true));
+    let stalled = stall(pace, write_timeout).map(|()| Err::<Infallible, _>(false));
+    // The stream first, so that what it has taken counts.
+    try_join(ended, stalled).map(|first| match first {
+        Err(has_ended) => has_ended,
+        Ok((never, _)) => match never {},
+    })
+}
+
+/// Ready when nothing of the answer was taken for the write timeout. Polled whenever the stream
+/// was.
+async fn stall(pace: Arc<StreamPace>, write_timeout: Duration) {
     let mut timer: Option<Pin<Box<Sleep>>> = None;
     let mut seen = 0;
     poll_fn(|cx| {
-        if stream.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(true);
-        }
         if !pace.waits_for_client.load(Relaxed) {
             // Still being read or answered: no timer for the usual stream.
             return Poll::Pending;
@@ -99,11 +114,11 @@ async fn watch<F: Future<Output = ()>>(stream: F, write_timeout: Duration) -> bo
             timer = Some(Box::pin(tokio::time::sleep(write_timeout)));
         }
         match &mut timer {
-            Some(timer) => timer.as_mut().poll(cx).map(|()| false),
+            Some(timer) => timer.as_mut().poll(cx),
             None => Poll::Pending,
         }
     })
-    .await
+    .await;
 }
 
 #[cfg(test)]
