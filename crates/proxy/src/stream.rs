@@ -18,7 +18,6 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use wellhead_dispatch::{FlowPlace, paced};
 use wellhead_transport::{BoxFuture, Rest, Sent, TransportError, TransportErrorKind};
 
-use crate::chain::ServedChain;
 use crate::search::{Ended, Search};
 
 type Piece = Result<Bytes, TransportError>;
@@ -57,7 +56,7 @@ async fn pump(mut search: Search, client: Sender<Piece>) {
             }
         }
         if let Err(ended) = search.launch() {
-            return cut(search.chain(), ended, &client).await;
+            return cut(search, ended, &client).await;
         }
         tokio::select! {
             biased;
@@ -65,7 +64,7 @@ async fn pump(mut search: Search, client: Sender<Piece>) {
                 let attempts = std::mem::take(&mut search.trail).attempts;
                 attempts.iter().for_each(|attempt| search.chain().counts().attempted(attempt));
                 if let Err(ended) = settled {
-                    return cut(search.chain(), ended, &client).await;
+                    return cut(search, ended, &client).await;
                 }
             }
             place = client.reserve(), if !ready.is_empty() => match (place, ready.pop_front()) {
@@ -77,8 +76,11 @@ async fn pump(mut search: Search, client: Sender<Piece>) {
     }
 }
 
-/// Ends what flows with an error, so that the client does not take it for whole.
-async fn cut(chain: &ServedChain, ended: Ended, client: &Sender<Piece>) {
+/// Ends what flows with an error, so that the client does not take it for whole. The other parts under
+/// way end before that: the client may take long to read what is before the error, and nothing would
+/// read their answers meanwhile, while they hold connections to upstreams.
+async fn cut(search: Search, ended: Ended, client: &Sender<Piece>) {
+    let chain = search.chain();
     let what = match ended {
         Ended::Error(_, slot) => {
             format!("{} refused a part", chain.roster.upstream(slot).identity().id)
@@ -91,6 +93,7 @@ async fn cut(chain: &ServedChain, ended: Ended, client: &Sender<Piece>) {
         chain = %chain.name.name, why = %what,
         "a search that was on its way to a client could not be ended; the answer was cut"
     );
+    drop(search);
     let error = TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, what);
     // The client may be gone by now.
     let _ = client.send(Err(error)).await;

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::{LogSearch, Plan, Stage, address, elapsed, error, log, result};
+use support::{LogSearch, Plan, Say, Stage, address, elapsed, error, log, result};
 use wellhead_dispatch::now;
 use wellhead_proxy::Answer;
 
@@ -175,6 +175,23 @@ async fn what_fails_on_its_way_is_cut_and_what_fails_before_is_told() {
     stage.peer(0).next("eth_getLogs", error(-32602, "invalid argument 0: bad topics"));
     let answer = read(ask(&stage, 1, 396).await).await.expect("whole");
     assert!(answer.contains("bad topics"), "{answer}");
+}
+
+/// The answers to parts that were under way when another part failed would be read only once the client
+/// has read what is before the error: until then they would hold connections.
+#[tokio::test(start_paused = true)]
+async fn a_search_that_fails_on_its_way_holds_no_upstream_while_its_client_does_not_read() {
+    let stage = flowing(SECOND).await;
+    let long = format!("[{}]", vec!["7"; 20].join(","));
+    let refusal = error(-32602, "invalid argument 0: bad topics");
+    stage.peer(0).next("eth_getLogs", result(&long));
+    stage.peer(0).next("eth_getLogs", Say::Slowly(SECOND / 10, Box::new(refusal)));
+    let answer = ask(&stage, 1, 396).await;
+    assert!(answer.rest.is_some());
+    tokio::time::sleep(SECOND * 5).await;
+    assert_eq!(stage.upstream(0).in_flight(), 0);
+    let cut = read(answer).await.expect_err("a part failed");
+    assert!(cut.contains("refused a part"), "{cut}");
 }
 
 #[tokio::test(start_paused = true)]
