@@ -450,6 +450,8 @@ impl Run<'_> {
         // and only busy.
         let kept = usize::from(round > 0 && self.has_untried_holder(ground));
         self.held_by = None;
+        // Those behind them are known to refuse such a call: for its size, its age or its method.
+        let accepting = plan.up() + plan.unwell().len();
         for (place, slot) in plan.candidates().iter().copied().enumerate() {
             if self.is_over(ground) {
                 return Next::Stop;
@@ -465,6 +467,9 @@ impl Run<'_> {
                 continue;
             }
             if !is_well && self.has_something_to_say() && !self.may_mend(ground, slot) {
+                continue;
+            }
+            if place >= accepting && !is_back && self.has_untried_holder_for_a_moment(ground) {
                 continue;
             }
             let is_worth_it =

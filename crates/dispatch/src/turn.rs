@@ -80,6 +80,14 @@ impl Run<'_> {
         }
     }
 
+    /// Whether somebody well who was not asked yet holds the call for so short a time that it is better
+    /// to wait than to ask one that is known to refuse it. Such a refusal would cost a call, and a search
+    /// would be divided by it although another upstream takes it as it is.
+    pub(crate) fn has_untried_holder_for_a_moment(&self, ground: Ground<'_>) -> bool {
+        self.held_by.is_some_and(|by| by.first.wait <= ROUND_PAUSE_CAP)
+            && self.has_untried_holder(ground)
+    }
+
     /// Whether somebody holds the call who is well and was not asked yet. What others said
     /// of missing data, or how they failed, must not speak for that one.
     pub(crate) fn has_untried_holder(&self, ground: Ground<'_>) -> bool {

@@ -10,16 +10,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use support::{Scripted, Stage, Step};
 use wellhead_dispatch::{Bounds, ClientNet, Failure, Lane, PLACES_MAX, now};
+use wellhead_eth::MethodTable;
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
 use wellhead_upstream::{
-    Bound, BreakerBounds, Budget, BudgetTerms, Condition, Identity, MethodRules, Slot, Standing,
-    Tier, Upstream, UpstreamId, VerdictClass,
+    Bound, BreakerBounds, Budget, BudgetTerms, Condition, Identity, MethodRules, Payload, Slot,
+    Standing, Tier, Upstream, UpstreamId, Verdict, VerdictClass,
 };
 
 fn ms(millis: u64) -> Duration {
@@ -366,6 +368,26 @@ async fn when_all_hold_it_the_call_waits_for_the_first() {
     assert!(stage.upstream(1).held(Bound::Calls) >= 1);
 }
 
+/// `b` did not know the method lately, so it is a last resort.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_known_to_refuse_is_asked_only_when_the_others_hold_the_call_for_long() {
+    let (a, b) = (scripted(&"50ms~ok ".repeat(3)), scripted("ok"));
+    let one = BudgetTerms { in_flight: Some(1), ..terms() };
+    let mut stage = stage(vec![(a.clone(), one), (b.clone(), terms())]);
+    for class in [VerdictClass::Answer, VerdictClass::Unsupported] {
+        let verdict = Verdict::new(class, "test", Payload::None { detail: String::new() });
+        let row = MethodTable::standard().row("eth_call");
+        stage.upstream(1).settle(row, &verdict, now(), now());
+    }
+    for outcome in join_all((0..3).map(|_| stage.run("eth_call"))).await {
+        assert_eq!(stage.tell(&outcome), r#"a=answer -> a "0x1""#);
+    }
+    assert_eq!((a.seen.lock().len(), b.seen.lock().len()), (3, 0));
+    stage.throttle(0, secs(10));
+    let outcome = stage.run("eth_call").await;
+    assert_eq!(stage.tell(&outcome), r#"b=answer -> b "0x1""#);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_failed_is_followed_by_who_held_it() {
     let one = BudgetTerms { in_flight: Some(1), ..terms() };
@@ -534,7 +556,7 @@ async fn logs_wait_for_long_but_not_for_ever() {
             stage.run(method).await
         }
     });
-    futures_util::future::join_all(calls).await;
+    join_all(calls).await;
     let sent = methods(&a);
     let at: Vec<usize> = (0..sent.len()).filter(|at| sent[*at] == "eth_getLogs").collect();
     println!("searches at {at:?} of {}", sent.len());
