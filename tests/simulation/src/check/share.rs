@@ -14,7 +14,7 @@ use crate::evidence::{Evidence, Request};
 const LIGHT: Duration = Duration::from_millis(500);
 /// What is made of several calls, or may be. Searches stand behind all other calls in a line, for two
 /// seconds at most, each of their parts.
-const HEAVY: Duration = Duration::from_secs(6);
+const HEAVY: Duration = Duration::from_secs(3);
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     if !evidence.scenario.is_crowd {
