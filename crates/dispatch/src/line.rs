@@ -17,7 +17,9 @@
 //! round that its priority has come to: that of the call that was let go last, or of the first that
 //! waits yet, if that is lower. So a client that has thousands of calls in line is passed by one
 //! that has a single call, wherever its own other calls go meanwhile, and of a full line the call of
-//! the highest round gives way.
+//! the highest round gives way. Rounds are counted for each upstream ([`Rounds`]), as a call may be
+//! stuck at one while calls go on at another; a call that waits for several has its round at that of
+//! them which has come farthest.
 //!
 //! A call waits for some upstreams, and it is its turn at those of them for which nobody
 //! before it waits; so one that waits for a slow bound holds up nobody who goes elsewhere.
@@ -27,7 +29,8 @@
 //!
 //! Waiting costs nobody else anything: there is no task, and an empty line is one load.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -169,12 +172,33 @@ impl Place {
     }
 }
 
+/// A round for each upstream and priority; zero where none was noted.
+#[derive(Debug, Default, Clone)]
+struct Rounds(BTreeMap<Slot, [u64; Priority::COUNT]>);
+
+impl Rounds {
+    fn at(&self, slot: Slot, priority: Priority) -> u64 {
+        self.0.get(&slot).map_or(0, |rounds| rounds[priority as usize])
+    }
+
+    fn of(&mut self, slot: Slot, priority: Priority) -> &mut u64 {
+        &mut self.0.entry(slot).or_default()[priority as usize]
+    }
+}
+
 /// A client's calls in line.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 struct Queued {
     count: u32,
-    /// Of its next call of each priority, if the line has not come so far by then.
-    next_rounds: [u64; Priority::COUNT],
+    /// Of its next call, if the upstream has not come so far by then.
+    next_rounds: Rounds,
+}
+
+/// The round of a call, and the upstream at which it is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Turn {
+    home: Slot,
+    round: u64,
 }
 
 #[derive(Debug)]
@@ -202,11 +226,13 @@ impl Waiter {
 #[derive(Debug, Default)]
 struct State {
     waiting: BTreeMap<Place, Waiter>,
+    /// Their places, once for each upstream that they wait for.
+    lines: BTreeSet<(Slot, Place)>,
     next: u64,
-    /// How far each priority has come. Not as far as a call that went past others of its priority:
-    /// else one client's call that goes to another upstream would put the calls that it left
-    /// behind before those of all newcomers.
-    rounds: [u64; Priority::COUNT],
+    /// How far each priority has come at each upstream. Not as far as a call that went past others of
+    /// its priority there: else one call would put the calls that its client left behind before those
+    /// of all newcomers.
+    rounds: Rounds,
     clients: BTreeMap<Option<ClientNet>, Queued>,
     /// How many of those wait.
     clients_waiting: u32,
@@ -234,29 +260,45 @@ impl State {
         all.min(own.saturating_add(others.saturating_mul(own + 1)))
     }
 
-    /// Of a newcomer.
-    fn next_round(&self, claim: Claim) -> u64 {
-        let priority = claim.priority as usize;
-        let own = self.clients.get(&claim.client).map_or(0, |queued| queued.next_rounds[priority]);
-        self.rounds[priority].max(own)
+    /// The first that waits for `slot` with this priority.
+    fn first(&self, slot: Slot, priority: Priority) -> Option<Place> {
+        let (at, place) = *self.lines.range((slot, Place::first(priority))..).next()?;
+        (at == slot && place.priority == priority).then_some(place)
     }
 
-    /// Notes that a call has this round.
-    fn note_round(&mut self, claim: Claim, round: u64) {
+    /// How far `priority` has come at `slot`. The first that waits there may have its round from another
+    /// upstream, which has come farther: no newcomer is more than one round before it.
+    fn come(&self, slot: Slot, priority: Priority) -> u64 {
+        let first = self.first(slot, priority).map_or(0, |first| first.round.saturating_sub(1));
+        self.rounds.at(slot, priority).max(first)
+    }
+
+    /// Of a newcomer that may go to any of these upstreams.
+    fn next_turn(&self, claim: Claim, slots: UpstreamSet) -> Turn {
+        let Claim { priority, client, .. } = claim;
+        let come = slots.iter().map(|slot| (self.come(slot, priority), Reverse(slot)));
+        let (come, Reverse(home)) = come.max().unwrap_or((0, Reverse(Slot(0))));
+        let own = self.clients.get(&client);
+        let own = own.map_or(0, |queued| queued.next_rounds.at(home, priority));
+        Turn { home, round: come.max(own) }
+    }
+
+    /// Notes that a call has this turn.
+    fn note_turn(&mut self, claim: Claim, turn: Turn) {
         // Seldom, as it looks at all of them: most were added since the last time.
         if self.clients.len() >= CLIENTS_KNOWN_MAX + 2 * self.clients_waiting as usize {
             self.clients.retain(|_, queued| queued.count > 0);
         }
         let queued = self.clients.entry(claim.client).or_default();
-        queued.next_rounds[claim.priority as usize] = round + 1;
+        *queued.next_rounds.of(turn.home, claim.priority) = turn.round + 1;
     }
 
-    /// Notes that the call at `place`, which is in line yet, is let go.
-    fn let_go(&mut self, place: Place) {
-        let mut others = self.waiting.range(Place::first(place.priority)..).map(|(it, _)| *it);
-        let first = others.find(|it| *it != place).filter(|it| it.priority == place.priority);
-        let round = first.map_or(place.round, |first| first.round.min(place.round));
-        let come = &mut self.rounds[place.priority as usize];
+    /// Notes that the call at `place`, which is in line yet, is let go to `slot`.
+    fn let_go(&mut self, place: Place, slot: Slot) {
+        let Place { priority, round, .. } = place;
+        // At most its own, which is in line yet.
+        let round = self.first(slot, priority).map_or(round, |first| first.round);
+        let come = self.rounds.of(slot, priority);
         *come = round.max(*come);
     }
 
@@ -274,13 +316,16 @@ impl State {
 
     fn remove(&mut self, place: Place) -> Option<Waiter> {
         let waiter = self.waiting.remove(&place)?;
+        for slot in waiter.slots.iter() {
+            self.lines.remove(&(slot, place));
+        }
         if let Some(queued) = self.clients.get_mut(&waiter.client) {
             queued.count -= 1;
             self.clients_waiting -= u32::from(queued.count == 0);
         }
         if self.waiting.is_empty() {
             self.clients.clear();
-            self.rounds = [0; Priority::COUNT];
+            self.rounds.0.clear();
         }
         let count = self.count(place.priority, waiter.method, waiter.is_aside());
         *count -= 1;
@@ -308,6 +353,7 @@ impl State {
         self.clients_waiting += u32::from(queued.count == 1);
         *self.count(priority, waiter.method, waiter.is_aside()) += 1;
         self.aside_somewhere += u32::from(!waiter.aside.is_empty());
+        self.lines.extend(waiter.slots.iter().map(|slot| (slot, place)));
         self.waiting.insert(place, waiter);
         place
     }
@@ -358,8 +404,10 @@ impl State {
         }
         let usual = Place::first(Priority::Usual)..Place::first(Priority::Bulk);
         let last = self.waiting.range(usual).next_back();
-        let last_round = last.map_or(self.rounds[Priority::Usual as usize], |(last, _)| last.round);
+        let last_round = last.map(|(last, _)| last.round);
         let Some(waiter) = self.remove(place) else { return place };
+        let come = || waiter.slots.iter().map(|slot| self.rounds.at(slot, Priority::Usual)).max();
+        let last_round = last_round.or_else(come).unwrap_or_default();
         let place = self.insert(Priority::Usual, last_round, waiter);
         self.raised = Some(place);
         place
@@ -386,7 +434,7 @@ impl Line {
             Some(held) => held,
             None => match try_admit(upstream, now) {
                 Ok(in_flight) => {
-                    self.passed(claim);
+                    self.passed(claim, upstream.slot());
                     return Ok(in_flight);
                 }
                 Err(held) => held,
@@ -431,7 +479,7 @@ impl Line {
             for slot in candidates.iter().copied().filter(|slot| turn.contains(*slot)) {
                 match try_admit(roster.upstream(slot), began) {
                     Ok(in_flight) => {
-                        self.state.lock().let_go(ticket.place);
+                        self.state.lock().let_go(ticket.place, slot);
                         return Ok((slot, in_flight));
                     }
                     Err(held) => {
@@ -476,16 +524,16 @@ impl Line {
         self.len.load(Ordering::Relaxed) == 0
     }
 
-    /// Notes that a call went at once while others wait, so that the next call of its client stands
-    /// behind those of other clients.
-    fn passed(&self, claim: Claim) {
+    /// Notes that a call went to `slot` at once while others wait, so that the next call of its client
+    /// stands behind those of other clients there.
+    fn passed(&self, claim: Claim, slot: Slot) {
         if self.is_empty() {
             return;
         }
         let mut state = self.state.lock();
         if !state.waiting.is_empty() {
-            let round = state.next_round(claim);
-            state.note_round(claim, round);
+            let turn = state.next_turn(claim, [slot].into_iter().collect());
+            state.note_turn(claim, turn);
         }
     }
 
@@ -494,10 +542,11 @@ impl Line {
             return None;
         }
         let state = self.state.lock();
-        let (priority, round) = (claim.priority, state.next_round(claim));
-        let newcomer = Place { priority, round, number: u64::MAX };
-        let mut before = state.waiting.range(..newcomer);
-        let (_, waiter) = before.find(|(_, it)| it.before(claim.method).contains(slot))?;
+        let round = state.next_turn(claim, [slot].into_iter().collect()).round;
+        let newcomer = Place { priority: claim.priority, round, number: u64::MAX };
+        let line = (slot, Place::first(Priority::Write))..(slot, newcomer);
+        let mut before = state.lines.range(line).filter_map(|(_, place)| state.waiting.get(place));
+        let waiter = before.find(|it| it.before(claim.method).contains(slot))?;
         // Behind those of its method that stand aside it stands aside, too.
         if waiter.aside.contains(slot)
             && claim.method.is_some()
@@ -521,17 +570,17 @@ impl Line {
         if waiter.is_aside() && state.aside.values().sum::<u32>() as usize >= ASIDE_MAX {
             return None;
         }
-        let round = state.next_round(claim);
+        let turn = state.next_turn(claim, slots);
         if state.waiting.len() >= PLACES_MAX {
             let (last, _) = state.waiting.last_key_value()?;
-            let newcomer = Place { priority, round, number: state.next };
+            let newcomer = Place { priority, round: turn.round, number: state.next };
             let last = Some(*last).filter(|last| *last > newcomer)?;
             // It finds its place gone when it wakes.
             state.remove(last)?.wake.notify_one();
         }
         let before = state.before(claim);
-        let place = state.insert(priority, round, waiter);
-        state.note_round(claim, round);
+        let place = state.insert(priority, turn.round, waiter);
+        state.note_turn(claim, turn);
         self.len.store(state.waiting.len(), Ordering::Relaxed);
         Some(Ticket { line: self, place, before, slots, method, wake })
     }
@@ -639,7 +688,7 @@ mod tests {
         let crowd: Vec<_> = (0..900).map(|_| join(method, 0, bound, MANY)).collect();
         let gone = join(past.0, past.1, Bound::InFlight, MANY);
         assert!(line.turn(&gone).is_some_and(|turn| turn.contains(Slot(past.1))), "{past:?}");
-        line.state.lock().let_go(gone.place);
+        line.state.lock().let_go(gone.place, Slot(past.1));
         drop(gone);
         let newcomer = join(newcomer, 0, bound, ONE);
         let before = crowd.iter().filter(|it| it.place < newcomer.place).count();
@@ -663,7 +712,7 @@ mod tests {
         };
         let mut crowd: Vec<_> = (0..9).map(|_| join(MANY)).collect();
         for gone in crowd.drain(..5) {
-            line.state.lock().let_go(gone.place);
+            line.state.lock().let_go(gone.place, Slot(0));
         }
         // It does not wait for those of the rounds that are to come.
         let newcomer = join(ONE);
@@ -672,16 +721,47 @@ mod tests {
         assert_eq!(newcomer.place.round, 4);
     }
 
+    /// A client's 100 calls went to upstream 1 while another client's call waits for upstream 0 alone.
+    /// Then a crowd comes, and that client's next call; how many of the crowd that stands behind.
+    #[track_caller]
+    fn check_stuck(slots: &[u8]) {
+        let line = Line::default();
+        let join = |slots: &[u8], client| {
+            let by = slots.iter().fold(None, |by, slot| {
+                let held = held_by(*slot, Bound::InFlight);
+                Some(HeldBy::and(by, Slot(*slot), held.first))
+            });
+            line.join(by.expect("some"), claim("eth_call", client)).expect("a place")
+        };
+        let _stuck = join(&[0], ClientNet::V6(2));
+        for _ in 0..100 {
+            let gone = join(slots, ONE);
+            line.state.lock().let_go(gone.place, Slot(1));
+        }
+        let crowd: Vec<_> = (0..50).map(|_| join(slots, MANY)).collect();
+        let newcomer = join(slots, ONE);
+        let before = crowd.iter().filter(|it| it.place < newcomer.place).count();
+        // The crowd has had no turn yet, of the last round or of this one.
+        assert_eq!(before, 2, "{slots:?}");
+    }
+
+    #[test]
+    fn a_call_that_is_stuck_at_one_upstream_holds_up_no_round_at_another() {
+        check_stuck(&[1]);
+        check_stuck(&[0, 1]);
+    }
+
     #[test]
     fn clients_that_pass_by_are_not_all_known() {
         let line = Line::default();
         let _waiting = line.join(held_by(0, Bound::InFlight), claim("eth_call", MANY));
         for client in 1..=1_000 {
-            line.passed(claim("eth_call", ClientNet::V6(client)));
+            line.passed(claim("eth_call", ClientNet::V6(client)), Slot(0));
             let known = line.state.lock().clients.len();
             assert!(known <= CLIENTS_KNOWN_MAX + 2, "{known} after {client}");
         }
         // One that waits keeps its turn.
-        assert_eq!(line.state.lock().next_round(claim("eth_call", MANY)), 1);
+        let slots = [Slot(0)].into_iter().collect();
+        assert_eq!(line.state.lock().next_turn(claim("eth_call", MANY), slots).round, 1);
     }
 }

@@ -92,6 +92,16 @@ impl UpstreamSet {
         self.0.count_ones() as usize
     }
 
+    /// Each that is in, by slot.
+    pub fn iter(self) -> impl Iterator<Item = Slot> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let slot = u8::try_from(left.trailing_zeros()).ok().filter(|_| left != 0)?;
+            left &= left - 1;
+            Some(Slot(slot))
+        })
+    }
+
     /// Those in either.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
