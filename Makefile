@@ -1,13 +1,16 @@
 # The commands of the house. Each is a script under scripts/, so that it can
 # be read, and run without make.
 
-.PHONY: help run test lint bench scenario attack docs
+.PHONY: help run install test lint bench scenario attack docs
 
 help: ## Say what each target does.
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1	/' | expand -t 14
 
 run: ## Build wellhead and start the demo: simulated upstreams behind the real proxy.
 	@scripts/run
+
+install: ## Build wellhead for use and put it on the PATH, as one stripped binary.
+	@scripts/install
 
 test: ## Install what the tests need, run every test, say what was left out.
 	@scripts/test
