@@ -164,12 +164,12 @@ impl Run<'_> {
     /// Asks whoever comes back, as soon as that shows.
     pub(crate) async fn wait_for_return(&mut self, ground: Ground<'_>) -> Next {
         let until = self.job.deadline.min(now() + RETURN_WAIT);
-        while !self.is_over(ground) {
+        while !self.check_over(ground) {
             let at = now();
             if at >= self.job.deadline {
                 return Next::Stop;
             }
-            if let Some(slot) = self.worth_asking(ground, at) {
+            if let Some(slot) = self.take_next(ground, at) {
                 let next = match self.admit(ground, slot, at) {
                     Some(in_flight) => self.ask(ground, slot, in_flight).await,
                     None => Box::pin(self.wait_for_a_turn(ground)).await,
@@ -204,8 +204,9 @@ impl Run<'_> {
         up.find(|it| self.is_ready(ground, *it, now) && self.is_new_to(ground, *it))
     }
 
-    /// The same, or one that was asked and is worth what that costs.
-    fn worth_asking(&self, ground: Ground<'_>, now: Instant) -> Option<Slot> {
+    /// An upstream that is well and was not asked since it came back, at no cost. Else one that was
+    /// asked and may have failed for a moment only, for a retry token.
+    fn take_next(&self, ground: Ground<'_>, now: Instant) -> Option<Slot> {
         self.new_and_ready(ground, now).or_else(|| {
             let mut known = self.up_now(ground, now).filter(|it| self.is_ready(ground, *it, now));
             let known = known.find(|slot| self.may_have_been_a_moment(*slot))?;

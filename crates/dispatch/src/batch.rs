@@ -206,7 +206,7 @@ async fn unless_stalled(
         if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
             return Poll::Ready(reply);
         }
-        let Some(alarm) = alarm.filter(|alarm| alarm.has_rung()) else { return Poll::Pending };
+        let Some(alarm) = alarm.filter(|alarm| alarm.take_ring()) else { return Poll::Pending };
         let now = now();
         upstream.overdue(began, noted.replace(now), now);
         let is_quiet = now.saturating_duration_since(began) >= alarm.after() * QUIET_FACTOR

@@ -63,7 +63,7 @@ impl Run<'_> {
     /// Waits for a while for the turn at one that holds the transaction, and sends it there.
     async fn turn_in_tier(&mut self, ground: Ground<'_>) -> Next {
         let now = now();
-        let is_over = self.is_over(ground);
+        let is_over = self.check_over(ground);
         let Some(by) = self.holders(ground, now).filter(|_| !is_over) else { return Next::Another };
         let until = self.job.deadline.min(now + TIER_HOLD_MAX);
         match self.turn(ground, by, until).await {

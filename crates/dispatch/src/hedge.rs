@@ -117,7 +117,8 @@ impl Alarm {
         self.after
     }
 
-    pub(crate) fn has_rung(&self) -> bool {
+    /// True once for each time that it rang.
+    pub(crate) fn take_ring(&self) -> bool {
         self.rang.swap(false, Ordering::Relaxed)
     }
 }
@@ -202,7 +203,7 @@ impl Run<'_> {
         loop {
             let settled = poll_fn(|cx| match first.as_mut().poll(cx) {
                 Poll::Ready(settled) => Poll::Ready(Some(settled)),
-                Poll::Pending if alarm.has_rung() => Poll::Ready(None),
+                Poll::Pending if alarm.take_ring() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             });
             if let Some(settled) = settled.await {
@@ -219,7 +220,7 @@ impl Run<'_> {
             let is_lost = self.is_lost((upstream, began), now);
             let may_cross = is_lost || is_quiet(upstream, row, began, alarm, now);
             if let Some(other) = self.company(ground, (slot, began), may_cross, now)
-                && pays_for_company(ground, is_lost, now)
+                && try_pay_for_hedge(ground, is_lost, now)
                 && let Some(in_flight) = self.admit(ground, other, now)
             {
                 let first = (slot, began, first.as_mut());
@@ -352,7 +353,7 @@ impl Run<'_> {
 
 /// Takes what a second attempt costs: nothing where the first is lost, and otherwise the token of
 /// a bet. False when there is none.
-pub(crate) fn pays_for_company(ground: Ground<'_>, is_lost: bool, now: Instant) -> bool {
+pub(crate) fn try_pay_for_hedge(ground: Ground<'_>, is_lost: bool, now: Instant) -> bool {
     let budgets = ground.lane.budgets();
     if is_lost {
         budgets.note_free_retry(now);
@@ -432,7 +433,7 @@ mod tests {
         let mut seen = Vec::new();
         let ended = poll_fn(|cx| {
             let poll = waiting.as_mut().poll(cx);
-            if alarm.has_rung() {
+            if alarm.take_ring() {
                 seen.push((now() - began).as_millis() as u64);
             }
             poll

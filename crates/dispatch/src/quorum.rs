@@ -30,7 +30,7 @@ use wellhead_jsonrpc::raw;
 use wellhead_upstream::{InFlight, Payload, Slot, Tier, Upstream, Verdict, VerdictClass};
 
 use crate::attempt::{Settled, attempt};
-use crate::hedge::{is_heavy, pays_for_company};
+use crate::hedge::{is_heavy, try_pay_for_hedge};
 use crate::now;
 use crate::run::{Failure, Ground, Next, ROUND_PAUSE_BASE, Run, TierScope};
 use crate::trail::Heard;
@@ -208,7 +208,7 @@ impl<'r> Run<'r> {
         (rounds, dearest): (u32, Option<Tier>),
     ) -> Option<(Slot, InFlight)> {
         let now = now();
-        if self.asked() + waiting.len() >= self.asked_max(ground, poll) || !self.may_begin() {
+        if self.asked() + waiting.len() >= self.asked_max(ground, poll) || !self.check_allowance() {
             return None;
         }
         let up: Vec<Slot> = self.up_now(ground, now).collect();
@@ -220,7 +220,7 @@ impl<'r> Run<'r> {
             if is_under_way || poll.has_heard(slot) || !self.may_be_asked(ground, slot, rounds) {
                 continue;
             }
-            if self.must_wait(ground, slot, now) {
+            if self.note_if_paused(ground, slot, now) {
                 continue;
             }
             let is_again = !self.is_new_to(ground, slot);
@@ -256,7 +256,7 @@ impl<'r> Run<'r> {
         rounds: &mut u32,
         until: Instant,
     ) -> Option<Option<(Slot, InFlight)>> {
-        if self.asked() >= self.asked_max(ground, poll) || !self.may_begin() {
+        if self.asked() >= self.asked_max(ground, poll) || !self.check_allowance() {
             return None;
         }
         let heard = poll.opinions.iter().map(|opinion| opinion.slot).collect();
@@ -306,7 +306,7 @@ impl<'r> Run<'r> {
         let asked = poll.opinions.len() + waiting.len();
         let may_be = match asked.cmp(&of) {
             Ordering::Less => true,
-            Ordering::Equal => pays_for_company(ground, is_lost, now),
+            Ordering::Equal => try_pay_for_hedge(ground, is_lost, now),
             Ordering::Greater => false,
         };
         // Who is merely slow will answer: a dearer tier is asked where one fails or contradicts.

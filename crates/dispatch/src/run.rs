@@ -419,7 +419,7 @@ impl Run<'_> {
             return next;
         }
         for round in 0..ROUNDS_MAX {
-            if round > 0 && !Box::pin(self.another_round(ground, round)).await {
+            if round > 0 && !Box::pin(self.pause_before_round(ground, round)).await {
                 break;
             }
             match self.round(ground, round).await {
@@ -453,7 +453,7 @@ impl Run<'_> {
         // Those behind them are known to refuse such a call: for its size, its age or its method.
         let accepting = plan.up() + plan.unwell().len();
         for (place, slot) in plan.candidates().iter().copied().enumerate() {
-            if self.is_over(ground) {
+            if self.check_over(ground) {
                 return Next::Stop;
             }
             if self.asked() + kept >= bounds.attempts_max && self.has_asked(slot) {
@@ -482,7 +482,7 @@ impl Run<'_> {
             }
             if self.may_be_cheaper(ground, slot) {
                 match Box::pin(self.wait_for_cheaper(ground, slot)).await {
-                    Next::Another if self.is_over(ground) => return Next::Stop,
+                    Next::Another if self.check_over(ground) => return Next::Stop,
                     Next::Another => {}
                     end => return end,
                 }
@@ -491,8 +491,8 @@ impl Run<'_> {
             if now >= self.job.deadline {
                 return Next::Stop;
             }
-            if self.must_wait(ground, slot, now)
-                || !self.may_spend(
+            if self.note_if_paused(ground, slot, now)
+                || !self.try_spend(
                     ground,
                     (place < plan.up() || is_back)
                         && self.is_new_to(ground, slot)
@@ -515,8 +515,8 @@ impl Run<'_> {
         Next::Another
     }
 
-    /// Whether an attempt may be made; see [`crate::Budgets`] for the rule.
-    fn may_spend(&self, ground: Ground<'_>, is_new_and_up: bool, now: Instant) -> bool {
+    /// Pays for an attempt; false when there is no token. See [`crate::Budgets`] for the rule.
+    fn try_spend(&self, ground: Ground<'_>, is_new_and_up: bool, now: Instant) -> bool {
         let budgets = ground.lane.budgets();
         if self.asked() == 0 {
             return true;
@@ -528,20 +528,20 @@ impl Run<'_> {
         budgets.spend_retry(now)
     }
 
-    /// Whether the call may make no further exchange: it has had its attempts, or its request all
-    /// that it may cost.
-    pub(crate) fn is_over(&mut self, ground: Ground<'_>) -> bool {
-        self.asked() >= ground.bounds.attempts_max.max(1) || !self.may_begin()
+    /// True when the call may make no further exchange: it has had its attempts, or
+    /// [`Self::check_allowance`] finds none left.
+    pub(crate) fn check_over(&mut self, ground: Ground<'_>) -> bool {
+        self.asked() >= ground.bounds.attempts_max.max(1) || !self.check_allowance()
     }
 
-    /// Whether the request may still pay for an exchange of this call; remembers where not.
-    pub(crate) fn may_begin(&mut self) -> bool {
-        let may_begin = self.job.allowance().is_none_or(|allowance| match self.begun {
+    /// True when the request can still pay for an exchange of this call; notes when it cannot.
+    pub(crate) fn check_allowance(&mut self) -> bool {
+        let is_left = self.job.allowance().is_none_or(|allowance| match self.begun {
             0 => self.job.is_first_paid || allowance.left() > 0,
             _ => allowance.to_spare() > 0,
         });
-        self.is_spent |= !may_begin;
-        may_begin
+        self.is_spent |= !is_left;
+        is_left
     }
 
     /// Notes that an exchange with `slot` begins, and pays for it.
@@ -716,8 +716,8 @@ impl Run<'_> {
     }
 
     /// Pauses before going round again; false when that would not help.
-    async fn another_round(&mut self, ground: Ground<'_>, round: u32) -> bool {
-        let is_over = self.is_over(ground);
+    async fn pause_before_round(&mut self, ground: Ground<'_>, round: u32) -> bool {
+        let is_over = self.check_over(ground);
         let tried = &self.trail.attempts;
         if self.has_something_to_say()
             || is_over

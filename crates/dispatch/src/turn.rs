@@ -25,8 +25,9 @@ use crate::run::{Ground, Next, ROUND_PAUSE_BASE, ROUND_PAUSE_CAP, Run};
 const WAITS_MAX: usize = 2;
 
 impl Run<'_> {
-    /// Whether `slot` asked to be left alone with such calls; remembers for how long.
-    pub(crate) fn must_wait(&mut self, ground: Ground<'_>, slot: Slot, now: Instant) -> bool {
+    /// Notes a pause that upstream `slot` asked for with such calls, and holds the call there; false
+    /// when it asked for none.
+    pub(crate) fn note_if_paused(&mut self, ground: Ground<'_>, slot: Slot, now: Instant) -> bool {
         let upstream = ground.roster.upstream(slot);
         let Some(held) = upstream.paused_for(self.job.row, now) else { return false };
         upstream.note_held(held.bound);
@@ -41,7 +42,7 @@ impl Run<'_> {
         slot: Slot,
         now: Instant,
     ) -> Option<InFlight> {
-        if !self.may_begin() {
+        if !self.check_allowance() {
             return None;
         }
         let (row, lane) = (self.job.row, ground.lane);
@@ -130,7 +131,7 @@ impl Run<'_> {
         let (line, claim) = (ground.lane.line(), Claim::of(row, self.job.client()));
         let (candidates, may_go) = (ground.plan.candidates(), try_admit(ground.lane, row));
         match line.wait(candidates, by, claim, may_go, ground.roster, until).await {
-            Ok((slot, in_flight)) if self.may_begin() => {
+            Ok((slot, in_flight)) if self.check_allowance() => {
                 self.begin(slot);
                 self.ask(ground, slot, in_flight).await
             }
@@ -143,7 +144,7 @@ impl Run<'_> {
     pub(crate) async fn wait_for_a_turn(&mut self, ground: Ground<'_>) -> Next {
         for _ in 0..WAITS_MAX {
             let is_worth_it = !self.has_something_to_say() || self.is_held_briefly(ground);
-            if !is_worth_it || self.is_over(ground) {
+            if !is_worth_it || self.check_over(ground) {
                 return Next::Stop;
             }
             let Some(by) = self.holders(ground, now()) else { return Next::Another };
@@ -181,7 +182,7 @@ impl Run<'_> {
         let turn = line.wait(candidates, by, claim, may_go, ground.roster, latest);
         match turn.await {
             // Others of the same request may have spent it meanwhile.
-            Ok(_) if !self.may_begin() => None,
+            Ok(_) if !self.check_allowance() => None,
             Ok((slot, in_flight)) => {
                 self.begin(slot);
                 self.held_by = by.without([slot].into_iter().collect());

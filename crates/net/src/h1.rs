@@ -181,9 +181,9 @@ impl H1Connection {
         Pin::new(&mut self.stream).poll_read(cx, &mut byte).map(|_| ())
     }
 
-    /// Whether the peer has closed it while it was idle, as far as the runtime knows. Over
+    /// True when the peer has closed it while it was idle, as far as the runtime knows. Over
     /// bare TCP this leaves no waker behind, which costs more than the look itself.
-    async fn is_ended(&mut self) -> bool {
+    async fn look_for_end(&mut self) -> bool {
         if let Stream::Plain(tcp) = &self.stream {
             return match tcp.try_read(&mut [0]) {
                 Ok(_) => true,
@@ -231,7 +231,7 @@ impl H1Connection {
     ) -> Result<AnswerHead, TransportError> {
         if self.reused {
             let asleep = now.saturating_duration_since(self.idle_since) > TRUSTED_IDLE_MAX;
-            if self.is_ended().await || (asleep && self.is_ended_by_socket()) {
+            if self.look_for_end().await || (asleep && self.is_ended_by_socket()) {
                 let detail = "the peer closed the idle connection";
                 return Err(TransportError::new(TransportErrorKind::Closed, Sent::No, detail));
             }

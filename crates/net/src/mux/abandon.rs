@@ -39,16 +39,16 @@ impl Abandoned {
         self.waiting.len()
     }
 
-    /// Whether one more reset may be sent now; counts it.
-    fn may_reset(&mut self, now: Instant) -> bool {
+    /// Takes one reset from the budget of the window; false when none is left.
+    fn take_reset(&mut self, now: Instant) -> bool {
         let fresh =
             self.window_began.is_none_or(|b| now.saturating_duration_since(b) >= RESETS_WINDOW);
         if fresh {
             (self.window_began, self.sent) = (Some(now), 0);
         }
-        let may = self.sent < RESETS_MAX;
-        self.sent += usize::from(may);
-        may
+        let is_left = self.sent < RESETS_MAX;
+        self.sent += usize::from(is_left);
+        is_left
     }
 }
 
@@ -66,7 +66,7 @@ impl Mux {
         let mut stays = false;
         if unfinished && self.ended.is_none() && !matches!(stream.end, Some(Err(_))) {
             // The rest of a large request would cost more than a reset too many.
-            if self.abandoned.may_reset(now()) || unsent {
+            if self.abandoned.take_reset(now()) || unsent {
                 self.reset(id, Reason::CANCEL);
             } else {
                 stream.abandoned = true;
@@ -106,7 +106,7 @@ impl Mux {
             }
             open
         });
-        while !self.abandoned.waiting.is_empty() && self.abandoned.may_reset(now) {
+        while !self.abandoned.waiting.is_empty() && self.abandoned.take_reset(now) {
             if let Some(id) = self.abandoned.waiting.pop_front() {
                 self.streams.remove(&id);
                 self.reset(id, Reason::CANCEL);
