@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use wellhead_eth::{CostClass, MethodRow};
+use wellhead_eth::MethodRow;
 use wellhead_transport::{
     Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Rest, Sent, Share, Shortage, Transport,
     TransportError, TransportErrorKind, WireReply,
@@ -83,7 +83,7 @@ pub(crate) async fn attempt(
     let was_unwell = upstream.probe_due(began).is_some();
     let guarded = Guarded::begin(upstream, row, in_flight, patience);
     let whole_max = room.whole_max;
-    let bulky = matches!(row.class, CostClass::Logs | CostClass::Trace);
+    let bulky = row.class.is_heavy();
     let inspect = room.inspect.filter(|inspect| inspect.is_asked(upstream, row));
     let inspect = inspect.map(|inspect| (inspect, body.clone()));
     let exchange = Exchange { body, deadline: patience.deadline, whole_max, bulky };

@@ -79,22 +79,10 @@ impl Hedging {
 
     /// How long a call of `class` at `upstream` may take before it gets company.
     pub(crate) fn delay(&self, upstream: &Upstream, class: CostClass) -> Duration {
-        let heavy = if is_heavy(class) { HEAVY_FACTOR } else { 1 };
+        let heavy = if class.is_heavy() { HEAVY_FACTOR } else { 1 };
         let usual = upstream.slow_after(class).unwrap_or(UNMEASURED * heavy);
         // The lower bound wins when the settings cross.
         usual.min(self.delay_max.saturating_mul(heavy)).max(self.delay_min)
-    }
-}
-
-/// Its calls differ so much that a slow one says nothing of the upstream.
-pub(crate) fn is_heavy(class: CostClass) -> bool {
-    match class {
-        CostClass::Logs | CostClass::Trace => true,
-        CostClass::Light
-        | CostClass::State
-        | CostClass::Block
-        | CostClass::Call
-        | CostClass::Write => false,
     }
 }
 
@@ -210,7 +198,7 @@ impl Run<'_> {
                 return self.ended(ground, slot, settled);
             }
             let now = now();
-            if !is_heavy(row.class) {
+            if !row.class.is_heavy() {
                 if upstream.came_back_after(began) {
                     // Returning gives its connection to those who wait for one.
                     return self.ended(ground, slot, left_behind(began, now));
@@ -336,7 +324,7 @@ impl Run<'_> {
         let row = self.job.row;
         let rests = upstream.condition(now) != Condition::Ready;
         upstream.came_back_after(began)
-            || match is_heavy(row.class) {
+            || match row.class.is_heavy() {
                 false => rests || upstream.is_silent(usual(upstream, row.class), now),
                 true => rests && !upstream.was_heard_after(now - HEAVY_QUIET),
             }
@@ -371,7 +359,7 @@ fn is_quiet(
     alarm: &Alarm,
     now: Instant,
 ) -> bool {
-    !is_heavy(row.class)
+    !row.class.is_heavy()
         && now.saturating_duration_since(began) >= QUIET_MIN.max(alarm.after() * QUIET_FACTOR)
         && !upstream.was_heard_after(began)
 }
@@ -393,7 +381,7 @@ fn left_behind(began: Instant, now: Instant) -> Settled {
 /// Another upstream answered while `upstream` said nothing to anybody: that is a failure,
 /// though its time was not over.
 fn lost(upstream: &Upstream, row: &MethodRow, began: Instant, usual: Duration, now: Instant) {
-    if is_heavy(row.class) || !upstream.is_silent(usual, now) {
+    if row.class.is_heavy() || !upstream.is_silent(usual, now) {
         return;
     }
     let what = "nothing was heard while another upstream answered the same call";

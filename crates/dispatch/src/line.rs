@@ -77,10 +77,8 @@ impl Priority {
     pub(crate) fn of(row: &MethodRow) -> Self {
         match (row.effect, row.class) {
             (Effect::Write | Effect::Broadcast, _) | (_, CostClass::Write) => Self::Write,
-            (_, CostClass::Logs | CostClass::Trace) => Self::Bulk,
-            (_, CostClass::Light | CostClass::State | CostClass::Block | CostClass::Call) => {
-                Self::Usual
-            }
+            (_, class) if class.is_heavy() => Self::Bulk,
+            _ => Self::Usual,
         }
     }
 }

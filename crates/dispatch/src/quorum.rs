@@ -30,7 +30,7 @@ use wellhead_jsonrpc::raw;
 use wellhead_upstream::{InFlight, Payload, Slot, Tier, Upstream, Verdict, VerdictClass};
 
 use crate::attempt::{Settled, attempt};
-use crate::hedge::{is_heavy, try_pay_for_hedge};
+use crate::hedge::try_pay_for_hedge;
 use crate::now;
 use crate::run::{Failure, Ground, Next, ROUND_PAUSE_BASE, Run, TierScope};
 use crate::trail::Heard;
@@ -294,7 +294,7 @@ impl<'r> Run<'r> {
         for asked in waiting.iter_mut().filter(|it| now >= it.due(ground, row.class, wait)) {
             let upstream = ground.roster.upstream(asked.slot);
             let before = asked.noted.replace(now);
-            if !is_heavy(row.class) {
+            if !row.class.is_heavy() {
                 upstream.overdue(asked.began, before, now);
             }
             // One at a time: each costs a call.

@@ -16,7 +16,7 @@ use wellhead_upstream::{
 use crate::allowance::Allowance;
 use crate::attempt::{Patience, Room, Settled};
 use crate::flows::{ClientNet, MayFlow};
-use crate::hedge::{Hedging, is_heavy};
+use crate::hedge::Hedging;
 use crate::lane::Lane;
 use crate::line::{HeldBy, NoTurn};
 use crate::now;
@@ -100,7 +100,7 @@ impl Bounds {
         latest: Instant,
     ) -> Patience<'static> {
         let attempt = own.unwrap_or(self.attempt);
-        let time = if is_heavy(class) { attempt.saturating_mul(HEAVY_FACTOR) } else { attempt };
+        let time = if class.is_heavy() { attempt.saturating_mul(HEAVY_FACTOR) } else { attempt };
         // What overflows the clock is later than any deadline.
         let deadline = now.checked_add(time).map_or(latest, |end| end.min(latest));
         Patience { deadline, blame_after: attempt / BLAME_SHARE, alarm: None }

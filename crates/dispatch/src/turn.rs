@@ -15,7 +15,6 @@ use wellhead_eth::MethodRow;
 use wellhead_route::HOLD_SHORT;
 use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet, VerdictClass};
 
-use crate::hedge::is_heavy;
 use crate::lane::Lane;
 use crate::line::{Claim, HeldBy, latest_turn};
 use crate::now;
@@ -239,5 +238,5 @@ fn try_admit(
     lane: &Lane,
     row: &MethodRow,
 ) -> impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held> {
-    move |upstream, now| lane.try_admit(upstream, std::iter::once(row), is_heavy(row.class), now)
+    move |upstream, now| lane.try_admit(upstream, std::iter::once(row), row.class.is_heavy(), now)
 }

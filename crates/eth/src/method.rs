@@ -79,6 +79,17 @@ word_enum! {
     }
 }
 
+impl CostClass {
+    /// Whether calls of this class, searches of logs and traces, differ so much in what they cost
+    /// that a slow or failed one says nothing of other calls at its upstream.
+    pub const fn is_heavy(self) -> bool {
+        match self {
+            Self::Logs | Self::Trace => true,
+            Self::Light | Self::State | Self::Block | Self::Call | Self::Write => false,
+        }
+    }
+}
+
 word_enum! {
     /// Which clients a method is meant for.
     pub enum Access {
@@ -189,8 +200,7 @@ impl MethodRow {
     /// Whether an answer over a range is that over its first part, followed by that over the
     /// rest: a list of what a filter found, with no bound of its own on how much.
     pub fn is_divisible(&self, params: Option<&[u8]>) -> bool {
-        let is_list = matches!(self.class, CostClass::Logs | CostClass::Trace)
-            && matches!(self.block, BlockParam::Filter { .. });
+        let is_list = self.class.is_heavy() && matches!(self.block, BlockParam::Filter { .. });
         is_list && self.effect == Effect::Read && self.block.counts_nothing(params)
     }
 }

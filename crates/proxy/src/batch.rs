@@ -363,10 +363,7 @@ fn wanted(trip: &Trip<'_>, items: &[Item], view: &View) -> Vec<Asked> {
 
 /// Whether calls of this kind may share an exchange.
 fn may_share(row: &MethodRow) -> bool {
-    let is_quick = match row.class {
-        CostClass::Light | CostClass::State | CostClass::Block | CostClass::Call => true,
-        CostClass::Logs | CostClass::Trace | CostClass::Write => false,
-    };
+    let is_quick = !row.class.is_heavy() && row.class != CostClass::Write;
     row.effect == Effect::Read && row.idempotent && is_quick
 }
 

@@ -5,7 +5,8 @@
 //! of its own. The share is a moving average per call: a failure moves it by 1/20 of the
 //! way to one, an answer by 1/20 of the way to zero, so that it looks back over about
 //! twenty calls. From a fifth on the class rests, as it does after several failures in a
-//! row when it is logs or traces, whose failures say nothing of the upstream as a whole.
+//! row when it is logs or traces, whose failures say nothing of the upstream as a whole: they
+//! read what nothing else reads, and take so long that they fail where nothing else does.
 //!
 //! A class that rests is a last resort for its calls; the others do not notice. What the
 //! share means for the order of candidates is said at `Upstream::cost`.
@@ -33,7 +34,7 @@ pub(crate) struct Fare {
 
 impl Fare {
     pub(crate) fn new(class: CostClass, bounds: BreakerBounds) -> Self {
-        let failures_max = if rests_alone(class) { bounds.failures_max } else { u32::MAX };
+        let failures_max = if class.is_heavy() { bounds.failures_max } else { u32::MAX };
         let bounds = BreakerBounds { failures_max, successes_min: 1, ..bounds };
         Self { share: AtomicU32::new(0), breaker: Breaker::new(bounds) }
     }
@@ -84,19 +85,6 @@ impl Fare {
         let share = share + (ONE - share) / WINDOW_CALLS;
         self.share.store(share, Ordering::Relaxed);
         self.breaker.failed(began_ms, now_ms, share >= SHARE_MAX) && self.breaker.rests_anew()
-    }
-}
-
-/// Whether failures of this class say nothing of the others: logs and traces read what
-/// nothing else reads, and take so long that they fail where nothing else does.
-pub(crate) fn rests_alone(class: CostClass) -> bool {
-    match class {
-        CostClass::Logs | CostClass::Trace => true,
-        CostClass::Light
-        | CostClass::State
-        | CostClass::Block
-        | CostClass::Call
-        | CostClass::Write => false,
     }
 }
 

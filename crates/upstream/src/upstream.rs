@@ -15,7 +15,7 @@ use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
 use crate::budget::Budget;
 use crate::control::Controls;
 use crate::dissent::Dissents;
-use crate::fare::{Fare, rests_alone};
+use crate::fare::Fare;
 use crate::identity::Identity;
 use crate::in_flight::Trials;
 use crate::latency::PeakEwma;
@@ -780,7 +780,7 @@ impl Upstream {
         // What fails because all of it fails says nothing of the class.
         let is_up = !at_once && self.breaker.state(now_ms) == BreakerState::Closed;
         let class_rests = is_up && self.fares[class as usize].failed(began_ms, now_ms);
-        let counts = at_once || !rests_alone(class);
+        let counts = at_once || !class.is_heavy();
         if counts && self.breaker.failed(began_ms, now_ms, at_once) {
             Change::Rests
         } else if class_rests {
