@@ -10,9 +10,7 @@ use wellhead_transport::{
     Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Rest, Sent, Share, Shortage, Transport,
     TransportError, TransportErrorKind, WireReply,
 };
-use wellhead_upstream::{
-    Change, HealthEffect, InFlight, Judge, Payload, Upstream, Verdict, VerdictClass,
-};
+use wellhead_upstream::{Change, HealthEffect, InFlight, Judge, Payload, Upstream, Verdict};
 
 use crate::flow::{Account, Flowing};
 use crate::flows::{Entered, MayFlow};
@@ -97,7 +95,7 @@ pub(crate) async fn attempt(
     let (verdict, sent, rest) = match judged {
         Ok(Judged { verdict, rest, waited }) => {
             let verdict = upstream.masked(verdict);
-            let sent = refused_unread(verdict.class);
+            let sent = if verdict.class.is_refused_unread() { Sent::No } else { Sent::Maybe };
             came -= waited;
             (verdict, sent, rest)
         }
@@ -357,28 +355,6 @@ fn ran_out_of_time(error: &TransportError) -> bool {
         | TransportErrorKind::TooLarge
         | TransportErrorKind::PoolFull
         | TransportErrorKind::NoRoom => false,
-    }
-}
-
-/// Whether a refusal means that the call was certainly not executed.
-fn refused_unread(class: VerdictClass) -> Sent {
-    match class {
-        VerdictClass::Throttled
-        | VerdictClass::Billing
-        | VerdictClass::Auth
-        | VerdictClass::Unsupported => Sent::No,
-        VerdictClass::Answer
-        | VerdictClass::Null
-        | VerdictClass::Reverted
-        | VerdictClass::CallerFault
-        | VerdictClass::TransactionKnown
-        | VerdictClass::TransactionRejected
-        | VerdictClass::MissingData
-        | VerdictClass::RangeTooLarge
-        | VerdictClass::FilterTooLarge
-        | VerdictClass::Fault
-        | VerdictClass::Void
-        | VerdictClass::Unknown => Sent::Maybe,
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use wellhead_eth::MethodTable;
-use wellhead_upstream::{Slot, Tier, VerdictClass};
+use wellhead_upstream::{Slot, Tier};
 
 use crate::attempt::{Room, attempt};
 use crate::now;
@@ -122,23 +122,7 @@ impl Run<'_> {
             tokio::time::timeout_at(until.into(), settled.recv()).await
         {
             waiting.retain(|other| *other != slot);
-            let is_accepted = match settled.verdict.class {
-                VerdictClass::Answer | VerdictClass::TransactionKnown => true,
-                VerdictClass::Null
-                | VerdictClass::Reverted
-                | VerdictClass::CallerFault
-                | VerdictClass::TransactionRejected
-                | VerdictClass::MissingData
-                | VerdictClass::RangeTooLarge
-                | VerdictClass::FilterTooLarge
-                | VerdictClass::Throttled
-                | VerdictClass::Billing
-                | VerdictClass::Auth
-                | VerdictClass::Unsupported
-                | VerdictClass::Fault
-                | VerdictClass::Void
-                | VerdictClass::Unknown => false,
-            };
+            let is_accepted = settled.verdict.class.is_accepted();
             match self.after(slot, settled) {
                 Next::Another => {}
                 Next::Serve | Next::Stop => is_refused = true,

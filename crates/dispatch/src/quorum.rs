@@ -427,6 +427,9 @@ fn dissents(ground: Ground<'_>, opinion: &Opinion, ballot: Ballot) {
 
 /// What a verdict says of the chain, if anything.
 fn word(verdict: &Verdict, is_there: bool, ballot: Ballot) -> Option<Word> {
+    if !verdict.class.speaks_of_chain() {
+        return None;
+    }
     match (verdict.class, &verdict.payload) {
         (VerdictClass::Answer, Payload::Result(result)) => match ballot.largest {
             true => raw::quantity(result).map(Word::Number),
@@ -439,23 +442,7 @@ fn word(verdict: &Verdict, is_there: bool, ballot: Ballot) -> Option<Word> {
         // That the block is not there says that it is not there with this one.
         (VerdictClass::Null, _) => (!is_there).then_some(Word::Class(VerdictClass::Null)),
         (VerdictClass::CallerFault, _) => Some(Word::Class(VerdictClass::CallerFault)),
-        (
-            VerdictClass::Answer
-            | VerdictClass::Reverted
-            | VerdictClass::TransactionKnown
-            | VerdictClass::TransactionRejected
-            | VerdictClass::MissingData
-            | VerdictClass::RangeTooLarge
-            | VerdictClass::FilterTooLarge
-            | VerdictClass::Throttled
-            | VerdictClass::Billing
-            | VerdictClass::Auth
-            | VerdictClass::Unsupported
-            | VerdictClass::Fault
-            | VerdictClass::Void
-            | VerdictClass::Unknown,
-            _,
-        ) => None,
+        _ => None,
     }
 }
 

@@ -628,7 +628,7 @@ impl Run<'_> {
         // this very transaction's, which can be looked up: no other refusal hides it.
         let is_final = elsewhere == TryElsewhere::No;
         let better = self.best.as_ref().is_none_or(|(_, best)| {
-            let (new, old) = (telling(class), telling(best.class));
+            let (new, old) = (class.telling(), best.class.telling());
             let can_be_looked_up = best.learnt == Some(Learnt::MaybeMined);
             new > old || (new == old && is_final && !can_be_looked_up)
         });
@@ -641,7 +641,7 @@ impl Run<'_> {
             TryElsewhere::No => return if better { Next::Serve } else { Next::Stop },
             // A fault that two share by chance looks like this as well: a third opinion is had
             // where it is paid for.
-            TryElsewhere::Once if self.opinion == Some(class) && may_be_a_fault(class) => {
+            TryElsewhere::Once if self.opinion == Some(class) && class.may_be_a_fault() => {
                 self.is_agreed = true;
             }
             TryElsewhere::Once if self.opinion == Some(class) => return Next::Stop,
@@ -661,7 +661,7 @@ impl Run<'_> {
 
     /// Whether an upstream already said something that a client can be told.
     pub(crate) fn has_something_to_say(&self) -> bool {
-        self.best.as_ref().is_some_and(|(_, verdict)| telling(verdict.class) >= TELLABLE)
+        self.best.as_ref().is_some_and(|(_, verdict)| verdict.class.is_tellable())
     }
 
     /// Whether what was said so far says nothing of somebody who is well, was not asked yet
@@ -774,34 +774,6 @@ fn may_repeat(row: &MethodRow, sent: Sent) -> bool {
         (Sent::No, _) | (Sent::Maybe, Effect::Broadcast) => true,
         (Sent::Maybe, Effect::Read | Effect::Sticky | Effect::Local) => row.idempotent,
         (Sent::Maybe, Effect::Write | Effect::Subscribe) => false,
-    }
-}
-
-/// Whether two upstreams that say so may both be broken.
-fn may_be_a_fault(class: VerdictClass) -> bool {
-    matches!(class, VerdictClass::Unknown | VerdictClass::Fault)
-}
-
-/// From here on a verdict is about the request and not about the upstream.
-const TELLABLE: u8 = 10;
-
-/// How much a verdict tells the client: with several failures, the most telling is passed on.
-fn telling(class: VerdictClass) -> u8 {
-    match class {
-        VerdictClass::Answer | VerdictClass::TransactionKnown => 30,
-        VerdictClass::Reverted => 29,
-        VerdictClass::TransactionRejected => 28,
-        VerdictClass::Null => 20,
-        VerdictClass::RangeTooLarge | VerdictClass::FilterTooLarge => 18,
-        VerdictClass::CallerFault => 16,
-        VerdictClass::MissingData => 14,
-        VerdictClass::Unknown => 12,
-        VerdictClass::Unsupported => 8,
-        VerdictClass::Void => 7,
-        VerdictClass::Throttled => 6,
-        VerdictClass::Fault => 4,
-        VerdictClass::Billing => 2,
-        VerdictClass::Auth => 1,
     }
 }
 

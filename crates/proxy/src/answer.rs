@@ -247,25 +247,11 @@ impl Refusal {
                 }
                 // About the call, though nobody found words that can be passed on: the
                 // same call soon after would fare no better.
-                VerdictClass::Reverted
-                | VerdictClass::CallerFault
-                | VerdictClass::TransactionRejected
-                | VerdictClass::MissingData
-                | VerdictClass::RangeTooLarge
-                | VerdictClass::FilterTooLarge
-                | VerdictClass::Unsupported => (200, class.client_code(), class.about(), None),
+                class if class.is_about_call() => (200, class.client_code(), class.about(), None),
                 VerdictClass::Void => {
                     (503, UNAVAILABLE, "no upstream gave a sound answer", Some(RETRY_SOON))
                 }
-                VerdictClass::Answer
-                | VerdictClass::Null
-                | VerdictClass::TransactionKnown
-                | VerdictClass::Billing
-                | VerdictClass::Auth
-                | VerdictClass::Fault
-                | VerdictClass::Unknown => {
-                    (503, UNAVAILABLE, "no upstream could answer", Some(RETRY_SOON))
-                }
+                _ => (503, UNAVAILABLE, "no upstream could answer", Some(RETRY_SOON)),
             },
         };
         let message = format!("{what}; {}: {each}", tried(trail));

@@ -143,28 +143,6 @@ impl ByHash {
     }
 }
 
-/// Whether the upstream failed, whatever it was asked.
-fn is_failure(class: VerdictClass) -> bool {
-    match class {
-        VerdictClass::Throttled
-        | VerdictClass::Billing
-        | VerdictClass::Auth
-        | VerdictClass::Fault
-        | VerdictClass::Void => true,
-        VerdictClass::Answer
-        | VerdictClass::Reverted
-        | VerdictClass::TransactionKnown
-        | VerdictClass::TransactionRejected
-        | VerdictClass::CallerFault
-        | VerdictClass::MissingData
-        | VerdictClass::Null
-        | VerdictClass::RangeTooLarge
-        | VerdictClass::FilterTooLarge
-        | VerdictClass::Unsupported
-        | VerdictClass::Unknown => false,
-    }
-}
-
 /// Asks as the call was pinned; where that was by the block's hash and may have been refused for
 /// that, once more by its height.
 pub(crate) async fn run_pinned(
@@ -212,7 +190,7 @@ async fn run_by_height(
     let (chain, by_hash, bounds) = (trip.chain, &trip.chain.by_hash, &trip.chain.bounds);
     // Whoever failed otherwise has used up an attempt and is not asked first. Those that the hash
     // took are made up for, as it was our choice.
-    let failures = before.attempts.iter().filter(|it| is_failure(it.class)).map(|it| it.slot);
+    let failures = before.attempts.iter().filter(|it| it.class.is_failure()).map(|it| it.slot);
     let attempts_max = bounds.attempts_max.saturating_sub(failures.clone().count()).max(1);
     let bounds = Bounds { attempts_max, ..*bounds };
     let began = now();

@@ -63,21 +63,8 @@ impl Offers {
         let is_there = matches!(verdict.learnt, Some(Learnt::MethodOffered | Learnt::NoHistory));
         match verdict.class {
             VerdictClass::Unsupported => self.refused(row, !is_there, now_ms, is_void),
-            VerdictClass::Answer | VerdictClass::Null | VerdictClass::Reverted => {
-                self.answered(row);
-            }
-            VerdictClass::CallerFault
-            | VerdictClass::TransactionKnown
-            | VerdictClass::TransactionRejected
-            | VerdictClass::MissingData
-            | VerdictClass::RangeTooLarge
-            | VerdictClass::FilterTooLarge
-            | VerdictClass::Throttled
-            | VerdictClass::Billing
-            | VerdictClass::Auth
-            | VerdictClass::Fault
-            | VerdictClass::Void
-            | VerdictClass::Unknown => {}
+            class if class.shows_method() => self.answered(row),
+            _ => {}
         }
     }
 

@@ -813,23 +813,5 @@ fn shows_that_it_works(verdict: &Verdict) -> bool {
         Payload::Result(_) | Payload::Error(_) => true,
         Payload::None { .. } => false,
     };
-    let looked = match verdict.class {
-        VerdictClass::Answer
-        | VerdictClass::Null
-        | VerdictClass::Reverted
-        | VerdictClass::CallerFault
-        | VerdictClass::TransactionKnown
-        | VerdictClass::TransactionRejected
-        | VerdictClass::MissingData
-        | VerdictClass::RangeTooLarge
-        | VerdictClass::FilterTooLarge => true,
-        VerdictClass::Throttled
-        | VerdictClass::Billing
-        | VerdictClass::Auth
-        | VerdictClass::Unsupported
-        | VerdictClass::Fault
-        | VerdictClass::Void
-        | VerdictClass::Unknown => false,
-    };
-    has_words && looked
+    has_words && verdict.class.was_read()
 }

@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 /// What a reply is, in one word.
 ///
-/// Everything that follows from a class is a method here, each one a `match`
-/// without a wildcard, so that a new class has to answer every question.
+/// Everything that follows from a class is a column of one table, so that a new class has to answer
+/// every question. A `match` over the classes elsewhere is a decision of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VerdictClass {
     /// A result.
@@ -96,6 +96,122 @@ pub enum HealthEffect {
     OutOfService,
 }
 
+/// Everything that follows from a class.
+struct Facts {
+    class: VerdictClass,
+    word: &'static str,
+    client_code: i64,
+    doing: Doing,
+    elsewhere: TryElsewhere,
+    health: HealthEffect,
+    telling: u8,
+    was_read: bool,
+    shows_method: bool,
+    is_accepted: bool,
+    speaks_of_chain: bool,
+    is_about_call: bool,
+    is_about_upstream: bool,
+    is_refused_unread: bool,
+    may_pass: bool,
+    may_be_a_fault: bool,
+    is_private: bool,
+    about: &'static str,
+}
+
+macro_rules! mark {
+    (+) => {
+        true
+    };
+    (-) => {
+        false
+    };
+}
+
+macro_rules! table {
+    ($(
+        $class:ident $word:literal $code:literal $doing:ident $elsewhere:ident $health:ident
+        $telling:literal $read:tt $method:tt $accepted:tt $chain:tt $call:tt $upstream:tt
+        $unread:tt $pass:tt $fault:tt $private:tt $about:literal;
+    )+) => {
+        [$(Facts {
+            class: VerdictClass::$class,
+            word: $word,
+            client_code: $code,
+            doing: Doing::$doing,
+            elsewhere: TryElsewhere::$elsewhere,
+            health: HealthEffect::$health,
+            telling: $telling,
+            was_read: mark!($read),
+            shows_method: mark!($method),
+            is_accepted: mark!($accepted),
+            speaks_of_chain: mark!($chain),
+            is_about_call: mark!($call),
+            is_about_upstream: mark!($upstream),
+            is_refused_unread: mark!($unread),
+            may_pass: mark!($pass),
+            may_be_a_fault: mark!($fault),
+            is_private: mark!($private),
+            about: $about,
+        }),+]
+    };
+}
+
+/// The columns of marks are, in this order: was read, shows the method, accepted, speaks of the
+/// chain, about the call, about the upstream, refused unread, may pass, may be a fault, private.
+/// What each of them means is said at the method of that name.
+#[rustfmt::skip]
+static TABLE: [Facts; 16] = table! {
+    // class             word                    code  whose    elsewhere health telling  rd me ac ch ca up un pa fa pr
+    Answer              "answer"                   0 Nobody   No   Good         30   + + + + - - - - - -
+        "a result";
+    // A client that polls for a receipt gets null from everyone: asking everyone each time would
+    // multiply its load by the upstreams.
+    Null                "null"                     0 Nobody   Once Neutral      20   + + - + - - - - - -
+        "null where it may mean that the upstream does not have it";
+    Reverted            "reverted"                 3 Contract No   Neutral      29   + + - + + - - - - -
+        "the contract refused the call";
+    CallerFault         "caller_fault"        -32602 Caller   No   Neutral      16   + - - + + - - - - -
+        "the request is wrong";
+    TransactionKnown    "transaction_known"        0 Nobody   No   Neutral      30   + - + - - - - - - -
+        "the transaction is in the pool already";
+    TransactionRejected "transaction_rejected" -32003 Caller  No   Neutral      28   + - - - + - - - - -
+        "the transaction was refused";
+    MissingData         "missing_data"        -32014 Upstream Yes  Neutral      14   + - - - + - - - - -
+        "the upstream does not have the block, state or transaction";
+    // A limit is often another one elsewhere, but rarely a third one.
+    RangeTooLarge       "range_too_large"     -32012 Caller   Once Neutral      18   + - - - + - - - - -
+        "more than the upstream allows in one call";
+    FilterTooLarge      "filter_too_large"    -32012 Caller   Once Neutral      18   + - - - + - - - - -
+        "more addresses or topics than the upstream allows in one call";
+    Throttled           "throttled"           -32005 Operator Yes  Throttled     6   - - - - - + + - - -
+        "the upstream limits our calls";
+    Billing             "billing"             -32005 Operator Yes  OutOfService  2   - - - - - + + - - +
+        "the account behind the upstream has reached the end of its plan";
+    Auth                "auth"                -32016 Operator Yes  OutOfService  1   - - - - - + + - - +
+        "the upstream refused our credentials";
+    Unsupported         "unsupported"         -32601 Upstream Yes  Neutral       8   - - - - + - + - - -
+        "the upstream does not offer the method";
+    Fault               "fault"               -32603 Upstream Yes  Failed        4   - - - - - + - + + -
+        "the upstream failed";
+    Void                "void"                -32603 Upstream Yes  Failed        7   - - - - - - - - - -
+        "an answer that cannot be true";
+    Unknown             "unknown"             -32603 Upstream Once Neutral      12   - - - - - - - - + -
+        "an error that no rule knows";
+};
+
+// The rows are found by their place.
+const _: () = {
+    let mut place = 0;
+    while place < TABLE.len() {
+        assert!(TABLE[place].class as usize == place);
+        assert!(VerdictClass::ALL[place] as usize == place);
+        place += 1;
+    }
+};
+
+/// From this [`VerdictClass::telling`] on a verdict is about the request and not about the upstream.
+const TELLABLE: u8 = 10;
+
 impl VerdictClass {
     /// Every class, in the order of the reference page.
     pub const ALL: [Self; 16] = [
@@ -117,110 +233,13 @@ impl VerdictClass {
         Self::Unknown,
     ];
 
-    /// Whether the client gets a `result` out of this verdict as it stands.
-    pub fn is_answer(self) -> bool {
-        match self {
-            Self::Answer => true,
-            Self::Null
-            | Self::Reverted
-            | Self::CallerFault
-            | Self::TransactionKnown
-            | Self::TransactionRejected
-            | Self::MissingData
-            | Self::RangeTooLarge
-            | Self::FilterTooLarge
-            | Self::Throttled
-            | Self::Billing
-            | Self::Auth
-            | Self::Unsupported
-            | Self::Fault
-            | Self::Void
-            | Self::Unknown => false,
-        }
-    }
-
-    /// Whose doing it is.
-    pub fn doing(self) -> Doing {
-        match self {
-            Self::Answer | Self::Null | Self::TransactionKnown => Doing::Nobody,
-            Self::Reverted => Doing::Contract,
-            Self::CallerFault
-            | Self::TransactionRejected
-            | Self::RangeTooLarge
-            | Self::FilterTooLarge => Doing::Caller,
-            Self::Throttled | Self::Billing | Self::Auth => Doing::Operator,
-            Self::MissingData | Self::Unsupported | Self::Fault | Self::Void | Self::Unknown => {
-                Doing::Upstream
-            }
-        }
-    }
-
-    /// Whether another upstream may do better, unless the rule knows better:
-    /// see [`Verdict::elsewhere`].
-    pub fn try_elsewhere(self) -> TryElsewhere {
-        match self {
-            Self::Answer
-            | Self::Reverted
-            | Self::CallerFault
-            | Self::TransactionKnown
-            | Self::TransactionRejected => TryElsewhere::No,
-            // A client that polls for a receipt gets null from everyone: asking
-            // everyone each time would multiply its load by the upstreams.
-            // A limit is often another one elsewhere, but rarely a third one.
-            Self::Null | Self::RangeTooLarge | Self::FilterTooLarge | Self::Unknown => {
-                TryElsewhere::Once
-            }
-            Self::MissingData
-            | Self::Throttled
-            | Self::Billing
-            | Self::Auth
-            | Self::Unsupported
-            | Self::Fault
-            | Self::Void => TryElsewhere::Yes,
-        }
-    }
-
-    /// What it says about health, unless the rule knows better: see
-    /// [`Verdict::health`].
-    pub fn health(self) -> HealthEffect {
-        match self {
-            Self::Answer => HealthEffect::Good,
-            Self::Null
-            | Self::Reverted
-            | Self::CallerFault
-            | Self::TransactionKnown
-            | Self::TransactionRejected
-            | Self::MissingData
-            | Self::RangeTooLarge
-            | Self::FilterTooLarge
-            | Self::Unsupported
-            | Self::Unknown => HealthEffect::Neutral,
-            Self::Throttled => HealthEffect::Throttled,
-            Self::Billing | Self::Auth => HealthEffect::OutOfService,
-            Self::Fault | Self::Void => HealthEffect::Failed,
-        }
+    fn facts(self) -> &'static Facts {
+        &TABLE[self as usize]
     }
 
     /// A stable word for metrics, logs, the trail and the rule files.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Answer => "answer",
-            Self::Null => "null",
-            Self::Reverted => "reverted",
-            Self::CallerFault => "caller_fault",
-            Self::TransactionKnown => "transaction_known",
-            Self::TransactionRejected => "transaction_rejected",
-            Self::MissingData => "missing_data",
-            Self::RangeTooLarge => "range_too_large",
-            Self::FilterTooLarge => "filter_too_large",
-            Self::Throttled => "throttled",
-            Self::Billing => "billing",
-            Self::Auth => "auth",
-            Self::Unsupported => "unsupported",
-            Self::Fault => "fault",
-            Self::Void => "void",
-            Self::Unknown => "unknown",
-        }
+        self.facts().word
     }
 
     /// The class of a [`word`](Self::word).
@@ -228,102 +247,113 @@ impl VerdictClass {
         Self::ALL.into_iter().find(|class| class.word() == word)
     }
 
-    /// The JSON-RPC code of an error that the proxy writes itself because there
-    /// is no error object to pass on. Zero where there is no error to write.
-    pub fn client_code(self) -> i64 {
-        match self {
-            Self::Answer | Self::Null | Self::TransactionKnown => 0,
-            Self::Reverted => 3,
-            Self::CallerFault => -32602,
-            Self::TransactionRejected => -32003,
-            Self::MissingData => -32014,
-            Self::RangeTooLarge | Self::FilterTooLarge => -32012,
-            Self::Throttled | Self::Billing => -32005,
-            Self::Auth => -32016,
-            Self::Unsupported => -32601,
-            Self::Fault | Self::Void | Self::Unknown => -32603,
-        }
-    }
-
     /// What the class is, for the reference page and for error messages that
     /// must not repeat the upstream's own words.
     pub fn about(self) -> &'static str {
-        match self {
-            Self::Answer => "a result",
-            Self::Null => "null where it may mean that the upstream does not have it",
-            Self::Reverted => "the contract refused the call",
-            Self::CallerFault => "the request is wrong",
-            Self::TransactionKnown => "the transaction is in the pool already",
-            Self::TransactionRejected => "the transaction was refused",
-            Self::MissingData => "the upstream does not have the block, state or transaction",
-            Self::RangeTooLarge => "more than the upstream allows in one call",
-            Self::FilterTooLarge => "more addresses or topics than the upstream allows in one call",
-            Self::Throttled => "the upstream limits our calls",
-            Self::Billing => "the account behind the upstream has reached the end of its plan",
-            Self::Auth => "the upstream refused our credentials",
-            Self::Unsupported => "the upstream does not offer the method",
-            Self::Fault => "the upstream failed",
-            Self::Void => "an answer that cannot be true",
-            Self::Unknown => "an error that no rule knows",
-        }
+        self.facts().about
+    }
+
+    /// The JSON-RPC code of an error that the proxy writes itself because there
+    /// is no error object to pass on. Zero where there is no error to write.
+    pub fn client_code(self) -> i64 {
+        self.facts().client_code
+    }
+
+    /// Whose doing it is.
+    pub fn doing(self) -> Doing {
+        self.facts().doing
+    }
+
+    /// Whether another upstream may do better, unless the rule knows better:
+    /// see [`Verdict::elsewhere`].
+    pub fn try_elsewhere(self) -> TryElsewhere {
+        self.facts().elsewhere
+    }
+
+    /// What it says about health, unless the rule knows better: see
+    /// [`Verdict::health`].
+    pub fn health(self) -> HealthEffect {
+        self.facts().health
+    }
+
+    /// How much a verdict tells the client: with several failures, the most telling is passed on.
+    pub fn telling(self) -> u8 {
+        self.facts().telling
+    }
+
+    /// Whether it is about the request and not about the upstream, so that a client can be told.
+    pub fn is_tellable(self) -> bool {
+        self.telling() >= TELLABLE
+    }
+
+    /// Whether the client gets a `result` out of this verdict as it stands.
+    pub fn is_answer(self) -> bool {
+        self == Self::Answer
+    }
+
+    /// Whether the upstream failed, whatever it was asked.
+    pub fn is_failure(self) -> bool {
+        !matches!(self.health(), HealthEffect::Good | HealthEffect::Neutral)
     }
 
     /// Whether it is about our key, our plan or our rate. Its words are then none of the
     /// client's business and the same words again would say nothing of the call.
     pub fn is_between_us_and_the_upstream(self) -> bool {
-        match self.doing() {
-            Doing::Operator => true,
-            Doing::Nobody | Doing::Caller | Doing::Contract | Doing::Upstream => false,
-        }
+        self.doing() == Doing::Operator
     }
 
-    /// Whether the same upstream may do better in a moment: a failure may be over, a
+    /// Whether the upstream may do better in a moment: a failure may be over, a
     /// limit, a refused key, a missing method or a lie is not.
     pub fn may_pass(self) -> bool {
-        match self {
-            Self::Fault => true,
-            Self::Answer
-            | Self::Null
-            | Self::Reverted
-            | Self::CallerFault
-            | Self::TransactionKnown
-            | Self::TransactionRejected
-            | Self::MissingData
-            | Self::RangeTooLarge
-            | Self::FilterTooLarge
-            | Self::Throttled
-            | Self::Billing
-            | Self::Auth
-            | Self::Unsupported
-            | Self::Void
-            | Self::Unknown => false,
-        }
+        self.facts().may_pass
+    }
+
+    /// Whether two upstreams that say so may both be broken.
+    pub fn may_be_a_fault(self) -> bool {
+        self.facts().may_be_a_fault
+    }
+
+    /// Whether the upstream has the transaction that it was sent.
+    pub fn is_accepted(self) -> bool {
+        self.facts().is_accepted
+    }
+
+    /// Whether the upstream refused the call before it was executed, for certain.
+    pub fn is_refused_unread(self) -> bool {
+        self.facts().is_refused_unread
+    }
+
+    /// Whether it may be a statement about the chain, which a quorum compares.
+    pub fn speaks_of_chain(self) -> bool {
+        self.facts().speaks_of_chain
+    }
+
+    /// Whether it refuses the call for what it asks, so that the call would fare no better
+    /// a little later.
+    pub fn is_about_call(self) -> bool {
+        self.facts().is_about_call
+    }
+
+    /// Whether it shows that the upstream offers the method.
+    pub(crate) fn shows_method(self) -> bool {
+        self.facts().shows_method
+    }
+
+    /// Whether the upstream itself read the call, and so works.
+    pub(crate) fn was_read(self) -> bool {
+        self.facts().was_read
     }
 
     /// Whether the verdict is about the upstream rather than about the call, and
     /// so may be believed of a reply that cannot be tied to the call.
     pub(crate) fn is_about_upstream(self) -> bool {
-        match self {
-            Self::Throttled | Self::Billing | Self::Auth | Self::Fault => true,
-            Self::Answer
-            | Self::Null
-            | Self::Reverted
-            | Self::CallerFault
-            | Self::TransactionKnown
-            | Self::TransactionRejected
-            | Self::MissingData
-            | Self::RangeTooLarge
-            | Self::FilterTooLarge
-            | Self::Unsupported
-            | Self::Void
-            | Self::Unknown => false,
-        }
+        self.facts().is_about_upstream
     }
 
     /// Whether the upstream's words may hold a key or an account, and so are
     /// never shown.
     pub(crate) fn is_private(self) -> bool {
-        matches!(self, Self::Auth | Self::Billing)
+        self.facts().is_private
     }
 }
 
