@@ -12,8 +12,10 @@
 //!
 //! A rate of failures is the business of `fare`, which has a breaker for each class.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 
 /// The bounds of resting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +42,9 @@ impl Default for BreakerBounds {
 }
 
 /// A trial that does not end holds others off no longer: some calls may take that long.
-const TRIAL_MS: u64 = 5_000;
+const TRIAL: Duration = Duration::from_secs(5);
 
-/// The breaker of one upstream, or of one class of calls. All instants are milliseconds of the owner's epoch.
+/// The breaker of one upstream, or of one class of calls.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     bounds: BreakerBounds,
@@ -51,22 +53,22 @@ pub(crate) struct Breaker {
     successes: AtomicU32,
     /// Rests taken since it was last well for long.
     rests: AtomicU32,
-    /// When the present rest began; zero when not resting.
-    rest_began_ms: AtomicU64,
-    rest_ends_ms: AtomicU64,
-    recovered_ms: AtomicU64,
-    /// When it last went from well to resting; zero: never.
-    down_ms: AtomicU64,
-    /// Until when a call on trial is under way; zero or past: none is.
-    trial_until_ms: AtomicU64,
+    /// When the present rest began; none when not resting.
+    rest_began: StampCell,
+    rest_ends: StampCell,
+    recovered: StampCell,
+    /// When it last went from well to resting.
+    down: StampCell,
+    /// Until when a call on trial is under way; none or past: none is.
+    trial_until: StampCell,
 }
 
 /// What the breaker lets through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BreakerState {
     Closed,
-    /// Resting until this millisecond.
-    Open(u64),
+    /// Resting until then.
+    Open(Stamp),
     /// The rest is over; a probe or a last resort may try.
     HalfOpen,
 }
@@ -89,76 +91,70 @@ impl Breaker {
             failures: AtomicU32::new(0),
             successes: AtomicU32::new(0),
             rests: AtomicU32::new(0),
-            rest_began_ms: AtomicU64::new(0),
-            rest_ends_ms: AtomicU64::new(0),
-            recovered_ms: AtomicU64::new(0),
-            down_ms: AtomicU64::new(0),
-            trial_until_ms: AtomicU64::new(0),
+            rest_began: StampCell::default(),
+            rest_ends: StampCell::default(),
+            recovered: StampCell::default(),
+            down: StampCell::default(),
+            trial_until: StampCell::default(),
         }
     }
 
-    pub(crate) fn state(&self, now_ms: u64) -> BreakerState {
+    pub(crate) fn state(&self, now: Stamp) -> BreakerState {
         if self.is_closed() {
             return BreakerState::Closed;
         }
-        match self.rest_ends_ms.load(Ordering::Relaxed) {
-            ends if ends > now_ms => BreakerState::Open(ends),
-            _ => BreakerState::HalfOpen,
+        match self.rest_ends.get() {
+            Some(ends) if ends > now => BreakerState::Open(ends),
+            Some(_) | None => BreakerState::HalfOpen,
         }
     }
 
     /// Whether it lets everything through: what nearly every call finds, without a clock.
     pub(crate) fn is_closed(&self) -> bool {
-        self.rest_began_ms.load(Ordering::Relaxed) == 0
+        self.rest_began.get().is_none()
     }
 
     /// Whether it is half open and nobody is trying it.
-    pub(crate) fn takes_trial(&self, now_ms: u64) -> bool {
-        self.state(now_ms) == BreakerState::HalfOpen && self.is_untried(now_ms)
+    pub(crate) fn takes_trial(&self, now: Stamp) -> bool {
+        self.state(now) == BreakerState::HalfOpen && self.is_untried(now)
     }
 
     /// Whether no call is on trial.
-    pub(crate) fn is_untried(&self, now_ms: u64) -> bool {
-        self.trial_until_ms.load(Ordering::Relaxed) <= now_ms
+    pub(crate) fn is_untried(&self, now: Stamp) -> bool {
+        self.trial_until.get() <= Some(now)
     }
 
     /// Notes that a call is sent: on trial when it is half open, and first.
-    pub(crate) fn begin(&self, now_ms: u64) -> Trial {
-        match self.state(now_ms) {
-            BreakerState::HalfOpen => self.claim(now_ms),
+    pub(crate) fn begin(&self, now: Stamp) -> Trial {
+        match self.state(now) {
+            BreakerState::HalfOpen => self.claim(now),
             BreakerState::Closed | BreakerState::Open(_) => Trial::None,
         }
     }
 
     /// Claims the trial. Of several threads that look at the same moment one has it.
-    pub(crate) fn claim(&self, now_ms: u64) -> Trial {
-        let held = self.trial_until_ms.load(Ordering::Relaxed);
-        let until = now_ms.saturating_add(TRIAL_MS);
-        let is_free = held <= now_ms
-            && self
-                .trial_until_ms
-                .compare_exchange(held, until, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if is_free { Trial::Claimed } else { Trial::Taken }
+    pub(crate) fn claim(&self, now: Stamp) -> Trial {
+        let held = self.trial_until.get();
+        let is_claimed =
+            held <= Some(now) && self.trial_until.replace(held, Some(now.after(TRIAL)));
+        if is_claimed { Trial::Claimed } else { Trial::Taken }
     }
 
-    /// Gives back a claim made at `began_ms`. Does nothing when its outcome was settled, or
+    /// Gives back a claim made at `began`. Does nothing when its outcome was settled, or
     /// when it took so long that another trial began.
-    pub(crate) fn release(&self, began_ms: u64) {
-        let until = began_ms.saturating_add(TRIAL_MS);
+    pub(crate) fn release(&self, began: Stamp) {
         // It fails when the claim is no longer ours.
-        let _ =
-            self.trial_until_ms.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.trial_until.replace(Some(began.after(TRIAL)), None);
     }
 
-    /// Whether a rest ended after `at_ms`.
-    pub(crate) fn recovered_after(&self, at_ms: u64) -> bool {
-        self.recovered_ms.load(Ordering::Relaxed) > at_ms
+    /// Whether a rest ended after `at`.
+    pub(crate) fn recovered_after(&self, at: Stamp) -> bool {
+        self.recovered.get() > Some(at)
     }
 
     /// Since when it has not been well, however often it was tried meanwhile; `None` while it is.
-    pub(crate) fn down_since(&self) -> Option<u64> {
-        (!self.is_closed()).then(|| self.down_ms.load(Ordering::Relaxed))
+    pub(crate) fn down_since(&self) -> Option<Stamp> {
+        self.down.get().filter(|_| !self.is_closed())
     }
 
     /// Whether this is the first rest since it was last well for long.
@@ -166,26 +162,24 @@ impl Breaker {
         self.rests.load(Ordering::Relaxed) == 1
     }
 
-    /// Notes an exchange that went well. `began_ms` is when it was sent: an answer
-    /// to something sent before the rest says nothing about now.
-    /// True when this ends a rest.
-    pub(crate) fn succeeded(&self, began_ms: u64, now_ms: u64) -> bool {
-        let rest_began = self.rest_began_ms.load(Ordering::Relaxed);
-        if rest_began == 0 {
+    /// Notes an exchange that went well. An answer to something sent before the rest says nothing
+    /// about now. True when this ends a rest.
+    pub(crate) fn succeeded(&self, span: ExchangeSpan) -> bool {
+        let Some(rest_began) = self.rest_began.get() else {
             self.answered();
             return false;
-        }
-        if began_ms < rest_began {
+        };
+        if span.began < rest_began {
             return false;
         }
-        self.trial_until_ms.store(0, Ordering::Relaxed);
+        self.trial_until.clear();
         let successes = self.successes.fetch_add(1, Ordering::Relaxed) + 1;
         if successes < self.bounds.successes_min {
             return false;
         }
         self.failures.store(0, Ordering::Relaxed);
-        self.recovered_ms.store(now_ms, Ordering::Relaxed);
-        self.rest_began_ms.store(0, Ordering::Relaxed);
+        self.recovered.set(span.ended);
+        self.rest_began.clear();
         true
     }
 
@@ -199,53 +193,53 @@ impl Breaker {
     }
 
     /// Notes a failure; `at_once` rests without counting. True when this starts a rest.
-    pub(crate) fn failed(&self, began_ms: u64, now_ms: u64, at_once: bool) -> bool {
-        let rest_began = self.rest_began_ms.load(Ordering::Relaxed);
-        if rest_began != 0 {
-            if began_ms >= rest_began {
+    pub(crate) fn failed(&self, span: ExchangeSpan, at_once: bool) -> bool {
+        let ExchangeSpan { began, ended: now } = span;
+        if let Some(rest_began) = self.rest_began.get() {
+            if began >= rest_began {
                 self.successes.store(0, Ordering::Relaxed);
             }
             // Many calls fail together when an upstream dies: only a failure of something
             // sent after the rest ended makes the next rest longer.
-            if began_ms >= self.rest_ends_ms.load(Ordering::Relaxed) {
-                self.rest(now_ms, self.rests.load(Ordering::Relaxed).saturating_add(1));
+            if Some(began) >= self.rest_ends.get() {
+                self.rest(now, self.rests.load(Ordering::Relaxed).saturating_add(1));
                 return true;
             }
             return false;
         }
         // It has answered since: what was sent before says nothing of now.
-        if began_ms < self.recovered_ms.load(Ordering::Relaxed) {
+        let recovered = self.recovered.get();
+        if Some(began) < recovered {
             return false;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed) + 1;
         if !at_once && failures < self.bounds.failures_max {
             return false;
         }
-        let well_ms = now_ms.saturating_sub(self.recovered_ms.load(Ordering::Relaxed));
+        let was_well = recovered.map_or(Duration::MAX, |recovered| now.since(recovered));
         let relapsed = self.rests.load(Ordering::Relaxed) > 0
-            && u128::from(well_ms) < self.bounds.rest_max.as_millis();
+            && was_well.as_millis() < self.bounds.rest_max.as_millis();
         let rests = if relapsed { self.rests.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
-        self.down_ms.store(now_ms, Ordering::Relaxed);
-        self.rest(now_ms, rests);
+        self.down.set(now);
+        self.rest(now, rests);
         true
     }
 
-    fn rest(&self, now_ms: u64, rests: u32) {
+    fn rest(&self, now: Stamp, rests: u32) {
         let doubled = self.bounds.rest.saturating_mul(2_u32.saturating_pow(rests.min(16) - 1));
         let rest = doubled.min(self.bounds.rest_max);
-        let rest_ms = u64::try_from(rest.as_millis()).unwrap_or(u64::MAX);
         self.rests.store(rests, Ordering::Relaxed);
         self.successes.store(0, Ordering::Relaxed);
-        self.trial_until_ms.store(0, Ordering::Relaxed);
-        self.rest_ends_ms.store(now_ms.saturating_add(rest_ms), Ordering::Relaxed);
-        // Never zero: zero means not resting.
-        self.rest_began_ms.store(now_ms.max(1), Ordering::Relaxed);
+        self.trial_until.clear();
+        self.rest_ends.set(now.after(rest));
+        self.rest_began.set(now);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stamp::tests::{ms, span};
 
     fn breaker(successes_min: u32) -> Breaker {
         Breaker::new(BreakerBounds {
@@ -258,30 +252,30 @@ mod tests {
 
     /// Plays steps such as `100f` (failure of a call sent at 100), `100!` (at once) and
     /// `100s` (success) and `100n` (neutral, but it works), each ending when it began unless written `100-900f`.
-    fn check(script: &str, at_ms: u64, expected: BreakerState) {
-        play(&breaker(1), script, at_ms, expected);
+    fn check(script: &str, at: u64, expected: BreakerState) {
+        play(&breaker(1), script, at, expected);
     }
 
-    fn play(breaker: &Breaker, script: &str, at_ms: u64, expected: BreakerState) {
+    fn play(breaker: &Breaker, script: &str, at: u64, expected: BreakerState) {
         for step in script.split_whitespace() {
-            let (span, act) = step.split_at(step.len() - 1);
-            let (began, ended) = span.split_once('-').unwrap_or((span, span));
-            let (began, ended) = (began.parse().expect("ms"), ended.parse().expect("ms"));
+            let (times, act) = step.split_at(step.len() - 1);
+            let (began, ended) = times.split_once('-').unwrap_or((times, times));
+            let span = span(began.parse().expect("ms"), ended.parse().expect("ms"));
             match act {
-                "f" => drop(breaker.failed(began, ended, false)),
-                "!" => drop(breaker.failed(began, ended, true)),
-                "s" => drop(breaker.succeeded(began, ended)),
+                "f" => drop(breaker.failed(span, false)),
+                "!" => drop(breaker.failed(span, true)),
+                "s" => drop(breaker.succeeded(span)),
                 "n" => breaker.answered(),
                 other => panic!("unknown act {other}"),
             }
         }
-        assert_eq!(breaker.state(at_ms), expected, "{script} at {at_ms}");
+        assert_eq!(breaker.state(ms(at)), expected, "{script} at {at}");
     }
 
     #[test]
     fn three_failures_in_a_row_rest() {
         check("10f 20f", 30, BreakerState::Closed);
-        check("10f 20f 30f", 40, BreakerState::Open(1030));
+        check("10f 20f 30f", 40, BreakerState::Open(ms(1030)));
         check("10f 20f 25s 30f", 40, BreakerState::Closed);
     }
 
@@ -293,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_refused_connection_rests_at_once() {
-        check("10!", 20, BreakerState::Open(1010));
+        check("10!", 20, BreakerState::Open(ms(1010)));
     }
 
     #[test]
@@ -304,25 +298,25 @@ mod tests {
 
     #[test]
     fn calls_that_fail_together_make_one_rest() {
-        check("10! 5-11f 6-12f 7-13!", 20, BreakerState::Open(1010));
+        check("10! 5-11f 6-12f 7-13!", 20, BreakerState::Open(ms(1010)));
     }
 
     #[test]
     fn each_failed_probe_doubles_the_rest() {
-        check("10! 1010f", 1011, BreakerState::Open(3010));
-        check("10! 1010f 3010f 7010f", 7011, BreakerState::Open(15_010));
-        check("10! 1010f 3010f 7010f 15010f", 15_011, BreakerState::Open(23_010));
+        check("10! 1010f", 1011, BreakerState::Open(ms(3010)));
+        check("10! 1010f 3010f 7010f", 7011, BreakerState::Open(ms(15_010)));
+        check("10! 1010f 3010f 7010f 15010f", 15_011, BreakerState::Open(ms(23_010)));
     }
 
     #[test]
     fn an_answer_from_before_the_rest_does_not_end_it() {
-        check("10! 5-500s", 600, BreakerState::Open(1010));
+        check("10! 5-500s", 600, BreakerState::Open(ms(1010)));
     }
 
     #[test]
     fn a_relapse_soon_after_rests_longer_and_a_late_one_starts_over() {
-        check("10! 1010s 2000!", 2001, BreakerState::Open(4000));
-        check("10! 1010s 20000!", 20_001, BreakerState::Open(21_000));
+        check("10! 1010s 2000!", 2001, BreakerState::Open(ms(4000)));
+        check("10! 1010s 20000!", 20_001, BreakerState::Open(ms(21_000)));
     }
 
     #[test]
@@ -341,55 +335,55 @@ mod tests {
     #[test]
     fn an_outage_lasts_from_the_first_rest_to_the_recovery() {
         let breaker = breaker(1);
-        assert_eq!((breaker.down_since(), breaker.recovered_after(0)), (None, false));
-        play(&breaker, "10! 1010f", 1011, BreakerState::Open(3010));
-        assert_eq!(breaker.down_since(), Some(10), "a trial that failed is the same outage");
+        assert_eq!((breaker.down_since(), breaker.recovered_after(ms(1))), (None, false));
+        play(&breaker, "10! 1010f", 1011, BreakerState::Open(ms(3010)));
+        assert_eq!(breaker.down_since(), Some(ms(10)), "a trial that failed is the same outage");
         play(&breaker, "3010-3020s", 3021, BreakerState::Closed);
-        assert_eq!((breaker.down_since(), breaker.recovered_after(3019)), (None, true));
-        assert!(!breaker.recovered_after(3020));
-        play(&breaker, "4000!", 4001, BreakerState::Open(8000));
-        assert_eq!(breaker.down_since(), Some(4000));
+        assert_eq!((breaker.down_since(), breaker.recovered_after(ms(3019))), (None, true));
+        assert!(!breaker.recovered_after(ms(3020)));
+        play(&breaker, "4000!", 4001, BreakerState::Open(ms(8000)));
+        assert_eq!(breaker.down_since(), Some(ms(4000)));
     }
 
     #[test]
     fn one_call_at_a_time_is_on_trial() {
         let breaker = breaker(1);
-        assert!(!breaker.takes_trial(5), "nothing to try");
-        assert_eq!(breaker.begin(5), Trial::None);
-        breaker.failed(10, 10, true);
-        assert!(!breaker.takes_trial(1009), "it rests");
-        assert!(breaker.takes_trial(1010));
-        assert_eq!(breaker.begin(1010), Trial::Claimed);
-        assert_eq!(breaker.begin(1010), Trial::Taken, "both looked before either began");
-        assert!(!breaker.takes_trial(1011), "somebody tries");
-        assert!(breaker.takes_trial(1010 + TRIAL_MS), "nobody waits for ever");
-        breaker.failed(1010, 1100, false);
-        assert!(breaker.takes_trial(3100), "the trial ended with its failure");
-        breaker.succeeded(3100, 3110);
-        assert!(!breaker.takes_trial(3120), "well again");
+        assert!(!breaker.takes_trial(ms(5)), "nothing to try");
+        assert_eq!(breaker.begin(ms(5)), Trial::None);
+        breaker.failed(span(10, 10), true);
+        assert!(!breaker.takes_trial(ms(1009)), "it rests");
+        assert!(breaker.takes_trial(ms(1010)));
+        assert_eq!(breaker.begin(ms(1010)), Trial::Claimed);
+        assert_eq!(breaker.begin(ms(1010)), Trial::Taken, "both looked before either began");
+        assert!(!breaker.takes_trial(ms(1011)), "somebody tries");
+        assert!(breaker.takes_trial(ms(1010 + TRIAL.as_millis() as u64)), "nobody waits for ever");
+        breaker.failed(span(1010, 1100), false);
+        assert!(breaker.takes_trial(ms(3100)), "the trial ended with its failure");
+        breaker.succeeded(span(3100, 3110));
+        assert!(!breaker.takes_trial(ms(3120)), "well again");
     }
 
     #[test]
     fn a_claim_ends_with_its_call_and_with_no_other() {
         let breaker = breaker(1);
-        breaker.failed(10, 10, true);
-        assert_eq!(breaker.begin(1010), Trial::Claimed);
-        breaker.release(1009);
-        assert_eq!(breaker.begin(1020), Trial::Taken, "not the other's to give back");
-        breaker.release(1010);
-        assert_eq!(breaker.begin(1020), Trial::Claimed);
-        let later = 1020 + TRIAL_MS;
-        assert_eq!(breaker.begin(later), Trial::Claimed, "nobody waits for ever");
-        breaker.release(1020);
-        assert_eq!(breaker.begin(later + 1), Trial::Taken);
+        breaker.failed(span(10, 10), true);
+        assert_eq!(breaker.begin(ms(1010)), Trial::Claimed);
+        breaker.release(ms(1009));
+        assert_eq!(breaker.begin(ms(1020)), Trial::Taken, "not the other's to give back");
+        breaker.release(ms(1010));
+        assert_eq!(breaker.begin(ms(1020)), Trial::Claimed);
+        let later = 1020 + TRIAL.as_millis() as u64;
+        assert_eq!(breaker.begin(ms(later)), Trial::Claimed, "nobody waits for ever");
+        breaker.release(ms(1020));
+        assert_eq!(breaker.begin(ms(later + 1)), Trial::Taken);
     }
 
     #[test]
     fn of_many_threads_one_has_the_trial() {
         for _ in 0..100 {
             let breaker = breaker(1);
-            breaker.failed(10, 10, true);
-            let claim = || breaker.begin(1010) == Trial::Claimed;
+            breaker.failed(span(10, 10), true);
+            let claim = || breaker.begin(ms(1010)) == Trial::Claimed;
             let claimed = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(claim)).collect();
                 threads

@@ -5,43 +5,42 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::stamp::{Stamp, StampCell};
 use crate::upstream::Upstream;
 
 /// The time of a call is written at most so often: calls come to one upstream from all workers.
-const NOTE_EVERY_MS: u64 = 250;
+const NOTE_EVERY: Duration = Duration::from_millis(250);
 
 /// What is done at the first call after a quiet time.
 struct Wake {
-    quiet_ms: u64,
+    quiet: Duration,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 /// When calls of clients came. Costs one load until a loop wants to know.
 #[derive(Default)]
 pub(crate) struct Demand {
-    /// Milliseconds of the upstream's epoch; zero: never.
-    last_ms: AtomicU64,
+    last: StampCell,
     wake: OnceLock<Wake>,
 }
 
 impl fmt::Debug for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Demand").field("last_ms", &self.last_ms).finish_non_exhaustive()
+        f.debug_struct("Demand").field("last", &self.last).finish_non_exhaustive()
     }
 }
 
 impl Demand {
-    fn note(&self, now_ms: impl FnOnce() -> u64) {
-        let Some(Wake { quiet_ms, wake }) = self.wake.get() else { return };
-        let (now_ms, last) = (now_ms(), self.last_ms.load(Ordering::Relaxed));
-        if last != 0 && now_ms < last.saturating_add(NOTE_EVERY_MS) {
+    fn note(&self, now: impl FnOnce() -> Stamp) {
+        let Some(Wake { quiet, wake }) = self.wake.get() else { return };
+        let (now, last) = (now(), self.last.get());
+        if last.is_some_and(|last| now < last.after(NOTE_EVERY)) {
             return;
         }
-        self.last_ms.store(now_ms, Ordering::Relaxed);
-        if last == 0 || now_ms > last.saturating_add(*quiet_ms) {
+        self.last.set(now);
+        if last.is_none_or(|last| now > last.after(*quiet)) {
             wake();
         }
     }
@@ -51,30 +50,29 @@ impl Upstream {
     /// From now on notes when clients' calls come, and calls `wake` at each that comes after
     /// `quiet` without one. `wake` must not block. Only the first registration counts.
     pub fn wake_on_demand(&self, quiet: Duration, wake: impl Fn() + Send + Sync + 'static) {
-        let quiet_ms = u64::try_from(quiet.as_millis()).unwrap_or(u64::MAX);
         // A second loop for one upstream would be a mistake of its own.
-        let _ = self.controls().demand.wake.set(Wake { quiet_ms, wake: Box::new(wake) });
+        let _ = self.controls().demand.wake.set(Wake { quiet, wake: Box::new(wake) });
     }
 
     /// Whether a client's call came within `time`; never, where nothing wants to know.
     pub fn is_called_within(&self, time: Duration, now: Instant) -> bool {
-        match self.controls().demand.last_ms.load(Ordering::Relaxed) {
-            0 => false,
-            last => u128::from(self.ms(now).saturating_sub(last)) <= time.as_millis(),
-        }
+        let last = self.controls().demand.last.get();
+        last.is_some_and(|last| self.stamp(now).since(last) <= time)
     }
 
     /// Notes that a client's call is meant for this upstream, whether a bound holds it or not.
     pub(crate) fn note_demand(&self, now: Instant) {
-        self.controls().demand.note(|| self.ms(now));
+        self.controls().demand.note(|| self.stamp(now));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+    use crate::stamp::tests::ms;
 
     #[test]
     fn the_first_call_after_a_quiet_time_wakes() {
@@ -85,11 +83,10 @@ mod tests {
         let wake = Box::new(move || {
             count.fetch_add(1, Ordering::Relaxed);
         });
-        assert!(demand.wake.set(Wake { quiet_ms: 30_000, wake }).is_ok());
-        for (now_ms, expected) in [(1, 1), (2, 1), (300, 1), (30_300, 1), (60_301, 2), (60_400, 2)]
-        {
-            demand.note(|| now_ms);
-            assert_eq!(woken.load(Ordering::Relaxed), expected, "at {now_ms} ms");
+        assert!(demand.wake.set(Wake { quiet: Duration::from_secs(30), wake }).is_ok());
+        for (now, expected) in [(1, 1), (2, 1), (300, 1), (30_300, 1), (60_301, 2), (60_400, 2)] {
+            demand.note(|| ms(now));
+            assert_eq!(woken.load(Ordering::Relaxed), expected, "at {now} ms");
         }
     }
 }

@@ -1,26 +1,29 @@
 //! Who contradicts others about the same call: counted, and told of once a while.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// What contradicts others is told of at most so often, in milliseconds.
-const TELL_EVERY_MS: u64 = 60_000;
+use crate::stamp::{Stamp, StampCell};
+
+/// What contradicts others is told of at most once in this time.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// How often one upstream said something else than those who agreed.
 #[derive(Debug, Default)]
 pub(crate) struct Dissents {
     about_final: AtomicU64,
     about_open: AtomicU64,
-    /// From when on one more is told of, in milliseconds since the upstream's epoch.
-    tell_from_ms: AtomicU64,
+    /// From when on one more is told of.
+    tell_from: StampCell,
 }
 
 impl Dissents {
     /// Counts one; whether it is time to tell of it.
-    pub(crate) fn note(&self, is_final: bool, now_ms: u64) -> bool {
+    pub(crate) fn note(&self, is_final: bool, now: Stamp) -> bool {
         let count = if is_final { &self.about_final } else { &self.about_open };
         count.fetch_add(1, Ordering::Relaxed);
-        let next = |from: u64| (from <= now_ms).then_some(now_ms.saturating_add(TELL_EVERY_MS));
-        self.tell_from_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+        let from = self.tell_from.get();
+        from <= Some(now) && self.tell_from.replace(from, Some(now.after(TELL_EVERY)))
     }
 
     /// How often about blocks that were final, and about others.
@@ -36,7 +39,8 @@ mod tests {
     #[test]
     fn each_is_counted_and_one_a_minute_is_told() {
         let dissents = Dissents::default();
-        let told = |seconds: &u64| dissents.note(*seconds > 59, seconds * 1_000);
+        let told =
+            |seconds: &u64| dissents.note(*seconds > 59, Stamp::at(Duration::from_secs(*seconds)));
         let told: Vec<bool> = [0, 1, 59, 60, 61, 500].iter().map(told).collect();
         assert_eq!(told, [true, false, false, true, false, true]);
         assert_eq!(dissents.told(), (3, 3));

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use wellhead_eth::CostClass;
 
 use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
+use crate::stamp::{ExchangeSpan, Stamp};
 
 /// A share of one, in the fixed point in which it is kept.
 const ONE: u32 = 1 << 20;
@@ -50,62 +51,63 @@ impl Fare {
     }
 
     /// Whether its calls should go elsewhere: it rests, or somebody is trying it.
-    pub(crate) fn rests(&self, now_ms: u64) -> bool {
-        match self.breaker.state(now_ms) {
+    pub(crate) fn rests(&self, now: Stamp) -> bool {
+        match self.breaker.state(now) {
             BreakerState::Closed => false,
             BreakerState::Open(_) => true,
-            BreakerState::HalfOpen => !self.breaker.takes_trial(now_ms),
+            BreakerState::HalfOpen => !self.breaker.takes_trial(now),
         }
     }
 
     /// Notes that a call is sent.
-    pub(crate) fn begin(&self, now_ms: u64) -> Trial {
-        self.breaker.begin(now_ms)
+    pub(crate) fn begin(&self, now: Stamp) -> Trial {
+        self.breaker.begin(now)
     }
 
     /// Gives back the trial of a call that was sent then.
-    pub(crate) fn release(&self, began_ms: u64) {
-        self.breaker.release(began_ms);
+    pub(crate) fn release(&self, began: Stamp) {
+        self.breaker.release(began);
     }
 
     /// Notes an answer, also one that refuses the call for its content.
-    pub(crate) fn answered(&self, began_ms: u64, now_ms: u64) {
+    pub(crate) fn answered(&self, span: ExchangeSpan) {
         // Stored only when it changes: this is the request path.
         let share = self.share.load(Ordering::Relaxed);
         if share != 0 {
             let less = (share / WINDOW_CALLS).max(1);
             self.share.store(share - less, Ordering::Relaxed);
         }
-        self.breaker.succeeded(began_ms, now_ms);
+        self.breaker.succeeded(span);
     }
 
     /// Notes a failure; true when the class begins to rest that was well before.
-    pub(crate) fn failed(&self, began_ms: u64, now_ms: u64) -> bool {
+    pub(crate) fn failed(&self, span: ExchangeSpan) -> bool {
         let share = self.share.load(Ordering::Relaxed);
         let share = share + (ONE - share) / WINDOW_CALLS;
         self.share.store(share, Ordering::Relaxed);
-        self.breaker.failed(began_ms, now_ms, share >= SHARE_MAX) && self.breaker.rests_anew()
+        self.breaker.failed(span, share >= SHARE_MAX) && self.breaker.rests_anew()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stamp::tests::{ms, span};
 
     /// Plays `f` (failure) and `.` (answer), one a millisecond, and tells the share in
     /// percent and whether the class then rests.
     fn check(class: CostClass, script: &str, percent: u32, rests: bool) {
         let fare = Fare::new(class, BreakerBounds::default());
-        let mut now_ms = 1;
+        let mut now = 1;
         for act in script.chars().filter(|act| !act.is_whitespace()) {
-            now_ms += 1;
+            now += 1;
             match act {
-                'f' => drop(fare.failed(now_ms, now_ms)),
-                '.' => fare.answered(now_ms, now_ms),
+                'f' => drop(fare.failed(span(now, now))),
+                '.' => fare.answered(span(now, now)),
                 other => panic!("unknown act {other}"),
             }
         }
-        let told = ((fare.share() * 100.0).round() as u32, fare.rests(now_ms));
+        let told = ((fare.share() * 100.0).round() as u32, fare.rests(ms(now)));
         assert_eq!(told, (percent, rests), "{script}");
     }
 
@@ -137,28 +139,28 @@ mod tests {
     fn a_class_that_rested_is_tried_by_one_call_at_a_time() {
         let fare = Fare::new(CostClass::Logs, BreakerBounds::default());
         for _ in 0..3 {
-            fare.failed(10, 10);
+            fare.failed(span(10, 10));
         }
-        assert!(fare.rests(1009));
-        assert!(!fare.rests(1010), "the rest is over");
-        fare.begin(1010);
-        assert!(fare.rests(1011), "somebody tries it");
-        assert!(!fare.failed(1010, 1100), "it rested before: no news");
-        assert!(fare.rests(3000), "twice as long");
-        assert!(!fare.rests(3100));
-        fare.begin(3100);
-        fare.answered(3100, 3150);
-        assert!(!fare.rests(3151), "well again");
+        assert!(fare.rests(ms(1009)));
+        assert!(!fare.rests(ms(1010)), "the rest is over");
+        fare.begin(ms(1010));
+        assert!(fare.rests(ms(1011)), "somebody tries it");
+        assert!(!fare.failed(span(1010, 1100)), "it rested before: no news");
+        assert!(fare.rests(ms(3000)), "twice as long");
+        assert!(!fare.rests(ms(3100)));
+        fare.begin(ms(3100));
+        fare.answered(span(3100, 3150));
+        assert!(!fare.rests(ms(3151)), "well again");
     }
 
     #[test]
     fn the_share_comes_back_to_nothing() {
         let fare = Fare::new(CostClass::Call, BreakerBounds::default());
         for _ in 0..100 {
-            fare.failed(10, 10);
+            fare.failed(span(10, 10));
         }
         assert!(fare.share() > 0.99);
-        (0..1000).for_each(|_| fare.answered(5, 20));
+        (0..1000).for_each(|_| fare.answered(span(5, 20)));
         assert_eq!(fare.share(), 0.0);
     }
 }

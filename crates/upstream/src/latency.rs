@@ -9,6 +9,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::stamp::{Stamp, StampCell};
+
 /// The time constant. Ten seconds forgets a bad moment in half a minute.
 const DECAY: Duration = Duration::from_secs(10);
 
@@ -17,17 +19,17 @@ const DECAY: Duration = Duration::from_secs(10);
 pub(crate) struct PeakEwma {
     /// Nanoseconds as `f64` bits; zero bits: never measured.
     average: AtomicU64,
-    /// When it was last written, in milliseconds of the owner's epoch.
-    written_ms: AtomicU64,
+    /// When it was last written.
+    written: StampCell,
 }
 
 impl PeakEwma {
-    pub(crate) fn observe(&self, sample: Duration, now_ms: u64) {
+    pub(crate) fn observe(&self, sample: Duration, now: Stamp) {
         let sample = (sample.as_nanos() as f64).max(1.0);
-        let next = match self.read(now_ms) {
+        let next = match self.read(now) {
             // An average that decayed below the sample is replaced: the peak rule.
             Some(average) if average > sample => {
-                let kept = self.kept_share(now_ms);
+                let kept = self.kept_share(now);
                 // The read already decayed the average; undo that to weigh it against the sample.
                 let undecayed = average / kept;
                 undecayed * kept + sample * (1.0 - kept)
@@ -35,19 +37,19 @@ impl PeakEwma {
             Some(_) | None => sample,
         };
         self.average.store(next.to_bits(), Ordering::Relaxed);
-        self.written_ms.store(now_ms, Ordering::Relaxed);
+        self.written.set(now);
     }
 
     /// The average decayed until now, in nanoseconds; `None` when never measured.
-    pub(crate) fn read(&self, now_ms: u64) -> Option<f64> {
+    pub(crate) fn read(&self, now: Stamp) -> Option<f64> {
         match self.average.load(Ordering::Relaxed) {
             0 => None,
-            bits => Some(f64::from_bits(bits) * self.kept_share(now_ms)),
+            bits => Some(f64::from_bits(bits) * self.kept_share(now)),
         }
     }
 
-    fn kept_share(&self, now_ms: u64) -> f64 {
-        let elapsed = now_ms.saturating_sub(self.written_ms.load(Ordering::Relaxed));
+    fn kept_share(&self, now: Stamp) -> f64 {
+        let elapsed = self.written.get().map_or(0, |at| now.ms().saturating_sub(at.ms()));
         if elapsed == 0 {
             return 1.0;
         }
@@ -62,12 +64,13 @@ mod tests {
     /// Plays `at_ms:sample_ms` and compares the average in whole milliseconds.
     fn check(script: &str, read_at_ms: u64, expected_ms: u64) {
         let average = PeakEwma::default();
+        let stamp = |ms| Stamp::at(Duration::from_millis(ms));
         for step in script.split_whitespace() {
             let (at, sample) = step.split_once(':').expect("at:sample");
             let sample = Duration::from_millis(sample.parse().expect("a number"));
-            average.observe(sample, at.parse().expect("a number"));
+            average.observe(sample, stamp(at.parse().expect("a number")));
         }
-        let read = average.read(read_at_ms).expect("measured") / 1e6;
+        let read = average.read(stamp(read_at_ms)).expect("measured") / 1e6;
         assert_eq!(read.round() as u64, expected_ms, "{script}");
     }
 
@@ -95,6 +98,6 @@ mod tests {
 
     #[test]
     fn never_measured_is_known() {
-        assert_eq!(PeakEwma::default().read(5), None);
+        assert_eq!(PeakEwma::default().read(Stamp::at(Duration::from_millis(5))), None);
     }
 }

@@ -26,6 +26,7 @@ mod rule;
 mod search_limit;
 mod set;
 mod silence;
+mod stamp;
 mod unknown;
 mod upstream;
 mod verdict;

@@ -11,15 +11,17 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use wellhead_eth::{MethodRow, MethodTable};
 
+use crate::stamp::Stamp;
 use crate::{Learnt, Verdict, VerdictClass};
 
 /// So long a method that an upstream does not know is kept from it.
-const REFUSED_FOR_MS: u64 = 300_000;
+const REFUSED_FOR: Duration = Duration::from_secs(300);
 /// A method that was answered before lacks when it is refused again so long after it first was.
-const CONFIRMED_AFTER_MS: u64 = 10_000;
+const CONFIRMED_AFTER: Duration = Duration::from_secs(10);
 /// Set where the method was answered, or is known to be there.
 const IS_THERE: u64 = 1 << 63;
 
@@ -34,7 +36,7 @@ pub enum Offer {
     Lacking,
 }
 
-/// By row of the method table, when the method was last refused (milliseconds, zero for
+/// By row of the method table, when the method was last refused (a [`Stamp`], zero for
 /// never), and whether it was ever answered.
 /// Room is taken with the first word.
 #[derive(Debug, Default)]
@@ -57,12 +59,12 @@ impl Offers {
         &self,
         row: &MethodRow,
         verdict: &Verdict,
-        now_ms: u64,
-        is_void: impl Fn(u64) -> bool,
+        now: Stamp,
+        is_void: impl Fn(Stamp) -> bool,
     ) {
         let is_there = matches!(verdict.learnt, Some(Learnt::MethodOffered | Learnt::NoHistory));
         match verdict.class {
-            VerdictClass::Unsupported => self.refused(row, !is_there, now_ms, is_void),
+            VerdictClass::Unsupported => self.refused(row, !is_there, now, is_void),
             class if class.shows_method() => self.answered(row),
             _ => {}
         }
@@ -81,8 +83,8 @@ impl Offers {
         &self,
         row: &MethodRow,
         is_unknown: bool,
-        now_ms: u64,
-        is_void: impl Fn(u64) -> bool,
+        now: Stamp,
+        is_void: impl Fn(Stamp) -> bool,
     ) {
         // All calls of methods that are in no table share a row.
         if row.is_unknown() {
@@ -91,18 +93,18 @@ impl Offers {
         let known = self.at(row);
         let value = known.load(Ordering::Relaxed);
         let is_there = value & IS_THERE != 0;
-        let value = match lasting(value, now_ms, is_void) {
-            _ if !is_unknown => now_ms | IS_THERE,
-            Some(since) if is_there && now_ms < since + CONFIRMED_AFTER_MS => return,
-            None if is_there => now_ms | IS_THERE,
-            Some(_) | None => now_ms,
+        let value = match lasting(value, now, is_void) {
+            _ if !is_unknown => now.ms() | IS_THERE,
+            Some(since) if is_there && now < since.after(CONFIRMED_AFTER) => return,
+            None if is_there => now.ms() | IS_THERE,
+            Some(_) | None => now.ms(),
         };
         known.store(value, Ordering::Relaxed);
     }
 
-    pub(crate) fn of(&self, row: &MethodRow, now_ms: u64, is_void: impl Fn(u64) -> bool) -> Offer {
+    pub(crate) fn of(&self, row: &MethodRow, now: Stamp, is_void: impl Fn(Stamp) -> bool) -> Offer {
         let value = self.value(row);
-        match lasting(value, now_ms, is_void) {
+        match lasting(value, now, is_void) {
             None => Offer::Open,
             Some(_) if value & IS_THERE != 0 => Offer::Refused,
             Some(_) => Offer::Lacking,
@@ -116,31 +118,32 @@ impl Offers {
 }
 
 /// Since when it is refused, where that still counts.
-fn lasting(value: u64, now_ms: u64, is_void: impl Fn(u64) -> bool) -> Option<u64> {
-    let since = value & !IS_THERE;
-    (since != 0 && now_ms < since + REFUSED_FOR_MS && !is_void(since)).then_some(since)
+fn lasting(value: u64, now: Stamp, is_void: impl Fn(Stamp) -> bool) -> Option<Stamp> {
+    let since = Stamp::from_ms(value & !IS_THERE)?;
+    (now < since.after(REFUSED_FOR) && !is_void(since)).then_some(since)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stamp::tests::ms;
 
     /// Plays `5a` (answered after 5 s in all), `5u` (refused as unknown), `5r` (refused for what
     /// was asked), `5b` (back after a rest) and compares what each `5?` says.
     fn check(script: &str, expected: &[Offer]) {
         let row = MethodTable::standard().row("trace_block");
         let offers = Offers::default();
-        let (mut back_at, mut seen) = (0, Vec::new());
+        let (mut back_at, mut seen) = (None, Vec::new());
         for step in script.split_whitespace() {
             let (seconds, act) = step.split_at(step.len() - 1);
-            let now_ms = 1 + 1_000 * seconds.parse::<u64>().expect("seconds");
-            let is_void = |at| at <= back_at;
+            let now = ms(1 + 1_000 * seconds.parse::<u64>().expect("seconds"));
+            let is_void = |at| Some(at) <= back_at;
             match act {
                 "a" => offers.answered(row),
-                "u" => offers.refused(row, true, now_ms, is_void),
-                "r" => offers.refused(row, false, now_ms, is_void),
-                "b" => back_at = now_ms,
-                "?" => seen.push(offers.of(row, now_ms, is_void)),
+                "u" => offers.refused(row, true, now, is_void),
+                "r" => offers.refused(row, false, now, is_void),
+                "b" => back_at = Some(now),
+                "?" => seen.push(offers.of(row, now, is_void)),
                 other => panic!("unknown act {other}"),
             }
         }
@@ -179,8 +182,8 @@ mod tests {
     fn methods_of_no_table_have_nothing_in_common() {
         let table = MethodTable::standard();
         let (row, offers) = (table.row("xyz_none"), Offers::default());
-        offers.refused(row, true, 5, |_| false);
+        offers.refused(row, true, ms(5), |_| false);
         offers.answered(row);
-        assert_eq!((offers.of(row, 6, |_| false), offers.is_there(row)), (Offer::Open, false));
+        assert_eq!((offers.of(row, ms(6), |_| false), offers.is_there(row)), (Offer::Open, false));
     }
 }

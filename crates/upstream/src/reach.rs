@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use wellhead_eth::{BlockNumber, Data, MethodRow};
 
 use crate::search_limit::{Excess, LearntLimits, SearchSize};
+use crate::stamp::{Stamp, StampCell};
 use crate::upstream::Upstream;
 use crate::verdict::{Learnt, VerdictClass};
 
@@ -59,19 +60,19 @@ impl History {
 #[derive(Debug, Default)]
 struct Fading {
     number: AtomicU64,
-    until_ms: AtomicU64,
+    until: StampCell,
 }
 
 impl Fading {
-    fn read(&self, now_ms: u64) -> Option<u64> {
+    fn read(&self, now: Stamp) -> Option<u64> {
         match self.number.load(Ordering::Relaxed) {
             0 => None,
-            number => (self.until_ms.load(Ordering::Relaxed) > now_ms).then_some(number),
+            number => (self.until.get() > Some(now)).then_some(number),
         }
     }
 
-    fn set(&self, number: u64, now_ms: u64) {
-        self.until_ms.store(now_ms + LEARNT_FOR.as_millis() as u64, Ordering::Relaxed);
+    fn set(&self, number: u64, now: Stamp) {
+        self.until.set(now.after(LEARNT_FOR));
         self.number.store(number, Ordering::Relaxed);
     }
 
@@ -111,45 +112,45 @@ impl Reach {
         data: Data,
         given: Option<u64>,
         head: Option<BlockNumber>,
-        now_ms: u64,
+        now: Stamp,
     ) -> Option<BlockNumber> {
         let given = match (given, head) {
             (Some(kept), Some(head)) => Some((head.0 + 1).saturating_sub(kept)),
             (Some(_), None) | (None, _) => None,
         };
-        given.max(self.of(data).oldest.read(now_ms)).map(BlockNumber)
+        given.max(self.of(data).oldest.read(now)).map(BlockNumber)
     }
 
     /// Blocks that are given at once, as far as is known.
-    pub(crate) fn range_max(&self, data: Data, now_ms: u64) -> Option<u64> {
-        self.of(data).range_max.read(now_ms)
+    pub(crate) fn range_max(&self, data: Data, now: Stamp) -> Option<u64> {
+        self.of(data).range_max.read(now)
     }
 
     /// Its own words: nothing is kept below `number`.
-    pub(crate) fn pruned_below(&self, data: Data, number: u64, now_ms: u64) {
-        self.of(data).oldest.set(number, now_ms);
+    pub(crate) fn pruned_below(&self, data: Data, number: u64, now: Stamp) {
+        self.of(data).oldest.set(number, now);
     }
 
     /// Its own words: no history is sold to us.
-    pub(crate) fn no_history(&self, data: Data, head: Option<BlockNumber>, now_ms: u64) {
+    pub(crate) fn no_history(&self, data: Data, head: Option<BlockNumber>, now: Stamp) {
         if let Some(head) = head {
             let oldest = (head.0 + 1).saturating_sub(STATES_WITHOUT_HISTORY);
-            self.of(data).oldest.set(oldest, now_ms);
+            self.of(data).oldest.set(oldest, now);
         }
     }
 
     /// Its own words: at most so many blocks at once.
-    pub(crate) fn range_at_most(&self, data: Data, blocks: u64, now_ms: u64) {
-        self.of(data).range_max.set(blocks, now_ms);
+    pub(crate) fn range_at_most(&self, data: Data, blocks: u64, now: Stamp) {
+        self.of(data).range_max.set(blocks, now);
     }
 
     /// Block `number` was missing while the head was at `head`.
-    pub(crate) fn missed(&self, data: Data, number: BlockNumber, head: BlockNumber, now_ms: u64) {
+    pub(crate) fn missed(&self, data: Data, number: BlockNumber, head: BlockNumber, now: Stamp) {
         if number.0.saturating_add(NEAR_HEAD) > head.0 {
             return;
         }
         let of = self.of(data);
-        let newest = of.missing.read(now_ms);
+        let newest = of.missing.read(now);
         let misses = match newest {
             Some(_) => of.misses.fetch_add(1, Ordering::Relaxed) + 1,
             None => {
@@ -158,17 +159,17 @@ impl Reach {
             }
         };
         let first_kept = newest.unwrap_or_default().max(number.0 + 1);
-        of.missing.set(first_kept, now_ms);
+        of.missing.set(first_kept, now);
         if misses >= MISSES_MIN {
-            of.oldest.set(first_kept, now_ms);
+            of.oldest.set(first_kept, now);
         }
     }
 
     /// Block `number` was there.
-    pub(crate) fn had(&self, data: Data, number: BlockNumber, now_ms: u64) {
+    pub(crate) fn had(&self, data: Data, number: BlockNumber, now: Stamp) {
         let of = self.of(data);
         for learnt in [&of.oldest, &of.missing] {
-            if learnt.read(now_ms).is_some_and(|first_kept| number.0 < first_kept) {
+            if learnt.read(now).is_some_and(|first_kept| number.0 < first_kept) {
                 learnt.forget();
             }
         }
@@ -189,13 +190,13 @@ impl Upstream {
         head: Option<BlockNumber>,
         now: Instant,
     ) -> Option<BlockNumber> {
-        self.reach.oldest(data, self.history.kept(data), head, self.ms(now))
+        self.reach.oldest(data, self.history.kept(data), head, self.stamp(now))
     }
 
     /// Over how many blocks it searches at once, as far as is known: the settings' word
     /// counts, else its own.
     pub fn range_max(&self, data: Data, now: Instant) -> Option<u64> {
-        self.history.range_max.or_else(|| self.reach.range_max(data, self.ms(now)))
+        self.history.range_max.or_else(|| self.reach.range_max(data, self.stamp(now)))
     }
 
     /// Whether a block was missing lately of what calls of `row` read, or a search was too large,
@@ -217,16 +218,16 @@ impl Upstream {
         now: Instant,
     ) {
         let Some(data) = Data::of(row.class) else { return };
-        let now_ms = self.ms(now);
+        let now = self.stamp(now);
         let limits = &self.reach.limits;
-        let refused = |excess| limits.refused(data, asked.size, excess, now_ms);
+        let refused = |excess| limits.refused(data, asked.size, excess, now);
         match (learnt, class) {
             (Some(Learnt::PrunedBelow { number }), _) => {
-                self.reach.pruned_below(data, number, now_ms);
+                self.reach.pruned_below(data, number, now);
             }
-            (Some(Learnt::NoHistory), _) => self.reach.no_history(data, asked.head, now_ms),
+            (Some(Learnt::NoHistory), _) => self.reach.no_history(data, asked.head, now),
             (Some(Learnt::RangeMax { blocks }), _) => {
-                self.reach.range_at_most(data, blocks, now_ms);
+                self.reach.range_at_most(data, blocks, now);
             }
             (Some(Learnt::RangeRefused), _) => refused(Excess::Range),
             (Some(Learnt::AddressesMax { addresses }), _) => {
@@ -240,14 +241,14 @@ impl Upstream {
             (_, VerdictClass::RangeTooLarge) => refused(Excess::Results { suggested: None }),
             (_, VerdictClass::MissingData) => {
                 if let (Some(oldest), Some(head)) = (asked.oldest, asked.head) {
-                    self.reach.missed(data, oldest, head, now_ms);
+                    self.reach.missed(data, oldest, head, now);
                 }
             }
             (_, VerdictClass::Answer) => {
                 if let Some(oldest) = asked.oldest {
-                    self.reach.had(data, oldest, now_ms);
+                    self.reach.had(data, oldest, now);
                 }
-                limits.answered(data, asked.size, now_ms);
+                limits.answered(data, asked.size, now);
             }
             _ => {}
         }
@@ -257,6 +258,7 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stamp::tests::ms;
 
     const HEAD: BlockNumber = BlockNumber(1000);
     const LATER: u64 = LEARNT_FOR.as_millis() as u64;
@@ -269,14 +271,14 @@ mod tests {
             let (kind, number) = step.split_at(1);
             let number: u64 = number.parse().expect("a number");
             match kind {
-                "-" => reach.missed(Data::State, BlockNumber(number), HEAD, 1),
-                "+" => reach.had(Data::State, BlockNumber(number), 1),
-                _ => reach.pruned_below(Data::State, number, 1),
+                "-" => reach.missed(Data::State, BlockNumber(number), HEAD, ms(1)),
+                "+" => reach.had(Data::State, BlockNumber(number), ms(1)),
+                _ => reach.pruned_below(Data::State, number, ms(1)),
             }
         }
-        let oldest = reach.oldest(Data::State, None, Some(HEAD), 2).map(|oldest| oldest.0);
+        let oldest = reach.oldest(Data::State, None, Some(HEAD), ms(2)).map(|oldest| oldest.0);
         assert_eq!(oldest, expected, "{script}");
-        assert_eq!(reach.oldest(Data::Logs, None, Some(HEAD), 2), None, "{script}: other data");
+        assert_eq!(reach.oldest(Data::Logs, None, Some(HEAD), ms(2)), None, "{script}: other data");
         reach
     }
 
@@ -306,24 +308,24 @@ mod tests {
     #[test]
     fn words_are_believed_at_once_and_for_a_while() {
         let reach = check("<500", Some(500));
-        assert_eq!(reach.oldest(Data::State, None, Some(HEAD), LATER + 1), None);
-        reach.no_history(Data::State, Some(HEAD), LATER);
-        let oldest = reach.oldest(Data::State, None, Some(HEAD), LATER + 1);
+        assert_eq!(reach.oldest(Data::State, None, Some(HEAD), ms(LATER + 1)), None);
+        reach.no_history(Data::State, Some(HEAD), ms(LATER));
+        let oldest = reach.oldest(Data::State, None, Some(HEAD), ms(LATER + 1));
         assert_eq!(oldest, Some(BlockNumber(873)));
-        reach.range_at_most(Data::Logs, 2000, 5);
-        assert_eq!(reach.range_max(Data::Logs, 6), Some(2000));
-        assert_eq!(reach.range_max(Data::Traces, 6), None);
-        assert_eq!(reach.range_max(Data::Logs, 5 + LATER), None);
+        reach.range_at_most(Data::Logs, 2000, ms(5));
+        assert_eq!(reach.range_max(Data::Logs, ms(6)), Some(2000));
+        assert_eq!(reach.range_max(Data::Traces, ms(6)), None);
+        assert_eq!(reach.range_max(Data::Logs, ms(5 + LATER)), None);
     }
 
     #[test]
     fn what_is_given_moves_on_with_the_head() {
         let reach = Reach::default();
-        let given = |head| reach.oldest(Data::State, Some(128), head, 1).map(|oldest| oldest.0);
+        let given = |head| reach.oldest(Data::State, Some(128), head, ms(1)).map(|oldest| oldest.0);
         assert_eq!(given(Some(HEAD)), Some(873));
         assert_eq!(given(Some(BlockNumber(5))), Some(0));
         assert_eq!(given(None), None, "without a head nothing can be counted back from it");
-        reach.pruned_below(Data::State, 950, 1);
+        reach.pruned_below(Data::State, 950, ms(1));
         assert_eq!(given(Some(HEAD)), Some(950), "the narrower one counts");
     }
 }

@@ -30,7 +30,7 @@ use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_limit::LearntRate;
 
 use crate::control::{Bound, Held};
-use crate::upstream::whole_ms;
+use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 
 /// Outcomes count fully for this long, then half for as long again, and so on.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -55,10 +55,9 @@ const PAUSE_ENDED_FROM: Duration = Duration::from_secs(2);
 /// What bounds calls of one kind: a pause and a rate.
 #[derive(Debug, Default)]
 struct Limit {
-    /// Milliseconds since the epoch, as [`whole_ms`] has them; zero for never.
-    paused_until_ms: AtomicU64,
+    paused_until: StampCell,
     /// When the refusal came that made the pause.
-    paused_at_ms: AtomicU64,
+    paused_at: StampCell,
     /// Whether the upstream named the time of the pause.
     was_named: AtomicBool,
     rate: LearntRate,
@@ -85,7 +84,7 @@ struct MethodLimit {
     refused: AtomicU64,
     passed: AtomicU64,
     /// When the last refusal came.
-    refused_at_ms: AtomicU64,
+    refused_at: StampCell,
 }
 
 /// By row of the method table; room is taken with the first refusal.
@@ -96,12 +95,12 @@ type MethodLimits = Box<[OnceLock<Box<MethodLimit>>]>;
 pub(crate) struct Refusals {
     whole: Limit,
     methods: OnceLock<MethodLimits>,
-    /// Until when outcomes are counted; zero while nothing was ever refused.
-    counted_until_ms: AtomicU64,
+    /// Until when outcomes are counted; none while nothing was ever refused.
+    counted_until: StampCell,
     /// Answered calls of all methods, in the window.
     passed: AtomicU64,
-    /// When the window began; held while a refusal is taken in.
-    window_ms: Mutex<u64>,
+    /// When the window began, none at the start; held while a refusal is taken in.
+    window: Mutex<Option<Stamp>>,
 }
 
 /// A call that was refused.
@@ -261,51 +260,50 @@ impl Refusals {
     }
 
     /// Notes that a call of `row` was answered, for good or ill, and not refused.
-    pub(crate) fn answered(&self, row: &MethodRow, began_ms: u64, now_ms: u64) {
-        if self.counted_until_ms.load(Ordering::Relaxed) <= now_ms {
+    pub(crate) fn answered(&self, row: &MethodRow, span: ExchangeSpan) {
+        if self.counted_until.get() <= Some(span.ended) {
             return;
         }
         self.passed.fetch_add(1, Ordering::Relaxed);
         let method = self.method(row);
         if let Some(method) = method {
             method.passed.fetch_add(1, Ordering::Relaxed);
-            method.limit.end_long_pause(began_ms, now_ms);
+            method.limit.end_long_pause(span);
         }
         // One that is refused itself says nothing of the others.
         if method.is_none_or(|method| method.refused.load(Ordering::Relaxed) == 0) {
-            self.whole.end_long_pause(began_ms, now_ms);
+            self.whole.end_long_pause(span);
         }
     }
 
     /// Takes a refusal in.
     pub(crate) fn refused(&self, row: &MethodRow, refusal: Refusal) {
-        let now_ms = whole_ms(refusal.now);
+        let now = Stamp::at(refusal.now);
         // One at a time: they compare what they count.
-        let mut window_ms = self.window_ms.lock();
-        self.age(&mut window_ms, now_ms);
+        let mut window = self.window.lock();
+        self.age(&mut window, now);
         let method = self.method_or_new(row);
         // Calls that were under way together say the same thing once.
-        if whole_ms(refusal.began) >= method.refused_at_ms.load(Ordering::Relaxed) {
-            method.refused_at_ms.store(now_ms, Ordering::Relaxed);
+        if Some(Stamp::at(refusal.began)) >= method.refused_at.get() {
+            method.refused_at.set(now);
             method.refused.fetch_add(1, Ordering::Relaxed);
         }
-        let until_ms = now_ms.saturating_add(COUNTED_FOR.as_millis() as u64);
-        self.counted_until_ms.fetch_max(until_ms, Ordering::Relaxed);
+        self.counted_until.advance(now.after(COUNTED_FOR));
         let counts = self.counts();
         match counts.scope(self.whole.rate.rate(refusal.now).is_some()) {
-            Scope::Method => method.limit.refused(refusal, METHOD_PAUSE_MAX, now_ms),
+            Scope::Method => method.limit.refused(refusal, METHOD_PAUSE_MAX, now),
             Scope::MethodCertainly => {
                 self.whole.rate.forget();
-                self.whole.paused_until_ms.store(0, Ordering::Relaxed);
-                method.limit.refused(refusal, METHOD_PAUSE_MAX, now_ms);
+                self.whole.paused_until.clear();
+                method.limit.refused(refusal, METHOD_PAUSE_MAX, now);
             }
             Scope::Whole => {
                 let is_doubted = counts.kinds() < KINDS_SURE
                     && (counts.passed_others > 0 || counts.refused < REFUSALS_SURE);
                 let max = if is_doubted { PAUSE_DOUBTED_MAX } else { PAUSE_MAX };
-                self.whole.refused(refusal, max, now_ms);
+                self.whole.refused(refusal, max, now);
                 if let Some(asked) = refusal.asked {
-                    method.limit.begin_pause(asked.min(METHOD_PAUSE_MAX), true, now_ms);
+                    method.limit.begin_pause(asked.min(METHOD_PAUSE_MAX), true, now);
                 }
                 self.known().filter(|it| it.is_refused()).for_each(|it| it.limit.rate.forget());
             }
@@ -313,12 +311,13 @@ impl Refusals {
     }
 
     /// Halves what was counted, for each window that passed.
-    fn age(&self, window_ms: &mut u64, now_ms: u64) {
-        let windows = now_ms.saturating_sub(*window_ms) / WINDOW.as_millis() as u64;
+    fn age(&self, window: &mut Option<Stamp>, now: Stamp) {
+        let elapsed = now.ms().saturating_sub(window.map_or(0, Stamp::ms));
+        let windows = elapsed / WINDOW.as_millis() as u64;
         if windows == 0 {
             return;
         }
-        *window_ms = now_ms;
+        *window = Some(now);
         let halves = u32::try_from(windows).unwrap_or(u32::MAX);
         let counts = self.known().flat_map(|method| [&method.refused, &method.passed]);
         for count in counts.chain([&self.passed]) {
@@ -398,41 +397,33 @@ impl MethodLimit {
 
 impl Limit {
     fn pause(&self, now: &impl Fn() -> Duration) -> Option<Duration> {
-        let until = self.paused_until_ms.load(Ordering::Relaxed);
-        if until == 0 {
-            return None;
-        }
-        let left = until.checked_sub(whole_ms(now())).filter(|left| *left > 0);
-        left.map(Duration::from_millis)
+        let left = self.paused_until.get()?.since(Stamp::at(now()));
+        (!left.is_zero()).then_some(left)
     }
 
-    fn refused(&self, refusal: Refusal, pause_max: Duration, now_ms: u64) {
+    fn refused(&self, refusal: Refusal, pause_max: Duration, at: Stamp) {
         let Refusal { credits, began, now, asked, usual } = refusal;
         let asked = asked.map(|asked| asked.min(pause_max));
         let pause = match usual {
             Some(usual) => asked.unwrap_or(usual),
             None => self.rate.refused(credits, began, now, asked),
         };
-        self.begin_pause(pause, asked.is_some(), now_ms);
+        self.begin_pause(pause, asked.is_some(), at);
     }
 
-    fn begin_pause(&self, pause: Duration, was_named: bool, now_ms: u64) {
-        let until = now_ms.saturating_add(pause.as_millis() as u64);
-        if self.paused_until_ms.fetch_max(until, Ordering::Relaxed) < until {
-            self.paused_at_ms.store(now_ms, Ordering::Relaxed);
+    fn begin_pause(&self, pause: Duration, was_named: bool, now: Stamp) {
+        if self.paused_until.advance(now.after(pause)) {
+            self.paused_at.set(now);
             self.was_named.store(was_named, Ordering::Relaxed);
         }
     }
 
     /// Ends a pause that is long yet, because a call that was sent since was answered.
-    fn end_long_pause(&self, began_ms: u64, now_ms: u64) {
-        let until = self.paused_until_ms.load(Ordering::Relaxed);
-        if until.saturating_sub(now_ms) >= PAUSE_ENDED_FROM.as_millis() as u64
-            && began_ms > self.paused_at_ms.load(Ordering::Relaxed)
-        {
+    fn end_long_pause(&self, span: ExchangeSpan) {
+        let Some(until) = self.paused_until.get() else { return };
+        if until.since(span.ended) >= PAUSE_ENDED_FROM && Some(span.began) > self.paused_at.get() {
             // A refusal that came in between stands.
-            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-            let _ = self.paused_until_ms.compare_exchange(until, 0, success, failure);
+            let _ = self.paused_until.replace(Some(until), None);
         }
     }
 }
@@ -470,6 +461,10 @@ mod tests {
         })
     }
 
+    fn span(began: Duration, ended: Duration) -> ExchangeSpan {
+        ExchangeSpan { began: Stamp::at(began), ended: Stamp::at(ended) }
+    }
+
     fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
     }
@@ -489,7 +484,7 @@ mod tests {
             let (row, act) = (row(method), &step[at..]);
             for _ in 0..times.parse().expect("a number") {
                 match (act.split_at(1).0, act[1..].parse().ok().map(Duration::from_secs)) {
-                    ("+", _) => refusals.answered(row, whole_ms(now), whole_ms(now)),
+                    ("+", _) => refusals.answered(row, span(now, now)),
                     ("-", asked) => {
                         let refusal = Refusal { credits: 1.0, began: now, now, asked, usual };
                         refusals.refused(row, refusal);
@@ -596,8 +591,7 @@ mod tests {
     fn what_was_sent_before_a_pause_does_not_end_it() {
         let refusals = Refusals::default();
         play(&refusals, None, "2*call-60 2*num-60");
-        let (began, now) = (whole_ms(ms(999)), whole_ms(ms(5_000)));
-        refusals.answered(row("bal"), began, now);
+        refusals.answered(row("bal"), span(ms(999), ms(5_000)));
         assert_eq!(refusals.pause(|| ms(5_000)), Some(ms(56_000)));
     }
 

@@ -15,13 +15,13 @@
 //! after a while, as plans and nodes change: then the whole is tried once, and where that is
 //! refused again, the size that was answered before is used at once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use wellhead_eth::{Data, FilterShape};
 
 use crate::reach::LEARNT_FOR;
+use crate::stamp::{Stamp, StampCell};
 use crate::upstream::Upstream;
 
 /// A bound on results is remembered for this long: the next blocks may be less dense.
@@ -78,12 +78,12 @@ struct LearntLimit {
     answered: u64,
     /// The smallest that was refused.
     refused: u64,
-    until_ms: u64,
+    until: Option<Stamp>,
 }
 
 impl LearntLimit {
-    fn refuse(&mut self, size: u64, suggested: Option<u64>, until_ms: u64, now_ms: u64) {
-        if self.until_ms <= now_ms {
+    fn refuse(&mut self, size: u64, suggested: Option<u64>, now: Stamp) {
+        if self.until <= Some(now) {
             let answered = self.answered;
             *self = Self { answered, ..Self::default() };
         }
@@ -97,7 +97,7 @@ impl LearntLimit {
             answered => answered,
         };
         self.refused = if self.refused == 0 { size } else { self.refused.min(size) };
-        self.until_ms = until_ms;
+        self.until = Some(now.after(LEARNT_FOR));
     }
 
     fn answer(&mut self, size: u64) {
@@ -105,12 +105,12 @@ impl LearntLimit {
         self.at_once = self.at_once.max(size);
         if size >= self.refused {
             // What was refused before is answered by now.
-            self.until_ms = 0;
+            self.until = None;
         }
     }
 
-    fn read(&self, now_ms: u64) -> Option<SizeLimit> {
-        (self.until_ms > now_ms).then(|| SizeLimit {
+    fn read(&self, now: Stamp) -> Option<SizeLimit> {
+        (self.until > Some(now)).then(|| SizeLimit {
             at_once: self.at_once,
             at_most: self.refused.saturating_sub(1).max(self.at_once),
         })
@@ -122,7 +122,7 @@ impl LearntLimit {
 struct DenseFilter {
     digest: u64,
     at_once: u64,
-    until_ms: u64,
+    until: Stamp,
 }
 
 #[derive(Debug, Default)]
@@ -138,7 +138,7 @@ struct LimitTable {
 pub(crate) struct LearntLimits {
     learnt: Mutex<LimitTable>,
     /// When the last of it ends.
-    until_ms: AtomicU64,
+    until: StampCell,
 }
 
 /// A search that was refused or answered.
@@ -162,35 +162,34 @@ impl LearntLimits {
     /// Whether any search was refused, even if that is over: what is answered then spares the
     /// next refusal the halving.
     pub(crate) fn has_refused_any(&self) -> bool {
-        self.until_ms.load(Ordering::Relaxed) != 0
+        self.until.get().is_some()
     }
 
-    fn is_anything_known(&self, now_ms: u64) -> bool {
-        self.until_ms.load(Ordering::Relaxed) > now_ms
+    fn is_anything_known(&self, now: Stamp) -> bool {
+        self.until.get() > Some(now)
     }
 
-    pub(crate) fn refused(&self, data: Data, size: SearchSize, excess: Excess, now_ms: u64) {
+    pub(crate) fn refused(&self, data: Data, size: SearchSize, excess: Excess, now: Stamp) {
         let SearchSize { blocks, filter } = size;
-        let lasting_ms = now_ms + LEARNT_FOR.as_millis() as u64;
         let mut learnt = self.learnt.lock();
         match excess {
             Excess::Range if blocks > 1 => {
-                learnt.ranges[data as usize].refuse(blocks, None, lasting_ms, now_ms);
+                learnt.ranges[data as usize].refuse(blocks, None, now);
             }
             Excess::Addresses { suggested } if filter.addresses > 1 => {
-                learnt.addresses.refuse(filter.addresses, suggested, lasting_ms, now_ms);
+                learnt.addresses.refuse(filter.addresses, suggested, now);
             }
             Excess::Results { suggested } if blocks > 1 && filter.digest != 0 => {
                 let half = (blocks / 2).max(1);
                 let at_once = suggested.filter(|less| (1..blocks).contains(less)).unwrap_or(half);
-                learnt.note_dense(filter.digest, at_once, now_ms);
+                learnt.note_dense(filter.digest, at_once, now);
             }
             Excess::Range | Excess::Addresses { .. } | Excess::Results { .. } => return,
         }
-        self.until_ms.fetch_max(lasting_ms, Ordering::Relaxed);
+        self.until.advance(now.after(LEARNT_FOR));
     }
 
-    pub(crate) fn answered(&self, data: Data, size: SearchSize, now_ms: u64) {
+    pub(crate) fn answered(&self, data: Data, size: SearchSize, now: Stamp) {
         if !self.has_refused_any() {
             return;
         }
@@ -203,43 +202,43 @@ impl LearntLimits {
         }
         let digest = size.filter.digest;
         let dense = learnt.dense.iter_mut();
-        for dense in dense.filter(|it| it.digest == digest && it.until_ms > now_ms) {
+        for dense in dense.filter(|it| it.digest == digest && it.until > now) {
             dense.at_once = dense.at_once.max(size.blocks);
         }
     }
 
-    pub(crate) fn read(&self, data: Data, filter: FilterShape, now_ms: u64) -> SearchLimits {
-        if !self.is_anything_known(now_ms) {
+    pub(crate) fn read(&self, data: Data, filter: FilterShape, now: Stamp) -> SearchLimits {
+        if !self.is_anything_known(now) {
             return SearchLimits::default();
         }
         let learnt = self.learnt.lock();
-        let is_it = |dense: &&DenseFilter| dense.digest == filter.digest && dense.until_ms > now_ms;
+        let is_it = |dense: &&DenseFilter| dense.digest == filter.digest && dense.until > now;
         let dense = learnt.dense.iter().find(is_it);
         // Blocks that are less dense may follow: nothing says how many are too many.
         let dense = dense.map(|it| SizeLimit { at_once: it.at_once, at_most: u64::MAX });
         SearchLimits {
-            blocks: both(learnt.ranges[data as usize].read(now_ms), dense),
-            addresses: learnt.addresses.read(now_ms),
+            blocks: both(learnt.ranges[data as usize].read(now), dense),
+            addresses: learnt.addresses.read(now),
         }
     }
 }
 
 impl LimitTable {
-    fn note_dense(&mut self, digest: u64, at_once: u64, now_ms: u64) {
-        let until_ms = now_ms + DENSE_FOR.as_millis() as u64;
-        self.dense.retain(|it| it.until_ms > now_ms);
+    fn note_dense(&mut self, digest: u64, at_once: u64, now: Stamp) {
+        let until = now.after(DENSE_FOR);
+        self.dense.retain(|it| it.until > now);
         if let Some(known) = self.dense.iter_mut().find(|it| it.digest == digest) {
             known.at_once = known.at_once.min(at_once);
-            known.until_ms = until_ms;
+            known.until = until;
             return;
         }
         if self.dense.len() >= FILTERS_MAX
             && let Some((place, _)) =
-                self.dense.iter().enumerate().min_by_key(|(_, dense)| dense.until_ms)
+                self.dense.iter().enumerate().min_by_key(|(_, dense)| dense.until)
         {
             self.dense.swap_remove(place);
         }
-        self.dense.push(DenseFilter { digest, at_once, until_ms });
+        self.dense.push(DenseFilter { digest, at_once, until });
     }
 }
 
@@ -253,7 +252,7 @@ fn both(one: Option<SizeLimit>, other: Option<SizeLimit>) -> Option<SizeLimit> {
 impl Upstream {
     /// How much of a search for `filter` it answers at once, as far as is known.
     pub fn search_limits(&self, data: Data, filter: FilterShape, now: Instant) -> SearchLimits {
-        let learnt = self.reach.limits.read(data, filter, self.ms(now));
+        let learnt = self.reach.limits.read(data, filter, self.stamp(now));
         let named = self.range_max(data, now).map(SizeLimit::named);
         SearchLimits { blocks: both(named, learnt.blocks), ..learnt }
     }
@@ -262,6 +261,7 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stamp::tests::ms;
 
     const DATA: Data = Data::Logs;
 
@@ -269,9 +269,9 @@ mod tests {
         SearchSize { blocks, filter: FilterShape { addresses, digest } }
     }
 
-    fn blocks(limits: &LearntLimits, digest: u64, now_ms: u64) -> Option<(u64, u64)> {
+    fn blocks(limits: &LearntLimits, digest: u64, now: u64) -> Option<(u64, u64)> {
         let filter = FilterShape { addresses: 1, digest };
-        limits.read(DATA, filter, now_ms).blocks.map(|it| (it.at_once, it.at_most))
+        limits.read(DATA, filter, ms(now)).blocks.map(|it| (it.at_once, it.at_most))
     }
 
     /// Plays `-n` (the range of n blocks was refused) and `+n` (it was answered).
@@ -282,12 +282,12 @@ mod tests {
             let (kind, number) = step.split_at(1);
             let search = size(number.parse().expect("a number"), 1, 7);
             match kind {
-                "-" => limits.refused(DATA, search, Excess::Range, 1),
-                _ => limits.answered(DATA, search, 1),
+                "-" => limits.refused(DATA, search, Excess::Range, ms(1)),
+                _ => limits.answered(DATA, search, ms(1)),
             }
         }
         assert_eq!(blocks(&limits, 9, 2), expected, "{script}");
-        let of_traces = limits.read(Data::Traces, FilterShape::default(), 2);
+        let of_traces = limits.read(Data::Traces, FilterShape::default(), ms(2));
         assert_eq!(of_traces, SearchLimits::default(), "{script}: other data");
     }
 
@@ -313,12 +313,12 @@ mod tests {
     fn a_refusal_is_forgotten_and_what_was_answered_is_not() {
         let limits = LearntLimits::default();
         let lasts = LEARNT_FOR.as_millis() as u64;
-        limits.refused(DATA, size(1000, 1, 7), Excess::Range, 1);
-        limits.refused(DATA, size(500, 1, 7), Excess::Range, 1);
-        limits.answered(DATA, size(250, 1, 7), 1);
+        limits.refused(DATA, size(1000, 1, 7), Excess::Range, ms(1));
+        limits.refused(DATA, size(500, 1, 7), Excess::Range, ms(1));
+        limits.answered(DATA, size(250, 1, 7), ms(1));
         assert_eq!(blocks(&limits, 9, lasts), Some((250, 499)));
         assert_eq!(blocks(&limits, 9, lasts + 1), None, "the whole is tried again");
-        limits.refused(DATA, size(1000, 1, 7), Excess::Range, lasts + 2);
+        limits.refused(DATA, size(1000, 1, 7), Excess::Range, ms(lasts + 2));
         assert_eq!(blocks(&limits, 9, lasts + 3), Some((250, 999)));
     }
 
@@ -326,10 +326,10 @@ mod tests {
     fn addresses_are_bounded_for_all_filters() {
         let limits = LearntLimits::default();
         let suggested = Some(100);
-        limits.refused(DATA, size(9, 500, 7), Excess::Addresses { suggested: None }, 1);
-        let read = |now_ms| limits.read(DATA, FilterShape::default(), now_ms).addresses;
+        limits.refused(DATA, size(9, 500, 7), Excess::Addresses { suggested: None }, ms(1));
+        let read = |now| limits.read(DATA, FilterShape::default(), ms(now)).addresses;
         assert_eq!(read(2), Some(SizeLimit { at_once: 250, at_most: 499 }));
-        limits.refused(DATA, size(9, 250, 7), Excess::Addresses { suggested }, 2);
+        limits.refused(DATA, size(9, 250, 7), Excess::Addresses { suggested }, ms(2));
         assert_eq!(read(3), Some(SizeLimit { at_once: 100, at_most: 249 }));
         assert_eq!(blocks(&limits, 7, 3), None);
     }
@@ -338,12 +338,12 @@ mod tests {
     fn too_many_results_bound_the_searches_for_the_same_alone() {
         let limits = LearntLimits::default();
         let results = |suggested| Excess::Results { suggested };
-        limits.refused(DATA, size(1000, 1, 7), results(None), 1);
+        limits.refused(DATA, size(1000, 1, 7), results(None), ms(1));
         assert_eq!(blocks(&limits, 7, 2), Some((500, u64::MAX)));
         assert_eq!(blocks(&limits, 8, 2), None, "another filter");
-        limits.refused(DATA, size(500, 1, 7), results(Some(40)), 2);
+        limits.refused(DATA, size(500, 1, 7), results(Some(40)), ms(2));
         assert_eq!(blocks(&limits, 7, 3), Some((40, u64::MAX)));
-        limits.answered(DATA, size(80, 1, 7), 3);
+        limits.answered(DATA, size(80, 1, 7), ms(3));
         assert_eq!(blocks(&limits, 7, 4), Some((80, u64::MAX)), "these blocks are less dense");
         let lasts = DENSE_FOR.as_millis() as u64;
         assert_eq!(blocks(&limits, 7, 2 + lasts), None);
@@ -353,7 +353,12 @@ mod tests {
     fn few_filters_are_remembered() {
         let limits = LearntLimits::default();
         for digest in 1..=FILTERS_MAX as u64 + 1 {
-            limits.refused(DATA, size(9, 1, digest), Excess::Results { suggested: None }, digest);
+            limits.refused(
+                DATA,
+                size(9, 1, digest),
+                Excess::Results { suggested: None },
+                ms(digest),
+            );
         }
         assert_eq!(limits.learnt.lock().dense.len(), FILTERS_MAX);
         assert_eq!(blocks(&limits, 1, 50), None, "the oldest made room");

@@ -10,8 +10,10 @@
 //! not our own network's, shows when another upstream answers the same call; whoever saw
 //! that settles it (`dispatch::hedge`).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 
 /// So many calls must wait in vain.
 const OVERDUE_MIN: u32 = 3;
@@ -22,92 +24,83 @@ const QUIET_FACTOR: u32 = 4;
 /// Calls that waited longer ago than this show nothing of now.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// What is known of one upstream's silence; instants are milliseconds of its epoch.
-#[derive(Debug)]
+/// What is known of one upstream's silence.
+#[derive(Debug, Default)]
 pub(crate) struct Silence {
-    heard_ms: AtomicU64,
-    /// Since when nothing was heard with calls waiting; `MAX`: none waits.
-    since_ms: AtomicU64,
-    noted_ms: AtomicU64,
+    heard: StampCell,
+    /// Since when nothing was heard with calls waiting; none while no call waits.
+    since: StampCell,
+    noted: StampCell,
     overdue: AtomicU32,
-}
-
-impl Default for Silence {
-    fn default() -> Self {
-        Self {
-            heard_ms: AtomicU64::new(0),
-            since_ms: AtomicU64::new(u64::MAX),
-            noted_ms: AtomicU64::new(0),
-            overdue: AtomicU32::new(0),
-        }
-    }
 }
 
 impl Silence {
     /// It said something.
-    pub(crate) fn heard(&self, now_ms: u64) {
+    pub(crate) fn heard(&self, now: Stamp) {
         // Stored only when it changes: this is the request path, shared by all workers.
-        if self.heard_ms.load(Ordering::Relaxed) < now_ms {
-            self.heard_ms.store(now_ms, Ordering::Relaxed);
+        if self.heard.get() < Some(now) {
+            self.heard.set(now);
         }
-        if self.since_ms.load(Ordering::Relaxed) != u64::MAX {
+        if self.since.get().is_some() {
             self.forget();
         }
     }
 
-    /// A call sent at `began_ms` waits longer than usual. It may say so again and again, and
-    /// is counted once: `noted_ms` is when it last did.
-    pub(crate) fn overdue(&self, began_ms: u64, noted_ms: Option<u64>, now_ms: u64) {
-        let heard = self.heard_ms.load(Ordering::Relaxed);
-        if noted_ms.is_some_and(|noted| noted > heard) {
+    /// A call has waited for this span, longer than usual. It may say so again and again, and
+    /// is counted once: `noted` is when it last did.
+    pub(crate) fn overdue(&self, waited: ExchangeSpan, noted: Option<Stamp>) {
+        let ExchangeSpan { began, ended: now } = waited;
+        let heard = self.heard.get();
+        if noted.is_some() && noted > heard {
             return;
         }
-        let noted = self.noted_ms.swap(now_ms, Ordering::Relaxed);
-        if u128::from(now_ms.saturating_sub(noted)) > MEMORY.as_millis() {
+        if self.noted.swap(now).is_some_and(|before| now.since(before) > MEMORY) {
             self.forget();
         }
-        self.since_ms.fetch_min(began_ms.max(heard), Ordering::Relaxed);
+        self.since.keep_earliest(heard.map_or(began, |heard| began.max(heard)));
         self.overdue.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether it looks stalled; `usual` is what nineteen in twenty calls take at most.
-    pub(crate) fn is_long(&self, now_ms: u64, usual: Duration) -> bool {
+    pub(crate) fn is_long(&self, now: Stamp, usual: Duration) -> bool {
         let quiet = usual.saturating_mul(QUIET_FACTOR).max(QUIET_MIN);
-        let since = self.since_ms.load(Ordering::Relaxed);
+        let is_quiet = |since| now.since(since).as_millis() >= quiet.as_millis();
         self.overdue.load(Ordering::Relaxed) >= OVERDUE_MIN
-            && u128::from(now_ms.saturating_sub(since)) >= quiet.as_millis()
+            && self.since.get().is_some_and(is_quiet)
     }
 
-    /// Whether it said anything after `began_ms`.
-    pub(crate) fn was_heard_after(&self, began_ms: u64) -> bool {
-        self.heard_ms.load(Ordering::Relaxed) > began_ms
+    /// Whether it said anything after `at`.
+    pub(crate) fn was_heard_after(&self, at: Stamp) -> bool {
+        self.heard.get() > Some(at)
     }
 
     fn forget(&self) {
         self.overdue.store(0, Ordering::Relaxed);
-        self.since_ms.store(u64::MAX, Ordering::Relaxed);
+        self.since.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stamp::tests::{ms, span};
 
     /// Plays `began-now?` (overdue), `began-noted-now?` (again) and `now!` (heard), and asks
     /// at `at` with a usual time.
     fn check(script: &str, at: u64, usual_ms: u64, expected: bool) {
         let silence = Silence::default();
-        let ms = |text: &str| text.parse::<u64>().expect("milliseconds");
+        let number = |text: &str| text.parse::<u64>().expect("milliseconds");
         for step in script.split_whitespace() {
-            let times: Vec<u64> = step.trim_end_matches(['?', '!']).split('-').map(ms).collect();
+            let times: Vec<u64> =
+                step.trim_end_matches(['?', '!']).split('-').map(number).collect();
             match times[..] {
-                [began, noted, now] => silence.overdue(began, Some(noted), now),
-                [began, now] => silence.overdue(began, None, now),
-                [now] => silence.heard(now),
+                [began, noted, now] => silence.overdue(span(began, now), Some(ms(noted))),
+                [began, now] => silence.overdue(span(began, now), None),
+                [now] => silence.heard(ms(now)),
                 _ => panic!("too many times: {step}"),
             }
         }
-        let is_long = silence.is_long(at, Duration::from_millis(usual_ms));
+        let is_long = silence.is_long(ms(at), Duration::from_millis(usual_ms));
         assert_eq!(is_long, expected, "{script} at {at}");
     }
 

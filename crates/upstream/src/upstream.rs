@@ -2,7 +2,7 @@
 //!
 //! All state is atomics: the path reads and counts, `watch` verifies and probes,
 //! and nobody waits for anybody. Every instant is told by the caller and kept
-//! as milliseconds of [`Upstream`]'s own epoch.
+//! as a [`Stamp`] of [`Upstream`]'s own epoch.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -24,6 +24,7 @@ use crate::offer::{Offer, Offers};
 use crate::quantile::SlowMark;
 use crate::reach::{History, Reach};
 use crate::silence::Silence;
+use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 use crate::unknown::Unknowns;
 use crate::version::VersionCell;
 use crate::{HealthEffect, Payload, Verdict, VerdictClass};
@@ -242,7 +243,7 @@ pub struct Upstream {
     fares: [Fare; CostClass::ALL.len()],
     unknowns: Unknowns,
     dissents: Dissents,
-    out_until_ms: AtomicU64,
+    out_until: StampCell,
     latency: [PeakEwma; CostClass::ALL.len()],
     /// Over all classes, probes included: stands in for a class not yet measured.
     latency_overall: PeakEwma,
@@ -257,7 +258,7 @@ pub struct Upstream {
     pub(crate) reach: Reach,
     offers: Offers,
     /// Until when no batch is sent to it.
-    no_batches_until_ms: AtomicU64,
+    no_batches_until: StampCell,
     pub(crate) attempts: AtomicU64,
     failures: AtomicU64,
     last_problem: Mutex<Option<Problem>>,
@@ -287,7 +288,7 @@ impl Upstream {
             fares: std::array::from_fn(|place| Fare::new(CostClass::ALL[place], bounds)),
             unknowns: Unknowns::default(),
             dissents: Dissents::default(),
-            out_until_ms: AtomicU64::new(0),
+            out_until: StampCell::default(),
             latency: Default::default(),
             latency_overall: PeakEwma::default(),
             slow: Default::default(),
@@ -297,7 +298,7 @@ impl Upstream {
             history: History::default(),
             reach: Reach::default(),
             offers: Offers::default(),
-            no_batches_until_ms: AtomicU64::new(0),
+            no_batches_until: StampCell::default(),
             attempts: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             last_problem: Mutex::new(None),
@@ -336,33 +337,33 @@ impl Upstream {
     /// Claims what a call of this class is to find out, beside what `trials` holds already.
     pub(crate) fn on_trial(&self, class: CostClass, trials: &mut Trials, now: Instant) {
         let fare = &self.fares[class as usize];
-        let is_in = self.out_until_ms.load(Ordering::Relaxed) == 0;
+        let is_in = self.out_until.get().is_none();
         if is_in && self.breaker.is_closed() && fare.is_well() {
             return;
         }
-        let now_ms = self.ms(now);
+        let now = self.stamp(now);
         if trials.ours & Trials::WHOLE == 0 {
-            let whole = match self.out_until_ms.load(Ordering::Relaxed) {
-                0 => self.breaker.begin(now_ms),
-                until if until <= now_ms => self.breaker.claim(now_ms),
-                _ => Trial::None,
+            let whole = match self.out_until.get() {
+                None => self.breaker.begin(now),
+                Some(until) if until <= now => self.breaker.claim(now),
+                Some(_) => Trial::None,
             };
             trials.note(Trials::WHOLE, whole);
         }
         let place = 1 << class as u8;
         if trials.ours & place == 0 {
-            trials.note(place, fare.begin(now_ms));
+            trials.note(place, fare.begin(now));
         }
     }
 
     pub(crate) fn release(&self, trials: Trials, began: Instant) {
-        let began_ms = self.ms(began);
+        let began = self.stamp(began);
         if trials.ours & Trials::WHOLE != 0 {
-            self.breaker.release(began_ms);
+            self.breaker.release(began);
         }
         for (place, fare) in self.fares.iter().enumerate() {
             if trials.ours & (1 << place) != 0 {
-                fare.release(began_ms);
+                fare.release(began);
             }
         }
     }
@@ -377,8 +378,8 @@ impl Upstream {
         self.slot
     }
 
-    pub(crate) fn ms(&self, now: Instant) -> u64 {
-        whole_ms(self.since_epoch(now))
+    pub(crate) fn stamp(&self, now: Instant) -> Stamp {
+        Stamp::at(self.since_epoch(now))
     }
 
     /// Whether it was seen to be on its chain.
@@ -421,13 +422,13 @@ impl Upstream {
         if self.draining.load(Ordering::Relaxed) {
             return Condition::Draining;
         }
-        if self.out_until_ms.load(Ordering::Relaxed) != 0 {
+        if self.out_until.get().is_some() {
             return Condition::OutOfService;
         }
         // The time is worked out where something depends on it, here and below: for an
         // upstream that is well nothing does, and a call asks a dozen times.
         if !self.breaker.is_closed() {
-            match self.breaker.state(self.ms(now)) {
+            match self.breaker.state(self.stamp(now)) {
                 BreakerState::Open(_) => return Condition::Resting,
                 BreakerState::HalfOpen => return Condition::HalfOpen,
                 BreakerState::Closed => {}
@@ -449,15 +450,14 @@ impl Upstream {
     /// When a control loop should probe it again; `None` when it needs no probe,
     /// an instant in the past when it is due.
     pub fn probe_due(&self, now: Instant) -> Option<Instant> {
-        let at = |ms: u64| self.epoch + Duration::from_millis(ms);
-        match self.out_until_ms.load(Ordering::Relaxed) {
-            0 => {}
-            until => return Some(at(until)),
+        let at = |stamp: Stamp| self.epoch + Duration::from_millis(stamp.ms());
+        if let Some(until) = self.out_until.get() {
+            return Some(at(until));
         }
         if self.breaker.is_closed() {
             return None;
         }
-        match self.breaker.state(self.ms(now)) {
+        match self.breaker.state(self.stamp(now)) {
             BreakerState::Closed => None,
             BreakerState::HalfOpen => Some(now),
             BreakerState::Open(until) => Some(at(until)),
@@ -466,13 +466,13 @@ impl Upstream {
 
     /// Whether it rested and came back after `at`: what was asked of it before says nothing of now.
     pub fn came_back_after(&self, at: Instant) -> bool {
-        self.breaker.recovered_after(self.ms(at))
+        self.breaker.recovered_after(self.stamp(at))
     }
 
     /// For how long it has been failing, probes included; `None` while it is not.
     pub fn down_for(&self, now: Instant) -> Option<Duration> {
         let since = self.breaker.down_since()?;
-        Some(Duration::from_millis(self.ms(now).saturating_sub(since)))
+        Some(self.stamp(now).since(since))
     }
 
     /// Notes that nobody probes it on our behalf, or that somebody does again.
@@ -486,10 +486,10 @@ impl Upstream {
         if !self.tried_by_clients.load(Ordering::Relaxed) {
             return false;
         }
-        let now_ms = self.ms(now);
-        match self.out_until_ms.load(Ordering::Relaxed) {
-            0 => self.breaker.takes_trial(now_ms),
-            until => until <= now_ms && self.breaker.is_untried(now_ms),
+        let now = self.stamp(now);
+        match self.out_until.get() {
+            None => self.breaker.takes_trial(now),
+            Some(until) => until <= now && self.breaker.is_untried(now),
         }
     }
 
@@ -497,7 +497,7 @@ impl Upstream {
     /// failed here too often lately.
     pub fn class_rests(&self, class: CostClass, now: Instant) -> bool {
         let fare = &self.fares[class as usize];
-        !fare.is_well() && fare.rests(self.ms(now))
+        !fare.is_well() && fare.rests(self.stamp(now))
     }
 
     /// The share of the calls of `class` that failed lately, from zero to one.
@@ -513,7 +513,7 @@ impl Upstream {
 
     /// Whether it offers the method of `row`, as far as its answers say.
     pub fn offer(&self, row: &MethodRow, now: Instant) -> Offer {
-        self.offers.of(row, self.ms(now), |at| self.breaker.recovered_after(at))
+        self.offers.of(row, self.stamp(now), |at| self.breaker.recovered_after(at))
     }
 
     /// Whether it was seen to offer the method of `row`.
@@ -523,16 +523,12 @@ impl Upstream {
 
     /// Whether it may be sent several calls in one body.
     pub fn takes_batches(&self, now: Instant) -> bool {
-        match self.no_batches_until_ms.load(Ordering::Relaxed) {
-            0 => true,
-            until => until <= self.ms(now),
-        }
+        self.no_batches_until.get().is_none_or(|until| until <= self.stamp(now))
     }
 
     /// Notes that it answered a batch with something else.
     pub fn refuses_batches(&self, now: Instant) {
-        let until = self.ms(now).saturating_add(BATCH_BAN.as_millis() as u64);
-        self.no_batches_until_ms.store(until, Ordering::Relaxed);
+        self.no_batches_until.set(self.stamp(now).after(BATCH_BAN));
     }
 
     /// What one more call of `class` would cost: the expected nanoseconds times the
@@ -540,10 +536,10 @@ impl Upstream {
     /// since a call that fails has to be made again. Zero while nothing was measured, so
     /// that a new upstream is tried.
     pub fn cost(&self, class: CostClass, now: Instant) -> f64 {
-        let now_ms = self.ms(now);
+        let now = self.stamp(now);
         let latency = self.latency[class as usize]
-            .read(now_ms)
-            .or_else(|| self.latency_overall.read(now_ms))
+            .read(now)
+            .or_else(|| self.latency_overall.read(now))
             .unwrap_or(0.0);
         let answered = 1.0 - self.failing(class).min(FAILING_MAX);
         latency * f64::from(self.in_flight().saturating_add(1)) / answered
@@ -551,7 +547,7 @@ impl Upstream {
 
     /// The expected latency over all classes; `None` while nothing was measured.
     pub fn latency(&self, now: Instant) -> Option<Duration> {
-        self.latency_overall.read(self.ms(now)).map(|nanos| Duration::from_nanos(nanos as u64))
+        self.latency_overall.read(self.stamp(now)).map(|nanos| Duration::from_nanos(nanos as u64))
     }
 
     /// What nineteen in twenty answers to calls of `class` take at most; `None` while too
@@ -574,23 +570,24 @@ impl Upstream {
     /// Notes that a call sent at `began` waits longer than such calls usually take; `noted`
     /// is when the same call was last noted.
     pub fn overdue(&self, began: Instant, noted: Option<Instant>, now: Instant) {
-        self.silence.overdue(self.ms(began), noted.map(|at| self.ms(at)), self.ms(now));
+        let waited = ExchangeSpan { began: self.stamp(began), ended: self.stamp(now) };
+        self.silence.overdue(waited, noted.map(|at| self.stamp(at)));
     }
 
     /// Whether it looks stalled: several calls wait longer than usual and nothing was heard
     /// of it meanwhile. `usual` is what most calls take.
     pub fn is_silent(&self, usual: Duration, now: Instant) -> bool {
-        self.silence.is_long(self.ms(now), usual)
+        self.silence.is_long(self.stamp(now), usual)
     }
 
     /// Takes note that it said something; what that is worth is settled later.
     pub fn heard(&self, now: Instant) {
-        self.silence.heard(self.ms(now));
+        self.silence.heard(self.stamp(now));
     }
 
     /// Whether it said anything to anybody after `began`.
     pub fn was_heard_after(&self, began: Instant) -> bool {
-        self.silence.was_heard_after(self.ms(began))
+        self.silence.was_heard_after(self.stamp(began))
     }
 
     /// Calls in flight, without large answers that wait for their clients.
@@ -611,7 +608,7 @@ impl Upstream {
     /// Counts that it said something else than those who agreed, about a final block or another
     /// one; whether it is time to tell of it, which is once a minute at most. Costs no health.
     pub fn note_dissent(&self, is_final: bool, now: Instant) -> bool {
-        self.dissents.note(is_final, self.ms(now))
+        self.dissents.note(is_final, self.stamp(now))
     }
 
     /// How often it said something else than those who agreed, about final blocks and about
@@ -670,9 +667,9 @@ impl Upstream {
         began: Duration,
         now: Duration,
     ) -> Change {
-        let (began_ms, now_ms) = (whole_ms(began), whole_ms(now));
+        let span = ExchangeSpan { began: Stamp::at(began), ended: Stamp::at(now) };
         let took = now.saturating_sub(began);
-        self.offers.settle(row, verdict, now_ms, |at| self.breaker.recovered_after(at));
+        self.offers.settle(row, verdict, span.ended, |at| self.breaker.recovered_after(at));
         if verdict.class == VerdictClass::Unknown {
             self.unknowns.count(&verdict.payload);
         }
@@ -680,39 +677,38 @@ impl Upstream {
             HealthEffect::Good
             | HealthEffect::Neutral
             | HealthEffect::Throttled
-            | HealthEffect::OutOfService => self.silence.heard(now_ms),
+            | HealthEffect::OutOfService => self.silence.heard(span.ended),
             HealthEffect::Failed | HealthEffect::FailedAtOnce => {}
         }
         match verdict.health {
             HealthEffect::Good => {
-                self.fares[row.class as usize].answered(began_ms, now_ms);
-                self.controls.refusals().answered(row, began_ms, now_ms);
-                self.answers(row.class, took, now_ms);
-                self.well(began_ms, now_ms)
+                self.fares[row.class as usize].answered(span);
+                self.controls.refusals().answered(row, span);
+                self.answers(row.class, took, span.ended);
+                self.well(span)
             }
             HealthEffect::Neutral => {
                 // Who refuses a call for its content has read it: such failures as came
                 // before were not in a row. Ending a rest takes more, a good answer.
                 if shows_that_it_works(verdict) {
-                    self.controls.refusals().answered(row, began_ms, now_ms);
-                    self.fares[row.class as usize].answered(began_ms, now_ms);
+                    self.controls.refusals().answered(row, span);
+                    self.fares[row.class as usize].answered(span);
                     self.breaker.answered();
                 }
                 Change::None
             }
             HealthEffect::Throttled => {
-                self.count_failure(row.class, took, now_ms);
+                self.count_failure(row.class, took, span.ended);
                 self.controls.refused(row, began, now, verdict.retry_after, THROTTLE_REST);
                 Change::None
             }
-            HealthEffect::Failed => self.failed(row.class, took, began_ms, now_ms, false),
-            HealthEffect::FailedAtOnce => self.failed(row.class, took, began_ms, now_ms, true),
+            HealthEffect::Failed => self.failed(row.class, took, span, false),
+            HealthEffect::FailedAtOnce => self.failed(row.class, took, span, true),
             HealthEffect::OutOfService => {
-                self.count_failure(row.class, took, now_ms);
-                let until = now_ms.saturating_add(OUT_OF_SERVICE_REST.as_millis() as u64);
-                match self.out_until_ms.swap(until, Ordering::Relaxed) {
-                    0 => Change::WentOutOfService,
-                    _ => Change::None,
+                self.count_failure(row.class, took, span.ended);
+                match self.out_until.swap(span.ended.after(OUT_OF_SERVICE_REST)) {
+                    None => Change::WentOutOfService,
+                    Some(_) => Change::None,
                 }
             }
         }
@@ -722,11 +718,11 @@ impl Upstream {
     /// an answer would have taken longer still. Never a failure, but an upstream
     /// that hangs must not look quick because every client is less patient than we are.
     pub fn given_up(&self, row: &MethodRow, took: Duration, now: Instant) {
-        let now_ms = self.ms(now);
+        let now = self.stamp(now);
         for average in [&self.latency[row.class as usize], &self.latency_overall] {
             // A lower bound says nothing when it is below what is expected anyway.
-            if average.read(now_ms).is_none_or(|expected| took.as_nanos() as f64 > expected) {
-                average.observe(took, now_ms);
+            if average.read(now).is_none_or(|expected| took.as_nanos() as f64 > expected) {
+                average.observe(took, now);
             }
         }
     }
@@ -734,37 +730,35 @@ impl Upstream {
     /// Takes into account that the beginning of a large answer arrived at `now`. Whether it
     /// was a good one shows at its end: [`Upstream::ended_well`], or a failure to settle.
     pub fn began_well(&self, row: &MethodRow, began: Instant, now: Instant) {
-        let now_ms = self.ms(now);
-        self.silence.heard(now_ms);
-        self.answers(row.class, now.saturating_duration_since(began), now_ms);
+        let at = self.stamp(now);
+        self.silence.heard(at);
+        self.answers(row.class, now.saturating_duration_since(began), at);
         self.controls.answered(row.class, self.since_epoch(began), self.since_epoch(now));
     }
 
     /// Takes into account that a large answer to a call sent at `began` was whole.
     pub fn ended_well(&self, row: &MethodRow, began: Instant, now: Instant) -> Change {
-        let (began_ms, now_ms) = (self.ms(began), self.ms(now));
-        self.silence.heard(now_ms);
-        self.fares[row.class as usize].answered(began_ms, now_ms);
-        self.controls.refusals().answered(row, began_ms, now_ms);
-        self.well(began_ms, now_ms)
+        let span = ExchangeSpan { began: self.stamp(began), ended: self.stamp(now) };
+        self.silence.heard(span.ended);
+        self.fares[row.class as usize].answered(span);
+        self.controls.refusals().answered(row, span);
+        self.well(span)
     }
 
-    fn answers(&self, class: CostClass, took: Duration, now_ms: u64) {
-        self.latency[class as usize].observe(took, now_ms);
-        self.latency_overall.observe(took, now_ms);
+    fn answers(&self, class: CostClass, took: Duration, now: Stamp) {
+        self.latency[class as usize].observe(took, now);
+        self.latency_overall.observe(took, now);
         self.slow[class as usize].observe(took);
     }
 
-    fn well(&self, began_ms: u64, now_ms: u64) -> Change {
-        let was_out = match self.out_until_ms.load(Ordering::Relaxed) {
-            0 => false,
-            // Only what was sent after the refusal shows that the key works again.
-            until => began_ms + OUT_OF_SERVICE_REST.as_millis() as u64 > until,
-        };
+    fn well(&self, span: ExchangeSpan) -> Change {
+        // Only what was sent after the refusal shows that the key works again.
+        let is_past = |until| span.began.after(OUT_OF_SERVICE_REST) > until;
+        let was_out = self.out_until.get().is_some_and(is_past);
         if was_out {
-            self.out_until_ms.store(0, Ordering::Relaxed);
+            self.out_until.clear();
         }
-        let recovered = self.breaker.succeeded(began_ms, now_ms);
+        let recovered = self.breaker.succeeded(span);
         if was_out || recovered { Change::Recovered } else { Change::None }
     }
 
@@ -772,16 +766,15 @@ impl Upstream {
         &self,
         class: CostClass,
         took: Duration,
-        began_ms: u64,
-        now_ms: u64,
+        span: ExchangeSpan,
         at_once: bool,
     ) -> Change {
-        self.count_failure(class, took, now_ms);
+        self.count_failure(class, took, span.ended);
         // What fails because all of it fails says nothing of the class.
-        let is_up = !at_once && self.breaker.state(now_ms) == BreakerState::Closed;
-        let class_rests = is_up && self.fares[class as usize].failed(began_ms, now_ms);
+        let is_up = !at_once && self.breaker.state(span.ended) == BreakerState::Closed;
+        let class_rests = is_up && self.fares[class as usize].failed(span);
         let counts = at_once || !class.is_heavy();
-        if counts && self.breaker.failed(began_ms, now_ms, at_once) {
+        if counts && self.breaker.failed(span, at_once) {
             Change::Rests
         } else if class_rests {
             Change::ClassRests
@@ -790,19 +783,13 @@ impl Upstream {
         }
     }
 
-    fn count_failure(&self, class: CostClass, took: Duration, now_ms: u64) {
+    fn count_failure(&self, class: CostClass, took: Duration, now: Stamp) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let took = took.max(FAILURE_LATENCY);
-        self.latency[class as usize].observe(took, now_ms);
+        self.latency[class as usize].observe(took, now);
         // Else one that only ever failed would cost nothing in every other class.
-        self.latency_overall.observe(took, now_ms);
+        self.latency_overall.observe(took, now);
     }
-}
-
-/// Milliseconds since the epoch. One, not zero, at the epoch: zero means never.
-pub(crate) fn whole_ms(since_epoch: Duration) -> u64 {
-    let seconds = since_epoch.as_secs().saturating_mul(1_000);
-    seconds.saturating_add(u64::from(since_epoch.subsec_millis())).saturating_add(1)
 }
 
 /// Whether a verdict that says nothing of health still shows that the upstream
