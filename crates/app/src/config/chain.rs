@@ -39,35 +39,35 @@ const REQUESTS_MAX: u64 = 1_000_000_000;
 const BLOCKS_MAX: u64 = 100_000_000_000;
 
 section! {
-    /// One chain and who serves it.
+    /// One chain and its upstreams.
     Chain {
-        /// The chain id, decimal or `0x` hex. Upstreams that say another one are not used.
+        /// The chain id, decimal or `0x` hex. Upstreams that report another id are not used.
         id: Option<ChainId> = derived("found by asking `eth_chainId`"),
         /// Other names, each a path of its own.
         aliases: Vec<ChainName> = default(Vec::new()),
         /// The time between blocks.
         block_time: Option<Duration> = derived("measured").if_given_within(ms(10), secs(3_600)),
-        /// Blocks that an upstream may be behind the best one before it is left out.
+        /// Blocks that an upstream may be behind the best one before it is excluded.
         lag_blocks_max: Option<u64> = derived("the blocks of 20 s, at least 3"),
-        /// Well upstreams that have to hold a block before it is `latest`; with 1 the first to
-        /// show it is believed.
+        /// Healthy upstreams that must hold a block before it is `latest`. With 1, the first
+        /// upstream that shows a block is believed.
         agreement: Option<u64> = derived("2, or as many as are well").if_given_within(1, 128),
         /// Whether `latest`, `safe` and `finalized` in calls are replaced by the numbers of the
-        /// agreed blocks, so that all upstreams answer the same question, and each client is
-        /// answered at what it was shown before or above. See docs/chain.md.
+        /// agreed blocks. All upstreams then answer the same question, and no client is shown an
+        /// older block than before. See docs/chain.md.
         pin: bool = default(true),
-        /// So many blocks below the newest one a block counts as safe and final where no
+        /// Depth below the newest block at which a block counts as safe and final, where no
         /// upstream knows these tags.
         final_after: Option<u64> = derived("such calls go as they are"),
-        /// What upstreams are asked on wellhead's own behalf, and how often.
+        /// The calls that wellhead makes on its own behalf, and how often.
         checks: Checks = default(Checks::default()),
         /// How searches over many blocks are divided.
         searches: Searches = default(Searches::default()),
-        /// How closely answers of upstreams are looked at before they are used.
+        /// How closely answers are checked before they are used.
         verify: Verify = default(Verify::default()),
         /// Which methods clients may call.
         methods: ChainMethods = default(ChainMethods::default()),
-        /// Who serves the chain. The order does not matter: see `tier`.
+        /// The upstreams of the chain. Their order does not matter: see `tier`.
         upstreams: Vec<Upstream> = required(),
         /// Methods that only some upstreams serve. The first route that matches decides.
         routes: Vec<Route> = default(Vec::new()),
@@ -78,38 +78,37 @@ section! {
 }
 
 section! {
-    /// How searches over many blocks (`eth_getLogs`, `trace_filter` and their kin) are divided
-    /// where upstreams accept fewer at once. What each accepts is given by its `history` or
+    /// How searches over many blocks (`eth_getLogs`, `trace_filter` and similar) are divided where
+    /// upstreams accept fewer blocks at once. What an upstream accepts is given by its `history` or
     /// learnt from its refusals.
     Searches {
-        /// Calls that one search may be made of, with those that upstreams refuse, retries, hedges
-        /// and second opinions; `1`: never divided. A search that needs more is refused, before any
-        /// of them is made where that is known.
+        /// Upstream calls for one search, with refused parts, retries, hedges and second opinions.
+        /// With `1` a search is never divided. A search that needs more is refused, before the
+        /// first call if that is known.
         calls_max: usize = default(100).within(1, 10_000),
-        /// Those of one search that are under way at a time.
+        /// Parts of one search that run at one time.
         parallel: usize = default(4).within(1, 64),
     }
 }
 
 section! {
-    /// How closely answers of upstreams are looked at before anybody relies on them. One that
-    /// cannot be true goes to nobody, counts as a failure of its upstream, and the next one is
-    /// asked. Which checks are made for which method, and what they cost: docs/verify.md.
+    /// How closely answers are checked before a client or the cache gets them. An answer that
+    /// cannot be true counts as a failure of its upstream, and the call goes to the next one.
+    /// docs/verify.md lists the checks for each method and their cost.
     Verify {
-        /// `off` looks at nothing. `cheap` compares each answer with its call and with itself,
-        /// which takes some millionths of a second, a thousandth for the largest blocks: right
-        /// for upstreams of others, and what holds for them when this is not set. These are the
-        /// upstreams of a provider that wellhead knows, and those at an `https://` URL with a
-        /// public name or address; all others are your own. A level that is set holds for all
-        /// upstreams of the chain. `full` also recomputes hashes, roots,
-        /// blooms and signatures, a tenth of a second of a core for a large block, done beside
-        /// the calls of others; at times when that is too much, answers are looked at as
-        /// at `cheap`.
+        /// `off`: no check. `cheap`: each answer is compared with its call and with itself, which
+        /// takes a few microseconds, and a millisecond for the largest blocks. `full`: hashes,
+        /// roots, blooms and signatures are recomputed as well, which takes up to 0.1 s of another
+        /// core for a large block; when that is too much, answers are checked at `cheap`. Without
+        /// this setting, upstreams of others are checked at `cheap`: those of a provider that
+        /// wellhead knows, and those at an `https://` URL with a public name or address. All other
+        /// upstreams count as your own. A level that is set here applies to all upstreams of the
+        /// chain.
         level: Option<Level> = derived("`cheap` for upstreams of others, `off` for your own"),
-        /// Other levels for some methods. The first that matches decides.
+        /// Other levels for some methods. The first match decides.
         levels: Vec<MethodLevel> = default(Vec::new()),
-        /// Whether the chain hashes its blocks, transactions and receipts as Ethereum does.
-        /// Where that is not known, what cannot be recomputed is not taken for false.
+        /// Whether the chain hashes its blocks, transactions and receipts as Ethereum does. If that
+        /// is unknown, a value that cannot be recomputed is not treated as false.
         ethereum: Option<bool> =
             derived("known of mainnet, Sepolia, Holesky and Hoodi by their ids"),
     }
@@ -120,63 +119,61 @@ section! {
     MethodLevel {
         /// Which methods.
         methods: Vec<MethodGlob> = required(),
-        /// How closely their answers are looked at.
+        /// How closely their answers are checked.
         level: Level = required(),
     }
 }
 
 section! {
-    /// How far an upstream reaches, counted in its newest blocks. Whoever no longer keeps a
-    /// block that a call names, by number or by tag, is not asked for it while another may be. What is not given
-    /// here is learnt from what the upstream answers, and forgotten after ten minutes.
+    /// How far back the data of an upstream goes, in blocks from its head. An upstream that no
+    /// longer has the block of a call is not used for it while another upstream may have it. What
+    /// is not set is learnt from the upstream's answers and forgotten after ten minutes.
     History {
-        /// So many states are kept, for balances, calls and the like: 128 for most nodes that
-        /// are no archive.
+        /// Blocks whose state it has, for balances, calls and the like: 128 for most nodes that are
+        /// not archive nodes.
         state: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
-        /// So many blocks with their transactions.
+        /// Blocks that it has with their transactions.
         blocks: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
-        /// The logs and receipts of so many blocks.
+        /// Blocks whose logs and receipts it has.
         logs: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
-        /// The traces of so many blocks.
+        /// Blocks whose traces it has.
         traces: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
-        /// A search may go over so many blocks at once.
+        /// Blocks that one search may cover.
         range_max: Option<u64> = derived("learnt").if_given_within(1, BLOCKS_MAX),
     }
 }
 
 section! {
-    /// What upstreams are asked on wellhead's own behalf, and how often. Heads are learnt from
-    /// answers to clients first: while those tell the head as it moves, nobody is polled.
+    /// The calls that wellhead makes on its own behalf, and how often. Heads are learnt from
+    /// answers to clients first: while these show the head as it moves, no upstream is polled.
     Checks {
-        /// `on` follows the head and probes an upstream that rests. `ephemeral` asks at the
-        /// start, while it rests and while it seems to lag, and nothing while it is well. `off`
-        /// never asks: the
-        /// upstream is taken to be on the chain whose `id` is then required, its lag is known
-        /// from answers alone, and clients' calls find out whether it is back.
+        /// `on`: wellhead follows the head and probes resting upstreams. `ephemeral`: it checks an
+        /// upstream at start, while it rests and while it seems to lag, and otherwise not. `off`:
+        /// no checks. The upstream is assumed to be on the chain whose `id` is then required, its
+        /// lag is known from answers alone, and clients' calls find out whether it has recovered.
         mode: Mode = default(Mode::On),
-        /// Which calls: `chain_id` (`eth_chainId`, when it is first used and after each rest),
-        /// `head` (`eth_getBlockByNumber`), `syncing` (`eth_syncing`), `peers`
-        /// (`net_peerCount`; one without peers is left out), `version` (`web3_clientVersion`,
-        /// when `chain_id` is asked). The first of these that is listed, `version` apart,
-        /// is the probe while the upstream rests. Without `chain_id` the chain's `id` is
-        /// required.
+        /// The checks: `chain_id` (`eth_chainId`, when it is first used and after each rest),
+        /// `head` (`eth_getBlockByNumber`), `syncing` (`eth_syncing`), `peers` (`net_peerCount`;
+        /// one without peers is left out), `version` (`web3_clientVersion`, when `chain_id` is
+        /// asked). The first of these that is listed, `version` apart, is the probe while the
+        /// upstream rests. Without `chain_id` the chain's `id` is required.
         calls: Vec<Check> = default(vec![Check::ChainId, Check::Head, Check::Syncing, Check::Version]),
-        /// While no client calls the chain, one call in this time, whatever for.
+        /// While no client calls the chain: the time between two checks, of whatever kind.
         every: Duration = default(secs(60)).within(ms(100), secs(86_400)),
-        /// While clients call, the head is asked for as blocks come, but no more often than
-        /// this.
+        /// While clients call the chain: the shortest time between two polls of the head, which
+        /// otherwise follow the block time.
         head_min: Duration = default(ms(250)).within(ms(10), secs(300)),
-        /// Good answers in a row, to probes or to clients, that end a rest.
+        /// Good answers in a row, to probes or clients, that end a rest.
         rise: u32 = default(1).within(1, 100),
-        /// Failures in a row, of checks or of clients' calls, that begin one.
+        /// Failures in a row, of checks or clients' calls, that begin a rest.
         fall: Option<u32> = derived("`health.failures`").if_given_within(1, 1_000),
-        /// Whether new blocks are listened for where `ws` is given, while clients call and the
-        /// upstream's tier serves them. Where it is not set, they are if `mode` is `on` and a
-        /// pushed block costs no more than a polled one, by the provider's prices.
+        /// Whether wellhead subscribes to new blocks over `ws`, while clients call the chain and
+        /// the upstream's tier serves them. If not set, it does so when `mode` is `on` and a pushed
+        /// block costs no more than a polled one by the provider's prices.
         ws: Option<bool> = derived("by price when `mode` is `on`"),
-        /// The most that the calls to one upstream may cost in a day. When it is spent it is
-        /// as if they were off until the next one. A call costs what the provider charges for it,
-        /// or one credit where that is not known.
+        /// The most that the checks of one upstream may cost in a day. When it is spent, checks are
+        /// off until the next day. A call costs what the provider charges, or one credit if that is
+        /// unknown.
         credits_per_day: Option<u64> = derived("no limit").if_given_within(1, CREDITS_MAX),
     }
 }
@@ -184,23 +181,23 @@ section! {
 section! {
     /// Other checks for one upstream.
     UpstreamChecks {
-        /// Whether it is asked.
+        /// When it is checked.
         mode: Option<Mode> = derived("as for the chain"),
         /// Which calls.
         calls: Option<Vec<Check>> = derived("as for the chain"),
-        /// While no client calls the chain, one call in this time.
+        /// While no client calls the chain: the time between two checks.
         every: Option<Duration> =
             derived("as for the chain").if_given_within(ms(100), secs(86_400)),
-        /// While clients call, the head is asked for no more often than this.
+        /// While clients call the chain: the shortest time between two polls of the head.
         head_min: Option<Duration> =
             derived("as for the chain").if_given_within(ms(10), secs(300)),
         /// Good answers in a row that end a rest.
         rise: Option<u32> = derived("as for the chain").if_given_within(1, 100),
-        /// Failures in a row that begin one.
+        /// Failures in a row that begin a rest.
         fall: Option<u32> = derived("as for the chain").if_given_within(1, 1_000),
-        /// Whether new blocks are listened for where `ws` is given.
+        /// Whether wellhead subscribes to new blocks over `ws`.
         ws: Option<bool> = derived("as for the chain"),
-        /// The most that these calls may cost in a day.
+        /// The most that these checks may cost in a day.
         credits_per_day: Option<u64> =
             derived("as for the chain").if_given_within(1, CREDITS_MAX),
     }
@@ -209,16 +206,16 @@ section! {
 section! {
     /// Which methods clients may call. `*` in a name stands for any run of characters.
     ChainMethods {
-        /// When not empty, only these, and those of `dangerous`.
+        /// If not empty: only these methods, and those in `dangerous`.
         allow: Vec<MethodGlob> = default(Vec::new()),
-        /// Never these, whatever `allow` and `dangerous` say, and in whatever case they are written.
+        /// Never these methods, whatever `allow` and `dangerous` say. Case is ignored.
         deny: Vec<MethodGlob> = default(Vec::new()),
-        /// These as well, of the methods that are not meant for every client: they steer, stop
-        /// or inspect a node (`admin_*`, `engine_*`, `debug_setHead`), use its keys
-        /// (`personal_*`, `eth_sign`, `eth_sendTransaction`) or are cheats of test chains
-        /// (`anvil_*`, `evm_*`, `hardhat_*`). The column Access of docs/methods.md tells which.
-        /// What uses keys or cheats is also allowed while the chain's id is 1337 or 31337, each
-        /// `url` of the chain is of this machine, and so is `listen`.
+        /// Dangerous methods to allow. These control, stop or inspect a node (`admin_*`,
+        /// `engine_*`, `debug_setHead`), use its keys (`personal_*`, `eth_sign`,
+        /// `eth_sendTransaction`) or manipulate a test chain (`anvil_*`, `evm_*`, `hardhat_*`); the
+        /// column Access of docs/methods.md lists them. Methods that use keys or manipulate a test
+        /// chain are also allowed while the chain id is 1337 or 31337 and `listen` and each `url`
+        /// of the chain are on this machine.
         dangerous: Vec<MethodGlob> = default(Vec::new()),
     }
 }
@@ -226,9 +223,9 @@ section! {
 section! {
     /// Which methods may be called. `*` in a name stands for any run of characters.
     Methods {
-        /// When not empty, only these.
+        /// If not empty: only these methods.
         allow: Vec<MethodGlob> = default(Vec::new()),
-        /// Never these, whatever `allow` says, and in whatever case they are written.
+        /// Never these methods, whatever `allow` says. Case is ignored.
         deny: Vec<MethodGlob> = default(Vec::new()),
     }
 }
@@ -241,44 +238,44 @@ section! {
         /// Where calls are sent: `http://` or `https://`. Shown without path and query, as
         /// providers put keys there.
         url: SecretUrl = required(),
-        /// Where new blocks are listened for: `ws://` or `wss://`. Without it the upstream is
-        /// polled. See `calls_over` as well.
+        /// Where wellhead subscribes to new blocks: `ws://` or `wss://`. Without it the upstream is
+        /// polled. See also `calls_over`.
         ws: Option<SecretUrl> = derived("none"),
-        /// `primary` upstreams are asked first, `fallback` ones when no primary can serve,
-        /// `public` ones last.
+        /// `primary` upstreams are used first, `fallback` ones when no primary can serve, `public`
+        /// ones last.
         tier: Tier = default(Tier::Primary),
-        /// The company that runs it. Of those in `docs/providers.md` it is known what
-        /// calls cost; others are a label for people.
+        /// The company that runs it. wellhead knows the prices of those in `docs/providers.md`; any
+        /// other name is only shown.
         provider: Option<Text> = derived("found by the host of `url`"),
-        /// What it may be asked for.
+        /// Its limits and what it may cost.
         budget: Budget = default(Budget::default()),
-        /// Words of your own that `routes` select by, such as `archive: "true"`, and clients
+        /// Labels of your own, such as `archive: "true"`. `routes` select by them, and clients do
         /// with the query of their URL: `/ethereum?archive=true`.
         labels: Map<LabelName, Text> = default(Map::default()),
         /// Headers sent with each request. Their values are never shown.
         headers: Map<HeaderName, Secret> = default(Map::default()),
-        /// How to prove who we are: either `basic` or `bearer`.
+        /// The credentials that wellhead sends: either `basic` or `bearer`.
         auth: Option<Auth> = derived("none"),
-        /// A file that `wellhead analyze` wrote, seen from the directory of the config: what it
-        /// measured counts where nothing is said here. See docs/analyze.md.
+        /// A file that `wellhead analyze` wrote, relative to the directory of the config. Its
+        /// measurements apply where the config sets nothing. See docs/analyze.md.
         profile: Option<Profile> = derived("none"),
-        /// Which HTTP to speak; `auto` takes HTTP/2 where the upstream offers it.
+        /// The HTTP version; `auto` uses HTTP/2 if the upstream offers it.
         http: HttpVersion = default(HttpVersion::Auto),
-        /// How single calls travel: `http`, or `websocket`, many at a time over a few
-        /// connections to `ws`. Batches, logs and traces are sent to `url` in any case, and so
-        /// is every call while `ws` cannot be reached. What is answered over WebSocket is held
-        /// whole: an answer above `limits.answer_bytes` ends its connection.
+        /// How single calls are sent: `http`, or `websocket`, where many share a few connections to
+        /// `ws`. Batches, logs and traces are sent to `url` in any case, and so is every call while
+        /// `ws` cannot be reached. Answers over WebSocket are held whole: one above
+        /// `limits.answer_bytes` ends its connection.
         calls_over: CallsOver = default(CallsOver::Http),
-        /// Which methods this upstream is sent.
+        /// Which methods this upstream gets.
         methods: Methods = default(Methods::default()),
         /// Blocks that this upstream may be behind the best one.
         lag_blocks_max: Option<u64> = derived("as for the chain"),
-        /// How far back it reaches, and over how much at once.
+        /// How far back its data goes, and over how many blocks it searches at once.
         history: History = default(History::default()),
-        /// What one connection to it bears.
+        /// Limits of one connection to it.
         connection: Connection = default(Connection::default()),
-        /// HTTP/1.1 connections open at once, per worker. Logs, traces and batches have half of
-        /// them. A call that finds none free goes to another upstream or waits in line.
+        /// HTTP/1.1 connections open at one time, for each worker. Logs, traces and batches use at
+        /// most half of them. A call that finds none free goes to another upstream or waits.
         connections_max: usize = default(256).within(1, 65_536),
         /// Certificates (PEM) of the authorities to trust for this upstream, instead of the
         /// public ones.
@@ -287,7 +284,7 @@ section! {
         ca_file_adds: bool = default(false),
         /// Whether to ask for compressed answers.
         gzip: Option<bool> = derived("over `https://` only, where bytes cost more than time"),
-        /// Other times for this upstream.
+        /// Other time limits for this upstream.
         timeouts: UpstreamTimeouts = default(UpstreamTimeouts::default()),
         /// Other checks for this upstream.
         checks: UpstreamChecks = default(UpstreamChecks::default()),
@@ -295,22 +292,22 @@ section! {
 }
 
 section! {
-    /// What one connection to an upstream bears. Whatever is said here, less is used where it is
-    /// learnt from how connections end.
+    /// Limits of one connection to an upstream. If connections end earlier than these limits say,
+    /// wellhead learns lower ones.
     Connection {
-        /// Calls at once on one HTTP/2 connection.
+        /// Concurrent calls on one HTTP/2 connection.
         streams_max: Option<usize> =
             derived("90, or fewer where that is learnt").if_given_within(1, 1_000),
-        /// An HTTP/2 connection is replaced after so many requests.
+        /// Requests after which an HTTP/2 connection is replaced.
         requests_max: Option<u64> = derived("learnt").if_given_within(1, REQUESTS_MAX),
-        /// A connection that is not used for so long is closed.
+        /// Time after which an unused connection is closed.
         idle: Option<Duration> =
             derived("1m, or less where that is learnt").if_given_within(ms(100), secs(3_600)),
     }
 }
 
 section! {
-    /// How to prove who we are: either `basic` or `bearer`.
+    /// The credentials that wellhead sends: either `basic` or `bearer`.
     Auth {
         /// User and password.
         basic: Option<Basic> = derived("none"),
@@ -330,7 +327,7 @@ section! {
 }
 
 section! {
-    /// Other times for one upstream.
+    /// Other time limits for one upstream.
     UpstreamTimeouts {
         /// One attempt.
         attempt: Option<Duration> =
@@ -342,43 +339,42 @@ section! {
 }
 
 section! {
-    /// What an upstream may be asked for. What is not said is as its plan says; without a
-    /// plan there is no cap, and rates are learnt.
+    /// The limits of an upstream and what it may cost. What is not set follows from its plan;
+    /// without a plan there is no cap, and rates are learnt.
     Budget {
-        /// The plan that is paid for, by its name in `docs/providers.md`.
+        /// The plan that you pay for, by its name in `docs/providers.md`.
         plan: Option<Text> = derived("none"),
-        /// Credits a second; at an unknown provider each call costs one.
+        /// Credits per second. At an unknown provider each call costs one.
         credits_per_second: Option<u64> =
             derived("as the plan says, or learnt").if_given_within(1, CREDITS_MAX),
-        /// Credits a day, in UTC. When they are spent, calls go to others; counted from the
-        /// start of wellhead, or over restarts with `state`.
+        /// Credits per day, in UTC. When they are spent, calls go to other upstreams. Counted from
+        /// the start of wellhead, or across restarts with `state`.
         credits_per_day: Option<u64> =
             derived("as the plan says, or no cap").if_given_within(1, CREDITS_MAX),
-        /// Credits a calendar month, in UTC; in the same way.
+        /// Credits per calendar month, in UTC, counted likewise.
         credits_per_month: Option<u64> =
             derived("as the plan says, or no cap").if_given_within(1, CREDITS_MAX),
-        /// Calls a second, whatever they cost.
+        /// Calls per second, whatever they cost.
         calls_per_second: Option<u64> =
             derived("as the plan says, or learnt").if_given_within(1, CREDITS_MAX),
         /// The time in which the provider counts these: 100 a second in `10s` are a thousand
         /// in any ten seconds. Where it is longer, more calls may go together.
         calls_window: Option<Duration> = derived("1s").if_given_within(ms(10), secs(86_400)),
-        /// Where the provider's limit is a bucket that fills bit by bit, what it holds: nine tenths
-        /// of so many calls may go together after a pause.
+        /// The burst of the provider's token bucket. After a pause, up to nine tenths of it are
+        /// sent together.
         calls_burst: Option<u64> =
             derived("a twentieth of what a window holds").if_given_within(1, CREDITS_MAX),
-        /// Requests at once.
+        /// Concurrent requests.
         in_flight: Option<u32> = derived("learnt").if_given_within(1, 65_536),
-        /// Whether it is asked beyond its caps when no other upstream can serve.
+        /// Whether its caps may be exceeded when no other upstream can serve.
         overspend: bool = default(false),
-        /// Whether limits that nobody told are learnt: a rate from refusals, requests at once
-        /// from delay.
+        /// Whether unknown limits are learnt: the rate from refusals, the concurrency from latency.
         learn: bool = default(true),
     }
 }
 
 section! {
-    /// Methods that only some upstreams serve, picked by `only` or by `upstreams`.
+    /// Methods that only some upstreams serve, selected by `only` or by `upstreams`.
     Route {
         /// Which methods.
         methods: Vec<MethodGlob> = required(),
@@ -390,23 +386,23 @@ section! {
 }
 
 section! {
-    /// Reads that several upstreams must answer alike before a client hears the answer. Each
-    /// call costs `agree` calls upstream at least; more are made only when one fails, takes
-    /// long or says something else.
+    /// Reads that several upstreams must answer alike before a client gets the answer. Each call
+    /// costs at least `agree` upstream calls, and more if one fails, is slow or disagrees.
     Quorum {
-        /// Which methods: reads whose answer is the chain's. Of a pattern those that are not are
-        /// left out.
+        /// The methods: reads whose answer depends on the chain alone. Other methods that a pattern
+        /// matches are ignored.
         methods: Vec<MethodGlob> = required(),
-        /// So many must say the same.
+        /// Upstreams that must agree.
         agree: usize = default(2).within(2, 16),
-        /// So many are heard at most.
+        /// Upstreams that are asked at most.
         of: Option<usize> =
             derived("one more than `agree`, if the chain has so many upstreams").if_given_within(2, 16),
-        /// Once one has spoken the others are waited for so long.
+        /// How long wellhead waits for the others after the first answer.
         wait: Duration = default(secs(2)).within(ms(1), secs(60)),
-        /// When they contradict each other: `error`, or `most` for what most of them said.
+        /// What a client gets when upstreams disagree: `error`, or `most` for the answer that most
+        /// of them gave.
         on_dispute: Otherwise = default(Otherwise::Fail),
-        /// When fewer can be heard than must agree: the same.
+        /// What a client gets when fewer upstreams answer than must agree: `error`, or `most`.
         on_few: Otherwise = default(Otherwise::Fail),
     }
 }

@@ -147,7 +147,7 @@ section! {
         http: Option<HttpVersion> = derived("not measured"),
         /// What one connection bears.
         connection: Connection = derived("not measured"),
-        /// What it may be asked for.
+        /// Its limits and what it may cost.
         budget: Rates = derived("not measured"),
         /// How far it reaches.
         history: History = derived("not measured"),
@@ -168,7 +168,7 @@ section! {
             .if_given_within(Duration::from_millis(10), Duration::from_secs(86_400)),
         /// How many pass at once.
         calls_burst: Option<u64> = derived("not measured").if_given_within(1, RATE_MAX),
-        /// Requests at once.
+        /// Concurrent requests.
         in_flight: Option<u32> = derived("not measured").if_given_within(1, 65_536),
     }
 }

@@ -57,9 +57,9 @@ section! {
         state: Option<PathBuf> = derived("a default file where an upstream has a cap"),
         /// Worker threads, each with its own connections.
         workers: Option<usize> = derived("one per available core").if_given_within(1, 256),
-        /// What `web3_clientVersion` answers: `upstream` is what the first ready upstream told
-        /// when it was verified, followed by our own name, as tools recognise nodes by how it
-        /// begins; `own` is the name of wellhead alone. No call goes upstream for it.
+        /// What `web3_clientVersion` returns. `upstream`: the version of the first ready upstream,
+        /// followed by wellhead's name, because tools recognise nodes by the beginning. `own`:
+        /// wellhead's name and version. Neither costs an upstream call.
         client_version: ClientVersion = default(ClientVersion::Upstream),
         /// What is logged, and how.
         log: Log = default(Log::default()),
@@ -67,20 +67,21 @@ section! {
         limits: Limits = default(Limits::default()),
         /// How long things may take.
         timeouts: Timeouts = default(Timeouts::default()),
-        /// How often a call is tried.
+        /// How often wellhead tries a call.
         attempts: Attempts = default(Attempts::default()),
         /// A second attempt for reads that take long.
         hedging: Hedging = default(Hedging::default()),
         /// Answers that are kept.
         cache: Cache = default(Cache::default()),
-        /// Whether clients that ask the same at the same time share one call to an upstream. Each
-        /// keeps its own deadline; a failure is tried once more before it is everybody's.
+        /// Whether identical calls that are in flight at one time share one upstream call. Each
+        /// client keeps its own deadline. A failed call is repeated once before all of them get its
+        /// error.
         coalesce: bool = default(true),
         /// Compression of answers to clients.
         compression: Compression = default(Compression::default()),
         /// Which web pages may call from a browser.
         cors: Cors = default(Cors::default()),
-        /// When a failing upstream is left alone, and for how long.
+        /// When a failing upstream rests, and for how long.
         health: Health = default(Health::default()),
         /// The chains to serve, by name. Each is reached at `/name`, at its aliases and at
         /// its id; the only chain also at `/`.
@@ -89,10 +90,10 @@ section! {
 }
 
 section! {
-    /// TLS for `listen`. Both files are read at start, and again within a minute when they
-    /// have changed; a pair that is no good is told in the log and not taken.
+    /// TLS for `listen`. Both files are read at start, and again within a minute when they have
+    /// changed; an invalid pair is logged and not used.
     Tls {
-        /// The certificate, followed by those that lead to its authority (PEM).
+        /// The certificate, followed by its intermediate certificates (PEM).
         certificate: PathBuf = required(),
         /// The private key of the certificate (PEM, not encrypted).
         key: KeyFile = required(),
@@ -107,7 +108,7 @@ section! {
         level: LogFilter = default(LogFilter("info".to_owned())),
         /// `text` for people, `json` for collectors; `auto` is `text` on a terminal.
         format: Format = default(Format::Auto),
-        /// Whether each request leaves a line when it is done.
+        /// Whether wellhead writes one line for each request when it is done.
         requests: bool = default(true),
     }
 }
@@ -118,7 +119,7 @@ section! {
         /// Largest body of one request, after decompression. A larger one is answered with 413.
         body_bytes: ByteSize = default(ByteSize::mib(5))
             .within(ByteSize::kib(1), ByteSize::gib(1)),
-        /// All request bodies held at one moment. Over it, new ones are answered with 503.
+        /// All request bodies held at one time. Above it, new ones are answered with 503.
         bodies_bytes: ByteSize = default(ByteSize::mib(256))
             .within(ByteSize::mib(1), ByteSize::gib(64)),
         /// Largest request line and headers together. Larger ones are answered with 431; over HTTP/2 no metric counts that.
@@ -126,47 +127,49 @@ section! {
             .within(ByteSize::kib(1), ByteSize::kib(256)),
         /// Calls in one batch.
         batch_items: usize = default(1_000).within(1, 100_000),
-        /// Calls of one batch that are worked on at a time; the others wait.
+        /// Calls of one batch that run at one time; the others wait.
         batch_parallel: usize = default(32).within(1, 1_000),
-        /// Calls to upstreams for one request, a batch being one: with all retries, hedges, parts
-        /// of searches and second opinions. What would need more is answered with an error.
+        /// Upstream calls for one request, with all retries, hedges, parts of searches and second
+        /// opinions. A batch is one request. A call that needs more is answered with an error.
         upstream_calls: Option<u32> =
             derived("one more than `attempts.max` for each of `batch_items`: 5000")
             .if_given_within(1, 100_000_000),
-        /// How deeply the JSON of a request may be nested.
+        /// The deepest nesting of a request's JSON.
         json_depth: usize = default(128).within(4, 512),
-        /// A larger answer to a single read is passed on as it arrives, so that this and not
-        /// the answer's size is what a request holds in memory.
+        /// A larger answer to a single read is streamed, so that a request holds this much in
+        /// memory and not the whole answer.
         answer_buffer: ByteSize = default(ByteSize::mib(1))
             .within(ByteSize::kib(64), ByteSize::gib(1)),
-        /// Largest answer that is ever held, after decompression: in a batch, or when its
-        /// beginning does not say enough. A larger one is an error.
+        /// Largest answer that is held whole, after decompression: in a batch, or when its
+        /// beginning does not show that it is a result. A larger one is an error.
         answer_bytes: ByteSize = default(ByteSize::mib(128))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
-        /// All answers held at one moment: read whole, in batches, or on their way to clients;
-        /// those up to 16 KiB are not counted. Over it, answers that may be passed on as they
-        /// arrive are; others wait for a second and are then given up with 503.
+        /// All answers held at one time: read whole, in batches, or on their way to clients.
+        /// Answers of up to 16 KiB are not counted. Above it, answers are streamed where possible;
+        /// others wait up to a second and then fail with 503.
         answers_bytes: ByteSize = default(ByteSize::mib(256))
             .within(ByteSize::mib(16), ByteSize::gib(64)),
-        /// All replies of one batch together: it holds this and one answer more at most. The calls
-        /// over it are answered with an error.
+        /// All replies of one batch together; the batch holds at most this and one answer more.
+        /// Calls above it are answered with an error.
         batch_bytes: ByteSize = default(ByteSize::mib(32))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
-        /// Client connections open at once. With `shares` one more takes the place of the longest
-        /// idle one of the address that has most; otherwise, and where that has none to give up,
-        /// it is answered with 503 and closed. Under TLS it is just closed.
+        /// Client connections open at once. With `shares`, a further connection replaces the one
+        /// that has been idle longest, of the address that has most. Without `shares`, or if that
+        /// address has no idle connection, the new one is answered with 503 and closed; under TLS
+        /// it is closed without an answer.
         connections: usize = default(10_000).within(1, 1_000_000),
-        /// Of these, from one client address (one /64 of IPv6); one more is answered with 429
-        /// and closed. Leave it out behind a load balancer or proxy, where all clients have
-        /// its address.
+        /// Client connections from one address (one /64 of IPv6). A further one is answered with
+        /// 429 and closed. Do not set it behind a load balancer or proxy, where all clients share
+        /// one address.
         connections_per_address: Option<usize> =
             derived("no bound").if_given_within(1, 1_000_000),
-        /// Requests worked on at once, over all connections. One more is answered with 503.
+        /// Requests in progress at one time, over all connections. A further one is answered with
+        /// 503.
         in_flight: usize = default(16_384).within(1, 1_000_000),
-        /// Whether one client address (one /64 of IPv6) may hold only a share of what clients have
-        /// together: about seven eighths of it while no other address wants any, and so much less
-        /// the more others do that something stays free for the next one. Set it to `false` behind
-        /// a load balancer or proxy, where all clients have its address.
+        /// Whether one client address (one /64 of IPv6) may hold only a share of connections, body
+        /// bytes and requests in progress: about seven eighths while no other address needs any,
+        /// and less the more others hold, so that some room stays free for a new address. Set it to
+        /// `false` behind a load balancer or proxy, where all clients share one address.
         shares: bool = default(true),
     }
 }
@@ -174,11 +177,11 @@ section! {
 section! {
     /// How long things may take.
     Timeouts {
-        /// From the arrival of a request to its answer, all attempts together.
+        /// Time from the arrival of a request to its answer, all attempts included.
         total: Duration = default(secs(30)).within(ms(10), secs(3_600)),
-        /// One attempt at one upstream; never longer than what is left of `total`.
+        /// Time for one attempt at one upstream; never longer than what is left of `total`.
         attempt: Duration = default(secs(5)).within(ms(1), secs(3_600)),
-        /// Name look-up, TCP and TLS of a new connection to an upstream.
+        /// Time for DNS, TCP and TLS of a new connection to an upstream.
         connect: Duration = default(secs(3)).within(ms(1), secs(300)),
         /// How long a client may take to send the head of a request, and for a TLS handshake
         /// before the first.
@@ -190,98 +193,98 @@ section! {
         idle: Duration = default(secs(75)).within(secs(1), secs(86_400)),
         /// How long a client may take to accept a piece of its answer.
         write: Duration = default(secs(30)).within(ms(100), secs(3_600)),
-        /// How long `/readyz` says no after SIGTERM before the listeners close, so that load
-        /// balancers hear it first. An interrupt from the keyboard does not wait.
+        /// Time after SIGTERM in which `/readyz` already fails and the listeners are still open, so
+        /// that load balancers notice first. An interrupt from the keyboard skips it.
         unready: Duration = default(secs(2)).within(Duration::ZERO, secs(3_600)),
-        /// How long requests under way may take when wellhead is told to stop. Less than the
-        /// 30 s that Kubernetes gives.
+        /// Time that requests in progress have to finish during shutdown. Less than the 30 s that
+        /// Kubernetes allows.
         drain: Duration = default(secs(25)).within(Duration::ZERO, secs(3_600)),
     }
 }
 
 section! {
-    /// How often a call is tried.
+    /// How often wellhead tries a call.
     Attempts {
-        /// Upstreams tried for one call at most, the first included. Calls that change
-        /// something are repeated only where that is safe.
+        /// Attempts for one call at most, the first included. A call that changes something is
+        /// repeated only where that is safe.
         max: u32 = default(4).within(1, 32),
-        /// Upstreams that a raw transaction is sent to at once, if so many are well. One that
-        /// takes it is enough. With 1 it goes to one after another.
+        /// Upstreams that a raw transaction is sent to at once, as far as that many are healthy.
+        /// One that accepts it is enough. With 1, upstreams are tried one after another.
         broadcast: u32 = default(3).within(1, 16),
-        /// To which tiers a raw transaction is sent: `best` for the best tier in which an
-        /// upstream is well, and the next one only when that tier fails or would hold the
-        /// transaction for 2 s; `all` for any, the best first. Whoever receives a transaction can
-        /// act on it before it is mined.
+        /// The tiers that a raw transaction may be sent to. `best`: the best tier with a healthy
+        /// upstream, and the next tier only if that one fails or would delay the transaction by 2
+        /// s. `all`: any tier, the best first. A provider that receives a transaction can act on it
+        /// before it is mined.
         broadcast_tiers: TierScope = default(TierScope::Best),
-        /// To which tiers a hedge or a second opinion may go, an attempt beside or after one that
-        /// did not fail: `best` for no dearer tier than the one that was asked, `all` for any.
-        /// After a failure, or a stall, each tier may be asked.
+        /// The tiers that a hedge or a second opinion may go to, which are attempts beside or after
+        /// one that did not fail. `best`: no dearer tier than that of the first attempt. `all`: any
+        /// tier. After a failure or a stall, any tier may be used.
         extra_tiers: TierScope = default(TierScope::Best),
     }
 }
 
 section! {
-    /// A second attempt at another upstream for a read that takes longer than nineteen in
-    /// twenty of its kind do there; the first good answer is used. Of a chain's calls five in a
-    /// hundred have one at most, and one a second beside these, so that a chain that is rarely
-    /// called has some as well; up to 32 that were not used are saved. An attempt that leaves an
-    /// upstream which stalls does not count.
+    /// A second attempt at another upstream, for a read that takes longer than 95 % of its class
+    /// take at the first one. The first good answer is used. At most 5 % of a chain's calls are
+    /// hedged, and one more each second, so that a chain with little traffic has hedges, too; up to
+    /// 32 unused ones are saved. An attempt that leaves a stalled upstream does not count.
     Hedging {
-        /// Whether there are second attempts beside the first at all.
+        /// Whether slow reads are hedged.
         enabled: bool = default(true),
-        /// Never earlier after the first.
+        /// The earliest start of the second attempt after the first.
         delay_min: Duration = default(ms(20)).within(ms(1), secs(3_600)),
-        /// Never later. Logs and traces get four times as long.
+        /// The latest start. Four times as long for logs and traces.
         delay_max: Duration = default(secs(1)).within(ms(1), secs(3_600)),
     }
 }
 
 section! {
-    /// Answers are kept in memory as long as they are true. What of an answer is final, canonical
-    /// or not to be kept is found out for each: see `docs/cache.md`.
+    /// Answers are kept in memory for as long as they are true. `docs/cache.md` says which answers
+    /// are final, canonical or not kept.
     Cache {
-        /// Whether answers are kept at all.
+        /// Whether answers are kept.
         enabled: bool = default(true),
-        /// Memory for kept answers, of all chains together. One answer may take a 64th of it.
+        /// Memory for kept answers of all chains together. One answer may take up to a 64th of it.
         bytes: ByteSize = default(ByteSize::mib(64)).within(ByteSize::mib(1), ByteSize::gib(64)),
-        /// How long an answer that changes with the newest block (`eth_gasPrice`) is kept, at
-        /// most until the next one. As long one upstream's word stands for all; 0 keeps none.
+        /// How long an answer that changes with the newest block (`eth_gasPrice`) is kept, at most
+        /// until the next block. During this time all clients get one upstream's answer; 0 keeps
+        /// none.
         head_time: Duration = default(secs(1)).within(Duration::ZERO, secs(60)),
-        /// How long a `null` that says something true is kept (a receipt that is not there
-        /// yet), at most until the next block; 0 keeps none.
+        /// How long a meaningful `null` (a receipt that does not exist yet) is kept, at most until
+        /// the next block; 0 keeps none.
         null_time: Duration = default(Duration::ZERO).within(Duration::ZERO, secs(60)),
-        /// Whether states (`eth_call`, `eth_getBalance`) at the newest blocks are asked for by the
-        /// hash of the agreed block (EIP-1898), which lets their answers be kept. `auto` asks only
-        /// upstreams so that were found to honour a hash, `on` all of them without finding out,
-        /// `off` none. The others are asked by the height.
+        /// Whether reads of state (`eth_call`, `eth_getBalance`) at unfinalized blocks are sent
+        /// with the hash of the agreed block (EIP-1898), so that their answers can be kept. `auto`:
+        /// to upstreams that were found to honour the hash. `on`: to all upstreams, without a test.
+        /// `off`: to none. Other upstreams get the height.
         by_hash: ByHashMode = default(ByHashMode::Auto),
-        /// A disk behind the memory, for answers that are final. Outlives restarts.
+        /// A disk cache behind the memory, for final answers. It survives restarts.
         disk: Option<CacheDisk> = derived("none"),
-        /// A Redis or Valkey behind the memory, shared by several wellheads. Asked only while
-        /// it is quick, and never needed to serve.
+        /// A Redis or Valkey behind the memory, shared by several wellheads. It is used only while
+        /// it is fast, and wellhead works without it.
         redis: Option<CacheRedis> = derived("none"),
     }
 }
 
 section! {
-    /// Where final answers are kept over restarts.
+    /// Where final answers are kept across restarts.
     CacheDisk {
-        /// A folder of its own, for one running wellhead. It is made when it is not there.
+        /// A directory that only this wellhead uses. It is created if it does not exist.
         path: PathBuf = required(),
-        /// What its files may take together; the oldest answers give way.
+        /// The most that its files take together; the oldest answers are removed first.
         bytes: ByteSize = default(ByteSize::gib(4)).within(ByteSize::mib(1), ByteSize::gib(4096)),
     }
 }
 
 section! {
-    /// A Redis or Valkey in which several wellheads keep answers for each other.
+    /// A Redis or Valkey in which several wellheads share answers.
     CacheRedis {
         /// `redis://host:6379/0`, or `rediss://` for TLS; a password in it is never shown.
         url: SecretUrl = required(),
-        /// The longest that an answer is kept there.
+        /// The longest time that an answer is kept there.
         ttl: Duration = default(secs(86_400)).within(secs(1), secs(30 * 86_400)),
-        /// How long a look may take; slower is a miss, and a Redis that often is slower is left
-        /// alone until it is quick again.
+        /// The longest time for a look-up. A slower one is a miss; if many are slower, Redis is not
+        /// used until it is fast again.
         get_within: Duration = default(ms(2)).within(ms(1), secs(1)),
     }
 }
@@ -289,9 +292,9 @@ section! {
 section! {
     /// Compression of answers to clients that accept it (zstd or gzip).
     Compression {
-        /// Whether answers are compressed at all.
+        /// Whether answers are compressed.
         enabled: bool = default(true),
-        /// Smaller answers go as they are: they fit in few packets anyway.
+        /// Smaller answers are sent uncompressed: they fit into a few packets anyway.
         min_bytes: ByteSize = default(ByteSize::kib(4)).within(ByteSize(0), ByteSize::gib(1)),
     }
 }
@@ -307,7 +310,7 @@ section! {
 }
 
 section! {
-    /// When a failing upstream is left alone, and for how long.
+    /// When a failing upstream rests, and for how long.
     Health {
         /// Failures in a row after which an upstream rests.
         failures: u32 = default(3).within(1, 1_000),
