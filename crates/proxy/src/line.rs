@@ -148,8 +148,11 @@ impl<'a> Closing<'a> {
         self.chain = Some(chain);
     }
 
-    /// Notes what the body holds.
+    /// Notes what the body holds, for the line; nothing where none is left.
     pub(crate) fn holds(&mut self, packet: &Packet) {
+        if !self.is_told {
+            return;
+        }
         self.method = Some(match packet {
             Packet::Single(Ok(call)) => method_of(MethodTable::standard().row(call.method()), call),
             Packet::Single(Err(_)) => "-".into(),
