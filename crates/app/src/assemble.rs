@@ -29,7 +29,7 @@ use wellhead_telemetry::clock;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
-    BreakerBounds, Budget, BudgetTerms, History, Identity, Mask, MethodRules, Slot, Upstream,
+    BreakerBounds, Budget, BudgetTerms, History, Identity, MethodRules, Redactor, Slot, Upstream,
     UpstreamSet,
 };
 use wellhead_watch::{Asked, Checks, FeedUse, Mode, Pace, Pulse, Watcher};
@@ -335,7 +335,7 @@ fn chain_parts(
         let slot = Slot(u8::try_from(place).unwrap_or(u8::MAX));
         upstreams.push(Arc::new(
             Upstream::new(identity(upstream), slot, breaker(chain, upstream, settings), now)
-                .hiding(Mask::of(&secrets::of(upstream)))
+                .hiding(Redactor::of(&secrets::of(upstream)))
                 .within(budget(upstream))
                 .reaching(history(&upstream.history)),
         ));

@@ -8,7 +8,7 @@ use wellhead_upstream::Secrets;
 
 use crate::config::{Auth, Upstream};
 
-/// A part of a URL is masked wherever it stands from this length on.
+/// A part of a URL is redacted wherever it stands from this length on.
 const URL_PART_BYTES_MIN: usize = 8;
 /// A number with fewer digits says which version or which chain.
 const NUMBER_LEN_MAX: usize = 5;
@@ -146,7 +146,7 @@ fn is_public(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use wellhead_upstream::Mask;
+    use wellhead_upstream::Redactor;
 
     use super::*;
     use crate::config;
@@ -158,7 +158,7 @@ mod tests {
         let loaded = config::parse("test", &source, &|_| None, config::Overrides::default());
         let settings = loaded.unwrap_or_else(|report| panic!("{}", report.render(false))).settings;
         let (_, chain) = settings.chains.iter().next().expect("one chain");
-        assert_eq!(Mask::of(&of(&chain.upstreams[0])).hidden(error.to_owned()), told);
+        assert_eq!(Redactor::of(&of(&chain.upstreams[0])).hidden(error.to_owned()), told);
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
     fn a_url_of_the_command_line_may_hold_user_and_password() {
         let mut secrets = Secrets::default();
         with_url(&mut secrets, &Url::parse("http://someone:p%40ss+word@a/").expect("a URL"));
-        let told = Mask::of(&secrets).hidden("p@ss+word c29tZW9uZTpwQHNzK3dvcmQ=".to_owned());
+        let told = Redactor::of(&secrets).hidden("p@ss+word c29tZW9uZTpwQHNzK3dvcmQ=".to_owned());
         assert_eq!(told, "*** ***");
     }
 

@@ -94,13 +94,13 @@ pub(crate) async fn attempt(
     let mut came = ended;
     let (verdict, sent, rest) = match judged {
         Ok(Judged { verdict, rest, waited }) => {
-            let verdict = upstream.masked(verdict);
+            let verdict = upstream.redacted(verdict);
             let sent = if verdict.class.is_refused_unread() { Sent::No } else { Sent::Maybe };
             came -= waited;
             (verdict, sent, rest)
         }
         Err(error) => {
-            let verdict = upstream.masked(Judge::standard().transport(&error));
+            let verdict = upstream.redacted(Judge::standard().transport(&error));
             if !guarded.is_to_blame(&error) {
                 guarded.give_up();
                 note(upstream, row, &verdict, Change::None, was_unwell, ended);

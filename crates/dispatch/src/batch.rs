@@ -134,7 +134,7 @@ pub async fn run_batch(
             vec![Verdict::new(VerdictClass::Fault, "batch-too-large", payload); items.len()]
         }
         Err(error) => {
-            let verdict = upstream.masked(judge.transport(&error));
+            let verdict = upstream.redacted(judge.transport(&error));
             let mut change = Change::None;
             if guarded.is_to_blame(&error) {
                 change = guarded.settle(&verdict, ended).0;
@@ -148,7 +148,7 @@ pub async fn run_batch(
             Ok(envelopes) => {
                 let verdicts = judge_items(items, &reply, &envelopes);
                 let verdicts =
-                    verdicts.into_iter().map(|it| upstream.masked(it)).collect::<Vec<_>>();
+                    verdicts.into_iter().map(|it| upstream.redacted(it)).collect::<Vec<_>>();
                 drop(guarded.ended());
                 upstream.heard(ended);
                 let until = patience.deadline;
@@ -157,7 +157,7 @@ pub async fn run_batch(
                 verdicts
             }
             Err(_) => {
-                let verdict = upstream.masked(judge.reply(row, &reply));
+                let verdict = upstream.redacted(judge.reply(row, &reply));
                 let mut change = Change::None;
                 if verdict.class.is_between_us_and_the_upstream() {
                     change = guarded.settle(&verdict, ended).0;

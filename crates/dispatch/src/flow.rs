@@ -67,7 +67,7 @@ impl Account {
 
     fn failed(self, error: &TransportError) {
         let (upstream, began, now) = (self.in_flight.upstream(), self.in_flight.began(), now());
-        let verdict = upstream.masked(Judge::standard().transport(error));
+        let verdict = upstream.redacted(Judge::standard().transport(error));
         let was_unwell = upstream.probe_due(began).is_some();
         let change = upstream.settle(self.row, &verdict, began, now);
         note(upstream, self.row, &verdict, change, was_unwell, now);

@@ -105,7 +105,7 @@ pub(crate) fn regarded(upstream: &Upstream, mut verdict: Verdict, regard: Regard
         Regard::Void { check, detail } => {
             let detail = format!("`{check}`: {detail}");
             let void = Verdict::new(VerdictClass::Void, check, Payload::None { detail });
-            upstream.masked(void)
+            upstream.redacted(void)
         }
     }
 }

@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_eth::MethodRow;
 use wellhead_transport::{Ceiling, Transport};
-use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream};
+use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream};
 
 use crate::budget::Budgets;
 use crate::flows::Flows;
@@ -105,14 +105,14 @@ impl Lane {
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
         bulky: bool,
         now: Instant,
-    ) -> Result<InFlight, Held> {
+    ) -> Result<InFlight, LimitedBy> {
         let transport = self.transport(upstream.slot());
         if transport.has_room(bulky) {
             return upstream.try_admit(rows, now);
         }
         let is_share = bulky && transport.has_room(false);
         let bound = if is_share { Bound::BulkyShare } else { Bound::Connections };
-        Err(Held { bound, wait: CONNECTION_LOOK, pace: Duration::ZERO })
+        Err(LimitedBy { bound, wait: CONNECTION_LOOK, pace: Duration::ZERO })
     }
 
     /// Where answers are counted while they are held.

@@ -39,7 +39,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use wellhead_eth::{CostClass, Effect, MethodIndex, MethodRow};
 use wellhead_route::Roster;
-use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet};
+use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream, UpstreamSet};
 
 use crate::flows::ClientNet;
 use crate::now;
@@ -110,12 +110,12 @@ pub(crate) struct HeldBy {
     pub(crate) slots: UpstreamSet,
     /// Those of them that hold its method alone.
     aside: UpstreamSet,
-    pub(crate) first: Held,
+    pub(crate) first: LimitedBy,
 }
 
 impl HeldBy {
     /// `before` and this one.
-    pub(crate) fn and(before: Option<Self>, slot: Slot, held: Held) -> Self {
+    pub(crate) fn and(before: Option<Self>, slot: Slot, held: LimitedBy) -> Self {
         let none = UpstreamSet::default();
         let mut all = before.unwrap_or(Self { slots: none, aside: none, first: held });
         all.slots.insert(slot);
@@ -242,7 +242,7 @@ struct State {
     aside_somewhere: u32,
     /// What each upstream said last to the call that was first in line for it, of all or of one
     /// method.
-    said: BTreeMap<(Slot, Option<MethodIndex>), Held>,
+    said: BTreeMap<(Slot, Option<MethodIndex>), LimitedBy>,
     /// Where the patient one is that was raised last, while it waits.
     raised: Option<Place>,
 }
@@ -358,7 +358,7 @@ impl State {
 
     /// Notes what `slot` said to the waiter at `place`. Where that is of its method alone, those
     /// behind it may have their turn.
-    fn say(&mut self, place: Place, slot: Slot, held: Held) {
+    fn say(&mut self, place: Place, slot: Slot, held: LimitedBy) {
         let is_of_method = held.bound.is_of_method();
         let Some(waiter) = self.waiting.get_mut(&place) else { return };
         let (method, was_aside) = (waiter.method, waiter.is_aside());
@@ -425,9 +425,9 @@ impl Line {
         &self,
         upstream: &Arc<Upstream>,
         claim: Claim,
-        try_admit: impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held>,
+        try_admit: impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, LimitedBy>,
         now: Instant,
-    ) -> Result<InFlight, Held> {
+    ) -> Result<InFlight, LimitedBy> {
         let held = match self.held_by_others(upstream.slot(), claim) {
             Some(held) => held,
             None => match try_admit(upstream, now) {
@@ -449,7 +449,7 @@ impl Line {
         candidates: &[Slot],
         by: HeldBy,
         claim: Claim,
-        try_admit: impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held>,
+        try_admit: impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, LimitedBy>,
         roster: &Roster,
         latest: Instant,
     ) -> Result<(Slot, InFlight), NoTurn> {
@@ -473,7 +473,7 @@ impl Line {
                 ticket.place = self.state.lock().raise(ticket.place);
             }
             let Some(turn) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };
-            let mut soonest: Option<Held> = None;
+            let mut soonest: Option<LimitedBy> = None;
             for slot in candidates.iter().copied().filter(|slot| turn.contains(*slot)) {
                 match try_admit(roster.upstream(slot), began) {
                     Ok(in_flight) => {
@@ -535,7 +535,7 @@ impl Line {
         }
     }
 
-    fn held_by_others(&self, slot: Slot, claim: Claim) -> Option<Held> {
+    fn held_by_others(&self, slot: Slot, claim: Claim) -> Option<LimitedBy> {
         if self.is_empty() {
             return None;
         }
@@ -555,7 +555,7 @@ impl Line {
         let said = state.said.get(&(slot, None));
         let (wait, pace) = said.map_or_else(Default::default, |held| (held.wait, held.pace));
         let wait = wait.saturating_add(pace.saturating_mul(state.before(claim)));
-        Some(Held { bound: Bound::Line, wait, pace })
+        Some(LimitedBy { bound: Bound::Line, wait, pace })
     }
 
     /// A place at the end of its priority; `None` when there is none to be had.
@@ -671,7 +671,7 @@ mod tests {
     }
 
     fn held_by(slot: u8, bound: Bound) -> HeldBy {
-        let held = Held { bound, wait: Duration::ZERO, pace: Duration::ZERO };
+        let held = LimitedBy { bound, wait: Duration::ZERO, pace: Duration::ZERO };
         HeldBy::and(None, Slot(slot), held)
     }
 

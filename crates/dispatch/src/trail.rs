@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use wellhead_route::Roster;
-use wellhead_upstream::{Bound, Held, Learnt, Slot, VerdictClass};
+use wellhead_upstream::{Bound, Learnt, LimitedBy, Slot, VerdictClass};
 
 /// One exchange with one upstream.
 #[derive(Debug, Clone)]
@@ -71,7 +71,7 @@ pub struct Trail {
 }
 
 impl Trail {
-    pub(crate) fn hold(&mut self, slot: Slot, held: Held) {
+    pub(crate) fn hold(&mut self, slot: Slot, held: LimitedBy) {
         self.note(Hold { slot, bound: held.bound, wait: held.wait });
     }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use wellhead_eth::MethodRow;
 use wellhead_route::HOLD_SHORT;
-use wellhead_upstream::{Bound, Held, InFlight, Slot, Upstream, UpstreamSet, VerdictClass};
+use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream, UpstreamSet, VerdictClass};
 
 use crate::lane::Lane;
 use crate::line::{Claim, HeldBy, latest_turn};
@@ -59,7 +59,7 @@ impl Run<'_> {
         }
     }
 
-    fn held(&mut self, slot: Slot, held: Held) {
+    fn held(&mut self, slot: Slot, held: LimitedBy) {
         if held.bound.is_pause() {
             let least = self.retry_after.map_or(held.wait, |least| least.min(held.wait));
             self.retry_after = Some(least);
@@ -237,6 +237,6 @@ fn is_timed(bound: Bound) -> bool {
 fn try_admit(
     lane: &Lane,
     row: &MethodRow,
-) -> impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, Held> {
+) -> impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, LimitedBy> {
     move |upstream, now| lane.try_admit(upstream, std::iter::once(row), row.class.is_heavy(), now)
 }

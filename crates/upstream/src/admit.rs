@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use wellhead_eth::MethodRow;
 use wellhead_limit::Pages;
 
-use crate::control::{Bound, Held, Spending};
+use crate::control::{Bound, LimitedBy, Spending};
 use crate::in_flight::{InFlight, Trials};
 use crate::provider::PushPrice;
 use crate::refusal::PausedMethod;
@@ -25,7 +25,7 @@ impl Upstream {
         row: &MethodRow,
         calls: u32,
         now: Instant,
-    ) -> Result<InFlight, Held> {
+    ) -> Result<InFlight, LimitedBy> {
         let rows = std::iter::repeat_n(row, calls as usize);
         self.try_admit(rows, now).inspect_err(|held| self.note_held(held.bound))
     }
@@ -36,7 +36,7 @@ impl Upstream {
         self: &Arc<Self>,
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
         now: Instant,
-    ) -> Result<InFlight, Held> {
+    ) -> Result<InFlight, LimitedBy> {
         self.note_demand(now);
         let latency = || self.latency(now);
         self.controls().admit(rows.clone(), latency, self.since_epoch(now))?;
@@ -51,7 +51,7 @@ impl Upstream {
 
     /// The pause that holds calls of `row`, because it refused that method or asked for a pause
     /// of all.
-    pub fn paused_for(&self, row: &MethodRow, now: Instant) -> Option<Held> {
+    pub fn paused_for(&self, row: &MethodRow, now: Instant) -> Option<LimitedBy> {
         let refusals = self.controls().refusals();
         refusals.pause_for(std::iter::once(row), || self.since_epoch(now))
     }

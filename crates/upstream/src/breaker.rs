@@ -10,7 +10,7 @@
 //! is claimed, so that one call and not all of them finds out that nothing has changed;
 //! the claim ends with the call, also with one that nobody waits for any more.
 //!
-//! A rate of failures is the business of `fare`, which has a breaker for each class.
+//! A rate of failures is the business of `failure_rate`, which has a breaker for each class.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

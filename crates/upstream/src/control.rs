@@ -124,14 +124,14 @@ impl Bound {
     }
 }
 
-/// A call may not go now.
+/// What keeps a call from going now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
-    /// What keeps it.
+pub struct LimitedBy {
+    /// The bound that it is at.
     pub bound: Bound,
-    /// It may go after so long, if nobody else goes first.
+    /// How long until it may go, if no other call goes first.
     pub wait: Duration,
-    /// Each other call that goes first takes about so long.
+    /// How much longer that takes for each other call that goes first, about.
     pub pace: Duration,
 }
 
@@ -208,7 +208,7 @@ impl Controls {
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
         latency: impl FnOnce() -> Option<Duration>,
         now: Duration,
-    ) -> Result<(), Held> {
+    ) -> Result<(), LimitedBy> {
         if let Some(held) = self.refusals.pause_for(rows.clone(), || now) {
             return Err(held);
         }
@@ -218,7 +218,7 @@ impl Controls {
             let wait = each.clamp(PLACE_WAIT.0, PLACE_WAIT.1);
             let is_known = bound == Bound::InFlight || self.learnt_limit.is_settled();
             let pace = if is_known { each } else { Duration::ZERO };
-            return Err(Held { bound, wait, pace });
+            return Err(LimitedBy { bound, wait, pace });
         }
         let paid = self.pay(rows, now);
         if paid.is_err() {
@@ -448,7 +448,7 @@ impl Controls {
         &self,
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
         now: Duration,
-    ) -> Result<(), Held> {
+    ) -> Result<(), LimitedBy> {
         let price = self.price(rows.clone());
         if self.is_bounded {
             // What is left has to be enough for all of it.
@@ -498,7 +498,7 @@ impl Controls {
         }
     }
 
-    fn capped(&self, cap: Cap, now: Duration) -> Held {
+    fn capped(&self, cap: Cap, now: Duration) -> LimitedBy {
         let of_day = self.wall(now).as_secs() % DAY.as_secs();
         let tomorrow = Duration::from_secs(DAY.as_secs() - of_day);
         let (bound, wait) = match cap {
@@ -508,7 +508,7 @@ impl Controls {
                 (Bound::Month, tomorrow + DAY * days.saturating_sub(1))
             }
         };
-        Held { bound, wait, pace: Duration::ZERO }
+        LimitedBy { bound, wait, pace: Duration::ZERO }
     }
 
     fn wall(&self, now: Duration) -> Duration {
@@ -528,7 +528,7 @@ struct RateState {
 }
 
 impl RateState {
-    fn take(&self, rate: Rate, credits: f64, now: Duration, bound: Bound) -> Result<(), Held> {
+    fn take(&self, rate: Rate, credits: f64, now: Duration, bound: Bound) -> Result<(), LimitedBy> {
         let (taken, pace) = match rate {
             Rate::Paced(pace) => (self.bucket.take(credits, pace, now), pace.time_of(credits)),
             Rate::Counted { credits: most, window } => {
@@ -536,7 +536,7 @@ impl RateState {
                 (taken, window.mul_f64((credits / most.max(1) as f64).min(1.0)))
             }
         };
-        taken.map_err(|wait| Held { bound, wait, pace })
+        taken.map_err(|wait| LimitedBy { bound, wait, pace })
     }
 
     fn give_back(&self, rate: Rate, credits: f64) {

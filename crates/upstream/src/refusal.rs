@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_limit::LearntRate;
 
-use crate::control::{Bound, Held};
+use crate::control::{Bound, LimitedBy};
 use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 
 /// Outcomes count fully for this long, then half for as long again, and so on.
@@ -165,8 +165,8 @@ impl Refusals {
         &self,
         rows: impl Iterator<Item = &'a MethodRow>,
         now: impl Fn() -> Duration,
-    ) -> Option<Held> {
-        let held = |bound, wait| Held { bound, wait, pace: Duration::ZERO };
+    ) -> Option<LimitedBy> {
+        let held = |bound, wait| LimitedBy { bound, wait, pace: Duration::ZERO };
         let whole = self.whole.pause(&now);
         let of_methods = self
             .methods
@@ -202,7 +202,7 @@ impl Refusals {
         rows: &(impl Iterator<Item = &'a MethodRow> + Clone),
         credits: impl Fn(&MethodRow) -> f64,
         now: Duration,
-    ) -> Result<(), Held> {
+    ) -> Result<(), LimitedBy> {
         let all = || rows.clone().map(&credits).sum::<f64>();
         take(&self.whole.rate, Bound::LearntRate, all, now)?;
         if self.methods.get().is_none() {
@@ -433,12 +433,12 @@ fn take(
     bound: Bound,
     credits: impl FnOnce() -> f64,
     now: Duration,
-) -> Result<(), Held> {
+) -> Result<(), LimitedBy> {
     if !rate.is_known() {
         return Ok(());
     }
     let credits = credits();
-    let held = |wait| Held { bound, wait, pace: rate.time_of(credits, now) };
+    let held = |wait| LimitedBy { bound, wait, pace: rate.time_of(credits, now) };
     rate.take(credits, now).map_err(held)
 }
 

@@ -15,14 +15,14 @@ use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
 use crate::budget::Budget;
 use crate::control::Controls;
 use crate::dissent::Dissents;
-use crate::fare::Fare;
+use crate::failure_rate::ClassFailureRate;
 use crate::identity::Identity;
 use crate::in_flight::Trials;
 use crate::latency::PeakEwma;
-use crate::mask::Mask;
 use crate::offer::{Offer, Offers};
 use crate::quantile::SlowMark;
 use crate::reach::{History, Reach};
+use crate::redactor::Redactor;
 use crate::silence::Silence;
 use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 use crate::unknown::Unknowns;
@@ -229,7 +229,7 @@ impl Problem {
 /// One upstream: its identity and what was learnt of it.
 pub struct Upstream {
     identity: Identity,
-    pub(crate) mask: Mask,
+    pub(crate) redactor: Redactor,
     slot: Slot,
     epoch: Instant,
     /// 0 unverified, 1 verified, 2 wrong chain (then `reported_chain` holds it).
@@ -240,7 +240,7 @@ pub struct Upstream {
     breaker: Breaker,
     /// Nobody probes it on our behalf: clients' calls find out whether it is back.
     tried_by_clients: AtomicBool,
-    fares: [Fare; CostClass::ALL.len()],
+    failure_rates: [ClassFailureRate; CostClass::ALL.len()],
     unknowns: Unknowns,
     dissents: Dissents,
     out_until: StampCell,
@@ -276,7 +276,7 @@ impl Upstream {
     pub fn new(identity: Identity, slot: Slot, bounds: BreakerBounds, now: Instant) -> Self {
         Self {
             identity,
-            mask: Mask::default(),
+            redactor: Redactor::default(),
             slot,
             epoch: now,
             standing: AtomicU8::new(0),
@@ -285,7 +285,9 @@ impl Upstream {
             draining: AtomicBool::new(false),
             breaker: Breaker::new(bounds),
             tried_by_clients: AtomicBool::new(false),
-            fares: std::array::from_fn(|place| Fare::new(CostClass::ALL[place], bounds)),
+            failure_rates: std::array::from_fn(|place| {
+                ClassFailureRate::new(CostClass::ALL[place], bounds)
+            }),
             unknowns: Unknowns::default(),
             dissents: Dissents::default(),
             out_until: StampCell::default(),
@@ -308,8 +310,8 @@ impl Upstream {
 
     /// With secrets that must not be told when it quotes them.
     #[must_use]
-    pub fn hiding(mut self, mask: Mask) -> Self {
-        self.mask = mask;
+    pub fn hiding(mut self, redactor: Redactor) -> Self {
+        self.redactor = redactor;
         self
     }
 
@@ -336,9 +338,9 @@ impl Upstream {
 
     /// Claims what a call of this class is to find out, beside what `trials` holds already.
     pub(crate) fn on_trial(&self, class: CostClass, trials: &mut Trials, now: Instant) {
-        let fare = &self.fares[class as usize];
+        let failure_rate = &self.failure_rates[class as usize];
         let is_in = self.out_until.get().is_none();
-        if is_in && self.breaker.is_closed() && fare.is_well() {
+        if is_in && self.breaker.is_closed() && failure_rate.is_well() {
             return;
         }
         let now = self.stamp(now);
@@ -352,7 +354,7 @@ impl Upstream {
         }
         let place = 1 << class as u8;
         if trials.ours & place == 0 {
-            trials.note(place, fare.begin(now));
+            trials.note(place, failure_rate.begin(now));
         }
     }
 
@@ -361,9 +363,9 @@ impl Upstream {
         if trials.ours & Trials::WHOLE != 0 {
             self.breaker.release(began);
         }
-        for (place, fare) in self.fares.iter().enumerate() {
+        for (place, failure_rate) in self.failure_rates.iter().enumerate() {
             if trials.ours & (1 << place) != 0 {
-                fare.release(began);
+                failure_rate.release(began);
             }
         }
     }
@@ -496,13 +498,13 @@ impl Upstream {
     /// Whether calls of `class` should go elsewhere, although it is well otherwise: they
     /// failed here too often lately.
     pub fn class_rests(&self, class: CostClass, now: Instant) -> bool {
-        let fare = &self.fares[class as usize];
-        !fare.is_well() && fare.rests(self.stamp(now))
+        let failure_rate = &self.failure_rates[class as usize];
+        !failure_rate.is_well() && failure_rate.rests(self.stamp(now))
     }
 
     /// The share of the calls of `class` that failed lately, from zero to one.
     pub fn failing(&self, class: CostClass) -> f64 {
-        self.fares[class as usize].share()
+        self.failure_rates[class as usize].share()
     }
 
     /// How often it said something that no rule knows: by code, and with codes for which
@@ -682,7 +684,7 @@ impl Upstream {
         }
         match verdict.health {
             HealthEffect::Good => {
-                self.fares[row.class as usize].answered(span);
+                self.failure_rates[row.class as usize].answered(span);
                 self.controls.refusals().answered(row, span);
                 self.answers(row.class, took, span.ended);
                 self.well(span)
@@ -692,7 +694,7 @@ impl Upstream {
                 // before were not in a row. Ending a rest takes more, a good answer.
                 if shows_that_it_works(verdict) {
                     self.controls.refusals().answered(row, span);
-                    self.fares[row.class as usize].answered(span);
+                    self.failure_rates[row.class as usize].answered(span);
                     self.breaker.answered();
                 }
                 Change::None
@@ -740,7 +742,7 @@ impl Upstream {
     pub fn ended_well(&self, row: &MethodRow, began: Instant, now: Instant) -> Change {
         let span = ExchangeSpan { began: self.stamp(began), ended: self.stamp(now) };
         self.silence.heard(span.ended);
-        self.fares[row.class as usize].answered(span);
+        self.failure_rates[row.class as usize].answered(span);
         self.controls.refusals().answered(row, span);
         self.well(span)
     }
@@ -772,7 +774,7 @@ impl Upstream {
         self.count_failure(class, took, span.ended);
         // What fails because all of it fails says nothing of the class.
         let is_up = !at_once && self.breaker.state(span.ended) == BreakerState::Closed;
-        let class_rests = is_up && self.fares[class as usize].failed(span);
+        let class_rests = is_up && self.failure_rates[class as usize].failed(span);
         let counts = at_once || !class.is_heavy();
         if counts && self.breaker.failed(span, at_once) {
             Change::Rests

@@ -235,8 +235,8 @@ impl Asker {
             Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, ""))
         });
         let verdict = match &reply {
-            Ok(reply) => self.upstream.masked(Judge::standard().reply(row, reply)),
-            Err(error) => self.upstream.masked(Judge::standard().transport(error)),
+            Ok(reply) => self.upstream.redacted(Judge::standard().reply(row, reply)),
+            Err(error) => self.upstream.redacted(Judge::standard().transport(error)),
         };
         let ended = now();
         let change = self.upstream.settle(row, &verdict, began, ended);

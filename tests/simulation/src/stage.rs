@@ -18,7 +18,7 @@ use wellhead_sim::{Dials, SimNode, World, WorldConfig};
 use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_upstream::{
-    Budget, BudgetTerms, Identity, Mask, MethodRules, Slot, Upstream, UpstreamId,
+    Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream, UpstreamId,
 };
 use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
 
@@ -171,7 +171,7 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
         };
         let slot = Slot(u8::try_from(slot).expect("a handful of upstreams"));
         let upstream = Upstream::new(identity, slot, settings.breaker, now);
-        let upstream = upstream.hiding(Mask::new([&own.api_key]));
+        let upstream = upstream.hiding(Redactor::new([&own.api_key]));
         Arc::new(match own.budget {
             None => upstream,
             Some(budget) => upstream.within(within(budget)),

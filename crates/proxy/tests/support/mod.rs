@@ -22,7 +22,7 @@ use wellhead_transport::{
     WireReply,
 };
 use wellhead_upstream::{
-    BreakerBounds, Identity, Mask, MethodRules, Payload, Slot, Standing, Tier, Upstream,
+    BreakerBounds, Identity, MethodRules, Payload, Redactor, Slot, Standing, Tier, Upstream,
     UpstreamId, Verdict, VerdictClass,
 };
 use wellhead_watch::Pulse;
@@ -546,7 +546,7 @@ fn chain(plan: Plan) -> (ServedChain, Vec<Arc<Peer>>) {
             lag_blocks_max: None,
         };
         let upstream = Upstream::new(identity, slot, BreakerBounds::default(), now())
-            .hiding(Mask::new([SECRET]));
+            .hiding(Redactor::new([SECRET]));
         // Far enough apart that the chance in a plan does not matter.
         let took = Duration::from_millis(10 << (2 * place));
         let none = Payload::None { detail: String::new() };

@@ -11,8 +11,8 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// Shorter words are not masked alone: each error would be full of stars, which tells more of
-/// such a secret than it hides. They are masked beside the name of their header or parameter.
+/// Shorter words are not redacted alone: each error would be full of stars, which tells more of
+/// such a secret than it hides. They are redacted beside the name of their header or parameter.
 const WORD_BYTES_MIN: usize = 6;
 /// The parts of a header's value are secrets of their own from this length on.
 const PART_BYTES_MIN: usize = 8;
@@ -36,7 +36,7 @@ struct Pair {
 }
 
 impl Secrets {
-    /// Adds a word, which is masked in every form if it is long enough.
+    /// Adds a word, which is redacted in every form if it is long enough.
     pub fn word(&mut self, word: &str) {
         let word = word.trim();
         if word.len() >= WORD_BYTES_MIN {
@@ -81,7 +81,7 @@ impl Secrets {
         self.header("authorization", &format!("Basic {credentials}"));
     }
 
-    /// Adds the value of a parameter of a URL that is too short to be masked wherever it stands.
+    /// Adds the value of a parameter of a URL that is too short to be redacted wherever it stands.
     pub fn parameter(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.pair(&format!("{name}="), value);

@@ -1,4 +1,4 @@
-//! How the calls of one class fare with an upstream.
+//! How often calls of one class fail at an upstream, and when the class rests there.
 //!
 //! An upstream can be well and yet useless for one kind of call: its logs time out, or
 //! three in ten of its traces fail. So each class has a share of failures and a breaker
@@ -25,15 +25,15 @@ const WINDOW_CALLS: u32 = 20;
 /// From this share on a class rests.
 const SHARE_MAX: u32 = ONE / 5;
 
-/// How one class of calls fares.
+/// The share of calls of one class that failed lately, and the breaker of that class.
 #[derive(Debug)]
-pub(crate) struct Fare {
+pub(crate) struct ClassFailureRate {
     /// Of failures, in parts of [`ONE`]. Two racing writers may lose one sample.
     share: AtomicU32,
     breaker: Breaker,
 }
 
-impl Fare {
+impl ClassFailureRate {
     pub(crate) fn new(class: CostClass, bounds: BreakerBounds) -> Self {
         let failures_max = if class.is_heavy() { bounds.failures_max } else { u32::MAX };
         let bounds = BreakerBounds { failures_max, successes_min: 1, ..bounds };
@@ -97,17 +97,17 @@ mod tests {
     /// Plays `f` (failure) and `.` (answer), one a millisecond, and tells the share in
     /// percent and whether the class then rests.
     fn check(class: CostClass, script: &str, percent: u32, rests: bool) {
-        let fare = Fare::new(class, BreakerBounds::default());
+        let rate = ClassFailureRate::new(class, BreakerBounds::default());
         let mut now = 1;
         for act in script.chars().filter(|act| !act.is_whitespace()) {
             now += 1;
             match act {
-                'f' => drop(fare.failed(span(now, now))),
-                '.' => fare.answered(span(now, now)),
+                'f' => drop(rate.failed(span(now, now))),
+                '.' => rate.answered(span(now, now)),
                 other => panic!("unknown act {other}"),
             }
         }
-        let told = ((fare.share() * 100.0).round() as u32, fare.rests(ms(now)));
+        let told = ((rate.share() * 100.0).round() as u32, rate.rests(ms(now)));
         assert_eq!(told, (percent, rests), "{script}");
     }
 
@@ -137,30 +137,30 @@ mod tests {
 
     #[test]
     fn a_class_that_rested_is_tried_by_one_call_at_a_time() {
-        let fare = Fare::new(CostClass::Logs, BreakerBounds::default());
+        let rate = ClassFailureRate::new(CostClass::Logs, BreakerBounds::default());
         for _ in 0..3 {
-            fare.failed(span(10, 10));
+            rate.failed(span(10, 10));
         }
-        assert!(fare.rests(ms(1009)));
-        assert!(!fare.rests(ms(1010)), "the rest is over");
-        fare.begin(ms(1010));
-        assert!(fare.rests(ms(1011)), "somebody tries it");
-        assert!(!fare.failed(span(1010, 1100)), "it rested before: no news");
-        assert!(fare.rests(ms(3000)), "twice as long");
-        assert!(!fare.rests(ms(3100)));
-        fare.begin(ms(3100));
-        fare.answered(span(3100, 3150));
-        assert!(!fare.rests(ms(3151)), "well again");
+        assert!(rate.rests(ms(1009)));
+        assert!(!rate.rests(ms(1010)), "the rest is over");
+        rate.begin(ms(1010));
+        assert!(rate.rests(ms(1011)), "somebody tries it");
+        assert!(!rate.failed(span(1010, 1100)), "it rested before: no news");
+        assert!(rate.rests(ms(3000)), "twice as long");
+        assert!(!rate.rests(ms(3100)));
+        rate.begin(ms(3100));
+        rate.answered(span(3100, 3150));
+        assert!(!rate.rests(ms(3151)), "well again");
     }
 
     #[test]
     fn the_share_comes_back_to_nothing() {
-        let fare = Fare::new(CostClass::Call, BreakerBounds::default());
+        let rate = ClassFailureRate::new(CostClass::Call, BreakerBounds::default());
         for _ in 0..100 {
-            fare.failed(span(10, 10));
+            rate.failed(span(10, 10));
         }
-        assert!(fare.share() > 0.99);
-        (0..1000).for_each(|_| fare.answered(span(5, 20)));
-        assert_eq!(fare.share(), 0.0);
+        assert!(rate.share() > 0.99);
+        (0..1000).for_each(|_| rate.answered(span(5, 20)));
+        assert_eq!(rate.share(), 0.0);
     }
 }

@@ -24,9 +24,9 @@ const STARS: &str = "***";
 /// JSON in a string in JSON, and so on: escapes are undone this many times to look beneath.
 const ESCAPES_DEPTH_MAX: usize = 3;
 
-/// The secrets of one upstream.
+/// Stars the secrets of one upstream out of what it says.
 #[derive(Clone, Default)]
-pub struct Mask(Option<Arc<Finder>>);
+pub struct Redactor(Option<Arc<Finder>>);
 
 struct Finder {
     automaton: AhoCorasick,
@@ -34,7 +34,7 @@ struct Finder {
     instead: Vec<String>,
 }
 
-impl Mask {
+impl Redactor {
     /// Hides each of `words`; the longest wins where one is part of another.
     pub fn new<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Self {
         let mut secrets = Secrets::default();
@@ -175,20 +175,20 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 impl Upstream {
     /// `verdict` on what it said, without its secrets. To be called on each verdict before
     /// anybody reads it.
-    pub fn masked(&self, mut verdict: Verdict) -> Verdict {
-        self.mask.apply(&mut verdict);
+    pub fn redacted(&self, mut verdict: Verdict) -> Verdict {
+        self.redactor.apply(&mut verdict);
         verdict
     }
 
     /// `text`, some of which it may have written, without its secrets.
     pub fn hidden(&self, text: String) -> String {
-        self.mask.hidden(text)
+        self.redactor.hidden(text)
     }
 }
 
-impl fmt::Debug for Mask {
+impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mask(***)")
+        f.write_str("Redactor(***)")
     }
 }
 
@@ -198,20 +198,20 @@ mod tests {
     use crate::VerdictClass;
 
     fn check(secrets: &str, error: &str, expected: &str) {
-        let mask = Mask::new(secrets.split_whitespace());
-        let masked = |payload| {
+        let redactor = Redactor::new(secrets.split_whitespace());
+        let redacted = |payload| {
             let mut verdict = Verdict::new(VerdictClass::Unknown, "test", payload);
-            mask.apply(&mut verdict);
+            redactor.apply(&mut verdict);
             verdict.payload
         };
         let error_of = |text: &str| Payload::Error(Bytes::from(format!("\"{text}\"")));
         let none_of = |text: &str| Payload::None { detail: text.to_owned() };
-        assert_eq!(masked(error_of(error)), error_of(expected));
-        assert_eq!(masked(none_of(error)), none_of(expected));
-        assert_eq!(mask.hidden(error.to_owned()), expected);
+        assert_eq!(redacted(error_of(error)), error_of(expected));
+        assert_eq!(redacted(none_of(error)), none_of(expected));
+        assert_eq!(redactor.hidden(error.to_owned()), expected);
         let result = Payload::Result(Bytes::from(error.to_owned()));
-        assert_eq!(masked(result.clone()), result, "results are not ours to change");
-        assert_eq!(format!("{mask:?}"), "Mask(***)");
+        assert_eq!(redacted(result.clone()), result, "results are not ours to change");
+        assert_eq!(format!("{redactor:?}"), "Redactor(***)");
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
             "p@ss/W%C3%B6rd+1",
             "cEBzcy9Xw7ZyZCsx",
         ] {
-            let told = Mask::new([word]).hidden(format!("said {form} twice"));
+            let told = Redactor::new([word]).hidden(format!("said {form} twice"));
             assert_eq!(told, "said *** twice", "{form}");
         }
         check("a%2Fb%2Fsecret", "a/b/secret A%2fB%2fSECRET", "*** ***");
@@ -249,11 +249,11 @@ mod tests {
     fn a_word_in_the_middle_of_a_text_in_base64_is_hidden() {
         use base64::Engine as _;
         use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-        let mask = Mask::new(["0123456789abcdef"]);
+        let redactor = Redactor::new(["0123456789abcdef"]);
         for before in ["", "a", "ab", "POST /v2/", "POST / HTTP/1.1\r\nx-key: "] {
             for engine in [&STANDARD, &URL_SAFE] {
                 let quoted = engine.encode(format!("{before}0123456789abcdef\r\nhost: a"));
-                let told = mask.hidden(quoted.clone());
+                let told = redactor.hidden(quoted.clone());
                 assert!(told.contains(STARS), "{before:?}: {quoted}");
                 // What is left of the word is less than three bytes at each end.
                 assert!(told.len() + 18 <= quoted.len() + STARS.len(), "{told}");
@@ -266,8 +266,8 @@ mod tests {
         let mut secrets = Secrets::default();
         secrets.header("authorization", "Basic YWxhZGRpbjpvcGVuc2VzYW1l");
         secrets.header("cookie", "session=0123456789; theme=light");
-        let mask = Mask::of(&secrets);
-        for (told, masked) in [
+        let redactor = Redactor::of(&secrets);
+        for (told, redacted) in [
             ("authorization: Basic YWxhZGRpbjpvcGVuc2VzYW1l", "authorization: ***"),
             ("authorization: basic ywxhzgrpbjpvcgvuc2vzyw1l", "authorization: ***"),
             ("bad YWxhZGRpbjpvcGVuc2VzYW1l", "bad ***"),
@@ -275,7 +275,7 @@ mod tests {
             ("password opensesame is wrong", "password *** is wrong"),
             ("cookie session=0123456789", "cookie session=***"),
         ] {
-            assert_eq!(mask.hidden(told.to_owned()), masked);
+            assert_eq!(redactor.hidden(told.to_owned()), redacted);
         }
         assert_eq!(format!("{secrets:?}"), "Secrets(***)");
     }
@@ -285,20 +285,20 @@ mod tests {
         let mut secrets = Secrets::default();
         secrets.header("X-Key", "abc");
         secrets.parameter("apikey", "de");
-        let mask = Mask::of(&secrets);
-        for (told, masked) in [
+        let redactor = Redactor::of(&secrets);
+        for (told, redacted) in [
             ("x-key: abc, abc of GET /?apikey=de", "X-Key: ***, abc of GET /?apikey=***"),
             (r#"{"x-key":"abc"}"#, r#"{"X-Key":"***"}"#),
         ] {
-            assert_eq!(mask.hidden(told.to_owned()), masked);
+            assert_eq!(redactor.hidden(told.to_owned()), redacted);
         }
     }
 
-    /// Masks `error` and compares what is left, which has to be JSON still.
+    /// Redacts `error` and compares what is left, which has to be JSON still.
     fn check_json(secret: &str, error: &str, expected: &str) {
         let payload = Payload::Error(Bytes::from(error.to_owned()));
         let mut verdict = Verdict::new(VerdictClass::Unknown, "test", payload);
-        Mask::new([secret]).apply(&mut verdict);
+        Redactor::new([secret]).apply(&mut verdict);
         let Payload::Error(raw) = verdict.payload else { panic!("an error stays one") };
         assert_eq!(String::from_utf8_lossy(&raw), expected);
         serde_json::from_slice::<serde_json::Value>(&raw).expect("JSON");
