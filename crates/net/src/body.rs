@@ -1,18 +1,18 @@
 //! From what arrives on a connection to a body: whole, or in part with a rest.
 //!
 //! The common case, one piece without an encoding, is handed through without a
-//! copy. Also reads `Retry-After`, the one header that callers decide by.
+//! copy.
 
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use wellhead_transport::{
     Ceiling, FREE_BYTES, Sent, Share, Shortage, TransportError, TransportErrorKind,
 };
 
+use crate::head::BodyHead;
 use crate::inflate::{Encoding, INFLATE_STEP, Inflate, too_large};
 
 /// Memory taken on the word of a `content-length` alone; beyond it the buffer
@@ -24,8 +24,6 @@ pub(crate) const PIECE: usize = 64 << 10;
 const ASKED_AT_ONCE_MAX: usize = 2 << 20;
 /// Other tasks get a turn after this much inflated output.
 const INFLATE_YIELD: usize = 1 << 20;
-/// Longest `Retry-After` believed; a larger one is a broken server.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A body that arrives piece by piece.
 pub(crate) trait Chunks {
@@ -40,14 +38,6 @@ pub(crate) trait Chunks {
 
     /// Whether the last piece was the last. May say no and then bring nothing more.
     fn is_end(&self) -> bool;
-}
-
-/// What the head says about the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BodyHead {
-    /// Bytes on the wire, where announced.
-    pub(crate) length: Option<u64>,
-    pub(crate) encoding: Encoding,
 }
 
 /// How much of an answer is kept in memory.
@@ -282,29 +272,6 @@ impl Decoding {
     }
 }
 
-/// `Retry-After` as a duration. A date counts from the `Date` of the same
-/// answer, whose clock it was written by, or else from `now_unix`.
-pub(crate) fn retry_after(
-    value: Option<&[u8]>,
-    date: Option<&[u8]>,
-    now_unix: impl FnOnce() -> u64,
-) -> Option<Duration> {
-    let value = std::str::from_utf8(value?).ok()?.trim();
-    if value.starts_with(|c: char| c.is_ascii_digit()) {
-        let seconds: f64 = value.parse().ok()?;
-        return Some(Duration::try_from_secs_f64(seconds).map_or(RETRY_AFTER_MAX, bounded));
-    }
-    let then = httpdate::parse_http_date(value).ok()?;
-    let sent = date.and_then(|date| std::str::from_utf8(date).ok());
-    let sent = sent.and_then(|date| httpdate::parse_http_date(date.trim()).ok());
-    let now: SystemTime = sent.unwrap_or_else(|| UNIX_EPOCH + Duration::from_secs(now_unix()));
-    Some(then.duration_since(now).map_or(Duration::ZERO, bounded))
-}
-
-fn bounded(wait: Duration) -> Duration {
-    wait.min(RETRY_AFTER_MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -501,27 +468,5 @@ mod tests {
         assert_eq!(plain, Ok(Bytes::from("abc")));
         let empty = collected(&[], &[("content-encoding", "gzip")], 100).await;
         assert_eq!(empty, Ok(Bytes::new()));
-    }
-
-    fn waits(pairs: Pairs<'_>) -> Option<f64> {
-        let (wait, date) = (value(pairs, "retry-after"), value(pairs, "date"));
-        // 2015-10-21 07:28:00 UTC.
-        retry_after(wait, date, || 1_445_412_480).map(|wait| wait.as_secs_f64())
-    }
-
-    #[test]
-    fn retry_after_in_all_its_forms() {
-        assert_eq!(waits(&[]), None);
-        assert_eq!(waits(&[("retry-after", "2")]), Some(2.0));
-        assert_eq!(waits(&[("retry-after", " 0.5 ")]), Some(0.5));
-        assert_eq!(waits(&[("retry-after", "soon")]), None);
-        assert_eq!(waits(&[("retry-after", "-1")]), None);
-        assert_eq!(waits(&[("retry-after", "2 minutes")]), None);
-        assert_eq!(waits(&[("retry-after", "99999999999999999999999")]), Some(86400.0));
-        let date = ("retry-after", "Wed, 21 Oct 2015 07:28:30 GMT");
-        assert_eq!(waits(&[date]), Some(30.0));
-        assert_eq!(waits(&[date, ("date", "Wed, 21 Oct 2015 07:28:20 GMT")]), Some(10.0));
-        assert_eq!(waits(&[date, ("date", "Wed, 21 Oct 2015 07:30:00 GMT")]), Some(0.0));
-        assert_eq!(waits(&[date, ("date", "nonsense")]), Some(30.0));
     }
 }

@@ -37,8 +37,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::stats::{LearntCaps, Lesson};
-
 /// Streams that must have been open for their number to be blamed. Below it a
 /// wrong lesson would cost more than a death.
 pub(crate) const MANY: usize = 32;
@@ -97,6 +95,46 @@ pub(crate) enum Manner {
     Orderly,
     /// Anything else.
     Abrupt,
+}
+
+/// How the streams that one HTTP/2 connection bears were learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lesson {
+    /// It refused one more.
+    Refusal,
+    /// The connection died with so many.
+    Death,
+    /// Connections were ended in an orderly way (GOAWAY), again and again with about so many.
+    Goaways,
+}
+
+impl Lesson {
+    /// A stable word for metrics and the status page.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Refusal => "refused",
+            Self::Death => "died",
+            Self::Goaways => "goaway",
+        }
+    }
+}
+
+/// What one HTTP/2 connection to an upstream was found to bear, from how connections
+/// ended. `None` where nothing speaks for a bound; the settings hold besides.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LearntCaps {
+    /// Streams at once. One connection at a time may be trying more.
+    pub streams: Option<usize>,
+    /// What that rests on.
+    pub streams_lesson: Option<Lesson>,
+    /// The fewest streams with which a connection died.
+    pub streams_fatal: Option<usize>,
+    /// The most streams with which a connection was seen to be well, if 32 or more.
+    pub streams_proven: Option<usize>,
+    /// Requests after which a connection is replaced.
+    pub requests: Option<u64>,
+    /// How long a connection may stay unused.
+    pub idle: Option<Duration>,
 }
 
 /// What was learnt of one upstream, over all workers.

@@ -17,8 +17,9 @@ use crate::endpoint::{HttpVersion, Prepared};
 use crate::h1::H1Connection;
 use crate::h2::{Fate, H2Connection, Observer, Opening};
 use crate::journal::{Page, SetUp};
+use crate::protocol::Protocol;
 use crate::settings::ClientSettings;
-use crate::stats::{ConnectionStats, Protocol};
+use crate::stats::ConnectionStats;
 
 /// Opens connections to one upstream on behalf of its pool.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout};
 
 use crate::dial::Stream;
-use crate::stats::Protocol;
+use crate::protocol::Protocol;
 
 /// The client preface of RFC 9113, section 3.4.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -27,7 +27,7 @@ use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use crate::endpoint::{HttpVersion, Prepared};
 use crate::journal::SetUp;
-use crate::stats::Protocol;
+use crate::protocol::Protocol;
 
 /// How long addresses are used before the name is looked up again.
 const NAME_FRESH: Duration = Duration::from_secs(30);

@@ -20,13 +20,14 @@ use wellhead_http1::{Chunked, Malformed, Next};
 use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::body::{BodyHead, PIECE, TRUSTED_LENGTH_MAX, retry_after};
+use crate::body::{PIECE, TRUSTED_LENGTH_MAX};
+use crate::decimal::put_decimal;
 use crate::dial::Stream;
 use crate::endpoint::Prepared;
-use crate::http::AnswerHead;
+use crate::head::{AnswerHead, BodyHead, retry_after};
 use crate::inflate::Encoding;
 use crate::journal::{Page, Passage, keep_limit};
-use crate::stats::{CloseReason, Protocol};
+use crate::protocol::{CloseReason, Protocol};
 
 /// Room for one read: most answers and their heads fit.
 const READ_BYTES: usize = 8 << 10;
@@ -602,21 +603,6 @@ fn protocol(Malformed(why): Malformed) -> TransportError {
 fn cut(error: Option<&io::Error>) -> TransportError {
     let detail = error.map_or_else(String::new, ToString::to_string);
     TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, detail)
-}
-
-/// Decimal digits, without the formatting machinery.
-pub(crate) fn put_decimal(out: &mut Vec<u8>, mut number: usize) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }
 
 #[cfg(test)]

@@ -20,17 +20,17 @@ use tokio::time::{Instant, Sleep, sleep};
 use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::body::{BodyHead, retry_after};
 use crate::caps::Ending;
 use crate::dial::Stream;
 use crate::endpoint::Prepared;
 use crate::frame::{Reason, put_goaway};
-use crate::http::AnswerHead;
+use crate::head::{AnswerHead, BodyHead, retry_after};
 use crate::inflate::Encoding;
 use crate::journal::{Happening, Page, Passage, SetUp, keep_limit};
 use crate::mux::{Broken, Mux};
+use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
-use crate::stats::{CloseReason, ConnectionStats, Protocol};
+use crate::stats::ConnectionStats;
 
 /// Room for one read: the answers of a burst.
 const READ_BYTES: usize = 64 << 10;

@@ -7,7 +7,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -16,7 +15,7 @@ use wellhead_transport::{
     TransportErrorKind, WireReply,
 };
 
-use crate::body::{BodyHead, Limits, Received, receive};
+use crate::body::{Limits, Received, receive};
 use crate::connect::Connector;
 use crate::detect::Learnt;
 use crate::dial::{Dialer, Resolver, TlsClient};
@@ -25,8 +24,9 @@ use crate::h2::H2Connection;
 use crate::incoming::{Incoming, Remainder, close_reason};
 use crate::journal::Passage;
 use crate::pool::{Choice, Grant, Lease, Pool};
+use crate::protocol::Protocol;
 use crate::settings::ClientSettings;
-use crate::stats::{ConnectionStats, Protocol};
+use crate::stats::ConnectionStats;
 
 /// What the workers' transports of one upstream have in common.
 #[derive(Debug, Clone)]
@@ -57,16 +57,6 @@ pub struct HttpTransport {
     answers: Arc<Ceiling>,
     answer_bytes_max: usize,
     resend: bool,
-}
-
-/// What the head of an answer says.
-#[derive(Debug)]
-pub(crate) struct AnswerHead {
-    pub(crate) status: u16,
-    pub(crate) retry_after: Option<Duration>,
-    pub(crate) body: BodyHead,
-    /// When it had arrived.
-    pub(crate) at: Instant,
 }
 
 impl HttpTransport {

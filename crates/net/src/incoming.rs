@@ -12,7 +12,7 @@ use wellhead_transport::{BoxFuture, Rest, TransportError, TransportErrorKind};
 use crate::body::{Chunks, Decoding};
 use crate::h2::H2Stream;
 use crate::pool::{H1Lease, H2Lease};
-use crate::stats::CloseReason;
+use crate::protocol::CloseReason;
 
 /// The body of an answer whose head was read.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::stats::{CloseReason, Protocol};
+use crate::protocol::{CloseReason, Protocol};
 
 /// Events that are held until somebody takes them; later ones are only counted.
 const EVENTS_MAX: usize = 100_000;

@@ -14,12 +14,14 @@ mod body;
 mod caps;
 mod carrier;
 mod connect;
+mod decimal;
 mod detect;
 mod dial;
 mod endpoint;
 mod frame;
 mod h1;
 mod h2;
+mod head;
 mod hpack;
 mod http;
 mod huffman;
@@ -28,10 +30,12 @@ mod inflate;
 mod journal;
 mod mux;
 mod pool;
+mod protocol;
 mod settings;
 mod stats;
 mod ws;
 
+pub use crate::caps::{LearntCaps, Lesson};
 pub use crate::carrier::WsTransport;
 pub use crate::detect::Learnt;
 pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError, TrustedRoots};
@@ -39,8 +43,9 @@ pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
 pub use crate::http::{HttpTransport, Shared};
 pub use crate::journal::{Event, Happening, Journal, Passage, SetUp};
 pub use crate::mux::STREAM_WINDOW;
+pub use crate::protocol::{CloseReason, Protocol};
 pub use crate::settings::ClientSettings;
-pub use crate::stats::{CloseReason, ConnectionStats, LearntCaps, Lesson, Protocol};
+pub use crate::stats::ConnectionStats;
 pub use crate::ws::{FeedSettings, WsClient, WsConnection};
 
 /// What the fuzzer calls.

@@ -30,8 +30,9 @@ use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 use crate::connect::{Connected, Connector};
 use crate::h1::H1Connection;
 use crate::h2::H2Connection;
+use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
-use crate::stats::{CloseReason, ConnectionStats, Protocol};
+use crate::stats::ConnectionStats;
 
 pub(crate) use lease::{H1Lease, H2Lease};
 use lease::{H1Member, Pooled};

@@ -6,127 +6,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use wellhead_transport::TransportErrorKind;
 
-use crate::caps::Caps;
+use crate::caps::{Caps, LearntCaps};
 use crate::journal::Journal;
-
-/// The protocol of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// HTTP/1.1.
-    H1,
-    /// HTTP/2, over TLS or in plain text.
-    H2,
-    /// WebSocket that carries calls. Feeds are not counted.
-    Ws,
-}
-
-impl Protocol {
-    /// All of them, for the metrics.
-    pub const ALL: [Self; 3] = [Self::H1, Self::H2, Self::Ws];
-
-    /// A stable word for metrics and the status page.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::H1 => "h1",
-            Self::H2 => "h2",
-            Self::Ws => "ws",
-        }
-    }
-}
-
-/// Why a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum CloseReason {
-    /// The peer closed it, or it broke.
-    Peer,
-    /// Unused for too long.
-    Idle,
-    /// Reached its age, or the peer asked for a new one (GOAWAY, `connection: close`).
-    Replaced,
-    /// An exchange on it was abandoned (HTTP/1.1 only).
-    Abandoned,
-    /// It stayed busy after its answer was complete, or answered no ping.
-    Stuck,
-    /// The answer could not be understood or was too large.
-    BadAnswer,
-    /// The upstream was removed.
-    Shutdown,
-}
-
-impl CloseReason {
-    /// All reasons, for the metrics.
-    pub const ALL: [Self; 7] = [
-        Self::Peer,
-        Self::Idle,
-        Self::Replaced,
-        Self::Abandoned,
-        Self::Stuck,
-        Self::BadAnswer,
-        Self::Shutdown,
-    ];
-
-    /// A stable word for metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Peer => "peer",
-            Self::Idle => "idle",
-            Self::Replaced => "replaced",
-            Self::Abandoned => "abandoned",
-            Self::Stuck => "stuck",
-            Self::BadAnswer => "bad_answer",
-            Self::Shutdown => "shutdown",
-        }
-    }
-
-    pub(crate) fn from_index(index: u8) -> Self {
-        Self::ALL.get(usize::from(index)).copied().unwrap_or(Self::Peer)
-    }
-}
-
-/// How the streams that one HTTP/2 connection bears were learnt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lesson {
-    /// It refused one more.
-    Refusal,
-    /// The connection died with so many.
-    Death,
-    /// Connections were ended in an orderly way (GOAWAY), again and again with about so many.
-    Goaways,
-}
-
-impl Lesson {
-    /// A stable word for metrics and the status page.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Refusal => "refused",
-            Self::Death => "died",
-            Self::Goaways => "goaway",
-        }
-    }
-}
-
-/// What one HTTP/2 connection to an upstream was found to bear, from how connections
-/// ended. `None` where nothing speaks for a bound; the settings hold besides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LearntCaps {
-    /// Streams at once. One connection at a time may be trying more.
-    pub streams: Option<usize>,
-    /// What that rests on.
-    pub streams_lesson: Option<Lesson>,
-    /// The fewest streams with which a connection died.
-    pub streams_fatal: Option<usize>,
-    /// The most streams with which a connection was seen to be well, if 32 or more.
-    pub streams_proven: Option<usize>,
-    /// Requests after which a connection is replaced.
-    pub requests: Option<u64>,
-    /// How long a connection may stay unused.
-    pub idle: Option<Duration>,
-}
+use crate::protocol::{CloseReason, Protocol};
 
 /// Counters of one upstream, over all workers.
 #[derive(Debug, Default)]

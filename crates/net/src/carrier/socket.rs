@@ -24,8 +24,9 @@ use wellhead_jsonrpc::Span;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 use super::desk::{Answer, Desk};
+use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
-use crate::stats::{CloseReason, ConnectionStats, Protocol};
+use crate::stats::ConnectionStats;
 use crate::ws::failure;
 
 /// Messages read before other tasks get a turn.

@@ -21,8 +21,9 @@ use wellhead_transport::{Sent, TransportError, TransportErrorKind as Kind};
 
 use super::desk::own_id;
 use super::socket::{Observer, Socket};
+use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
-use crate::stats::{CloseReason, ConnectionStats, Protocol};
+use crate::stats::ConnectionStats;
 
 /// Counts how often it is written to.
 struct Counted {

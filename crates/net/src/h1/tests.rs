@@ -268,15 +268,6 @@ async fn an_idle_connection_tells_of_its_end() {
     assert_eq!((error.kind, error.sent, sent), (TransportErrorKind::Closed, Sent::No, Sent::No));
 }
 
-#[test]
-fn decimals_are_written() {
-    for number in [0, 9, 10, 4096, usize::MAX] {
-        let mut out = Vec::new();
-        put_decimal(&mut out, number);
-        assert_eq!(out, number.to_string().as_bytes());
-    }
-}
-
 #[tokio::test]
 async fn small_chunks_leave_time_for_others() {
     const CHUNKS: usize = 50_000;

@@ -13,7 +13,8 @@ use crate::caps::Ending;
 use crate::connect::Registry;
 use crate::h1::H1Connection;
 use crate::h2::{Fate, H2Connection, Observer};
-use crate::stats::{CloseReason, ConnectionStats, Protocol};
+use crate::protocol::{CloseReason, Protocol};
+use crate::stats::ConnectionStats;
 
 /// An HTTP/1.1 connection and its place among those that are open.
 #[derive(Debug)]
