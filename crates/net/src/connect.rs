@@ -34,22 +34,9 @@ pub(crate) struct Connector {
 
 /// A connection just opened.
 #[derive(Debug)]
-pub(crate) enum Connected<M> {
-    /// With what is held until it has ended.
-    H1(Box<H1Connection>, M),
+pub(crate) enum Connected {
+    H1(Box<H1Connection>),
     H2(Arc<H2Connection>),
-}
-
-/// Makes the objects that are held until a connection has ended.
-pub(crate) trait Registry: Send + Sync {
-    /// Held with an HTTP/1.1 connection.
-    type H1Member: Send + 'static;
-    /// Held by an HTTP/2 connection.
-    type H2Member: Observer;
-    /// Counts an HTTP/1.1 connection as open.
-    fn admit_h1(&self) -> Self::H1Member;
-    /// Counts an HTTP/2 connection as open.
-    fn admit_h2(&self, fate: Fate) -> Self::H2Member;
 }
 
 impl Connector {
@@ -75,13 +62,16 @@ impl Connector {
     }
 
     /// Opens one connection within the connect timeout.
-    pub(crate) async fn connect<R: Registry>(
+    ///
+    /// `admit` counts an HTTP/2 connection as open; its task holds what that gives until the
+    /// connection has ended. An HTTP/1.1 connection has no task: the caller counts it.
+    pub(crate) async fn connect<O: Observer>(
         &self,
-        registry: &R,
-    ) -> Result<Connected<R::H1Member>, TransportError> {
+        admit: impl FnOnce(Fate) -> O,
+    ) -> Result<Connected, TransportError> {
         let mut step = Step::LookUp;
         let deadline = Instant::now() + self.settings.connect_timeout;
-        let opened = timeout_at(deadline, self.open(registry, deadline, &mut step));
+        let opened = timeout_at(deadline, self.open(admit, deadline, &mut step));
         let result = match opened.await {
             Ok(result) => result,
             Err(_) => Err(step.timed_out()),
@@ -95,16 +85,16 @@ impl Connector {
         result
     }
 
-    async fn open<R: Registry>(
+    async fn open<O: Observer>(
         &self,
-        registry: &R,
+        admit: impl FnOnce(Fate) -> O,
         deadline: Instant,
         step: &mut Step,
-    ) -> Result<Connected<R::H1Member>, TransportError> {
+    ) -> Result<Connected, TransportError> {
         let (stream, set_up) = self.dialer.dial(deadline, step).await?;
         *step = Step::Http;
         if self.dialer.is_secure() {
-            return self.open_by_alpn(registry, stream, set_up);
+            return self.open_by_alpn(admit, stream, set_up);
         }
         let now = Instant::now();
         if self.expected(now) == Some(Protocol::H1) {
@@ -113,62 +103,57 @@ impl Connector {
             if self.version == HttpVersion::H1 {
                 self.learnt.learn(Protocol::H1, evidence, now);
             }
-            return Ok(self.open_h1(registry, stream, set_up));
+            return Ok(self.open_h1(stream, set_up));
         }
         match detect(stream, self.settings.detect_timeout).await {
             Detected::H2 { stream, read } => {
                 self.learnt.learn(Protocol::H2, Evidence::Agreed, Instant::now());
-                self.open_h2(registry, stream, Some(read), set_up)
+                self.open_h2(admit, stream, Some(read), set_up)
             }
             Detected::H1(_) if self.version == HttpVersion::H2 => Err(speaks_no_h2()),
             Detected::H1(evidence) => {
                 self.learnt.learn(Protocol::H1, evidence, Instant::now());
                 let (stream, set_up) = self.dialer.dial(deadline, step).await?;
-                Ok(self.open_h1(registry, stream, set_up))
+                Ok(self.open_h1(stream, set_up))
             }
         }
     }
 
-    fn open_by_alpn<R: Registry>(
+    fn open_by_alpn<O: Observer>(
         &self,
-        registry: &R,
+        admit: impl FnOnce(Fate) -> O,
         stream: Stream,
         set_up: SetUp,
-    ) -> Result<Connected<R::H1Member>, TransportError> {
+    ) -> Result<Connected, TransportError> {
         let now = Instant::now();
         if stream.chose_h2() {
             self.learnt.learn(Protocol::H2, Evidence::Agreed, now);
-            return self.open_h2(registry, stream, None, set_up);
+            return self.open_h2(admit, stream, None, set_up);
         }
         if self.version == HttpVersion::H2 {
             return Err(speaks_no_h2());
         }
         self.learnt.learn(Protocol::H1, Evidence::Agreed, now);
-        Ok(self.open_h1(registry, stream, set_up))
+        Ok(self.open_h1(stream, set_up))
     }
 
-    fn open_h1<R: Registry>(
-        &self,
-        registry: &R,
-        stream: Stream,
-        set_up: SetUp,
-    ) -> Connected<R::H1Member> {
+    fn open_h1(&self, stream: Stream, set_up: SetUp) -> Connected {
         let now = Instant::now();
         let page = self.page(Protocol::H1, &stream, set_up);
         let connection = H1Connection::new(stream, now, self.retire_at(now)).noted_on(page);
-        Connected::H1(Box::new(connection), registry.admit_h1())
+        Connected::H1(Box::new(connection))
     }
 
-    fn open_h2<R: Registry>(
+    fn open_h2<O: Observer>(
         &self,
-        registry: &R,
+        admit: impl FnOnce(Fate) -> O,
         stream: Stream,
         read: Option<Bytes>,
         set_up: SetUp,
-    ) -> Result<Connected<R::H1Member>, TransportError> {
+    ) -> Result<Connected, TransportError> {
         let page = self.page(Protocol::H2, &stream, set_up);
         let fate = Fate::new();
-        let member = registry.admit_h2(fate.clone());
+        let member = admit(fate.clone());
         let retire_at = self.retire_at(Instant::now());
         let (settings, stats) = (&self.settings, &self.stats);
         let opening = Opening { stream, read, page };

@@ -34,8 +34,8 @@ use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
 
+use lease::Pooled;
 pub(crate) use lease::{H1Lease, H2Lease};
-use lease::{H1Member, Pooled};
 
 /// After a failed attempt, nothing is opened for this long just to have more.
 /// Without it each exchange on an old connection would knock at a closed door.
@@ -342,13 +342,14 @@ impl Pool {
             let attempt =
                 Attempt { pool: Arc::clone(self), started: Instant::now(), finished: false };
             spawn(async move {
-                let result = attempt.pool.connector.connect(&*attempt.pool).await;
+                let admit = |fate| attempt.pool.admit_h2(fate);
+                let result = attempt.pool.connector.connect(admit).await;
                 attempt.finish(result);
             });
         }
     }
 
-    fn connected(self: &Arc<Self>, connection: Connected<H1Member>, took: Duration, now: Instant) {
+    fn connected(self: &Arc<Self>, connection: Connected, took: Duration, now: Instant) {
         if let Connected::H2(connection) = &connection
             && connection.is_leaving()
         {
@@ -361,7 +362,8 @@ impl Pool {
             let mut state = self.state.lock();
             state.connecting -= 1;
             let left = match connection {
-                Connected::H1(connection, member) => {
+                Connected::H1(connection) => {
+                    let member = self.admit_h1(&mut state);
                     let lease = Lease::H1(H1Lease::new(self, Pooled { connection, member }));
                     self.offer(&mut state, Grant { lease, connect: took, at: now })
                 }
@@ -630,7 +632,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn finish(mut self, result: Result<Connected<H1Member>, TransportError>) {
+    fn finish(mut self, result: Result<Connected, TransportError>) {
         self.finished = true;
         let now = Instant::now();
         match result {

@@ -8,9 +8,8 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
 
-use super::{Bulky, Pool};
+use super::{Bulky, Pool, State};
 use crate::caps::Ending;
-use crate::connect::Registry;
 use crate::h1::H1Connection;
 use crate::h2::{Fate, H2Connection, Observer};
 use crate::protocol::{CloseReason, Protocol};
@@ -44,7 +43,7 @@ impl Pooled {
 
 /// Counts one HTTP/1.1 connection while it is open.
 #[derive(Debug)]
-pub(crate) struct H1Member {
+pub(super) struct H1Member {
     pool: Weak<Pool>,
     stats: Arc<ConnectionStats>,
     reason: CloseReason,
@@ -72,7 +71,7 @@ impl Drop for H1Member {
 }
 
 /// Counts one HTTP/2 connection while its task lives.
-pub(crate) struct H2Member {
+pub(super) struct H2Member {
     pool: Weak<Pool>,
     stats: Arc<ConnectionStats>,
     fate: Fate,
@@ -101,18 +100,17 @@ impl Drop for H2Member {
     }
 }
 
-impl Registry for Pool {
-    type H1Member = H1Member;
-    type H2Member = H2Member;
-
-    fn admit_h1(&self) -> H1Member {
+impl Pool {
+    /// Counts an HTTP/1.1 connection as open.
+    pub(super) fn admit_h1(&self, state: &mut State) -> H1Member {
         self.stats.note_opened(Protocol::H1);
-        self.state.lock().h1_open += 1;
+        state.h1_open += 1;
         let (pool, stats) = (Weak::clone(&self.me), Arc::clone(&self.stats));
         H1Member { pool, stats, reason: CloseReason::Peer, counted_out: false }
     }
 
-    fn admit_h2(&self, fate: Fate) -> H2Member {
+    /// Counts an HTTP/2 connection as open.
+    pub(super) fn admit_h2(&self, fate: Fate) -> H2Member {
         self.stats.note_opened(Protocol::H2);
         H2Member { pool: Weak::clone(&self.me), stats: Arc::clone(&self.stats), fate }
     }
