@@ -33,8 +33,8 @@ use wellhead_upstream::Metering;
 
 use self::live::{Ahead, Live, draws};
 use crate::cli::analyze::{Bodies, Common, Connection, Experiment, Http, Kind, Load, Rate};
-use crate::command::{Failure, complain, say};
 use crate::serve;
+use crate::terminal::{Failure, complain, say};
 
 /// Calls that are sent to a stranger without a question.
 const UNASKED_MAX: u64 = 300;

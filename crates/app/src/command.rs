@@ -1,6 +1,6 @@
 //! The subcommands: arguments in, exit code out.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -8,6 +8,7 @@ use wellhead_telemetry::log;
 
 use crate::cli::{Cli, Command, Serve, completions};
 use crate::config::{self, Overrides, Report, Settings};
+use crate::terminal::{Failure, complain, say};
 use crate::{analyze, demo, explain, serve, state};
 
 /// Exit code of a config or an argument that cannot work.
@@ -47,26 +48,6 @@ pub fn run() -> ExitCode {
             ExitCode::from(code)
         }
     }
-}
-
-/// Why a command could not be done, in words for whoever typed it.
-pub(crate) enum Failure {
-    /// What was asked cannot work.
-    Config(String),
-    /// The machine did not play along.
-    System(String),
-    /// What was compared is not the same; all is said.
-    Differs,
-}
-
-/// Standard output is for what was asked for. A reader that went away is no error.
-pub(crate) fn say(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
-}
-
-/// Standard error is for everything else.
-pub(crate) fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
 }
 
 fn environment(name: &str) -> Option<String> {

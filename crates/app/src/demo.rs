@@ -18,9 +18,9 @@ use wellhead_sim::world::WorldConfig;
 use wellhead_telemetry::{clock, log};
 
 use crate::cli;
-use crate::command::{Failure, say};
 use crate::config::{self, Overrides, Settings};
 use crate::serve;
+use crate::terminal::{Failure, say};
 use client::Client;
 
 /// The live table is drawn so often.

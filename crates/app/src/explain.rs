@@ -13,7 +13,7 @@ use wellhead_proxy::{Proxy, Thought};
 use wellhead_server::Health;
 
 use crate::cli::Explain;
-use crate::command::{Failure, say};
+use crate::terminal::{Failure, say};
 
 /// The page is quick; longer means that somebody else listens there.
 const PATIENCE: Duration = Duration::from_secs(5);

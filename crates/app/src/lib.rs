@@ -25,5 +25,6 @@ mod renew;
 mod secrets;
 mod serve;
 mod state;
+mod terminal;
 
 pub use command::run;

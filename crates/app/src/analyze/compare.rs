@@ -8,7 +8,7 @@ use wellhead_analyze::report::{Side, compare};
 
 use super::read;
 use crate::cli::analyze::Compare;
-use crate::command::{Failure, complain, say};
+use crate::terminal::{Failure, complain, say};
 
 /// Prints what differs, and ends with its own exit code where something does.
 pub(super) fn command(it: &Compare) -> Result<(), Failure> {

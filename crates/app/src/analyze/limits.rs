@@ -12,7 +12,7 @@ use wellhead_net::HttpVersion;
 
 use super::{Plans, REST, rest_between_rates, work};
 use crate::cli::analyze::limits::{Cost, Limits, Soak, Window};
-use crate::command::Failure;
+use crate::terminal::Failure;
 
 /// Of `limits`: streams up to here.
 const STREAMS_MAX: u64 = 256;

@@ -16,7 +16,7 @@ use wellhead_analyze::run::{Budget, Stop, Watch};
 use wellhead_analyze::schedule::Schedule;
 use wellhead_analyze::stat::quantile;
 
-use crate::command::complain;
+use crate::terminal::complain;
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(200);

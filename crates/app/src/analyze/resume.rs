@@ -12,7 +12,7 @@ use wellhead_telemetry::SecretUrl;
 use super::named;
 use crate::cli::analyze::{Common, Experiment, Resume};
 use crate::cli::{Cli, Command};
-use crate::command::{Failure, complain};
+use crate::terminal::{Failure, complain};
 
 /// What stands for path, query and user of a URL.
 const LEFT_OUT: char = '…';

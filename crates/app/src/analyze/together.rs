@@ -16,8 +16,8 @@ use super::{
     default_dir, ended, goals, greeted, interrupted, may_send, names, report, resume, terms,
 };
 use crate::cli::analyze::{Agree, Common, Fresh, Reach};
-use crate::command::{Failure, complain, say};
 use crate::serve;
+use crate::terminal::{Failure, complain, say};
 
 /// Calls between two lines of progress.
 const LINE_EVERY: u64 = 50;

@@ -1,0 +1,23 @@
+//! What a subcommand leaves behind: text on standard output and error, and why it failed.
+
+use std::io::Write;
+
+/// Why a command could not be done, in words for the person at the terminal.
+pub(crate) enum Failure {
+    /// What was asked cannot work.
+    Config(String),
+    /// The system did not give what was needed.
+    System(String),
+    /// The comparison found a difference, and its text is already printed.
+    Differs,
+}
+
+/// Prints what the command was asked for on standard output. A closed pipe is no error.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}
+
+/// Prints everything else on standard error. A closed pipe is no error.
+pub(crate) fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
+}
