@@ -7,11 +7,9 @@
 
 pub mod agree;
 mod compare;
-mod differences;
 mod extent;
 pub mod fresh;
 mod material;
-mod methods;
 pub mod reach;
 mod smaller;
 
@@ -23,9 +21,6 @@ use wellhead_jsonrpc::{Outcome, scan};
 
 use crate::run::Finished;
 use crate::way::Done;
-
-pub use differences::{Difference, known_differences};
-pub use methods::{Listed, methods};
 
 type Factors = BTreeMap<String, String>;
 

@@ -10,8 +10,10 @@
 //! puts them together and is the only one that waits and reads a clock; sockets are `net`'s.
 
 pub mod budget;
+pub mod difference;
 pub mod inquiry;
 pub mod knock;
+pub mod method_list;
 pub mod plan;
 pub mod profile;
 pub mod record;
@@ -20,6 +22,7 @@ pub mod run;
 pub mod schedule;
 pub mod stat;
 pub mod summary;
+mod text;
 pub mod verdict;
 pub mod way;
 pub mod work;

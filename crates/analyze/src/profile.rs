@@ -14,6 +14,7 @@ use wellhead_eth::MethodTable;
 use wellhead_upstream::{Provider, Tariff};
 
 use crate::record::{Run, Target};
+use crate::text::is_bidi_control;
 use crate::verdict::{
     CapWay, Confidence, Extent, Finding, Refilled, RefusalWay, Scope, Verdict, figure,
 };
@@ -330,12 +331,7 @@ fn key(what: Extent) -> Option<&'static str> {
 
 /// On one line, without what would end a comment, or move a cursor and hide in a terminal.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() || turns(c) { ' ' } else { c }).collect()
-}
-
-/// A mark that turns text around, and could make one thing look like another.
-pub(crate) fn turns(c: char) -> bool {
-    matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    text.chars().map(|c| if c.is_control() || is_bidi_control(c) { ' ' } else { c }).collect()
 }
 
 /// A YAML scalar in double quotes, whose escapes are those of JSON.

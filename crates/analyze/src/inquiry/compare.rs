@@ -13,8 +13,8 @@ use wellhead_eth::{canonical, keccak256};
 use wellhead_jsonrpc::{Outcome, scan, scan_error};
 use wellhead_upstream::VerdictClass;
 
-use super::differences::{Kind, known_differences};
 use super::plain;
+use crate::difference::{Kind, known_differences};
 use crate::run::Finished;
 
 /// Letters of a value that a record holds.

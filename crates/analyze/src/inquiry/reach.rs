@@ -25,8 +25,8 @@ use wellhead_telemetry::SecretUrl;
 use wellhead_upstream::VerdictClass;
 
 use super::extent::{Fate, Search};
-use super::methods::{Known, Listed, methods};
 use super::{factors, quantity, value};
+use crate::method_list::{Known, Listed, methods};
 use crate::record::Cell;
 use crate::run::{Ended, Finished, Panel, RunError};
 use crate::way::{Done, Socket};

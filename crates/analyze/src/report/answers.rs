@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::html::escaped;
-use crate::inquiry::methods;
+use crate::method_list::methods;
 use crate::record::Run;
 use crate::verdict::{Trial, see};
 

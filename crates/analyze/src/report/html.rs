@@ -10,8 +10,9 @@ use serde::Serialize;
 use super::chart::Chart;
 use super::table::sentences;
 use super::{answers, beside, draw};
-use crate::profile::{date, turns};
+use crate::profile::date;
 use crate::record::{Doubt, Record, Run, WireEvent};
+use crate::text::is_bidi_control;
 use crate::verdict::{Confidence, Trial, Verdict, trials};
 
 const STYLE: &str = include_str!("../../assets/report.css");
@@ -340,7 +341,7 @@ pub(super) fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            c if turns(c) => out.push('\u{fffd}'),
+            c if is_bidi_control(c) => out.push('\u{fffd}'),
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -355,5 +356,5 @@ fn embedded(value: &impl Serialize) -> String {
         .replace('&', "\\u0026")
         .replace('<', "\\u003c")
         .replace('>', "\\u003e")
-        .replace(turns, "\u{fffd}")
+        .replace(is_bidi_control, "\u{fffd}")
 }

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::profile::{date, turns};
+use crate::profile::date;
 use crate::record::{Record, Run};
 use crate::stat::quantile_of_sorted;
+use crate::text::is_bidi_control;
 use crate::verdict::{Confidence, Verdict, see, trials};
 
 /// The verdicts of one experiment at one target.
@@ -88,7 +89,7 @@ fn number(value: Option<f64>) -> String {
 /// One field as RFC 4180 has it. What a spreadsheet would take for a formula gets a quote mark
 /// before it.
 fn field(text: &str) -> String {
-    let text: String = text.chars().filter(|letter| !turns(*letter)).collect();
+    let text: String = text.chars().filter(|letter| !is_bidi_control(*letter)).collect();
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = if formula { format!("'{text}") } else { text };
     if text.contains(['"', ',', '\n', '\r']) {
@@ -146,7 +147,7 @@ pub(super) fn cell(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
             '@' => out.push_str("&#64;"),
-            c if c.is_control() || turns(c) => out.push(' '),
+            c if c.is_control() || is_bidi_control(c) => out.push(' '),
             c => out.push(c),
         }
     }

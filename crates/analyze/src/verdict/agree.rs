@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::finding::Finding;
 use super::trial::{Played, Trial};
 use super::{Confidence, Found};
-use crate::inquiry::known_differences;
+use crate::difference::known_differences;
 use crate::record::Run;
 
 /// Differences that are shown with a call, of different kinds.

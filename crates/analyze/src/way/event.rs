@@ -10,8 +10,8 @@ use wellhead_net::{Event, Happening, SetUp};
 use wellhead_telemetry::SecretUrl;
 
 use super::{micros, word};
-use crate::profile::turns;
 use crate::record::WireEvent;
+use crate::text::is_bidi_control;
 
 /// MAX_CONCURRENT_STREAMS (RFC 9113, section 6.5.2).
 const MAX_STREAMS: u16 = 3;
@@ -75,7 +75,7 @@ impl Secrets {
 
     /// The text, short and printable, or that there was one that must not be told.
     pub(super) fn short(&self, text: &str) -> String {
-        let text = text.chars().filter(|letter| !letter.is_control() && !turns(*letter));
+        let text = text.chars().filter(|letter| !letter.is_control() && !is_bidi_control(*letter));
         self.kept(text.take(LETTERS_MAX).collect())
     }
 

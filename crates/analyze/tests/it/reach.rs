@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use wellhead_analyze::inquiry::{methods, reach};
+use wellhead_analyze::inquiry::reach;
+use wellhead_analyze::method_list::methods;
 use wellhead_analyze::plan::Outcome;
 use wellhead_analyze::profile::profile;
 use wellhead_analyze::record::{Call, Cell};

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-const TEXT: &str = include_str!("../../data/differences.txt");
+const TEXT: &str = include_str!("../data/differences.txt");
 
 /// How two answers may differ in a member and mean the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Difference {
 
 impl Difference {
     /// Whether it is about the member at this path of an answer to this method.
-    pub(super) fn is_about(&self, method: &str, path: &[String]) -> bool {
+    pub(crate) fn is_about(&self, method: &str, path: &[String]) -> bool {
         let mut names = path.iter().rev();
         let of_method = self.methods == "*" || self.methods.split(',').any(|name| name == method);
         of_method

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crate::work::Ask;
 
-const TEXT: &str = include_str!("../../data/reach.txt");
+const TEXT: &str = include_str!("../data/reach.txt");
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,16 +19,16 @@ pub struct Listed {
 
 /// What parameters are made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Known {
-    pub(super) block: String,
-    pub(super) hash: String,
-    pub(super) tx: String,
-    pub(super) address: String,
+pub(crate) struct Known {
+    pub(crate) block: String,
+    pub(crate) hash: String,
+    pub(crate) tx: String,
+    pub(crate) address: String,
 }
 
 impl Listed {
     /// The call.
-    pub(super) fn ask(&self, known: &Known) -> Ask {
+    pub(crate) fn ask(&self, known: &Known) -> Ask {
         let params = self
             .params
             .replace("{block}", &known.block)
