@@ -1,5 +1,7 @@
 // Shows /status, whatever its shape: scalars as tiles, arrays of objects as
-// tables, objects as sections. Everything is set as text, never as HTML.
+// tables, objects as sections. Of rows that hold tables themselves (upstreams) a
+// table shows what an operator looks at first, and the rest opens below it.
+// Everything is set as text, never as HTML.
 "use strict";
 
 const GOOD = ["healthy", "ok", "ready", "closed", "up", "good", "synced"];
@@ -7,6 +9,14 @@ const WARN = ["degraded", "throttled", "half_open", "half-open", "lagging", "syn
   "unverified", "overspent", "astray"];
 const BAD = ["failed", "unhealthy", "open", "down", "out_of_service", "bad", "stalled", "unready",
   "resting", "wrong_chain", "spent"];
+// Sections that come before the others.
+const FIRST = ["chains", "upstreams"];
+// The columns of a table of upstreams, as far as they are there.
+const OVERVIEW = ["id", "tier", "condition", "head", "lag_blocks", "latency_ms", "p99_ms_at_most", "in_flight",
+  "attempts", "failures", "credits", "held", "last_problem"];
+// Rows with fewer of these are something else.
+const OVERVIEW_MIN = 6;
+const LONG = 28;
 const EVERY_MS = 2000;
 const DEPTH_MAX = 6;
 
@@ -63,7 +73,8 @@ function table(rows) {
     for (const name of names) {
       const value = row[name];
       const number = typeof value === "number" ? " number" : "";
-      const cell = node("td", undefined, (colour(value) + number).trim());
+      const long = words(value).length > LONG ? " long" : "";
+      const cell = node("td", undefined, (colour(value) + number + long).trim());
       cell.dataset.name = title(name);
       cell.append(node("span", words(value)));
       line.append(cell);
@@ -79,7 +90,29 @@ function table(rows) {
   return scroll;
 }
 
-function show(into, value, depth) {
+function overview(rows) {
+  const picked = rows.map((row) => Object.fromEntries(OVERVIEW.filter((name) => name in row).map((name) => [name, row[name]])));
+  return picked.length && picked.every((row) => Object.keys(row).length >= OVERVIEW_MIN) ? table(picked) : null;
+}
+
+// What was opened stays open when the page is drawn again.
+const opened = new Set();
+
+function folded(path, name, row, depth) {
+  const fold = node("details");
+  fold.open = opened.has(path);
+  fold.addEventListener("toggle", () => { if (fold.open) opened.add(path); else opened.delete(path); });
+  fold.append(node("summary", "all of " + name));
+  show(fold, row, depth, path);
+  return fold;
+}
+
+function rank(key) {
+  const at = FIRST.indexOf(key);
+  return at < 0 ? FIRST.length : at;
+}
+
+function show(into, value, depth, path) {
   if (depth > DEPTH_MAX || !isObject(value)) {
     into.append(node("p", isScalar(value) ? words(value) : JSON.stringify(value)));
     return;
@@ -87,16 +120,22 @@ function show(into, value, depth) {
   const entries = Object.entries(value);
   const flat = entries.filter(([, v]) => isScalar(v) || (Array.isArray(v) && v.every(isScalar)));
   if (flat.length) into.append(tiles(flat));
-  for (const [key, inner] of entries) {
-    if (flat.some(([name]) => name === key)) continue;
+  const sections = entries.filter((entry) => !flat.includes(entry)).sort(([a], [b]) => rank(a) - rank(b));
+  for (const [key, inner] of sections) {
     const section = node("section");
     section.append(node("h" + Math.min(4, depth + 2), title(key)));
+    const here = path + "/" + key;
     const rows = Array.isArray(inner) && inner.every(isObject);
     // A row that holds rows itself (a chain and its upstreams) gets a section.
     const simple = rows && inner.every((row) => !Object.values(row).some((v) => Array.isArray(v) && v.some(isObject)));
-    if (simple) section.append(table(inner));
-    else if (rows) inner.forEach((row, index) => show(section, { [row.name ?? row.id ?? index + 1]: row }, depth + 1));
-    else show(section, inner, depth + 1);
+    const first = rows && overview(inner);
+    if (first) section.append(first, ...inner.map((row, index) => {
+      const name = row.name ?? row.id ?? index + 1;
+      return folded(here + "/" + name, name, row, depth + 1);
+    }));
+    else if (simple) section.append(table(inner));
+    else if (rows) inner.forEach((row, index) => show(section, { [row.name ?? row.id ?? index + 1]: row }, depth + 1, here));
+    else show(section, inner, depth + 1, here);
     into.append(section);
   }
 }
@@ -116,7 +155,7 @@ async function refresh() {
     // Unchanged text is not drawn again, so that a selection survives.
     if (text !== shown) {
       const fresh = document.createDocumentFragment();
-      show(fresh, JSON.parse(text), 0);
+      show(fresh, JSON.parse(text), 0, "");
       const scrolled = [...document.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
       document.getElementById("status").replaceChildren(fresh);
       document.querySelectorAll(".scroll").forEach((box, index) => { box.scrollLeft = scrolled[index] ?? 0; });
