@@ -14,7 +14,7 @@ use wellhead_upstream::{Change, HealthEffect, InFlight, Judge, Payload, Upstream
 
 use crate::flow::{Account, Flowing};
 use crate::flows::{Entered, MayFlow};
-use crate::hedge::{Alarm, within};
+use crate::hedge::{HedgeTimer, within};
 use crate::inspect::{Inspect, inspected, subject};
 use crate::now;
 
@@ -40,14 +40,14 @@ const ROOM_STEP: usize = 256 << 10;
 
 /// How long one attempt may take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience<'a> {
+pub(crate) struct AttemptDeadline<'a> {
     /// The attempt ends here.
     pub(crate) deadline: Instant,
     /// An upstream that had less time than this is not blamed for the silence: the
     /// request was late already, by somebody else's doing.
     pub(crate) blame_after: Duration,
     /// Rings when it takes long.
-    pub(crate) alarm: Option<&'a Alarm>,
+    pub(crate) hedge_timer: Option<&'a HedgeTimer>,
 }
 
 /// What is done with an answer as it comes: how much of it is held before it is passed on,
@@ -74,17 +74,17 @@ pub(crate) async fn attempt(
     upstream: &Arc<Upstream>,
     transport: &dyn Transport,
     in_flight: InFlight,
-    patience: Patience<'_>,
+    time_limit: AttemptDeadline<'_>,
     room: Room<'_>,
 ) -> Settled {
     let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
-    let guarded = Guarded::begin(upstream, row, in_flight, patience);
+    let guarded = Guarded::begin(upstream, row, in_flight, time_limit);
     let whole_max = room.whole_max;
     let bulky = row.class.is_heavy();
     let inspect = room.inspect.filter(|inspect| inspect.is_asked(upstream, row));
     let inspect = inspect.map(|inspect| (inspect, body.clone()));
-    let exchange = Exchange { body, deadline: patience.deadline, whole_max, bulky };
+    let exchange = Exchange { body, deadline: time_limit.deadline, whole_max, bulky };
     let exchange = transport.exchange(exchange);
     let judged = guarded.in_time(pin!(judged(row, exchange, room))).await;
     let ended = now();
@@ -118,7 +118,7 @@ pub(crate) async fn attempt(
             inspect.flows(row);
         }
         let account = Account::new(guarded.ended(), row, share);
-        let piece_timeout = patience.deadline.saturating_duration_since(began);
+        let piece_timeout = time_limit.deadline.saturating_duration_since(began);
         let beginning: &[u8] = match &verdict.payload {
             Payload::Result(beginning) => beginning,
             // What flows has a result.
@@ -136,7 +136,7 @@ pub(crate) async fn attempt(
             drop(guarded.ended());
             upstream.heard(ended);
             let asked = (row, &*body);
-            let looked = inspected(inspect, upstream, asked, verdict, patience.deadline);
+            let looked = inspected(inspect, upstream, asked, verdict, time_limit.deadline);
             // Boxed, as nobody looks by default, and no call should carry its state.
             let verdict = Box::pin(looked).await;
             let change = upstream.settle(row, &verdict, began, came);
@@ -283,7 +283,7 @@ pub(crate) struct Guarded<'a> {
     upstream: &'a Arc<Upstream>,
     row: &'a MethodRow,
     began: Instant,
-    patience: Patience<'a>,
+    time_limit: AttemptDeadline<'a>,
     /// Dropped with the future when the client goes away: the count stays true.
     /// `None` once a verdict was settled.
     in_flight: Option<InFlight>,
@@ -294,10 +294,10 @@ impl<'a> Guarded<'a> {
         upstream: &'a Arc<Upstream>,
         row: &'a MethodRow,
         in_flight: InFlight,
-        patience: Patience<'a>,
+        time_limit: AttemptDeadline<'a>,
     ) -> Self {
         let began = in_flight.began();
-        Self { upstream, row, began, patience, in_flight: Some(in_flight) }
+        Self { upstream, row, began, time_limit, in_flight: Some(in_flight) }
     }
 
     /// Waits for `work` until the deadline.
@@ -306,15 +306,15 @@ impl<'a> Guarded<'a> {
         work: Pin<&mut impl Future<Output = Result<T, TransportError>>>,
     ) -> Result<T, TransportError> {
         let late = || TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, String::new());
-        let Patience { deadline, alarm, .. } = self.patience;
-        within(work, self.began, deadline, alarm).await.unwrap_or_else(|| Err(late()))
+        let AttemptDeadline { deadline, hedge_timer, .. } = self.time_limit;
+        within(work, self.began, deadline, hedge_timer).await.unwrap_or_else(|| Err(late()))
     }
 
     /// Whether the failure is the upstream's: one that ran out of time which was short
     /// from the start is not.
     pub(crate) fn is_to_blame(&self, error: &TransportError) -> bool {
-        let had = self.patience.deadline.saturating_duration_since(self.began);
-        had >= self.patience.blame_after || !ran_out_of_time(error)
+        let had = self.time_limit.deadline.saturating_duration_since(self.began);
+        had >= self.time_limit.blame_after || !ran_out_of_time(error)
     }
 
     /// Takes the verdict into account; the count goes on in what is returned.

@@ -34,12 +34,12 @@ use wellhead_upstream::{
 
 use crate::attempt::{Guarded, note, whole};
 use crate::flows::ClientNet;
-use crate::hedge::Alarm;
+use crate::hedge::HedgeTimer;
 use crate::inspect::{Answered, regarded, subject};
 use crate::lane::Lane;
-use crate::line::{Claim, HeldBy};
 use crate::now;
 use crate::run::Bounds;
+use crate::wait_queue::{Claim, Holders};
 
 /// Items in one exchange; providers that bound batches at all allow about this many,
 /// and a slow item holds up no more than these.
@@ -106,21 +106,21 @@ pub async fn run_batch(
     };
     let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
-    let alarm = bounds
+    let hedge_timer = bounds
         .hedging
         .filter(|_| is_another_well(roster, slot, began))
-        .map(|hedging| Alarm::new(hedging.batch_delay(upstream)));
-    let mut patience = bounds.patience(upstream.identity().attempt, row.class, began, deadline);
-    patience.alarm = alarm.as_ref();
-    let mut guarded = Guarded::begin(upstream, row, in_flight, patience);
+        .map(|hedging| HedgeTimer::new(hedging.batch_delay(upstream)));
+    let mut time_limit = bounds.time_limit(upstream.identity().attempt, row.class, began, deadline);
+    time_limit.hedge_timer = hedge_timer.as_ref();
+    let mut guarded = Guarded::begin(upstream, row, in_flight, time_limit);
     let bytes_max = bounds.batch_bytes_max.min(bounds.answer_bytes_max);
     let whole_max = room.step().min(bytes_max);
     let exchange =
-        Exchange { body: wire_body(items), deadline: patience.deadline, whole_max, bulky: true };
+        Exchange { body: wire_body(items), deadline: time_limit.deadline, whole_max, bulky: true };
     let exchange = lane.transport(slot).exchange(exchange);
     let reply = pin!(all(exchange, bytes_max, room));
     let reply = guarded.in_time(reply);
-    let reply = unless_stalled(reply, upstream, began, alarm.as_ref()).await;
+    let reply = unless_stalled(reply, upstream, began, hedge_timer.as_ref()).await;
     let ended = now();
     upstream.batch_took(ended.saturating_duration_since(began));
     let judge = Judge::standard();
@@ -151,7 +151,7 @@ pub async fn run_batch(
                     verdicts.into_iter().map(|it| upstream.redacted(it)).collect::<Vec<_>>();
                 drop(guarded.ended());
                 upstream.heard(ended);
-                let until = patience.deadline;
+                let until = time_limit.deadline;
                 let verdicts = inspected_items(items, lane, upstream, verdicts, until).await;
                 settle_items(upstream, items, &verdicts, began, was_unwell, ended);
                 verdicts
@@ -174,7 +174,7 @@ pub async fn run_batch(
             }
         },
     };
-    lane.line().freed(slot);
+    lane.wait_queue().freed(slot);
     BatchOutcome {
         verdicts,
         began,
@@ -193,12 +193,12 @@ fn is_another_well(roster: &Roster, slot: Slot, now: Instant) -> bool {
     others.any(|other| other.condition(now) == Condition::Ready)
 }
 
-/// Waits for `reply` until its upstream stalls, looking whenever the alarm rings.
+/// Waits for `reply` until its upstream stalls, looking whenever the timer rings.
 async fn unless_stalled(
     reply: impl Future<Output = Result<WireReply, TransportError>>,
     upstream: &Upstream,
     began: Instant,
-    alarm: Option<&Alarm>,
+    hedge_timer: Option<&HedgeTimer>,
 ) -> Result<WireReply, TransportError> {
     let mut reply = pin!(reply);
     let mut noted = None;
@@ -206,10 +206,12 @@ async fn unless_stalled(
         if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
             return Poll::Ready(reply);
         }
-        let Some(alarm) = alarm.filter(|alarm| alarm.take_ring()) else { return Poll::Pending };
+        let Some(hedge_timer) = hedge_timer.filter(|hedge_timer| hedge_timer.take_ring()) else {
+            return Poll::Pending;
+        };
         let now = now();
         upstream.overdue(began, noted.replace(now), now);
-        let is_quiet = now.saturating_duration_since(began) >= alarm.after() * QUIET_FACTOR
+        let is_quiet = now.saturating_duration_since(began) >= hedge_timer.after() * QUIET_FACTOR
             && !upstream.was_heard_after(began);
         if !is_quiet && upstream.condition(now) == Condition::Ready {
             return Poll::Pending;
@@ -248,13 +250,13 @@ async fn admitted(
     let try_admit = |upstream: &Arc<Upstream>, now: Instant| {
         lane.try_admit(upstream, items.iter().map(|item| item.row), true, now)
     };
-    let (line, claim, began) = (lane.line(), Claim::of_batch(client), now());
-    let held = match line.admit(roster.upstream(slot), claim, try_admit, began) {
+    let (queue, claim, began) = (lane.wait_queue(), Claim::of_batch(client), now());
+    let held = match queue.admit(roster.upstream(slot), claim, try_admit, began) {
         Ok(in_flight) => return Some(in_flight),
-        Err(held) => HeldBy::and(None, slot, held),
+        Err(held) => Holders::and(None, slot, held),
     };
     let until = deadline.min(began + TURN_WAIT);
-    let turn = Box::pin(line.wait(&[slot], held, claim, try_admit, roster, until)).await;
+    let turn = Box::pin(queue.wait(&[slot], held, claim, try_admit, roster, until)).await;
     turn.ok().map(|(_, in_flight)| in_flight)
 }
 

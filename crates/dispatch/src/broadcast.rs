@@ -21,7 +21,7 @@ use wellhead_upstream::{Slot, Tier};
 
 use crate::attempt::{Room, attempt};
 use crate::now;
-use crate::run::{Ground, Next, Run, TierScope};
+use crate::run::{Next, Run, RunContext, TierScope};
 use crate::trail::Abandoned;
 
 /// So long after a refusal the others may still take the transaction.
@@ -33,18 +33,18 @@ const TIER_HOLD_MAX: Duration = Duration::from_secs(2);
 impl Run<'_> {
     /// Sends to as many fit upstreams as the settings say, tier by tier. `None`: nothing came
     /// of it, or there are not two to send to; the ordinary rounds go on.
-    pub(crate) async fn broadcast(&mut self, ground: Ground<'_>) -> Option<Next> {
-        let well = &ground.plan.candidates()[..ground.plan.well()];
-        let mut tiers: Vec<Tier> = well.iter().map(|slot| ground.tier(*slot)).collect();
+    pub(crate) async fn broadcast(&mut self, context: RunContext<'_>) -> Option<Next> {
+        let well = &context.plan.candidates()[..context.plan.well()];
+        let mut tiers: Vec<Tier> = well.iter().map(|slot| context.tier(*slot)).collect();
         tiers.sort_unstable();
         tiers.dedup();
-        if tiers.len() < 2 || ground.bounds.broadcast_tiers == TierScope::All {
-            return self.broadcast_among(ground).await;
+        if tiers.len() < 2 || context.bounds.broadcast_tiers == TierScope::All {
+            return self.broadcast_among(context).await;
         }
         for tier in tiers {
-            let of_tier = well.iter().copied().filter(|slot| ground.tier(*slot) == tier);
-            let plan = ground.plan.only(of_tier.collect());
-            let part = Ground { plan: &plan, ..ground };
+            let of_tier = well.iter().copied().filter(|slot| context.tier(*slot) == tier);
+            let plan = context.plan.only(of_tier.collect());
+            let part = RunContext { plan: &plan, ..context };
             if let Some(next) = self.broadcast_among(part).await {
                 return Some(next);
             }
@@ -61,13 +61,15 @@ impl Run<'_> {
     }
 
     /// Waits for a while for the turn at one that holds the transaction, and sends it there.
-    async fn turn_in_tier(&mut self, ground: Ground<'_>) -> Next {
+    async fn turn_in_tier(&mut self, context: RunContext<'_>) -> Next {
         let now = now();
-        let is_over = self.check_over(ground);
-        let Some(by) = self.holders(ground, now).filter(|_| !is_over) else { return Next::Another };
+        let is_over = self.check_over(context);
+        let Some(by) = self.holders(context, now).filter(|_| !is_over) else {
+            return Next::Another;
+        };
         let until = self.job.deadline.min(now + TIER_HOLD_MAX);
-        match self.turn(ground, by, until).await {
-            Some((slot, in_flight)) => self.ask(ground, slot, in_flight).await,
+        match self.turn(context, by, until).await {
+            Some((slot, in_flight)) => self.ask(context, slot, in_flight).await,
             None => {
                 // Another tier may let it go.
                 self.no_turn = None;
@@ -76,14 +78,14 @@ impl Run<'_> {
         }
     }
 
-    async fn broadcast_among(&mut self, ground: Ground<'_>) -> Option<Next> {
-        let fit = &ground.plan.candidates()[..ground.plan.fit()];
+    async fn broadcast_among(&mut self, context: RunContext<'_>) -> Option<Next> {
+        let fit = &context.plan.candidates()[..context.plan.fit()];
         // What another tier was sent before counts.
         let left = match self.asked() {
             0 => usize::MAX,
-            asked => ground.bounds.attempts_max.saturating_sub(asked),
+            asked => context.bounds.attempts_max.saturating_sub(asked),
         };
-        let slots = &fit[..fit.len().min(ground.bounds.broadcast_max).min(left)];
+        let slots = &fit[..fit.len().min(context.bounds.broadcast_max).min(left)];
         let began = now();
         if slots.len() < 2 || began >= self.job.deadline {
             return None;
@@ -94,14 +96,14 @@ impl Run<'_> {
         for slot in slots.iter().copied() {
             // The tasks outlive the call, so they are counted; without room for another
             // one the call makes do with those it has.
-            let Some(place) = ground.lane.outliving().enter() else { break };
+            let Some(permit) = context.lane.outliving().try_acquire() else { break };
             // Who is held is asked later, when nobody else took it.
-            let Some(in_flight) = self.admit(ground, slot, began) else { continue };
-            let upstream = Arc::clone(ground.roster.upstream(slot));
-            let transport = ground.lane.shared_transport(slot);
-            let patience = self.patience(ground, slot, began);
-            let answer_max = ground.bounds.answer_bytes_max;
-            let inspect = ground.lane.shared_inspect();
+            let Some(in_flight) = self.admit(context, slot, began) else { continue };
+            let upstream = Arc::clone(context.roster.upstream(slot));
+            let transport = context.lane.shared_transport(slot);
+            let time_limit = self.time_limit(context, slot, began);
+            let answer_max = context.bounds.answer_bytes_max;
+            let inspect = context.lane.shared_inspect();
             let (body, sender) = (self.bodies.of(self.job, slot), sender.clone());
             waiting.push(slot);
             tokio::spawn(async move {
@@ -109,8 +111,8 @@ impl Run<'_> {
                 let room =
                     Room { whole_max: answer_max, answer_max, flows: None, answers: None, inspect };
                 let settled =
-                    attempt(row, body, &upstream, &*transport, in_flight, patience, room).await;
-                drop(place);
+                    attempt(row, body, &upstream, &*transport, in_flight, time_limit, room).await;
+                drop(permit);
                 // Nobody listens any more once one has accepted.
                 let _ = sender.send((slot, settled)).await;
             });

@@ -1,8 +1,8 @@
 //! A second attempt beside one that takes long, and leaving an upstream that stalls.
 //!
 //! An attempt that its upstream has not answered after the time in which it answers
-//! nineteen in twenty calls of this class gets company: the same call at another fit
-//! upstream. The first good verdict is served and the other attempt is dropped. Only
+//! nineteen in twenty calls of this class is hedged: the same call goes to
+//! another fit upstream. The first good verdict is served and the other attempt is dropped. Only
 //! reads that the method table calls idempotent, never filters, only while the hedges
 //! have budget ([`crate::Budgets`]).
 //!
@@ -33,13 +33,13 @@ use wellhead_upstream::{Condition, HealthEffect, InFlight, Judge, Slot, Upstream
 
 use crate::attempt::{Settled, attempt, note};
 use crate::now;
-use crate::run::{Ground, HEAVY_FACTOR, Next, Run};
+use crate::run::{HEAVY_FACTOR, Next, Run, RunContext};
 use crate::trail::Abandoned;
 
-/// How long a call waits for company while nothing was measured of its class.
+/// How long a call waits for a hedge while nothing was measured of its class.
 const UNMEASURED: Duration = Duration::from_millis(250);
 
-/// An alarm rings at least so often once it has rung: who was away may be back by then.
+/// A timer rings at least so often once it has rung: who was away may be back by then.
 const RING_EVERY_MAX: Duration = Duration::from_millis(500);
 
 /// An upstream that rests and said nothing to anybody for so long answers no long search.
@@ -77,7 +77,7 @@ impl Hedging {
         usual.min(self.delay_max).max(self.delay_min).max(BATCH_DELAY_MIN)
     }
 
-    /// How long a call of `class` at `upstream` may take before it gets company.
+    /// How long a call of `class` at `upstream` may take before it is hedged.
     pub(crate) fn delay(&self, upstream: &Upstream, class: CostClass) -> Duration {
         let heavy = if class.is_heavy() { HEAVY_FACTOR } else { 1 };
         let usual = upstream.slow_after(class).unwrap_or(UNMEASURED * heavy);
@@ -90,12 +90,12 @@ impl Hedging {
 /// long and so on, and in the end every [`RING_EVERY_MAX`]. Whoever polls the attempt looks
 /// whether it rang.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct HedgeTimer {
     after: Duration,
     rang: AtomicBool,
 }
 
-impl Alarm {
+impl HedgeTimer {
     pub(crate) fn new(after: Duration) -> Self {
         Self { after, rang: AtomicBool::new(false) }
     }
@@ -112,15 +112,15 @@ impl Alarm {
 }
 
 /// Waits for `work` until the deadline; `None` when that passed. One timer serves the
-/// deadline and the alarm. The work stays where it is pinned: taken by value it would have
+/// deadline and the timer. The work stays where it is pinned: taken by value it would have
 /// room in this future twice over.
 pub(crate) async fn within<T>(
     mut work: Pin<&mut impl Future<Output = T>>,
     began: Instant,
     deadline: Instant,
-    alarm: Option<&Alarm>,
+    hedge_timer: Option<&HedgeTimer>,
 ) -> Option<T> {
-    let mut pause = alarm.map(|alarm| alarm.after);
+    let mut pause = hedge_timer.map(|hedge_timer| hedge_timer.after);
     // What overflows the clock is later than any deadline.
     let next = |pause: Option<Duration>| {
         pause.and_then(|pause| began.checked_add(pause)).map_or(deadline, |at| at.min(deadline))
@@ -141,8 +141,8 @@ pub(crate) async fn within<T>(
                 return Poll::Ready(None);
             }
             pause = pause.map(|pause| pause.saturating_add(pause.min(RING_EVERY_MAX)));
-            if let Some(alarm) = alarm {
-                alarm.rang.store(true, Ordering::Relaxed);
+            if let Some(hedge_timer) = hedge_timer {
+                hedge_timer.rang.store(true, Ordering::Relaxed);
             }
             at = next(pause);
             timer.as_mut().reset(at.into());
@@ -156,63 +156,64 @@ impl Run<'_> {
     /// long.
     pub(crate) async fn ask(
         &mut self,
-        ground: Ground<'_>,
+        context: RunContext<'_>,
         slot: Slot,
         in_flight: InFlight,
     ) -> Next {
-        let Ground { roster, bounds, .. } = ground;
+        let RunContext { roster, bounds, .. } = context;
         let began = in_flight.began();
         let (row, upstream) = (self.job.row, roster.upstream(slot));
         let hedging = bounds.hedging.filter(|_| self.may_hedge());
-        let alarm = hedging.map(|hedging| Alarm::new(hedging.delay(upstream, row.class)));
-        let mut patience = self.patience(ground, slot, began);
-        patience.alarm = alarm.as_ref();
-        let room = ground.room(self.job, true, slot);
-        let transport = ground.lane.transport(slot);
+        let hedge_timer =
+            hedging.map(|hedging| HedgeTimer::new(hedging.delay(upstream, row.class)));
+        let mut time_limit = self.time_limit(context, slot, began);
+        time_limit.hedge_timer = hedge_timer.as_ref();
+        let room = context.room(self.job, true, slot);
+        let transport = context.lane.transport(slot);
         let body = self.bodies.of(self.job, slot);
-        let first = pin!(attempt(row, body, upstream, transport, in_flight, patience, room));
-        let Some(alarm) = &alarm else {
+        let first = pin!(attempt(row, body, upstream, transport, in_flight, time_limit, room));
+        let Some(hedge_timer) = &hedge_timer else {
             let settled = first.await;
-            return self.ended(ground, slot, settled);
+            return self.ended(context, slot, settled);
         };
-        self.watched(ground, (slot, began), first, alarm).await
+        self.watched(context, (slot, began), first, hedge_timer).await
     }
 
-    /// Waits for what was asked of `slot` at `began`, and asks another one when its alarm rings.
+    /// Waits for what was asked of `slot` at `began`, and asks another one when its timer rings.
     async fn watched(
         &mut self,
-        ground: Ground<'_>,
+        context: RunContext<'_>,
         (slot, began): (Slot, Instant),
         mut first: Pin<&mut (impl Future<Output = Settled> + Send)>,
-        alarm: &Alarm,
+        hedge_timer: &HedgeTimer,
     ) -> Next {
-        let (row, upstream) = (self.job.row, ground.roster.upstream(slot));
+        let (row, upstream) = (self.job.row, context.roster.upstream(slot));
         let mut noted = None;
         loop {
             let settled = poll_fn(|cx| match first.as_mut().poll(cx) {
                 Poll::Ready(settled) => Poll::Ready(Some(settled)),
-                Poll::Pending if alarm.take_ring() => Poll::Ready(None),
+                Poll::Pending if hedge_timer.take_ring() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             });
             if let Some(settled) = settled.await {
-                return self.ended(ground, slot, settled);
+                return self.ended(context, slot, settled);
             }
             let now = now();
             if !row.class.is_heavy() {
                 if upstream.came_back_after(began) {
                     // Returning gives its connection to those who wait for one.
-                    return self.ended(ground, slot, left_behind(began, now));
+                    return self.ended(context, slot, left_behind(began, now));
                 }
                 upstream.overdue(began, noted.replace(now), now);
             }
             let is_lost = self.is_lost((upstream, began), now);
-            let may_cross = is_lost || is_quiet(upstream, row, began, alarm, now);
-            if let Some(other) = self.company(ground, (slot, began), may_cross, now)
-                && try_pay_for_hedge(ground, is_lost, now)
-                && let Some(in_flight) = self.admit(ground, other, now)
+            let may_cross = is_lost || is_quiet(upstream, row, began, hedge_timer, now);
+            if let Some(other) = self.hedge_candidate(context, (slot, began), may_cross, now)
+                && try_pay_for_hedge(context, is_lost, now)
+                && let Some(in_flight) = self.admit(context, other, now)
             {
                 let first = (slot, began, first.as_mut());
-                if let Some(next) = self.in_company(ground, first, (other, in_flight)).await {
+                if let Some(next) = self.with_hedge(context, first, (other, in_flight)).await {
                     return next;
                 }
             }
@@ -221,9 +222,9 @@ impl Run<'_> {
 
     /// Asks `other` as well, and takes whichever answers first; `None` when the other one
     /// failed while the first is still awaited. `began` is when the first was asked.
-    fn in_company<'b>(
+    fn with_hedge<'b>(
         &'b mut self,
-        ground: Ground<'b>,
+        context: RunContext<'b>,
         (slot, began, mut first): (
             Slot,
             Instant,
@@ -232,28 +233,28 @@ impl Run<'_> {
         (other, in_flight): (Slot, InFlight),
     ) -> Pin<Box<dyn Future<Output = Option<Next>> + Send + 'b>> {
         // Boxed, as few calls have any: its state would more than double what each carries
-        // about. And it may come to company again.
+        // about. And it may be hedged again.
         Box::pin(async move {
-            let Ground { roster, .. } = ground;
+            let RunContext { roster, .. } = context;
             let (row, upstream) = (self.job.row, roster.upstream(slot));
             let hedged_at = in_flight.began();
-            let room = ground.room(self.job, true, other);
-            let mut patience = self.patience(ground, other, hedged_at);
-            let hedging = ground.bounds.hedging.unwrap_or_default();
-            let alarm = Alarm::new(hedging.delay(roster.upstream(other), row.class));
-            patience.alarm = Some(&alarm);
+            let room = context.room(self.job, true, other);
+            let mut time_limit = self.time_limit(context, other, hedged_at);
+            let hedging = context.bounds.hedging.unwrap_or_default();
+            let hedge_timer = HedgeTimer::new(hedging.delay(roster.upstream(other), row.class));
+            time_limit.hedge_timer = Some(&hedge_timer);
             let body = self.bodies.of(self.job, other);
-            let transport = ground.lane.transport(other);
-            let company = roster.upstream(other);
+            let transport = context.lane.transport(other);
+            let hedged = roster.upstream(other);
             let mut second =
-                pin!(attempt(row, body, company, transport, in_flight, patience, room));
+                pin!(attempt(row, body, hedged, transport, in_flight, time_limit, room));
             let (settled, is_first) = either(first.as_mut(), second.as_mut()).await;
             let (winner, loser, sent_at) =
                 if is_first { (slot, other, hedged_at) } else { (other, slot, began) };
-            match self.ended(ground, winner, settled) {
-                // The one that is left may hang as well, and gets company like any other.
+            match self.ended(context, winner, settled) {
+                // The one that is left may hang as well, and is hedged like any other.
                 Next::Another if is_first => {
-                    let left = self.watched(ground, (other, hedged_at), second, &alarm);
+                    let left = self.watched(context, (other, hedged_at), second, &hedge_timer);
                     Some(Box::pin(left).await)
                 }
                 Next::Another => None,
@@ -268,9 +269,9 @@ impl Run<'_> {
         })
     }
 
-    /// Records the attempt, and tells the line that its place is free.
-    fn ended(&mut self, ground: Ground<'_>, slot: Slot, settled: Settled) -> Next {
-        ground.lane.line().freed(slot);
+    /// Records the attempt, and tells the queue that its place at `slot` is free.
+    fn ended(&mut self, context: RunContext<'_>, slot: Slot, settled: Settled) -> Next {
+        context.lane.wait_queue().freed(slot);
         self.after(slot, settled)
     }
 
@@ -290,32 +291,35 @@ impl Run<'_> {
     /// The best upstream that is fit, was not asked since it last came back, and is still well.
     /// That may be the one that was asked at `began`, once it rested and came back. One of a
     /// dearer tier only where the call `may_cross` to it.
-    fn company(
+    fn hedge_candidate(
         &self,
-        ground: Ground<'_>,
+        context: RunContext<'_>,
         (slot, began): (Slot, Instant),
         may_cross: bool,
         now: Instant,
     ) -> Option<Slot> {
-        if self.asked() + 1 >= ground.bounds.attempts_max {
+        if self.asked() + 1 >= context.bounds.attempts_max {
             return None;
         }
         let is_well = |other: Slot| {
-            let other = ground.roster.upstream(other);
+            let other = context.roster.upstream(other);
             // A hedge that would be held is none.
             other.condition(now) == Condition::Ready && other.rate_wait(self.job.row, now).is_zero()
         };
         let is_other =
-            |other: Slot| other != slot || ground.roster.upstream(slot).came_back_after(began);
-        let tier = ground.tier(slot);
-        let is_in_scope = |other: Slot| may_cross || ground.is_in_scope(other, tier);
+            |other: Slot| other != slot || context.roster.upstream(slot).came_back_after(began);
+        let tier = context.tier(slot);
+        let is_in_scope = |other: Slot| may_cross || context.is_in_scope(other, tier);
         let good = |other: &Slot| {
             let other = *other;
-            is_other(other) && is_in_scope(other) && self.is_new_to(ground, other) && is_well(other)
+            is_other(other)
+                && is_in_scope(other)
+                && self.is_new_to(context, other)
+                && is_well(other)
         };
         // One that had the pause it asked for is as good as new, and still it refused once.
-        let untried = self.fit_now(ground, now).find(|it| good(it) && !self.has_asked(*it));
-        untried.or_else(|| self.fit_now(ground, now).find(good))
+        let untried = self.fit_now(context, now).find(|it| good(it) && !self.has_asked(*it));
+        untried.or_else(|| self.fit_now(context, now).find(good))
     }
 
     /// Whether a call sent at `began` has to go on to another upstream, because this one stalls
@@ -341,8 +345,8 @@ impl Run<'_> {
 
 /// Takes what a second attempt costs: nothing where the first is lost, and otherwise the token of
 /// a bet. False when there is none.
-pub(crate) fn try_pay_for_hedge(ground: Ground<'_>, is_lost: bool, now: Instant) -> bool {
-    let budgets = ground.lane.budgets();
+pub(crate) fn try_pay_for_hedge(context: RunContext<'_>, is_lost: bool, now: Instant) -> bool {
+    let budgets = context.lane.budgets();
     if is_lost {
         budgets.note_free_retry(now);
         return true;
@@ -356,11 +360,11 @@ fn is_quiet(
     upstream: &Upstream,
     row: &MethodRow,
     began: Instant,
-    alarm: &Alarm,
+    hedge_timer: &HedgeTimer,
     now: Instant,
 ) -> bool {
     !row.class.is_heavy()
-        && now.saturating_duration_since(began) >= QUIET_MIN.max(alarm.after() * QUIET_FACTOR)
+        && now.saturating_duration_since(began) >= QUIET_MIN.max(hedge_timer.after() * QUIET_FACTOR)
         && !upstream.was_heard_after(began)
 }
 
@@ -411,17 +415,17 @@ async fn either(
 mod tests {
     use super::*;
 
-    /// Rings of an alarm after `after_ms` in work that never ends, and when it ended.
+    /// Rings of a timer after `after_ms` in work that never ends, and when it ended.
     async fn check(after_ms: u64, deadline_ms: u64, expected: &[u64]) {
         let began = now();
         let ms = Duration::from_millis;
-        let alarm = Alarm::new(ms(after_ms));
+        let hedge_timer = HedgeTimer::new(ms(after_ms));
         let work = pin!(std::future::pending::<()>());
-        let mut waiting = pin!(within(work, began, began + ms(deadline_ms), Some(&alarm)));
+        let mut waiting = pin!(within(work, began, began + ms(deadline_ms), Some(&hedge_timer)));
         let mut seen = Vec::new();
         let ended = poll_fn(|cx| {
             let poll = waiting.as_mut().poll(cx);
-            if alarm.take_ring() {
+            if hedge_timer.take_ring() {
                 seen.push((now() - began).as_millis() as u64);
             }
             poll
@@ -432,7 +436,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_alarm_rings_more_rarely_at_first_until_the_deadline() {
+    async fn the_timer_rings_more_rarely_at_first_until_the_deadline() {
         check(100, 1_000, &[100, 200, 400, 800]).await;
         check(1_000, 1_000, &[]).await;
         check(5_000, 1_000, &[]).await;

@@ -15,7 +15,7 @@ use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream};
 use crate::budget::Budgets;
 use crate::flows::Flows;
 use crate::inspect::Inspect;
-use crate::line::Line;
+use crate::wait_queue::WaitQueue;
 
 /// Answers of one upstream that flow to clients at a time, unless the lane is told
 /// otherwise: a quarter of the connections that an upstream has by default.
@@ -35,12 +35,12 @@ pub struct Lane {
     transports: Box<[Arc<dyn Transport>]>,
     flows: Box<[Flows]>,
     search_flows: Flows,
-    outliving: Gate,
+    outliving: Permits,
     budgets: Arc<Budgets>,
     answers: Arc<Ceiling>,
     inspect: Option<Arc<dyn Inspect>>,
     rng: Mutex<SmallRng>,
-    line: Line,
+    wait_queue: WaitQueue,
 }
 
 impl fmt::Debug for Lane {
@@ -56,12 +56,12 @@ impl Lane {
             flows: transports.iter().map(|_| Flows::new(FLOWS_MAX)).collect(),
             search_flows: Flows::new(SEARCH_FLOWS_MAX),
             transports: transports.into(),
-            outliving: Gate::new(OUTLIVING_MAX),
+            outliving: Permits::new(OUTLIVING_MAX),
             budgets: Arc::default(),
             answers: Arc::default(),
             inspect: None,
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
-            line: Line::default(),
+            wait_queue: WaitQueue::default(),
         }
     }
 
@@ -145,13 +145,13 @@ impl Lane {
     }
 
     /// Attempts that may outlive their call.
-    pub(crate) fn outliving(&self) -> &Gate {
+    pub(crate) fn outliving(&self) -> &Permits {
         &self.outliving
     }
 
     /// Where calls wait for their turn.
-    pub(crate) fn line(&self) -> &Line {
-        &self.line
+    pub(crate) fn wait_queue(&self) -> &WaitQueue {
+        &self.wait_queue
     }
 
     pub(crate) fn budgets(&self) -> &Budgets {
@@ -166,29 +166,29 @@ impl Lane {
 
 /// A bound on how many do something at a time.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct Permits {
     inside: Arc<AtomicUsize>,
     max: usize,
 }
 
-impl Gate {
+impl Permits {
     pub(crate) fn new(max: usize) -> Self {
         Self { inside: Arc::default(), max }
     }
 
     /// A place inside until it is dropped; `None` when all are taken.
-    pub(crate) fn enter(&self) -> Option<Place> {
+    pub(crate) fn try_acquire(&self) -> Option<Permit> {
         let more = |inside: usize| (inside < self.max).then_some(inside + 1);
         self.inside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Place(Arc::clone(&self.inside)))
+        Some(Permit(Arc::clone(&self.inside)))
     }
 }
 
 /// One who is inside.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<AtomicUsize>);
+pub(crate) struct Permit(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

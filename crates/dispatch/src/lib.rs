@@ -30,12 +30,12 @@ mod flows;
 mod hedge;
 mod inspect;
 mod lane;
-mod line;
 mod progress;
 mod quorum;
 mod run;
 mod trail;
 mod turn;
+mod wait_queue;
 
 pub use allowance::Allowance;
 pub use batch::{BATCH_ITEMS_MAX, BatchGround, BatchItem, BatchOutcome, run_batch};
@@ -45,11 +45,11 @@ pub use flows::{ClientNet, FlowPlace, Flows};
 pub use hedge::Hedging;
 pub use inspect::{Answered, HURRIED, Inspect, Regard, Regards};
 pub use lane::Lane;
-pub use line::PLACES_MAX;
 pub use progress::Progress;
 pub use quorum::{Ballot, Otherwise, Quorum};
 pub use run::{AtHash, Bounds, Failure, Job, Outcome, Served, TierScope, run};
 pub use trail::{Abandoned, Attempt, Heard, Hold, Trail};
+pub use wait_queue::PLACES_MAX;
 
 use std::time::Instant;
 

@@ -32,7 +32,7 @@ use wellhead_upstream::{InFlight, Payload, Slot, Tier, Upstream, Verdict, Verdic
 use crate::attempt::{Settled, attempt};
 use crate::hedge::try_pay_for_hedge;
 use crate::now;
-use crate::run::{Failure, Ground, Next, ROUND_PAUSE_BASE, Run, TierScope};
+use crate::run::{Failure, Next, ROUND_PAUSE_BASE, Run, RunContext, TierScope};
 use crate::trail::Heard;
 
 /// An attempt that takes long is looked at again after so long.
@@ -130,7 +130,7 @@ enum Event {
 
 impl<'r> Run<'r> {
     /// Asks until enough agree, or none can be had.
-    pub(crate) async fn by_quorum(&mut self, ground: Ground<'_>, ballot: Ballot) -> Next {
+    pub(crate) async fn by_quorum(&mut self, context: RunContext<'_>, ballot: Ballot) -> Next {
         let mut poll = Poll { ballot, opinions: Vec::with_capacity(ballot.quorum.of) };
         let mut waiting: Vec<Asked> = Vec::with_capacity(ballot.quorum.of);
         let mut under_way = UnderWay::new();
@@ -140,28 +140,29 @@ impl<'r> Run<'r> {
         while !poll.is_over() && now() < until {
             while waiting.len() < poll.wanted()
                 && let Some((slot, in_flight)) =
-                    self.another(ground, &poll, &waiting, (rounds, None))
+                    self.another(context, &poll, &waiting, (rounds, None))
             {
-                self.send(ground, (slot, in_flight), &under_way, &mut waiting);
+                self.send(context, (slot, in_flight), &under_way, &mut waiting);
             }
             if waiting.is_empty() {
-                match self.turn_or_round(ground, &poll, &mut rounds, until).await {
-                    Some(Some(turn)) => self.send(ground, turn, &under_way, &mut waiting),
+                match self.turn_or_round(context, &poll, &mut rounds, until).await {
+                    Some(Some(turn)) => self.send(context, turn, &under_way, &mut waiting),
                     Some(None) => {}
                     None => break,
                 }
                 continue;
             }
-            match event(ground, kind, &mut under_way, &waiting, until).await {
+            match event(context, kind, &mut under_way, &waiting, until).await {
                 Event::Late => break,
                 Event::Slow => {
-                    if let Some(turn) = self.in_place_of_slow(ground, &poll, &mut waiting, rounds) {
-                        self.send(ground, turn, &under_way, &mut waiting);
+                    if let Some(turn) = self.in_place_of_slow(context, &poll, &mut waiting, rounds)
+                    {
+                        self.send(context, turn, &under_way, &mut waiting);
                     }
                 }
                 Event::Ended(slot, settled) => {
                     waiting.retain(|asked| asked.slot != slot);
-                    ground.lane.line().freed(slot);
+                    context.lane.wait_queue().freed(slot);
                     if self.take(&mut poll, slot, *settled) {
                         return Next::Stop;
                     }
@@ -172,14 +173,14 @@ impl<'r> Run<'r> {
             }
         }
         drop(under_way);
-        self.leave(ground, &waiting);
-        self.count(ground, poll)
+        self.leave(context, &waiting);
+        self.count(context, poll)
     }
 
     /// Sends the call to one that let it go.
     fn send<'a>(
         &self,
-        ground: Ground<'a>,
+        context: RunContext<'a>,
         (slot, in_flight): (Slot, InFlight),
         under_way: &UnderWay<'a>,
         waiting: &mut Vec<Asked>,
@@ -187,13 +188,13 @@ impl<'r> Run<'r> {
         'r: 'a,
     {
         let began = in_flight.began();
-        let patience = self.patience(ground, slot, began);
+        let time_limit = self.time_limit(context, slot, began);
         let (row, body) = (self.job.row, self.bodies.of(self.job, slot));
-        let room = ground.room(self.job, false, slot);
-        let (upstream, transport) = (ground.roster.upstream(slot), ground.lane.transport(slot));
+        let room = context.room(self.job, false, slot);
+        let (upstream, transport) = (context.roster.upstream(slot), context.lane.transport(slot));
         waiting.push(Asked { slot, began, noted: None });
         under_way.push(Box::pin(async move {
-            (slot, attempt(row, body, upstream, transport, in_flight, patience, room).await)
+            (slot, attempt(row, body, upstream, transport, in_flight, time_limit, room).await)
         }));
     }
 
@@ -202,32 +203,33 @@ impl<'r> Run<'r> {
     /// a dearer tier than `dearest`, where one is given.
     fn another(
         &mut self,
-        ground: Ground<'_>,
+        context: RunContext<'_>,
         poll: &Poll,
         waiting: &[Asked],
         (rounds, dearest): (u32, Option<Tier>),
     ) -> Option<(Slot, InFlight)> {
         let now = now();
-        if self.asked() + waiting.len() >= self.asked_max(ground, poll) || !self.check_allowance() {
+        if self.asked() + waiting.len() >= self.asked_max(context, poll) || !self.check_allowance()
+        {
             return None;
         }
-        let up: Vec<Slot> = self.up_now(ground, now).collect();
+        let up: Vec<Slot> = self.up_now(context, now).collect();
         for slot in up {
-            if dearest.is_some_and(|dearest| ground.tier(slot) > dearest) {
+            if dearest.is_some_and(|dearest| context.tier(slot) > dearest) {
                 continue;
             }
             let is_under_way = waiting.iter().any(|asked| asked.slot == slot);
-            if is_under_way || poll.has_heard(slot) || !self.may_be_asked(ground, slot, rounds) {
+            if is_under_way || poll.has_heard(slot) || !self.may_be_asked(context, slot, rounds) {
                 continue;
             }
-            if self.note_if_paused(ground, slot, now) {
+            if self.note_if_paused(context, slot, now) {
                 continue;
             }
-            let is_again = !self.is_new_to(ground, slot);
-            if is_again && !ground.lane.budgets().spend_retry(now) {
+            let is_again = !self.is_new_to(context, slot);
+            if is_again && !context.lane.budgets().spend_retry(now) {
                 continue;
             }
-            if let Some(in_flight) = self.admit(ground, slot, now) {
+            if let Some(in_flight) = self.admit(context, slot, now) {
                 return Some((slot, in_flight));
             }
         }
@@ -235,15 +237,15 @@ impl<'r> Run<'r> {
     }
 
     /// Attempts of one call at most: one for each word, and those that others may have.
-    fn asked_max(&self, ground: Ground<'_>, poll: &Poll) -> usize {
-        ground.bounds.attempts_max.max(1) + poll.ballot.quorum.of - 1
+    fn asked_max(&self, context: RunContext<'_>, poll: &Poll) -> usize {
+        context.bounds.attempts_max.max(1) + poll.ballot.quorum.of - 1
     }
 
     /// Whether the call was not sent there yet, or that failed for a moment only and its time
     /// has come again.
-    fn may_be_asked(&self, ground: Ground<'_>, slot: Slot, rounds: u32) -> bool {
+    fn may_be_asked(&self, context: RunContext<'_>, slot: Slot, rounds: u32) -> bool {
         let times = self.trail.attempts.iter().filter(|it| it.slot == slot).count();
-        self.is_new_to(ground, slot)
+        self.is_new_to(context, slot)
             || (times <= rounds as usize && self.may_have_been_a_moment(slot))
     }
 
@@ -251,18 +253,18 @@ impl<'r> Run<'r> {
     /// moment before those who failed are asked again. `None`: neither would help.
     async fn turn_or_round(
         &mut self,
-        ground: Ground<'_>,
+        context: RunContext<'_>,
         poll: &Poll,
         rounds: &mut u32,
         until: Instant,
     ) -> Option<Option<(Slot, InFlight)>> {
-        if self.asked() >= self.asked_max(ground, poll) || !self.check_allowance() {
+        if self.asked() >= self.asked_max(context, poll) || !self.check_allowance() {
             return None;
         }
         let heard = poll.opinions.iter().map(|opinion| opinion.slot).collect();
-        if let Some(held_by) = self.holders(ground, now()).and_then(|by| by.without(heard)) {
+        if let Some(held_by) = self.holders(context, now()).and_then(|by| by.without(heard)) {
             self.held_by = None;
-            return Box::pin(self.turn(ground, held_by, until)).await.map(Some);
+            return Box::pin(self.turn(context, held_by, until)).await.map(Some);
         }
         let may_heal = self
             .trail
@@ -270,7 +272,7 @@ impl<'r> Run<'r> {
             .iter()
             .any(|it| !poll.has_heard(it.slot) && self.may_have_been_a_moment(it.slot));
         let most = ROUND_PAUSE_BASE.saturating_mul(1 << *rounds);
-        let pause = ground.lane.with_rng(|rng| rng.random_range(Duration::ZERO..most));
+        let pause = context.lane.with_rng(|rng| rng.random_range(Duration::ZERO..most));
         *rounds += 1;
         if !may_heal || *rounds > ROUNDS_MAX || now() + pause >= until {
             return None;
@@ -283,7 +285,7 @@ impl<'r> Run<'r> {
     /// asked than may be heard, and one more where that is paid for.
     fn in_place_of_slow(
         &mut self,
-        ground: Ground<'_>,
+        context: RunContext<'_>,
         poll: &Poll,
         waiting: &mut [Asked],
         rounds: u32,
@@ -291,8 +293,8 @@ impl<'r> Run<'r> {
         let (row, now) = (self.job.row, now());
         let Quorum { of, wait, .. } = poll.ballot.quorum;
         let mut is_slow = false;
-        for asked in waiting.iter_mut().filter(|it| now >= it.due(ground, row.class, wait)) {
-            let upstream = ground.roster.upstream(asked.slot);
+        for asked in waiting.iter_mut().filter(|it| now >= it.due(context, row.class, wait)) {
+            let upstream = context.roster.upstream(asked.slot);
             let before = asked.noted.replace(now);
             if !row.class.is_heavy() {
                 upstream.overdue(asked.began, before, now);
@@ -301,24 +303,24 @@ impl<'r> Run<'r> {
             is_slow |= before.is_none() || upstream.is_silent(Duration::ZERO, now);
         }
         let slowest = waiting.iter().min_by_key(|asked| asked.began)?;
-        let upstream = ground.roster.upstream(slowest.slot);
+        let upstream = context.roster.upstream(slowest.slot);
         let is_lost = self.is_lost((upstream, slowest.began), now);
         let asked = poll.opinions.len() + waiting.len();
         let may_be = match asked.cmp(&of) {
             Ordering::Less => true,
-            Ordering::Equal => try_pay_for_hedge(ground, is_lost, now),
+            Ordering::Equal => try_pay_for_hedge(context, is_lost, now),
             Ordering::Greater => false,
         };
         // Who is merely slow will answer: a dearer tier is asked where one fails or contradicts.
         let asked = waiting.iter().map(|it| it.slot).chain(poll.opinions.iter().map(|it| it.slot));
-        let dearest = match ground.bounds.extra_tiers {
-            TierScope::Best if !is_lost => asked.map(|slot| ground.tier(slot)).max(),
+        let dearest = match context.bounds.extra_tiers {
+            TierScope::Best if !is_lost => asked.map(|slot| context.tier(slot)).max(),
             TierScope::Best | TierScope::All => None,
         };
         if !is_slow || !may_be {
             return None;
         }
-        self.another(ground, poll, waiting, (rounds, dearest))
+        self.another(context, poll, waiting, (rounds, dearest))
     }
 
     /// Records an attempt, and its word if it is one; true when the call cannot go on.
@@ -338,16 +340,16 @@ impl<'r> Run<'r> {
     }
 
     /// Those who are not waited for any more.
-    fn leave(&mut self, ground: Ground<'_>, waiting: &[Asked]) {
+    fn leave(&mut self, context: RunContext<'_>, waiting: &[Asked]) {
         let now = now();
         for asked in waiting {
-            ground.lane.line().freed(asked.slot);
+            context.lane.wait_queue().freed(asked.slot);
             self.abandon(asked.slot, asked.began, now);
         }
     }
 
     /// Decides, and notes who said something else.
-    fn count(&mut self, ground: Ground<'_>, mut poll: Poll) -> Next {
+    fn count(&mut self, context: RunContext<'_>, mut poll: Poll) -> Next {
         let Some((leader, votes)) = poll.leader() else { return Next::Another };
         let Quorum { agree, on_dispute, on_few, .. } = poll.ballot.quorum;
         let heard = poll.opinions.len();
@@ -365,14 +367,14 @@ impl<'r> Run<'r> {
             });
             if votes < heard {
                 // Nobody knows who is right.
-                poll.opinions.iter().for_each(|it| dissents(ground, it, poll.ballot));
+                poll.opinions.iter().for_each(|it| dissents(context, it, poll.ballot));
             }
             return Next::Stop;
         }
         if !poll.ballot.largest {
             let word = poll.opinions[leader].word.clone();
             let others = poll.opinions.iter().filter(|other| other.word != word);
-            others.for_each(|other| dissents(ground, other, poll.ballot));
+            others.for_each(|other| dissents(context, other, poll.ballot));
         }
         let Opinion { slot, verdict, .. } = poll.opinions.swap_remove(leader);
         self.serve_this(slot, verdict);
@@ -385,13 +387,13 @@ const ROUNDS_MAX: u32 = 2;
 
 /// Waits for the next answer of those who were asked.
 async fn event(
-    ground: Ground<'_>,
+    context: RunContext<'_>,
     (class, wait): (CostClass, Duration),
     under_way: &mut UnderWay<'_>,
     waiting: &[Asked],
     until: Instant,
 ) -> Event {
-    let look = waiting.iter().map(|asked| asked.due(ground, class, wait)).min();
+    let look = waiting.iter().map(|asked| asked.due(context, class, wait)).min();
     let wake = look.map_or(until, |look| look.min(until));
     match tokio::time::timeout_at(wake.into(), under_way.next()).await {
         Ok(Some((slot, settled))) => Event::Ended(slot, Box::new(settled)),
@@ -405,18 +407,18 @@ async fn event(
 impl Asked {
     /// When somebody has to look whether it takes too long: by what is usual there, and after half
     /// of what the others have once one has spoken at the latest.
-    fn due(&self, ground: Ground<'_>, class: CostClass, wait: Duration) -> Instant {
+    fn due(&self, context: RunContext<'_>, class: CostClass, wait: Duration) -> Instant {
         if let Some(last) = self.noted {
             return last + LOOK_EVERY;
         }
-        let upstream = ground.roster.upstream(self.slot);
-        let usual = ground.bounds.hedging.map(|hedging| hedging.delay(upstream, class));
+        let upstream = context.roster.upstream(self.slot);
+        let usual = context.bounds.hedging.map(|hedging| hedging.delay(upstream, class));
         self.began + usual.map_or(wait / 2, |usual| usual.min(wait / 2))
     }
 }
 
-fn dissents(ground: Ground<'_>, opinion: &Opinion, ballot: Ballot) {
-    let upstream: &Upstream = ground.roster.upstream(opinion.slot);
+fn dissents(context: RunContext<'_>, opinion: &Opinion, ballot: Ballot) {
+    let upstream: &Upstream = context.roster.upstream(opinion.slot);
     let id = &upstream.identity().id;
     let class = opinion.verdict.class.word();
     if upstream.note_dissent(ballot.is_final, now()) {

@@ -14,15 +14,15 @@ use wellhead_upstream::{
 };
 
 use crate::allowance::Allowance;
-use crate::attempt::{Patience, Room, Settled};
+use crate::attempt::{AttemptDeadline, Room, Settled};
 use crate::flows::{ClientNet, MayFlow};
 use crate::hedge::Hedging;
 use crate::lane::Lane;
-use crate::line::{HeldBy, NoTurn};
 use crate::now;
 use crate::progress::Progress;
 use crate::quorum::Ballot;
 use crate::trail::{Attempt, Trail};
+use crate::wait_queue::{Holders, NoTurn};
 
 /// The id that every single call carries upstream; the client's own never travels.
 const CALL_ID: u64 = 1;
@@ -92,31 +92,31 @@ impl Default for Bounds {
 impl Bounds {
     /// How long to wait for an attempt that begins now. `own` is the upstream's own
     /// setting, `latest` when the client must have an answer.
-    pub(crate) fn patience(
+    pub(crate) fn time_limit(
         &self,
         own: Option<Duration>,
         class: CostClass,
         now: Instant,
         latest: Instant,
-    ) -> Patience<'static> {
+    ) -> AttemptDeadline<'static> {
         let attempt = own.unwrap_or(self.attempt);
         let time = if class.is_heavy() { attempt.saturating_mul(HEAVY_FACTOR) } else { attempt };
         // What overflows the clock is later than any deadline.
         let deadline = now.checked_add(time).map_or(latest, |end| end.min(latest));
-        Patience { deadline, blame_after: attempt / BLAME_SHARE, alarm: None }
+        AttemptDeadline { deadline, blame_after: attempt / BLAME_SHARE, hedge_timer: None }
     }
 }
 
 /// What a run stands on: none of it changes while it lasts.
 #[derive(Clone, Copy)]
-pub(crate) struct Ground<'a> {
+pub(crate) struct RunContext<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) roster: &'a Roster,
     pub(crate) lane: &'a Lane,
     pub(crate) bounds: &'a Bounds,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> RunContext<'a> {
     pub(crate) fn tier(self, slot: Slot) -> Tier {
         self.roster.upstream(slot).identity().tier
     }
@@ -317,11 +317,11 @@ pub async fn run(
         is_spent: false,
     };
     lane.budgets().count_call();
-    let ground = Ground { plan, roster, lane, bounds };
+    let context = RunContext { plan, roster, lane, bounds };
     let next = match job.ballot {
         // Boxed, as few calls need several.
-        Some(ballot) => Box::pin(run.by_quorum(ground, ballot)).await,
-        None => run.by_one(ground).await,
+        Some(ballot) => Box::pin(run.by_quorum(context, ballot)).await,
+        None => run.by_one(context).await,
     };
     let served = match next {
         Next::Serve => run.serve(),
@@ -372,7 +372,7 @@ pub(crate) struct Run<'a> {
     /// Somebody was not asked because it wants to be left alone.
     pub(crate) is_throttled: bool,
     /// Who held the call in this round.
-    pub(crate) held_by: Option<HeldBy>,
+    pub(crate) held_by: Option<Holders>,
     /// Nobody would let the call go in time.
     pub(crate) no_turn: Option<NoTurn>,
     /// The last verdict that asked for a second opinion.
@@ -403,32 +403,32 @@ pub(crate) enum Next {
 
 impl Run<'_> {
     /// Asks one after the other until one answers.
-    async fn by_one(&mut self, ground: Ground<'_>) -> Next {
-        match self.through(ground).await {
-            Next::Another | Next::Stop if self.may_wait_for_return(ground) => {
-                Box::pin(self.wait_for_return(ground)).await
+    async fn by_one(&mut self, context: RunContext<'_>) -> Next {
+        match self.through(context).await {
+            Next::Another | Next::Stop if self.may_wait_for_return(context) => {
+                Box::pin(self.wait_for_return(context)).await
             }
             next => next,
         }
     }
 
-    async fn through(&mut self, ground: Ground<'_>) -> Next {
+    async fn through(&mut self, context: RunContext<'_>) -> Next {
         if self.job.row.effect == Effect::Broadcast
-            && let Some(next) = Box::pin(self.broadcast(ground)).await
+            && let Some(next) = Box::pin(self.broadcast(context)).await
         {
             return next;
         }
         for round in 0..ROUNDS_MAX {
-            if round > 0 && !Box::pin(self.pause_before_round(ground, round)).await {
+            if round > 0 && !Box::pin(self.pause_before_round(context, round)).await {
                 break;
             }
-            match self.round(ground, round).await {
-                Next::Another if self.is_unoffered(ground) => return Next::Stop,
+            match self.round(context, round).await {
+                Next::Another if self.is_unoffered(context) => return Next::Stop,
                 Next::Another => {}
                 end => return end,
             }
-            if self.is_held_briefly(ground) {
-                match Box::pin(self.wait_for_a_turn(ground)).await {
+            if self.is_held_briefly(context) {
+                match Box::pin(self.wait_for_a_turn(context)).await {
                     Next::Another => {}
                     end => return end,
                 }
@@ -436,7 +436,7 @@ impl Run<'_> {
         }
         // Boxed: few calls wait, and those that do not should not carry its state.
         if (self.held_by.is_some() || self.retry_after.is_some())
-            && let Next::Serve = Box::pin(self.wait_for_a_turn(ground)).await
+            && let Next::Serve = Box::pin(self.wait_for_a_turn(context)).await
         {
             return Next::Serve;
         }
@@ -444,45 +444,45 @@ impl Run<'_> {
     }
 
     /// Asks the candidates in their order, each at most once.
-    pub(crate) async fn round(&mut self, ground: Ground<'_>, round: u32) -> Next {
-        let Ground { plan, bounds, .. } = ground;
+    pub(crate) async fn round(&mut self, context: RunContext<'_>, round: u32) -> Next {
+        let RunContext { plan, bounds, .. } = context;
         // Those who failed are not asked so often that nothing is left for whoever is well
         // and only busy.
-        let kept = usize::from(round > 0 && self.has_untried_holder(ground));
+        let kept = usize::from(round > 0 && self.has_untried_holder(context));
         self.held_by = None;
         // Those behind them are known to refuse such a call: for its size, its age or its method.
         let accepting = plan.up() + plan.unwell().len();
         for (place, slot) in plan.candidates().iter().copied().enumerate() {
-            if self.check_over(ground) {
+            if self.check_over(context) {
                 return Next::Stop;
             }
             if self.asked() + kept >= bounds.attempts_max && self.has_asked(slot) {
                 continue;
             }
-            let is_back = self.is_back(ground, slot, now());
+            let is_back = self.is_back(context, slot, now());
             let is_fit = place < plan.fit() || is_back;
             let is_well = place < plan.well() || is_back;
             let is_known = self.has_asked(slot);
             if self.is_agreed && (!is_fit || is_known) {
                 continue;
             }
-            if !is_well && self.has_something_to_say() && !self.may_mend(ground, slot) {
+            if !is_well && self.has_something_to_say() && !self.may_mend(context, slot) {
                 continue;
             }
-            if place >= accepting && !is_back && self.has_untried_holder_for_a_moment(ground) {
+            if place >= accepting && !is_back && self.has_untried_holder_for_a_moment(context) {
                 continue;
             }
             let is_worth_it =
                 if round == 0 { !is_known } else { self.may_have_been_a_moment(slot) };
-            if !is_worth_it || (round > 0 && self.is_another_readier(ground, slot)) {
+            if !is_worth_it || (round > 0 && self.is_another_readier(context, slot)) {
                 continue;
             }
-            if !self.may_have_opinion_of(ground, slot) {
+            if !self.may_have_opinion_of(context, slot) {
                 continue;
             }
-            if self.may_be_cheaper(ground, slot) {
-                match Box::pin(self.wait_for_cheaper(ground, slot)).await {
-                    Next::Another if self.check_over(ground) => return Next::Stop,
+            if self.may_be_cheaper(context, slot) {
+                match Box::pin(self.wait_for_cheaper(context, slot)).await {
+                    Next::Another if self.check_over(context) => return Next::Stop,
                     Next::Another => {}
                     end => return end,
                 }
@@ -491,23 +491,23 @@ impl Run<'_> {
             if now >= self.job.deadline {
                 return Next::Stop;
             }
-            if self.note_if_paused(ground, slot, now)
+            if self.note_if_paused(context, slot, now)
                 || !self.try_spend(
-                    ground,
+                    context,
                     (place < plan.up() || is_back)
-                        && self.is_new_to(ground, slot)
+                        && self.is_new_to(context, slot)
                         && !self.is_agreed,
                     now,
                 )
             {
                 continue;
             }
-            let Some(in_flight) = self.admit(ground, slot, now) else { continue };
+            let Some(in_flight) = self.admit(context, slot, now) else { continue };
             // Since the plan was made another call has begun to find out whether it is back.
             if in_flight.is_second_on_trial() && place + 1 < plan.fit() {
                 continue;
             }
-            match self.ask(ground, slot, in_flight).await {
+            match self.ask(context, slot, in_flight).await {
                 Next::Another => {}
                 end => return end,
             }
@@ -516,8 +516,8 @@ impl Run<'_> {
     }
 
     /// Pays for an attempt; false when there is no token. See [`crate::Budgets`] for the rule.
-    fn try_spend(&self, ground: Ground<'_>, is_new_and_up: bool, now: Instant) -> bool {
-        let budgets = ground.lane.budgets();
+    fn try_spend(&self, context: RunContext<'_>, is_new_and_up: bool, now: Instant) -> bool {
+        let budgets = context.lane.budgets();
         if self.asked() == 0 {
             return true;
         }
@@ -530,8 +530,8 @@ impl Run<'_> {
 
     /// True when the call may make no further exchange: it has had its attempts, or
     /// [`Self::check_allowance`] finds none left.
-    pub(crate) fn check_over(&mut self, ground: Ground<'_>) -> bool {
-        self.asked() >= ground.bounds.attempts_max.max(1) || !self.check_allowance()
+    pub(crate) fn check_over(&mut self, context: RunContext<'_>) -> bool {
+        self.asked() >= context.bounds.attempts_max.max(1) || !self.check_allowance()
     }
 
     /// True when the request can still pay for an exchange of this call; notes when it cannot.
@@ -566,14 +566,14 @@ impl Run<'_> {
             || self.trail.abandoned.iter().any(|attempt| attempt.slot == slot)
     }
 
-    pub(crate) fn patience(
+    pub(crate) fn time_limit(
         &self,
-        ground: Ground<'_>,
+        context: RunContext<'_>,
         slot: Slot,
         now: Instant,
-    ) -> Patience<'static> {
-        let own = ground.roster.upstream(slot).identity().attempt;
-        ground.bounds.patience(own, self.job.row.class, now, self.job.deadline)
+    ) -> AttemptDeadline<'static> {
+        let own = context.roster.upstream(slot).identity().attempt;
+        context.bounds.time_limit(own, self.job.row.class, now, self.job.deadline)
     }
 
     /// Whether asking this candidate a second time could help.
@@ -653,10 +653,10 @@ impl Run<'_> {
 
     /// Whether `slot` may be asked after what was said so far. Where that is a null of which a
     /// second opinion is wanted, no dearer tier is asked for it.
-    fn may_have_opinion_of(&self, ground: Ground<'_>, slot: Slot) -> bool {
+    fn may_have_opinion_of(&self, context: RunContext<'_>, slot: Slot) -> bool {
         let Some((of, verdict)) = &self.best else { return true };
         let is_opinion = verdict.class == VerdictClass::Null && !self.job.is_there;
-        !is_opinion || ground.is_in_scope(slot, ground.tier(*of))
+        !is_opinion || context.is_in_scope(slot, context.tier(*of))
     }
 
     /// Whether an upstream already said something that a client can be told.
@@ -666,13 +666,13 @@ impl Run<'_> {
 
     /// Whether what was said so far says nothing of somebody who is well, was not asked yet
     /// and, as far as is known, holds what is asked for: that one is worth waiting for.
-    pub(crate) fn is_in_doubt(&self, ground: Ground<'_>) -> bool {
+    pub(crate) fn is_in_doubt(&self, context: RunContext<'_>) -> bool {
         let Some((_, verdict)) = &self.best else { return false };
-        let mut holding = self.holding_now(ground, now());
+        let mut holding = self.holding_now(context, now());
         // One opinion is none.
         let is_open = match verdict.class == VerdictClass::Unknown {
             true => !self.is_agreed,
-            false => self.lacks_data() && !self.is_missing_where_it_should_be(ground),
+            false => self.lacks_data() && !self.is_missing_where_it_should_be(context),
         };
         is_open && holding.any(|slot| !self.has_asked(slot))
     }
@@ -680,10 +680,10 @@ impl Run<'_> {
     /// Whether a last resort may have what all others lack: one that comes back just now or
     /// is well otherwise, or any, while those who lack it were known to be behind. Whoever is
     /// well otherwise may also have the second opinion that an unknown error needs.
-    fn may_mend(&self, ground: Ground<'_>, slot: Slot) -> bool {
-        let condition = || ground.roster.upstream(slot).condition(now());
+    fn may_mend(&self, context: RunContext<'_>, slot: Slot) -> bool {
+        let condition = || context.roster.upstream(slot).condition(now());
         if self.lacks_data() {
-            return !self.is_missing_where_it_should_be(ground)
+            return !self.is_missing_where_it_should_be(context)
                 || matches!(condition(), Condition::HalfOpen | Condition::Ready);
         }
         let is_unknown = |verdict: &Verdict| verdict.class == VerdictClass::Unknown;
@@ -708,16 +708,16 @@ impl Run<'_> {
     }
 
     /// Whether somebody lacks it who was to have it.
-    pub(crate) fn is_missing_where_it_should_be(&self, ground: Ground<'_>) -> bool {
-        let holding = &ground.plan.candidates()[..ground.plan.holding()];
+    pub(crate) fn is_missing_where_it_should_be(&self, context: RunContext<'_>) -> bool {
+        let holding = &context.plan.candidates()[..context.plan.holding()];
         let lacks = |class| matches!(class, VerdictClass::MissingData | VerdictClass::Null);
         let mut attempts = self.trail.attempts.iter();
         attempts.any(|attempt| lacks(attempt.class) && holding.contains(&attempt.slot))
     }
 
     /// Pauses before going round again; false when that would not help.
-    async fn pause_before_round(&mut self, ground: Ground<'_>, round: u32) -> bool {
-        let is_over = self.check_over(ground);
+    async fn pause_before_round(&mut self, context: RunContext<'_>, round: u32) -> bool {
+        let is_over = self.check_over(context);
         let tried = &self.trail.attempts;
         if self.has_something_to_say()
             || is_over
@@ -726,7 +726,7 @@ impl Run<'_> {
             return false;
         }
         let most = ROUND_PAUSE_BASE.saturating_mul(1 << (round - 1)).min(ROUND_PAUSE_CAP);
-        let pause = ground.lane.with_rng(|rng| rng.random_range(Duration::ZERO..most));
+        let pause = context.lane.with_rng(|rng| rng.random_range(Duration::ZERO..most));
         if now() + pause >= self.job.deadline {
             return false;
         }

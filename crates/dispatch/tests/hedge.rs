@@ -115,7 +115,7 @@ async fn only_the_fit_keep_company() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn company_is_one_that_was_not_asked_before_one_that_had_its_pause() {
+async fn a_hedge_goes_to_one_that_was_not_asked_before_one_that_had_its_pause() {
     let stage = Stage::new("limit limit limit | hang | 900ms~ok");
     let c = r#"a=throttled c=answer -> c "0x1""#;
     // The pause of the first is over by the time at which the second is given up on.

@@ -3,7 +3,7 @@
 //! A call whose candidates are all held stands in line until one of them lets it go. There
 //! are [`PLACES_MAX`] places in a lane. Whoever comes when they are taken, or would not
 //! be served before its deadline, is refused at once, and told when to come back: waiting
-//! for nothing helps nobody. Writes go first, logs and traces last, and of a full line the
+//! for nothing helps nobody. Writes go first, logs and traces last, and of a full queue the
 //! last gives way to whoever goes before it. So that the last are not never, the first of
 //! them that has waited for [`PATIENCE`] goes to the end of those that are usual, one at a
 //! time: of a round of the others it has one turn.
@@ -16,7 +16,7 @@
 //! round, which is one more than that of the same client's call before it, and not less than the
 //! round that its priority has come to: that of the call that was let go last, or of the first that
 //! waits yet, if that is lower. So a client that has thousands of calls in line is passed by one
-//! that has a single call, wherever its own other calls go meanwhile, and of a full line the call of
+//! that has a single call, wherever its own other calls go meanwhile, and of a full queue the call of
 //! the highest round gives way. Rounds are counted for each upstream ([`Rounds`]), as a call may be
 //! stuck at one while calls go on at another; a call that waits for several has its round at that of
 //! them which has come farthest.
@@ -27,7 +27,7 @@
 //! stand behind all of their round or a lower one who wait with their priority, and behind those
 //! with a better one.
 //!
-//! Waiting costs nobody else anything: there is no task, and an empty line is one load.
+//! Waiting costs nobody else anything: there is no task, and an empty queue is one load.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ use crate::now;
 /// how many calls an upstream bears.
 pub const PLACES_MAX: usize = 8_192;
 
-/// Calls in one line that wait for a bound of their own method alone, at most.
+/// Calls in one queue that wait for a bound of their own method alone, at most.
 const ASIDE_MAX: usize = PLACES_MAX / 2;
 
 /// The last rounds of at most this many clients are known, and of twice as many as have calls in
@@ -106,14 +106,14 @@ impl Claim {
 
 /// Upstreams that hold a call, and the bound that ends first.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct HeldBy {
+pub(crate) struct Holders {
     pub(crate) slots: UpstreamSet,
     /// Those of them that hold its method alone.
     aside: UpstreamSet,
     pub(crate) first: LimitedBy,
 }
 
-impl HeldBy {
+impl Holders {
     /// `before` and this one.
     pub(crate) fn and(before: Option<Self>, slot: Slot, held: LimitedBy) -> Self {
         let none = UpstreamSet::default();
@@ -157,13 +157,13 @@ pub(crate) struct NoTurn {
 
 /// Sorted by who goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct QueuePosition {
     priority: Priority,
     round: u64,
     number: u64,
 }
 
-impl Place {
+impl QueuePosition {
     /// Before all of this priority.
     fn first(priority: Priority) -> Self {
         Self { priority, round: 0, number: 0 }
@@ -223,9 +223,9 @@ impl Waiter {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: BTreeMap<Place, Waiter>,
+    waiting: BTreeMap<QueuePosition, Waiter>,
     /// Their places, once for each upstream that they wait for.
-    lines: BTreeSet<(Slot, Place)>,
+    by_upstream: BTreeSet<(Slot, QueuePosition)>,
     next: u64,
     /// How far each priority has come at each upstream. Not as far as a call that went past others of
     /// its priority there: else one call would put the calls that its client left behind before those
@@ -244,7 +244,7 @@ struct State {
     /// method.
     said: BTreeMap<(Slot, Option<MethodIndex>), LimitedBy>,
     /// Where the patient one is that was raised last, while it waits.
-    raised: Option<Place>,
+    raised: Option<QueuePosition>,
 }
 
 impl State {
@@ -259,9 +259,10 @@ impl State {
     }
 
     /// The first that waits for `slot` with this priority.
-    fn first(&self, slot: Slot, priority: Priority) -> Option<Place> {
-        let (at, place) = *self.lines.range((slot, Place::first(priority))..).next()?;
-        (at == slot && place.priority == priority).then_some(place)
+    fn first(&self, slot: Slot, priority: Priority) -> Option<QueuePosition> {
+        let (at, position) =
+            *self.by_upstream.range((slot, QueuePosition::first(priority))..).next()?;
+        (at == slot && position.priority == priority).then_some(position)
     }
 
     /// How far `priority` has come at `slot`. The first that waits there may have its round from another
@@ -291,9 +292,9 @@ impl State {
         *queued.next_rounds.of(turn.home, claim.priority) = turn.round + 1;
     }
 
-    /// Notes that the call at `place`, which is in line yet, is let go to `slot`.
-    fn let_go(&mut self, place: Place, slot: Slot) {
-        let Place { priority, round, .. } = place;
+    /// Notes that the call at `position`, which is in line yet, is let go to `slot`.
+    fn let_go(&mut self, position: QueuePosition, slot: Slot) {
+        let QueuePosition { priority, round, .. } = position;
         // At most its own, which is in line yet.
         let round = self.first(slot, priority).map_or(round, |first| first.round);
         let come = self.rounds.of(slot, priority);
@@ -312,10 +313,10 @@ impl State {
         }
     }
 
-    fn remove(&mut self, place: Place) -> Option<Waiter> {
-        let waiter = self.waiting.remove(&place)?;
+    fn remove(&mut self, position: QueuePosition) -> Option<Waiter> {
+        let waiter = self.waiting.remove(&position)?;
         for slot in waiter.slots.iter() {
-            self.lines.remove(&(slot, place));
+            self.by_upstream.remove(&(slot, position));
         }
         if let Some(queued) = self.clients.get_mut(&waiter.client) {
             queued.count -= 1;
@@ -325,42 +326,43 @@ impl State {
             self.clients.clear();
             self.rounds.0.clear();
         }
-        let count = self.count(place.priority, waiter.method, waiter.is_aside());
+        let count = self.count(position.priority, waiter.method, waiter.is_aside());
         *count -= 1;
         if *count == 0 && waiter.is_aside() {
             self.aside.remove(&waiter.method);
         }
         self.aside_somewhere -= u32::from(!waiter.aside.is_empty());
-        if self.raised == Some(place) {
+        if self.raised == Some(position) {
             self.raised = None;
         }
         // The next of the patient may have waited for long enough.
         if self.raised.is_none()
-            && let Some((_, next)) = self.waiting.range(Place::first(Priority::Bulk)..).next()
+            && let Some((_, next)) =
+                self.waiting.range(QueuePosition::first(Priority::Bulk)..).next()
         {
             next.wake.notify_one();
         }
         Some(waiter)
     }
 
-    fn insert(&mut self, priority: Priority, round: u64, waiter: Waiter) -> Place {
-        let place = Place { priority, round, number: self.next };
+    fn insert(&mut self, priority: Priority, round: u64, waiter: Waiter) -> QueuePosition {
+        let position = QueuePosition { priority, round, number: self.next };
         self.next += 1;
         let queued = self.clients.entry(waiter.client).or_default();
         queued.count += 1;
         self.clients_waiting += u32::from(queued.count == 1);
         *self.count(priority, waiter.method, waiter.is_aside()) += 1;
         self.aside_somewhere += u32::from(!waiter.aside.is_empty());
-        self.lines.extend(waiter.slots.iter().map(|slot| (slot, place)));
-        self.waiting.insert(place, waiter);
-        place
+        self.by_upstream.extend(waiter.slots.iter().map(|slot| (slot, position)));
+        self.waiting.insert(position, waiter);
+        position
     }
 
-    /// Notes what `slot` said to the waiter at `place`. Where that is of its method alone, those
+    /// Notes what `slot` said to the waiter at `position`. Where that is of its method alone, those
     /// behind it may have their turn.
-    fn say(&mut self, place: Place, slot: Slot, held: LimitedBy) {
+    fn say(&mut self, position: QueuePosition, slot: Slot, held: LimitedBy) {
         let is_of_method = held.bound.is_of_method();
-        let Some(waiter) = self.waiting.get_mut(&place) else { return };
+        let Some(waiter) = self.waiting.get_mut(&position) else { return };
         let (method, was_aside) = (waiter.method, waiter.is_aside());
         let was_somewhere = !waiter.aside.is_empty();
         // A batch is held for one of its methods, and it is not known which.
@@ -379,8 +381,8 @@ impl State {
         self.aside_somewhere += u32::from(is_somewhere);
         self.aside_somewhere -= u32::from(was_somewhere);
         if is_aside != was_aside {
-            *self.count(place.priority, method, was_aside) -= 1;
-            *self.count(place.priority, method, is_aside) += 1;
+            *self.count(position.priority, method, was_aside) -= 1;
+            *self.count(position.priority, method, is_aside) += 1;
         }
         if is_of_method && let Some(next) = self.first_open(slot) {
             next.wake.notify_one();
@@ -393,33 +395,33 @@ impl State {
         self.waiting.values().find(is_open)
     }
 
-    /// Moves the waiter at `place` to the end of those that are usual, if it is the first of
+    /// Moves the waiter at `position` to the end of those that are usual, if it is the first of
     /// the patient and none of them was raised before. Where it is then.
-    fn raise(&mut self, place: Place) -> Place {
-        let mut patient = self.waiting.range(Place::first(Priority::Bulk)..);
-        if self.raised.is_some() || patient.next().is_none_or(|(first, _)| *first != place) {
-            return place;
+    fn raise(&mut self, position: QueuePosition) -> QueuePosition {
+        let mut patient = self.waiting.range(QueuePosition::first(Priority::Bulk)..);
+        if self.raised.is_some() || patient.next().is_none_or(|(first, _)| *first != position) {
+            return position;
         }
-        let usual = Place::first(Priority::Usual)..Place::first(Priority::Bulk);
+        let usual = QueuePosition::first(Priority::Usual)..QueuePosition::first(Priority::Bulk);
         let last = self.waiting.range(usual).next_back();
         let last_round = last.map(|(last, _)| last.round);
-        let Some(waiter) = self.remove(place) else { return place };
+        let Some(waiter) = self.remove(position) else { return position };
         let come = || waiter.slots.iter().map(|slot| self.rounds.at(slot, Priority::Usual)).max();
         let last_round = last_round.or_else(come).unwrap_or_default();
-        let place = self.insert(Priority::Usual, last_round, waiter);
-        self.raised = Some(place);
-        place
+        let position = self.insert(Priority::Usual, last_round, waiter);
+        self.raised = Some(position);
+        position
     }
 }
 
-/// The line of one lane.
+/// The queue of one lane.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct WaitQueue {
     state: Mutex<State>,
     len: AtomicUsize,
 }
 
-impl Line {
+impl WaitQueue {
     /// Lets a call go that does not wait yet, unless others wait for the same upstream.
     pub(crate) fn admit(
         &self,
@@ -443,11 +445,11 @@ impl Line {
     }
 
     /// Waits until one of `candidates` that is in `by` lets the call go; until `latest` at
-    /// the latest. Cancel-safe: who goes away leaves the line.
+    /// the latest. Cancel-safe: who goes away leaves the queue.
     pub(crate) async fn wait(
         &self,
         candidates: &[Slot],
-        by: HeldBy,
+        by: Holders,
         claim: Claim,
         try_admit: impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, LimitedBy>,
         roster: &Roster,
@@ -459,7 +461,7 @@ impl Line {
             return Err(no_turn(by.first.wait + by.first.pace * PLACES_MAX as u32));
         };
         let mut first = by.first;
-        // What the line itself said counts those before already.
+        // What the queue itself said counts those before already.
         let mut before = if first.bound == Bound::Line { 0 } else { ticket.before };
         let is_patient_until =
             now().checked_add(PATIENCE).filter(|_| priority == Priority::Bulk).unwrap_or(latest);
@@ -470,25 +472,25 @@ impl Line {
                 && began >= is_patient_until
                 && first.bound != Bound::BulkyShare
             {
-                ticket.place = self.state.lock().raise(ticket.place);
+                ticket.position = self.state.lock().raise(ticket.position);
             }
             let Some(turn) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };
             let mut soonest: Option<LimitedBy> = None;
             for slot in candidates.iter().copied().filter(|slot| turn.contains(*slot)) {
                 match try_admit(roster.upstream(slot), began) {
                     Ok(in_flight) => {
-                        self.state.lock().let_go(ticket.place, slot);
+                        self.state.lock().let_go(ticket.position, slot);
                         return Ok((slot, in_flight));
                     }
                     Err(held) => {
-                        self.state.lock().say(ticket.place, slot, held);
+                        self.state.lock().say(ticket.position, slot, held);
                         if soonest.is_none_or(|soonest| held.wait < soonest.wait) {
                             soonest = Some(held);
                         }
                     }
                 }
             }
-            // Where it is not its turn yet, what the line said holds.
+            // Where it is not its turn yet, what the queue said holds.
             if let Some(soonest) = soonest
                 && (by.slots.without(turn).is_empty() || soonest.wait < first.wait)
             {
@@ -541,9 +543,10 @@ impl Line {
         }
         let state = self.state.lock();
         let round = state.next_turn(claim, [slot].into_iter().collect()).round;
-        let newcomer = Place { priority: claim.priority, round, number: u64::MAX };
-        let line = (slot, Place::first(Priority::Write))..(slot, newcomer);
-        let mut before = state.lines.range(line).filter_map(|(_, place)| state.waiting.get(place));
+        let newcomer = QueuePosition { priority: claim.priority, round, number: u64::MAX };
+        let range = (slot, QueuePosition::first(Priority::Write))..(slot, newcomer);
+        let mut before =
+            state.by_upstream.range(range).filter_map(|(_, position)| state.waiting.get(position));
         let waiter = before.find(|it| it.before(claim.method).contains(slot))?;
         // Behind those of its method that stand aside it stands aside, too.
         if waiter.aside.contains(slot)
@@ -559,10 +562,10 @@ impl Line {
     }
 
     /// A place at the end of its priority; `None` when there is none to be had.
-    fn join(&self, by: HeldBy, claim: Claim) -> Option<Ticket<'_>> {
+    fn join(&self, by: Holders, claim: Claim) -> Option<QueueTicket<'_>> {
         let mut state = self.state.lock();
         let wake = Arc::new(Notify::new());
-        let HeldBy { slots, aside, .. } = by;
+        let Holders { slots, aside, .. } = by;
         let Claim { priority, method, client } = claim;
         let waiter = Waiter { slots, aside, method, client, wake: Arc::clone(&wake) };
         if waiter.is_aside() && state.aside.values().sum::<u32>() as usize >= ASIDE_MAX {
@@ -571,25 +574,25 @@ impl Line {
         let turn = state.next_turn(claim, slots);
         if state.waiting.len() >= PLACES_MAX {
             let (last, _) = state.waiting.last_key_value()?;
-            let newcomer = Place { priority, round: turn.round, number: state.next };
+            let newcomer = QueuePosition { priority, round: turn.round, number: state.next };
             let last = Some(*last).filter(|last| *last > newcomer)?;
             // It finds its place gone when it wakes.
             state.remove(last)?.wake.notify_one();
         }
         let before = state.before(claim);
-        let place = state.insert(priority, turn.round, waiter);
+        let position = state.insert(priority, turn.round, waiter);
         state.note_turn(claim, turn);
         self.len.store(state.waiting.len(), Ordering::Relaxed);
-        Some(Ticket { line: self, place, before, slots, method, wake })
+        Some(QueueTicket { queue: self, position, before, slots, method, wake })
     }
 
     /// Where it is its turn; `None` when its place is gone.
-    fn turn(&self, ticket: &Ticket<'_>) -> Option<UpstreamSet> {
+    fn turn(&self, ticket: &QueueTicket<'_>) -> Option<UpstreamSet> {
         let state = self.state.lock();
-        state.waiting.contains_key(&ticket.place).then(|| {
+        state.waiting.contains_key(&ticket.position).then(|| {
             let mut turn = ticket.slots;
             // Most wait for the same upstreams: the first of them ends the search.
-            for waiter in state.waiting.range(..ticket.place).map(|(_, waiter)| waiter) {
+            for waiter in state.waiting.range(..ticket.position).map(|(_, waiter)| waiter) {
                 turn = turn.without(waiter.before(ticket.method));
                 if turn.is_empty() {
                     break;
@@ -605,7 +608,7 @@ impl Line {
 /// answers take at whoever takes longest, but no more than a quarter of what there is now.
 pub(crate) fn latest_turn(
     candidates: &[Slot],
-    by: HeldBy,
+    by: Holders,
     roster: &Roster,
     deadline: Instant,
 ) -> Instant {
@@ -617,9 +620,9 @@ pub(crate) fn latest_turn(
 }
 
 /// A place in line, given up when dropped.
-struct Ticket<'a> {
-    line: &'a Line,
-    place: Place,
+struct QueueTicket<'a> {
+    queue: &'a WaitQueue,
+    position: QueuePosition,
     /// How many were there when it came.
     before: u32,
     slots: UpstreamSet,
@@ -627,11 +630,11 @@ struct Ticket<'a> {
     wake: Arc<Notify>,
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
-        let mut state = self.line.state.lock();
-        state.remove(self.place);
-        self.line.len.store(state.waiting.len(), Ordering::Relaxed);
+        let mut state = self.queue.state.lock();
+        state.remove(self.position);
+        self.queue.len.store(state.waiting.len(), Ordering::Relaxed);
         // Whoever is first now, at any of its upstreams, has something to look at.
         let mut left = self.slots;
         // Those of its method that stand aside wait for it wherever it stood.
@@ -670,26 +673,26 @@ mod tests {
         Claim::of(MethodTable::standard().row(method), Some(client))
     }
 
-    fn held_by(slot: u8, bound: Bound) -> HeldBy {
+    fn held_by(slot: u8, bound: Bound) -> Holders {
         let held = LimitedBy { bound, wait: Duration::ZERO, pace: Duration::ZERO };
-        HeldBy::and(None, Slot(slot), held)
+        Holders::and(None, Slot(slot), held)
     }
 
     /// A client with 900 calls in line has one more let go, past all of them; how many of the 900
     /// a newcomer then stands behind.
     #[track_caller]
     fn check(method: &str, bound: Bound, past: (&str, u8), newcomer: &str) {
-        let line = Line::default();
+        let queue = WaitQueue::default();
         let join = |method, slot, bound, client| {
-            line.join(held_by(slot, bound), claim(method, client)).expect("a place")
+            queue.join(held_by(slot, bound), claim(method, client)).expect("a place")
         };
         let crowd: Vec<_> = (0..900).map(|_| join(method, 0, bound, MANY)).collect();
         let gone = join(past.0, past.1, Bound::InFlight, MANY);
-        assert!(line.turn(&gone).is_some_and(|turn| turn.contains(Slot(past.1))), "{past:?}");
-        line.state.lock().let_go(gone.place, Slot(past.1));
+        assert!(queue.turn(&gone).is_some_and(|turn| turn.contains(Slot(past.1))), "{past:?}");
+        queue.state.lock().let_go(gone.position, Slot(past.1));
         drop(gone);
         let newcomer = join(newcomer, 0, bound, ONE);
-        let before = crowd.iter().filter(|it| it.place < newcomer.place).count();
+        let before = crowd.iter().filter(|it| it.position < newcomer.position).count();
         assert_eq!(before, 1, "{method} {bound:?} {past:?}");
     }
 
@@ -704,41 +707,41 @@ mod tests {
 
     #[test]
     fn each_turn_brings_the_line_on() {
-        let line = Line::default();
+        let queue = WaitQueue::default();
         let join = |client| {
-            line.join(held_by(0, Bound::InFlight), claim("eth_call", client)).expect("a place")
+            queue.join(held_by(0, Bound::InFlight), claim("eth_call", client)).expect("a place")
         };
         let mut crowd: Vec<_> = (0..9).map(|_| join(MANY)).collect();
         for gone in crowd.drain(..5) {
-            line.state.lock().let_go(gone.place, Slot(0));
+            queue.state.lock().let_go(gone.position, Slot(0));
         }
         // It does not wait for those of the rounds that are to come.
         let newcomer = join(ONE);
-        let before = crowd.iter().filter(|it| it.place < newcomer.place).count();
-        assert_eq!(before, 0, "{:?}", newcomer.place);
-        assert_eq!(newcomer.place.round, 4);
+        let before = crowd.iter().filter(|it| it.position < newcomer.position).count();
+        assert_eq!(before, 0, "{:?}", newcomer.position);
+        assert_eq!(newcomer.position.round, 4);
     }
 
     /// A client's 100 calls went to upstream 1 while another client's call waits for upstream 0 alone.
     /// Then a crowd comes, and that client's next call; how many of the crowd that stands behind.
     #[track_caller]
     fn check_stuck(slots: &[u8]) {
-        let line = Line::default();
+        let queue = WaitQueue::default();
         let join = |slots: &[u8], client| {
             let by = slots.iter().fold(None, |by, slot| {
                 let held = held_by(*slot, Bound::InFlight);
-                Some(HeldBy::and(by, Slot(*slot), held.first))
+                Some(Holders::and(by, Slot(*slot), held.first))
             });
-            line.join(by.expect("some"), claim("eth_call", client)).expect("a place")
+            queue.join(by.expect("some"), claim("eth_call", client)).expect("a place")
         };
         let _stuck = join(&[0], ClientNet::V6(2));
         for _ in 0..100 {
             let gone = join(slots, ONE);
-            line.state.lock().let_go(gone.place, Slot(1));
+            queue.state.lock().let_go(gone.position, Slot(1));
         }
         let crowd: Vec<_> = (0..50).map(|_| join(slots, MANY)).collect();
         let newcomer = join(slots, ONE);
-        let before = crowd.iter().filter(|it| it.place < newcomer.place).count();
+        let before = crowd.iter().filter(|it| it.position < newcomer.position).count();
         // The crowd has had no turn yet, of the last round or of this one.
         assert_eq!(before, 2, "{slots:?}");
     }
@@ -751,15 +754,15 @@ mod tests {
 
     #[test]
     fn clients_that_pass_by_are_not_all_known() {
-        let line = Line::default();
-        let _waiting = line.join(held_by(0, Bound::InFlight), claim("eth_call", MANY));
+        let queue = WaitQueue::default();
+        let _waiting = queue.join(held_by(0, Bound::InFlight), claim("eth_call", MANY));
         for client in 1..=1_000 {
-            line.passed(claim("eth_call", ClientNet::V6(client)), Slot(0));
-            let known = line.state.lock().clients.len();
+            queue.passed(claim("eth_call", ClientNet::V6(client)), Slot(0));
+            let known = queue.state.lock().clients.len();
             assert!(known <= CLIENTS_KNOWN_MAX + 2, "{known} after {client}");
         }
         // One that waits keeps its turn.
         let slots = [Slot(0)].into_iter().collect();
-        assert_eq!(line.state.lock().next_turn(claim("eth_call", MANY), slots).round, 1);
+        assert_eq!(queue.state.lock().next_turn(claim("eth_call", MANY), slots).round, 1);
     }
 }
