@@ -15,8 +15,6 @@ use wellhead_route::{NotServed, Roster};
 use wellhead_transport::Rest;
 use wellhead_upstream::{Condition, Upstream, UpstreamSet, VerdictClass};
 
-use crate::chain::NoSuchChain;
-
 /// What goes back to the listener.
 #[derive(Debug, Default)]
 pub struct Answer {
@@ -40,6 +38,17 @@ pub struct Answer {
     pub warning: Option<&'static str>,
     /// What was tried, when the client asked.
     pub trail: Option<String>,
+}
+
+/// Why a path leads to no chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoSuchChain {
+    /// The path names none and there are several.
+    NotNamed,
+    /// The name is not known.
+    Unknown,
+    /// It is a chain id, and some chain has not found out its own yet.
+    NotYetKnown,
 }
 
 /// A refusal in wellhead's own words.

@@ -35,18 +35,20 @@ use wellhead_transport::{Ceiling, FREE_BYTES, Share, Shortage};
 use wellhead_upstream::{Payload, Slot, TryElsewhere, UpstreamSet, Verdict, VerdictClass};
 
 use crate::answer::{Answer, Refusal};
-use crate::by_hash::ByHash;
-use crate::call::{batch_ask, is_ahead};
-use crate::chain::ServedChain;
-use crate::floor;
-use crate::journey::{Trip, write_malformed};
-use crate::kept::{self, Asked, Found};
+use crate::blocks::is_ahead;
+use crate::call::handle_call;
 use crate::line::{InBatch, Line, Methods};
-use crate::metrics::CallOutcome;
-use crate::pin::Pin;
-use crate::reply::Reply;
-use crate::tiers;
-use crate::{session, teach};
+use crate::request::context::Trip;
+use crate::request::method::MethodCall;
+use crate::request::pin::Pin;
+use crate::request::pinned::PinnedCall;
+use crate::request::reply::{Reply, write_malformed};
+use crate::state::by_hash::ByHash;
+use crate::state::chain::ServedChain;
+use crate::state::counts::{CallOutcome, Found};
+use crate::steps::kept::{self, Asked, Told};
+use crate::steps::planning::pinned_in_batch;
+use crate::steps::{floor, recall, teach, tiers};
 
 /// Bytes of a body for which memory is taken at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -65,7 +67,7 @@ struct Group<'a> {
     slot: Slot,
     members: Vec<Member<'a>>,
     /// What the last member asks of the upstream; most items of a batch ask for the same.
-    last: Ask<'static>,
+    last: Ask<'a>,
 }
 
 impl<'a> Group<'a> {
@@ -308,14 +310,16 @@ fn divide_by<'a>(
         };
         let row = MethodTable::standard().row(call.method());
         methods.count(row.name);
-        let Some((ask, pin)) = may_share(row).then(|| batch_ask(trip, call, row, view)).flatten()
-        else {
+        let pinned = may_share(row).then(|| pinned_in_batch(trip, call, row, view)).flatten();
+        let Some(PinnedCall { ask, pin }) = pinned else {
             work.push(Work::One(place));
             continue;
         };
-        let asked = match kept::look_up(trip, (row, call.params()), &pin, view) {
+        let asked = match kept::look_up(trip, MethodCall { row, params: call.params() }, &pin, view)
+        {
             Ok(answer) => {
-                let answer = session::recall(trip, (row, call.params()), &pin.block, None, answer);
+                let call = MethodCall { row, params: call.params() };
+                let answer = recall::recall(trip, call, &pin.block, None, answer);
                 kept.push((place, row, answer));
                 continue;
             }
@@ -355,8 +359,10 @@ fn wanted(trip: &Trip<'_>, items: &[Item], view: &View) -> Vec<Asked> {
     let calls = items.iter().filter_map(|item| item.as_ref().ok());
     let wanted = calls.filter_map(|call| {
         let row = MethodTable::standard().row(call.method());
-        let (_, pin) = may_share(row).then(|| batch_ask(trip, call, row, view)).flatten()?;
-        kept::wanted(trip, (row, call.params()), &pin, view)
+        let pinned = may_share(row).then(|| pinned_in_batch(trip, call, row, view)).flatten()?;
+        let of = MethodCall { row, params: call.params() };
+        let asked = kept::missing_in_memory(trip, of, &pinned.pin, view)?;
+        tiers::may_have(trip, &asked, row).then_some(asked)
     });
     wanted.collect()
 }
@@ -425,7 +431,7 @@ async fn alone(
     if !pile.may_ask(&room) {
         return too_large(place, pile);
     }
-    let (report, _) = trip.call(call, now(), false).await;
+    let (report, _) = handle_call(trip, call, now(), false).await;
     // What has come is counted as it is.
     drop(room);
     let trail = if trip.ctx.want_trail { report.line(&trip.chain.roster) } else { String::new() };
@@ -528,17 +534,17 @@ async fn together(
         let (mut reply, outcome) = match (is_final, verdict.payload) {
             (true, Payload::Result(result)) if !is_below(&result) => {
                 teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
-                let call = (member.row, member.call.params());
+                let call = MethodCall { row: member.row, params: member.call.params() };
                 if let Some(asked) = &member.asked {
                     // Asked by the height, it may be of any block there.
                     if by_hash || !member.pin.is_by_hash() {
-                        let assurance = chain.assurance_of(call.0, slot, verdict.rule);
+                        let assurance = chain.assurance_of(call.row, slot, verdict.rule);
                         let answer = kept::Answer::Result(&result);
-                        asked.keep(chain, (call.0, call.1, ended), answer, assurance);
+                        asked.keep(chain, Told { call, at: ended }, answer, assurance);
                     }
-                    chain.note_found(call.0, Found::Miss);
+                    chain.note_found(call.row, Found::Miss);
                 }
-                let result = session::recall(trip, call, &member.pin.block, Some(slot), result);
+                let result = recall::recall(trip, call, &member.pin.block, Some(slot), result);
                 (Reply::Result(result), CallOutcome::Answered)
             }
             (true, Payload::Error(error)) => (Reply::Error(error), CallOutcome::UpstreamError),

@@ -6,7 +6,6 @@
 //! their cost, of which a tenth is chance: of equals another may be asked first.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,18 +13,20 @@ use serde::Serialize;
 use wellhead_chain::View;
 use wellhead_dispatch::{Allowance, Lane, Progress, now};
 use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
-use wellhead_route::{Ask, Fitness, assess, plan};
-use wellhead_upstream::{Upstream, UpstreamSet};
+use wellhead_route::{assess, plan};
 use wellhead_verify::{Level, has_checks};
 
 use crate::answer::Refusal;
-use crate::call::{ask, eligible};
-use crate::chain::ServedChain;
-use crate::journey::{Ctx, Proxy, Trip};
-use crate::kept;
-use crate::pin::Pin;
-use crate::select::Selection;
-use crate::session::Newest;
+use crate::journey::Proxy;
+use crate::request::context::{Ctx, Trip};
+use crate::request::method::MethodCall;
+use crate::request::pin::Pin;
+use crate::request::pinned::PinnedCall;
+use crate::request::select::Selection;
+use crate::state::chain::ServedChain;
+use crate::state::sessions::Newest;
+use crate::steps::planning::pinned;
+use crate::steps::reasons::{LOOKED_UP, cache_word, why};
 
 /// A call that is only thought of.
 #[derive(Debug, Clone, Copy)]
@@ -133,11 +134,12 @@ impl Proxy {
         // Nothing is asked.
         let progress = Progress::new(Allowance::new(0));
         let trip = Trip::new(chain, &lane, ctx, None, self.total(), &progress).selecting(selection);
-        let eligible = eligible(&trip, row, method)
+        let eligible = trip
+            .eligible_by_effect(row, method)
             .map_err(|why| Refusal::not_served(why, method, trip.selected()).message)?;
         let served = chain.eligible(row, method).unwrap_or_default();
-        let pin = Pin::new(&trip, row, params, eligible, &view);
-        let ask = ask(&trip, (row, params), eligible, &pin.block, &view);
+        let call = MethodCall { row, params };
+        let PinnedCall { ask, pin } = pinned(&trip, call, eligible, &view);
         let planned = lane.with_rng(|rng| plan(&ask, &view, &chain.roster, at, rng));
         let order = planned.candidates();
         let mut upstreams: Vec<_> = chain
@@ -155,7 +157,7 @@ impl Proxy {
             upstreams.clear();
         }
         upstreams.sort_by_key(|upstream| upstream.place.unwrap_or(usize::MAX));
-        let cache = cache(&trip, (row, params), &pin, &view);
+        let cache = cache_word(&trip, call, &pin, &view);
         let asked = row.block_ref(params);
         Ok(Explanation {
             chain: chain.name.name.to_string(),
@@ -163,7 +165,7 @@ impl Proxy {
             effect: row.effect.to_string(),
             class: row.class.to_string(),
             block: block(&trip, &pin, &asked, &view),
-            cache,
+            cache: CacheExplained { asked: cache == LOOKED_UP, why: cache },
             quorum: chain
                 .quorums
                 .of(row)
@@ -171,67 +173,6 @@ impl Proxy {
             verify: verify(chain, row),
             upstreams,
         })
-    }
-}
-
-/// So many upstreams are named in a trail that were not fit for the call.
-const LEFT_OUT_MAX: usize = 8;
-/// And so much is said of each.
-const WHY_CHARS_MAX: usize = 100;
-
-/// What the trail tells of a call beside its attempts, on the view by which it was planned: what
-/// the cache says, and which upstreams are not fit and why, in the words of an explanation:
-/// `cache=live left_out=[geth-b: lags by 9 blocks; reth-c: resting]`.
-pub(crate) fn aside(
-    trip: &Trip<'_>,
-    call: (&MethodRow, Option<&[u8]>),
-    (ask, pin): (&Ask<'_>, &Pin),
-    view: &View,
-) -> Box<str> {
-    let (roster, at) = (&trip.chain.roster, now());
-    let mut text = format!("cache={}", cache(trip, call, pin, view).why.replace(' ', "-"));
-    let of_row = roster.eligible(call.0, call.0.name);
-    // A method of no table is matched by its name, which `ask` is made from.
-    let served = if call.0.is_unknown() { ask.eligible } else { of_row.unwrap_or_default() };
-    let mut others = roster.upstreams().iter().filter_map(|upstream| {
-        let fitness = assess(ask, upstream, view, at);
-        (fitness != Fitness::Fit).then(|| (upstream, why(trip, served, upstream, fitness)))
-    });
-    for (place, (upstream, why)) in others.by_ref().take(LEFT_OUT_MAX).enumerate() {
-        let start = if place == 0 { " left_out=[" } else { "; " };
-        let why: String = why.chars().take(WHY_CHARS_MAX).collect();
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{start}{}: {why}", upstream.identity().id);
-    }
-    match (text.contains('['), others.count()) {
-        (false, _) => {}
-        (true, 0) => text.push(']'),
-        (true, more) => {
-            let _ = write!(text, "; and {more} others]");
-        }
-    }
-    text.into()
-}
-
-/// Why an upstream that may serve the method, or may not, stands where it does.
-fn why(trip: &Trip<'_>, served: UpstreamSet, upstream: &Upstream, fitness: Fitness) -> String {
-    match fitness {
-        Fitness::NotEligible if served.contains(upstream.slot()) => {
-            format!("not among those that `{}` selects", trip.selected())
-        }
-        fitness => fitness.to_string(),
-    }
-}
-
-fn cache(
-    trip: &Trip<'_>,
-    call: (&MethodRow, Option<&[u8]>),
-    pin: &Pin,
-    view: &View,
-) -> CacheExplained {
-    match kept::sought(trip, call, pin, view) {
-        Ok(_) => CacheExplained { asked: true, why: "looked up" },
-        Err(reason) => CacheExplained { asked: false, why: reason.word() },
     }
 }
 

@@ -1,71 +1,24 @@
 //! From a body to an answer: one call or a batch, and the closing line.
 
-use std::borrow::Cow;
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_chain::View;
-use wellhead_dispatch::{Allowance, Lane, Progress, now};
-use wellhead_eth::{BlockNumber, MethodRow};
-use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, ParseError, first_id, parse, write};
-use wellhead_route::NotServed;
+use wellhead_dispatch::Lane;
+use wellhead_jsonrpc::{Call, Limits, Packet, ParseError, first_id, parse, write};
 use wellhead_transport::Ceiling;
-use wellhead_upstream::UpstreamSet;
 
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
 use crate::batch;
-use crate::call::{Report, Terms, answer};
-use crate::chain::{ChainIndex, Directory, ServedChain};
-use crate::kept::Found;
+use crate::call::{Report, handle_call};
 use crate::line::{Closing, Line, method_of};
-use crate::metrics::{CallOutcome, RequestCounts};
-use crate::select::Selection;
-use crate::session::Newest;
-
-/// What the settings say of requests.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    /// Bounds on what a body may hold.
-    pub limits: Limits,
-    /// Calls of one batch that are in flight together. At least 1.
-    pub batch_parallel: usize,
-    /// From the arrival of a request to its answer.
-    pub total: Duration,
-    /// Whether each request leaves a line in the log.
-    pub log_requests: bool,
-    /// Calls to upstreams that may be made for one request, a batch being one, with all retries,
-    /// hedges, parts of searches and second opinions.
-    pub upstream_calls: u32,
-}
-
-/// What the listener knows of a request.
-#[derive(Debug, Clone, Copy)]
-pub struct Ctx {
-    /// When its head had arrived.
-    pub received_at: Instant,
-    /// The other end of the connection.
-    pub peer: SocketAddr,
-    /// The client asked for the trail.
-    pub want_trail: bool,
-}
-
-/// Where a request goes, by its path and its query.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Target<'a> {
-    /// The chain's name, alias or id; `None` for the only one there is.
-    pub chain: Option<&'a str>,
-    /// The pairs of the query, decoded: labels that upstreams have to carry.
-    pub select: &'a [(Cow<'a, str>, Cow<'a, str>)],
-}
-
-impl<'a> From<Option<&'a str>> for Target<'a> {
-    fn from(chain: Option<&'a str>) -> Self {
-        Self { chain, select: &[] }
-    }
-}
+use crate::request::context::{Ctx, Settings, Target, Trip};
+use crate::request::reply::write_malformed;
+use crate::request::select::Selection;
+use crate::state::cache::Cache;
+use crate::state::chain::ServedChain;
+use crate::state::counts::{CallOutcome, Found, RequestCounts};
+use crate::state::directory::{ChainIndex, Directory};
 
 /// What one worker uses to reach upstreams: a lane for each chain, in the order
 /// of the proxy's chains.
@@ -173,7 +126,7 @@ impl Proxy {
                 .selecting(selection);
         match packet {
             Packet::Single(Ok(call)) => {
-                let (answer, line) = trip.single(&call).await;
+                let (answer, line) = single(&trip, &call).await;
                 (Answer { warning: trip.warning(), ..answer }, line)
             }
             Packet::Single(Err(malformed)) => {
@@ -199,6 +152,11 @@ impl Proxy {
         })
     }
 
+    /// The answers that are kept; all chains that keep any keep them in one place.
+    pub(crate) fn cache(&self) -> Option<&Cache> {
+        self.chains().iter().find_map(|chain| Some(&**chain.cache()?))
+    }
+
     /// The chain that a client calls so.
     pub(crate) fn find(&self, named: Option<&str>) -> Result<&Arc<ServedChain>, Refusal> {
         self.index(named).map(|index| &self.chains[index.0])
@@ -214,168 +172,31 @@ impl Proxy {
     }
 }
 
-/// One request on its way to one chain.
-pub(crate) struct Trip<'a> {
-    pub(crate) chain: &'a Arc<ServedChain>,
-    pub(crate) lane: &'a Arc<Lane>,
-    pub(crate) ctx: Ctx,
-    /// What was believed of the chain when the batch came, if it is one.
-    pub(crate) view: Option<Arc<View>>,
-    /// Where its answers are counted, if it is a batch.
-    pub(crate) room: Option<Arc<Ceiling>>,
-    /// The newest block for the client, once somebody wanted to know.
-    newest: OnceLock<Option<Newest>>,
-    total: Duration,
-    /// What it is doing.
-    pub(crate) progress: &'a Progress,
-    selection: Option<Box<Selection>>,
-    /// An empty answer to a search for logs was served that a header speaks against.
-    doubts_logs: AtomicBool,
-}
-
-/// What a client is told of such an answer.
-const LOGS_DOUBTED: &str = "logs-doubted";
-
-impl<'a> Trip<'a> {
-    pub(crate) fn new(
-        chain: &'a Arc<ServedChain>,
-        lane: &'a Arc<Lane>,
-        ctx: Ctx,
-        view: Option<Arc<View>>,
-        total: Duration,
-        progress: &'a Progress,
-    ) -> Self {
-        let (newest, doubts_logs) = (OnceLock::new(), AtomicBool::new(false));
-        let part = || Arc::new(lane.answers().part(chain.bounds.batch_bytes_max));
-        let room = view.as_ref().map(|_| part());
-        Self { chain, lane, ctx, view, room, newest, total, progress, selection: None, doubts_logs }
-    }
-
-    /// With what the client selects upstreams by.
-    pub(crate) fn selecting(self, selection: Option<Box<Selection>>) -> Self {
-        Self { selection, ..self }
-    }
-}
-
-impl Trip<'_> {
-    /// The answer will carry a warning; see [`crate::doubt`].
-    pub(crate) fn warn_of_logs(&self) {
-        self.doubts_logs.store(true, Ordering::Relaxed);
-    }
-
-    fn warning(&self) -> Option<&'static str> {
-        self.doubts_logs.load(Ordering::Relaxed).then_some(LOGS_DOUBTED)
-    }
-
-    /// Looks at the view of the request: of its batch, or the newest.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
-        match &self.view {
-            Some(view) => look(view),
-            None => self.chain.heads.look(look),
-        }
-    }
-
-    /// The newest block for this client, by the view that it was first asked on, so that all
-    /// items of a batch see the same; see [`crate::session`].
-    pub(crate) fn newest(&self, view: &View) -> Option<Newest> {
-        let Ctx { peer, received_at, .. } = self.ctx;
-        *self.newest.get_or_init(|| self.chain.sessions.newest(peer.ip(), view, received_at))
-    }
-
-    /// The same, as far as one of those who may be asked holds it.
-    pub(crate) fn latest(
-        &self,
-        row: &MethodRow,
-        eligible: UpstreamSet,
-        view: &View,
-    ) -> Option<BlockNumber> {
-        let (roster, at) = (&self.chain.roster, self.ctx.received_at);
-        self.newest(view).map(|newest| newest.held((row, eligible), view, roster, at))
-    }
-
-    /// Who may be asked for `method` by the settings and by what the client selects.
-    pub(crate) fn eligible(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
-        let roster = &self.chain.roster;
-        let eligible = self.chain.eligible(row, method)?;
-        let Some(selection) = &self.selection else { return Ok(eligible) };
-        let at = self.ctx.received_at;
-        let selected = self.look(|view| selection.narrow(eligible, row, roster, view, at));
-        if selected.is_empty() { Err(NotServed::NotSelected) } else { Ok(selected) }
-    }
-
-    /// What the client selects upstreams by, in one way of writing it; empty for nothing.
-    pub(crate) fn selected(&self) -> &str {
-        self.selection.as_ref().map_or("", |selection| selection.words())
-    }
-
-    /// Where its answers are counted.
-    pub(crate) fn answers(&self) -> &Arc<Ceiling> {
-        self.room.as_ref().unwrap_or(self.lane.answers())
-    }
-
-    /// What the request may still cost.
-    pub(crate) fn allowance(&self) -> &Allowance {
-        self.progress.allowance()
-    }
-
-    pub(crate) fn deadline(&self) -> Instant {
-        self.ctx.received_at + self.total
-    }
-
-    /// Answers one call and counts it.
-    /// Its turn came at `began`. Also says when it ended.
-    pub(crate) async fn call(
-        &self,
-        call: &Call,
-        began: Instant,
-        may_flow: bool,
-    ) -> (Report, Instant) {
-        let received_at = self.ctx.received_at;
-        let terms = Terms { received_at, began, deadline: self.deadline(), may_flow };
-        let report = answer(self, call, terms).await;
-        // A call that an upstream answered ended with that attempt, but for a moment: a
-        // reading of the clock less. To look at the answer may have taken longer.
-        let ended = match (report.outcome, report.trail.attempts.last()) {
-            (CallOutcome::Answered, Some(_)) if self.chain.verifier.is_none() => {
-                received_at + report.trail.lasted()
-            }
-            _ => now(),
-        };
-        let took = ended.saturating_duration_since(began);
-        let (counts, trail) = (self.chain.counts(), &report.trail);
-        counts.observe(report.row, report.outcome, took, &trail.attempts);
-        trail.abandoned.iter().for_each(|attempt| counts.abandoned(attempt));
-        if let Some(found) = report.noted.found {
-            self.chain.note_found(report.row, found);
-        }
-        (report, ended)
-    }
-
-    async fn single(&self, call: &Call) -> (Answer, Line) {
-        let silent = call.is_notification();
-        // What nobody reads need not flow.
-        let (report, ended) = self.call(call, self.ctx.received_at, !silent).await;
-        let method = method_of(report.row, call);
-        let failed = usize::from(report.outcome != CallOutcome::Answered);
-        let roster = &self.chain.roster;
-        let name = |slot| roster.upstream(slot).identity().id.shared();
-        let trail = self.ctx.want_trail.then(|| report.line(roster));
-        let upstream = report.slot.map(name).or_else(|| source(&report));
-        let (body, rest) =
-            if silent { (Vec::new(), None) } else { report.reply.into_pieces(call.id()) };
-        let answer = Answer {
-            status: if silent { 204 } else { report.status },
-            body,
-            rest,
-            upstream,
-            attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
-            cache: report.noted.found.map(Found::word),
-            retry_after: report.retry_after,
-            warning: None,
-            trail,
-        };
-        (answer, Line { method, calls: 1, failed, ended, batch: None })
-    }
+/// Answers a request that is one call.
+async fn single(trip: &Trip<'_>, call: &Call) -> (Answer, Line) {
+    let silent = call.is_notification();
+    // What nobody reads need not flow.
+    let (report, ended) = handle_call(trip, call, trip.ctx.received_at, !silent).await;
+    let method = method_of(report.row, call);
+    let failed = usize::from(report.outcome != CallOutcome::Answered);
+    let roster = &trip.chain.roster;
+    let name = |slot| roster.upstream(slot).identity().id.shared();
+    let trail = trip.ctx.want_trail.then(|| report.line(roster));
+    let upstream = report.slot.map(name).or_else(|| source(&report));
+    let (body, rest) =
+        if silent { (Vec::new(), None) } else { report.reply.into_pieces(call.id()) };
+    let answer = Answer {
+        status: if silent { 204 } else { report.status },
+        body,
+        rest,
+        upstream,
+        attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
+        cache: report.noted.found.map(Found::word),
+        retry_after: report.retry_after,
+        warning: None,
+        trail,
+    };
+    (answer, Line { method, calls: 1, failed, ended, batch: None })
 }
 
 /// Where an answer is from when no upstream was asked for it.
@@ -387,16 +208,6 @@ fn source(report: &Report) -> Option<Arc<str>> {
         (CallOutcome::Answered, None) => Some(Arc::clone(&VIEW)),
         (CallOutcome::UpstreamError | CallOutcome::Failed | CallOutcome::Refused, _) => None,
     }
-}
-
-pub(crate) fn write_malformed(out: &mut Vec<u8>, malformed: &Malformed) {
-    write::error(
-        out,
-        malformed.id.as_deref(),
-        INVALID_REQUEST,
-        &malformed.reason.to_string(),
-        None,
-    );
 }
 
 /// Refuses the whole body, under the caller's id where it has one. To a batch with a list, as a

@@ -12,8 +12,8 @@ use wellhead_route::Roster;
 use wellhead_upstream::UpstreamSet;
 
 use crate::answer::Answer;
-use crate::chain::ServedChain;
-use crate::journey::{Ctx, Settings, Target};
+use crate::request::context::{Ctx, Settings, Target};
+use crate::state::chain::ServedChain;
 
 /// The status that stands for "the client went away before there was an answer".
 const CLIENT_CLOSED: u16 = 499;

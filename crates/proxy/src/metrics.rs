@@ -1,9 +1,6 @@
-//! What was asked and how it went, counted without a lock and without a look-up.
+//! What was asked and how it went, as Prometheus families at a scrape.
 //!
-//! Counters are arrays by row of the method table, by slot and by verdict, so
-//! that a call pays additions only and a client cannot grow the label sets:
-//! methods that the table does not list share the row `*`. They become
-//! Prometheus families at a scrape. A series with a label beside chain and upstream, and a
+//! The counters themselves are in [`crate::state::counts`]. A series with a label beside chain and upstream, and a
 //! histogram, appears with its first count: a thousand upstreams without traffic would
 //! otherwise be 4 MB of zeros at each scrape. The head of each family is always there.
 
@@ -14,8 +11,7 @@ mod view;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -23,218 +19,17 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use wellhead_cache::Reason as NotKept;
-use wellhead_dispatch::{Abandoned, Attempt, Failure, now};
-use wellhead_eth::{CostClass, MethodRow, MethodTable};
+use wellhead_dispatch::now;
+use wellhead_eth::{CostClass, MethodTable};
 use wellhead_store::State;
-use wellhead_telemetry::Histogram;
 use wellhead_transport::Shortage;
-use wellhead_upstream::{Slot, VerdictClass};
+use wellhead_upstream::VerdictClass;
 use wellhead_watch::Reason;
 
-use crate::chain::ServedChain;
 use crate::journey::Proxy;
-use crate::kept::Found;
-use crate::tiers::TierSeen;
-
-/// How a call ended for the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CallOutcome {
-    /// With a result.
-    Answered,
-    /// With an error that an upstream wrote: a revert, bad params, missing data.
-    UpstreamError,
-    /// With an error of ours, because nobody could answer.
-    Failed,
-    /// With an error of ours, because it may or can not be served.
-    Refused,
-}
-
-impl CallOutcome {
-    /// That of a call for which nothing could be passed on.
-    pub(crate) fn of(failure: Failure) -> Self {
-        match failure {
-            Failure::NotOffered | Failure::CallsSpent { .. } => Self::Refused,
-            Failure::NobodyToAsk
-            | Failure::Deadline
-            | Failure::Exhausted { .. }
-            | Failure::NoRoom
-            | Failure::Held { .. }
-            | Failure::Disputed { .. }
-            | Failure::TooFew { .. } => Self::Failed,
-        }
-    }
-
-    const ALL: [Self; 4] = [Self::Answered, Self::UpstreamError, Self::Failed, Self::Refused];
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::UpstreamError => "upstream_error",
-            Self::Failed => "failed",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-const OUTCOMES: usize = CallOutcome::ALL.len();
-const VERDICTS: usize = VerdictClass::ALL.len();
-
-/// The counters of one chain.
-#[derive(Debug)]
-pub(crate) struct Counts {
-    /// By row and outcome.
-    calls: Box<[[AtomicU64; OUTCOMES]]>,
-    /// By cost class.
-    took: [Histogram; CostClass::ALL.len()],
-    /// By slot and verdict.
-    attempts: Box<[[AtomicU64; VERDICTS]]>,
-    /// By slot.
-    attempt_took: Box<[Histogram]>,
-    /// By slot: those that nobody waited for any more.
-    abandoned: Box<[AtomicU64]>,
-    /// By what the cache had.
-    found: [AtomicU64; Found::ALL.len()],
-    /// Credits that the answers kept and shared would have cost.
-    saved: AtomicU64,
-    /// Empty answers that were doubtful.
-    doubted: AtomicU64,
-    /// Those that were served for want of a better one.
-    unconfirmed: AtomicU64,
-    /// By slot: those where another found logs.
-    missed_logs: Box<[AtomicU64]>,
-}
-
-impl Counts {
-    pub(crate) fn new(upstreams: usize) -> Self {
-        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
-        Self {
-            calls: (0..MethodTable::standard().rows().len()).map(|_| zeros()).collect(),
-            took: Default::default(),
-            attempts: (0..upstreams).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
-            attempt_took: (0..upstreams).map(|_| Histogram::default()).collect(),
-            abandoned: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
-            found: Default::default(),
-            saved: AtomicU64::new(0),
-            doubted: AtomicU64::new(0),
-            unconfirmed: AtomicU64::new(0),
-            missed_logs: (0..upstreams).map(|_| AtomicU64::new(0)).collect(),
-        }
-    }
-
-    pub(crate) fn observe(
-        &self,
-        row: &MethodRow,
-        outcome: CallOutcome,
-        took: Duration,
-        attempts: &[Attempt],
-    ) {
-        self.calls[row.index.get()][outcome as usize].fetch_add(1, Ordering::Relaxed);
-        self.took[row.class as usize].observe(took);
-        attempts.iter().for_each(|attempt| self.attempted(attempt));
-    }
-
-    /// Counts calls that went alike, each with an attempt like `attempt`.
-    pub(crate) fn observe_alike(
-        &self,
-        row: &MethodRow,
-        outcome: CallOutcome,
-        took: Duration,
-        attempt: &Attempt,
-        times: u64,
-    ) {
-        self.calls[row.index.get()][outcome as usize].fetch_add(times, Ordering::Relaxed);
-        self.took[row.class as usize].observe_many(took, times);
-        let slot = attempt.slot.index();
-        self.attempts[slot][attempt.class as usize].fetch_add(times, Ordering::Relaxed);
-        self.attempt_took[slot].observe_many(attempt.took, times);
-    }
-
-    /// Counts an attempt of a call that is not yet answered.
-    pub(crate) fn attempted(&self, attempt: &Attempt) {
-        let slot = attempt.slot.index();
-        self.attempts[slot][attempt.class as usize].fetch_add(1, Ordering::Relaxed);
-        self.attempt_took[slot].observe(attempt.took);
-    }
-
-    /// Counts an attempt that was left for a quicker one.
-    pub(crate) fn abandoned(&self, attempt: &Abandoned) {
-        self.abandoned[attempt.slot.index()].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a call that the cache was asked for.
-    pub(crate) fn found(&self, found: Found) {
-        self.found[found as usize].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts what a call would have cost that no upstream was asked for.
-    pub(crate) fn saved(&self, credits: u64) {
-        self.saved.fetch_add(credits, Ordering::Relaxed);
-    }
-
-    /// Credits that such calls would have cost.
-    pub(crate) fn saved_so_far(&self) -> u64 {
-        self.saved.load(Ordering::Relaxed)
-    }
-
-    /// Calls that the cache was asked for, by what it had.
-    pub(crate) fn found_so_far(&self, found: Found) -> u64 {
-        self.found[found as usize].load(Ordering::Relaxed)
-    }
-
-    /// Counts an empty answer to a search for logs that was doubtful.
-    pub(crate) fn doubted(&self) {
-        self.doubted.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts one that was served with a warning.
-    pub(crate) fn unconfirmed(&self) {
-        self.unconfirmed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts an upstream that gave one where another found logs: so many times before.
-    pub(crate) fn missed_logs(&self, slot: Slot) -> u64 {
-        self.missed_logs[slot.index()].fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// How often it did so far.
-    pub(crate) fn missed_logs_so_far(&self, slot: Slot) -> u64 {
-        self.missed_logs[slot.index()].load(Ordering::Relaxed)
-    }
-
-    /// Calls by outcome since the start: answered, with an upstream's error, failed, refused.
-    pub(crate) fn totals(&self) -> [u64; OUTCOMES] {
-        let sum = |outcome: usize| {
-            self.calls.iter().map(|row| row[outcome].load(Ordering::Relaxed)).sum::<u64>()
-        };
-        std::array::from_fn(sum)
-    }
-
-    /// The upper bound of the bucket that holds the quantile, over all classes.
-    pub(crate) fn attempt_quantile(&self, slot: usize, share: f64) -> Option<Duration> {
-        self.attempt_took.get(slot)?.quantile(share)
-    }
-}
-
-/// Requests, whatever chain they name. By status the listener counts them, which sees also those
-/// that never get here.
-#[derive(Debug, Default)]
-pub(crate) struct RequestCounts {
-    took: Histogram,
-}
-
-impl RequestCounts {
-    pub(crate) fn observe(&self, took: Duration) {
-        self.took.observe(took);
-    }
-
-    pub(crate) fn quantile(&self, share: f64) -> Option<Duration> {
-        self.took.quantile(share)
-    }
-
-    pub(crate) fn total(&self) -> u64 {
-        self.took.count()
-    }
-}
+use crate::state::chain::ServedChain;
+use crate::state::counts::{CallOutcome, Found};
+use crate::state::tiers::TierSeen;
 
 /// Adds everything that the proxy counts to `registry`.
 pub fn register(proxy: Arc<Proxy>, registry: &mut Registry) {

@@ -13,11 +13,12 @@ use wellhead_store::State;
 use wellhead_transport::Shortage;
 use wellhead_upstream::{Bound, Condition, PausedMethod, Upstream};
 
-use crate::chain::ServedChain;
 use crate::journey::Proxy;
-use crate::kept::{Cache, Found};
-use crate::tiers::TierSeen;
-use crate::verify::Evidence;
+use crate::state::cache::Cache;
+use crate::state::chain::ServedChain;
+use crate::state::counts::Found;
+use crate::state::tiers::TierSeen;
+use crate::state::verify::Evidence;
 
 /// Everything an operator may want to know, without secrets.
 #[derive(Debug, Clone, Serialize)]

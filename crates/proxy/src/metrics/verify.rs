@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use wellhead_eth::MethodTable;
 
 use super::Exposed;
-use crate::verify::Seen;
+use crate::state::verify::Seen;
 
 impl Exposed {
     /// Nothing, where no chain has its answers looked at.

@@ -19,8 +19,9 @@ use wellhead_route::{Ask, plan};
 use wellhead_upstream::{Payload, VerdictClass};
 use wellhead_verify::{Filter, LogProof, prove_logs};
 
-use crate::chain::ServedChain;
-use crate::verify::Verifier;
+use crate::state::chain::ServedChain;
+use crate::state::verify::Verifier;
+use crate::steps::run_plan::run_plan;
 
 /// The method whose answers are proven.
 const LOGS: &str = "eth_getLogs";
@@ -153,7 +154,7 @@ async fn fetch(
         flows_to: None,
         ..*job
     };
-    let found = wellhead_dispatch::run(&job, &plan, &chain.roster, lane, &chain.bounds).await;
+    let found = run_plan(chain, lane, &job, &plan, &chain.bounds).await;
     outcome.trail.append(found.trail);
     match found.result {
         Ok(Served {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use wellhead_upstream::UpstreamSet;
 
-use crate::parts::Stuck;
+use crate::state::parts::Stuck;
 
 /// As long as an upstream is believed to have too many results.
 const REMEMBERED: Duration = Duration::from_secs(120);

@@ -14,23 +14,13 @@ use wellhead_dispatch::now;
 use wellhead_jsonrpc::write;
 use wellhead_upstream::{Condition, Upstream};
 
-use crate::chain::ServedChain;
+use crate::state::chain::{ClientVersion, ServedChain};
 
 /// What this proxy calls itself.
 const OWN_VERSION: &str = concat!("wellhead/v", env!("CARGO_PKG_VERSION"));
 
 /// A call that comes with the start waits this long for the first upstream to tell its version.
 const TELL_WAIT: Duration = Duration::from_secs(1);
-
-/// Whose version clients hear.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ClientVersion {
-    /// That of wellhead alone.
-    Own,
-    /// That of the first upstream that is ready, followed by that of wellhead.
-    #[default]
-    Upstream,
-}
 
 /// The answer, as raw JSON.
 pub(crate) async fn client_version(chain: &ServedChain, deadline: Instant) -> String {

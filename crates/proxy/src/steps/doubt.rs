@@ -25,16 +25,19 @@ use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
 use wellhead_dispatch::{Bounds, Job, Lane, Outcome, Served, TierScope, now};
-use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, MethodRow};
+use wellhead_eth::{BlockNumber, BlockPoint, BlockRef};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Ask, Plan, plan};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 use wellhead_verify::Filter;
 
-use crate::chain::ServedChain;
-use crate::journey::Trip;
-use crate::proven::proven;
-use crate::search::learn;
+use crate::request::context::Trip;
+use crate::request::method::MethodCall;
+use crate::request::pinned::BlockAsk;
+use crate::state::chain::ServedChain;
+use crate::steps::proven::proven;
+use crate::steps::run_plan::run_plan;
+use crate::steps::teach::learn;
 
 /// The method whose answers are held against blooms.
 const LOGS: &str = "eth_getLogs";
@@ -98,19 +101,19 @@ pub(crate) fn is_search(job: &Job<'_>) -> bool {
     job.row.name == LOGS
 }
 
-/// The outcome of a search for logs, [`settled`] and [`proven`]. The client is warned here.
+/// The outcome of a search for logs, [`settled`] and [`proven()`]. The client is warned here.
 pub(crate) async fn looked_into(
     trip: &Trip<'_>,
     job: &Job<'_>,
-    (ask, block): (&Ask<'_>, &BlockRef),
+    subject: BlockAsk<'_>,
     outcome: Outcome,
 ) -> Settled {
     let (chain, lane) = (trip.chain, trip.lane);
-    let found = settled(chain, lane, job, (ask, block), outcome).await;
+    let found = settled(chain, lane, job, subject, outcome).await;
     if found.warns {
         trip.warn_of_logs();
     }
-    Settled { outcome: proven(chain, lane, job, block, found.outcome).await, ..found }
+    Settled { outcome: proven(chain, lane, job, subject.block, found.outcome).await, ..found }
 }
 
 /// The outcome of a search over `block`, or of a part of one; after a second opinion, where
@@ -121,13 +124,13 @@ pub(crate) async fn settled(
     chain: &ServedChain,
     lane: &Lane,
     job: &Job<'_>,
-    (ask, block): (&Ask<'_>, &BlockRef),
+    subject: BlockAsk<'_>,
     outcome: Outcome,
 ) -> Settled {
-    match doubtful(chain, job, block, &outcome) {
+    match doubtful(chain, job, subject.block, &outcome) {
         Some(doubt) => {
             chain.counts().doubted();
-            Box::pin(second(chain, lane, job, ask, doubt, outcome)).await
+            Box::pin(second(chain, lane, job, subject.ask, doubt, outcome)).await
         }
         None => Settled::certain(outcome),
     }
@@ -155,7 +158,7 @@ fn doubtful(
         let (first, last) = ends(block, view)?;
         match is_held(view, *slot, last) {
             false => Some(0.0),
-            true => may_hold(chain, view, (job.row, job.params), (first, last)),
+            true => may_hold(chain, view, MethodCall::of(job), (first, last)),
         }
     });
     chance.map(|chance| Doubt { slot: *slot, chance })
@@ -198,7 +201,7 @@ fn is_held(view: &View, slot: Slot, last: BlockNumber) -> bool {
 fn may_hold(
     chain: &ServedChain,
     view: &View,
-    (row, params): (&MethodRow, Option<&[u8]>),
+    MethodCall { row, params }: MethodCall<'_>,
     range: (BlockNumber, BlockNumber),
 ) -> Option<f64> {
     let sieve = Filter::read(row, params).and_then(|it| it.sieve(NAMES_MAX))?;
@@ -255,7 +258,7 @@ async fn second(
     let deadline = job.deadline.min(began + WAIT);
     let job = Job { deadline, is_first_paid: false, ..*job };
     let bounds = Bounds { attempts_max, ..chain.bounds };
-    let second = wellhead_dispatch::run(&job, &plan, &chain.roster, lane, &bounds).await;
+    let second = run_plan(chain, lane, &job, &plan, &bounds).await;
     learn(chain, &ask, &second.trail);
     first.trail.append(second.trail);
     let is_fit = |slot| plan.candidates()[..plan.fit()].contains(&slot);

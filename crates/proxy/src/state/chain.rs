@@ -1,26 +1,23 @@
-//! One chain as the proxy serves it, and finding it by what a client calls it.
+//! One chain as the proxy serves it: its settings, and all that is remembered of it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use wellhead_cache::{Assurance, Scrutiny};
 use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Inspect, Trail};
-use wellhead_eth::{ChainId, MethodRow};
+use wellhead_eth::MethodRow;
 use wellhead_route::{NotServed, Roster, TEST_CHAINS};
 use wellhead_upstream::{Slot, UpstreamSet};
 use wellhead_watch::{Asked, Pulse};
 
-use crate::by_hash::ByHash;
-use crate::hopeless::Hopeless;
-use crate::kept::{Cache, Found, Shares};
-use crate::metrics::Counts;
-use crate::quorum::{QuorumRule, Quorums};
-use crate::search::SearchBounds;
-use crate::sent::Sent;
-use crate::session::Sessions;
-use crate::verify::{Aside, Verifier, VerifySettings};
-use crate::version::ClientVersion;
+use crate::state::by_hash::ByHash;
+use crate::state::cache::{Cache, Shares};
+use crate::state::counts::{Counts, Found};
+use crate::state::hopeless::Hopeless;
+use crate::state::quorums::{QuorumRule, Quorums};
+use crate::state::sent::Sent;
+use crate::state::sessions::Sessions;
+use crate::state::verify::{Aside, Verifier, VerifySettings};
 
 /// What a chain is called in a path: its name and its other names.
 #[derive(Debug, Clone)]
@@ -29,6 +26,32 @@ pub struct ChainName {
     pub name: Arc<str>,
     /// Other names that lead here.
     pub aliases: Vec<String>,
+}
+
+/// How far searches may be divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SearchBounds {
+    /// Calls that one search may be made of, with those that were refused, retries and second
+    /// opinions; with one it is never divided.
+    pub calls_max: usize,
+    /// Those under way at a time, at least one.
+    pub parallel: usize,
+}
+
+impl Default for SearchBounds {
+    fn default() -> Self {
+        Self { calls_max: 100, parallel: 4 }
+    }
+}
+
+/// Whose version clients hear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientVersion {
+    /// That of wellhead alone.
+    Own,
+    /// That of the first upstream that is ready, followed by that of wellhead.
+    #[default]
+    Upstream,
 }
 
 /// Everything that serving one chain needs. Shared by all workers.
@@ -218,90 +241,4 @@ impl ServedChain {
 
 fn votes(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)
-}
-
-/// The place of a chain in the proxy's list, and of its lane in a worker's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ChainIndex(pub(crate) usize);
-
-/// Finds chains by name, alias or id.
-#[derive(Debug)]
-pub(crate) struct Directory {
-    by_name: HashMap<String, ChainIndex>,
-}
-
-impl Directory {
-    pub(crate) fn new(chains: &[Arc<ServedChain>]) -> Self {
-        let mut by_name = HashMap::new();
-        for (index, chain) in chains.iter().enumerate() {
-            let names = chain.name.aliases.iter().cloned().chain([chain.name.name.to_string()]);
-            by_name.extend(names.map(|name| (name, ChainIndex(index))));
-        }
-        Self { by_name }
-    }
-
-    /// `None` in the path is the only chain there is. Ids are asked last, since one
-    /// may only be found out while running.
-    pub(crate) fn find(
-        &self,
-        chains: &[Arc<ServedChain>],
-        named: Option<&str>,
-    ) -> Result<ChainIndex, NoSuchChain> {
-        let Some(named) = named else {
-            return match chains.len() {
-                1 => Ok(ChainIndex(0)),
-                _ => Err(NoSuchChain::NotNamed),
-            };
-        };
-        if let Some(index) = self.by_name.get(named) {
-            return Ok(*index);
-        }
-        let id = parse_id(named).ok_or(NoSuchChain::Unknown)?;
-        let with_id = |chain: &Arc<ServedChain>| chain.pulse.chain_id() == Some(id);
-        if let Some(place) = chains.iter().position(with_id) {
-            return Ok(ChainIndex(place));
-        }
-        match chains.iter().all(|chain| chain.pulse.chain_id().is_some()) {
-            true => Err(NoSuchChain::Unknown),
-            false => Err(NoSuchChain::NotYetKnown),
-        }
-    }
-}
-
-/// A chain id in digits, or in hex after `0x`.
-fn parse_id(text: &str) -> Option<ChainId> {
-    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |hex| (hex, 16));
-    // The library's parser would take a sign too.
-    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    u64::from_str_radix(digits, radix).ok().map(ChainId)
-}
-
-/// Why a path leads to no chain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoSuchChain {
-    /// The path names none and there are several.
-    NotNamed,
-    /// The name is not known.
-    Unknown,
-    /// It is a chain id, and some chain has not found out its own yet.
-    NotYetKnown,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_digits_or_hex() {
-        let check = |text, id: Option<u64>| assert_eq!(parse_id(text), id.map(ChainId), "{text}");
-        check("1", Some(1));
-        check("0x1", Some(1));
-        check("0xaA36a7", Some(11_155_111));
-        check("11155111", Some(11_155_111));
-        for text in ["", "0x", "+1", "-1", "0x+1", "1 ", "a", "1_0", "18446744073709551616"] {
-            check(text, None);
-        }
-    }
 }

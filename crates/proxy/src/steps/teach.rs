@@ -1,17 +1,17 @@
-//! What an answer to a client tells about its upstream's head, for free.
+//! What answers to clients tell about their upstreams, for free: their heads, and how far they
+//! reach.
 
 use std::time::Instant;
 
 use wellhead_chain::{Observation, Source};
+use wellhead_dispatch::{Trail, now};
 use wellhead_eth::{BlockNumber, BlockRef, BlockTag, MethodRow};
 use wellhead_jsonrpc::raw;
-use wellhead_upstream::{Slot, Standing};
+use wellhead_route::Ask;
+use wellhead_upstream::{CallExtent, SearchSize, Slot, Standing, VerdictClass};
 
-use crate::chain::ServedChain;
-
-/// Larger answers are not looked into: a block with all its transactions would
-/// cost more to read than the poll that it saves.
-pub(crate) const LOOK_INTO_MAX: usize = 64 * 1024;
+use crate::blocks::LOOK_INTO_MAX;
+use crate::state::chain::ServedChain;
 
 /// The methods whose answers show a head.
 const TELLING: [&str; 3] = ["eth_blockNumber", "eth_getBlockByNumber", "eth_getBlockReceipts"];
@@ -50,6 +50,21 @@ fn observe(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
     // Refused while the call was under way: its blocks are another chain's.
     if chain.roster.upstream(slot).standing() == Standing::Verified {
         chain.heads.observe(slot, seen, Source::Answer, now);
+    }
+}
+
+/// Tells the upstreams what their answers to `ask` say of how far they reach.
+pub(crate) fn learn(chain: &ServedChain, ask: &Ask<'_>, trail: &Trail) {
+    for attempt in &trail.attempts {
+        let upstream = chain.roster.upstream(attempt.slot);
+        // An answer says something only where something was refused before.
+        if attempt.class == VerdictClass::Answer && !upstream.has_refused_any(ask.row) {
+            continue;
+        }
+        let head = chain.heads.look(|view| view.head(attempt.slot).map(|head| head.number));
+        let size = SearchSize { blocks: ask.span, filter: ask.filter };
+        let extent = CallExtent { oldest: ask.oldest, head, size };
+        upstream.learn_reach(ask.row, attempt.class, attempt.learnt, &extent, now());
     }
 }
 

@@ -18,8 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use wellhead_dispatch::Job;
-use wellhead_eth::{Effect, TransactionHash, raw_transaction, raw_transaction_hash};
+use wellhead_eth::{TransactionHash, raw_transaction};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::Slot;
 use wellhead_verify::{Address, RawTransaction};
@@ -127,14 +126,6 @@ impl State {
             }
         }
     }
-}
-
-/// The hash of the raw transaction that the call carries, as raw JSON.
-pub(crate) fn known_hash(job: &Job<'_>) -> Option<String> {
-    if job.row.effect != Effect::Broadcast {
-        return None;
-    }
-    raw_transaction_hash(job.params?).map(|hash| format!("\"{hash}\""))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! What a call is answered with, and how that becomes bytes under the client's id.
 
 use bytes::Bytes;
-use wellhead_jsonrpc::write;
+use wellhead_jsonrpc::{Malformed, write};
 use wellhead_transport::Rest;
 
-use crate::answer::Refusal;
+use crate::answer::{INVALID_REQUEST, Refusal};
 
 /// Larger results are not copied behind their envelope's head but follow it as a
 /// piece of their own: a copy of 16 KiB costs less than handling a second piece.
@@ -85,6 +85,17 @@ fn head(id: Option<&[u8]>) -> Bytes {
     // The brace that closes the envelope comes after the result.
     out.pop();
     Bytes::from(out)
+}
+
+/// Appends what is said to an item that is no call.
+pub(crate) fn write_malformed(out: &mut Vec<u8>, malformed: &Malformed) {
+    write::error(
+        out,
+        malformed.id.as_deref(),
+        INVALID_REQUEST,
+        &malformed.reason.to_string(),
+        None,
+    );
 }
 
 #[cfg(test)]

@@ -5,16 +5,18 @@
 //! Not promised: that the number names one block. Two branches may have one each while a
 //! reorg goes on; the view keeps upstreams on the other branch from being asked as soon as
 //! that is known. Where answers are kept, those that read a state are therefore asked by the
-//! hash of the block, if it is known and may be: see [`crate::by_hash`].
+//! hash of the block, if it is known and may be: see [`crate::steps::by_hash`].
 
 use wellhead_cache::Canon as _;
-use wellhead_chain::{Head, View};
+use wellhead_chain::View;
 use wellhead_dispatch::AtHash;
-use wellhead_eth::{BlockHash, BlockNumber, BlockPoint, BlockRef, BlockTag, CostClass, MethodRow};
+use wellhead_eth::{BlockHash, BlockNumber, BlockRef, BlockTag};
 use wellhead_upstream::{Slot, UpstreamSet};
 
-use crate::journey::Trip;
-use crate::kept::{ByHashMode, Seen};
+use crate::blocks::needed;
+use crate::request::context::Trip;
+use crate::request::method::MethodCall;
+use crate::state::cache::{ByHashMode, Seen};
 
 /// What a call asks for, seen from one view.
 #[derive(Debug)]
@@ -39,11 +41,11 @@ impl Pin {
     /// Pins `params` where the settings let it and the view is fresh.
     pub(crate) fn new(
         trip: &Trip<'_>,
-        row: &MethodRow,
-        params: Option<&[u8]>,
+        call: MethodCall<'_>,
         eligible: UpstreamSet,
         view: &View,
     ) -> Self {
+        let MethodCall { row, params } = call;
         let now = trip.ctx.received_at;
         let number_of = |tag| match tag {
             BlockTag::Latest => trip.latest(row, eligible, view),
@@ -60,7 +62,7 @@ impl Pin {
             }
             None => Self { params: None, block: row.block_ref(params), by_hash: None },
         };
-        let by_hash = pin.at_hash(trip, row, (params, eligible), view);
+        let by_hash = pin.at_hash(trip, call, eligible, view);
         Self { by_hash, ..pin }
     }
 
@@ -69,8 +71,8 @@ impl Pin {
     fn at_hash(
         &self,
         trip: &Trip<'_>,
-        row: &MethodRow,
-        (as_written, eligible): (Option<&[u8]>, UpstreamSet),
+        MethodCall { row, params: as_written }: MethodCall<'_>,
+        eligible: UpstreamSet,
         view: &View,
     ) -> Option<ByBlockHash> {
         let (chain, now) = (trip.chain, trip.ctx.received_at);
@@ -91,7 +93,7 @@ impl Pin {
         if honoured_by.is_empty() {
             return None;
         }
-        let hash = Seen::by(trip, view, now).hash_at(number)?;
+        let hash = trip.canon(view, now).hash_at(number)?;
         let params = row.at_hash(self.by_height(as_written)?, &hash)?;
         Some(ByBlockHash { params, hash, honoured_by })
     }
@@ -119,7 +121,7 @@ impl Pin {
         self.by_hash.as_ref().is_some_and(|it| it.honoured_by.contains(slot))
     }
 
-    /// The same with the height of the block, as far as one is known.
+    /// The parameters with the height of the block, as far as one is known.
     pub(crate) fn by_height<'a>(&'a self, as_written: Option<&'a [u8]>) -> Option<&'a [u8]> {
         self.params.as_deref().or(as_written)
     }
@@ -137,39 +139,5 @@ impl Pin {
     /// The newest block that was written in the place of a tag.
     pub(crate) fn number(&self) -> Option<BlockNumber> {
         self.params.as_ref().and_then(|_| needed(&self.block))
-    }
-}
-
-/// The highest block that is agreed, or that one who is not astray holds.
-pub(crate) fn highest(view: &View) -> Option<BlockNumber> {
-    let number = |head: Option<Head>| head.map(|head| head.number);
-    number(view.best).max(number(view.latest))
-}
-
-/// The block that an upstream must hold to answer truthfully, when the call says it by
-/// number. Of a range both ends count: an upstream whose head is below `fromBlock` calls
-/// "from there to `latest`" an invalid range.
-pub(crate) fn needed(block: &BlockRef) -> Option<BlockNumber> {
-    let number = |point: &BlockPoint| match point {
-        BlockPoint::Number(number) => Some(*number),
-        BlockPoint::Tag(_) => None,
-    };
-    match block {
-        BlockRef::Number(number) => Some(*number),
-        BlockRef::Range { from, to } => number(from).max(number(to)),
-        BlockRef::None | BlockRef::Tag(_) | BlockRef::Hash(_) | BlockRef::Unreadable => None,
-    }
-}
-/// The height of the block that a search for logs names by its hash, where that is known: who
-/// is below it would find nothing.
-pub(crate) fn named(row: &MethodRow, block: &BlockRef, view: &View) -> Option<BlockNumber> {
-    match block {
-        BlockRef::Hash(hash) if row.class == CostClass::Logs => view.height_of(hash),
-        BlockRef::Hash(_)
-        | BlockRef::None
-        | BlockRef::Tag(_)
-        | BlockRef::Number(_)
-        | BlockRef::Range { .. }
-        | BlockRef::Unreadable => None,
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use wellhead_dispatch::{FlowPlace, paced};
 use wellhead_transport::{BoxFuture, Rest, Sent, TransportError, TransportErrorKind};
 
-use crate::search::{Ended, Search};
+use crate::steps::search::under_way::{Ended, Search};
 
 type Piece = Result<Bytes, TransportError>;
 

@@ -1,10 +1,5 @@
 //! The slow tiers behind the memory: a disk that outlives a restart, and a Redis that
-//! replicas share.
-//!
-//! They are asked when memory has nothing, before an upstream is, by one of those who ask the
-//! same; what they have goes to memory first and is served as from there, by what the newest
-//! view says of its block. Each look is bounded in time by `wellhead_store`, so that a tier
-//! that hangs, is full or gone costs a moment now and then and no answer. Puts never wait.
+//! replicas share. When they are asked: [`crate::steps::tiers`].
 //!
 //! | answer | disk | Redis |
 //! |---|---|---|
@@ -16,41 +11,32 @@
 //! a chain that was started anew under the same id does not share. Until the upstreams told it,
 //! and while two of them differ, the tiers are neither asked nor written.
 //!
-//! Not promised: anything where final blocks are replaced and block 1 is not, as when somebody
-//! winds a development node back. When that is seen the tiers are not asked for the chain any
+//! Not promised: anything where final blocks are replaced and block 1 is not, as when a
+//! development node is wound back. When that is seen the tiers are not asked for the chain any
 //! more, until wellhead is started again.
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use wellhead_cache::{Assurance, Entry, Hold, Kept, Key, Pin, Use, may_be_kept};
-use wellhead_dispatch::now;
-use wellhead_eth::{BlockHash, MethodRow};
+use wellhead_cache::{Assurance, Entry, Hold, Kept, Key};
+use wellhead_eth::BlockHash;
 use wellhead_store::{Digest, Disk, Shared, Snapshot};
 use wellhead_watch::Pulse;
-
-use crate::chain::ServedChain;
-use crate::journey::Trip;
-use crate::kept::{Asked, Seen, may_be_told};
 
 /// What may be replaced is final or forgotten after so long.
 const REPLACEABLE_FOR: Duration = Duration::from_secs(3_600);
 
 /// The items of one batch together wait for their tiers no longer, by default.
-const BATCH_WAIT: Duration = Duration::from_millis(40);
-/// Looks of one batch at a time.
-const BATCH_PARALLEL: usize = 32;
+pub(crate) const BATCH_WAIT: Duration = Duration::from_millis(40);
 
 /// The tiers of a cache.
 #[derive(Debug)]
 pub struct Tiers {
     disk: Option<Disk>,
     /// How long the items of one batch wait for them together.
-    batch_within: Duration,
+    pub(crate) batch_within: Duration,
     /// Needs a runtime, which there is when the proxy is put together already.
     shared: OnceLock<Shared>,
 }
@@ -103,7 +89,13 @@ impl Tiers {
         self.disk.is_none() && self.shared.get().is_none()
     }
 
-    async fn get(&self, key: &Key, origin: &BlockHash, required: Assurance) -> Option<Entry> {
+    /// What a tier has under this key, and that meets what is required.
+    pub(crate) async fn get(
+        &self,
+        key: &Key,
+        origin: &BlockHash,
+        required: Assurance,
+    ) -> Option<Entry> {
         let digest = Digest(key.digest(origin));
         let read = |bytes: Bytes| {
             let entry = Entry::decode(&bytes, &digest.0).ok()?;
@@ -174,81 +166,4 @@ impl Distrust {
         origins.used = Some(origin);
         Some(origin)
     }
-}
-
-/// The origin under which the slow tiers of this chain are asked, where there are any.
-fn origin(chain: &ServedChain) -> Option<BlockHash> {
-    chain.cache().filter(|cache| !cache.tiers().is_empty())?;
-    chain.shares.as_ref()?.distrust.origin(&chain.pulse)
-}
-
-/// Whether there is a slow tier to ask for this chain.
-pub(crate) fn are_there(trip: &Trip<'_>) -> bool {
-    origin(trip.chain).is_some()
-}
-
-/// Whether a slow tier may have the answer.
-pub(crate) fn may_have(trip: &Trip<'_>, asked: &Asked, row: &MethodRow) -> bool {
-    are_there(trip) && asked.pin() != Pin::Head && may_be_kept(row, asked.pin()).is_ok()
-}
-
-/// Fetches what the items of a batch ask for into memory, side by side and within
-/// [`Tiers::batches_within`] for all of them.
-pub(crate) async fn fetch_all(trip: &Trip<'_>, asked: Vec<Asked>) {
-    let all = async {
-        let mut waiting = asked.iter();
-        let mut running = FuturesUnordered::new();
-        loop {
-            while running.len() < BATCH_PARALLEL
-                && let Some(asked) = waiting.next()
-            {
-                running.push(fetch(trip, asked));
-            }
-            if running.next().await.is_none() {
-                break;
-            }
-        }
-    };
-    let within = trip.chain.cache().map_or(BATCH_WAIT, |it| it.tiers().batch_within);
-    // What was not found in time is asked upstream.
-    let _in_time = tokio::time::timeout(within, all).await;
-}
-
-/// The answer to a part of a search that is final, from memory or a slow tier.
-pub(crate) async fn part(chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
-    let shares = chain.shares.as_ref()?;
-    if let Some(kept) = shares.part(chain, asked) {
-        return Some(kept);
-    }
-    look(chain, asked, None).await
-}
-
-/// The answer that a slow tier has and that is true by the newest view; it is in memory then.
-/// Cancel-safe.
-pub(crate) async fn fetch(trip: &Trip<'_>, asked: &Asked) -> Option<Bytes> {
-    look(trip.chain, asked, Some(trip)).await
-}
-
-/// The same, if it may be told to this client, where it is for one.
-async fn look(chain: &ServedChain, asked: &Asked, client: Option<&Trip<'_>>) -> Option<Bytes> {
-    let (shares, cache) = (chain.shares.as_ref()?, chain.cache()?);
-    let origin = origin(chain)?;
-    let mut entry = cache.tiers().get(asked.key(), &origin, asked.required()).await?;
-    let at = now();
-    chain.heads.look(|view| {
-        let seen = client.map_or(Seen::at(view, at), |trip| Seen::by(trip, view, at));
-        match entry.hold.under(&seen) {
-            Use::Serve => {}
-            Use::ServeForEver => entry.hold = Hold::Final,
-            Use::Skip | Use::Drop => return None,
-        }
-        let is_true =
-            !entry.is_over(cache.ms(at)) && shares.distrust.origin(&chain.pulse) == Some(origin);
-        let is_told = client.is_none_or(|trip| may_be_told(trip, &entry.value, view));
-        if !is_true || !is_told {
-            return None;
-        }
-        cache.adopt(asked.key(), &entry);
-        Some(entry.value.clone())
-    })
 }

@@ -11,35 +11,31 @@
 //! Where that finds nothing the first answer stands: the chain may have been reset, or a reorg may
 //! have left it shorter. It takes no more attempts than `attempts.max` leaves, and at most [`WAIT`].
 //!
-//! Such a block is held whole, within `limits.answer_bytes`, and its first [`LOOK_INTO_MAX`] bytes
+//! Such a block is held whole, within `limits.answer_bytes`, and its first [`crate::blocks::LOOK_INTO_MAX`] bytes
 //! are looked into.
 //!
 //! Not promised for an answer that does not name its block, such as a balance at `latest`.
 
 use std::time::Duration;
 
-use wellhead_chain::{Observation, View};
+use wellhead_chain::Observation;
 use wellhead_dispatch::{Bounds, Job, now};
 use wellhead_eth::{BlockNumber, BlockRef, BlockTag, MethodRow};
 use wellhead_route::Ask;
 use wellhead_upstream::UpstreamSet;
 
-use crate::call::{Said, run, try_plan};
-use crate::journey::Trip;
-use crate::teach::LOOK_INTO_MAX;
+use crate::blocks::beginning;
+use crate::request::context::Trip;
+use crate::request::pinned::BlockAsk;
+use crate::request::result::Said;
+use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
+use crate::steps::planning::try_plan;
 
 /// The method whose answer names the newest block.
 const BLOCK: &str = "eth_getBlockByNumber";
 
 /// The first answer waits this long for a better one.
 const WAIT: Duration = Duration::from_secs(5);
-
-/// The lowest that the newest block may be for this client: what is agreed, or was shown to it.
-pub(crate) fn floor(trip: &Trip<'_>, view: &View) -> Option<BlockNumber> {
-    let agreed = view.latest.filter(|_| trip.chain.pins)?.number;
-    let (sessions, ctx) = (&trip.chain.sessions, trip.ctx);
-    sessions.above(ctx.peer.ip(), agreed, view, ctx.received_at).or(Some(agreed))
-}
 
 /// Whether the call asks an upstream which block is the newest, and is answered with that block.
 /// Nothing to look at where tags are not pinned.
@@ -58,12 +54,7 @@ pub(crate) fn missed(
         return None;
     }
     let told = Observation::of_block(beginning(result))?.number;
-    trip.look(|view| floor(trip, view)).filter(|floor| told < *floor)
-}
-
-/// As much of a block as is looked into; nodes write its header first.
-pub(crate) fn beginning(block: &[u8]) -> &[u8] {
-    &block[..block.len().min(LOOK_INTO_MAX)]
+    trip.look(|view| trip.floor(view)).filter(|floor| told < *floor)
 }
 
 /// What was `said` of `block`, or the block at the floor where that is below it.
@@ -71,7 +62,7 @@ pub(crate) fn beginning(block: &[u8]) -> &[u8] {
 pub(crate) async fn kept_to(
     trip: &Trip<'_>,
     job: &Job<'_>,
-    (ask, block): (&Ask<'_>, &BlockRef),
+    BlockAsk { ask, block }: BlockAsk<'_>,
     said: Said,
 ) -> Said {
     let Said::Result { result, rest: None, slot, .. } = &said else { return said };
@@ -99,7 +90,8 @@ async fn ask_at(
     };
     let plan_among = |eligible| {
         let ask = Ask { eligible, needed: Some(floor), ..*ask };
-        let planned = try_plan(chain, trip.lane, (&ask, &pinned.block), began);
+        let planned =
+            try_plan(chain, trip.lane, BlockAsk { ask: &ask, block: &pinned.block }, began);
         (ask, planned)
     };
     let (mut ask_there, mut planned) = plan_among(ask.eligible.without(itself));
@@ -113,9 +105,9 @@ async fn ask_at(
     let deadline = job.deadline.min(began + WAIT);
     let job = Job { params: Some(&pinned.params), deadline, at_hash: None, flows_to: None, ..*job };
     let bounds = Bounds { attempts_max, ..chain.bounds };
-    let attempts = (&bounds, std::mem::take(said.trail_mut()));
-    let subject = (&ask_there, &pinned.block);
-    let mut found = run(trip, &job, subject, Some(planned), attempts, began).await;
+    let terms = AttemptTerms { bounds: &bounds, before: std::mem::take(said.trail_mut()), began };
+    let subject = BlockAsk { ask: &ask_there, block: &pinned.block };
+    let mut found = ask_upstreams(trip, &job, subject, Some(planned), terms).await;
     if let Said::Result { result, .. } = &found
         && Observation::of_block(beginning(result)).is_some_and(|seen| seen.number == floor)
     {

@@ -1,0 +1,67 @@
+//! What a view says of the block that a call speaks of, and how far answers are looked into for
+//! the block that they name.
+
+use wellhead_chain::{Head, View};
+use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, CostClass, MethodRow};
+
+/// Larger answers are not looked into: a block with all its transactions would
+/// cost more to read than the poll that it saves.
+pub(crate) const LOOK_INTO_MAX: usize = 64 * 1024;
+
+/// The highest block that is agreed, or that one who is not astray holds.
+pub(crate) fn highest(view: &View) -> Option<BlockNumber> {
+    let number = |head: Option<Head>| head.map(|head| head.number);
+    number(view.best).max(number(view.latest))
+}
+
+/// The block that an upstream must hold to answer truthfully, when the call says it by
+/// number. Of a range both ends count: an upstream whose head is below `fromBlock` calls
+/// "from there to `latest`" an invalid range.
+pub(crate) fn needed(block: &BlockRef) -> Option<BlockNumber> {
+    let number = |point: &BlockPoint| match point {
+        BlockPoint::Number(number) => Some(*number),
+        BlockPoint::Tag(_) => None,
+    };
+    match block {
+        BlockRef::Number(number) => Some(*number),
+        BlockRef::Range { from, to } => number(from).max(number(to)),
+        BlockRef::None | BlockRef::Tag(_) | BlockRef::Hash(_) | BlockRef::Unreadable => None,
+    }
+}
+
+/// The height of the block that a search for logs names by its hash, where that is known: who
+/// is below it would find nothing.
+pub(crate) fn named(row: &MethodRow, block: &BlockRef, view: &View) -> Option<BlockNumber> {
+    match block {
+        BlockRef::Hash(hash) if row.class == CostClass::Logs => view.height_of(hash),
+        BlockRef::Hash(_)
+        | BlockRef::None
+        | BlockRef::Tag(_)
+        | BlockRef::Number(_)
+        | BlockRef::Range { .. }
+        | BlockRef::Unreadable => None,
+    }
+}
+
+/// Whether the call asks for a block above all that is known. Nobody can have it, so
+/// that null is the truth and need not be heard twice. Above the agreed head somebody may
+/// have it already, and is asked.
+pub(crate) fn is_ahead(block: &BlockRef, view: &View) -> bool {
+    match (block, highest(view)) {
+        (BlockRef::Number(number), Some(highest)) => *number > highest,
+        _ => false,
+    }
+}
+
+/// Whether the call asks for a block that somebody was seen to hold.
+pub(crate) fn is_there(block: &BlockRef, view: &View) -> bool {
+    match (block, highest(view)) {
+        (BlockRef::Number(number), Some(highest)) => *number <= highest,
+        _ => false,
+    }
+}
+
+/// As much of a block as is looked into; nodes write its header first.
+pub(crate) fn beginning(block: &[u8]) -> &[u8] {
+    &block[..block.len().min(LOOK_INTO_MAX)]
+}

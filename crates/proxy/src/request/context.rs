@@ -1,0 +1,213 @@
+//! One request on its way to one chain: what the listener knows of it, what it selects, and what
+//! its client was shown before.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use wellhead_chain::View;
+use wellhead_dispatch::{Allowance, Lane, Progress};
+use wellhead_eth::{BlockNumber, Effect, MethodRow};
+use wellhead_jsonrpc::Limits;
+use wellhead_route::NotServed;
+use wellhead_transport::Ceiling;
+use wellhead_upstream::UpstreamSet;
+
+use crate::request::select::Selection;
+use crate::state::cache::Seen;
+use crate::state::chain::ServedChain;
+use crate::state::sessions::Newest;
+
+/// What the settings say of requests.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Bounds on what a body may hold.
+    pub limits: Limits,
+    /// Calls of one batch that are in flight together. At least 1.
+    pub batch_parallel: usize,
+    /// From the arrival of a request to its answer.
+    pub total: Duration,
+    /// Whether each request leaves a line in the log.
+    pub log_requests: bool,
+    /// Calls to upstreams that may be made for one request, a batch being one, with all retries,
+    /// hedges, parts of searches and second opinions.
+    pub upstream_calls: u32,
+}
+
+/// What the listener knows of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Ctx {
+    /// When its head had arrived.
+    pub received_at: Instant,
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// The client asked for the trail.
+    pub want_trail: bool,
+}
+
+/// Where a request goes, by its path and its query.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Target<'a> {
+    /// The chain's name, alias or id; `None` for the only one there is.
+    pub chain: Option<&'a str>,
+    /// The pairs of the query, decoded: labels that upstreams have to carry.
+    pub select: &'a [(Cow<'a, str>, Cow<'a, str>)],
+}
+
+impl<'a> From<Option<&'a str>> for Target<'a> {
+    fn from(chain: Option<&'a str>) -> Self {
+        Self { chain, select: &[] }
+    }
+}
+
+/// One request on its way to one chain.
+pub(crate) struct Trip<'a> {
+    pub(crate) chain: &'a Arc<ServedChain>,
+    pub(crate) lane: &'a Arc<Lane>,
+    pub(crate) ctx: Ctx,
+    /// What was believed of the chain when the batch came, if it is one.
+    pub(crate) view: Option<Arc<View>>,
+    /// Where its answers are counted, if it is a batch.
+    pub(crate) room: Option<Arc<Ceiling>>,
+    /// The newest block for the client, once somebody wanted to know.
+    newest: OnceLock<Option<Newest>>,
+    total: Duration,
+    /// What it is doing.
+    pub(crate) progress: &'a Progress,
+    selection: Option<Box<Selection>>,
+    /// An empty answer to a search for logs was served that a header speaks against.
+    doubts_logs: AtomicBool,
+}
+
+/// What a client is told of such an answer.
+const LOGS_DOUBTED: &str = "logs-doubted";
+
+impl<'a> Trip<'a> {
+    pub(crate) fn new(
+        chain: &'a Arc<ServedChain>,
+        lane: &'a Arc<Lane>,
+        ctx: Ctx,
+        view: Option<Arc<View>>,
+        total: Duration,
+        progress: &'a Progress,
+    ) -> Self {
+        let (newest, doubts_logs) = (OnceLock::new(), AtomicBool::new(false));
+        let part = || Arc::new(lane.answers().part(chain.bounds.batch_bytes_max));
+        let room = view.as_ref().map(|_| part());
+        Self { chain, lane, ctx, view, room, newest, total, progress, selection: None, doubts_logs }
+    }
+
+    /// With what the client selects upstreams by.
+    pub(crate) fn selecting(self, selection: Option<Box<Selection>>) -> Self {
+        Self { selection, ..self }
+    }
+}
+
+impl Trip<'_> {
+    /// The answer will carry a warning; see [`crate::steps::doubt`].
+    pub(crate) fn warn_of_logs(&self) {
+        self.doubts_logs.store(true, Ordering::Relaxed);
+    }
+
+    /// Why the client should not rely on the answer, if there is a reason.
+    pub(crate) fn warning(&self) -> Option<&'static str> {
+        self.doubts_logs.load(Ordering::Relaxed).then_some(LOGS_DOUBTED)
+    }
+
+    /// Looks at the view of the request: of its batch, or the newest.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        match &self.view {
+            Some(view) => look(view),
+            None => self.chain.heads.look(look),
+        }
+    }
+
+    /// The newest block for this client, by the view that it was first asked on, so that all
+    /// items of a batch see the same; see [`crate::state::sessions`].
+    pub(crate) fn newest(&self, view: &View) -> Option<Newest> {
+        let Ctx { peer, received_at, .. } = self.ctx;
+        *self.newest.get_or_init(|| self.chain.sessions.newest(peer.ip(), view, received_at))
+    }
+
+    /// The newest block for this client, as far as one of those that may be asked holds it.
+    pub(crate) fn latest(
+        &self,
+        row: &MethodRow,
+        eligible: UpstreamSet,
+        view: &View,
+    ) -> Option<BlockNumber> {
+        let (roster, at) = (&self.chain.roster, self.ctx.received_at);
+        self.newest(view).map(|newest| newest.held((row, eligible), view, roster, at))
+    }
+
+    /// Who may be asked for `method` by the settings and by what the client selects.
+    pub(crate) fn eligible(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
+        let roster = &self.chain.roster;
+        let eligible = self.chain.eligible(row, method)?;
+        let Some(selection) = &self.selection else { return Ok(eligible) };
+        let at = self.ctx.received_at;
+        let selected = self.look(|view| selection.narrow(eligible, row, roster, view, at));
+        if selected.is_empty() { Err(NotServed::NotSelected) } else { Ok(selected) }
+    }
+
+    /// Which upstreams may be asked for `method`, by its effect: none has to serve what none is
+    /// asked for; what is forbidden stays so.
+    pub(crate) fn eligible_by_effect(
+        &self,
+        row: &MethodRow,
+        method: &str,
+    ) -> Result<UpstreamSet, NotServed> {
+        match (row.effect, self.eligible(row, method)) {
+            (
+                Effect::Local | Effect::Subscribe,
+                Err(NotServed::NoUpstream | NotServed::NotSelected),
+            ) => Ok(UpstreamSet::default()),
+            (_, eligible) => eligible,
+        }
+    }
+
+    /// What the client selects upstreams by, in one way of writing it; empty for nothing.
+    pub(crate) fn selected(&self) -> &str {
+        self.selection.as_ref().map_or("", |selection| selection.words())
+    }
+
+    /// Where its answers are counted.
+    pub(crate) fn answers(&self) -> &Arc<Ceiling> {
+        self.room.as_ref().unwrap_or(self.lane.answers())
+    }
+
+    /// What the request may still cost.
+    pub(crate) fn allowance(&self) -> &Allowance {
+        self.progress.allowance()
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.ctx.received_at + self.total
+    }
+
+    /// The lowest that the newest block may be for this client: what is agreed, or was shown to it.
+    pub(crate) fn floor(&self, view: &View) -> Option<BlockNumber> {
+        let agreed = view.latest.filter(|_| self.chain.pins)?.number;
+        let Ctx { peer, received_at, .. } = self.ctx;
+        self.chain.sessions.above(peer.ip(), agreed, view, received_at).or(Some(agreed))
+    }
+
+    /// Whether this client was shown more than is agreed.
+    pub(crate) fn is_shown_more(&self, view: &View) -> bool {
+        self.chain.pins && self.newest(view).is_some_and(Newest::is_shown)
+    }
+
+    /// What the view says of blocks to this client; see [`Seen::by`].
+    pub(crate) fn canon<'v>(&self, view: &'v View, now: Instant) -> Seen<'v> {
+        Seen::by(view, now, || self.is_shown_more(view))
+    }
+
+    /// Notes that this client was told of a block.
+    pub(crate) fn show(&self, number: BlockNumber) {
+        let Ctx { peer, received_at, .. } = self.ctx;
+        let chain = self.chain;
+        chain.heads.look(|view| chain.sessions.show(peer.ip(), number, view, received_at));
+    }
+}

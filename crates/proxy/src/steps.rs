@@ -1,0 +1,23 @@
+//! The steps of a call's life, one module a step. A step knows the storeys below it,
+//! [`crate::state`] and [`crate::request`], and the steps that it is made of; which step follows
+//! which is written in [`crate::call`].
+
+pub(crate) mod ask_upstreams;
+pub(crate) mod by_hash;
+pub(crate) mod doubt;
+pub(crate) mod filters;
+pub(crate) mod floor;
+pub(crate) mod height;
+pub(crate) mod kept;
+pub(crate) mod local;
+pub(crate) mod planning;
+pub(crate) mod proven;
+pub(crate) mod reasons;
+pub(crate) mod recall;
+pub(crate) mod run_plan;
+pub(crate) mod search;
+pub(crate) mod startup;
+pub(crate) mod teach;
+pub(crate) mod tiers;
+pub(crate) mod transactions;
+pub(crate) mod version;

@@ -1,0 +1,117 @@
+//! One call at the upstreams of its plan, and what is learnt from what they say.
+
+use std::time::Instant;
+
+use wellhead_dispatch::{Bounds, Job, Outcome, Trail};
+use wellhead_eth::Effect;
+use wellhead_upstream::{Learnt, Payload, VerdictClass};
+
+use crate::request::context::Trip;
+use crate::request::pinned::BlockAsk;
+use crate::request::result::Said;
+use crate::state::counts::CallOutcome;
+use crate::steps::doubt::{self, Settled};
+use crate::steps::planning::{Planned, make_plan};
+use crate::steps::run_plan::run_plan;
+use crate::steps::search::division::{self, Range};
+use crate::steps::transactions::{known_hash, maybe_there};
+use crate::steps::{height, search, teach};
+
+/// Within which bounds upstreams are asked, and what of the call went before.
+pub(crate) struct AttemptTerms<'a> {
+    pub(crate) bounds: &'a Bounds,
+    /// What was tried before, told together with what follows.
+    pub(crate) before: Trail,
+    /// When its turn came.
+    pub(crate) began: Instant,
+}
+
+/// Asks upstreams by the plan, or by one made now, within these bounds, and learns from what they
+/// say. What was tried `before` is told with it.
+pub(crate) async fn ask_upstreams(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    subject: BlockAsk<'_>,
+    planned: Option<Planned>,
+    terms: AttemptTerms<'_>,
+) -> Said {
+    let (chain, lane) = (trip.chain, trip.lane);
+    let BlockAsk { ask, block } = subject;
+    let AttemptTerms { bounds, before, began } = terms;
+    let range = Range::of(chain, job, block, ask.filter);
+    let Planned { plan, null_is_final, is_there, ballot } = match planned {
+        Some(planned) if planned.is_decided() => planned,
+        // Boxed: it is rare, and few calls should carry the state of waiting.
+        Some(_) | None => Box::pin(make_plan(chain, lane, subject, job.deadline, began)).await,
+    };
+    // Where several must agree, so many have to accept the range.
+    let needed = ballot.map_or(1, |ballot| ballot.quorum.agree);
+    if let Some(range) = range
+        && plan.fit() < needed
+        && !plan.is_unoffered()
+        && let Some(division) = division::widest(chain, job, ask, range, began)
+    {
+        return Box::pin(search::in_parts(trip, job, subject, division, before)).await;
+    }
+    let job = &Job { null_is_final, is_there, ballot, ..*job };
+    let outcome = run_plan(chain, lane, job, &plan, bounds).await;
+    teach::learn(chain, ask, &outcome.trail);
+    let Settled { outcome, is_doubtful, .. } = match doubt::is_search(job) {
+        true => doubt::looked_into(trip, job, subject, outcome).await,
+        false => Settled::certain(outcome),
+    };
+    let Outcome { result, trail: own } = outcome;
+    let mut trail = before;
+    trail.append(own);
+    if let Some(range) = range {
+        if let Some(division) = division::after_refusal(job, &result, range) {
+            return Box::pin(search::in_parts(trip, job, subject, division, trail)).await;
+        }
+        if let Some(refusal) = division::filter_refused(chain, ask, &result) {
+            return Said::Refused { refusal, outcome: CallOutcome::Refused, trail };
+        }
+    }
+    let served = match result {
+        Ok(served) => served,
+        Err(failure) => {
+            let said = Said::failed(chain, failure, trail, ask.eligible);
+            return match job.row.effect {
+                // Its answer may have been lost on the way.
+                Effect::Broadcast => Box::pin(maybe_there(trip, job, said)).await,
+                Effect::Read
+                | Effect::Write
+                | Effect::Subscribe
+                | Effect::Sticky
+                | Effect::Local => said,
+            };
+        }
+    };
+    let slot = served.slot;
+    match (served.class, served.payload) {
+        // It is in the pool, which is what the sender wanted: the hash is the answer.
+        (VerdictClass::TransactionKnown, payload) => match (known_hash(job), payload) {
+            (Some(hash), _) => Said::result(hash.into(), slot, trail),
+            (None, Payload::Error(error)) => Said::Error { error, slot, trail },
+            (None, Payload::Result(result)) => Said::result(result, slot, trail),
+            (None, Payload::None { .. }) => {
+                Said::exhausted(chain, served.class, trail, ask.eligible)
+            }
+        },
+        (VerdictClass::TransactionRejected, Payload::Error(error))
+            if served.learnt == Some(Learnt::MaybeMined) =>
+        {
+            Box::pin(maybe_there(trip, job, Said::Error { error, slot, trail })).await
+        }
+        (_, Payload::Result(result)) => {
+            let at = job.received_at + trail.lasted();
+            teach::teach(chain, slot, job.row, block, &result, at);
+            let result = match job.row.name {
+                height::BLOCK_NUMBER => height::agreed_height(trip, result),
+                _ => result,
+            };
+            Said::Result { result, rest: served.rest, slot: Some(slot), trail, is_doubtful }
+        }
+        (_, Payload::Error(error)) => Said::Error { error, slot, trail },
+        (class, Payload::None { .. }) => Said::exhausted(chain, class, trail, ask.eligible),
+    }
+}

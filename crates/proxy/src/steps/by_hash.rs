@@ -1,0 +1,130 @@
+//! States asked for by the hash of their block (EIP-1898).
+//!
+//! An answer about a height that may get another block does not tell of which block it is, and
+//! so can never be kept. Most calls of dapps and wallets are such. Asked by the hash of the
+//! agreed block, the answer is of that block or none at all, and is kept under it.
+//!
+//! A hash goes only to upstreams that were found to honour one (`wellhead_watch`); the others are
+//! asked by the height in the course of the same call, and what they say is told and not kept.
+//!
+//! Not every such upstream takes a hash in every method. Whoever refuses one is asked again by the height, and
+//! when that is understood no call of this method is asked by hash for a while: a second, and
+//! twice as long with each refusal within an hour, up to an hour. What comes of the second call
+//! is told and not kept. The word of an upstream that took a hash in this method before is not
+//! doubted when it finds fault with the call.
+
+use std::time::Instant;
+
+use wellhead_dispatch::{Bounds, Job, Trail, now};
+use wellhead_eth::MethodRow;
+use wellhead_upstream::{Slot, VerdictClass};
+
+use crate::request::context::Trip;
+use crate::request::pin::Pin;
+use crate::request::pinned::PinnedCall;
+use crate::request::result::Said;
+use crate::state::by_hash::ByHash;
+use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
+use crate::steps::floor;
+use crate::steps::planning::{Planned, try_plan};
+
+/// Whether what was said may be said of the hash alone, so that the height is worth a call.
+fn is_in_doubt(by_hash: &ByHash, row: &MethodRow, said: &Said, pin: &Pin) -> bool {
+    let doubts = |slot: Slot, class| match class {
+        VerdictClass::MissingData
+        | VerdictClass::Null
+        | VerdictClass::Unsupported
+        | VerdictClass::Unknown => true,
+        VerdictClass::CallerFault => !by_hash.takes(row, slot),
+        VerdictClass::Answer
+        | VerdictClass::Reverted
+        | VerdictClass::TransactionKnown
+        | VerdictClass::TransactionRejected
+        | VerdictClass::RangeTooLarge
+        | VerdictClass::FilterTooLarge
+        | VerdictClass::Throttled
+        | VerdictClass::Billing
+        | VerdictClass::Auth
+        | VerdictClass::Fault
+        | VerdictClass::Void => false,
+    };
+    match said {
+        Said::Result { .. } => false,
+        Said::Error { slot, trail, .. } => {
+            let said = trail.attempts.iter().rev().find(|it| it.slot == *slot);
+            said.is_some_and(|it| pin.is_by_hash_at(it.slot) && doubts(it.slot, it.class))
+        }
+        Said::Refused { trail, .. } => {
+            let mut asked = trail.attempts.iter().filter(|it| pin.is_by_hash_at(it.slot));
+            asked.any(|it| doubts(it.slot, it.class))
+        }
+    }
+}
+
+/// Asks as the call was pinned; where that was by the block's hash and may have been refused for
+/// that, once more by its height.
+pub(crate) async fn run_pinned(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    call: &PinnedCall<'_>,
+    planned: Option<Planned>,
+    began: Instant,
+) -> Said {
+    let pin = &call.pin;
+    let (params, at_hash) = (pin.by_height(job.params), pin.at_block_hash());
+    let flows_to = job.flows_to.filter(|_| !floor::is_open(trip, job.row, &pin.block));
+    let as_sent = Job { params, at_hash, flows_to, ..*job };
+    let terms = AttemptTerms { bounds: &trip.chain.bounds, before: Trail::default(), began };
+    let mut said = ask_upstreams(trip, &as_sent, call.at_block(), planned, terms).await;
+    if !pin.is_by_hash() {
+        return match floor::is_open(trip, job.row, &pin.block) {
+            true => floor::kept_to(trip, job, call.at_block(), said).await,
+            false => said,
+        };
+    }
+    let by_hash = &trip.chain.by_hash;
+    if let Said::Result { slot, is_doubtful, .. } = &mut said {
+        match slot.filter(|slot| pin.is_by_hash_at(*slot)) {
+            Some(slot) => by_hash.took(job.row, slot),
+            // It was asked by the height, so what it said may be of any block there.
+            None => *is_doubtful = true,
+        }
+    }
+    if now() >= job.deadline || !is_in_doubt(by_hash, job.row, &said, pin) {
+        return said;
+    }
+    let before = std::mem::take(said.trail_mut());
+    Box::pin(run_by_height(trip, job, call, before)).await
+}
+
+/// Asks by the height what was refused by the hash. What comes of it may be of any block of that
+/// height: it is told and not kept.
+async fn run_by_height(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    call: &PinnedCall<'_>,
+    before: Trail,
+) -> Said {
+    let by_height = Job { params: call.pin.by_height(job.params), at_hash: None, ..*job };
+    let (chain, by_hash, bounds) = (trip.chain, &trip.chain.by_hash, &trip.chain.bounds);
+    // Whoever failed otherwise has used up an attempt and is not asked first. Those that the hash
+    // took are made up for, as it was our choice.
+    let failures = before.attempts.iter().filter(|it| it.class.is_failure()).map(|it| it.slot);
+    let attempts_max = bounds.attempts_max.saturating_sub(failures.clone().count()).max(1);
+    let bounds = Bounds { attempts_max, ..*bounds };
+    let began = now();
+    let mut planned = try_plan(chain, trip.lane, call.at_block(), began);
+    planned.plan = planned.plan.with_last(failures.collect());
+    let tried = before.line(&chain.roster);
+    let terms = AttemptTerms { bounds: &bounds, before, began };
+    let mut said = ask_upstreams(trip, &by_height, call.at_block(), Some(planned), terms).await;
+    if let Said::Result { is_doubtful, .. } = &mut said {
+        *is_doubtful = true;
+        let pause = by_hash.refused(job.row, now());
+        tracing::debug!(
+            method = job.row.name, %tried, ?pause,
+            "a block by its hash was refused: its height is asked for instead"
+        );
+    }
+    said
+}

@@ -1,0 +1,343 @@
+//! Answers kept and shared: the cache is asked before an upstream is, and told what came.
+//!
+//! What may be kept and for how long is decided in `wellhead_cache`; what it is told of the world
+//! is in [`crate::state::cache`]. Here a call becomes the words that the cache understands
+//! ([`Asked`]), and it is decided whether a call waits for that of another client.
+//!
+//! Not promised: that a chain whose final blocks are replaced, as when a development node
+//! starts anew, is seen so at once. What was kept is forgotten when the view falls below
+//! its finalized block.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+pub(crate) use wellhead_cache::Answer;
+use wellhead_cache::{
+    Ask, Assurance, Canon, FlightKey, Follow, Joined, Key, Lead, Pin, Point, Reason, may_be_kept,
+    rule,
+};
+use wellhead_chain::View;
+use wellhead_dispatch::{Job, now};
+use wellhead_eth::{BlockNumber, BlockRef, ChainId, MethodRow};
+use wellhead_jsonrpc::raw;
+use wellhead_upstream::TryElsewhere;
+
+use crate::request::context::Trip;
+use crate::request::method::MethodCall;
+use crate::request::pin;
+use crate::request::result::Said;
+use crate::state::cache::{Landed, Seen, Shares};
+use crate::state::chain::ServedChain;
+use crate::steps::height::BLOCK_NUMBER;
+
+/// How a call is answered.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// By an upstream, and nobody else hears of it.
+    Plain,
+    /// By this.
+    Kept(Bytes),
+    /// By an upstream.
+    Ask(Asked),
+    /// By what comes of the same call of another client.
+    Follow(Follow<Landed>, Asked),
+}
+
+/// What a call means, to know its answer again.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    chain: ChainId,
+    key: Key,
+    pin: Pin,
+    head: Option<BlockNumber>,
+    /// What has to stand behind an answer that was kept.
+    required: Assurance,
+    /// Where others may wait for it.
+    lead: Option<Lead<Landed>>,
+}
+
+/// How `job` is answered, by the view that it was pinned on: from memory, together with
+/// others, or alone. Costs a comparison where the method's answers are never kept.
+pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -> Way {
+    let Some(shares) = &trip.chain.shares else { return Way::Plain };
+    let call = MethodCall::of(job);
+    let asked = depends_on(trip, call.row, pin, view).and_then(|of| asked(trip, call, of, view));
+    let mut asked = match asked {
+        Ok(asked) => asked,
+        Err(reason) => {
+            shares.refused(reason);
+            return Way::Plain;
+        }
+    };
+    if let Some(kept) = in_memory(shares, trip, &asked, call.row, view) {
+        return Way::Kept(kept);
+    }
+    // A client that was shown more than is agreed waits for none that was not.
+    let head = trip.floor(view).or(view.latest.map(|head| head.number));
+    let Some(flights) = &shares.flights else { return Way::Ask(asked) };
+    match flights.join(FlightKey { key: asked.key.clone(), head }) {
+        Joined::Lead(lead) => {
+            // The call before this one may have landed since the first look.
+            if let Some(kept) = in_memory(shares, trip, &asked, call.row, view) {
+                lead.land(Landed::Result(kept.clone(), None));
+                return Way::Kept(kept);
+            }
+            asked.lead = Some(lead);
+            Way::Ask(asked)
+        }
+        Joined::Follow(follow) => Way::Follow(follow, asked),
+        Joined::Alone => Way::Ask(asked),
+    }
+}
+
+/// Looks for the answer to an item of a batch, which waits for nobody: `Err` with what is
+/// told when the answer came, if anything. Boxed, as most items have nothing to tell.
+pub(crate) fn look_up(
+    trip: &Trip<'_>,
+    call: MethodCall<'_>,
+    pin: &pin::Pin,
+    view: &View,
+) -> Result<Bytes, Option<Box<Asked>>> {
+    let shares = trip.chain.shares.as_ref().filter(|shares| shares.cache.is_some());
+    let Some(shares) = shares else { return Err(None) };
+    match sought(trip, call, pin, view) {
+        Ok(asked) => {
+            in_memory(shares, trip, &asked, call.row, view).ok_or_else(|| Some(Box::new(asked)))
+        }
+        Err(reason) => {
+            shares.refused(reason);
+            Err(None)
+        }
+    }
+}
+
+/// What an item of a batch means that is not in memory.
+pub(crate) fn missing_in_memory(
+    trip: &Trip<'_>,
+    call: MethodCall<'_>,
+    pin: &pin::Pin,
+    view: &View,
+) -> Option<Asked> {
+    let asked = sought(trip, call, pin, view).ok()?;
+    let shares = trip.chain.shares.as_ref()?;
+    in_memory(shares, trip, &asked, call.row, view).is_none().then_some(asked)
+}
+
+/// What the answer depends on, where it can be kept or shared. Needs no allocation.
+fn depends_on(
+    trip: &Trip<'_>,
+    row: &MethodRow,
+    pin: &pin::Pin,
+    view: &View,
+) -> Result<Pin, Reason> {
+    let (pulse, at) = (&trip.chain.pulse, trip.ctx.received_at);
+    let of = Pin::of(row, pin.sent(), &Seen::at(view, at))?;
+    // What is final is kept for ever. Whoever names a height may name a final one; who
+    // speaks of the newest block does not.
+    let is_by_height = matches!(of, Pin::Block(Point::Height(_) | Point::Hash(_)))
+        && matches!(pin.block, BlockRef::Number(_))
+        && pin.params.is_none();
+    if (is_by_height || of == Pin::Inclusion)
+        && let Some(cache) = trip.chain.cache()
+    {
+        pulse.want_finality(at);
+        if !cache.tiers.is_empty() {
+            pulse.want_origin();
+        }
+    }
+    match of {
+        // While the view is not fresh, each is to hear what there is now.
+        Pin::Head if row.name == BLOCK_NUMBER => Err(Reason::Live),
+        of => Ok(of),
+    }
+}
+
+/// What a call means whose answer may be in memory, or why it is not looked up there.
+pub(crate) fn sought(
+    trip: &Trip<'_>,
+    call: MethodCall<'_>,
+    pin: &pin::Pin,
+    view: &View,
+) -> Result<Asked, Reason> {
+    if trip.chain.cache().is_none() {
+        return Err(Reason::Off);
+    }
+    let of = depends_on(trip, call.row, pin, view)?;
+    may_be_kept(call.row, of)?;
+    asked(trip, call, of, view)
+}
+
+/// What the call means to the cache.
+fn asked(
+    trip: &Trip<'_>,
+    MethodCall { row, params }: MethodCall<'_>,
+    pin: Pin,
+    view: &View,
+) -> Result<Asked, Reason> {
+    let chain = trip.chain.pulse.chain_id().ok_or(Reason::Off)?;
+    let head = Seen::at(view, trip.ctx.received_at).head();
+    // Whoever selects upstreams shares with those who select the same.
+    let salt = trip.selected().as_bytes();
+    let key = Key::of(&Ask { chain, row, params, pin, head, salt })?;
+    let required = trip.chain.required(row);
+    Ok(Asked { chain, key, pin, head, required, lead: None })
+}
+
+/// What a part of a search means to the cache, made by the newest view; `None` unless all of
+/// it is final and such answers are kept.
+pub(crate) fn part(
+    chain: &ServedChain,
+    MethodCall { row, params }: MethodCall<'_>,
+    block: &BlockRef,
+    salt: &[u8],
+) -> Option<Asked> {
+    chain.cache()?;
+    let (id, at) = (chain.pulse.chain_id()?, now());
+    chain.pulse.want_finality(at);
+    chain.heads.look(|view| {
+        let canon = Seen::at(view, at);
+        let pin = Pin::of(row, *block, &canon).ok()?;
+        let Pin::Range { from: Point::Final(_), to: Point::Final(_) } = pin else { return None };
+        may_be_kept(row, pin).ok()?;
+        let head = canon.head();
+        let key = Key::of(&Ask { chain: id, row, params, pin, head, salt }).ok()?;
+        let required = chain.required(row);
+        Some(Asked { chain: id, key, pin, head, required, lead: None })
+    })
+}
+
+/// Whether this client may be told so: one that was shown more than is agreed is told of nothing
+/// that is missing below that.
+pub(crate) fn may_be_told(trip: &Trip<'_>, result: &[u8], view: &View) -> bool {
+    !raw::is_null(result) || !trip.is_shown_more(view)
+}
+
+/// The answer to a part of a search that is final, if it is in memory.
+pub(crate) fn part_in_memory(shares: &Shares, chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
+    let (cache, at) = (shares.cache.as_ref()?, now());
+    let hit = chain.heads.look(|view| {
+        cache.memory.get(&asked.key, &Seen::at(view, at), asked.required, cache.ms(at))
+    });
+    hit.map(|hit| hit.value)
+}
+
+/// The answer to a call, if it is in memory and may be told to this client.
+fn in_memory(
+    shares: &Shares,
+    trip: &Trip<'_>,
+    asked: &Asked,
+    row: &MethodRow,
+    view: &View,
+) -> Option<Bytes> {
+    let cache = shares.cache.as_ref()?;
+    may_be_kept(row, asked.pin).ok()?;
+    let at = trip.ctx.received_at;
+    let seen = trip.canon(view, at);
+    let hit = cache.memory.get(&asked.key, &seen, asked.required, cache.ms(at))?;
+    may_be_told(trip, &hit.value, view).then_some(hit.value)
+}
+
+/// What the cache is told of a call beside its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told<'a> {
+    /// With the parameters as the client wrote them.
+    pub(crate) call: MethodCall<'a>,
+    /// When it was answered.
+    pub(crate) at: Instant,
+}
+
+impl<'a> Told<'a> {
+    /// Of a call that ended with its last attempt.
+    pub(crate) fn of(job: &Job<'a>, said: &Said) -> Self {
+        Self { call: MethodCall::of(job), at: job.received_at + said.trail().lasted() }
+    }
+}
+
+impl Asked {
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    pub(crate) fn pin(&self) -> Pin {
+        self.pin
+    }
+
+    pub(crate) fn required(&self) -> Assurance {
+        self.required
+    }
+
+    /// Tells those who wait that a slow tier had the answer.
+    pub(crate) fn found(self, result: &Bytes) {
+        if let Some(lead) = self.lead {
+            lead.land(Landed::Result(result.clone(), None));
+        }
+    }
+
+    /// Leads those who wait for the same.
+    pub(crate) fn leading(self, lead: Lead<Landed>) -> Self {
+        Self { lead: Some(lead), ..self }
+    }
+
+    /// Keeps what an upstream said where it may be kept, and tells those who wait.
+    pub(crate) fn settle(self, chain: &ServedChain, told: Told<'_>, said: &Said) {
+        let flows = Answer::Unfinished;
+        let (answer, landed, is_final) = match said {
+            Said::Result { rest: Some(_), .. } => (flows, None, true),
+            // Told, as there is nothing better, and not kept.
+            Said::Result { result, slot, is_doubtful: true, .. } => {
+                (flows, Some(Landed::Result(result.clone(), *slot)), true)
+            }
+            Said::Result { result, rest: None, slot, .. } => {
+                (Answer::Result(result), Some(Landed::Result(result.clone(), *slot)), true)
+            }
+            Said::Error { error, slot, trail } => {
+                let is_final = trail.attempts.iter().any(|attempt| {
+                    attempt.slot == *slot && attempt.class.try_elsewhere() == TryElsewhere::No
+                });
+                (Answer::Error, Some(Landed::Error(error.clone(), *slot)), is_final)
+            }
+            Said::Refused { refusal, outcome, .. } => {
+                let refusal = Arc::new(refusal.clone());
+                (Answer::Error, Some(Landed::Refused(refusal, *outcome)), false)
+            }
+        };
+        let assurance = chain.assurance(told.call.row, said.trail());
+        self.keep(chain, told, answer, assurance);
+        match (self.lead, landed) {
+            (Some(lead), Some(landed)) if is_final => lead.land(landed),
+            (Some(lead), Some(landed)) => lead.fail(landed),
+            (Some(lead), None) => lead.part(),
+            (None, _) => {}
+        }
+    }
+
+    /// Keeps an answer where it may be kept, by the newest view.
+    pub(crate) fn keep(
+        &self,
+        chain: &ServedChain,
+        told: Told<'_>,
+        answer: Answer<'_>,
+        assurance: Assurance,
+    ) {
+        let Some(Shares { cache: Some(cache), distrust, .. }) = &chain.shares else { return };
+        let Told { call: MethodCall { row, params }, at } = told;
+        let (pin, head, now_ms) = (self.pin, self.head, cache.ms(at));
+        let ask = Ask { chain: self.chain, row, params, pin, head, salt: b"" };
+        let ruling = chain.heads.look(|view| {
+            let canon = Seen::at(view, at);
+            rule(&ask, answer, &canon, cache.times(), now_ms)
+        });
+        let ruling = ruling.map(|kept| kept.with(assurance));
+        let result = match answer {
+            Answer::Result(result) => result,
+            Answer::Error | Answer::Unfinished => b"",
+        };
+        cache.memory.put(&self.key, ruling, result);
+        if let Ok(kept) = ruling
+            && let Some(origin) = distrust.origin(&chain.pulse)
+        {
+            cache.tiers.put(&self.key, &origin, kept, result);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Why a call is looked up or not, and why an upstream is asked or not, in words: for the trail of a
+//! call and for `explain`.
+
+use std::fmt::Write;
+
+use wellhead_cache::Reason;
+use wellhead_chain::View;
+use wellhead_dispatch::now;
+use wellhead_route::{Fitness, assess};
+use wellhead_upstream::{Upstream, UpstreamSet};
+
+use crate::request::context::Trip;
+use crate::request::method::MethodCall;
+use crate::request::pin::Pin;
+use crate::request::pinned::PinnedCall;
+use crate::steps::kept;
+
+/// What is said of a call whose answer is looked up.
+pub(crate) const LOOKED_UP: &str = "looked up";
+
+/// So many upstreams are named in a trail that were not fit for the call.
+const LEFT_OUT_MAX: usize = 8;
+/// And so much is said of each.
+const WHY_CHARS_MAX: usize = 100;
+
+/// What the trail tells of a call beside its attempts, on the view by which it was planned: what
+/// the cache says, and which upstreams are not fit and why, in the words of an explanation:
+/// `cache=live left_out=[geth-b: lags by 9 blocks; reth-c: resting]`.
+pub(crate) fn aside(
+    trip: &Trip<'_>,
+    call: MethodCall<'_>,
+    PinnedCall { ask, pin }: &PinnedCall<'_>,
+    view: &View,
+) -> Box<str> {
+    let (roster, at) = (&trip.chain.roster, now());
+    let mut text = format!("cache={}", cache_word(trip, call, pin, view).replace(' ', "-"));
+    let of_row = roster.eligible(call.row, call.row.name);
+    // A method of no table is matched by its name, which `ask` is made from.
+    let served = if call.row.is_unknown() { ask.eligible } else { of_row.unwrap_or_default() };
+    let mut others = roster.upstreams().iter().filter_map(|upstream| {
+        let fitness = assess(ask, upstream, view, at);
+        (fitness != Fitness::Fit).then(|| (upstream, why(trip, served, upstream, fitness)))
+    });
+    for (place, (upstream, why)) in others.by_ref().take(LEFT_OUT_MAX).enumerate() {
+        let start = if place == 0 { " left_out=[" } else { "; " };
+        let why: String = why.chars().take(WHY_CHARS_MAX).collect();
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{start}{}: {why}", upstream.identity().id);
+    }
+    match (text.contains('['), others.count()) {
+        (false, _) => {}
+        (true, 0) => text.push(']'),
+        (true, more) => {
+            let _ = write!(text, "; and {more} others]");
+        }
+    }
+    text.into()
+}
+
+/// What the cache would say: [`LOOKED_UP`], or in one word why it is not asked.
+pub(crate) fn cache_word(
+    trip: &Trip<'_>,
+    call: MethodCall<'_>,
+    pin: &Pin,
+    view: &View,
+) -> &'static str {
+    kept::sought(trip, call, pin, view).map_or_else(Reason::word, |_| LOOKED_UP)
+}
+
+/// Why an upstream that may serve the method, or may not, stands where it does.
+pub(crate) fn why(
+    trip: &Trip<'_>,
+    served: UpstreamSet,
+    upstream: &Upstream,
+    fitness: Fitness,
+) -> String {
+    match fitness {
+        Fitness::NotEligible if served.contains(upstream.slot()) => {
+            format!("not among those that `{}` selects", trip.selected())
+        }
+        fitness => fitness.to_string(),
+    }
+}

@@ -1,0 +1,170 @@
+//! A search over many blocks or for many addresses, such as `eth_getLogs`, made in parts that
+//! upstreams accept.
+//!
+//! A search is tried whole wherever some upstream is not known to accept less. Where all
+//! accept less, or one refuses it for its size or its number of addresses, its parts are asked
+//! for side by side, each like a call of its own with its own plan and attempts, and put together
+//! in their order. How large parts are and when that is hopeless:
+//! [`crate::state::parts`]. All parts hold together
+//! at most what one answer may hold, and the whole has the deadline of the call, unless it
+//! is large and flows: [`stream`]. Where answers are kept, so are parts that are final.
+
+pub(crate) mod division;
+mod stream;
+mod under_way;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use wellhead_dispatch::{Failure, Job, Trail, now};
+use wellhead_transport::{Ceiling, FREE_BYTES, Rest, Shortage};
+use wellhead_upstream::Slot;
+
+use crate::answer::Refusal;
+use crate::request::context::Trip;
+use crate::request::pinned::BlockAsk;
+use crate::request::result::Said;
+use crate::state::counts::CallOutcome;
+use crate::state::hopeless::Subject;
+use crate::state::parts::Stuck;
+use crate::steps::search::division::Division;
+use crate::steps::search::under_way::{Ended, Search};
+
+/// A list in one piece, counted below the ceiling on answers; `None` when there is no room for it.
+/// What the parts hold is given back when the caller drops them.
+fn whole(pieces: &[Bytes], answers: &Arc<Ceiling>) -> Option<Bytes> {
+    let bytes = pieces.iter().map(Bytes::len).sum();
+    if bytes <= FREE_BYTES {
+        return Some(pieces.concat().into());
+    }
+    let Some(share) = answers.try_hold(bytes) else {
+        answers.note(Shortage::Refused);
+        return None;
+    };
+    Some(share.around(pieces.concat().into()))
+}
+
+/// A search in parts, and what it comes to.
+pub(crate) async fn in_parts(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    subject: BlockAsk<'_>,
+    division: Division,
+    mut trail: Trail,
+) -> Said {
+    match search(trip, job, subject, division, &mut trail).await {
+        Searched::Found { list, slot, is_doubtful, warns } => {
+            if warns {
+                trip.warn_of_logs();
+            }
+            Said::Result { result: list, rest: None, slot, trail, is_doubtful }
+        }
+        Searched::Flows(rest, slot) => {
+            let (result, rest) = (Bytes::new(), Some(rest));
+            Said::Result { result, rest, slot, trail, is_doubtful: false }
+        }
+        Searched::Error(error, slot) => Said::Error { error, slot, trail },
+        Searched::Failed(failure) => Said::failed(trip.chain, failure, trail, subject.ask.eligible),
+        Searched::Refused(refusal) => {
+            Said::Refused { refusal, outcome: CallOutcome::Refused, trail }
+        }
+    }
+}
+
+/// How a search in parts ended.
+enum Searched {
+    /// The list; this upstream gave the last part, if one was asked.
+    Found {
+        list: Bytes,
+        slot: Option<Slot>,
+        /// See [`crate::steps::doubt::Settled`]; of any part.
+        is_doubtful: bool,
+        warns: bool,
+    },
+    /// The list as it is found, and the end of its envelope.
+    Flows(Box<dyn Rest>, Option<Slot>),
+    /// An upstream's error about the search itself.
+    Error(Bytes, Slot),
+    /// A part could not be had.
+    Failed(Failure),
+    /// It cannot be made in parts.
+    Refused(Refusal),
+}
+
+/// Searches in parts that are divided like this at first. Adds what was tried to `trail`.
+async fn search(
+    trip: &Trip<'_>,
+    job: &Job<'_>,
+    subject: BlockAsk<'_>,
+    Division { range, size }: Division,
+    trail: &mut Trail,
+) -> Searched {
+    let range = trip.chain.heads.look(|view| range.up_to_head(view));
+    let calls_max = u32::try_from(trip.chain.search.calls_max).unwrap_or(u32::MAX);
+    let made = u32::try_from(trail.exchanges()).unwrap_or(u32::MAX);
+    let allowance = trip.allowance().part(calls_max, made);
+    let what = Subject {
+        digest: if range.is_hash { 0 } else { subject.ask.filter.digest },
+        from: range.from,
+        to: range.to,
+        eligible: subject.ask.eligible,
+    };
+    let stuck = |why, is_of_request| match (why, is_of_request) {
+        (Stuck::TooManyCalls { .. }, true) => {
+            Searched::Failed(Failure::CallsSpent { max: trip.allowance().max() })
+        }
+        (why, _) => Searched::Refused(Refusal::too_wide(range.len(), why, trip.chain.search)),
+    };
+    if let Some(why) = trip.chain.hopeless.find(&what, now()) {
+        return stuck(why, false);
+    }
+    let is_of_request = allowance.is_bound_by_whole();
+    let mut search = match Search::new(trip, job, subject, Division { range, size }, allowance) {
+        Ok(search) => search,
+        Err(why) => return stuck(why, is_of_request),
+    };
+    let whole_max = trip.chain.bounds.whole_bytes_max;
+    let ended = loop {
+        let is_long = search.parts.held() > whole_max && search.parts.is_begun();
+        if let Some(client) = job.flows_to.filter(|_| is_long)
+            // Where no place is left it is held, as long as it may be.
+            && let Some(place) = trip.lane.search_flows().enter(client, now())
+        {
+            trail.append(std::mem::take(&mut search.trail));
+            let last = search.last;
+            return Searched::Flows(stream::flowing(search, place), last);
+        }
+        match search.step().await {
+            Ok(true) => {}
+            Ok(false) => break None,
+            Err(ended) => break Some(ended),
+        }
+    };
+    trail.append(std::mem::take(&mut search.trail));
+    match ended {
+        None => {
+            debug_assert!(search.parts.is_complete(), "all parts were asked for and settled");
+            match whole(&search.parts.take(), trip.answers()) {
+                Some(list) => {
+                    let Search { last: slot, is_doubtful, warns, .. } = search;
+                    Searched::Found { list, slot, is_doubtful, warns }
+                }
+                None => Searched::Failed(Failure::NoRoom),
+            }
+        }
+        Some(Ended::Error(error, slot)) => Searched::Error(error, slot),
+        Some(Ended::Failed(failure)) => Searched::Failed(failure),
+        Some(Ended::Filter(refusal)) => Searched::Refused(refusal),
+        Some(Ended::Stuck(Stuck::NoRoom)) => Searched::Failed(Failure::NoRoom),
+        Some(Ended::Stuck(why)) => {
+            let is_of_request = search.allowance().is_bound_by_whole();
+            if matches!(why, Stuck::TooManyCalls { .. })
+                && search.parts.was_refused()
+                && !is_of_request
+            {
+                trip.chain.hopeless.note(what, why, now());
+            }
+            stuck(why, is_of_request)
+        }
+    }
+}

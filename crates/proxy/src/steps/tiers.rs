@@ -1,0 +1,99 @@
+//! Asking the slow tiers behind the memory: [`crate::state::tiers`].
+//!
+//! They are asked when memory has nothing, before an upstream is, by one of those who ask the
+//! same; what they have goes to memory first and is served as from there, by what the newest
+//! view says of its block. Each look is bounded in time by `wellhead_store`, so that a tier
+//! that hangs, is full or gone costs a moment now and then and no answer. Puts never wait.
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use wellhead_cache::{Hold, Pin, Use, may_be_kept};
+use wellhead_dispatch::now;
+use wellhead_eth::{BlockHash, MethodRow};
+
+use crate::request::context::Trip;
+use crate::state::cache::Seen;
+use crate::state::chain::ServedChain;
+use crate::state::tiers::BATCH_WAIT;
+use crate::steps::kept::{self, Asked, may_be_told};
+
+/// Looks of one batch at a time.
+const BATCH_PARALLEL: usize = 32;
+
+/// The origin under which the slow tiers of this chain are asked, where there are any.
+fn origin(chain: &ServedChain) -> Option<BlockHash> {
+    chain.cache().filter(|cache| !cache.tiers().is_empty())?;
+    chain.shares.as_ref()?.distrust.origin(&chain.pulse)
+}
+
+/// Whether there is a slow tier to ask for this chain.
+pub(crate) fn are_there(trip: &Trip<'_>) -> bool {
+    origin(trip.chain).is_some()
+}
+
+/// Whether a slow tier may have the answer.
+pub(crate) fn may_have(trip: &Trip<'_>, asked: &Asked, row: &MethodRow) -> bool {
+    are_there(trip) && asked.pin() != Pin::Head && may_be_kept(row, asked.pin()).is_ok()
+}
+
+/// Fetches what the items of a batch ask for into memory, side by side and within
+/// [`crate::state::tiers::Tiers::batches_within`] for all of them.
+pub(crate) async fn fetch_all(trip: &Trip<'_>, asked: Vec<Asked>) {
+    let all = async {
+        let mut waiting = asked.iter();
+        let mut running = FuturesUnordered::new();
+        loop {
+            while running.len() < BATCH_PARALLEL
+                && let Some(asked) = waiting.next()
+            {
+                running.push(fetch(trip, asked));
+            }
+            if running.next().await.is_none() {
+                break;
+            }
+        }
+    };
+    let within = trip.chain.cache().map_or(BATCH_WAIT, |it| it.tiers().batch_within);
+    // What was not found in time is asked upstream.
+    let _in_time = tokio::time::timeout(within, all).await;
+}
+
+/// The answer to a part of a search that is final, from memory or a slow tier.
+pub(crate) async fn part(chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
+    let shares = chain.shares.as_ref()?;
+    if let Some(kept) = kept::part_in_memory(shares, chain, asked) {
+        return Some(kept);
+    }
+    look(chain, asked, None).await
+}
+
+/// The answer that a slow tier has and that is true by the newest view; it is in memory then.
+/// Cancel-safe.
+pub(crate) async fn fetch(trip: &Trip<'_>, asked: &Asked) -> Option<Bytes> {
+    look(trip.chain, asked, Some(trip)).await
+}
+
+/// The answer that a slow tier has, if it may be told to this client, where it is for one.
+async fn look(chain: &ServedChain, asked: &Asked, client: Option<&Trip<'_>>) -> Option<Bytes> {
+    let (shares, cache) = (chain.shares.as_ref()?, chain.cache()?);
+    let origin = origin(chain)?;
+    let mut entry = cache.tiers().get(asked.key(), &origin, asked.required()).await?;
+    let at = now();
+    chain.heads.look(|view| {
+        let seen = client.map_or(Seen::at(view, at), |trip| trip.canon(view, at));
+        match entry.hold.under(&seen) {
+            Use::Serve => {}
+            Use::ServeForEver => entry.hold = Hold::Final,
+            Use::Skip | Use::Drop => return None,
+        }
+        let is_true =
+            !entry.is_over(cache.ms(at)) && shares.distrust.origin(&chain.pulse) == Some(origin);
+        let is_told = client.is_none_or(|trip| may_be_told(trip, &entry.value, view));
+        if !is_true || !is_told {
+            return None;
+        }
+        cache.adopt(asked.key(), &entry);
+        Some(entry.value.clone())
+    })
+}

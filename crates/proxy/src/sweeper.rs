@@ -1,0 +1,71 @@
+//! Frees kept answers that became untrue, off the path of requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use wellhead_cache::Canon as _;
+use wellhead_chain::Reorg;
+use wellhead_eth::BlockNumber;
+
+use crate::journey::Proxy;
+use crate::state::cache::Seen;
+
+/// Frees what became untrue, off the path of requests: nothing is served because it was
+/// late. One for all chains of a proxy.
+#[derive(Debug)]
+pub struct Tidier {
+    proxy: Arc<Proxy>,
+    /// By chain: the reorgs heard of, and the finalized block.
+    seen: Vec<(u64, Option<BlockNumber>)>,
+}
+
+impl Tidier {
+    /// How often to look: a block of the quickest chains is four times as quick, and a
+    /// second's worth of orphaned answers is little.
+    pub const EVERY: Duration = Duration::from_secs(1);
+
+    /// Has seen nothing yet.
+    pub fn new(proxy: Arc<Proxy>) -> Self {
+        let seen = vec![(0, None); proxy.chains().len()];
+        Self { proxy, seen }
+    }
+
+    /// Looks at each chain, and tidies where there was a reorg or a step of finality.
+    pub fn tidy(&mut self) {
+        for (chain, seen) in self.proxy.chains().iter().zip(&mut self.seen) {
+            let (Some(shares), Some(id)) = (&chain.shares, chain.pulse.chain_id()) else {
+                continue;
+            };
+            let Some(cache) = &shares.cache else { continue };
+            let view = chain.heads.view();
+            // What is not fresh is still what is believed.
+            let canon = Seen::believed(&view);
+            let (reorgs, finalized) = *seen;
+            let now = (view.reorgs().last(), canon.finalized());
+            if now == *seen {
+                continue;
+            }
+            *seen = now;
+            let is_reset = |reorg: &Reorg| {
+                finalized.is_some_and(|mark| {
+                    reorg.to < mark || reorg.orphaned.iter().any(|(number, _)| *number <= mark)
+                })
+            };
+            let memory = &cache.memory;
+            let was_reset = match view.reorgs().since(reorgs) {
+                Some(mut missed) => missed.any(is_reset),
+                None => true,
+            };
+            if was_reset {
+                tracing::warn!(
+                    chain = %chain.name.name,
+                    "blocks that were final were replaced: all kept answers are forgotten"
+                );
+                memory.clear();
+                shares.distrust.begin(&chain.pulse);
+            } else {
+                memory.settle(id, &canon);
+            }
+        }
+    }
+}
