@@ -17,6 +17,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask TASK
   tidy           check the import table and the rules of the house
+  tidy --shrink  check, and take out of xtask/lists what is no longer needed
   docs           write the generated pages under docs/
   docs --check   fail when one of them is not what the code would write
   sim            play simulated scenarios: --seeds N --from N, or --seed N with its log";
@@ -26,7 +27,8 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = workspace_root();
     let problems = match arguments.as_slice() {
-        ["tidy"] => tidy::run(&root),
+        ["tidy"] => tidy::run(&root, false),
+        ["tidy", "--shrink"] => tidy::run(&root, true),
         ["docs"] => pages::write(&root),
         ["docs", "--check"] => pages::check(&root),
         ["sim", arguments @ ..] => simulate::run(&root, arguments),

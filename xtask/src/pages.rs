@@ -6,17 +6,17 @@
 use std::path::Path;
 
 /// A page: where it lies, and who writes it.
-struct Page {
+struct GeneratedPage {
     path: &'static str,
     text: fn() -> String,
 }
 
-const PAGES: &[Page] = &[
-    Page { path: "docs/config.md", text: wellhead_app::config::docs::page },
-    Page { path: "docs/methods.md", text: wellhead_eth::docs::methods_page },
-    Page { path: "docs/providers.md", text: wellhead_upstream::docs::providers_page },
-    Page { path: "docs/verdicts.md", text: wellhead_upstream::docs::verdicts_page },
-    Page { path: "docs/verify.md", text: wellhead_verify::docs::verify_page },
+const PAGES: &[GeneratedPage] = &[
+    GeneratedPage { path: "docs/config.md", text: wellhead_app::config::docs::page },
+    GeneratedPage { path: "docs/methods.md", text: wellhead_eth::docs::methods_page },
+    GeneratedPage { path: "docs/providers.md", text: wellhead_upstream::docs::providers_page },
+    GeneratedPage { path: "docs/verdicts.md", text: wellhead_upstream::docs::verdicts_page },
+    GeneratedPage { path: "docs/verify.md", text: wellhead_verify::docs::verify_page },
 ];
 
 /// Writes each page that differs.
@@ -38,9 +38,10 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     Ok(stale(PAGES, |path| std::fs::read_to_string(root.join(path)).ok()))
 }
 
-fn stale(pages: &[Page], read: impl Fn(&str) -> Option<String>) -> Vec<String> {
-    let is_stale = |page: &&Page| read(page.path).as_deref() != Some((page.text)().as_str());
-    let say = |page: &Page| format!("{}: stale; `make docs` writes it anew", page.path);
+fn stale(pages: &[GeneratedPage], read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let is_stale =
+        |page: &&GeneratedPage| read(page.path).as_deref() != Some((page.text)().as_str());
+    let say = |page: &GeneratedPage| format!("{}: stale; `make docs` writes it anew", page.path);
     pages.iter().filter(is_stale).map(say).collect()
 }
 
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     fn check(present: Option<&str>, expected: &[&str]) {
-        let pages = [Page { path: "docs/x.md", text: || "right".to_owned() }];
+        let pages = [GeneratedPage { path: "docs/x.md", text: || "right".to_owned() }];
         assert_eq!(stale(&pages, |_| present.map(str::to_owned)), expected);
     }
 

@@ -4,26 +4,42 @@
 //! it fail; only this file touches the disk. A rule that could cry wolf is
 //! worse than none, so each looks for something that has no good use here.
 
+mod circles;
+mod comments;
 mod imports;
 mod mask;
+mod names;
+mod outline;
+mod packages;
+mod ratchet;
+mod sizes;
 mod sources;
 mod texts;
+mod tokens;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use ratchet::{Breach, ListedValue};
+
 /// Runs every rule over every file that git knows or would take in.
-pub(crate) fn run(root: &Path) -> Result<Vec<String>, String> {
-    let mut problems = imports::check(&architecture(root), &imports::crates(&metadata(root)?)?);
+///
+/// With `shrink` the lists of what a rule does not yet hold for lose what they no longer need.
+pub(crate) fn run(root: &Path, shrink: bool) -> Result<Vec<String>, String> {
+    let metadata = metadata(root)?;
+    let mut problems = imports::check(&architecture(root), &imports::crates(&metadata)?);
     let mut files = 0;
+    let mut outlines = Vec::new();
     for path in listed_files(root)? {
         // A file may be listed and yet deleted, or not be text at all.
         let Ok(text) = fs::read_to_string(root.join(&path)) else { continue };
         files += 1;
         problems.extend(texts::check(&path, &text));
         if path.ends_with(".rs") {
-            problems.extend(sources::check(&path, &text));
+            let masked = mask::mask(&text);
+            problems.extend(sources::check(&path, &text, &masked));
+            outlines.push((path.clone(), outline::outline(&masked)));
         }
         if path.ends_with("Cargo.toml") {
             problems.extend(texts::check_manifest(&path, &text));
@@ -35,8 +51,50 @@ pub(crate) fn run(root: &Path) -> Result<Vec<String>, String> {
     problems.extend(texts::check_changelog(
         &fs::read_to_string(root.join("CHANGELOG.md")).unwrap_or_default(),
     ));
+    let mut lists = Lists { root, shrink, problems };
+    lists.compare("comments.txt", &comments::find(&outlines))?;
+    let packages = packages::packages(&folders(root, &metadata)?, outlines);
+    lists.compare("circles.txt", &circles::find(&packages))?;
+    lists.compare("type-names.txt", &names::repeated_types(&packages))?;
+    lists.compare("predicates.txt", &names::questions_that_act(&packages))?;
+    lists.compare("functions.txt", &sizes::find(&packages))?;
     println!("{files} files read");
-    Ok(problems)
+    Ok(lists.problems)
+}
+
+/// The lists of what a rule does not yet hold for.
+struct Lists<'a> {
+    root: &'a Path,
+    shrink: bool,
+    problems: Vec<String>,
+}
+
+impl Lists<'_> {
+    fn compare<V: ListedValue>(&mut self, name: &str, found: &[Breach<V>]) -> Result<(), String> {
+        let path = format!("xtask/lists/{name}");
+        let file = self.root.join(&path);
+        let text = fs::read_to_string(&file).map_err(|why| format!("{path}: {why}"))?;
+        let compared = ratchet::compare(&path, &text, found);
+        self.problems.extend(compared.problems);
+        if !self.shrink {
+            self.problems.extend(compared.stale);
+        } else if compared.shrunk != text {
+            fs::write(&file, compared.shrunk).map_err(|why| format!("{path}: {why}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Name and folder of each package, the folder from the root.
+fn folders(root: &Path, metadata: &serde_json::Value) -> Result<Vec<(String, String)>, String> {
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+    let folder = |package: &serde_json::Value| {
+        let manifest = Path::new(package["manifest_path"].as_str()?);
+        let folder = manifest.parent()?.strip_prefix(root).ok()?;
+        Some((package["name"].as_str()?.to_owned(), folder.to_str()?.to_owned()))
+    };
+    let folders: Option<Vec<(String, String)>> = packages.iter().map(folder).collect();
+    folders.ok_or_else(|| "cargo metadata names a package without a folder".to_owned())
 }
 
 /// Without the file the import check says that the table is missing.

@@ -112,12 +112,12 @@ pub(super) fn check(architecture: &str, crates: &[Crate]) -> Vec<String> {
     problems
 }
 
-struct Row {
+struct TableRow {
     layer: u32,
     imports: BTreeSet<String>,
 }
 
-fn table(architecture: &str, problems: &mut Vec<String>) -> Option<BTreeMap<String, Row>> {
+fn table(architecture: &str, problems: &mut Vec<String>) -> Option<BTreeMap<String, TableRow>> {
     let (_, rest) = architecture.split_once(BEGIN)?;
     let (text, _) = rest.split_once(END)?;
     let mut table = BTreeMap::new();
@@ -134,7 +134,7 @@ fn table(architecture: &str, problems: &mut Vec<String>) -> Option<BTreeMap<Stri
             continue;
         };
         let imports = imports.split([',', ' ']).map(plain).filter(|name| !name.is_empty());
-        let row = Row { layer, imports: imports.map(str::to_owned).collect() };
+        let row = TableRow { layer, imports: imports.map(str::to_owned).collect() };
         if table.insert(plain(name).to_owned(), row).is_some() {
             problems.push(format!("ARCHITECTURE.md: two rows for {name}"));
         }

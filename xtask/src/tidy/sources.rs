@@ -3,7 +3,7 @@
 //! What a manifest may depend on is `imports`' business, and what holds for
 //! every file alike is `texts`'.
 
-use super::mask::mask;
+use super::mask::Masked;
 
 /// A file past this has more than one job. Tables of cases may be long, hence
 /// the room over what we aim for.
@@ -38,7 +38,7 @@ const NAMES_NOT_USED: [(&str, &str); 6] = [
 ];
 
 /// All rules for one Rust file.
-pub(super) fn check(path: &str, text: &str) -> Vec<String> {
+pub(super) fn check(path: &str, text: &str, masked: &Masked) -> Vec<String> {
     let mut problems = Vec::new();
     if !text.starts_with("//!") {
         problems.push(format!("{path}:1: starts without `//!`: say what the file is for"));
@@ -48,7 +48,6 @@ pub(super) fn check(path: &str, text: &str) -> Vec<String> {
         problems
             .push(format!("{path}: {lines} lines; at most {LINES_MAX}: find the second job in it"));
     }
-    let masked = mask(text);
     for (line, marked) in numbered(&masked.code_and_comments) {
         for mark in ["TODO", "FIXME", "XXX"] {
             if has_word(marked, mark) {
@@ -136,8 +135,13 @@ fn names_path(line: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mask::mask;
+
+    fn problems(path: &str, text: &str) -> Vec<String> {
+        super::check(path, text, &mask(text))
+    }
     fn check_at(path: &str, body: &str, expected: &[&str]) {
-        assert_eq!(super::check(path, &format!("//! Header.\n{body}")), expected);
+        assert_eq!(problems(path, &format!("//! Header.\n{body}")), expected);
     }
     fn check(body: &str, expected: &[&str]) {
         check_at("crates/eth/src/tag.rs", body, expected);
@@ -150,7 +154,7 @@ mod tests {
     #[test]
     fn no_header() {
         assert_eq!(
-            super::check("bin/src/main.rs", "fn main() {}"),
+            problems("bin/src/main.rs", "fn main() {}"),
             ["bin/src/main.rs:1: starts without `//!`: say what the file is for"],
         );
     }
