@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -37,6 +37,18 @@ use wellhead_watch::{Asked, Checks, FeedUse, Mode, Pace, Pulse, Watcher};
 use crate::config::{self, CallsOver, Settings};
 use crate::limits::KnownLimits;
 use crate::secrets;
+
+/// Calls of one batch that run at one time. Most batches share one exchange; the others are bounded
+/// by what their upstreams admit, long before this.
+const BATCH_PARALLEL: usize = 32;
+/// Parts of one search that run at one time: upstreams answer a few side by side about as fast as
+/// one, and each part may be a megabyte that is held.
+const SEARCH_PARALLEL: usize = 4;
+/// Good answers that end a rest. One is enough: the first failure after it begins a longer rest.
+const RECOVERY_ANSWERS: u32 = 1;
+/// A `null` that says something true is not kept: a client that saw its transaction elsewhere must
+/// find the receipt at once.
+const NULL_TIME: Duration = Duration::ZERO;
 
 /// Why the parts could not be made. The config was checked before, so these are
 /// things that only show when they are tried.
@@ -120,7 +132,7 @@ impl Parts {
             chains.push(chain_parts(name.as_ref(), chain, settings, &mut commons, now)?);
         }
         let served = chains.iter().map(|chain| Arc::clone(&chain.served)).collect();
-        let answers = Arc::new(Ceiling::new(settings.limits.answers_bytes.as_usize()));
+        let answers = Arc::new(Ceiling::new(settings.limits.answers_total_bytes.as_usize()));
         let proxy = Proxy::new(served, proxy_settings(settings)).holding(Arc::clone(&answers));
         Ok(Self { proxy: Arc::new(proxy), cache: commons.cache, answers, chains })
     }
@@ -280,7 +292,7 @@ fn cache(settings: &config::Cache, now: Instant) -> Result<Option<Arc<Cache>>, A
     let kept = CacheSettings {
         bytes: settings.bytes.0,
         head: settings.head_time,
-        null: settings.null_time,
+        null: NULL_TIME,
         by_hash: settings.by_hash,
     };
     let open = |disk: &config::CacheDisk| {
@@ -310,11 +322,8 @@ pub(crate) fn share_cache(cache: &Cache, redis: &config::CacheRedis, rng: SmallR
 
 fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {
     wellhead_proxy::Settings {
-        limits: Limits {
-            batch_items_max: settings.limits.batch_items,
-            depth_max: settings.limits.json_depth,
-        },
-        batch_parallel: settings.limits.batch_parallel,
+        limits: Limits { batch_items_max: settings.limits.batch_items, ..Limits::default() },
+        batch_parallel: BATCH_PARALLEL,
         total: settings.timeouts.total,
         log_requests: settings.log.requests,
         upstream_calls: settings.upstream_calls(),
@@ -334,7 +343,7 @@ fn chain_parts(
         // The config check keeps a chain within `UPSTREAMS_MAX`, which fits.
         let slot = Slot(u8::try_from(place).unwrap_or(u8::MAX));
         upstreams.push(Arc::new(
-            Upstream::new(identity(upstream), slot, breaker(chain, upstream, settings), now)
+            Upstream::new(identity(upstream), slot, breaker(settings), now)
                 .hiding(Redactor::of(&secrets::of(upstream)))
                 .within(budget(upstream))
                 .reaching(history(&upstream.history)),
@@ -368,19 +377,13 @@ fn chain_parts(
             whole_bytes_max: settings.limits.answer_buffer.as_usize(),
             answer_bytes_max: settings.limits.answer_bytes.as_usize(),
             batch_bytes_max: settings.limits.batch_bytes.as_usize(),
-            hedging: settings.hedging.enabled.then_some(Hedging {
-                delay_min: settings.hedging.delay_min,
-                delay_max: settings.hedging.delay_max,
-            }),
+            hedging: settings.hedging.enabled.then(Hedging::default),
             broadcast_max: settings.attempts.broadcast as usize,
             broadcast_tiers: settings.attempts.broadcast_tiers,
             extra_tiers: settings.attempts.extra_tiers,
         },
     )
-    .searching(SearchBounds {
-        calls_max: chain.searches.calls_max,
-        parallel: chain.searches.parallel,
-    })
+    .searching(SearchBounds { calls_max: chain.searches.calls_max, parallel: SEARCH_PARALLEL })
     .pinning(chain.pin)
     .naming(settings.client_version)
     .agreeing_on(&chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>())
@@ -430,15 +433,10 @@ fn heads(chain: &config::Chain, upstreams: &[Arc<Upstream>]) -> Arc<Heads> {
     Arc::new(heads)
 }
 
-fn breaker(
-    chain: &config::Chain,
-    upstream: &config::Upstream,
-    settings: &Settings,
-) -> BreakerBounds {
-    let checks = chain.checks_of(upstream);
+fn breaker(settings: &Settings) -> BreakerBounds {
     BreakerBounds {
-        failures_max: checks.fall.unwrap_or(settings.health.failures),
-        successes_min: checks.rise,
+        failures_max: settings.health.failures,
+        successes_min: RECOVERY_ANSWERS,
         rest: settings.health.rest,
         rest_max: settings.health.rest_max,
     }

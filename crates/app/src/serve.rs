@@ -159,10 +159,10 @@ fn server_settings(settings: &Settings) -> wellhead_server::Settings {
         requests_max: limits.in_flight,
         // A client that does not take its answers may hold a part of what all answers may.
         waiting_max: (limits.in_flight / 4).max(1),
-        waiting_bytes_max: limits.answers_bytes.as_usize() / 2,
+        waiting_bytes_max: limits.answers_total_bytes.as_usize() / 2,
         head_bytes_max: limits.header_bytes.as_usize(),
         body_bytes_max: limits.body_bytes.as_usize(),
-        bodies_bytes_max: limits.bodies_bytes.as_usize(),
+        bodies_bytes_max: limits.bodies_total_bytes.as_usize(),
         head_timeout: timeouts.header,
         body_timeout: timeouts.body,
         idle_timeout: timeouts.idle,
@@ -170,7 +170,6 @@ fn server_settings(settings: &Settings) -> wellhead_server::Settings {
         drain_timeout: timeouts.drain,
         compression: Compression {
             enabled: settings.compression.enabled,
-            bytes_min: settings.compression.min_bytes.as_usize(),
             ..Compression::default()
         },
         cors_origins: settings

@@ -86,8 +86,6 @@ section! {
         /// With `1` a search is never divided. A search that needs more is refused, before the
         /// first call if that is known.
         calls_max: usize = default(100).within(1, 10_000),
-        /// Parts of one search that run at one time.
-        parallel: usize = default(4).within(1, 64),
     }
 }
 
@@ -163,10 +161,6 @@ section! {
         /// While clients call the chain: the shortest time between two polls of the head, which
         /// otherwise follow the block time.
         head_min: Duration = default(ms(250)).within(ms(10), secs(300)),
-        /// Good answers in a row, to probes or clients, that end a rest.
-        rise: u32 = default(1).within(1, 100),
-        /// Failures in a row, of checks or clients' calls, that begin a rest.
-        fall: Option<u32> = derived("`health.failures`").if_given_within(1, 1_000),
         /// Whether wellhead subscribes to new blocks over `ws`, while clients call the chain and
         /// the upstream's tier serves them. If not set, it does so when `mode` is `on` and a pushed
         /// block costs no more than a polled one by the provider's prices.
@@ -191,10 +185,6 @@ section! {
         /// While clients call the chain: the shortest time between two polls of the head.
         head_min: Option<Duration> =
             derived("as for the chain").if_given_within(ms(10), secs(300)),
-        /// Good answers in a row that end a rest.
-        rise: Option<u32> = derived("as for the chain").if_given_within(1, 100),
-        /// Failures in a row that begin a rest.
-        fall: Option<u32> = derived("as for the chain").if_given_within(1, 1_000),
         /// Whether wellhead subscribes to new blocks over `ws`.
         ws: Option<bool> = derived("as for the chain"),
         /// The most that these checks may cost in a day.
@@ -429,8 +419,6 @@ impl Chain {
             calls: own.calls.clone().unwrap_or_else(|| all.calls.clone()),
             every: own.every.unwrap_or(all.every),
             head_min: own.head_min.unwrap_or(all.head_min),
-            rise: own.rise.unwrap_or(all.rise),
-            fall: own.fall.or(all.fall),
             ws: own.ws.or(all.ws),
             credits_per_day: own.credits_per_day.or(all.credits_per_day),
         }

@@ -235,20 +235,16 @@ impl Checker<'_> {
         let health = &self.settings.health;
         let path = Path::root().key("health");
         self.ordered(&path, "rest", "rest_max", health.rest > health.rest_max);
-        let hedging = &self.settings.hedging;
-        let path = Path::root().key("hedging");
-        let reversed = hedging.delay_min > hedging.delay_max;
-        self.ordered(&path, "delay_min", "delay_max", reversed);
         let limits = &self.settings.limits;
         let path = Path::root().key("limits");
-        let reversed = limits.body_bytes > limits.bodies_bytes;
-        self.ordered(&path, "body_bytes", "bodies_bytes", reversed);
+        let reversed = limits.body_bytes > limits.bodies_total_bytes;
+        self.ordered(&path, "body_bytes", "bodies_total_bytes", reversed);
         let reversed = limits.connections_per_address.is_some_and(|it| it > limits.connections);
         self.ordered(&path, "connections_per_address", "connections", reversed);
-        let reversed = limits.answer_bytes > limits.answers_bytes;
-        self.ordered(&path, "answer_bytes", "answers_bytes", reversed);
-        let reversed = limits.batch_bytes > limits.answers_bytes;
-        self.ordered(&path, "batch_bytes", "answers_bytes", reversed);
+        let reversed = limits.answer_bytes > limits.answers_total_bytes;
+        self.ordered(&path, "answer_bytes", "answers_total_bytes", reversed);
+        let reversed = limits.batch_bytes > limits.answers_total_bytes;
+        self.ordered(&path, "batch_bytes", "answers_total_bytes", reversed);
     }
 
     /// `low` must not be above `high`; points at the one that was written.

@@ -280,6 +280,38 @@ pub(super) struct Reader<'a> {
 /// Keys whose values are secret, wherever they stand.
 const SECRET_KEYS: [&str; 6] = ["headers", "auth", "basic", "bearer", "password", "user"];
 
+/// Keys that are called otherwise since some version.
+const RENAMED: [(&str, &str); 2] =
+    [("answers_bytes", "answers_total_bytes"), ("bodies_bytes", "bodies_total_bytes")];
+
+/// Keys that are no settings any more: in which section, and what holds instead.
+const RETIRED: [(&str, &str, &str); 9] = [
+    ("limits", "json_depth", "requests may be nested 128 levels deep"),
+    ("limits", "batch_parallel", "32 calls of a batch run at one time"),
+    ("hedging", "delay_min", "a hedge starts after 20 ms at the earliest"),
+    ("hedging", "delay_max", "a hedge starts after 1 s at the latest, 4 s for logs and traces"),
+    ("cache", "null_time", "a `null` is not kept"),
+    ("compression", "min_bytes", "answers of less than 4 KiB are sent uncompressed"),
+    ("searches", "parallel", "4 parts of a search run at one time"),
+    ("checks", "rise", "one good answer ends a rest"),
+    ("checks", "fall", "`health.failures` failures in a row begin a rest"),
+];
+
+/// What to say of a key that was a setting: the new name where it has one here, or what holds now.
+fn former(
+    key: &str,
+    section: &Path,
+    allowed: &[&'static str],
+) -> Option<(String, Option<&'static str>)> {
+    let renamed = RENAMED.iter().find(|(old, new)| *old == key && allowed.contains(new));
+    if let Some((_, new)) = renamed {
+        return Some((format!("it is called `{new}` now"), Some(new)));
+    }
+    let Some(Step::Key(section)) = section.steps().last() else { return None };
+    let (_, _, holds) = RETIRED.iter().find(|(home, old, _)| *home == section && *old == key)?;
+    Some((format!("this is no setting any more: {holds}"), None))
+}
+
 /// The map of a section while it is read.
 #[derive(Debug, Clone)]
 pub(super) struct SectionNode<'n> {
@@ -441,6 +473,9 @@ impl Reader<'_> {
 
     /// The hint for an unknown key, and the key it was probably meant to be.
     fn hint_for_key(&self, key: &str, allowed: &[&'static str]) -> (String, Option<&'static str>) {
+        if let Some(known) = former(key, &self.path, allowed) {
+            return known;
+        }
         // `header` is nearer to `headers` than to the key of that name elsewhere.
         if let Some(meant) = slip(key, allowed.iter().copied()) {
             return (format!("did you mean `{meant}`?"), Some(meant));

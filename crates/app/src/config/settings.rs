@@ -120,22 +120,18 @@ section! {
         body_bytes: ByteSize = default(ByteSize::mib(5))
             .within(ByteSize::kib(1), ByteSize::gib(1)),
         /// All request bodies held at one time. Above it, new ones are answered with 503.
-        bodies_bytes: ByteSize = default(ByteSize::mib(256))
+        bodies_total_bytes: ByteSize = default(ByteSize::mib(256))
             .within(ByteSize::mib(1), ByteSize::gib(64)),
         /// Largest request line and headers together. Larger ones are answered with 431; over HTTP/2 no metric counts that.
         header_bytes: ByteSize = default(ByteSize::kib(16))
             .within(ByteSize::kib(1), ByteSize::kib(256)),
         /// Calls in one batch.
         batch_items: usize = default(1_000).within(1, 100_000),
-        /// Calls of one batch that run at one time; the others wait.
-        batch_parallel: usize = default(32).within(1, 1_000),
         /// Upstream calls for one request, with all retries, hedges, parts of searches and second
         /// opinions. A batch is one request. A call that needs more is answered with an error.
         upstream_calls: Option<u32> =
             derived("one more than `attempts.max` for each of `batch_items`: 5000")
             .if_given_within(1, 100_000_000),
-        /// The deepest nesting of a request's JSON.
-        json_depth: usize = default(128).within(4, 512),
         /// A larger answer to a single read is streamed, so that a request holds this much in
         /// memory and not the whole answer.
         answer_buffer: ByteSize = default(ByteSize::mib(1))
@@ -147,7 +143,7 @@ section! {
         /// All answers held at one time: read whole, in batches, or on their way to clients.
         /// Answers of up to 16 KiB are not counted. Above it, answers are streamed where possible;
         /// others wait up to a second and then fail with 503.
-        answers_bytes: ByteSize = default(ByteSize::mib(256))
+        answers_total_bytes: ByteSize = default(ByteSize::mib(256))
             .within(ByteSize::mib(16), ByteSize::gib(64)),
         /// All replies of one batch together; the batch holds at most this and one answer more.
         /// Calls above it are answered with an error.
@@ -225,16 +221,12 @@ section! {
 
 section! {
     /// A second attempt at another upstream, for a read that takes longer than 95 % of its class
-    /// take at the first one. The first good answer is used. At most 5 % of a chain's calls are
+    /// take at the first one, and at least 20 ms. The first good answer is used. At most 5 % of a chain's calls are
     /// hedged, and one more each second, so that a chain with little traffic has hedges, too; up to
     /// 32 unused ones are saved. An attempt that leaves a stalled upstream does not count.
     Hedging {
         /// Whether slow reads are hedged.
         enabled: bool = default(true),
-        /// The earliest start of the second attempt after the first.
-        delay_min: Duration = default(ms(20)).within(ms(1), secs(3_600)),
-        /// The latest start. Four times as long for logs and traces.
-        delay_max: Duration = default(secs(1)).within(ms(1), secs(3_600)),
     }
 }
 
@@ -250,9 +242,6 @@ section! {
         /// until the next block. During this time all clients get one upstream's answer; 0 keeps
         /// none.
         head_time: Duration = default(secs(1)).within(Duration::ZERO, secs(60)),
-        /// How long a meaningful `null` (a receipt that does not exist yet) is kept, at most until
-        /// the next block; 0 keeps none.
-        null_time: Duration = default(Duration::ZERO).within(Duration::ZERO, secs(60)),
         /// Whether reads of state (`eth_call`, `eth_getBalance`) at unfinalized blocks are sent
         /// with the hash of the agreed block (EIP-1898), so that their answers can be kept. `auto`:
         /// to upstreams that were found to honour the hash. `on`: to all upstreams, without a test.
@@ -290,12 +279,11 @@ section! {
 }
 
 section! {
-    /// Compression of answers to clients that accept it (zstd or gzip).
+    /// Compression of answers to clients that accept it (zstd or gzip). Answers of less than 4 KiB
+    /// are sent uncompressed.
     Compression {
         /// Whether answers are compressed.
         enabled: bool = default(true),
-        /// Smaller answers are sent uncompressed: they fit into a few packets anyway.
-        min_bytes: ByteSize = default(ByteSize::kib(4)).within(ByteSize(0), ByteSize::gib(1)),
     }
 }
 

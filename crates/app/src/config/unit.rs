@@ -143,7 +143,7 @@ pub(super) fn size(text: &str) -> Result<ByteSize, Wrong> {
     if text.contains('.') {
         return Err(Wrong::hinted(
             "a size is written in whole numbers",
-            "write `1536KiB` instead of a fraction",
+            "write `1536MiB` for `1.5GiB`, for example",
         ));
     }
     let Some((number, unit, "")) = split(text) else { return Err(Wrong::new(EXPECTED)) };

@@ -7,9 +7,9 @@ use super::{Attack, By, Place, clients, http2, refusal, tls};
 
 /// Two workers, their pools and tables, and what the allocator keeps: 30 MiB when quiet.
 const PROCESS_MIB: u64 = 48;
-/// `limits.answers_bytes`: all large answers together.
+/// `limits.answers_total_bytes`: all large answers together.
 const ANSWERS_MIB: u64 = 256;
-/// `limits.bodies_bytes`: all request bodies together, and the room that they grow into.
+/// `limits.bodies_total_bytes`: all request bodies together, and the room that they grow into.
 const BODIES_MIB: u64 = 256 + 64;
 /// What 10,000 connections that only wait take, at 8 KiB each.
 const IDLE_MIB: u64 = 80;
@@ -24,7 +24,7 @@ const WAITING_MIB: u64 = 260;
 const FLOOD_MIB: u64 = 32;
 /// 2,000 handshakes under way, 24 KiB each.
 const HANDSHAKES_MIB: u64 = 48;
-/// Batches of large answers, one behind the other: `limits.answers_bytes` are held at most, and half
+/// Batches of large answers, one behind the other: `limits.answers_total_bytes` are held at most, and half
 /// as much is freed and kept by the allocator, which gives memory back a second later.
 const BATCHES_MIB: u64 = ANSWERS_MIB + ANSWERS_MIB / 2;
 /// One batch that is searched for in parts.

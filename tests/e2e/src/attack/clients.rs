@@ -106,7 +106,7 @@ pub(super) async fn batch_bytes(ground: &Arc<Ground>) {
     .await;
 }
 
-/// As many bodies as `limits.bodies_bytes` has room for, each without its last byte.
+/// As many bodies as `limits.bodies_total_bytes` has room for, each without its last byte.
 pub(super) async fn full_bodies(ground: &Arc<Ground>) {
     crowd_again(ground, 52, |ground, _| async move {
         let Ok(mut stream) = ground.connect().await else { return };
