@@ -95,9 +95,11 @@ impl Allowance {
 
     /// Gives back what was taken for calls that were not made.
     pub fn give_back(&self, calls: u32) {
-        self.counter().fetch_sub(calls, Relaxed);
+        let spent = self.counter().fetch_sub(calls, Relaxed);
+        debug_assert!(spent >= calls, "{calls} calls were taken, of {spent}");
         if let Some(whole) = &self.whole {
-            whole.spent.fetch_sub(calls, Relaxed);
+            let spent = whole.spent.fetch_sub(calls, Relaxed);
+            debug_assert!(spent >= calls, "{calls} calls were taken of the whole, of {spent}");
         }
     }
 

@@ -190,6 +190,7 @@ pub(crate) struct Permit(Arc<AtomicUsize>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let inside = self.0.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(inside > 0, "a permit is counted until it is dropped");
     }
 }

@@ -138,6 +138,11 @@ impl<'r> Run<'r> {
         let mut until = self.job.deadline;
         let kind = (self.job.row.class, ballot.quorum.wait);
         while !poll.is_over() && now() < until {
+            debug_assert_eq!(
+                waiting.len(),
+                under_way.len(),
+                "each upstream is asked once at a time"
+            );
             while waiting.len() < poll.wanted()
                 && let Some((slot, in_flight)) =
                     self.another(context, &poll, &waiting, (rounds, None))
@@ -329,6 +334,10 @@ impl<'r> Run<'r> {
             Some(word) if !settled.no_room && !poll.has_heard(slot) => {
                 self.note(slot, &settled);
                 poll.opinions.push(Opinion { slot, word, verdict: settled.verdict });
+                debug_assert!(
+                    poll.opinions.len() <= poll.ballot.quorum.of,
+                    "no more than may be heard"
+                );
             }
             // What it says of the upstream is remembered; that it would end an ordinary call
             // is not asked.
@@ -393,11 +402,11 @@ async fn event(
     waiting: &[Asked],
     until: Instant,
 ) -> Event {
+    debug_assert!(!under_way.is_empty(), "an upstream is waited for whenever this is called");
     let look = waiting.iter().map(|asked| asked.due(context, class, wait)).min();
     let wake = look.map_or(until, |look| look.min(until));
     match tokio::time::timeout_at(wake.into(), under_way.next()).await {
         Ok(Some((slot, settled))) => Event::Ended(slot, Box::new(settled)),
-        // Somebody is waited for whenever this is called.
         Ok(None) => Event::Late,
         Err(_) if now() >= until => Event::Late,
         Err(_) => Event::Slow,

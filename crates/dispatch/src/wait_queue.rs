@@ -294,6 +294,7 @@ impl State {
 
     /// Notes that the call at `position`, which is in line yet, is let go to `slot`.
     fn let_go(&mut self, position: QueuePosition, slot: Slot) {
+        debug_assert!(self.waiting.contains_key(&position), "{position:?} is in line yet");
         let QueuePosition { priority, round, .. } = position;
         // At most its own, which is in line yet.
         let round = self.first(slot, priority).map_or(round, |first| first.round);
@@ -342,6 +343,7 @@ impl State {
         {
             next.wake.notify_one();
         }
+        self.check();
         Some(waiter)
     }
 
@@ -355,7 +357,22 @@ impl State {
         self.aside_somewhere += u32::from(!waiter.aside.is_empty());
         self.by_upstream.extend(waiter.slots.iter().map(|slot| (slot, position)));
         self.waiting.insert(position, waiter);
+        self.check();
         position
+    }
+
+    /// Each call that waits is in one count, and nothing is left of those that went.
+    fn check(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let counted = self.counts.iter().chain(self.aside.values()).sum::<u32>() as usize;
+        assert_eq!(counted, self.waiting.len(), "each call that waits is counted once");
+        assert!(self.clients_waiting as usize <= self.waiting.len(), "each client has a call");
+        assert!(self.aside_somewhere as usize <= self.waiting.len(), "each of them is a call");
+        assert!(self.raised.is_none_or(|at| self.waiting.contains_key(&at)), "it waits");
+        let is_empty = self.by_upstream.is_empty() && self.clients_waiting == 0;
+        assert!(is_empty || !self.waiting.is_empty(), "nothing is left of calls that went");
     }
 
     /// Notes what `slot` said to the waiter at `position`. Where that is of its method alone, those
@@ -384,6 +401,7 @@ impl State {
             *self.count(position.priority, method, was_aside) -= 1;
             *self.count(position.priority, method, is_aside) += 1;
         }
+        self.check();
         if is_of_method && let Some(next) = self.first_open(slot) {
             next.wake.notify_one();
         }

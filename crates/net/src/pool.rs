@@ -332,6 +332,7 @@ impl Pool {
                     self.settings.connections_max.saturating_sub(state.h1_open + state.connecting),
                 ),
         };
+        debug_assert!(state.idle.len() <= state.h1_open, "an idle connection counts as open");
         state.connecting += wanted;
         wanted
     }
@@ -409,6 +410,7 @@ impl Pool {
     }
 
     fn note_queue(&self, state: &State) {
+        debug_assert!(state.waiters.len() <= self.settings.queue_max, "the queue is bounded");
         self.waiting.store(state.waiters.len(), Relaxed);
     }
 
