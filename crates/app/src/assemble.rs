@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Budgets, Hedging, Lane};
+use wellhead_dispatch::{Bounds, Budgets, Hedging, WorkerUpstreams};
 use wellhead_eth::Data;
 use wellhead_jsonrpc::Limits;
 use wellhead_net::{
@@ -145,7 +145,7 @@ impl Parts {
             for reach in &chain.reach {
                 transports.push(reach.transport(&self.answers, rng)?);
             }
-            let lane = Lane::new(transports, rng.random())
+            let lane = WorkerUpstreams::new(transports, rng.random())
                 .spending(Arc::clone(&chain.budgets))
                 .holding(Arc::clone(&self.answers))
                 .inspecting(chain.served.inspector())

@@ -181,7 +181,7 @@ impl Run<'_> {
                     end => return end,
                 }
             }
-            let pause = context.lane.with_rng(|rng| rng.random_range(LOOK_EVERY / 2..LOOK_EVERY));
+            let pause = context.worker.with_rng(|rng| rng.random_range(LOOK_EVERY / 2..LOOK_EVERY));
             if at + pause >= until || !self.may_heal(context, at) {
                 return Next::Stop;
             }
@@ -210,7 +210,7 @@ impl Run<'_> {
         self.new_and_ready(context, now).or_else(|| {
             let mut known = self.up_now(context, now).filter(|it| self.is_ready(context, *it, now));
             let known = known.find(|slot| self.may_have_been_a_moment(*slot))?;
-            context.lane.budgets().spend_retry(now).then_some(known)
+            context.worker.budgets().spend_retry(now).then_some(known)
         })
     }
 

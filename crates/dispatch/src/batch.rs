@@ -35,11 +35,11 @@ use wellhead_upstream::{
 use crate::attempt::{Guarded, note, whole};
 use crate::flows::ClientNet;
 use crate::hedge::HedgeTimer;
-use crate::inspect::{Answered, regarded, subject};
-use crate::lane::Lane;
+use crate::inspect::{Answered, subject, with_inspection};
 use crate::now;
 use crate::run::Bounds;
 use crate::wait_queue::{Claim, Holders};
+use crate::worker_upstreams::WorkerUpstreams;
 
 /// Items in one exchange; providers that bound batches at all allow about this many,
 /// and a slow item holds up no more than these.
@@ -62,9 +62,9 @@ pub struct BatchItem<'a> {
 
 /// Where a batch runs, and for which client.
 #[derive(Debug, Clone, Copy)]
-pub struct BatchGround<'a> {
+pub struct BatchContext<'a> {
     /// The worker's.
-    pub lane: &'a Lane,
+    pub worker: &'a WorkerUpstreams,
     /// Where its answers are counted.
     pub room: &'a Arc<Ceiling>,
     /// Whose calls these are, where that is known.
@@ -93,15 +93,15 @@ pub async fn run_batch(
     items: &[BatchItem<'_>],
     slot: Slot,
     roster: &Roster,
-    ground: BatchGround<'_>,
+    context: BatchContext<'_>,
     bounds: &Bounds,
     deadline: Instant,
 ) -> BatchOutcome {
-    let BatchGround { lane, room, .. } = ground;
-    lane.budgets().count_call();
+    let BatchContext { worker, room, .. } = context;
+    worker.budgets().count_call();
     let upstream = roster.upstream(slot);
     let row = heaviest(items);
-    let Some(in_flight) = admitted(items, slot, roster, ground, deadline).await else {
+    let Some(in_flight) = admitted(items, slot, roster, context, deadline).await else {
         return held(items);
     };
     let began = in_flight.began();
@@ -117,7 +117,7 @@ pub async fn run_batch(
     let whole_max = room.step().min(bytes_max);
     let exchange =
         Exchange { body: wire_body(items), deadline: time_limit.deadline, whole_max, bulky: true };
-    let exchange = lane.transport(slot).exchange(exchange);
+    let exchange = worker.transport(slot).exchange(exchange);
     let reply = pin!(all(exchange, bytes_max, room));
     let reply = guarded.in_time(reply);
     let reply = unless_stalled(reply, upstream, began, hedge_timer.as_ref()).await;
@@ -152,7 +152,7 @@ pub async fn run_batch(
                 drop(guarded.ended());
                 upstream.heard(ended);
                 let until = time_limit.deadline;
-                let verdicts = inspected_items(items, lane, upstream, verdicts, until).await;
+                let verdicts = inspected_items(items, worker, upstream, verdicts, until).await;
                 settle_items(upstream, items, &verdicts, began, was_unwell, ended);
                 verdicts
             }
@@ -174,7 +174,7 @@ pub async fn run_batch(
             }
         },
     };
-    lane.wait_queue().freed(slot);
+    worker.wait_queue().freed(slot);
     BatchOutcome {
         verdicts,
         began,
@@ -243,14 +243,14 @@ async fn admitted(
     items: &[BatchItem<'_>],
     slot: Slot,
     roster: &Roster,
-    ground: BatchGround<'_>,
+    context: BatchContext<'_>,
     deadline: Instant,
 ) -> Option<InFlight> {
-    let BatchGround { lane, client, .. } = ground;
+    let BatchContext { worker, client, .. } = context;
     let try_admit = |upstream: &Arc<Upstream>, now: Instant| {
-        lane.try_admit(upstream, items.iter().map(|item| item.row), true, now)
+        worker.try_admit(upstream, items.iter().map(|item| item.row), true, now)
     };
-    let (queue, claim, began) = (lane.wait_queue(), Claim::of_batch(client), now());
+    let (queue, claim, began) = (worker.wait_queue(), Claim::of_batch(client), now());
     let held = match queue.admit(roster.upstream(slot), claim, try_admit, began) {
         Ok(in_flight) => return Some(in_flight),
         Err(held) => Holders::and(None, slot, held),
@@ -326,12 +326,12 @@ fn judge_items(items: &[BatchItem<'_>], reply: &WireReply, envelopes: &[Envelope
 /// Has the results among the verdicts looked at, all of them together.
 async fn inspected_items(
     items: &[BatchItem<'_>],
-    lane: &Lane,
+    worker: &WorkerUpstreams,
     upstream: &Arc<Upstream>,
     verdicts: Vec<Verdict>,
     until: Instant,
 ) -> Vec<Verdict> {
-    let Some(inspect) = lane.inspect() else { return verdicts };
+    let Some(inspect) = worker.inspect() else { return verdicts };
     let (mut places, mut answers) = (Vec::new(), Vec::new());
     for (place, (item, verdict)) in items.iter().zip(&verdicts).enumerate() {
         if let Some(result) = subject(verdict).filter(|_| inspect.is_asked(upstream, item.row)) {
@@ -342,11 +342,11 @@ async fn inspected_items(
     if places.is_empty() {
         return verdicts;
     }
-    let regards = inspect.inspect(upstream, answers, until).await;
-    let mut found = places.into_iter().zip(regards).peekable();
+    let inspections = inspect.inspect(upstream, answers, until).await;
+    let mut found = places.into_iter().zip(inspections).peekable();
     let each = verdicts.into_iter().enumerate();
     each.map(|(place, verdict)| match found.next_if(|(of, _)| *of == place) {
-        Some((_, regard)) => regarded(upstream, verdict, regard),
+        Some((_, inspection)) => with_inspection(upstream, verdict, inspection),
         None => verdict,
     })
     .collect()

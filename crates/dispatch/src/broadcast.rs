@@ -96,14 +96,14 @@ impl Run<'_> {
         for slot in slots.iter().copied() {
             // The tasks outlive the call, so they are counted; without room for another
             // one the call makes do with those it has.
-            let Some(permit) = context.lane.outliving().try_acquire() else { break };
+            let Some(permit) = context.worker.outliving().try_acquire() else { break };
             // Who is held is asked later, when nobody else took it.
             let Some(in_flight) = self.admit(context, slot, began) else { continue };
             let upstream = Arc::clone(context.roster.upstream(slot));
-            let transport = context.lane.shared_transport(slot);
+            let transport = context.worker.shared_transport(slot);
             let time_limit = self.time_limit(context, slot, began);
             let answer_max = context.bounds.answer_bytes_max;
-            let inspect = context.lane.shared_inspect();
+            let inspect = context.worker.shared_inspect();
             let (body, sender) = (self.bodies.of(self.job, slot), sender.clone());
             waiting.push(slot);
             tokio::spawn(async move {

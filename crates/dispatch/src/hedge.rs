@@ -169,7 +169,7 @@ impl Run<'_> {
         let mut time_limit = self.time_limit(context, slot, began);
         time_limit.hedge_timer = hedge_timer.as_ref();
         let room = context.room(self.job, true, slot);
-        let transport = context.lane.transport(slot);
+        let transport = context.worker.transport(slot);
         let body = self.bodies.of(self.job, slot);
         let first = pin!(attempt(row, body, upstream, transport, in_flight, time_limit, room));
         let Some(hedge_timer) = &hedge_timer else {
@@ -244,7 +244,7 @@ impl Run<'_> {
             let hedge_timer = HedgeTimer::new(hedging.delay(roster.upstream(other), row.class));
             time_limit.hedge_timer = Some(&hedge_timer);
             let body = self.bodies.of(self.job, other);
-            let transport = context.lane.transport(other);
+            let transport = context.worker.transport(other);
             let hedged = roster.upstream(other);
             let mut second =
                 pin!(attempt(row, body, hedged, transport, in_flight, time_limit, room));
@@ -271,7 +271,7 @@ impl Run<'_> {
 
     /// Records the attempt, and tells the queue that its place at `slot` is free.
     fn ended(&mut self, context: RunContext<'_>, slot: Slot, settled: Settled) -> Next {
-        context.lane.wait_queue().freed(slot);
+        context.worker.wait_queue().freed(slot);
         self.after(slot, settled)
     }
 
@@ -346,7 +346,7 @@ impl Run<'_> {
 /// Takes what a second attempt costs: nothing where the first is lost, and otherwise the token of
 /// a bet. False when there is none.
 pub(crate) fn try_pay_for_hedge(context: RunContext<'_>, is_lost: bool, now: Instant) -> bool {
-    let budgets = context.lane.budgets();
+    let budgets = context.worker.budgets();
     if is_lost {
         budgets.note_free_retry(now);
         return true;

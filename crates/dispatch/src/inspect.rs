@@ -34,7 +34,7 @@ pub const HURRIED: &str = "unchecked-busy";
 
 /// What was found of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Regard {
+pub enum Inspection {
     /// Nothing: there is nothing to look at, or no way to.
     Unchecked,
     /// Nothing, as there was no time to look at it as closely as the settings ask for.
@@ -45,7 +45,7 @@ pub enum Regard {
         rule: &'static str,
     },
     /// It cannot be true, or answers another call.
-    Void {
+    Invalid {
         /// What is wrong, in one word.
         check: &'static str,
         /// And for people.
@@ -54,7 +54,7 @@ pub enum Regard {
 }
 
 /// What was found of several results, in their order.
-pub type Regards<'a> = Pin<Box<dyn Future<Output = Vec<Regard>> + Send + 'a>>;
+pub type Inspections<'a> = Pin<Box<dyn Future<Output = Vec<Inspection>> + Send + 'a>>;
 
 /// Looks at answers.
 pub trait Inspect: fmt::Debug + Send + Sync {
@@ -69,14 +69,14 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     /// Looks at the answers of one exchange, to methods for which [`Inspect::is_asked`] and
     /// others.
     ///
-    /// Resolves with as many regards as there are answers, soon after `until` at the latest.
+    /// Resolves with as many inspections as there are answers, soon after `until` at the latest.
     /// What takes long must not be done on the thread that polls.
     fn inspect<'a>(
         &'a self,
         upstream: &'a Arc<Upstream>,
         answers: Vec<Answered<'a>>,
         until: Instant,
-    ) -> Regards<'a>;
+    ) -> Inspections<'a>;
 
     /// Takes note of an answer that flows, to a method for which [`Inspect::is_asked`].
     fn flows(&self, row: &MethodRow);
@@ -91,18 +91,22 @@ pub(crate) fn subject(verdict: &Verdict) -> Option<&Bytes> {
 }
 
 /// `verdict` as it is after its result was looked at.
-pub(crate) fn regarded(upstream: &Upstream, mut verdict: Verdict, regard: Regard) -> Verdict {
-    match regard {
-        Regard::Unchecked => verdict,
-        Regard::Hurried => {
+pub(crate) fn with_inspection(
+    upstream: &Upstream,
+    mut verdict: Verdict,
+    inspection: Inspection,
+) -> Verdict {
+    match inspection {
+        Inspection::Unchecked => verdict,
+        Inspection::Hurried => {
             verdict.rule = HURRIED;
             verdict
         }
-        Regard::Sound { rule } => {
+        Inspection::Sound { rule } => {
             verdict.rule = rule;
             verdict
         }
-        Regard::Void { check, detail } => {
+        Inspection::Invalid { check, detail } => {
             let detail = format!("`{check}`: {detail}");
             let void = Verdict::new(VerdictClass::Void, check, Payload::None { detail });
             upstream.redacted(void)
@@ -120,9 +124,9 @@ pub(crate) async fn inspected(
 ) -> Verdict {
     let Some(result) = subject(&verdict) else { return verdict };
     let answered = Answered { row, params: raw::field(body, "params"), result };
-    let mut regards = inspect.inspect(upstream, vec![answered], until).await;
-    match regards.pop() {
-        Some(regard) => regarded(upstream, verdict, regard),
+    let mut inspections = inspect.inspect(upstream, vec![answered], until).await;
+    match inspections.pop() {
+        Some(inspection) => with_inspection(upstream, verdict, inspection),
         None => verdict,
     }
 }

@@ -29,27 +29,27 @@ mod flow;
 mod flows;
 mod hedge;
 mod inspect;
-mod lane;
 mod progress;
 mod quorum;
 mod run;
 mod trail;
 mod turn;
 mod wait_queue;
+mod worker_upstreams;
 
 pub use allowance::Allowance;
-pub use batch::{BATCH_ITEMS_MAX, BatchGround, BatchItem, BatchOutcome, run_batch};
+pub use batch::{BATCH_ITEMS_MAX, BatchContext, BatchItem, BatchOutcome, run_batch};
 pub use budget::Budgets;
 pub use flow::paced;
 pub use flows::{ClientNet, FlowPlace, Flows};
 pub use hedge::Hedging;
-pub use inspect::{Answered, HURRIED, Inspect, Regard, Regards};
-pub use lane::Lane;
+pub use inspect::{Answered, HURRIED, Inspect, Inspection, Inspections};
 pub use progress::Progress;
 pub use quorum::{Ballot, Otherwise, Quorum};
 pub use run::{AtHash, Bounds, Failure, Job, Outcome, Served, TierScope, run};
 pub use trail::{Abandoned, Attempt, Heard, Hold, Trail};
 pub use wait_queue::PLACES_MAX;
+pub use worker_upstreams::WorkerUpstreams;
 
 use std::time::Instant;
 

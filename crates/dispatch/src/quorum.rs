@@ -167,7 +167,7 @@ impl<'r> Run<'r> {
                 }
                 Event::Ended(slot, settled) => {
                     waiting.retain(|asked| asked.slot != slot);
-                    context.lane.wait_queue().freed(slot);
+                    context.worker.wait_queue().freed(slot);
                     if self.take(&mut poll, slot, *settled) {
                         return Next::Stop;
                     }
@@ -196,7 +196,7 @@ impl<'r> Run<'r> {
         let time_limit = self.time_limit(context, slot, began);
         let (row, body) = (self.job.row, self.bodies.of(self.job, slot));
         let room = context.room(self.job, false, slot);
-        let (upstream, transport) = (context.roster.upstream(slot), context.lane.transport(slot));
+        let (upstream, transport) = (context.roster.upstream(slot), context.worker.transport(slot));
         waiting.push(Asked { slot, began, noted: None });
         under_way.push(Box::pin(async move {
             (slot, attempt(row, body, upstream, transport, in_flight, time_limit, room).await)
@@ -231,7 +231,7 @@ impl<'r> Run<'r> {
                 continue;
             }
             let is_again = !self.is_new_to(context, slot);
-            if is_again && !context.lane.budgets().spend_retry(now) {
+            if is_again && !context.worker.budgets().spend_retry(now) {
                 continue;
             }
             if let Some(in_flight) = self.admit(context, slot, now) {
@@ -277,7 +277,7 @@ impl<'r> Run<'r> {
             .iter()
             .any(|it| !poll.has_heard(it.slot) && self.may_have_been_a_moment(it.slot));
         let most = ROUND_PAUSE_BASE.saturating_mul(1 << *rounds);
-        let pause = context.lane.with_rng(|rng| rng.random_range(Duration::ZERO..most));
+        let pause = context.worker.with_rng(|rng| rng.random_range(Duration::ZERO..most));
         *rounds += 1;
         if !may_heal || *rounds > ROUNDS_MAX || now() + pause >= until {
             return None;
@@ -352,7 +352,7 @@ impl<'r> Run<'r> {
     fn leave(&mut self, context: RunContext<'_>, waiting: &[Asked]) {
         let now = now();
         for asked in waiting {
-            context.lane.wait_queue().freed(asked.slot);
+            context.worker.wait_queue().freed(asked.slot);
             self.abandon(asked.slot, asked.began, now);
         }
     }

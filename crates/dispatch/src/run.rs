@@ -17,12 +17,12 @@ use crate::allowance::Allowance;
 use crate::attempt::{AttemptDeadline, Room, Settled};
 use crate::flows::{ClientNet, MayFlow};
 use crate::hedge::Hedging;
-use crate::lane::Lane;
 use crate::now;
 use crate::progress::Progress;
 use crate::quorum::Ballot;
 use crate::trail::{Attempt, Trail};
 use crate::wait_queue::{Holders, NoTurn};
+use crate::worker_upstreams::WorkerUpstreams;
 
 /// The id that every single call carries upstream; the client's own never travels.
 const CALL_ID: u64 = 1;
@@ -112,7 +112,7 @@ impl Bounds {
 pub(crate) struct RunContext<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) roster: &'a Roster,
-    pub(crate) lane: &'a Lane,
+    pub(crate) worker: &'a WorkerUpstreams,
     pub(crate) bounds: &'a Bounds,
 }
 
@@ -132,14 +132,14 @@ impl<'a> RunContext<'a> {
     /// For an answer to `job`, which a client may take as it comes where it `may_flow`.
     pub(crate) fn room(self, job: &Job<'a>, may_flow: bool, slot: Slot) -> Room<'a> {
         let Bounds { whole_bytes_max, answer_bytes_max: answer_max, .. } = *self.bounds;
-        let (row, inspect) = (job.row, self.lane.inspect());
-        let answers = Some(job.room.unwrap_or(self.lane.answers()));
+        let (row, inspect) = (job.row, self.worker.inspect());
+        let answers = Some(job.room.unwrap_or(self.worker.answers()));
         match job.flows_to.filter(|_| may_flow) {
             Some(client) => {
                 let upstream = self.roster.upstream(slot);
                 let to_look_at = inspect.map_or(0, |inspect| inspect.whole_bytes(upstream, row));
                 let whole_max = whole_bytes_max.max(to_look_at).min(answer_max);
-                let flows = self.lane.flows(slot);
+                let flows = self.worker.flows(slot);
                 let flows = flows.map(|flows| MayFlow { flows, upstream, client });
                 Room { whole_max, answer_max, flows, answers, inspect }
             }
@@ -295,7 +295,7 @@ pub async fn run(
     job: &Job<'_>,
     plan: &Plan,
     roster: &Roster,
-    lane: &Lane,
+    worker: &WorkerUpstreams,
     bounds: &Bounds,
 ) -> Outcome {
     let mut run = Run {
@@ -316,8 +316,8 @@ pub async fn run(
         begun: 0,
         is_spent: false,
     };
-    lane.budgets().count_call();
-    let context = RunContext { plan, roster, lane, bounds };
+    worker.budgets().count_call();
+    let context = RunContext { plan, roster, worker, bounds };
     let next = match job.ballot {
         // Boxed, as few calls need several.
         Some(ballot) => Box::pin(run.by_quorum(context, ballot)).await,
@@ -517,7 +517,7 @@ impl Run<'_> {
 
     /// Pays for an attempt; false when there is no token. See [`crate::Budgets`] for the rule.
     fn try_spend(&self, context: RunContext<'_>, is_new_and_up: bool, now: Instant) -> bool {
-        let budgets = context.lane.budgets();
+        let budgets = context.worker.budgets();
         if self.asked() == 0 {
             return true;
         }
@@ -726,7 +726,7 @@ impl Run<'_> {
             return false;
         }
         let most = ROUND_PAUSE_BASE.saturating_mul(1 << (round - 1)).min(ROUND_PAUSE_CAP);
-        let pause = context.lane.with_rng(|rng| rng.random_range(Duration::ZERO..most));
+        let pause = context.worker.with_rng(|rng| rng.random_range(Duration::ZERO..most));
         if now() + pause >= self.job.deadline {
             return false;
         }

@@ -15,10 +15,10 @@ use wellhead_eth::MethodRow;
 use wellhead_route::HOLD_SHORT;
 use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream, UpstreamSet, VerdictClass};
 
-use crate::lane::Lane;
 use crate::now;
 use crate::run::{Next, ROUND_PAUSE_BASE, ROUND_PAUSE_CAP, Run, RunContext};
 use crate::wait_queue::{Claim, Holders, latest_turn};
+use crate::worker_upstreams::WorkerUpstreams;
 
 /// A call waits for its turn at most so often.
 const WAITS_MAX: usize = 2;
@@ -49,10 +49,10 @@ impl Run<'_> {
         if !self.check_allowance() {
             return None;
         }
-        let (row, lane) = (self.job.row, context.lane);
+        let (row, worker) = (self.job.row, context.worker);
         let upstream = context.roster.upstream(slot);
         let claim = Claim::of(row, self.job.client());
-        match lane.wait_queue().admit(upstream, claim, try_admit(lane, row), now) {
+        match worker.wait_queue().admit(upstream, claim, try_admit(worker, row), now) {
             Ok(in_flight) => {
                 self.begin(slot);
                 Some(in_flight)
@@ -136,8 +136,8 @@ impl Run<'_> {
         self.has_waited_for_cheaper = true;
         let Some(by) = self.cheaper_holders(context, slot) else { return Next::Another };
         let (row, until) = (self.job.row, self.job.deadline.min(now() + HOLD_SHORT));
-        let (queue, claim) = (context.lane.wait_queue(), Claim::of(row, self.job.client()));
-        let (candidates, may_go) = (context.plan.candidates(), try_admit(context.lane, row));
+        let (queue, claim) = (context.worker.wait_queue(), Claim::of(row, self.job.client()));
+        let (candidates, may_go) = (context.plan.candidates(), try_admit(context.worker, row));
         match queue.wait(candidates, by, claim, may_go, context.roster, until).await {
             Ok((slot, in_flight)) if self.check_allowance() => {
                 self.begin(slot);
@@ -160,7 +160,7 @@ impl Run<'_> {
             if began.checked_add(by.first.wait).is_some_and(|turn| turn < self.job.deadline)
                 && self.asked() > 0
                 && !self.is_held_by_new(self.up_now(context, began), context)
-                && !context.lane.budgets().spend_retry(began)
+                && !context.worker.budgets().spend_retry(began)
             {
                 return Next::Stop;
             }
@@ -183,10 +183,10 @@ impl Run<'_> {
         until: Instant,
     ) -> Option<(Slot, InFlight)> {
         let row = self.job.row;
-        let (queue, claim) = (context.lane.wait_queue(), Claim::of(row, self.job.client()));
+        let (queue, claim) = (context.worker.wait_queue(), Claim::of(row, self.job.client()));
         let candidates = context.plan.candidates();
         let latest = latest_turn(candidates, by, context.roster, until);
-        let may_go = try_admit(context.lane, row);
+        let may_go = try_admit(context.worker, row);
         let turn = queue.wait(candidates, by, claim, may_go, context.roster, latest);
         match turn.await {
             // Others of the same request may have spent it meanwhile.
@@ -244,8 +244,8 @@ fn is_timed(bound: Bound) -> bool {
 }
 
 fn try_admit(
-    lane: &Lane,
+    worker: &WorkerUpstreams,
     row: &MethodRow,
 ) -> impl Fn(&Arc<Upstream>, Instant) -> Result<InFlight, LimitedBy> {
-    move |upstream, now| lane.try_admit(upstream, std::iter::once(row), row.class.is_heavy(), now)
+    move |upstream, now| worker.try_admit(upstream, std::iter::once(row), row.class.is_heavy(), now)
 }

@@ -1,7 +1,7 @@
 //! Where calls wait for their turn at upstreams that are at a bound.
 //!
 //! A call whose candidates are all held stands in line until one of them lets it go. There
-//! are [`PLACES_MAX`] places in a lane. Whoever comes when they are taken, or would not
+//! are [`PLACES_MAX`] places at one worker. Whoever comes when they are taken, or would not
 //! be served before its deadline, is refused at once, and told when to come back: waiting
 //! for nothing helps nobody. Writes go first, logs and traces last, and of a full queue the
 //! last gives way to whoever goes before it. So that the last are not never, the first of
@@ -44,7 +44,7 @@ use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream, UpstreamSet}
 use crate::flows::ClientNet;
 use crate::now;
 
-/// Calls that wait in one lane at most. One more is refused, or the last of them is.
+/// Calls that wait at one worker at most. One more is refused, or the last of them is.
 ///
 /// Many, as all the clients of a busy start may come before the first answer has taught
 /// how many calls an upstream bears.
@@ -432,7 +432,7 @@ impl State {
     }
 }
 
-/// The queue of one lane.
+/// The queue of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     state: Mutex<State>,

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use support::Stage;
-use wellhead_dispatch::{BatchGround, BatchItem, now, run_batch};
+use wellhead_dispatch::{BatchContext, BatchItem, now, run_batch};
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Payload, Slot, Verdict, VerdictClass};
 
@@ -26,7 +26,7 @@ async fn batch(stage: &Stage) -> (&'static str, u128) {
         &[item; 3],
         Slot(0),
         &stage.roster,
-        BatchGround { lane: &stage.lane, room: stage.lane.answers(), client: None },
+        BatchContext { worker: &stage.lane, room: stage.lane.answers(), client: None },
         &stage.bounds,
         deadline,
     )

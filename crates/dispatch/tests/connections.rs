@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use support::{Scripted, Stage};
 use tokio::sync::Semaphore;
-use wellhead_dispatch::{Lane, Outcome, now};
+use wellhead_dispatch::{Outcome, WorkerUpstreams, now};
 use wellhead_transport::{Exchange, ExchangeFuture, Transport};
 use wellhead_upstream::{Bound, Condition};
 
@@ -66,7 +66,7 @@ fn stage(scripts: &str, connections_max: usize) -> Stage {
             bulky: AtomicUsize::new(0),
         }) as Arc<dyn Transport>
     });
-    stage.lane = Lane::new(pooled.collect(), 1);
+    stage.lane = WorkerUpstreams::new(pooled.collect(), 1);
     stage
 }
 

@@ -17,7 +17,7 @@ use rand::{Rng, SeedableRng};
 use support::Stage;
 use tokio::task::JoinSet;
 use wellhead_chain::View;
-use wellhead_dispatch::{Bounds, Job, Lane, Outcome, now, run};
+use wellhead_dispatch::{Bounds, Job, Outcome, WorkerUpstreams, now, run};
 use wellhead_eth::MethodTable;
 use wellhead_route::{Ask, plan};
 use wellhead_transport::{
@@ -106,7 +106,7 @@ struct Load {
 struct World {
     stage: Stage,
     nodes: [Arc<Node>; 2],
-    lane: Lane,
+    lane: WorkerUpstreams,
 }
 
 impl World {
@@ -125,7 +125,7 @@ impl World {
         };
         let nodes = [node(7, fault), node(8, Fault::Nothing)];
         let dynamic = |node: &Arc<Node>| Arc::clone(node) as Arc<dyn Transport>;
-        let lane = Lane::new(nodes.iter().map(dynamic).collect(), 9);
+        let lane = WorkerUpstreams::new(nodes.iter().map(dynamic).collect(), 9);
         Arc::new(Self { stage: Stage::new("| "), nodes, lane })
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use support::Stage;
 use wellhead_dispatch::{
-    Answered, Ballot, BatchGround, BatchItem, Heard, Inspect, Lane, Otherwise, Quorum, Regard,
-    Regards, now, run_batch,
+    Answered, Ballot, BatchContext, BatchItem, Heard, Inspect, Inspection, Inspections, Otherwise,
+    Quorum, WorkerUpstreams, now, run_batch,
 };
 use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
@@ -43,20 +43,20 @@ impl Inspect for Suspicious {
         upstream: &'a Arc<Upstream>,
         answers: Vec<Answered<'a>>,
         until: Instant,
-    ) -> Regards<'a> {
+    ) -> Inspections<'a> {
         let id = upstream.identity().id.to_string();
         Box::pin(async move {
             tokio::time::sleep_until((now() + self.takes).min(until).into()).await;
             self.seen.fetch_add(answers.len(), Ordering::Relaxed);
-            let regard = |answered: &Answered<'_>| {
+            let inspection = |answered: &Answered<'_>| {
                 assert!(answered.params.is_some_and(|params| params.starts_with(b"[")));
                 let result = format!("{id} {}", String::from_utf8_lossy(answered.result));
                 match self.lies.contains(&id) || self.lies.contains(&result) {
-                    true => Regard::Void { check: "order", detail: "2 before 1".to_owned() },
-                    false => Regard::Sound { rule: "sound-full" },
+                    true => Inspection::Invalid { check: "order", detail: "2 before 1".to_owned() },
+                    false => Inspection::Sound { rule: "sound-full" },
                 }
             };
-            answers.iter().map(regard).collect()
+            answers.iter().map(inspection).collect()
         })
     }
 
@@ -76,7 +76,7 @@ fn stage(scripts: &str, inspect: Suspicious) -> (Stage, Arc<Suspicious>) {
     let dynamic = |transport: &Arc<_>| Arc::clone(transport) as Arc<dyn Transport>;
     let transports = stage.transports.iter().map(dynamic).collect();
     let shared: Arc<dyn Inspect> = Arc::<Suspicious>::clone(&inspect);
-    stage.lane = Lane::new(transports, 1).inspecting(Some(shared));
+    stage.lane = WorkerUpstreams::new(transports, 1).inspecting(Some(shared));
     (stage, inspect)
 }
 
@@ -223,7 +223,7 @@ async fn the_items_of_a_batch_are_looked_at_one_by_one() {
     let mut stage = Stage::new("ok");
     let inspect = Arc::new(suspicious("a 1,a 3"));
     let shared: Arc<dyn Inspect> = Arc::<Suspicious>::clone(&inspect);
-    stage.lane = Lane::new(vec![Arc::new(Places)], 1).inspecting(Some(shared));
+    stage.lane = WorkerUpstreams::new(vec![Arc::new(Places)], 1).inspecting(Some(shared));
     let item = |method: &'static str| BatchItem {
         row: MethodTable::standard().row(method),
         method,
@@ -235,7 +235,7 @@ async fn the_items_of_a_batch_are_looked_at_one_by_one() {
         &items,
         Slot(0),
         &stage.roster,
-        BatchGround { lane: &stage.lane, room: stage.lane.answers(), client: None },
+        BatchContext { worker: &stage.lane, room: stage.lane.answers(), client: None },
         &stage.bounds,
         deadline,
     )

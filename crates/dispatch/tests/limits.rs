@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use support::{Scripted, Stage, Step};
-use wellhead_dispatch::{Bounds, ClientNet, Failure, Lane, PLACES_MAX, now};
+use wellhead_dispatch::{Bounds, ClientNet, Failure, PLACES_MAX, WorkerUpstreams, now};
 use wellhead_eth::MethodTable;
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
@@ -59,7 +59,7 @@ fn stage(upstreams: Vec<(Arc<dyn Transport>, BudgetTerms<'_>)>) -> Stage {
     }
     Stage {
         roster: Roster::new(roster, MethodRules::default(), Vec::new()),
-        lane: Lane::new(transports, 1),
+        lane: WorkerUpstreams::new(transports, 1),
         transports: Vec::new(),
         bounds: Bounds::default(),
         total: secs(5),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use support::{Stage, Step};
-use wellhead_dispatch::{Bounds, ClientNet, Lane, now};
+use wellhead_dispatch::{Bounds, ClientNet, WorkerUpstreams, now};
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
 use wellhead_upstream::{
@@ -105,7 +105,7 @@ fn stage(provider: &Arc<Provider>) -> Stage {
     let upstream = Arc::new(upstream.within(Budget::new(None, &terms, 0)));
     Stage {
         roster: Roster::new(vec![upstream], MethodRules::default(), Vec::new()),
-        lane: Lane::new(vec![Arc::clone(provider) as Arc<dyn Transport>], 1),
+        lane: WorkerUpstreams::new(vec![Arc::clone(provider) as Arc<dyn Transport>], 1),
         transports: Vec::new(),
         bounds: Bounds::default(),
         total: Duration::from_secs(5),

@@ -27,7 +27,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use wellhead_chain::View;
-use wellhead_dispatch::{Attempt, BATCH_ITEMS_MAX, BatchGround, BatchItem, now, run_batch};
+use wellhead_dispatch::{Attempt, BATCH_ITEMS_MAX, BatchContext, BatchItem, now, run_batch};
 use wellhead_eth::{CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed};
 use wellhead_route::{Ask, Fitness, assess, plan};
@@ -497,7 +497,7 @@ async fn together(
         &calls,
         slot,
         &chain.roster,
-        BatchGround { lane: trip.lane, room: pile.room, client: trip.progress.client() },
+        BatchContext { worker: trip.lane, room: pile.room, client: trip.progress.client() },
         &chain.bounds,
         trip.deadline(),
     )

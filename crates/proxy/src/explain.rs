@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use wellhead_chain::View;
-use wellhead_dispatch::{Allowance, Lane, Progress, now};
+use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
 use wellhead_route::{assess, plan};
 use wellhead_verify::{Level, has_checks};
@@ -127,7 +127,7 @@ impl Proxy {
         let chain = self.find(chain).map_err(|refusal| refusal.message)?;
         let row = MethodTable::standard().row(method);
         let selection = Selection::read(select, &chain.roster)?;
-        let lane = Arc::new(Lane::new(Vec::new(), 0));
+        let lane = Arc::new(WorkerUpstreams::new(Vec::new(), 0));
         let at = now();
         let ctx = Ctx { received_at: at, peer: (client, 0).into(), want_trail: false };
         let view = chain.heads.view();

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_dispatch::Lane;
+use wellhead_dispatch::WorkerUpstreams;
 use wellhead_jsonrpc::{Call, Limits, Packet, ParseError, first_id, parse, write};
 use wellhead_transport::Ceiling;
 
@@ -23,11 +23,11 @@ use crate::state::directory::{ChainIndex, Directory};
 /// What one worker uses to reach upstreams: a lane for each chain, in the order
 /// of the proxy's chains.
 #[derive(Debug)]
-pub struct Lanes(Vec<Arc<Lane>>);
+pub struct Lanes(Vec<Arc<WorkerUpstreams>>);
 
 impl Lanes {
     /// Lanes in the order of the chains.
-    pub fn new(lanes: Vec<Lane>) -> Self {
+    pub fn new(lanes: Vec<WorkerUpstreams>) -> Self {
         // Shared with answers that are still on their way when their request was answered.
         Self(lanes.into_iter().map(Arc::new).collect())
     }
@@ -167,7 +167,7 @@ impl Proxy {
         self.settings.total
     }
 
-    fn lane<'a>(&self, lanes: &'a Lanes, index: ChainIndex) -> &'a Arc<Lane> {
+    fn lane<'a>(&self, lanes: &'a Lanes, index: ChainIndex) -> &'a Arc<WorkerUpstreams> {
         &lanes.0[index.0]
     }
 }

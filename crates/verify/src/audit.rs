@@ -3,7 +3,7 @@
 use alloy_primitives::B256;
 use wellhead_eth::{BlockHash, BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId};
 
-use crate::finding::{Check, Obstacle, Void, Why};
+use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::header::Header;
 use crate::json::Value;
 
@@ -118,7 +118,10 @@ impl<'a> Audit<'a> {
     }
 
     /// `None` when a doubt stood in the way, which is noted.
-    pub(crate) fn take<T>(&mut self, read: Result<T, Obstacle>) -> Result<Option<T>, Void> {
+    pub(crate) fn take<T>(
+        &mut self,
+        read: Result<T, Obstacle>,
+    ) -> Result<Option<T>, InvalidAnswer> {
         match read {
             Ok(value) => Ok(Some(value)),
             Err(Obstacle::Doubt(why)) => {
@@ -130,9 +133,9 @@ impl<'a> Audit<'a> {
     }
 
     /// Something recomputed is not what was written: a lie, if the rules are known.
-    pub(crate) fn differs(&mut self, check: Check, detail: String) -> Result<(), Void> {
+    pub(crate) fn differs(&mut self, check: Check, detail: String) -> Result<(), InvalidAnswer> {
         match self.known.rules {
-            Rules::Ethereum => Err(Void::new(check, detail)),
+            Rules::Ethereum => Err(InvalidAnswer::new(check, detail)),
             Rules::Unknown => {
                 self.doubt(Why::Rules { check });
                 Ok(())
@@ -141,18 +144,18 @@ impl<'a> Audit<'a> {
     }
 
     /// The answer says it is of this block; is it the one that was asked for?
-    pub(crate) fn names(&self, asked: Asked, place: Place) -> Result<(), Void> {
+    pub(crate) fn names(&self, asked: Asked, place: Place) -> Result<(), InvalidAnswer> {
         let known = self.known;
         let header = known.header;
         let number = |check, want: Option<u64>| match want {
             Some(want) if want != place.number => {
-                Err(Void::new(check, format!("block {}, not {want}", place.number)))
+                Err(InvalidAnswer::new(check, format!("block {}, not {want}", place.number)))
             }
             _ => Ok(()),
         };
         let hash = |check, want: Option<B256>| match want {
             Some(want) if want != place.hash => {
-                Err(Void::new(check, format!("block {}, not {want}", place.hash)))
+                Err(InvalidAnswer::new(check, format!("block {}, not {want}", place.hash)))
             }
             _ => Ok(()),
         };
@@ -169,9 +172,12 @@ impl<'a> Audit<'a> {
         place: Place,
         number: Option<Value<'_>>,
         hash: Option<Value<'_>>,
-    ) -> Result<(), Void> {
+    ) -> Result<(), InvalidAnswer> {
         let elsewhere = |named: &dyn std::fmt::Display, want: &dyn std::fmt::Display| {
-            Void::new(Check::OneBlock, format!("it names block {named}, in an answer of {want}"))
+            InvalidAnswer::new(
+                Check::OneBlock,
+                format!("it names block {named}, in an answer of {want}"),
+            )
         };
         match self.take(want(hash, "blockHash", Value::hash))? {
             Some(hash) if hash != place.hash => return Err(elsewhere(&hash, &place.hash)),
@@ -199,13 +205,13 @@ pub(crate) fn must<'a, T>(
     member: Option<Value<'a>>,
     name: &'static str,
     read: impl Fn(Value<'a>) -> Option<T>,
-) -> Result<T, Void> {
+) -> Result<T, InvalidAnswer> {
     match member {
         Some(value) => read(value).ok_or_else(|| misshapen(name, value)),
-        None => Err(Void::new(Check::Shape, format!("`{name}` is missing"))),
+        None => Err(InvalidAnswer::new(Check::Shape, format!("`{name}` is missing"))),
     }
 }
 
-pub(crate) fn misshapen(name: &str, value: Value<'_>) -> Void {
-    Void::new(Check::Shape, format!("`{name}` is {value}"))
+pub(crate) fn misshapen(name: &str, value: Value<'_>) -> InvalidAnswer {
+    InvalidAnswer::new(Check::Shape, format!("`{name}` is {value}"))
 }

@@ -188,12 +188,12 @@ impl fmt::Display for Why {
 
 /// A check that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Void {
+pub(crate) struct InvalidAnswer {
     pub(crate) check: Check,
     pub(crate) detail: String,
 }
 
-impl Void {
+impl InvalidAnswer {
     pub(crate) fn new(check: Check, detail: impl Into<String>) -> Self {
         Self { check, detail: detail.into() }
     }
@@ -202,12 +202,12 @@ impl Void {
 /// What keeps a value from being read: it is wrong, or it is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    Void(Void),
+    Void(InvalidAnswer),
     Doubt(Why),
 }
 
-impl From<Void> for Obstacle {
-    fn from(void: Void) -> Self {
+impl From<InvalidAnswer> for Obstacle {
+    fn from(void: InvalidAnswer) -> Self {
         Self::Void(void)
     }
 }

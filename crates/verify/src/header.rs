@@ -6,7 +6,7 @@ use alloy_trie::root::ordered_trie_root_encoded;
 use wellhead_eth::{BlockHash, BlockNumber};
 
 use crate::audit::{Asked, Audit, Place, must, want};
-use crate::finding::{Check, Obstacle, Void, Why};
+use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::json::{Entry, Value, hash_of, object};
 use crate::rlp::List;
 use crate::transaction::{self, TransactionJson};
@@ -104,7 +104,7 @@ pub(crate) fn block(
     asked: Asked,
     whole: Option<bool>,
     answer: Value<'_>,
-) -> Result<(), Void> {
+) -> Result<(), InvalidAnswer> {
     let block: BlockJson<'_> = answer.read()?;
     if asked.pending {
         audit.doubt(Why::Pending);
@@ -126,7 +126,11 @@ pub(crate) fn block(
     }
 }
 
-fn block_hash(audit: &mut Audit<'_>, block: &BlockJson<'_>, hash: B256) -> Result<(), Void> {
+fn block_hash(
+    audit: &mut Audit<'_>,
+    block: &BlockJson<'_>,
+    hash: B256,
+) -> Result<(), InvalidAnswer> {
     let Some(header) = audit.take(encode(block))? else { return Ok(()) };
     let computed = keccak256(header);
     if computed == hash {
@@ -178,7 +182,7 @@ fn encode(block: &BlockJson<'_>) -> Result<Vec<u8>, Obstacle> {
     Ok(list.close(None))
 }
 
-fn uncles(audit: &mut Audit<'_>, block: &BlockJson<'_>) -> Result<(), Void> {
+fn uncles(audit: &mut Audit<'_>, block: &BlockJson<'_>) -> Result<(), InvalidAnswer> {
     let Some(list) = block.uncles else { return Ok(()) };
     let Some(hash) = audit.take(want(block.sha3_uncles, "sha3Uncles", Value::hash))? else {
         return Ok(());
@@ -200,7 +204,7 @@ fn uncles(audit: &mut Audit<'_>, block: &BlockJson<'_>) -> Result<(), Void> {
     }
 }
 
-fn withdrawals(audit: &mut Audit<'_>, block: &BlockJson<'_>) -> Result<(), Void> {
+fn withdrawals(audit: &mut Audit<'_>, block: &BlockJson<'_>) -> Result<(), InvalidAnswer> {
     let (Some(list), Some(root)) = (block.withdrawals, block.withdrawals_root) else {
         if block.withdrawals.is_some() {
             audit.doubt(Why::Missing { field: "withdrawalsRoot" });
@@ -240,7 +244,7 @@ fn transactions(
     list: Value<'_>,
     whole: Option<bool>,
     place: Place,
-) -> Result<(), Void> {
+) -> Result<(), InvalidAnswer> {
     let (mut count, mut hashes) = (0, 0);
     let mut encoded = Vec::new();
     list.each::<Entry<'_, TransactionJson<'_>>>(|index, entry| {
@@ -249,12 +253,13 @@ fn transactions(
         if whole.is_some_and(|whole| whole != is_whole) {
             let detail =
                 format!("transaction {index} is {}", ["a hash", "whole"][usize::from(is_whole)]);
-            return Err(Void::new(Check::Shape, detail));
+            return Err(InvalidAnswer::new(Check::Shape, detail));
         }
         match entry {
             Entry::Hash(text) => {
                 hashes += 1;
-                let shape = || Void::new(Check::Shape, format!("transaction {index} is no hash"));
+                let shape =
+                    || InvalidAnswer::new(Check::Shape, format!("transaction {index} is no hash"));
                 hash_of(text).map(|_| ()).ok_or_else(shape)
             }
             Entry::Whole(tx) => {

@@ -18,7 +18,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer as _, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::finding::{Check, Void};
+use crate::finding::{Check, InvalidAnswer};
 
 /// Most of a value that is quoted in a finding, in bytes.
 const QUOTE_BYTES_MAX: usize = 80;
@@ -99,15 +99,15 @@ impl<'a> Value<'a> {
     }
 
     /// Reads an object.
-    pub(crate) fn read<T: Deserialize<'a>>(self) -> Result<T, Void> {
+    pub(crate) fn read<T: Deserialize<'a>>(self) -> Result<T, InvalidAnswer> {
         serde_json::from_str(self.0).map_err(|error| unreadable(self, &error))
     }
 
     /// Reads the items of an array one by one, until `visit` finds something.
     pub(crate) fn each<T: Deserialize<'a>>(
         self,
-        visit: impl FnMut(usize, T) -> Result<(), Void>,
-    ) -> Result<(), Void> {
+        visit: impl FnMut(usize, T) -> Result<(), InvalidAnswer>,
+    ) -> Result<(), InvalidAnswer> {
         let mut found = None;
         let mut reader = serde_json::Deserializer::from_str(self.0);
         let items = Items { visit, found: &mut found, item: PhantomData };
@@ -146,8 +146,8 @@ fn fixed<const N: usize>(digits: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-fn unreadable(value: Value<'_>, error: &serde_json::Error) -> Void {
-    Void::new(Check::Shape, format!("{error}, in `{value}`"))
+fn unreadable(value: Value<'_>, error: &serde_json::Error) -> InvalidAnswer {
+    InvalidAnswer::new(Check::Shape, format!("{error}, in `{value}`"))
 }
 
 impl<'de> Deserialize<'de> for Value<'de> {
@@ -180,14 +180,14 @@ impl<'de> Deserialize<'de> for Key<'de> {
 
 struct Items<'f, T, F> {
     visit: F,
-    found: &'f mut Option<Void>,
+    found: &'f mut Option<InvalidAnswer>,
     item: PhantomData<T>,
 }
 
 impl<'de, T, F> Visitor<'de> for Items<'_, T, F>
 where
     T: Deserialize<'de>,
-    F: FnMut(usize, T) -> Result<(), Void>,
+    F: FnMut(usize, T) -> Result<(), InvalidAnswer>,
 {
     type Value = ();
 

@@ -5,7 +5,7 @@ use wellhead_eth::{BlockNumber, BlockRef, MethodRow};
 use wellhead_jsonrpc::raw;
 
 use crate::audit::{Audit, Place, Rules, ends, must, want};
-use crate::finding::{Check, Obstacle, Void};
+use crate::finding::{Check, InvalidAnswer, Obstacle};
 use crate::header::Header;
 use crate::json::{Value, object};
 
@@ -331,7 +331,11 @@ pub fn blooms_may_match<'a>(
 }
 
 /// The answer of `eth_getLogs`.
-pub(crate) fn logs(audit: &mut Audit<'_>, filter: &Filter, answer: Value<'_>) -> Result<(), Void> {
+pub(crate) fn logs(
+    audit: &mut Audit<'_>,
+    filter: &Filter,
+    answer: Value<'_>,
+) -> Result<(), InvalidAnswer> {
     // Where the log before stands, and its index.
     let mut before: Option<Place> = None;
     let mut last_log = None;
@@ -349,7 +353,7 @@ pub(crate) fn logs(audit: &mut Audit<'_>, filter: &Filter, answer: Value<'_>) ->
             Some(before) if place.number == before.number && place.hash != before.hash => {
                 let detail =
                     format!("block {} is both {} and {}", place.number, before.hash, place.hash);
-                return Err(Void::new(Check::OneBlock, detail));
+                return Err(InvalidAnswer::new(Check::OneBlock, detail));
             }
             Some(before) if place.number == before.number => {}
             Some(_) | None => last_log = None,
@@ -361,27 +365,34 @@ pub(crate) fn logs(audit: &mut Audit<'_>, filter: &Filter, answer: Value<'_>) ->
             return Ok(());
         }
         let detail = format!("a log of {address} in block {} was not asked for", place.number);
-        Err(Void::new(Check::Filter, detail))
+        Err(InvalidAnswer::new(Check::Filter, detail))
     })
 }
 
-fn in_range(audit: &Audit<'_>, filter: &Filter, place: Place) -> Result<(), Void> {
+fn in_range(audit: &Audit<'_>, filter: &Filter, place: Place) -> Result<(), InvalidAnswer> {
     if let Some(hash) = filter.hash {
         if hash != place.hash {
-            return Err(Void::new(Check::AskedHash, format!("block {}, not {hash}", place.hash)));
+            return Err(InvalidAnswer::new(
+                Check::AskedHash,
+                format!("block {}, not {hash}", place.hash),
+            ));
         }
         // The call names the hash, what is pinned is its height.
         return match audit.known.number {
-            Some(number) if number.0 != place.number => {
-                Err(Void::new(Check::Pinned, format!("block {}, not {number}", place.number)))
-            }
+            Some(number) if number.0 != place.number => Err(InvalidAnswer::new(
+                Check::Pinned,
+                format!("block {}, not {number}", place.number),
+            )),
             Some(_) | None => Ok(()),
         };
     }
     let too_low = filter.from.is_some_and(|from| place.number < from);
     let too_high = filter.to.is_some_and(|to| place.number > to);
     if too_low || too_high {
-        return Err(Void::new(Check::Range, format!("block {} was not asked for", place.number)));
+        return Err(InvalidAnswer::new(
+            Check::Range,
+            format!("block {} was not asked for", place.number),
+        ));
     }
     Ok(())
 }
@@ -391,7 +402,7 @@ pub(crate) fn order(
     audit: &mut Audit<'_>,
     log: &LogJson<'_>,
     last: &mut Option<u64>,
-) -> Result<(), Void> {
+) -> Result<(), InvalidAnswer> {
     let Some(index) = audit.take(want(log.index, "logIndex", Value::quantity))? else {
         return Ok(());
     };
@@ -411,7 +422,7 @@ pub(crate) fn topics(log: &LogJson<'_>) -> Result<([B256; TOPICS_MAX], usize), O
     list.each::<Value<'_>>(|place, value| {
         let topic = must(Some(value), "topics", Value::hash)?;
         let Some(slot) = topics.get_mut(place) else {
-            return Err(Void::new(Check::Shape, "a log with more than four topics"));
+            return Err(InvalidAnswer::new(Check::Shape, "a log with more than four topics"));
         };
         (*slot, count) = (topic, place + 1);
         Ok(())

@@ -5,7 +5,7 @@ use wellhead_eth::{BlockRef, MethodRow, raw_transaction_hash};
 use wellhead_jsonrpc::raw;
 
 use crate::audit::{Asked, Audit, Known, Place, must, want};
-use crate::finding::{Check, Finding, Level, Void, Why};
+use crate::finding::{Check, Finding, InvalidAnswer, Level, Why};
 use crate::json::Value;
 use crate::log::{self, Filter};
 use crate::proof::{self, AskedProof};
@@ -196,10 +196,10 @@ pub fn verify(
             Ok(())
         }
         Some(answer) => look(&mut audit, kind, row, params, answer),
-        None => Err(Void::new(Check::Shape, "the answer is not UTF-8")),
+        None => Err(InvalidAnswer::new(Check::Shape, "the answer is not UTF-8")),
     };
     match (outcome, audit.into_doubt()) {
-        (Err(Void { check, detail }), _) => Finding::Void { check, detail },
+        (Err(InvalidAnswer { check, detail }), _) => Finding::Void { check, detail },
         (Ok(()), Some(why)) => not_checked(why),
         (Ok(()), None) => Finding::Sound,
     }
@@ -211,7 +211,7 @@ fn look(
     row: &MethodRow,
     params: Option<&[u8]>,
     answer: Value<'_>,
-) -> Result<(), Void> {
+) -> Result<(), InvalidAnswer> {
     let block = row.block_ref(params);
     if block == BlockRef::Unreadable {
         audit.doubt(Why::Params);
@@ -229,7 +229,9 @@ fn look(
         Kind::Quantity => {
             return match answer.big() {
                 Some(_) => Ok(()),
-                None => Err(Void::new(Check::Quantity, format!("{answer} is no quantity"))),
+                None => {
+                    Err(InvalidAnswer::new(Check::Quantity, format!("{answer} is no quantity")))
+                }
             };
         }
         Kind::TransactionByHash => param(0).and_then(Value::hash).map(|hash| {
@@ -269,14 +271,14 @@ fn look(
     }
 }
 
-fn is_asked(found: B256, want: B256, check: Check) -> Result<(), Void> {
+fn is_asked(found: B256, want: B256, check: Check) -> Result<(), InvalidAnswer> {
     match found == want {
         true => Ok(()),
-        false => Err(Void::new(check, format!("{found}, not {want}"))),
+        false => Err(InvalidAnswer::new(check, format!("{found}, not {want}"))),
     }
 }
 
-fn sent(raw: &[u8], want: B256) -> Result<(), Void> {
+fn sent(raw: &[u8], want: B256) -> Result<(), InvalidAnswer> {
     // Some nodes answer a blob transaction with its blobs, others without.
     let named = B256::new(wellhead_eth::transaction_hash(raw).0);
     if keccak256(raw) == want { Ok(()) } else { is_asked(named, want, Check::TransactionHash) }
@@ -287,7 +289,7 @@ fn by_index(
     asked: Asked,
     index: u64,
     answer: Value<'_>,
-) -> Result<(), Void> {
+) -> Result<(), InvalidAnswer> {
     let tx: TransactionJson<'_> = answer.read()?;
     if asked.pending {
         audit.doubt(Why::Pending);
@@ -301,7 +303,7 @@ fn by_index(
     match audit.take(want(tx.index, "transactionIndex", Value::quantity))? {
         Some(named) if named != index => {
             let detail = format!("transaction {named}, not {index}");
-            return Err(Void::new(Check::AskedIndex, detail));
+            return Err(InvalidAnswer::new(Check::AskedIndex, detail));
         }
         Some(_) | None => {}
     }
@@ -313,7 +315,7 @@ fn by_nonce(
     sender: Option<Value<'_>>,
     nonce: Option<Value<'_>>,
     answer: Value<'_>,
-) -> Option<Result<(), Void>> {
+) -> Option<Result<(), InvalidAnswer>> {
     let (sender, nonce) = (sender?.address()?, nonce?.quantity()?);
     let mut look = || {
         let tx: TransactionJson<'_> = answer.read()?;
@@ -321,7 +323,7 @@ fn by_nonce(
         let named = must(tx.nonce, "nonce", Value::quantity)?;
         if (from, named) != (sender, nonce) {
             let detail = format!("number {named} of {from}, not number {nonce} of {sender}");
-            return Err(Void::new(Check::AskedIndex, detail));
+            return Err(InvalidAnswer::new(Check::AskedIndex, detail));
         }
         transaction::check(audit, &tx).map(|_| ())
     };

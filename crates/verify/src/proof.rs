@@ -8,7 +8,7 @@ use alloy_trie::EMPTY_ROOT_HASH;
 use wellhead_jsonrpc::raw;
 
 use crate::audit::{Audit, must, want};
-use crate::finding::{Check, Obstacle, Void, Why};
+use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::json::{Value, object};
 use crate::rlp::{Item, List};
 
@@ -59,12 +59,12 @@ pub(crate) fn proof(
     audit: &mut Audit<'_>,
     asked: &AskedProof,
     answer: Value<'_>,
-) -> Result<(), Void> {
+) -> Result<(), InvalidAnswer> {
     let proof: ProofJson<'_> = answer.read()?;
     let address = must(proof.address, "address", Value::address)?;
     if address != asked.address {
         let detail = format!("for {address}, not {}", asked.address);
-        return Err(Void::new(Check::ProofAsked, detail));
+        return Err(InvalidAnswer::new(Check::ProofAsked, detail));
     }
     let storage_root = match audit.full {
         true => account(audit, address, &proof)?,
@@ -78,7 +78,7 @@ pub(crate) fn proof(
             Some(asked) if *asked == key => {}
             Some(_) | None => {
                 let detail = format!("slot {key:#x} was not asked for in place {index}");
-                return Err(Void::new(Check::ProofAsked, detail));
+                return Err(InvalidAnswer::new(Check::ProofAsked, detail));
             }
         }
         match storage_root {
@@ -88,7 +88,7 @@ pub(crate) fn proof(
     })?;
     if count < asked.slots.len() {
         let detail = format!("{count} slots of {}", asked.slots.len());
-        return Err(Void::new(Check::ProofAsked, detail));
+        return Err(InvalidAnswer::new(Check::ProofAsked, detail));
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ fn account(
     audit: &mut Audit<'_>,
     address: Address,
     proof: &ProofJson<'_>,
-) -> Result<Option<B256>, Void> {
+) -> Result<Option<B256>, InvalidAnswer> {
     let Some(header) = audit.known.header else {
         audit.doubt(Why::NoHeader);
         return Ok(None);
@@ -123,7 +123,12 @@ fn account(
     }
 }
 
-fn storage(audit: &mut Audit<'_>, root: B256, key: U256, slot: &SlotJson<'_>) -> Result<(), Void> {
+fn storage(
+    audit: &mut Audit<'_>,
+    root: B256,
+    key: U256,
+    slot: &SlotJson<'_>,
+) -> Result<(), InvalidAnswer> {
     let Some(value) = audit.take(want(slot.value, "value", Value::big))? else { return Ok(()) };
     let Some(nodes) = audit.take(nodes(slot.proof, "proof"))? else { return Ok(()) };
     let fault = match value_at(root, keccak256(B256::from(key)), &nodes) {

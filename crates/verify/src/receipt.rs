@@ -4,7 +4,7 @@ use alloy_primitives::{Address, B256, Bloom, BloomInput, Bytes};
 use alloy_trie::root::ordered_trie_root_encoded;
 
 use crate::audit::{Asked, Audit, Place, must, want};
-use crate::finding::{Check, Obstacle, Void, Why};
+use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::header::Header;
 use crate::json::{Value, object};
 use crate::log::{LogJson, order, topics};
@@ -28,12 +28,16 @@ object! {
 }
 
 /// The receipt of the transaction `asked`, or of any when the call named none.
-pub(crate) fn one(audit: &mut Audit<'_>, asked: B256, answer: Value<'_>) -> Result<(), Void> {
+pub(crate) fn one(
+    audit: &mut Audit<'_>,
+    asked: B256,
+    answer: Value<'_>,
+) -> Result<(), InvalidAnswer> {
     let receipt: ReceiptJson<'_> = answer.read()?;
     let hash = must(receipt.hash, "transactionHash", Value::hash)?;
     if hash != asked {
         let detail = format!("the receipt of {hash}, not of {asked}");
-        return Err(Void::new(Check::AskedHash, detail));
+        return Err(InvalidAnswer::new(Check::AskedHash, detail));
     }
     let Some(place) = place(audit, &receipt)? else { return Ok(()) };
     inside(audit, &receipt, hash, place, &mut None)?;
@@ -41,7 +45,11 @@ pub(crate) fn one(audit: &mut Audit<'_>, asked: B256, answer: Value<'_>) -> Resu
 }
 
 /// All receipts of a block.
-pub(crate) fn all(audit: &mut Audit<'_>, asked: Asked, answer: Value<'_>) -> Result<(), Void> {
+pub(crate) fn all(
+    audit: &mut Audit<'_>,
+    asked: Asked,
+    answer: Value<'_>,
+) -> Result<(), InvalidAnswer> {
     let mut sum = Sum { last_log: None, gas: 0, bloom: Bloom::ZERO, encoded: Vec::new() };
     let mut of_block = None;
     let mut count = 0;
@@ -91,7 +99,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn compare(&self, audit: &mut Audit<'_>, header: &Header) -> Result<(), Void> {
+    fn compare(&self, audit: &mut Audit<'_>, header: &Header) -> Result<(), InvalidAnswer> {
         let root = ordered_trie_root_encoded(&self.encoded);
         if root != header.receipts_root {
             let detail = format!("the header says {}, computed {root}", header.receipts_root);
@@ -110,7 +118,7 @@ impl Sum {
 }
 
 /// Where the receipt says it stands; `None` when it does not say.
-fn place(audit: &mut Audit<'_>, receipt: &ReceiptJson<'_>) -> Result<Option<Place>, Void> {
+fn place(audit: &mut Audit<'_>, receipt: &ReceiptJson<'_>) -> Result<Option<Place>, InvalidAnswer> {
     let number = audit.take(want(receipt.block_number, "blockNumber", Value::quantity))?;
     let hash = audit.take(want(receipt.block_hash, "blockHash", Value::hash))?;
     Ok(number.zip(hash).map(|(number, hash)| Place { number, hash }))
@@ -129,7 +137,7 @@ fn inside(
     hash: B256,
     place: Place,
     last_log: &mut Option<u64>,
-) -> Result<Option<Made>, Void> {
+) -> Result<Option<Made>, InvalidAnswer> {
     let Some(list) = audit.take(receipt.logs.ok_or(Why::Missing { field: "logs" }.into()))? else {
         return Ok(None);
     };
@@ -143,14 +151,14 @@ fn inside(
             && named != hash
         {
             let detail = format!("a log of {named} in the receipt of {hash}");
-            return Err(Void::new(Check::OneBlock, detail));
+            return Err(InvalidAnswer::new(Check::OneBlock, detail));
         }
         let named = audit.take(want(log.transaction_index, "transactionIndex", Value::quantity))?;
         if let (Some(named), Some(index)) = (named, index)
             && named != index
         {
             let detail = format!("a log of transaction {named} in the receipt of {index}");
-            return Err(Void::new(Check::OneBlock, detail));
+            return Err(InvalidAnswer::new(Check::OneBlock, detail));
         }
         order(audit, &log, last_log)?;
         if complete {
@@ -220,7 +228,7 @@ fn gas(
     receipt: &ReceiptJson<'_>,
     index: usize,
     sum: &mut u64,
-) -> Result<(), Void> {
+) -> Result<(), InvalidAnswer> {
     let own = audit.take(want(receipt.gas, "gasUsed", Value::quantity))?;
     let after = audit.take(want(receipt.cumulative_gas, "cumulativeGasUsed", Value::quantity))?;
     let (Some(own), Some(after)) = (own, after) else { return Ok(()) };

@@ -8,7 +8,7 @@ use alloy_primitives::{Address, B256, U256, keccak256};
 use wellhead_eth::{ChainId, TransactionHash, transaction_hash};
 
 use crate::audit::{Audit, must, want};
-use crate::finding::{Check, Obstacle, Void, Why};
+use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::json::{Value, object};
 use crate::rlp::{Item, List};
 use crate::{SENDERS_MAX, signature};
@@ -67,7 +67,7 @@ pub(crate) fn numbered(
     audit: &mut Audit<'_>,
     member: Option<Value<'_>>,
     index: usize,
-) -> Result<(), Void> {
+) -> Result<(), InvalidAnswer> {
     match audit.take(want(member, "transactionIndex", Value::quantity))? {
         Some(named) if named != index as u64 => {
             audit.differs(Check::Order, format!("item {index} says it is {named}"))
@@ -80,7 +80,7 @@ pub(crate) fn numbered(
 pub(crate) fn check(
     audit: &mut Audit<'_>,
     tx: &TransactionJson<'_>,
-) -> Result<Option<Vec<u8>>, Void> {
+) -> Result<Option<Vec<u8>>, InvalidAnswer> {
     let hash = must(tx.hash, "hash", Value::hash)?;
     chain_id(audit, tx)?;
     if !audit.full {
@@ -108,7 +108,7 @@ pub(crate) fn check(
     Ok(Some(encoded))
 }
 
-fn chain_id(audit: &mut Audit<'_>, tx: &TransactionJson<'_>) -> Result<(), Void> {
+fn chain_id(audit: &mut Audit<'_>, tx: &TransactionJson<'_>) -> Result<(), InvalidAnswer> {
     let Some(ours) = audit.known.chain_id else { return Ok(()) };
     let Some(kind) = audit.take(kind(tx.kind))? else { return Ok(()) };
     let named = match kind {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Budgets, Lane, Quorum};
+use wellhead_dispatch::{Bounds, Budgets, Quorum, WorkerUpstreams};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
@@ -82,9 +82,10 @@ impl Stage {
         let inspectors: Vec<_> = served.iter().map(|chain| chain.inspector()).collect();
         let lane = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
             let ways = own.iter().map(|it| way(it, false, sabotage)).collect();
-            let lane = Lane::new(ways, scenario.seed ^ ((worker * 8 + chain + 1) as u64))
-                .spending(Arc::clone(&budgets[chain]))
-                .inspecting(inspectors[chain].clone());
+            let lane =
+                WorkerUpstreams::new(ways, scenario.seed ^ ((worker * 8 + chain + 1) as u64))
+                    .spending(Arc::clone(&budgets[chain]))
+                    .inspecting(inspectors[chain].clone());
             match scenario.settings.flows_max {
                 Some(most) => lane.flowing(own.iter().map(|_| most)),
                 None => lane,

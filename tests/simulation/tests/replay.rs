@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 use wellhead_chain::{Heads, Tag};
-use wellhead_dispatch::{Bounds, Lane};
+use wellhead_dispatch::{Bounds, WorkerUpstreams};
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
@@ -108,7 +108,7 @@ impl Stage {
         let way = |node: &Arc<SimNode>| {
             Arc::new(SimTransport::new(Arc::clone(node))) as Arc<dyn Transport>
         };
-        let lanes = Lanes::new(vec![Lane::new(nodes.iter().map(way).collect(), seed)]);
+        let lanes = Lanes::new(vec![WorkerUpstreams::new(nodes.iter().map(way).collect(), seed)]);
         let settings = Settings {
             limits: Limits::default(),
             batch_parallel: 4,

@@ -15,7 +15,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_chain::{Heads, Observation, Source};
 use wellhead_dispatch::{
-    Allowance, Ballot, Bounds, ClientNet, Job, Lane, Outcome, Progress, now, run,
+    Allowance, Ballot, Bounds, ClientNet, Job, Outcome, Progress, WorkerUpstreams, now, run,
 };
 use wellhead_eth::{BlockNumber, MethodTable};
 use wellhead_route::{Ask, DangerousMethods, Plan, Roster, plan};
@@ -165,7 +165,7 @@ async fn act(mut step: Step, whole_max: usize) -> Result<WireReply, TransportErr
 /// Some upstreams, named `a`, `b`, ... in the order in which they are asked.
 pub(crate) struct Stage {
     pub(crate) roster: Roster,
-    pub(crate) lane: Lane,
+    pub(crate) lane: WorkerUpstreams,
     pub(crate) transports: Vec<Arc<Scripted>>,
     pub(crate) bounds: Bounds,
     pub(crate) total: Duration,
@@ -224,7 +224,7 @@ impl Stage {
             transports.push(Arc::new(Scripted::new(script)));
         }
         let dynamic = |transport: &Arc<Scripted>| Arc::clone(transport) as Arc<dyn Transport>;
-        let lane = Lane::new(transports.iter().map(dynamic).collect(), 1);
+        let lane = WorkerUpstreams::new(transports.iter().map(dynamic).collect(), 1);
         let dangerous = ["eth_sendTransaction", "evm_mine"];
         let allow = dangerous.map(|method| method.parse().expect("a method")).to_vec();
         let roster = Roster::new(upstreams, MethodRules::default(), Vec::new())
@@ -266,7 +266,7 @@ impl Stage {
     /// With another chance.
     pub(crate) fn reseed(&mut self, seed: u64) {
         let dynamic = |transport: &Arc<Scripted>| Arc::clone(transport) as Arc<dyn Transport>;
-        self.lane = Lane::new(self.transports.iter().map(dynamic).collect(), seed);
+        self.lane = WorkerUpstreams::new(self.transports.iter().map(dynamic).collect(), seed);
     }
 
     pub(crate) fn plan(&self, method: &str) -> Plan {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
-use wellhead_dispatch::{Allowance, Lane, Progress};
+use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams};
 use wellhead_eth::{BlockNumber, Effect, MethodRow};
 use wellhead_jsonrpc::Limits;
 use wellhead_route::NotServed;
@@ -65,7 +65,7 @@ impl<'a> From<Option<&'a str>> for Target<'a> {
 /// One request on its way to one chain.
 pub(crate) struct Trip<'a> {
     pub(crate) chain: &'a Arc<ServedChain>,
-    pub(crate) lane: &'a Arc<Lane>,
+    pub(crate) lane: &'a Arc<WorkerUpstreams>,
     pub(crate) ctx: Ctx,
     /// What was believed of the chain when the batch came, if it is one.
     pub(crate) view: Option<Arc<View>>,
@@ -87,7 +87,7 @@ const LOGS_DOUBTED: &str = "logs-doubted";
 impl<'a> Trip<'a> {
     pub(crate) fn new(
         chain: &'a Arc<ServedChain>,
-        lane: &'a Arc<Lane>,
+        lane: &'a Arc<WorkerUpstreams>,
         ctx: Ctx,
         view: Option<Arc<View>>,
         total: Duration,

@@ -23,7 +23,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use wellhead_cache::Scrutiny;
-use wellhead_dispatch::{Answered, HURRIED, Inspect, Regard, Regards, Trail, now};
+use wellhead_dispatch::{Answered, HURRIED, Inspect, Inspection, Inspections, Trail, now};
 use wellhead_eth::{BlockHash, ChainId, MethodGlob, MethodRow, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Slot, Upstream, UpstreamSet, VerdictClass};
@@ -119,7 +119,7 @@ struct Terms {
 #[derive(Debug)]
 struct Begun {
     /// What is thought of them.
-    regards: Vec<Regard>,
+    inspections: Vec<Inspection>,
     /// Those that were looked at here, together.
     bytes: usize,
     terms: Terms,
@@ -282,16 +282,16 @@ impl Verifier {
         })
     }
 
-    /// The answers after those that `regards` is of: small ones here, all others elsewhere, and at
+    /// The answers after those that `inspections` is of: small ones here, all others elsewhere, and at
     /// last here at the level `cheap`.
     async fn look(
         &self,
         upstream: &Upstream,
         answers: Vec<Answered<'_>>,
-        Begun { mut regards, mut bytes, terms }: Begun,
+        Begun { mut inspections, mut bytes, terms }: Begun,
         until: Instant,
-    ) -> Vec<Regard> {
-        let (slot, answers) = (upstream.slot(), &answers[regards.len()..]);
+    ) -> Vec<Inspection> {
+        let (slot, answers) = (upstream.slot(), &answers[inspections.len()..]);
         let at_first = |answered: &Answered<'_>| self.at_first(slot, answered, terms, &mut bytes);
         let found: Vec<Option<Found>> = answers.iter().map(at_first).collect();
         let elsewhere = answers.iter().zip(&found).filter(|(_, found)| found.is_none());
@@ -303,9 +303,9 @@ impl Verifier {
             let at_last =
                 || self.here(answered, Level::Cheap, CHEAP_AT_LAST_MAX, terms, &mut bytes);
             let found = found.or_else(at_last);
-            regards.push(self.settle(upstream, answered, found, is_busy));
+            inspections.push(self.settle(upstream, answered, found, is_busy));
         }
-        regards
+        inspections
     }
 
     /// Has an answer looked at where it holds up nobody; `None` when there is no time for that.
@@ -333,32 +333,32 @@ impl Verifier {
         answered: &Answered<'_>,
         found: Option<Found>,
         is_busy: bool,
-    ) -> Regard {
+    ) -> Inspection {
         let Answered { row, params, result } = *answered;
-        let (seen, regard) = match found {
+        let (seen, inspection) = match found {
             Some((Finding::Void { check, detail }, _)) => {
                 let (check, row) = (check.word(), lasting(row));
                 let bad = Bad { row, params, result, check, detail: &detail };
                 self.findings.void(upstream, bad, now());
-                (Seen::Void, Regard::Void { check, detail })
+                (Seen::Void, Inspection::Invalid { check, detail })
             }
             // What it means is said by the method table.
             Some((Finding::NotChecked { why: Why::Off | Why::Null }, _)) => {
-                return Regard::Unchecked;
+                return Inspection::Unchecked;
             }
-            Some((Finding::NotChecked { .. }, _)) if is_busy => (Seen::Busy, Regard::Hurried),
-            Some((Finding::NotChecked { .. }, _)) => (Seen::NotChecked, Regard::Unchecked),
+            Some((Finding::NotChecked { .. }, _)) if is_busy => (Seen::Busy, Inspection::Hurried),
+            Some((Finding::NotChecked { .. }, _)) => (Seen::NotChecked, Inspection::Unchecked),
             Some((Finding::Sound, Level::Full)) => {
-                (Seen::Sound, Regard::Sound { rule: "sound-full" })
+                (Seen::Sound, Inspection::Sound { rule: "sound-full" })
             }
             Some((Finding::Sound, Level::Cheap | Level::Off)) => {
-                (Seen::Sound, Regard::Sound { rule: SOUND_CHEAP })
+                (Seen::Sound, Inspection::Sound { rule: SOUND_CHEAP })
             }
-            None => (Seen::Busy, Regard::Hurried),
+            None => (Seen::Busy, Inspection::Hurried),
         };
         let seen = if is_busy && seen != Seen::Void { Seen::Busy } else { seen };
         self.findings.count(row, seen);
-        regard
+        inspection
     }
 }
 
@@ -379,18 +379,18 @@ impl Inspect for Verifier {
         upstream: &'a Arc<Upstream>,
         answers: Vec<Answered<'a>>,
         until: Instant,
-    ) -> Regards<'a> {
+    ) -> Inspections<'a> {
         // Nearly all are small: no state of a wait is made for them.
         let (terms, slot, mut bytes) = (self.terms(), upstream.slot(), 0);
-        let mut regards = Vec::with_capacity(answers.len());
+        let mut inspections = Vec::with_capacity(answers.len());
         for answered in &answers {
             let Some(found) = self.at_first(slot, answered, terms, &mut bytes) else { break };
-            regards.push(self.settle(upstream, answered, Some(found), false));
+            inspections.push(self.settle(upstream, answered, Some(found), false));
         }
-        if regards.len() == answers.len() {
-            return Box::pin(ready(regards));
+        if inspections.len() == answers.len() {
+            return Box::pin(ready(inspections));
         }
-        Box::pin(self.look(upstream, answers, Begun { regards, bytes, terms }, until))
+        Box::pin(self.look(upstream, answers, Begun { inspections, bytes, terms }, until))
     }
 
     fn flows(&self, row: &MethodRow) {
@@ -489,13 +489,13 @@ mod tests {
         assert_eq!(looking.as_mut().now_or_never(), None, "it waits for its turn");
         // By hand, as the clock stands still while something is at work aside.
         tokio::time::advance(aside::WAIT_MAX).await;
-        let regards = looking.await;
-        let [regard] = regards.as_slice() else { panic!("one: {regards:?}") };
-        let word = match regard {
-            Regard::Unchecked => "unchecked",
-            Regard::Hurried => HURRIED,
-            Regard::Sound { rule } => rule,
-            Regard::Void { check, .. } => check,
+        let inspections = looking.await;
+        let [inspection] = inspections.as_slice() else { panic!("one: {inspections:?}") };
+        let word = match inspection {
+            Inspection::Unchecked => "unchecked",
+            Inspection::Hurried => HURRIED,
+            Inspection::Sound { rule } => rule,
+            Inspection::Invalid { check, .. } => check,
         };
         assert_eq!(word, expected, "{bytes} bytes");
         assert_eq!(verifier.findings.so_far(row, seen), 1, "{bytes} bytes");

@@ -24,7 +24,7 @@
 use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
-use wellhead_dispatch::{Bounds, Job, Lane, Outcome, Served, TierScope, now};
+use wellhead_dispatch::{Bounds, Job, Outcome, Served, TierScope, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Ask, Plan, plan};
@@ -122,7 +122,7 @@ pub(crate) async fn looked_into(
 /// Costs a comparison for all other calls. Cancel-safe.
 pub(crate) async fn settled(
     chain: &ServedChain,
-    lane: &Lane,
+    lane: &WorkerUpstreams,
     job: &Job<'_>,
     subject: BlockAsk<'_>,
     outcome: Outcome,
@@ -218,7 +218,7 @@ fn may_hold(
 /// Asks one of the others who are fit. What `first` said stands, unless that one finds logs.
 async fn second(
     chain: &ServedChain,
-    lane: &Lane,
+    lane: &WorkerUpstreams,
     job: &Job<'_>,
     ask: &Ask<'_>,
     doubt: Doubt,
@@ -286,7 +286,7 @@ fn found_nothing(served: &Served) -> bool {
     matches!(&served.payload, Payload::Result(result) if is_empty(result))
 }
 
-fn plan_now(chain: &ServedChain, lane: &Lane, ask: &Ask<'_>) -> Plan {
+fn plan_now(chain: &ServedChain, lane: &WorkerUpstreams, ask: &Ask<'_>) -> Plan {
     chain.heads.look(|view| lane.with_rng(|rng| plan(ask, view, &chain.roster, now(), rng)))
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use wellhead_chain::View;
-use wellhead_dispatch::{Ballot, Lane};
+use wellhead_dispatch::{Ballot, WorkerUpstreams};
 use wellhead_eth::{BlockPoint, BlockRef, BlockTag, CostClass, FilterShape, Finality, MethodRow};
 use wellhead_jsonrpc::Call;
 use wellhead_route::{Ask, Plan, plan};
@@ -109,7 +109,7 @@ impl Planned {
 /// Plans on one view.
 pub(crate) fn try_plan(
     chain: &ServedChain,
-    lane: &Lane,
+    lane: &WorkerUpstreams,
     subject: BlockAsk<'_>,
     now: Instant,
 ) -> Planned {
@@ -120,7 +120,7 @@ pub(crate) fn try_plan(
 pub(crate) fn plan_on(
     view: &View,
     chain: &ServedChain,
-    lane: &Lane,
+    lane: &WorkerUpstreams,
     BlockAsk { ask, block }: BlockAsk<'_>,
     now: Instant,
 ) -> Planned {
@@ -137,7 +137,7 @@ pub(crate) fn plan_on(
 /// that: a call that comes with the start should not fail.
 pub(crate) async fn make_plan(
     chain: &ServedChain,
-    lane: &Lane,
+    lane: &WorkerUpstreams,
     subject: BlockAsk<'_>,
     deadline: Instant,
     mut now: Instant,

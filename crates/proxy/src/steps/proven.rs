@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use wellhead_dispatch::{Job, Lane, Outcome, Served, now};
+use wellhead_dispatch::{Job, Outcome, Served, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockPoint, BlockRef, MethodRow, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Ask, plan};
@@ -36,7 +36,7 @@ const NAMES_MAX: usize = 256;
 /// Costs a comparison for all other calls. Cancel-safe.
 pub(crate) async fn proven(
     chain: &ServedChain,
-    lane: &Lane,
+    lane: &WorkerUpstreams,
     job: &Job<'_>,
     block: &BlockRef,
     mut outcome: Outcome,
@@ -95,7 +95,7 @@ fn searched(chain: &ServedChain, block: &BlockRef, list: &[u8]) -> Option<BlockH
 /// The logs of the block, where the answer is proven not to have just these.
 async fn prove(
     chain: &ServedChain,
-    lane: &Lane,
+    lane: &WorkerUpstreams,
     verifier: &Verifier,
     job: &Job<'_>,
     hash: BlockHash,
@@ -132,7 +132,7 @@ async fn prove(
 /// Asks for what a proof needs, with attempts of its own; what was tried is told with the search.
 async fn fetch(
     chain: &ServedChain,
-    lane: &Lane,
+    lane: &WorkerUpstreams,
     job: &Job<'_>,
     (method, params): (&'static str, &str),
     outcome: &mut Outcome,

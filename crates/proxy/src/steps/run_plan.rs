@@ -1,6 +1,6 @@
 //! The one place from which a plan is run.
 
-use wellhead_dispatch::{Bounds, Job, Lane, Outcome};
+use wellhead_dispatch::{Bounds, Job, Outcome, WorkerUpstreams};
 use wellhead_route::Plan;
 
 use crate::state::chain::ServedChain;
@@ -8,7 +8,7 @@ use crate::state::chain::ServedChain;
 /// Asks the upstreams of `chain` by `plan`, within these bounds.
 pub(crate) fn run_plan<'a>(
     chain: &'a ServedChain,
-    lane: &'a Lane,
+    lane: &'a WorkerUpstreams,
     job: &'a Job<'a>,
     plan: &'a Plan,
     bounds: &'a Bounds,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wellhead_chain::{Heads, Observation, Source, Tag};
-use wellhead_dispatch::{Bounds, Lane, now};
+use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
@@ -119,7 +119,7 @@ impl Bench {
             Arc::new(Aside::new(1)),
         )
         .sharing(cache.clone(), cache.map(|_| 42));
-        let lane = Lane::new((0..count).map(|_| Arc::clone(&canned)).collect(), 1)
+        let lane = WorkerUpstreams::new((0..count).map(|_| Arc::clone(&canned)).collect(), 1)
             .inspecting(chain.inspector());
         let settings = Settings {
             limits: Limits::default(),

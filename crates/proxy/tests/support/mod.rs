@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use wellhead_chain::{Bloom, Heads, Observation, Source, Tag};
-use wellhead_dispatch::{Bounds, Lane, now};
+use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 use wellhead_jsonrpc::{Limits, raw};
 use wellhead_proxy::{
@@ -393,7 +393,7 @@ impl Stage {
             let chain = chain.pinning(true).agreeing_on(&quorum).sharing(kept, calls);
             let chain = chain.verifying(&verify, Arc::new(Aside::new(1)));
             let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
-            let lane = Lane::new(own.iter().map(dynamic).collect(), 1);
+            let lane = WorkerUpstreams::new(own.iter().map(dynamic).collect(), 1);
             let lane = lane.inspecting(chain.inspector());
             lanes.push(lane.holding(Arc::clone(&answers)));
             chains.push(Arc::new(chain));

@@ -72,11 +72,11 @@ pub(crate) type Voids = BTreeMap<(Slot, &'static str, &'static str), u64>;
 pub(crate) struct Findings {
     /// By row.
     counts: Box<[[AtomicU64; Seen::ALL.len()]]>,
-    voids: Mutex<Void>,
+    voids: Mutex<InvalidAnswers>,
 }
 
 #[derive(Debug, Default)]
-struct Void {
+struct InvalidAnswers {
     shown: VecDeque<Evidence>,
     counts: Voids,
     /// By upstream and check: when a line was logged, and how many were not since.
@@ -146,7 +146,7 @@ impl Findings {
     }
 }
 
-impl Void {
+impl InvalidAnswers {
     /// Adds one; `Some` when it is time for a line, with the number of those that had none.
     fn add(&mut self, evidence: Evidence) -> Option<u64> {
         let (slot, check, now) = (evidence.slot, evidence.check, evidence.at);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn one_that_lies_all_the_time_does_not_hide_the_others() {
-        let (mut void, at) = (Void::default(), now());
+        let (mut void, at) = (InvalidAnswers::default(), now());
         void.add(evidence(0, "order", at));
         for _ in 0..100 {
             void.add(evidence(1, "range", at));
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_line_a_minute_tells_how_many_had_none() {
-        let (mut void, at) = (Void::default(), now());
+        let (mut void, at) = (InvalidAnswers::default(), now());
         let later = at + LINE_EVERY;
         assert_eq!(void.add(evidence(0, "order", at)), Some(0));
         assert_eq!(void.add(evidence(0, "order", at)), None);

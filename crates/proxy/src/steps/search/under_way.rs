@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use wellhead_dispatch::{Allowance, Failure, Job, Lane, Progress, Served, Trail, now};
+use wellhead_dispatch::{Allowance, Failure, Job, Progress, Served, Trail, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, FilterShape, MethodRow, MethodTable};
 use wellhead_route::Ask;
 use wellhead_transport::{Ceiling, FREE_BYTES, Shortage};
@@ -52,7 +52,7 @@ pub(crate) enum Ended {
 /// What every part is asked with. Owned, as a search that flows outlives its request.
 struct Errand {
     chain: Arc<ServedChain>,
-    lane: Arc<Lane>,
+    lane: Arc<WorkerUpstreams>,
     row: &'static MethodRow,
     method: Box<str>,
     params: Option<Box<[u8]>>,

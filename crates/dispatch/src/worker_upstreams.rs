@@ -17,7 +17,7 @@ use crate::flows::Flows;
 use crate::inspect::Inspect;
 use crate::wait_queue::WaitQueue;
 
-/// Answers of one upstream that flow to clients at a time, unless the lane is told
+/// Answers of one upstream that flow to clients at a time, unless the settings say
 /// otherwise: a quarter of the connections that an upstream has by default.
 const FLOWS_MAX: usize = 64;
 /// Searches in parts that flow to clients at a time: each holds what it found and its client has
@@ -31,7 +31,7 @@ const OUTLIVING_MAX: usize = 256;
 
 /// The transports of one chain, by slot, and a source of chance. Each worker has
 /// its own, so that its connections and its lock are never fought over.
-pub struct Lane {
+pub struct WorkerUpstreams {
     transports: Box<[Arc<dyn Transport>]>,
     flows: Box<[Flows]>,
     search_flows: Flows,
@@ -43,14 +43,16 @@ pub struct Lane {
     wait_queue: WaitQueue,
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for WorkerUpstreams {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").field("transports", &self.transports.len()).finish_non_exhaustive()
+        f.debug_struct("WorkerUpstreams")
+            .field("transports", &self.transports.len())
+            .finish_non_exhaustive()
     }
 }
 
-impl Lane {
-    /// A lane over `transports`, which must be in the order of the roster.
+impl WorkerUpstreams {
+    /// Those that are reached over `transports`, which must be in the order of the roster.
     pub fn new(transports: Vec<Arc<dyn Transport>>, seed: u64) -> Self {
         Self {
             flows: transports.iter().map(|_| Flows::new(FLOWS_MAX)).collect(),
@@ -65,7 +67,7 @@ impl Lane {
         }
     }
 
-    /// With the budgets that all lanes of the chain spend from.
+    /// With the budgets that all workers of the chain spend from.
     #[must_use]
     pub fn spending(self, budgets: Arc<Budgets>) -> Self {
         Self { budgets, ..self }
@@ -158,7 +160,7 @@ impl Lane {
         &self.budgets
     }
 
-    /// Uses the lane's chance. Held for the moment of a plan or a draw only.
+    /// Uses its source of chance. Held for the moment of a plan or a draw only.
     pub fn with_rng<T>(&self, draw: impl FnOnce(&mut SmallRng) -> T) -> T {
         draw(&mut self.rng.lock())
     }
