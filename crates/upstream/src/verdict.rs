@@ -97,7 +97,7 @@ pub enum HealthEffect {
 }
 
 /// Everything that follows from a class.
-struct Facts {
+struct ClassFacts {
     class: VerdictClass,
     word: &'static str,
     client_code: i64,
@@ -133,7 +133,7 @@ macro_rules! table {
         $telling:literal $read:tt $method:tt $accepted:tt $chain:tt $call:tt $upstream:tt
         $unread:tt $pass:tt $fault:tt $private:tt $about:literal;
     )+) => {
-        [$(Facts {
+        [$(ClassFacts {
             class: VerdictClass::$class,
             word: $word,
             client_code: $code,
@@ -160,7 +160,7 @@ macro_rules! table {
 /// chain, about the call, about the upstream, refused unread, may pass, may be a fault, private.
 /// What each of them means is said at the method of that name.
 #[rustfmt::skip]
-static TABLE: [Facts; 16] = table! {
+static TABLE: [ClassFacts; 16] = table! {
     // class             word                    code  whose    elsewhere health telling  rd me ac ch ca up un pa fa pr
     Answer              "answer"                   0 Nobody   No   Good         30   + + + + - - - - - -
         "a result";
@@ -233,7 +233,7 @@ impl VerdictClass {
         Self::Unknown,
     ];
 
-    fn facts(self) -> &'static Facts {
+    fn facts(self) -> &'static ClassFacts {
         &TABLE[self as usize]
     }
 
