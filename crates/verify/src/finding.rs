@@ -9,7 +9,7 @@ pub enum Level {
     Off,
     /// Compared with the call and with itself: the answer is read once, nothing is hashed.
     Cheap,
-    /// The same, and all that can be recomputed is: hashes, tries, blooms, signatures, proofs.
+    /// Compared as at `Cheap`, and recomputed: hashes, tries, blooms, signatures, proofs.
     Full,
 }
 

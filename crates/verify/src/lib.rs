@@ -17,6 +17,7 @@
 //! anything recomputed is `Void` only under [`Rules::Ethereum`].
 
 mod audit;
+mod block;
 pub mod docs;
 mod finding;
 mod header;

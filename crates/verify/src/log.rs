@@ -89,7 +89,7 @@ impl Filter {
         Some(Self { addresses, topics, from, to, hash })
     }
 
-    /// The same filter for these heights, where its tags stand for them.
+    /// This filter with heights in the place of the tags that stand for them.
     #[must_use]
     pub fn over(self, from: BlockNumber, to: BlockNumber) -> Self {
         Self { from: Some(from.0), to: Some(to.0), ..self }

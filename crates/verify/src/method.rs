@@ -10,7 +10,7 @@ use crate::json::Value;
 use crate::log::{self, Filter};
 use crate::proof::{self, AskedProof};
 use crate::transaction::{self, TransactionJson};
-use crate::{CHEAP_BYTES_MAX, FULL_BYTES_MAX, header, receipt};
+use crate::{CHEAP_BYTES_MAX, FULL_BYTES_MAX, block, receipt};
 
 /// What a method answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -222,9 +222,9 @@ fn look(
     let params_are_clear = match kind {
         Kind::Block => {
             let whole = param(1).map(Value::is_true);
-            return header::block(audit, asked, whole, answer);
+            return block::block(audit, asked, whole, answer);
         }
-        Kind::Header => return header::block(audit, asked, None, answer),
+        Kind::Header => return block::block(audit, asked, None, answer),
         Kind::Receipts => return receipt::all(audit, asked, answer),
         Kind::Quantity => {
             return match answer.big() {
