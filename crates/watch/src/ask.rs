@@ -13,8 +13,8 @@ use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
 
 use crate::budget::{Allowance, Spending, Turns, price};
 use crate::doubt::Doubt;
+use crate::fall::Falls;
 use crate::pulse::Pulse;
-use crate::word::Falls;
 
 /// A call of our own waits no longer.
 const ASK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -156,7 +156,7 @@ impl Asker {
         Ok(())
     }
 
-    /// The same for a call that opens a feed: it does not travel as an exchange.
+    /// Pays for a call that opens a feed, which does not travel as an exchange.
     pub(crate) fn pay_on_feed(&self, row: &MethodRow) -> Result<(), String> {
         self.pay(Reason::Feed, row)?;
         self.upstream.charge_call(row, now());
@@ -279,15 +279,15 @@ impl Asker {
             .ok_or_else(|| "web3_clientVersion: the answer is not a string".to_owned())
     }
 
-    /// Whether it says itself that it is behind. A progress object alone does not mean
+    /// Asks the upstream whether it is behind. A progress object alone does not mean
     /// that: a fresh dev chain reports one with nothing left to fetch.
-    pub(crate) async fn is_syncing(&self, reason: Reason, lag_bound: u64) -> Result<bool, String> {
+    pub(crate) async fn ask_syncing(&self, reason: Reason, lag_bound: u64) -> Result<bool, String> {
         let result = self.ask(reason, "eth_syncing", "[]").await?;
         Ok(is_behind(&result, lag_bound))
     }
 
-    /// Whether it has nobody to hear of new blocks from.
-    pub(crate) async fn is_isolated(&self, reason: Reason) -> Result<bool, String> {
+    /// Asks the upstream whether it has no peers, from which it could hear of new blocks.
+    pub(crate) async fn ask_isolated(&self, reason: Reason) -> Result<bool, String> {
         let result = self.ask(reason, "net_peerCount", "[]").await?;
         Ok(raw::quantity(&result) == Some(0))
     }

@@ -18,10 +18,10 @@ use crate::ask::{Asked, Asker, Reason, now};
 use crate::budget::{Allowance, Turns};
 use crate::checks::{Check, Checks, FeedUse, Pace};
 use crate::doubt::Doubt;
+use crate::fall::Falls;
 use crate::feed::{self, FeedEnd, listen};
 use crate::poll::State;
 use crate::pulse::Pulse;
-use crate::word::Falls;
 
 /// The first pause before asking again who does not answer at the start; doubles.
 const VERIFY_PAUSE: Duration = Duration::from_millis(250);
@@ -301,9 +301,9 @@ impl Watcher {
         Identity::Right
     }
 
-    /// Asks one whose heads are hard to believe for its chain id; true when it is on another one,
-    /// and out of use.
-    pub(crate) async fn is_found_elsewhere(&self) -> bool {
+    /// Asks an upstream whose heads are hard to believe for its chain id; true when it is on another
+    /// chain, and out of use.
+    pub(crate) async fn check_chain_again(&self) -> bool {
         self.asker.doubt.settle(now());
         match self.asker.chain_id(Reason::Verify).await {
             Ok(reported) if self.pulse().chain_id() == Some(reported) => false,

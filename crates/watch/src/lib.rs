@@ -15,6 +15,7 @@ mod block_hash;
 mod budget;
 mod checks;
 mod doubt;
+mod fall;
 mod feed;
 mod follow;
 mod need;

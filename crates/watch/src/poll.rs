@@ -187,7 +187,7 @@ impl Watcher {
                     && self.checks.verifies()
                     && self.asker.doubt.is_due(now())
                     && (self.is_busy() || self.has_turn())
-                    && self.while_it_is_well(self.is_found_elsewhere()).await == Some(true)
+                    && self.while_it_is_well(self.check_chain_again()).await == Some(true)
                 {
                     return;
                 }
@@ -273,9 +273,9 @@ impl Watcher {
             Some(Check::Head) => self.poll_once(Reason::Probe).await,
             Some(Check::Syncing) => {
                 let bound = self.heads.view().lag_bound();
-                self.asker.is_syncing(Reason::Probe, bound).await.map(drop)
+                self.asker.ask_syncing(Reason::Probe, bound).await.map(drop)
             }
-            Some(Check::Peers) => self.asker.is_isolated(Reason::Probe).await.map(drop),
+            Some(Check::Peers) => self.asker.ask_isolated(Reason::Probe).await.map(drop),
             // Its version tells nothing of its health, so that it is no probe.
             Some(Check::Version) | None => Err("nothing may be asked".to_owned()),
         };
@@ -456,12 +456,12 @@ impl Watcher {
         // just now has not said that it is done.
         if self.checks.follows_by(Check::Syncing) {
             let bound = self.heads.view().lag_bound();
-            if let Ok(syncing) = self.asker.is_syncing(Reason::Syncing, bound).await {
+            if let Ok(syncing) = self.asker.ask_syncing(Reason::Syncing, bound).await {
                 self.state.lock().syncing = syncing;
             }
         }
         if self.checks.follows_by(Check::Peers)
-            && let Ok(isolated) = self.asker.is_isolated(Reason::Peers).await
+            && let Ok(isolated) = self.asker.ask_isolated(Reason::Peers).await
         {
             self.state.lock().isolated = isolated;
         }

@@ -1,32 +1,9 @@
 //! An upstream's own word on its newest block, from a poll or a feed.
 
-use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 use wellhead_chain::{Heads, News, Observation, Source};
 
 use crate::ask::{Asker, now};
 use crate::doubt::is_doubtful;
-
-/// A fall of one upstream is told so often at most: a broken feed can fall back
-/// thousands of times a second.
-const FALL_TOLD_EVERY: Duration = Duration::from_secs(60);
-
-/// When a fall of one upstream was last told.
-#[derive(Debug, Default)]
-pub(crate) struct Falls(Mutex<Option<Instant>>);
-
-impl Falls {
-    /// Whether a fall at `now` is to be told.
-    fn tell(&self, now: Instant) -> bool {
-        let mut told = self.0.lock();
-        let due = told.is_none_or(|at| now.saturating_duration_since(at) >= FALL_TOLD_EVERY);
-        if due {
-            *told = Some(now);
-        }
-        due
-    }
-}
 
 /// Takes in what an upstream says of its head, and lets those look who have not heard of
 /// it yet: the more of them know a block, the sooner it is the newest.
@@ -58,18 +35,5 @@ pub(crate) fn take(heads: &Heads, asker: &Asker, seen: Observation, source: Sour
             upstream = %id, depth = reorg.depth, from = reorg.from.0, to = reorg.to.0,
             orphaned = reorg.orphaned.len(), "the chain was reorganised"
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn falls_are_told_once_a_minute() {
-        let (falls, begun) = (Falls::default(), now());
-        let told: Vec<u64> =
-            (0..=120).filter(|second| falls.tell(begun + Duration::from_secs(*second))).collect();
-        assert_eq!(told, [0, 60, 120]);
     }
 }
