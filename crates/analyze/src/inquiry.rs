@@ -37,7 +37,7 @@ fn result(done: &Done) -> Option<Bytes> {
     }
 }
 
-/// The same as a value.
+/// The result of a finished call as JSON, where it has one.
 fn value(finished: &Finished) -> Option<Value> {
     serde_json::from_slice(&result(finished.last()?)?).ok()
 }

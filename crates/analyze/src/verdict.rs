@@ -89,7 +89,7 @@ pub struct Verdict {
     /// What was found.
     #[serde(flatten)]
     pub finding: Finding,
-    /// The same for people.
+    /// The finding in a sentence.
     pub sentence: String,
     /// How sure it is.
     pub confidence: Confidence,

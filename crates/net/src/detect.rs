@@ -22,7 +22,7 @@ pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEAD: usize = 9;
 /// After this, HTTP/1.1 is asked again: the server may have been replaced or reconfigured.
 const H1_BELIEVED: Duration = Duration::from_secs(3600);
-/// The same when only silence spoke for HTTP/1.1: it may just have been slow.
+/// How long HTTP/1.1 is believed when only silence spoke for it: the server may have been slow.
 const H1_GUESSED: Duration = Duration::from_secs(300);
 
 /// The protocol that a peer turned out to speak, shared by all workers.

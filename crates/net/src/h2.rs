@@ -34,8 +34,8 @@ use crate::stats::ConnectionStats;
 
 /// Room for one read: the answers of a burst.
 const READ_BYTES: usize = 64 << 10;
-/// The same while large answers arrive: what exceeds the head of their next frame
-/// would have to be copied.
+/// Room for one read while large answers arrive: what exceeds the head of their next
+/// frame would have to be copied.
 const READ_BYTES_BETWEEN: usize = 8 << 10;
 /// Reads and writes before other tasks get a turn.
 const TURNS_MAX: usize = 32;

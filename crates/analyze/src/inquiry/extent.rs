@@ -60,7 +60,7 @@ impl Search {
         Self { first, max, low: first - 1, high: None, phase: Phase::Doubling(first) }
     }
 
-    /// The same after these sizes, up to the first that would not have been tried.
+    /// The search as it stands after these sizes, up to the first that it would not have tried.
     pub(super) fn after(mut self, tried: &[(u64, Fate)]) -> Self {
         for (size, fate) in tried {
             if self.next() != Some(*size) {

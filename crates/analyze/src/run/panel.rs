@@ -181,7 +181,7 @@ impl<'p> Panel<'p, '_> {
         self.play(asks, |way, ask| Box::pin(way.call(ask.clone())), 1).await
     }
 
-    /// The same call so many times in one request, to one.
+    /// Asks one target one call several times in one request.
     ///
     /// # Errors
     ///

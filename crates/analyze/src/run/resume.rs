@@ -153,7 +153,7 @@ impl Earlier {
         self.cells.remove(&(target, experiment.to_owned())).unwrap_or_default()
     }
 
-    /// The same at all targets.
+    /// The cells that were played of this experiment, of all targets.
     pub(super) fn take_all(&mut self, experiment: &str) -> BTreeMap<u32, Vec<Cell>> {
         let mut cells: BTreeMap<u32, Vec<Cell>> = BTreeMap::new();
         for ((target, name), done) in &self.cells {

@@ -13,7 +13,7 @@ use super::{Done, Leave, Way};
 use crate::work::Ask;
 
 impl Way {
-    /// The same call so many times in one request, with ids from 1. Its class is that of an
+    /// Sends one call `calls` times in one request, with ids from 1. Its class is that of an
     /// answer where each of them was answered, else the class of the first one that was not, or
     /// of the refusal of the whole.
     pub fn batch(&self, ask: &Ask, calls: u64) -> impl Future<Output = Done> + Send + use<> {

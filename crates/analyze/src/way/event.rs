@@ -79,7 +79,7 @@ impl Secrets {
         self.kept(text.take(LETTERS_MAX).collect())
     }
 
-    /// The same for what nobody wrote for people: a long word in it could be anybody's key.
+    /// Text that was not written for people, short and printable: a long word in it could be a key.
     fn without(&self, text: &str) -> String {
         let text = self.short(text);
         let ends = |letter: char| !letter.is_ascii_alphanumeric();

@@ -114,7 +114,7 @@ pub(crate) fn table(status: &Status, client: &Figures, sky: &Sky) -> String {
     out
 }
 
-/// The same in one line.
+/// The status and the client's figures in one line.
 pub(crate) fn line(status: &Status, client: &Figures, sky: &Sky) -> String {
     let upstreams = upstreams(status);
     let total = attempts_total(upstreams);

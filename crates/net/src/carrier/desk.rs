@@ -76,7 +76,7 @@ fn integer(text: &[u8]) -> Option<u64> {
     is_plain.then(|| text.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
 }
 
-/// The same text with another id.
+/// `body` with another id.
 fn relabelled(body: &[u8], at: Span, id: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len() + DIGITS_MAX);
     out.extend_from_slice(&body[..at.start as usize]);

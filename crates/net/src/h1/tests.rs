@@ -85,7 +85,7 @@ async fn play(pieces: &[&[u8]], closes: bool, whole_max: usize) -> Outcome {
     (outcome.map_err(|error| error.kind), unfit)
 }
 
-/// The same outcome wherever the answer is cut in two, and byte by byte.
+/// Expects `expected` wherever the answer is cut in two, and byte by byte.
 async fn check(answer: &str, expected: &Outcome) {
     let bytes = answer.as_bytes();
     let ends = expected.0.is_ok() && expected.1.is_none();

@@ -390,7 +390,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// The same end, whatever comes and however it is cut.
+    /// However what arrives is cut, it ends alike.
     #[test]
     fn cuts_make_no_difference(frames in proptest::collection::vec(any_frame(), 0..20), size in 1..50usize) {
         let bytes = frames.concat();

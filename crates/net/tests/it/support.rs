@@ -198,7 +198,7 @@ pub(crate) fn ask_aside(
     tokio::spawn(async move { ask(&transport, &question).await })
 }
 
-/// The same with a question whose answer is likely to be long.
+/// Asks, in a task of its own, a question whose answer is likely to be long.
 pub(crate) fn ask_bulky_aside(
     transport: &(impl Transport + Clone + 'static),
     question: &str,
