@@ -18,9 +18,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::count::Counters;
-use crate::link::WRITE_PROGRESS_BYTES;
 use crate::share::{Share, fits, give, take};
 use crate::{Server, Settings};
+
+/// A stalled client that accepts this much is given the write timeout anew. A
+/// client that reads a byte now and then could otherwise hold an answer for ever.
+pub(crate) const WRITE_PROGRESS_BYTES: u64 = 16 * 1024;
 
 /// A connection on which more answers wait is ended when it takes nothing for the stall timeout.
 pub(crate) const ANSWERS_MAX: u32 = 63;
@@ -248,7 +251,7 @@ impl Backlog {
         let lacks_places = state.placed > 0 || state.placeless > 0;
         let room = if lacks_places { Room::NoPlaces } else { pools.room_for_bytes() };
         // With something taken now and then the time of all would begin anew for ever.
-        let is_old = state.is_old(now, room, pools.settings.stall_timeout);
+        let is_old = state.check_age(now, room, pools.settings.stall_timeout);
         state.is_too_much(lasts, room, is_old, pools.settings)
     }
 }
@@ -340,10 +343,10 @@ impl State {
         self.paced = 0;
     }
 
-    /// Whether some answer has waited for the stall timeout. A client that takes its answers at
+    /// True when some answer has waited for the stall timeout. A client that takes its answers at
     /// the least pace begins a new period, unless one answer that it takes could keep the places
     /// of others.
-    fn is_old(&mut self, now: u64, room: Room, stall_timeout: Duration) -> bool {
+    fn check_age(&mut self, now: u64, room: Room, stall_timeout: Duration) -> bool {
         let oldest = Duration::from_micros(now.saturating_sub(self.period_since));
         if self.old() == 0 || oldest < stall_timeout {
             return false;
@@ -362,7 +365,7 @@ impl State {
         self.began[usize::from(!self.period.0)]
     }
 
-    /// `is_old`: as [`Self::is_old`] found.
+    /// `is_old`: as [`Self::check_age`] found.
     fn is_too_much(&self, lasts: Duration, room: Room, is_old: bool, settings: &Settings) -> bool {
         let too_long = lasts >= settings.stall_timeout;
         let answers = self.answers();

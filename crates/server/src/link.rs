@@ -18,14 +18,10 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use crate::backlog::{Backlog, Period, Place, Pools};
+use crate::backlog::{Backlog, Period, Place, Pools, WRITE_PROGRESS_BYTES};
 use crate::count::Protocol;
 use crate::share::Share;
 use crate::{Server, Settings};
-
-/// A stalled client that accepts this much is given the write timeout anew. A
-/// client that reads a byte now and then could otherwise hold an answer for ever.
-pub(crate) const WRITE_PROGRESS_BYTES: u64 = 16 * 1024;
 
 /// How long we read on after a refusal, so that the client can read it: closing
 /// a socket with unread data in it resets the connection.
