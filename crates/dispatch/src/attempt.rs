@@ -53,7 +53,7 @@ pub(crate) struct AttemptDeadline<'a> {
 /// What is done with an answer as it comes: how much of it is held before it is passed on,
 /// and who looks at it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room<'a> {
+pub(crate) struct AnswerLimits<'a> {
     /// A longer answer may be passed on as it arrives.
     pub(crate) whole_max: usize,
     /// One that has to be read whole may be this long.
@@ -75,18 +75,18 @@ pub(crate) async fn attempt(
     transport: &dyn Transport,
     in_flight: InFlight,
     time_limit: AttemptDeadline<'_>,
-    room: Room<'_>,
+    limits: AnswerLimits<'_>,
 ) -> Settled {
     let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
     let guarded = Guarded::begin(upstream, row, in_flight, time_limit);
-    let whole_max = room.whole_max;
+    let whole_max = limits.whole_max;
     let bulky = row.class.is_heavy();
-    let inspect = room.inspect.filter(|inspect| inspect.is_asked(upstream, row));
+    let inspect = limits.inspect.filter(|inspect| inspect.is_asked(upstream, row));
     let inspect = inspect.map(|inspect| (inspect, body.clone()));
     let exchange = Exchange { body, deadline: time_limit.deadline, whole_max, bulky };
     let exchange = transport.exchange(exchange);
-    let judged = guarded.in_time(pin!(judged(row, exchange, room))).await;
+    let judged = guarded.in_time(pin!(judged(row, exchange, limits))).await;
     let ended = now();
     let mut no_room = false;
     // When the upstream's part was done, but for the time that the answer waited for room: that is
@@ -172,30 +172,30 @@ impl Judged {
 async fn judged(
     row: &MethodRow,
     exchange: ExchangeFuture<'_>,
-    room: Room<'_>,
+    limits: AnswerLimits<'_>,
 ) -> Result<Judged, TransportError> {
     let reply = exchange.await?;
     if reply.rest.is_none() {
         return Ok(Judged::whole(Judge::standard().reply(row, &reply)));
     }
     // Boxed: nearly every answer is whole, and should not carry the state of those that are not.
-    Box::pin(judged_in_part(row, reply, room)).await
+    Box::pin(judged_in_part(row, reply, limits)).await
 }
 
 async fn judged_in_part(
     row: &MethodRow,
     mut reply: WireReply,
-    room: Room<'_>,
+    limits: AnswerLimits<'_>,
 ) -> Result<Judged, TransportError> {
     let judge = Judge::standard();
     let Some(rest) = reply.rest.take() else {
         return Ok(Judged::whole(judge.reply(row, &reply)));
     };
     if let Some(verdict) = judge.beginning(&reply)
-        && let Some(entered) = room.flows.and_then(|flows| flows.enter(now()))
+        && let Some(entered) = limits.flows.and_then(|flows| flows.enter(now()))
     {
-        if reply.body.len() <= room.whole_max
-            && let Some(answers) = room.answers
+        if reply.body.len() <= limits.whole_max
+            && let Some(answers) = limits.answers
         {
             answers.note(Shortage::Flowed);
         }
@@ -203,7 +203,7 @@ async fn judged_in_part(
     }
     let first = std::mem::take(&mut reply.body);
     let mut waited = Duration::ZERO;
-    reply.body = whole(first, rest, room.answer_max, room.answers, &mut waited).await?;
+    reply.body = whole(first, rest, limits.answer_max, limits.answers, &mut waited).await?;
     Ok(Judged { waited, ..Judged::whole(judge.reply(row, &reply)) })
 }
 

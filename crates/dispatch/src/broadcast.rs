@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Slot, Tier};
 
-use crate::attempt::{Room, attempt};
+use crate::attempt::{AnswerLimits, attempt};
 use crate::now;
 use crate::run::{Next, Run, RunContext, TierScope};
 use crate::trail::Abandoned;
@@ -108,10 +108,15 @@ impl Run<'_> {
             waiting.push(slot);
             tokio::spawn(async move {
                 let inspect = inspect.as_deref();
-                let room =
-                    Room { whole_max: answer_max, answer_max, flows: None, answers: None, inspect };
+                let limits = AnswerLimits {
+                    whole_max: answer_max,
+                    answer_max,
+                    flows: None,
+                    answers: None,
+                    inspect,
+                };
                 let settled =
-                    attempt(row, body, &upstream, &*transport, in_flight, time_limit, room).await;
+                    attempt(row, body, &upstream, &*transport, in_flight, time_limit, limits).await;
                 drop(permit);
                 // Nobody listens any more once one has accepted.
                 let _ = sender.send((slot, settled)).await;

@@ -168,10 +168,10 @@ impl Run<'_> {
             hedging.map(|hedging| HedgeTimer::new(hedging.delay(upstream, row.class)));
         let mut time_limit = self.time_limit(context, slot, began);
         time_limit.hedge_timer = hedge_timer.as_ref();
-        let room = context.room(self.job, true, slot);
+        let limits = context.answer_limits(self.job, true, slot);
         let transport = context.worker.transport(slot);
         let body = self.bodies.of(self.job, slot);
-        let first = pin!(attempt(row, body, upstream, transport, in_flight, time_limit, room));
+        let first = pin!(attempt(row, body, upstream, transport, in_flight, time_limit, limits));
         let Some(hedge_timer) = &hedge_timer else {
             let settled = first.await;
             return self.ended(context, slot, settled);
@@ -238,7 +238,7 @@ impl Run<'_> {
             let RunContext { roster, .. } = context;
             let (row, upstream) = (self.job.row, roster.upstream(slot));
             let hedged_at = in_flight.began();
-            let room = context.room(self.job, true, other);
+            let limits = context.answer_limits(self.job, true, other);
             let mut time_limit = self.time_limit(context, other, hedged_at);
             let hedging = context.bounds.hedging.unwrap_or_default();
             let hedge_timer = HedgeTimer::new(hedging.delay(roster.upstream(other), row.class));
@@ -247,7 +247,7 @@ impl Run<'_> {
             let transport = context.worker.transport(other);
             let hedged = roster.upstream(other);
             let mut second =
-                pin!(attempt(row, body, hedged, transport, in_flight, time_limit, room));
+                pin!(attempt(row, body, hedged, transport, in_flight, time_limit, limits));
             let (settled, is_first) = either(first.as_mut(), second.as_mut()).await;
             let (winner, loser, sent_at) =
                 if is_first { (slot, other, hedged_at) } else { (other, slot, began) };

@@ -14,7 +14,7 @@ use wellhead_upstream::{
 };
 
 use crate::allowance::Allowance;
-use crate::attempt::{AttemptDeadline, Room, Settled};
+use crate::attempt::{AnswerLimits, AttemptDeadline, Settled};
 use crate::flows::{ClientNet, MayFlow};
 use crate::hedge::Hedging;
 use crate::now;
@@ -130,7 +130,12 @@ impl<'a> RunContext<'a> {
     }
 
     /// For an answer to `job`, which a client may take as it comes where it `may_flow`.
-    pub(crate) fn room(self, job: &Job<'a>, may_flow: bool, slot: Slot) -> Room<'a> {
+    pub(crate) fn answer_limits(
+        self,
+        job: &Job<'a>,
+        may_flow: bool,
+        slot: Slot,
+    ) -> AnswerLimits<'a> {
         let Bounds { whole_bytes_max, answer_bytes_max: answer_max, .. } = *self.bounds;
         let (row, inspect) = (job.row, self.worker.inspect());
         let answers = Some(job.room.unwrap_or(self.worker.answers()));
@@ -141,12 +146,12 @@ impl<'a> RunContext<'a> {
                 let whole_max = whole_bytes_max.max(to_look_at).min(answer_max);
                 let flows = self.worker.flows(slot);
                 let flows = flows.map(|flows| MayFlow { flows, upstream, client });
-                Room { whole_max, answer_max, flows, answers, inspect }
+                AnswerLimits { whole_max, answer_max, flows, answers, inspect }
             }
             None => {
                 // What goes beyond that is read as it fits.
                 let whole_max = job.room.map_or(answer_max, |room| room.step().min(answer_max));
-                Room { whole_max, answer_max, flows: None, answers, inspect }
+                AnswerLimits { whole_max, answer_max, flows: None, answers, inspect }
             }
         }
     }
