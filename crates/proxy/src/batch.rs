@@ -38,7 +38,7 @@ use crate::answer::{Answer, Refusal};
 use crate::blocks::is_ahead;
 use crate::call::handle_call;
 use crate::line::{InBatch, Line, Methods};
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin::Pin;
 use crate::request::pinned::PinnedCall;
@@ -122,9 +122,9 @@ struct PileState {
 }
 
 impl<'a> Pile<'a> {
-    fn new(trip: &'a Trip<'_>) -> Self {
-        let bytes_max = trip.chain.bounds.batch_bytes_max;
-        Self { bytes_max, room: trip.answers(), state: Mutex::default() }
+    fn new(request: &'a RequestContext<'_>) -> Self {
+        let bytes_max = request.chain.bounds.batch_bytes_max;
+        Self { bytes_max, room: request.answers(), state: Mutex::default() }
     }
 
     fn is_full(&self) -> bool {
@@ -184,19 +184,23 @@ impl<'a> Pile<'a> {
 
 /// Answers the items side by side, a bounded number of exchanges at a time, and puts
 /// the replies together in the order of the items. One slow call holds up no other.
-pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> (Answer, Line) {
-    let pile = Pile::new(trip);
+pub(crate) async fn answer(
+    request: &RequestContext<'_>,
+    items: &[Item],
+    parallel: usize,
+) -> (Answer, Line) {
+    let pile = Pile::new(request);
     let mut replies: Vec<Option<Reply>> = (0..items.len()).map(|_| None).collect();
     let (mut attempts, mut failed, mut trail) = (0, 0, String::new());
-    if tiers::are_there(trip) {
-        let wanted = trip.look(|view| wanted(trip, items, view));
+    if tiers::are_there(request) {
+        let wanted = request.look(|view| wanted(request, items, view));
         // Boxed, as few proxies have slow tiers.
-        Box::pin(tiers::fetch_all(trip, wanted)).await;
+        Box::pin(tiers::fetch_all(request, wanted)).await;
     }
-    let (work, kept, methods) = divide(trip, items);
+    let (work, kept, methods) = divide(request, items);
     let mut upstreams = UpstreamSet::default();
     for item in kept {
-        let settled = from_memory(trip, item, &pile);
+        let settled = from_memory(request, item, &pile);
         replies[settled.place] = settled.reply;
         failed += usize::from(settled.is_failed);
     }
@@ -206,7 +210,7 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
         let Performed { settled, alone } = if running.is_empty() && waiting.len() == 1 {
             // What stays together as a whole needs nobody to look after several.
             let Some(work) = waiting.pop_front() else { break };
-            perform(trip, items, work, &pile, pile.reserve()).await
+            perform(request, items, work, &pile, pile.reserve()).await
         } else {
             while running.len() < parallel && !waiting.is_empty() {
                 let room = pile.reserve();
@@ -215,7 +219,7 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
                     break;
                 }
                 let Some(work) = waiting.pop_front() else { break };
-                running.push(perform(trip, items, work, &pile, room));
+                running.push(perform(request, items, work, &pile, room));
             }
             let Some(performed) = running.next().await else { break };
             performed
@@ -226,7 +230,7 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
             replies[item.place] = item.reply;
             failed += usize::from(item.is_failed);
             attempts += item.attempts;
-            if trip.ctx.want_trail && !item.trail.is_empty() {
+            if request.ctx.want_trail && !item.trail.is_empty() {
                 trail.push_str(&item.trail);
                 trail.push_str("; ");
             }
@@ -238,7 +242,7 @@ pub(crate) async fn answer(trip: &Trip<'_>, items: &[Item], parallel: usize) -> 
         status: if body.is_empty() { 204 } else { 200 },
         body,
         attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
-        trail: trip.ctx.want_trail.then_some(trail),
+        trail: request.ctx.want_trail.then_some(trail),
         ..Answer::default()
     };
     let asked = Box::new(InBatch { methods, upstreams });
@@ -291,16 +295,16 @@ fn write(items: &[Item], mut replies: Vec<Option<Reply>>, pile: Pile<'_>) -> Vec
 type Kept = Vec<(usize, &'static MethodRow, Bytes)>;
 
 /// Sorts the items into exchanges, and those whose answer was kept.
-fn divide<'a>(trip: &Trip<'_>, items: &'a [Item]) -> (Vec<Work<'a>>, Kept, Methods) {
-    trip.look(|view| divide_by(trip, items, view))
+fn divide<'a>(request: &RequestContext<'_>, items: &'a [Item]) -> (Vec<Work<'a>>, Kept, Methods) {
+    request.look(|view| divide_by(request, items, view))
 }
 
 fn divide_by<'a>(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     items: &'a [Item],
     view: &View,
 ) -> (Vec<Work<'a>>, Kept, Methods) {
-    let (chain, now) = (trip.chain, now());
+    let (chain, now) = (request.chain, now());
     let (mut work, mut kept, mut methods) = (Vec::new(), Vec::new(), Methods::default());
     let mut lead: Option<Group<'a>> = None;
     for (place, item) in items.iter().enumerate() {
@@ -310,21 +314,21 @@ fn divide_by<'a>(
         };
         let row = MethodTable::standard().row(call.method());
         methods.count(row.name);
-        let pinned = may_share(row).then(|| pinned_in_batch(trip, call, row, view)).flatten();
+        let pinned = may_share(row).then(|| pinned_in_batch(request, call, row, view)).flatten();
         let Some(PinnedCall { ask, pin }) = pinned else {
             work.push(Work::One(place));
             continue;
         };
-        let asked = match kept::look_up(trip, MethodCall { row, params: call.params() }, &pin, view)
-        {
-            Ok(answer) => {
-                let call = MethodCall { row, params: call.params() };
-                let answer = recall::recall(trip, call, &pin.block, None, answer);
-                kept.push((place, row, answer));
-                continue;
-            }
-            Err(asked) => asked,
-        };
+        let asked =
+            match kept::look_up(request, MethodCall { row, params: call.params() }, &pin, view) {
+                Ok(answer) => {
+                    let call = MethodCall { row, params: call.params() };
+                    let answer = recall::recall(request, call, &pin.block, None, answer);
+                    kept.push((place, row, answer));
+                    continue;
+                }
+                Err(asked) => asked,
+            };
         let member = Member { place, call, row, pin, asked };
         let is_fit = |slot: Slot, ask: &Ask<'_>| {
             let upstream = chain.roster.upstream(slot);
@@ -340,7 +344,7 @@ fn divide_by<'a>(
             }
             Some(_) => work.push(Work::One(place)),
             None => {
-                let plan = trip.lane.with_rng(|rng| plan(&ask, view, &chain.roster, now, rng));
+                let plan = request.lane.with_rng(|rng| plan(&ask, view, &chain.roster, now, rng));
                 match plan.candidates().first() {
                     Some(slot) if is_fit(*slot, &ask) => {
                         lead = Some(Group { slot: *slot, members: vec![member], last: ask });
@@ -355,14 +359,14 @@ fn divide_by<'a>(
 }
 
 /// What of a batch may be in a slow tier.
-fn wanted(trip: &Trip<'_>, items: &[Item], view: &View) -> Vec<Asked> {
+fn wanted(request: &RequestContext<'_>, items: &[Item], view: &View) -> Vec<Asked> {
     let calls = items.iter().filter_map(|item| item.as_ref().ok());
     let wanted = calls.filter_map(|call| {
         let row = MethodTable::standard().row(call.method());
-        let pinned = may_share(row).then(|| pinned_in_batch(trip, call, row, view)).flatten()?;
+        let pinned = may_share(row).then(|| pinned_in_batch(request, call, row, view)).flatten()?;
         let of = MethodCall { row, params: call.params() };
-        let asked = kept::missing_in_memory(trip, of, &pinned.pin, view)?;
-        tiers::may_have(trip, &asked, row).then_some(asked)
+        let asked = kept::missing_in_memory(request, of, &pinned.pin, view)?;
+        tiers::may_have(request, &asked, row).then_some(asked)
     });
     wanted.collect()
 }
@@ -380,7 +384,7 @@ struct Performed {
 }
 
 async fn perform(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     items: &[Item],
     work: Work<'_>,
     pile: &Pile<'_>,
@@ -389,7 +393,7 @@ async fn perform(
     let settled = |settled| Performed { settled, alone: Vec::new() };
     match work {
         Work::One(place) => match &items[place] {
-            Ok(call) => settled(vec![alone(trip, place, call, pile, room).await]),
+            Ok(call) => settled(vec![alone(request, place, call, pile, room).await]),
             Err(_) => settled(vec![Settled {
                 place,
                 reply: None,
@@ -399,22 +403,22 @@ async fn perform(
                 trail: String::new(),
             }]),
         },
-        Work::Together(slot, members) => together(trip, slot, members, pile, room).await,
+        Work::Together(slot, members) => together(request, slot, members, pile, room).await,
     }
 }
 
 /// The answer to an item, where it was kept.
 fn from_memory(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     (place, row, answer): (usize, &MethodRow, Bytes),
     pile: &Pile<'_>,
 ) -> Settled {
     if pile.is_full() {
         return too_large(place, pile);
     }
-    let (counts, took) = (trip.chain.counts(), now() - trip.ctx.received_at);
+    let (counts, took) = (request.chain.counts(), now() - request.ctx.received_at);
     counts.observe(row, CallOutcome::Answered, took, &[]);
-    trip.chain.note_found(row, Found::Hit);
+    request.chain.note_found(row, Found::Hit);
     let mut reply = Reply::Result(answer);
     pile.add(&mut reply, false);
     let is_failed = reply.is_refused();
@@ -422,7 +426,7 @@ fn from_memory(
 }
 
 async fn alone(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     place: usize,
     call: &Call,
     pile: &Pile<'_>,
@@ -431,10 +435,11 @@ async fn alone(
     if !pile.may_ask(&room) {
         return too_large(place, pile);
     }
-    let (report, _) = handle_call(trip, call, now(), false).await;
+    let (report, _) = handle_call(request, call, now(), false).await;
     // What has come is counted as it is.
     drop(room);
-    let trail = if trip.ctx.want_trail { report.line(&trip.chain.roster) } else { String::new() };
+    let trail =
+        if request.ctx.want_trail { report.line(&request.chain.roster) } else { String::new() };
     let mut reply = report.reply;
     match &reply {
         // It was the batch that left no room.
@@ -459,14 +464,14 @@ fn too_large(place: usize, pile: &Pile<'_>) -> Settled {
 }
 
 /// The request may make no more upstream calls.
-fn unpaid_for(trip: &Trip<'_>, place: usize) -> Settled {
-    let reply = Some(Reply::Refused(Refusal::calls_spent(trip.allowance().max())));
+fn unpaid_for(request: &RequestContext<'_>, place: usize) -> Settled {
+    let reply = Some(Reply::Refused(Refusal::calls_spent(request.allowance().max())));
     Settled { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
 }
 
 /// One exchange for all members; those that it does not settle go alone.
 async fn together(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     slot: Slot,
     members: Vec<Member<'_>>,
     pile: &Pile<'_>,
@@ -477,11 +482,11 @@ async fn together(
         let settled = members.iter().map(|member| too_large(member.place, pile)).collect();
         return Performed { settled, alone };
     }
-    let chain = trip.chain;
+    let chain = request.chain;
     let mut members = members;
-    let paid = trip.allowance().take(u32::try_from(members.len()).unwrap_or(u32::MAX));
+    let paid = request.allowance().take(u32::try_from(members.len()).unwrap_or(u32::MAX));
     let unpaid = members.split_off(paid as usize);
-    let mut settled: Vec<Settled> = unpaid.iter().map(|it| unpaid_for(trip, it.place)).collect();
+    let mut settled: Vec<Settled> = unpaid.iter().map(|it| unpaid_for(request, it.place)).collect();
     if members.is_empty() {
         return Performed { settled, alone };
     }
@@ -492,18 +497,18 @@ async fn together(
             BatchItem { row: it.row, method: it.call.method(), params }
         })
         .collect();
-    trip.progress.begin(slot);
+    request.progress.begin(slot);
     let outcome = run_batch(
         &calls,
         slot,
         &chain.roster,
-        BatchContext { worker: trip.lane, room: pile.room, client: trip.progress.client() },
+        BatchContext { worker: request.lane, room: pile.room, client: request.progress.client() },
         &chain.bounds,
-        trip.deadline(),
+        request.deadline(),
     )
     .await;
     if !outcome.is_sent {
-        trip.allowance().give_back(paid);
+        request.allowance().give_back(paid);
     }
     let ended = outcome.began + outcome.took;
     settled.reserve(members.len());
@@ -511,12 +516,12 @@ async fn together(
     // What has come is counted as it is.
     drop(room);
     let is_held = outcome.is_counted;
-    let took = ended.saturating_duration_since(trip.ctx.received_at);
+    let took = ended.saturating_duration_since(request.ctx.received_at);
     let mut tally = Tally { chain, took, alike: None };
     for (member, verdict) in members.iter().zip(outcome.verdicts) {
         let attempt = Attempt {
             slot,
-            after: outcome.began.saturating_duration_since(trip.ctx.received_at),
+            after: outcome.began.saturating_duration_since(request.ctx.received_at),
             took: outcome.took,
             class: verdict.class,
             rule: verdict.rule,
@@ -528,9 +533,10 @@ async fn together(
         let is_unsure = by_hash && ByHash::is_unsure(verdict.class);
         let is_final = !is_unsure
             && (is_final(&verdict)
-                || (is_null(&verdict) && trip.look(|view| is_ahead(&member.pin.block, view))));
-        let is_below =
-            |result: &Bytes| floor::missed(trip, member.row, &member.pin.block, result).is_some();
+                || (is_null(&verdict) && request.look(|view| is_ahead(&member.pin.block, view))));
+        let is_below = |result: &Bytes| {
+            floor::missed(request, member.row, &member.pin.block, result).is_some()
+        };
         let (mut reply, outcome) = match (is_final, verdict.payload) {
             (true, Payload::Result(result)) if !is_below(&result) => {
                 teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
@@ -544,7 +550,7 @@ async fn together(
                     }
                     chain.note_found(call.row, Found::Miss);
                 }
-                let result = recall::recall(trip, call, &member.pin.block, Some(slot), result);
+                let result = recall::recall(request, call, &member.pin.block, Some(slot), result);
                 (Reply::Result(result), CallOutcome::Answered)
             }
             (true, Payload::Error(error)) => (Reply::Error(error), CallOutcome::UpstreamError),
@@ -565,7 +571,7 @@ async fn together(
         settled.push(Settled { place, reply, is_failed, slot, attempts, trail });
     }
     tally.flush();
-    if trip.ctx.want_trail
+    if request.ctx.want_trail
         && let Some(first) = settled.first_mut()
     {
         let id = &chain.roster.upstream(slot).identity().id;

@@ -16,7 +16,7 @@ use wellhead_route::{NotServed, Roster};
 use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::answer::Refusal;
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pinned::PinnedCall;
 use crate::request::reply::Reply;
@@ -65,37 +65,42 @@ impl Report {
 /// Answers one call and counts it. Its turn came at `began`; a large result may reach the client
 /// while it still arrives where it `may_flow`. Also says when the call ended.
 pub(crate) async fn handle_call(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     call: &Call,
     began: Instant,
     may_flow: bool,
 ) -> (Report, Instant) {
-    let report = answer(trip, call, began, may_flow).await;
+    let report = answer(request, call, began, may_flow).await;
     // A call that an upstream answered ended with that attempt, but for a moment: a
     // reading of the clock less. To look at the answer may have taken longer.
     let ended = match (report.outcome, report.trail.attempts.last()) {
-        (CallOutcome::Answered, Some(_)) if trip.chain.verifier.is_none() => {
-            trip.ctx.received_at + report.trail.lasted()
+        (CallOutcome::Answered, Some(_)) if request.chain.verifier.is_none() => {
+            request.ctx.received_at + report.trail.lasted()
         }
         _ => now(),
     };
     // 15. Counted.
     let took = ended.saturating_duration_since(began);
-    let (counts, trail) = (trip.chain.counts(), &report.trail);
+    let (counts, trail) = (request.chain.counts(), &report.trail);
     counts.observe(report.row, report.outcome, took, &trail.attempts);
     trail.abandoned.iter().for_each(|attempt| counts.abandoned(attempt));
     if let Some(found) = report.noted.found {
-        trip.chain.note_found(report.row, found);
+        request.chain.note_found(report.row, found);
     }
     (report, ended)
 }
 
 /// Answers one call.
-async fn answer(trip: &Trip<'_>, call: &Call, began: Instant, may_flow: bool) -> Report {
+async fn answer(
+    request: &RequestContext<'_>,
+    call: &Call,
+    began: Instant,
+    may_flow: bool,
+) -> Report {
     // 4. The method.
     let row = MethodTable::standard().row(call.method());
     let mut noted = Noted::default();
-    let said = say(trip, call, row, Turned { began, may_flow }, &mut noted).await;
+    let said = say(request, call, row, Turned { began, may_flow }, &mut noted).await;
     let report = move |reply, outcome, slot, trail| Report {
         noted,
         row,
@@ -135,42 +140,42 @@ struct Turned {
 
 /// The life of a call, from step 5 of the table on.
 async fn say(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     call: &Call,
     row: &'static MethodRow,
     Turned { began, may_flow }: Turned,
     noted: &mut Noted,
 ) -> Said {
-    let (chain, method, deadline) = (trip.chain, call.method(), trip.deadline());
+    let (chain, method, deadline) = (request.chain, call.method(), request.deadline());
     // 5. The upstreams that may serve it.
-    let mut may_ask = trip.eligible_by_effect(row, method);
+    let mut may_ask = request.eligible_by_effect(row, method);
     if let Err(NotServed::Dangerous(access)) = may_ask
         && chain.roster.allows_on_test_chains(access)
         && chain.pulse.chain_id().is_none()
     {
         // A test may begin with such a call. Boxed, as few calls should carry the state of it.
         Box::pin(startup::chain_id(chain, deadline)).await;
-        may_ask = trip.eligible_by_effect(row, method);
+        may_ask = request.eligible_by_effect(row, method);
     }
     let eligible = match may_ask {
         Ok(eligible) => eligible,
-        Err(why) => return Said::refused(Refusal::not_served(why, method, trip.selected())),
+        Err(why) => return Said::refused(Refusal::not_served(why, method, request.selected())),
     };
     let job = Job {
         row,
         method,
         params: call.params(),
-        received_at: trip.ctx.received_at,
+        received_at: request.ctx.received_at,
         deadline,
         at_hash: None,
         null_is_final: false,
         is_there: false,
         // A filter's id is rewritten, and a write's answer is small.
-        flows_to: (may_flow && row.effect == Effect::Read).then(|| trip.ctx.peer.ip().into()),
+        flows_to: (may_flow && row.effect == Effect::Read).then(|| request.ctx.peer.ip().into()),
         ballot: None,
-        progress: Some(trip.progress),
+        progress: Some(request.progress),
         is_first_paid: false,
-        room: trip.room.as_ref(),
+        room: request.room.as_ref(),
     };
     // 6. By its effect.
     match row.effect {
@@ -180,21 +185,21 @@ async fn say(
         // and would be moved about with each request, also with those answered here.
         Effect::Read | Effect::Write | Effect::Broadcast => {
             if row.name == height::BLOCK_NUMBER
-                && let Some(number) = height::known_height(trip, call.params())
+                && let Some(number) = height::known_height(request, call.params())
             {
                 return Said::local(number);
             }
             // 7. On one view: the block, what is kept, and the plan.
-            let begun = match begin(trip, &job, eligible, began) {
+            let begun = match begin(request, &job, eligible, began) {
                 Begun { way: Way::Kept(result), call, aside, .. } => {
                     (noted.block, noted.aside) = (call.pin.number(), aside);
-                    return kept_said(trip, &job, &call.pin.block, result, noted);
+                    return kept_said(request, &job, &call.pin.block, result, noted);
                 }
                 begun => Box::new(begun),
             };
-            Box::pin(read_through(trip, &job, begun, noted)).await
+            Box::pin(read_through(request, &job, begun, noted)).await
         }
-        Effect::Sticky => Box::pin(sticky_call(trip, job, eligible, began)).await,
+        Effect::Sticky => Box::pin(sticky_call(request, job, eligible, began)).await,
     }
 }
 
@@ -209,17 +214,22 @@ struct Begun<'a> {
 }
 
 /// Pins, looks for what is kept, and plans.
-fn begin<'a>(trip: &Trip<'_>, job: &Job<'a>, eligible: UpstreamSet, began: Instant) -> Begun<'a> {
-    trip.look(|view| {
+fn begin<'a>(
+    request: &RequestContext<'_>,
+    job: &Job<'a>,
+    eligible: UpstreamSet,
+    began: Instant,
+) -> Begun<'a> {
+    request.look(|view| {
         let of = MethodCall::of(job);
-        let call = planning::pinned(trip, of, eligible, view);
+        let call = planning::pinned(request, of, eligible, view);
         // Before the call is planned, and counted as one that waits for others.
-        let aside = trip.ctx.want_trail.then(|| reasons::aside(trip, of, &call, view));
-        let way = kept::way(trip, job, &call.pin, view);
+        let aside = request.ctx.want_trail.then(|| reasons::aside(request, of, &call, view));
+        let way = kept::way(request, job, &call.pin, view);
         let planned = match way {
             Way::Kept(_) | Way::Follow(..) => None,
             Way::Plain | Way::Ask(_) => {
-                Some(planning::plan_on(view, trip.chain, trip.lane, call.at_block(), began))
+                Some(planning::plan_on(view, request.chain, request.lane, call.at_block(), began))
             }
         };
         Begun { call, way, planned, aside, began }
@@ -228,58 +238,58 @@ fn begin<'a>(trip: &Trip<'_>, job: &Job<'a>, eligible: UpstreamSet, began: Insta
 
 /// An answer that was kept.
 fn kept_said(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     block: &BlockRef,
     result: Bytes,
     noted: &mut Noted,
 ) -> Said {
     noted.found = Some(Found::Hit);
-    let result = recall::recall(trip, MethodCall::of(job), block, None, result);
+    let result = recall::recall(request, MethodCall::of(job), block, None, result);
     Said::whole(result, None, Trail::default())
 }
 
 /// From a slow tier, from the call of another client, or from upstreams by the plan. What was begun
 /// stays in its box, so that the future is small.
 async fn read_through(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     mut begun: Box<Begun<'_>>,
     noted: &mut Noted,
 ) -> Said {
     (noted.block, noted.aside) = (begun.call.pin.number(), begun.aside.take());
     if let Way::Ask(asked) = &begun.way
-        && tiers::may_have(trip, asked, job.row)
+        && tiers::may_have(request, asked, job.row)
         // Boxed, as few calls should carry the state of waiting.
-        && let Some(result) = Box::pin(tiers::fetch(trip, asked)).await
+        && let Some(result) = Box::pin(tiers::fetch(request, asked)).await
     {
         if let Way::Ask(asked) = begun.way {
             asked.found(&result);
         }
-        return kept_said(trip, job, &begun.call.pin.block, result, noted);
+        return kept_said(request, job, &begun.call.pin.block, result, noted);
     }
     match begun.way {
         Way::Plain => {}
-        Way::Ask(_) => noted.found = missed(trip),
-        Way::Kept(result) => return kept_said(trip, job, &begun.call.pin.block, result, noted),
+        Way::Ask(_) => noted.found = missed(request),
+        Way::Kept(result) => return kept_said(request, job, &begun.call.pin.block, result, noted),
         Way::Follow(follow, asked) => {
-            let (said, found) = Box::pin(follow_on(trip, job, &begun.call, follow, asked)).await;
+            let (said, found) = Box::pin(follow_on(request, job, &begun.call, follow, asked)).await;
             noted.found = found;
-            return Box::pin(recalled(trip, job, &begun.call.pin.block, said)).await;
+            return Box::pin(recalled(request, job, &begun.call.pin.block, said)).await;
         }
     }
     // 8 to 12. Attempts, until a verdict ends the call.
     let planned = begun.planned.take();
-    let mut said = run_pinned(trip, job, &begun.call, planned, begun.began).await;
+    let mut said = run_pinned(request, job, &begun.call, planned, begun.began).await;
     // 13. What may be kept is kept.
     if let Way::Ask(asked) = begun.way {
-        asked.settle(trip.chain, Told::of(job, &said), &said);
+        asked.settle(request.chain, Told::of(job, &said), &said);
     }
     // What the client is told, by what it was shown.
-    match recall_said(trip, job, &begun.call.pin.block, &mut said) {
+    match recall_said(request, job, &begun.call.pin.block, &mut said) {
         Some(taker) => {
             let block = &begun.call.pin.block;
-            Box::pin(transactions::look_there(trip, job, block, taker, said)).await
+            Box::pin(transactions::look_there(request, job, block, taker, said)).await
         }
         None => said,
     }
@@ -287,23 +297,33 @@ async fn read_through(
 
 /// What the client is told, by what it was shown and sent before; see [`crate::state::sessions`]
 /// and [`crate::state::sent`]. Costs a comparison where tags are not pinned.
-async fn recalled(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, mut said: Said) -> Said {
-    match recall_said(trip, job, block, &mut said) {
-        Some(taker) => Box::pin(transactions::look_there(trip, job, block, taker, said)).await,
+async fn recalled(
+    request: &RequestContext<'_>,
+    job: &Job<'_>,
+    block: &BlockRef,
+    mut said: Said,
+) -> Said {
+    match recall_said(request, job, block, &mut said) {
+        Some(taker) => Box::pin(transactions::look_there(request, job, block, taker, said)).await,
         None => said,
     }
 }
 
 /// Recalls what there is to recall without another call; for a transaction that the upstream does
 /// not have, returns the upstream that took it.
-fn recall_said(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, said: &mut Said) -> Option<Slot> {
-    let chain = trip.chain;
+fn recall_said(
+    request: &RequestContext<'_>,
+    job: &Job<'_>,
+    block: &BlockRef,
+    said: &mut Said,
+) -> Option<Slot> {
+    let chain = request.chain;
     let Said::Result { result, rest, slot, trail, .. } = said else { return None };
     if !chain.pins {
         return None;
     }
     if rest.is_some() {
-        recall::recall_flowing(trip, block);
+        recall::recall_flowing(request, block);
         return None;
     }
     if job.row.effect == Effect::Broadcast {
@@ -315,20 +335,20 @@ fn recall_said(trip: &Trip<'_>, job: &Job<'_>, block: &BlockRef, said: &mut Said
     {
         return Some(taker);
     }
-    *result = recall::recall(trip, MethodCall::of(job), block, *slot, std::mem::take(result));
+    *result = recall::recall(request, MethodCall::of(job), block, *slot, std::mem::take(result));
     None
 }
 
 /// Waits for what comes of another's call, as long as the deadline lets it, or makes the
 /// call when that one went away or cannot share its answer.
 async fn follow_on(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     call: &PinnedCall<'_>,
     follow: Follow<Landed>,
     asked: Asked,
 ) -> (Said, Option<Found>) {
-    let chain = trip.chain;
+    let chain = request.chain;
     let asked = match tokio::time::timeout_at(job.deadline.into(), follow).await {
         Ok(Turn::Landed(landed)) => return (landed.into(), Some(Found::Joined)),
         Err(_) => {
@@ -339,28 +359,33 @@ async fn follow_on(
         Ok(Turn::Lead(lead)) => asked.leading(lead),
         Ok(Turn::Alone) => asked,
     };
-    let said = run_pinned(trip, job, call, None, now()).await;
+    let said = run_pinned(request, job, call, None, now()).await;
     asked.settle(chain, Told::of(job, &said), &said);
-    (said, missed(trip))
+    (said, missed(request))
 }
 
 /// What is told of a call whose answer was not there, where answers are kept.
-fn missed(trip: &Trip<'_>) -> Option<Found> {
-    trip.chain.cache().map(|_| Found::Miss)
+fn missed(request: &RequestContext<'_>) -> Option<Found> {
+    request.chain.cache().map(|_| Found::Miss)
 }
 
 /// Filters: made anywhere, then asked where they live.
-async fn sticky_call(trip: &Trip<'_>, job: Job<'_>, eligible: UpstreamSet, began: Instant) -> Said {
+async fn sticky_call(
+    request: &RequestContext<'_>,
+    job: Job<'_>,
+    eligible: UpstreamSet,
+    began: Instant,
+) -> Said {
     if filters::is_made_by(job.row) {
-        let begun = Box::new(begin(trip, &job, eligible, began));
-        let said = read_through(trip, &job, begun, &mut Noted::default()).await;
-        return filters::name_the_filter(trip.chain, said, eligible);
+        let begun = Box::new(begin(request, &job, eligible, began));
+        let said = read_through(request, &job, begun, &mut Noted::default()).await;
+        return filters::name_the_filter(request.chain, said, eligible);
     }
-    let FilterPlace { only, params, deadline } = match filters::place(trip.chain, &job, began) {
+    let FilterPlace { only, params, deadline } = match filters::place(request.chain, &job, began) {
         Ok(place) => place,
         Err(refusal) => return Said::refused(refusal),
     };
     let job = Job { params: Some(&params), deadline, ..job };
-    let begun = Box::new(begin(trip, &job, only, began));
-    read_through(trip, &job, begun, &mut Noted::default()).await
+    let begun = Box::new(begin(request, &job, only, began));
+    read_through(request, &job, begun, &mut Noted::default()).await
 }

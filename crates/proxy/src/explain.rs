@@ -18,7 +18,7 @@ use wellhead_verify::{Level, has_checks};
 
 use crate::answer::Refusal;
 use crate::journey::Proxy;
-use crate::request::context::{Ctx, Trip};
+use crate::request::context::{Ctx, RequestContext};
 use crate::request::method::MethodCall;
 use crate::request::pin::Pin;
 use crate::request::pinned::PinnedCall;
@@ -133,13 +133,14 @@ impl Proxy {
         let view = chain.heads.view();
         // Nothing is asked.
         let progress = Progress::new(Allowance::new(0));
-        let trip = Trip::new(chain, &lane, ctx, None, self.total(), &progress).selecting(selection);
-        let eligible = trip
+        let request = RequestContext::new(chain, &lane, ctx, None, self.total(), &progress)
+            .selecting(selection);
+        let eligible = request
             .eligible_by_effect(row, method)
-            .map_err(|why| Refusal::not_served(why, method, trip.selected()).message)?;
+            .map_err(|why| Refusal::not_served(why, method, request.selected()).message)?;
         let served = chain.eligible(row, method).unwrap_or_default();
         let call = MethodCall { row, params };
-        let PinnedCall { ask, pin } = pinned(&trip, call, eligible, &view);
+        let PinnedCall { ask, pin } = pinned(&request, call, eligible, &view);
         let planned = lane.with_rng(|rng| plan(&ask, &view, &chain.roster, at, rng));
         let order = planned.candidates();
         let mut upstreams: Vec<_> = chain
@@ -150,21 +151,21 @@ impl Proxy {
                 id: upstream.identity().id.to_string(),
                 tier: upstream.identity().tier.word(),
                 place: order.iter().position(|slot| *slot == upstream.slot()).map(|at| at + 1),
-                why: why(&trip, served, upstream, assess(&ask, upstream, &view, at)),
+                why: why(&request, served, upstream, assess(&ask, upstream, &view, at)),
             })
             .collect();
         if matches!(row.effect, Effect::Local | Effect::Subscribe) {
             upstreams.clear();
         }
         upstreams.sort_by_key(|upstream| upstream.place.unwrap_or(usize::MAX));
-        let cache = cache_word(&trip, call, &pin, &view);
+        let cache = cache_word(&request, call, &pin, &view);
         let asked = row.block_ref(params);
         Ok(Explanation {
             chain: chain.name.name.to_string(),
             method: row.name,
             effect: row.effect.to_string(),
             class: row.class.to_string(),
-            block: block(&trip, &pin, &asked, &view),
+            block: block(&request, &pin, &asked, &view),
             cache: CacheExplained { asked: cache == LOOKED_UP, why: cache },
             quorum: chain
                 .quorums
@@ -189,21 +190,21 @@ fn verify(chain: &ServedChain, row: &MethodRow) -> VerifyExplained {
     VerifyExplained { level: level.word(), why }
 }
 
-fn block(trip: &Trip<'_>, pin: &Pin, asked: &BlockRef, view: &View) -> BlockExplained {
+fn block(request: &RequestContext<'_>, pin: &Pin, asked: &BlockRef, view: &View) -> BlockExplained {
     let text = |params: &[u8]| String::from_utf8_lossy(params).into_owned();
     let params = pin.at_block_hash().map(|it| it.params).or(pin.by_height(None)).map(text);
     let why = match (&pin.params, asked) {
         (None, BlockRef::Number(_)) if pin.is_by_hash() => {
             "the client named its height; by the hash the answer may be kept"
         }
-        (Some(_), _) if trip.newest(view).is_some_and(Newest::is_shown) => {
+        (Some(_), _) if request.newest(view).is_some_and(Newest::is_shown) => {
             "a tag: what this client was shown, or what is agreed"
         }
         (Some(_), _) => "a tag: what is agreed",
         (None, BlockRef::None) => "it names no block",
         (None, BlockRef::Number(_) | BlockRef::Hash(_)) => "the client named it",
         (None, BlockRef::Unreadable) => "it cannot be read: an upstream says what is wrong",
-        (None, BlockRef::Tag(_) | BlockRef::Range { .. }) if !trip.chain.pins => {
+        (None, BlockRef::Tag(_) | BlockRef::Range { .. }) if !request.chain.pins => {
             "as it came: the settings say `pin: false`"
         }
         (None, BlockRef::Tag(_) | BlockRef::Range { .. }) if !view.is_fresh(now()) => {

@@ -12,7 +12,7 @@ use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
 use crate::batch;
 use crate::call::{Report, handle_call};
 use crate::line::{Closing, Line, method_of};
-use crate::request::context::{Ctx, Settings, Target, Trip};
+use crate::request::context::{Ctx, RequestContext, Settings, Target};
 use crate::request::reply::write_malformed;
 use crate::request::select::Selection;
 use crate::state::cache::Cache;
@@ -121,13 +121,19 @@ impl Proxy {
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
         let lane = self.lane(lanes, index);
-        let trip =
-            Trip::new(chain, lane, closing.ctx, view, self.settings.total, &closing.progress)
-                .selecting(selection);
+        let request = RequestContext::new(
+            chain,
+            lane,
+            closing.ctx,
+            view,
+            self.settings.total,
+            &closing.progress,
+        )
+        .selecting(selection);
         match packet {
             Packet::Single(Ok(call)) => {
-                let (answer, line) = single(&trip, &call).await;
-                (Answer { warning: trip.warning(), ..answer }, line)
+                let (answer, line) = single(&request, &call).await;
+                (Answer { warning: request.warning(), ..answer }, line)
             }
             Packet::Single(Err(malformed)) => {
                 let mut out = Vec::new();
@@ -139,8 +145,8 @@ impl Proxy {
             }
             Packet::Batch(items) => {
                 let parallel = self.settings.batch_parallel.max(1);
-                let (answer, line) = Box::pin(batch::answer(&trip, &items, parallel)).await;
-                (Answer { warning: trip.warning(), ..answer }, line)
+                let (answer, line) = Box::pin(batch::answer(&request, &items, parallel)).await;
+                (Answer { warning: request.warning(), ..answer }, line)
             }
         }
     }
@@ -173,15 +179,15 @@ impl Proxy {
 }
 
 /// Answers a request that is one call.
-async fn single(trip: &Trip<'_>, call: &Call) -> (Answer, Line) {
+async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     let silent = call.is_notification();
     // What nobody reads need not flow.
-    let (report, ended) = handle_call(trip, call, trip.ctx.received_at, !silent).await;
+    let (report, ended) = handle_call(request, call, request.ctx.received_at, !silent).await;
     let method = method_of(report.row, call);
     let failed = usize::from(report.outcome != CallOutcome::Answered);
-    let roster = &trip.chain.roster;
+    let roster = &request.chain.roster;
     let name = |slot| roster.upstream(slot).identity().id.shared();
-    let trail = trip.ctx.want_trail.then(|| report.line(roster));
+    let trail = request.ctx.want_trail.then(|| report.line(roster));
     let upstream = report.slot.map(name).or_else(|| source(&report));
     let (body, rest) =
         if silent { (Vec::new(), None) } else { report.reply.into_pieces(call.id()) };

@@ -63,7 +63,7 @@ impl<'a> From<Option<&'a str>> for Target<'a> {
 }
 
 /// One request on its way to one chain.
-pub(crate) struct Trip<'a> {
+pub(crate) struct RequestContext<'a> {
     pub(crate) chain: &'a Arc<ServedChain>,
     pub(crate) lane: &'a Arc<WorkerUpstreams>,
     pub(crate) ctx: Ctx,
@@ -84,7 +84,7 @@ pub(crate) struct Trip<'a> {
 /// What a client is told of such an answer.
 const LOGS_DOUBTED: &str = "logs-doubted";
 
-impl<'a> Trip<'a> {
+impl<'a> RequestContext<'a> {
     pub(crate) fn new(
         chain: &'a Arc<ServedChain>,
         lane: &'a Arc<WorkerUpstreams>,
@@ -105,7 +105,7 @@ impl<'a> Trip<'a> {
     }
 }
 
-impl Trip<'_> {
+impl RequestContext<'_> {
     /// The answer will carry a warning; see [`crate::steps::doubt`].
     pub(crate) fn warn_of_logs(&self) {
         self.doubts_logs.store(true, Ordering::Relaxed);

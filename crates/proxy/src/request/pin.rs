@@ -14,7 +14,7 @@ use wellhead_eth::{BlockHash, BlockNumber, BlockRef, BlockTag};
 use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::blocks::needed;
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::state::cache::{ByHashMode, Seen};
 
@@ -40,29 +40,29 @@ struct ByBlockHash {
 impl Pin {
     /// Pins `params` where the settings let it and the view is fresh.
     pub(crate) fn new(
-        trip: &Trip<'_>,
+        request: &RequestContext<'_>,
         call: MethodCall<'_>,
         eligible: UpstreamSet,
         view: &View,
     ) -> Self {
         let MethodCall { row, params } = call;
-        let now = trip.ctx.received_at;
+        let now = request.ctx.received_at;
         let number_of = |tag| match tag {
-            BlockTag::Latest => trip.latest(row, eligible, view),
+            BlockTag::Latest => request.latest(row, eligible, view),
             BlockTag::Safe | BlockTag::Finalized => {
-                trip.chain.pulse.note_tag(now);
+                request.chain.pulse.note_tag(now);
                 view.number_of(tag, now)
             }
             BlockTag::Earliest | BlockTag::Pending => None,
         };
-        let pinned = trip.chain.pins.then(|| row.pin(params, number_of)).flatten();
+        let pinned = request.chain.pins.then(|| row.pin(params, number_of)).flatten();
         let pin = match pinned {
             Some(pinned) => {
                 Self { params: Some(pinned.params), block: pinned.block, by_hash: None }
             }
             None => Self { params: None, block: row.block_ref(params), by_hash: None },
         };
-        let by_hash = pin.at_hash(trip, call, eligible, view);
+        let by_hash = pin.at_hash(request, call, eligible, view);
         Self { by_hash, ..pin }
     }
 
@@ -70,12 +70,12 @@ impl Pin {
     /// for.
     fn at_hash(
         &self,
-        trip: &Trip<'_>,
+        request: &RequestContext<'_>,
         MethodCall { row, params: as_written }: MethodCall<'_>,
         eligible: UpstreamSet,
         view: &View,
     ) -> Option<ByBlockHash> {
-        let (chain, now) = (trip.chain, trip.ctx.received_at);
+        let (chain, now) = (request.chain, request.ctx.received_at);
         let BlockRef::Number(number) = self.block else { return None };
         let mode = chain.cache()?.by_hash();
         // The height alone names a final one.
@@ -93,7 +93,7 @@ impl Pin {
         if honoured_by.is_empty() {
             return None;
         }
-        let hash = trip.canon(view, now).hash_at(number)?;
+        let hash = request.canon(view, now).hash_at(number)?;
         let params = row.at_hash(self.by_height(as_written)?, &hash)?;
         Some(ByBlockHash { params, hash, honoured_by })
     }

@@ -6,7 +6,7 @@ use wellhead_dispatch::{Bounds, Job, Outcome, Trail};
 use wellhead_eth::Effect;
 use wellhead_upstream::{Learnt, Payload, VerdictClass};
 
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::pinned::BlockAsk;
 use crate::request::result::Said;
 use crate::state::counts::CallOutcome;
@@ -29,13 +29,13 @@ pub(crate) struct AttemptTerms<'a> {
 /// Asks upstreams by the plan, or by one made now, within these bounds, and learns from what they
 /// say. What was tried `before` is told with it.
 pub(crate) async fn ask_upstreams(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     subject: BlockAsk<'_>,
     planned: Option<Planned>,
     terms: AttemptTerms<'_>,
 ) -> Said {
-    let (chain, lane) = (trip.chain, trip.lane);
+    let (chain, lane) = (request.chain, request.lane);
     let BlockAsk { ask, block } = subject;
     let AttemptTerms { bounds, before, began } = terms;
     let range = Range::of(chain, job, block, ask.filter);
@@ -51,13 +51,13 @@ pub(crate) async fn ask_upstreams(
         && !plan.is_unoffered()
         && let Some(division) = division::widest(chain, job, ask, range, began)
     {
-        return Box::pin(search::in_parts(trip, job, subject, division, before)).await;
+        return Box::pin(search::in_parts(request, job, subject, division, before)).await;
     }
     let job = &Job { null_is_final, is_there, ballot, ..*job };
     let outcome = run_plan(chain, lane, job, &plan, bounds).await;
     teach::learn(chain, ask, &outcome.trail);
     let Settled { outcome, is_doubtful, .. } = match doubt::is_search(job) {
-        true => doubt::looked_into(trip, job, subject, outcome).await,
+        true => doubt::looked_into(request, job, subject, outcome).await,
         false => Settled::certain(outcome),
     };
     let Outcome { result, trail: own } = outcome;
@@ -65,7 +65,7 @@ pub(crate) async fn ask_upstreams(
     trail.append(own);
     if let Some(range) = range {
         if let Some(division) = division::after_refusal(job, &result, range) {
-            return Box::pin(search::in_parts(trip, job, subject, division, trail)).await;
+            return Box::pin(search::in_parts(request, job, subject, division, trail)).await;
         }
         if let Some(refusal) = division::filter_refused(chain, ask, &result) {
             return Said::Refused { refusal, outcome: CallOutcome::Refused, trail };
@@ -77,7 +77,7 @@ pub(crate) async fn ask_upstreams(
             let said = Said::failed(chain, failure, trail, ask.eligible);
             return match job.row.effect {
                 // Its answer may have been lost on the way.
-                Effect::Broadcast => Box::pin(maybe_there(trip, job, said)).await,
+                Effect::Broadcast => Box::pin(maybe_there(request, job, said)).await,
                 Effect::Read
                 | Effect::Write
                 | Effect::Subscribe
@@ -100,13 +100,13 @@ pub(crate) async fn ask_upstreams(
         (VerdictClass::TransactionRejected, Payload::Error(error))
             if served.learnt == Some(Learnt::MaybeMined) =>
         {
-            Box::pin(maybe_there(trip, job, Said::Error { error, slot, trail })).await
+            Box::pin(maybe_there(request, job, Said::Error { error, slot, trail })).await
         }
         (_, Payload::Result(result)) => {
             let at = job.received_at + trail.lasted();
             teach::teach(chain, slot, job.row, block, &result, at);
             let result = match job.row.name {
-                height::BLOCK_NUMBER => height::agreed_height(trip, result),
+                height::BLOCK_NUMBER => height::agreed_height(request, result),
                 _ => result,
             };
             Said::Result { result, rest: served.rest, slot: Some(slot), trail, is_doubtful }

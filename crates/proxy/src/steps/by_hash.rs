@@ -19,7 +19,7 @@ use wellhead_dispatch::{Bounds, Job, Trail, now};
 use wellhead_eth::MethodRow;
 use wellhead_upstream::{Slot, VerdictClass};
 
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::pin::Pin;
 use crate::request::pinned::PinnedCall;
 use crate::request::result::Said;
@@ -64,7 +64,7 @@ fn is_in_doubt(by_hash: &ByHash, row: &MethodRow, said: &Said, pin: &Pin) -> boo
 /// Asks as the call was pinned; where that was by the block's hash and may have been refused for
 /// that, once more by its height.
 pub(crate) async fn run_pinned(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     call: &PinnedCall<'_>,
     planned: Option<Planned>,
@@ -72,17 +72,17 @@ pub(crate) async fn run_pinned(
 ) -> Said {
     let pin = &call.pin;
     let (params, at_hash) = (pin.by_height(job.params), pin.at_block_hash());
-    let flows_to = job.flows_to.filter(|_| !floor::is_open(trip, job.row, &pin.block));
+    let flows_to = job.flows_to.filter(|_| !floor::is_open(request, job.row, &pin.block));
     let as_sent = Job { params, at_hash, flows_to, ..*job };
-    let terms = AttemptTerms { bounds: &trip.chain.bounds, before: Trail::default(), began };
-    let mut said = ask_upstreams(trip, &as_sent, call.at_block(), planned, terms).await;
+    let terms = AttemptTerms { bounds: &request.chain.bounds, before: Trail::default(), began };
+    let mut said = ask_upstreams(request, &as_sent, call.at_block(), planned, terms).await;
     if !pin.is_by_hash() {
-        return match floor::is_open(trip, job.row, &pin.block) {
-            true => floor::kept_to(trip, job, call.at_block(), said).await,
+        return match floor::is_open(request, job.row, &pin.block) {
+            true => floor::kept_to(request, job, call.at_block(), said).await,
             false => said,
         };
     }
-    let by_hash = &trip.chain.by_hash;
+    let by_hash = &request.chain.by_hash;
     if let Said::Result { slot, is_doubtful, .. } = &mut said {
         match slot.filter(|slot| pin.is_by_hash_at(*slot)) {
             Some(slot) => by_hash.took(job.row, slot),
@@ -94,30 +94,30 @@ pub(crate) async fn run_pinned(
         return said;
     }
     let before = std::mem::take(said.trail_mut());
-    Box::pin(run_by_height(trip, job, call, before)).await
+    Box::pin(run_by_height(request, job, call, before)).await
 }
 
 /// Asks by the height what was refused by the hash. What comes of it may be of any block of that
 /// height: it is told and not kept.
 async fn run_by_height(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     call: &PinnedCall<'_>,
     before: Trail,
 ) -> Said {
     let by_height = Job { params: call.pin.by_height(job.params), at_hash: None, ..*job };
-    let (chain, by_hash, bounds) = (trip.chain, &trip.chain.by_hash, &trip.chain.bounds);
+    let (chain, by_hash, bounds) = (request.chain, &request.chain.by_hash, &request.chain.bounds);
     // Whoever failed otherwise has used up an attempt and is not asked first. Those that the hash
     // took are made up for, as it was our choice.
     let failures = before.attempts.iter().filter(|it| it.class.is_failure()).map(|it| it.slot);
     let attempts_max = bounds.attempts_max.saturating_sub(failures.clone().count()).max(1);
     let bounds = Bounds { attempts_max, ..*bounds };
     let began = now();
-    let mut planned = try_plan(chain, trip.lane, call.at_block(), began);
+    let mut planned = try_plan(chain, request.lane, call.at_block(), began);
     planned.plan = planned.plan.with_last(failures.collect());
     let tried = before.line(&chain.roster);
     let terms = AttemptTerms { bounds: &bounds, before, began };
-    let mut said = ask_upstreams(trip, &by_height, call.at_block(), Some(planned), terms).await;
+    let mut said = ask_upstreams(request, &by_height, call.at_block(), Some(planned), terms).await;
     if let Said::Result { is_doubtful, .. } = &mut said {
         *is_doubtful = true;
         let pause = by_hash.refused(job.row, now());

@@ -31,7 +31,7 @@ use wellhead_route::{Ask, Plan, plan};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 use wellhead_verify::Filter;
 
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pinned::BlockAsk;
 use crate::state::chain::ServedChain;
@@ -103,15 +103,15 @@ pub(crate) fn is_search(job: &Job<'_>) -> bool {
 
 /// The outcome of a search for logs, [`settled`] and [`proven()`]. The client is warned here.
 pub(crate) async fn looked_into(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     subject: BlockAsk<'_>,
     outcome: Outcome,
 ) -> Settled {
-    let (chain, lane) = (trip.chain, trip.lane);
+    let (chain, lane) = (request.chain, request.lane);
     let found = settled(chain, lane, job, subject, outcome).await;
     if found.warns {
-        trip.warn_of_logs();
+        request.warn_of_logs();
     }
     Settled { outcome: proven(chain, lane, job, subject.block, found.outcome).await, ..found }
 }

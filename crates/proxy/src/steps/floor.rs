@@ -25,7 +25,7 @@ use wellhead_route::Ask;
 use wellhead_upstream::UpstreamSet;
 
 use crate::blocks::beginning;
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::pinned::BlockAsk;
 use crate::request::result::Said;
 use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
@@ -39,50 +39,50 @@ const WAIT: Duration = Duration::from_secs(5);
 
 /// Whether the call asks an upstream which block is the newest, and is answered with that block.
 /// Nothing to look at where tags are not pinned.
-pub(crate) fn is_open(trip: &Trip<'_>, row: &MethodRow, block: &BlockRef) -> bool {
-    trip.chain.pins && *block == BlockRef::Tag(BlockTag::Latest) && row.name == BLOCK
+pub(crate) fn is_open(request: &RequestContext<'_>, row: &MethodRow, block: &BlockRef) -> bool {
+    request.chain.pins && *block == BlockRef::Tag(BlockTag::Latest) && row.name == BLOCK
 }
 
 /// The floor that this answer is below, if it is the newest block of an upstream.
 pub(crate) fn missed(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     row: &MethodRow,
     block: &BlockRef,
     result: &[u8],
 ) -> Option<BlockNumber> {
-    if !is_open(trip, row, block) {
+    if !is_open(request, row, block) {
         return None;
     }
     let told = Observation::of_block(beginning(result))?.number;
-    trip.look(|view| trip.floor(view)).filter(|floor| told < *floor)
+    request.look(|view| request.floor(view)).filter(|floor| told < *floor)
 }
 
 /// What was `said` of `block`, or the block at the floor where that is below it.
 /// Costs a comparison for all other calls. Cancel-safe.
 pub(crate) async fn kept_to(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     BlockAsk { ask, block }: BlockAsk<'_>,
     said: Said,
 ) -> Said {
     let Said::Result { result, rest: None, slot, .. } = &said else { return said };
     let itself: UpstreamSet = slot.iter().copied().collect();
-    match missed(trip, job.row, block, result) {
+    match missed(request, job.row, block, result) {
         // Boxed: it is rare, and few calls should carry the state of another one.
-        Some(floor) => Box::pin(ask_at(trip, job, ask, floor, itself, said)).await,
+        Some(floor) => Box::pin(ask_at(request, job, ask, floor, itself, said)).await,
         None => said,
     }
 }
 
 async fn ask_at(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     ask: &Ask<'_>,
     floor: BlockNumber,
     itself: UpstreamSet,
     mut said: Said,
 ) -> Said {
-    let (chain, began) = (trip.chain, now());
+    let (chain, began) = (request.chain, now());
     let attempts_max = chain.bounds.attempts_max.saturating_sub(said.trail().exchanges());
     let pinned = job.row.pin(job.params, |tag| (tag == BlockTag::Latest).then_some(floor));
     let Some(pinned) = pinned.filter(|_| attempts_max > 0 && began < job.deadline) else {
@@ -91,7 +91,7 @@ async fn ask_at(
     let plan_among = |eligible| {
         let ask = Ask { eligible, needed: Some(floor), ..*ask };
         let planned =
-            try_plan(chain, trip.lane, BlockAsk { ask: &ask, block: &pinned.block }, began);
+            try_plan(chain, request.lane, BlockAsk { ask: &ask, block: &pinned.block }, began);
         (ask, planned)
     };
     let (mut ask_there, mut planned) = plan_among(ask.eligible.without(itself));
@@ -107,7 +107,7 @@ async fn ask_at(
     let bounds = Bounds { attempts_max, ..chain.bounds };
     let terms = AttemptTerms { bounds: &bounds, before: std::mem::take(said.trail_mut()), began };
     let subject = BlockAsk { ask: &ask_there, block: &pinned.block };
-    let mut found = ask_upstreams(trip, &job, subject, Some(planned), terms).await;
+    let mut found = ask_upstreams(request, &job, subject, Some(planned), terms).await;
     if let Said::Result { result, .. } = &found
         && Observation::of_block(beginning(result)).is_some_and(|seen| seen.number == floor)
     {

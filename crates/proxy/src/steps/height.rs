@@ -5,7 +5,7 @@ use wellhead_dispatch::now;
 use wellhead_eth::BlockNumber;
 use wellhead_jsonrpc::raw;
 
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::state::sessions::Newest;
 
 /// The method that asks which block is the newest.
@@ -13,32 +13,36 @@ pub(crate) const BLOCK_NUMBER: &str = "eth_blockNumber";
 
 /// The number of the newest block for this client, while the view is fresh: what `latest`
 /// means in the calls that follow, or more while nobody can be asked there. Parameters are for an upstream to refuse.
-pub(crate) fn known_height(trip: &Trip<'_>, params: Option<&[u8]>) -> Option<String> {
+pub(crate) fn known_height(request: &RequestContext<'_>, params: Option<&[u8]>) -> Option<String> {
     let is_plain = params
         .is_none_or(|params| params.iter().filter(|byte| !byte.is_ascii_whitespace()).eq(b"[]"));
-    if !trip.chain.pins || !is_plain {
+    if !request.chain.pins || !is_plain {
         return None;
     }
-    let number = trip.look(|view| trip.newest(view).map(Newest::number))?;
+    let number = request.look(|view| request.newest(view).map(Newest::number))?;
     Some(format!("\"0x{:x}\"", number.0))
 }
 
 /// What an upstream said of its height, seen from what is agreed by now, and what this client
 /// was shown: nobody hears of a height that is taken back with the next answer.
-pub(crate) fn agreed_height(trip: &Trip<'_>, result: Bytes) -> Bytes {
-    let chain = trip.chain;
+pub(crate) fn agreed_height(request: &RequestContext<'_>, result: Bytes) -> Bytes {
+    let chain = request.chain;
     let Some(told) = raw::quantity(&result).filter(|_| chain.pins) else { return result };
     let agreed = chain.heads.look(|view| {
         let agreed = view.latest?.number;
-        let shown =
-            trip.chain.sessions.above(trip.ctx.peer.ip(), agreed, view, trip.ctx.received_at);
+        let shown = request.chain.sessions.above(
+            request.ctx.peer.ip(),
+            agreed,
+            view,
+            request.ctx.received_at,
+        );
         let latest = shown.unwrap_or(agreed).0;
         (view.is_fresh(now()) || told < latest).then_some(latest)
     });
     match agreed.filter(|latest| *latest != told) {
         Some(latest) => format!("\"0x{latest:x}\"").into(),
         None => {
-            trip.show(BlockNumber(told));
+            request.show(BlockNumber(told));
             result
         }
     }

@@ -23,7 +23,7 @@ use wellhead_eth::{BlockNumber, BlockRef, ChainId, MethodRow};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::TryElsewhere;
 
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin;
 use crate::request::result::Said;
@@ -59,10 +59,11 @@ pub(crate) struct Asked {
 
 /// How `job` is answered, by the view that it was pinned on: from memory, together with
 /// others, or alone. Costs a comparison where the method's answers are never kept.
-pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -> Way {
-    let Some(shares) = &trip.chain.shares else { return Way::Plain };
+pub(crate) fn way(request: &RequestContext<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -> Way {
+    let Some(shares) = &request.chain.shares else { return Way::Plain };
     let call = MethodCall::of(job);
-    let asked = depends_on(trip, call.row, pin, view).and_then(|of| asked(trip, call, of, view));
+    let asked =
+        depends_on(request, call.row, pin, view).and_then(|of| asked(request, call, of, view));
     let mut asked = match asked {
         Ok(asked) => asked,
         Err(reason) => {
@@ -70,16 +71,16 @@ pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -
             return Way::Plain;
         }
     };
-    if let Some(kept) = in_memory(shares, trip, &asked, call.row, view) {
+    if let Some(kept) = in_memory(shares, request, &asked, call.row, view) {
         return Way::Kept(kept);
     }
     // A client that was shown more than is agreed waits for none that was not.
-    let head = trip.floor(view).or(view.latest.map(|head| head.number));
+    let head = request.floor(view).or(view.latest.map(|head| head.number));
     let Some(flights) = &shares.flights else { return Way::Ask(asked) };
     match flights.join(FlightKey { key: asked.key.clone(), head }) {
         Joined::Lead(lead) => {
             // The call before this one may have landed since the first look.
-            if let Some(kept) = in_memory(shares, trip, &asked, call.row, view) {
+            if let Some(kept) = in_memory(shares, request, &asked, call.row, view) {
                 lead.land(Landed::Result(kept.clone(), None));
                 return Way::Kept(kept);
             }
@@ -94,16 +95,16 @@ pub(crate) fn way(trip: &Trip<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -
 /// Looks for the answer to an item of a batch, which waits for nobody: `Err` with what is
 /// told when the answer came, if anything. Boxed, as most items have nothing to tell.
 pub(crate) fn look_up(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     call: MethodCall<'_>,
     pin: &pin::Pin,
     view: &View,
 ) -> Result<Bytes, Option<Box<Asked>>> {
-    let shares = trip.chain.shares.as_ref().filter(|shares| shares.cache.is_some());
+    let shares = request.chain.shares.as_ref().filter(|shares| shares.cache.is_some());
     let Some(shares) = shares else { return Err(None) };
-    match sought(trip, call, pin, view) {
+    match sought(request, call, pin, view) {
         Ok(asked) => {
-            in_memory(shares, trip, &asked, call.row, view).ok_or_else(|| Some(Box::new(asked)))
+            in_memory(shares, request, &asked, call.row, view).ok_or_else(|| Some(Box::new(asked)))
         }
         Err(reason) => {
             shares.refused(reason);
@@ -114,24 +115,24 @@ pub(crate) fn look_up(
 
 /// What an item of a batch means that is not in memory.
 pub(crate) fn missing_in_memory(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     call: MethodCall<'_>,
     pin: &pin::Pin,
     view: &View,
 ) -> Option<Asked> {
-    let asked = sought(trip, call, pin, view).ok()?;
-    let shares = trip.chain.shares.as_ref()?;
-    in_memory(shares, trip, &asked, call.row, view).is_none().then_some(asked)
+    let asked = sought(request, call, pin, view).ok()?;
+    let shares = request.chain.shares.as_ref()?;
+    in_memory(shares, request, &asked, call.row, view).is_none().then_some(asked)
 }
 
 /// What the answer depends on, where it can be kept or shared. Needs no allocation.
 fn depends_on(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     row: &MethodRow,
     pin: &pin::Pin,
     view: &View,
 ) -> Result<Pin, Reason> {
-    let (pulse, at) = (&trip.chain.pulse, trip.ctx.received_at);
+    let (pulse, at) = (&request.chain.pulse, request.ctx.received_at);
     let of = Pin::of(row, pin.sent(), &Seen::at(view, at))?;
     // What is final is kept for ever. Whoever names a height may name a final one; who
     // speaks of the newest block does not.
@@ -139,7 +140,7 @@ fn depends_on(
         && matches!(pin.block, BlockRef::Number(_))
         && pin.params.is_none();
     if (is_by_height || of == Pin::Inclusion)
-        && let Some(cache) = trip.chain.cache()
+        && let Some(cache) = request.chain.cache()
     {
         pulse.want_finality(at);
         if !cache.tiers.is_empty() {
@@ -155,32 +156,32 @@ fn depends_on(
 
 /// What a call means whose answer may be in memory, or why it is not looked up there.
 pub(crate) fn sought(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     call: MethodCall<'_>,
     pin: &pin::Pin,
     view: &View,
 ) -> Result<Asked, Reason> {
-    if trip.chain.cache().is_none() {
+    if request.chain.cache().is_none() {
         return Err(Reason::Off);
     }
-    let of = depends_on(trip, call.row, pin, view)?;
+    let of = depends_on(request, call.row, pin, view)?;
     may_be_kept(call.row, of)?;
-    asked(trip, call, of, view)
+    asked(request, call, of, view)
 }
 
 /// What the call means to the cache.
 fn asked(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     MethodCall { row, params }: MethodCall<'_>,
     pin: Pin,
     view: &View,
 ) -> Result<Asked, Reason> {
-    let chain = trip.chain.pulse.chain_id().ok_or(Reason::Off)?;
-    let head = Seen::at(view, trip.ctx.received_at).head();
+    let chain = request.chain.pulse.chain_id().ok_or(Reason::Off)?;
+    let head = Seen::at(view, request.ctx.received_at).head();
     // Whoever selects upstreams shares with those who select the same.
-    let salt = trip.selected().as_bytes();
+    let salt = request.selected().as_bytes();
     let key = Key::of(&Ask { chain, row, params, pin, head, salt })?;
-    let required = trip.chain.required(row);
+    let required = request.chain.required(row);
     Ok(Asked { chain, key, pin, head, required, lead: None })
 }
 
@@ -209,8 +210,8 @@ pub(crate) fn part(
 
 /// Whether this client may be told so: one that was shown more than is agreed is told of nothing
 /// that is missing below that.
-pub(crate) fn may_be_told(trip: &Trip<'_>, result: &[u8], view: &View) -> bool {
-    !raw::is_null(result) || !trip.is_shown_more(view)
+pub(crate) fn may_be_told(request: &RequestContext<'_>, result: &[u8], view: &View) -> bool {
+    !raw::is_null(result) || !request.is_shown_more(view)
 }
 
 /// The answer to a part of a search that is final, if it is in memory.
@@ -225,17 +226,17 @@ pub(crate) fn part_in_memory(shares: &Shares, chain: &ServedChain, asked: &Asked
 /// The answer to a call, if it is in memory and may be told to this client.
 fn in_memory(
     shares: &Shares,
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     asked: &Asked,
     row: &MethodRow,
     view: &View,
 ) -> Option<Bytes> {
     let cache = shares.cache.as_ref()?;
     may_be_kept(row, asked.pin).ok()?;
-    let at = trip.ctx.received_at;
-    let seen = trip.canon(view, at);
+    let at = request.ctx.received_at;
+    let seen = request.canon(view, at);
     let hit = cache.memory.get(&asked.key, &seen, asked.required, cache.ms(at))?;
-    may_be_told(trip, &hit.value, view).then_some(hit.value)
+    may_be_told(request, &hit.value, view).then_some(hit.value)
 }
 
 /// What the cache is told of a call beside its answer.

@@ -10,7 +10,7 @@ use wellhead_route::{Ask, Plan, plan};
 use wellhead_upstream::UpstreamSet;
 
 use crate::blocks::{is_ahead, is_there, named, needed};
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin::Pin;
 use crate::request::pinned::{BlockAsk, PinnedCall};
@@ -20,36 +20,36 @@ use crate::steps::startup;
 
 /// Pins a call on this view, and says what it asks of upstreams.
 pub(crate) fn pinned<'a>(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     call: MethodCall<'a>,
     eligible: UpstreamSet,
     view: &View,
 ) -> PinnedCall<'a> {
-    let pin = Pin::new(trip, call, eligible, view);
-    let ask = ask(trip, call, eligible, &pin.block, view);
+    let pin = Pin::new(request, call, eligible, view);
+    let ask = ask(request, call, eligible, &pin.block, view);
     PinnedCall { ask, pin }
 }
 
 /// Pins a read that may go together with others of its batch; `None` for one that is answered
 /// alone.
 pub(crate) fn pinned_in_batch<'a>(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     call: &'a Call,
     row: &'static MethodRow,
     view: &View,
 ) -> Option<PinnedCall<'a>> {
     // Answered here, if the view is fresh; or several are asked.
-    if row.name == BLOCK_NUMBER || trip.chain.quorums.of(row).is_some() {
+    if row.name == BLOCK_NUMBER || request.chain.quorums.of(row).is_some() {
         return None;
     }
-    let eligible = trip.eligible(row, call.method()).ok()?;
-    Some(pinned(trip, MethodCall { row, params: call.params() }, eligible, view))
+    let eligible = request.eligible(row, call.method()).ok()?;
+    Some(pinned(request, MethodCall { row, params: call.params() }, eligible, view))
 }
 
 /// What a call about `block` asks of the plan. What has no height, a receipt or a pending
 /// nonce, is asked of those who hold the newest block of this client.
 fn ask<'a>(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     MethodCall { row, params }: MethodCall<'a>,
     eligible: UpstreamSet,
     block: &BlockRef,
@@ -73,10 +73,10 @@ fn ask<'a>(
     let oldest = block.oldest().and_then(number);
     let is_open = row.finality == Finality::Inclusion || *block == BlockRef::Tag(BlockTag::Pending);
     let newest =
-        || (trip.chain.pins && is_open).then(|| trip.latest(row, eligible, view)).flatten();
+        || (request.chain.pins && is_open).then(|| request.latest(row, eligible, view)).flatten();
     let needed = needed(block).or_else(|| named(row, block, view)).or_else(newest);
     let is_latest = *block == BlockRef::Tag(BlockTag::Latest);
-    let needed = needed.or_else(|| is_latest.then(|| trip.floor(view)).flatten());
+    let needed = needed.or_else(|| is_latest.then(|| request.floor(view)).flatten());
     let filter = match row.class {
         CostClass::Logs | CostClass::Trace => row.filter_shape(params),
         CostClass::Light

@@ -9,7 +9,7 @@ use wellhead_dispatch::now;
 use wellhead_route::{Fitness, assess};
 use wellhead_upstream::{Upstream, UpstreamSet};
 
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin::Pin;
 use crate::request::pinned::PinnedCall;
@@ -27,19 +27,19 @@ const WHY_CHARS_MAX: usize = 100;
 /// the cache says, and which upstreams are not fit and why, in the words of an explanation:
 /// `cache=live left_out=[geth-b: lags by 9 blocks; reth-c: resting]`.
 pub(crate) fn aside(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     call: MethodCall<'_>,
     PinnedCall { ask, pin }: &PinnedCall<'_>,
     view: &View,
 ) -> Box<str> {
-    let (roster, at) = (&trip.chain.roster, now());
-    let mut text = format!("cache={}", cache_word(trip, call, pin, view).replace(' ', "-"));
+    let (roster, at) = (&request.chain.roster, now());
+    let mut text = format!("cache={}", cache_word(request, call, pin, view).replace(' ', "-"));
     let of_row = roster.eligible(call.row, call.row.name);
     // A method of no table is matched by its name, which `ask` is made from.
     let served = if call.row.is_unknown() { ask.eligible } else { of_row.unwrap_or_default() };
     let mut others = roster.upstreams().iter().filter_map(|upstream| {
         let fitness = assess(ask, upstream, view, at);
-        (fitness != Fitness::Fit).then(|| (upstream, why(trip, served, upstream, fitness)))
+        (fitness != Fitness::Fit).then(|| (upstream, why(request, served, upstream, fitness)))
     });
     for (place, (upstream, why)) in others.by_ref().take(LEFT_OUT_MAX).enumerate() {
         let start = if place == 0 { " left_out=[" } else { "; " };
@@ -59,24 +59,24 @@ pub(crate) fn aside(
 
 /// What the cache would say: [`LOOKED_UP`], or in one word why it is not asked.
 pub(crate) fn cache_word(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     call: MethodCall<'_>,
     pin: &Pin,
     view: &View,
 ) -> &'static str {
-    kept::sought(trip, call, pin, view).map_or_else(Reason::word, |_| LOOKED_UP)
+    kept::sought(request, call, pin, view).map_or_else(Reason::word, |_| LOOKED_UP)
 }
 
 /// Why an upstream that may serve the method, or may not, stands where it does.
 pub(crate) fn why(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     served: UpstreamSet,
     upstream: &Upstream,
     fitness: Fitness,
 ) -> String {
     match fitness {
         Fitness::NotEligible if served.contains(upstream.slot()) => {
-            format!("not among those that `{}` selects", trip.selected())
+            format!("not among those that `{}` selects", request.selected())
         }
         fitness => fitness.to_string(),
     }

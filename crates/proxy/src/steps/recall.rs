@@ -9,7 +9,7 @@ use wellhead_jsonrpc::raw;
 use wellhead_upstream::Slot;
 
 use crate::blocks::{LOOK_INTO_MAX, beginning};
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::state::sent::address;
 use crate::steps::teach;
@@ -56,22 +56,22 @@ fn shown(row: &MethodRow, block: &BlockRef, result: &[u8]) -> Option<Shown> {
 }
 
 /// Notes a block that a call named, whose answer is sent on as it arrives.
-pub(crate) fn recall_flowing(trip: &Trip<'_>, block: &BlockRef) {
-    if let (true, BlockRef::Number(number)) = (trip.chain.pins, block) {
-        trip.show(*number);
+pub(crate) fn recall_flowing(request: &RequestContext<'_>, block: &BlockRef) {
+    if let (true, BlockRef::Number(number)) = (request.chain.pins, block) {
+        request.show(*number);
     }
 }
 
 /// What a client is told of its own call: a pending nonce counts what it sent a moment ago.
 /// Notes the block that the answer shows, which is news of the upstream in `slot`, too.
 pub(crate) fn recall(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     MethodCall { row, params }: MethodCall<'_>,
     block: &BlockRef,
     slot: Option<Slot>,
     result: Bytes,
 ) -> Bytes {
-    let chain = trip.chain;
+    let chain = request.chain;
     if !chain.pins {
         return result;
     }
@@ -80,9 +80,9 @@ pub(crate) fn recall(
             if let Some(slot) = slot {
                 teach::holds(chain, slot, seen, now());
             }
-            trip.show(seen.number);
+            request.show(seen.number);
         }
-        Some(Shown::Named(number)) => trip.show(number),
+        Some(Shown::Named(number)) => request.show(number),
         None => {}
     }
     if row.name != NONCE || *block != BlockRef::Tag(BlockTag::Pending) {

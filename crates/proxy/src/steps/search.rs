@@ -21,7 +21,7 @@ use wellhead_transport::{Ceiling, FREE_BYTES, Rest, Shortage};
 use wellhead_upstream::Slot;
 
 use crate::answer::Refusal;
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::pinned::BlockAsk;
 use crate::request::result::Said;
 use crate::state::counts::CallOutcome;
@@ -46,16 +46,16 @@ fn whole(pieces: &[Bytes], answers: &Arc<Ceiling>) -> Option<Bytes> {
 
 /// A search in parts, and what it comes to.
 pub(crate) async fn in_parts(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     subject: BlockAsk<'_>,
     division: Division,
     mut trail: Trail,
 ) -> Said {
-    match search(trip, job, subject, division, &mut trail).await {
+    match search(request, job, subject, division, &mut trail).await {
         Searched::Found { list, slot, is_doubtful, warns } => {
             if warns {
-                trip.warn_of_logs();
+                request.warn_of_logs();
             }
             Said::Result { result: list, rest: None, slot, trail, is_doubtful }
         }
@@ -64,7 +64,9 @@ pub(crate) async fn in_parts(
             Said::Result { result, rest, slot, trail, is_doubtful: false }
         }
         Searched::Error(error, slot) => Said::Error { error, slot, trail },
-        Searched::Failed(failure) => Said::failed(trip.chain, failure, trail, subject.ask.eligible),
+        Searched::Failed(failure) => {
+            Said::failed(request.chain, failure, trail, subject.ask.eligible)
+        }
         Searched::Refused(refusal) => {
             Said::Refused { refusal, outcome: CallOutcome::Refused, trail }
         }
@@ -93,16 +95,16 @@ enum Searched {
 
 /// Searches in parts that are divided like this at first. Adds what was tried to `trail`.
 async fn search(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     subject: BlockAsk<'_>,
     Division { range, size }: Division,
     trail: &mut Trail,
 ) -> Searched {
-    let range = trip.chain.heads.look(|view| range.up_to_head(view));
-    let calls_max = u32::try_from(trip.chain.search.calls_max).unwrap_or(u32::MAX);
+    let range = request.chain.heads.look(|view| range.up_to_head(view));
+    let calls_max = u32::try_from(request.chain.search.calls_max).unwrap_or(u32::MAX);
     let made = u32::try_from(trail.exchanges()).unwrap_or(u32::MAX);
-    let allowance = trip.allowance().part(calls_max, made);
+    let allowance = request.allowance().part(calls_max, made);
     let what = Subject {
         digest: if range.is_hash { 0 } else { subject.ask.filter.digest },
         from: range.from,
@@ -111,24 +113,24 @@ async fn search(
     };
     let stuck = |why, is_of_request| match (why, is_of_request) {
         (Stuck::TooManyCalls { .. }, true) => {
-            Searched::Failed(Failure::CallsSpent { max: trip.allowance().max() })
+            Searched::Failed(Failure::CallsSpent { max: request.allowance().max() })
         }
-        (why, _) => Searched::Refused(Refusal::too_wide(range.len(), why, trip.chain.search)),
+        (why, _) => Searched::Refused(Refusal::too_wide(range.len(), why, request.chain.search)),
     };
-    if let Some(why) = trip.chain.hopeless.find(&what, now()) {
+    if let Some(why) = request.chain.hopeless.find(&what, now()) {
         return stuck(why, false);
     }
     let is_of_request = allowance.is_bound_by_whole();
-    let mut search = match Search::new(trip, job, subject, Division { range, size }, allowance) {
+    let mut search = match Search::new(request, job, subject, Division { range, size }, allowance) {
         Ok(search) => search,
         Err(why) => return stuck(why, is_of_request),
     };
-    let whole_max = trip.chain.bounds.whole_bytes_max;
+    let whole_max = request.chain.bounds.whole_bytes_max;
     let ended = loop {
         let is_long = search.parts.held() > whole_max && search.parts.is_begun();
         if let Some(client) = job.flows_to.filter(|_| is_long)
             // Where no place is left it is held, as long as it may be.
-            && let Some(place) = trip.lane.search_flows().enter(client, now())
+            && let Some(place) = request.lane.search_flows().enter(client, now())
         {
             trail.append(std::mem::take(&mut search.trail));
             let last = search.last;
@@ -144,7 +146,7 @@ async fn search(
     match ended {
         None => {
             debug_assert!(search.parts.is_complete(), "all parts were asked for and settled");
-            match whole(&search.parts.take(), trip.answers()) {
+            match whole(&search.parts.take(), request.answers()) {
                 Some(list) => {
                     let Search { last: slot, is_doubtful, warns, .. } = search;
                     Searched::Found { list, slot, is_doubtful, warns }
@@ -162,7 +164,7 @@ async fn search(
                 && search.parts.was_refused()
                 && !is_of_request
             {
-                trip.chain.hopeless.note(what, why, now());
+                request.chain.hopeless.note(what, why, now());
             }
             stuck(why, is_of_request)
         }

@@ -12,7 +12,7 @@ use wellhead_cache::{Hold, Pin, Use, may_be_kept};
 use wellhead_dispatch::now;
 use wellhead_eth::{BlockHash, MethodRow};
 
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::state::cache::Seen;
 use crate::state::chain::ServedChain;
 use crate::state::tiers::BATCH_WAIT;
@@ -28,18 +28,18 @@ fn origin(chain: &ServedChain) -> Option<BlockHash> {
 }
 
 /// Whether there is a slow tier to ask for this chain.
-pub(crate) fn are_there(trip: &Trip<'_>) -> bool {
-    origin(trip.chain).is_some()
+pub(crate) fn are_there(request: &RequestContext<'_>) -> bool {
+    origin(request.chain).is_some()
 }
 
 /// Whether a slow tier may have the answer.
-pub(crate) fn may_have(trip: &Trip<'_>, asked: &Asked, row: &MethodRow) -> bool {
-    are_there(trip) && asked.pin() != Pin::Head && may_be_kept(row, asked.pin()).is_ok()
+pub(crate) fn may_have(request: &RequestContext<'_>, asked: &Asked, row: &MethodRow) -> bool {
+    are_there(request) && asked.pin() != Pin::Head && may_be_kept(row, asked.pin()).is_ok()
 }
 
 /// Fetches what the items of a batch ask for into memory, side by side and within
 /// [`crate::state::tiers::Tiers::batches_within`] for all of them.
-pub(crate) async fn fetch_all(trip: &Trip<'_>, asked: Vec<Asked>) {
+pub(crate) async fn fetch_all(request: &RequestContext<'_>, asked: Vec<Asked>) {
     let all = async {
         let mut waiting = asked.iter();
         let mut running = FuturesUnordered::new();
@@ -47,14 +47,14 @@ pub(crate) async fn fetch_all(trip: &Trip<'_>, asked: Vec<Asked>) {
             while running.len() < BATCH_PARALLEL
                 && let Some(asked) = waiting.next()
             {
-                running.push(fetch(trip, asked));
+                running.push(fetch(request, asked));
             }
             if running.next().await.is_none() {
                 break;
             }
         }
     };
-    let within = trip.chain.cache().map_or(BATCH_WAIT, |it| it.tiers().batch_within);
+    let within = request.chain.cache().map_or(BATCH_WAIT, |it| it.tiers().batch_within);
     // What was not found in time is asked upstream.
     let _in_time = tokio::time::timeout(within, all).await;
 }
@@ -70,18 +70,22 @@ pub(crate) async fn part(chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
 
 /// The answer that a slow tier has and that is true by the newest view; it is in memory then.
 /// Cancel-safe.
-pub(crate) async fn fetch(trip: &Trip<'_>, asked: &Asked) -> Option<Bytes> {
-    look(trip.chain, asked, Some(trip)).await
+pub(crate) async fn fetch(request: &RequestContext<'_>, asked: &Asked) -> Option<Bytes> {
+    look(request.chain, asked, Some(request)).await
 }
 
 /// The answer that a slow tier has, if it may be told to this client, where it is for one.
-async fn look(chain: &ServedChain, asked: &Asked, client: Option<&Trip<'_>>) -> Option<Bytes> {
+async fn look(
+    chain: &ServedChain,
+    asked: &Asked,
+    client: Option<&RequestContext<'_>>,
+) -> Option<Bytes> {
     let (shares, cache) = (chain.shares.as_ref()?, chain.cache()?);
     let origin = origin(chain)?;
     let mut entry = cache.tiers().get(asked.key(), &origin, asked.required()).await?;
     let at = now();
     chain.heads.look(|view| {
-        let seen = client.map_or(Seen::at(view, at), |trip| trip.canon(view, at));
+        let seen = client.map_or(Seen::at(view, at), |request| request.canon(view, at));
         match entry.hold.under(&seen) {
             Use::Serve => {}
             Use::ServeForEver => entry.hold = Hold::Final,
@@ -89,7 +93,7 @@ async fn look(chain: &ServedChain, asked: &Asked, client: Option<&Trip<'_>>) -> 
         }
         let is_true =
             !entry.is_over(cache.ms(at)) && shares.distrust.origin(&chain.pulse) == Some(origin);
-        let is_told = client.is_none_or(|trip| may_be_told(trip, &entry.value, view));
+        let is_told = client.is_none_or(|request| may_be_told(request, &entry.value, view));
         if !is_true || !is_told {
             return None;
         }

@@ -9,7 +9,7 @@ use wellhead_jsonrpc::raw;
 use wellhead_route::Ask;
 use wellhead_upstream::{Payload, Slot, VerdictClass};
 
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pinned::BlockAsk;
 use crate::request::result::Said;
@@ -41,15 +41,15 @@ pub(crate) fn taker(chain: &ServedChain, job: &Job<'_>, asked: Option<Slot>) -> 
 /// Asks the one that took the transaction, if it is fit for it; without an answer from there
 /// within a second, what was `said` stands.
 pub(crate) async fn look_there(
-    trip: &Trip<'_>,
+    request: &RequestContext<'_>,
     job: &Job<'_>,
     block: &BlockRef,
     taker: Slot,
     mut said: Said,
 ) -> Said {
-    let (chain, lane) = (trip.chain, trip.lane);
+    let (chain, lane) = (request.chain, request.lane);
     let began = now();
-    let eligible = trip.eligible(job.row, job.method).unwrap_or_default();
+    let eligible = request.eligible(job.row, job.method).unwrap_or_default();
     if began >= job.deadline || !eligible.contains(taker) {
         return said;
     }
@@ -66,7 +66,7 @@ pub(crate) async fn look_there(
         Ok(Served { class: VerdictClass::Answer, payload: Payload::Result(result), .. })
             if !raw::is_null(&result) =>
         {
-            let result = recall(trip, MethodCall::of(job), block, Some(taker), result);
+            let result = recall(request, MethodCall::of(job), block, Some(taker), result);
             Said::result(result, taker, std::mem::take(trail))
         }
         Ok(_) | Err(_) => said,
@@ -85,10 +85,14 @@ pub(crate) fn known_hash(job: &Job<'_>) -> Option<String> {
 /// said of one that was mined since: after a lost answer, or when the sender asks
 /// twice. Or nobody answered, though somebody may have taken it. Whether the chain has it
 /// decides; without an answer to that, what was `said` stands.
-pub(crate) async fn maybe_there(trip: &Trip<'_>, job: &Job<'_>, mut said: Said) -> Said {
-    let (chain, lane) = (trip.chain, trip.lane);
+pub(crate) async fn maybe_there(
+    request: &RequestContext<'_>,
+    job: &Job<'_>,
+    mut said: Said,
+) -> Said {
+    let (chain, lane) = (request.chain, request.lane);
     let row = MethodTable::standard().row(TRANSACTION);
-    let (Some(hash), Ok(eligible)) = (known_hash(job), trip.eligible(row, row.name)) else {
+    let (Some(hash), Ok(eligible)) = (known_hash(job), request.eligible(row, row.name)) else {
         return said;
     };
     if now() >= job.deadline {

@@ -14,7 +14,7 @@ use wellhead_transport::{Ceiling, FREE_BYTES, Shortage};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
-use crate::request::context::Trip;
+use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pinned::BlockAsk;
 use crate::state::chain::ServedChain;
@@ -117,20 +117,20 @@ pub(crate) struct Search {
 impl Search {
     /// A search that has asked for nothing yet.
     pub(crate) fn new(
-        trip: &Trip<'_>,
+        request: &RequestContext<'_>,
         job: &Job<'_>,
         BlockAsk { ask, block }: BlockAsk<'_>,
         Division { range, size }: Division,
         allowance: Allowance,
     ) -> Result<Self, Stuck> {
-        let chain = trip.chain;
+        let chain = request.chain;
         let cut = if chain.cache().is_some() { Cut::AtMultiples } else { Cut::Anywhere };
         let (calls_max, bytes_max) = (allowance.left() as usize, chain.bounds.answer_bytes_max);
         let addresses = job.row.filter_addresses(job.params).unwrap_or_default();
         let whole = Tile { from: range.from, to: range.to, addresses: 0..addresses.len() };
         let errand = Errand {
             chain: Arc::clone(chain),
-            lane: Arc::clone(trip.lane),
+            lane: Arc::clone(request.lane),
             // The same row, for as long as the search takes.
             row: &MethodTable::standard().rows()[job.row.index.get()],
             method: job.method.into(),
@@ -141,9 +141,9 @@ impl Search {
             addresses: addresses.into_iter().map(Into::into).collect(),
             eligible: ask.eligible,
             received_at: job.received_at,
-            selected: trip.selected().into(),
-            progress: Progress::new(allowance).from_client(trip.progress.client()),
-            room: trip.room.clone(),
+            selected: request.selected().into(),
+            progress: Progress::new(allowance).from_client(request.progress.client()),
+            room: request.room.clone(),
         };
         Ok(Self {
             errand: Arc::new(errand),
