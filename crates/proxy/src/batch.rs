@@ -36,7 +36,7 @@ use wellhead_upstream::{Payload, Slot, TryElsewhere, UpstreamSet, Verdict, Verdi
 
 use crate::answer::{Answer, Refusal};
 use crate::blocks::is_ahead;
-use crate::call::handle_call;
+use crate::call::handle_and_count;
 use crate::line::{InBatch, Line, Methods};
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
@@ -435,7 +435,7 @@ async fn alone(
     if !pile.may_ask(&room) {
         return too_large(place, pile);
     }
-    let (report, _) = handle_call(request, call, now(), false).await;
+    let (report, _) = handle_and_count(request, call, now(), false).await;
     // What has come is counted as it is.
     drop(room);
     let trail =

@@ -1,6 +1,6 @@
 //! One call, from its method to its report.
 //!
-//! [`say`] and [`read_through`] take the steps of the table in ARCHITECTURE.md in its order; what a
+//! [`handle_call`] and [`read_through`] take the steps of the table in ARCHITECTURE.md in its order; what a
 //! step does is in [`crate::steps`]. By its effect a call goes upstream (read, broadcast, write),
 //! goes where its filter lives (sticky), is answered here (local), or is refused (subscribe).
 
@@ -20,7 +20,7 @@ use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pinned::PinnedCall;
 use crate::request::reply::Reply;
-use crate::request::result::{Noted, Said};
+use crate::request::result::{CallResult, Noted};
 use crate::state::cache::Landed;
 use crate::state::counts::{CallOutcome, Found};
 use crate::steps::by_hash::run_pinned;
@@ -64,13 +64,13 @@ impl Report {
 
 /// Answers one call and counts it. Its turn came at `began`; a large result may reach the client
 /// while it still arrives where it `may_flow`. Also says when the call ended.
-pub(crate) async fn handle_call(
+pub(crate) async fn handle_and_count(
     request: &RequestContext<'_>,
     call: &Call,
     began: Instant,
     may_flow: bool,
 ) -> (Report, Instant) {
-    let report = answer(request, call, began, may_flow).await;
+    let report = report_call(request, call, began, may_flow).await;
     // A call that an upstream answered ended with that attempt, but for a moment: a
     // reading of the clock less. To look at the answer may have taken longer.
     let ended = match (report.outcome, report.trail.attempts.last()) {
@@ -91,7 +91,7 @@ pub(crate) async fn handle_call(
 }
 
 /// Answers one call.
-async fn answer(
+async fn report_call(
     request: &RequestContext<'_>,
     call: &Call,
     began: Instant,
@@ -100,7 +100,7 @@ async fn answer(
     // 4. The method.
     let row = MethodTable::standard().row(call.method());
     let mut noted = Noted::default();
-    let said = say(request, call, row, Turned { began, may_flow }, &mut noted).await;
+    let call_result = handle_call(request, call, row, Turned { began, may_flow }, &mut noted).await;
     let report = move |reply, outcome, slot, trail| Report {
         noted,
         row,
@@ -111,17 +111,17 @@ async fn answer(
         status: 200,
         retry_after: None,
     };
-    match said {
-        Said::Result { result, rest: None, slot, trail, .. } => {
+    match call_result {
+        CallResult::Result { result, rest: None, slot, trail, .. } => {
             report(Reply::Result(result), CallOutcome::Answered, slot, trail)
         }
-        Said::Result { result, rest: Some(rest), slot, trail, .. } => {
+        CallResult::Result { result, rest: Some(rest), slot, trail, .. } => {
             report(Reply::Flowing(result, rest), CallOutcome::Answered, slot, trail)
         }
-        Said::Error { error, slot, trail } => {
+        CallResult::Error { error, slot, trail } => {
             report(Reply::Error(error), CallOutcome::UpstreamError, Some(slot), trail)
         }
-        Said::Refused { refusal, outcome, trail } => {
+        CallResult::Refused { refusal, outcome, trail } => {
             let (status, retry_after) = (refusal.status, refusal.retry_after);
             let reply = Reply::Refused(refusal);
             Report { status, retry_after, ..report(reply, outcome, None, trail) }
@@ -139,13 +139,13 @@ struct Turned {
 }
 
 /// The life of a call, from step 5 of the table on.
-async fn say(
+async fn handle_call(
     request: &RequestContext<'_>,
     call: &Call,
     row: &'static MethodRow,
     Turned { began, may_flow }: Turned,
     noted: &mut Noted,
-) -> Said {
+) -> CallResult {
     let (chain, method, deadline) = (request.chain, call.method(), request.deadline());
     // 5. The upstreams that may serve it.
     let mut may_ask = request.eligible_by_effect(row, method);
@@ -159,7 +159,9 @@ async fn say(
     }
     let eligible = match may_ask {
         Ok(eligible) => eligible,
-        Err(why) => return Said::refused(Refusal::not_served(why, method, request.selected())),
+        Err(why) => {
+            return CallResult::refused(Refusal::not_served(why, method, request.selected()));
+        }
     };
     let job = Job {
         row,
@@ -180,20 +182,20 @@ async fn say(
     // 6. By its effect.
     match row.effect {
         Effect::Local => local::local(chain, row, deadline).await,
-        Effect::Subscribe => Said::refused(Refusal::needs_websocket(method)),
+        Effect::Subscribe => CallResult::refused(Refusal::needs_websocket(method)),
         // Boxed, as the state of an attempt is ten times that of everything before it
         // and would be moved about with each request, also with those answered here.
         Effect::Read | Effect::Write | Effect::Broadcast => {
             if row.name == height::BLOCK_NUMBER
                 && let Some(number) = height::known_height(request, call.params())
             {
-                return Said::local(number);
+                return CallResult::local(number);
             }
             // 7. On one view: the block, what is kept, and the plan.
             let begun = match begin(request, &job, eligible, began) {
                 Begun { way: Way::Kept(result), call, aside, .. } => {
                     (noted.block, noted.aside) = (call.pin.number(), aside);
-                    return kept_said(request, &job, &call.pin.block, result, noted);
+                    return from_cache(request, &job, &call.pin.block, result, noted);
                 }
                 begun => Box::new(begun),
             };
@@ -237,16 +239,16 @@ fn begin<'a>(
 }
 
 /// An answer that was kept.
-fn kept_said(
+fn from_cache(
     request: &RequestContext<'_>,
     job: &Job<'_>,
     block: &BlockRef,
     result: Bytes,
     noted: &mut Noted,
-) -> Said {
+) -> CallResult {
     noted.found = Some(Found::Hit);
     let result = recall::recall(request, MethodCall::of(job), block, None, result);
-    Said::whole(result, None, Trail::default())
+    CallResult::whole(result, None, Trail::default())
 }
 
 /// From a slow tier, from the call of another client, or from upstreams by the plan. What was begun
@@ -256,7 +258,7 @@ async fn read_through(
     job: &Job<'_>,
     mut begun: Box<Begun<'_>>,
     noted: &mut Noted,
-) -> Said {
+) -> CallResult {
     (noted.block, noted.aside) = (begun.call.pin.number(), begun.aside.take());
     if let Way::Ask(asked) = &begun.way
         && tiers::may_have(request, asked, job.row)
@@ -266,32 +268,33 @@ async fn read_through(
         if let Way::Ask(asked) = begun.way {
             asked.found(&result);
         }
-        return kept_said(request, job, &begun.call.pin.block, result, noted);
+        return from_cache(request, job, &begun.call.pin.block, result, noted);
     }
     match begun.way {
         Way::Plain => {}
         Way::Ask(_) => noted.found = missed(request),
-        Way::Kept(result) => return kept_said(request, job, &begun.call.pin.block, result, noted),
+        Way::Kept(result) => return from_cache(request, job, &begun.call.pin.block, result, noted),
         Way::Follow(follow, asked) => {
-            let (said, found) = Box::pin(follow_on(request, job, &begun.call, follow, asked)).await;
+            let (call_result, found) =
+                Box::pin(follow_on(request, job, &begun.call, follow, asked)).await;
             noted.found = found;
-            return Box::pin(recalled(request, job, &begun.call.pin.block, said)).await;
+            return Box::pin(recalled(request, job, &begun.call.pin.block, call_result)).await;
         }
     }
     // 8 to 12. Attempts, until a verdict ends the call.
     let planned = begun.planned.take();
-    let mut said = run_pinned(request, job, &begun.call, planned, begun.began).await;
+    let mut call_result = run_pinned(request, job, &begun.call, planned, begun.began).await;
     // 13. What may be kept is kept.
     if let Way::Ask(asked) = begun.way {
-        asked.settle(request.chain, Told::of(job, &said), &said);
+        asked.settle(request.chain, Told::of(job, &call_result), &call_result);
     }
     // What the client is told, by what it was shown.
-    match recall_said(request, job, &begun.call.pin.block, &mut said) {
+    match recall_result(request, job, &begun.call.pin.block, &mut call_result) {
         Some(taker) => {
             let block = &begun.call.pin.block;
-            Box::pin(transactions::look_there(request, job, block, taker, said)).await
+            Box::pin(transactions::look_there(request, job, block, taker, call_result)).await
         }
-        None => said,
+        None => call_result,
     }
 }
 
@@ -301,24 +304,26 @@ async fn recalled(
     request: &RequestContext<'_>,
     job: &Job<'_>,
     block: &BlockRef,
-    mut said: Said,
-) -> Said {
-    match recall_said(request, job, block, &mut said) {
-        Some(taker) => Box::pin(transactions::look_there(request, job, block, taker, said)).await,
-        None => said,
+    mut call_result: CallResult,
+) -> CallResult {
+    match recall_result(request, job, block, &mut call_result) {
+        Some(taker) => {
+            Box::pin(transactions::look_there(request, job, block, taker, call_result)).await
+        }
+        None => call_result,
     }
 }
 
 /// Recalls what there is to recall without another call; for a transaction that the upstream does
 /// not have, returns the upstream that took it.
-fn recall_said(
+fn recall_result(
     request: &RequestContext<'_>,
     job: &Job<'_>,
     block: &BlockRef,
-    said: &mut Said,
+    call_result: &mut CallResult,
 ) -> Option<Slot> {
     let chain = request.chain;
-    let Said::Result { result, rest, slot, trail, .. } = said else { return None };
+    let CallResult::Result { result, rest, slot, trail, .. } = call_result else { return None };
     if !chain.pins {
         return None;
     }
@@ -347,21 +352,21 @@ async fn follow_on(
     call: &PinnedCall<'_>,
     follow: Follow<Landed>,
     asked: Asked,
-) -> (Said, Option<Found>) {
+) -> (CallResult, Option<Found>) {
     let chain = request.chain;
     let asked = match tokio::time::timeout_at(job.deadline.into(), follow).await {
         Ok(Turn::Landed(landed)) => return (landed.into(), Some(Found::Joined)),
         Err(_) => {
             let (failure, trail) = (Failure::Deadline, Trail::default());
-            let said = Said::failed(chain, failure, trail, call.ask.eligible);
-            return (said, Some(Found::Joined));
+            let call_result = CallResult::failed(chain, failure, trail, call.ask.eligible);
+            return (call_result, Some(Found::Joined));
         }
         Ok(Turn::Lead(lead)) => asked.leading(lead),
         Ok(Turn::Alone) => asked,
     };
-    let said = run_pinned(request, job, call, None, now()).await;
-    asked.settle(chain, Told::of(job, &said), &said);
-    (said, missed(request))
+    let call_result = run_pinned(request, job, call, None, now()).await;
+    asked.settle(chain, Told::of(job, &call_result), &call_result);
+    (call_result, missed(request))
 }
 
 /// What is told of a call whose answer was not there, where answers are kept.
@@ -375,15 +380,15 @@ async fn sticky_call(
     job: Job<'_>,
     eligible: UpstreamSet,
     began: Instant,
-) -> Said {
+) -> CallResult {
     if filters::is_made_by(job.row) {
         let begun = Box::new(begin(request, &job, eligible, began));
-        let said = read_through(request, &job, begun, &mut Noted::default()).await;
-        return filters::name_the_filter(request.chain, said, eligible);
+        let call_result = read_through(request, &job, begun, &mut Noted::default()).await;
+        return filters::name_the_filter(request.chain, call_result, eligible);
     }
     let FilterPlace { only, params, deadline } = match filters::place(request.chain, &job, began) {
         Ok(place) => place,
-        Err(refusal) => return Said::refused(refusal),
+        Err(refusal) => return CallResult::refused(refusal),
     };
     let job = Job { params: Some(&params), deadline, ..job };
     let begun = Box::new(begin(request, &job, only, began));

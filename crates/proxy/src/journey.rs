@@ -10,7 +10,7 @@ use wellhead_transport::Ceiling;
 
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
 use crate::batch;
-use crate::call::{Report, handle_call};
+use crate::call::{Report, handle_and_count};
 use crate::line::{Closing, Line, method_of};
 use crate::request::context::{Ctx, RequestContext, Settings, Target};
 use crate::request::reply::write_malformed;
@@ -182,7 +182,7 @@ impl Proxy {
 async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     let silent = call.is_notification();
     // What nobody reads need not flow.
-    let (report, ended) = handle_call(request, call, request.ctx.received_at, !silent).await;
+    let (report, ended) = handle_and_count(request, call, request.ctx.received_at, !silent).await;
     let method = method_of(report.row, call);
     let failed = usize::from(report.outcome != CallOutcome::Answered);
     let roster = &request.chain.roster;

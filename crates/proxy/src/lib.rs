@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `answer`, `blocks` | words: the one table of failures, codes and HTTP statuses; what a view says of a call's block |
 //! | `state` | what the features of a chain remember between requests; knows no request |
-//! | `request` | one request and its calls as values: `RequestContext`, `PinnedCall`, `Said` |
+//! | `request` | one request and its calls as values: `RequestContext`, `PinnedCall`, `CallResult` |
 //! | `steps` | the steps of a call's life, one module a step |
 //! | `call`, `batch`, `journey`, `line` | the order of the steps: of one call, of a batch, of a request, and its line in the log |
 //! | `metrics`, `status`, `explain`, `sweeper` | what operators see, and what runs beside requests |

@@ -12,7 +12,7 @@ use crate::state::chain::ServedChain;
 use crate::state::counts::{CallOutcome, Found};
 
 /// What there is to say.
-pub(crate) enum Said {
+pub(crate) enum CallResult {
     Result {
         result: Bytes,
         rest: Option<Box<dyn Rest>>,
@@ -33,7 +33,7 @@ pub(crate) enum Said {
     },
 }
 
-impl Said {
+impl CallResult {
     /// A result that was made here.
     pub(crate) fn local(result: String) -> Self {
         Self::whole(result.into(), None, Trail::default())
@@ -89,7 +89,7 @@ impl Said {
     }
 }
 
-impl From<Landed> for Said {
+impl From<Landed> for CallResult {
     fn from(landed: Landed) -> Self {
         let trail = Trail::default();
         match landed {

@@ -8,7 +8,7 @@ use wellhead_upstream::{Learnt, Payload, VerdictClass};
 
 use crate::request::context::RequestContext;
 use crate::request::pinned::BlockAsk;
-use crate::request::result::Said;
+use crate::request::result::CallResult;
 use crate::state::counts::CallOutcome;
 use crate::steps::doubt::{self, Settled};
 use crate::steps::planning::{Planned, make_plan};
@@ -34,7 +34,7 @@ pub(crate) async fn ask_upstreams(
     subject: BlockAsk<'_>,
     planned: Option<Planned>,
     terms: AttemptTerms<'_>,
-) -> Said {
+) -> CallResult {
     let (chain, lane) = (request.chain, request.lane);
     let BlockAsk { ask, block } = subject;
     let AttemptTerms { bounds, before, began } = terms;
@@ -68,21 +68,21 @@ pub(crate) async fn ask_upstreams(
             return Box::pin(search::in_parts(request, job, subject, division, trail)).await;
         }
         if let Some(refusal) = division::filter_refused(chain, ask, &result) {
-            return Said::Refused { refusal, outcome: CallOutcome::Refused, trail };
+            return CallResult::Refused { refusal, outcome: CallOutcome::Refused, trail };
         }
     }
     let served = match result {
         Ok(served) => served,
         Err(failure) => {
-            let said = Said::failed(chain, failure, trail, ask.eligible);
+            let call_result = CallResult::failed(chain, failure, trail, ask.eligible);
             return match job.row.effect {
                 // Its answer may have been lost on the way.
-                Effect::Broadcast => Box::pin(maybe_there(request, job, said)).await,
+                Effect::Broadcast => Box::pin(maybe_there(request, job, call_result)).await,
                 Effect::Read
                 | Effect::Write
                 | Effect::Subscribe
                 | Effect::Sticky
-                | Effect::Local => said,
+                | Effect::Local => call_result,
             };
         }
     };
@@ -90,17 +90,17 @@ pub(crate) async fn ask_upstreams(
     match (served.class, served.payload) {
         // It is in the pool, which is what the sender wanted: the hash is the answer.
         (VerdictClass::TransactionKnown, payload) => match (known_hash(job), payload) {
-            (Some(hash), _) => Said::result(hash.into(), slot, trail),
-            (None, Payload::Error(error)) => Said::Error { error, slot, trail },
-            (None, Payload::Result(result)) => Said::result(result, slot, trail),
+            (Some(hash), _) => CallResult::result(hash.into(), slot, trail),
+            (None, Payload::Error(error)) => CallResult::Error { error, slot, trail },
+            (None, Payload::Result(result)) => CallResult::result(result, slot, trail),
             (None, Payload::None { .. }) => {
-                Said::exhausted(chain, served.class, trail, ask.eligible)
+                CallResult::exhausted(chain, served.class, trail, ask.eligible)
             }
         },
         (VerdictClass::TransactionRejected, Payload::Error(error))
             if served.learnt == Some(Learnt::MaybeMined) =>
         {
-            Box::pin(maybe_there(request, job, Said::Error { error, slot, trail })).await
+            Box::pin(maybe_there(request, job, CallResult::Error { error, slot, trail })).await
         }
         (_, Payload::Result(result)) => {
             let at = job.received_at + trail.lasted();
@@ -109,9 +109,9 @@ pub(crate) async fn ask_upstreams(
                 height::BLOCK_NUMBER => height::agreed_height(request, result),
                 _ => result,
             };
-            Said::Result { result, rest: served.rest, slot: Some(slot), trail, is_doubtful }
+            CallResult::Result { result, rest: served.rest, slot: Some(slot), trail, is_doubtful }
         }
-        (_, Payload::Error(error)) => Said::Error { error, slot, trail },
-        (class, Payload::None { .. }) => Said::exhausted(chain, class, trail, ask.eligible),
+        (_, Payload::Error(error)) => CallResult::Error { error, slot, trail },
+        (class, Payload::None { .. }) => CallResult::exhausted(chain, class, trail, ask.eligible),
     }
 }

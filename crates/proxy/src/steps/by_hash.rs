@@ -22,14 +22,14 @@ use wellhead_upstream::{Slot, VerdictClass};
 use crate::request::context::RequestContext;
 use crate::request::pin::Pin;
 use crate::request::pinned::PinnedCall;
-use crate::request::result::Said;
+use crate::request::result::CallResult;
 use crate::state::by_hash::ByHash;
 use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
 use crate::steps::floor;
 use crate::steps::planning::{Planned, try_plan};
 
 /// Whether what was said may be said of the hash alone, so that the height is worth a call.
-fn is_in_doubt(by_hash: &ByHash, row: &MethodRow, said: &Said, pin: &Pin) -> bool {
+fn is_in_doubt(by_hash: &ByHash, row: &MethodRow, call_result: &CallResult, pin: &Pin) -> bool {
     let doubts = |slot: Slot, class| match class {
         VerdictClass::MissingData
         | VerdictClass::Null
@@ -48,13 +48,13 @@ fn is_in_doubt(by_hash: &ByHash, row: &MethodRow, said: &Said, pin: &Pin) -> boo
         | VerdictClass::Fault
         | VerdictClass::Void => false,
     };
-    match said {
-        Said::Result { .. } => false,
-        Said::Error { slot, trail, .. } => {
-            let said = trail.attempts.iter().rev().find(|it| it.slot == *slot);
-            said.is_some_and(|it| pin.is_by_hash_at(it.slot) && doubts(it.slot, it.class))
+    match call_result {
+        CallResult::Result { .. } => false,
+        CallResult::Error { slot, trail, .. } => {
+            let last = trail.attempts.iter().rev().find(|it| it.slot == *slot);
+            last.is_some_and(|it| pin.is_by_hash_at(it.slot) && doubts(it.slot, it.class))
         }
-        Said::Refused { trail, .. } => {
+        CallResult::Refused { trail, .. } => {
             let mut asked = trail.attempts.iter().filter(|it| pin.is_by_hash_at(it.slot));
             asked.any(|it| doubts(it.slot, it.class))
         }
@@ -69,31 +69,31 @@ pub(crate) async fn run_pinned(
     call: &PinnedCall<'_>,
     planned: Option<Planned>,
     began: Instant,
-) -> Said {
+) -> CallResult {
     let pin = &call.pin;
     let (params, at_hash) = (pin.by_height(job.params), pin.at_block_hash());
     let flows_to = job.flows_to.filter(|_| !floor::is_open(request, job.row, &pin.block));
     let as_sent = Job { params, at_hash, flows_to, ..*job };
     let terms = AttemptTerms { bounds: &request.chain.bounds, before: Trail::default(), began };
-    let mut said = ask_upstreams(request, &as_sent, call.at_block(), planned, terms).await;
+    let mut call_result = ask_upstreams(request, &as_sent, call.at_block(), planned, terms).await;
     if !pin.is_by_hash() {
         return match floor::is_open(request, job.row, &pin.block) {
-            true => floor::kept_to(request, job, call.at_block(), said).await,
-            false => said,
+            true => floor::kept_to(request, job, call.at_block(), call_result).await,
+            false => call_result,
         };
     }
     let by_hash = &request.chain.by_hash;
-    if let Said::Result { slot, is_doubtful, .. } = &mut said {
+    if let CallResult::Result { slot, is_doubtful, .. } = &mut call_result {
         match slot.filter(|slot| pin.is_by_hash_at(*slot)) {
             Some(slot) => by_hash.took(job.row, slot),
             // It was asked by the height, so what it said may be of any block there.
             None => *is_doubtful = true,
         }
     }
-    if now() >= job.deadline || !is_in_doubt(by_hash, job.row, &said, pin) {
-        return said;
+    if now() >= job.deadline || !is_in_doubt(by_hash, job.row, &call_result, pin) {
+        return call_result;
     }
-    let before = std::mem::take(said.trail_mut());
+    let before = std::mem::take(call_result.trail_mut());
     Box::pin(run_by_height(request, job, call, before)).await
 }
 
@@ -104,7 +104,7 @@ async fn run_by_height(
     job: &Job<'_>,
     call: &PinnedCall<'_>,
     before: Trail,
-) -> Said {
+) -> CallResult {
     let by_height = Job { params: call.pin.by_height(job.params), at_hash: None, ..*job };
     let (chain, by_hash, bounds) = (request.chain, &request.chain.by_hash, &request.chain.bounds);
     // Whoever failed otherwise has used up an attempt and is not asked first. Those that the hash
@@ -117,8 +117,9 @@ async fn run_by_height(
     planned.plan = planned.plan.with_last(failures.collect());
     let tried = before.line(&chain.roster);
     let terms = AttemptTerms { bounds: &bounds, before, began };
-    let mut said = ask_upstreams(request, &by_height, call.at_block(), Some(planned), terms).await;
-    if let Said::Result { is_doubtful, .. } = &mut said {
+    let mut call_result =
+        ask_upstreams(request, &by_height, call.at_block(), Some(planned), terms).await;
+    if let CallResult::Result { is_doubtful, .. } = &mut call_result {
         *is_doubtful = true;
         let pause = by_hash.refused(job.row, now());
         tracing::debug!(
@@ -126,5 +127,5 @@ async fn run_by_height(
             "a block by its hash was refused: its height is asked for instead"
         );
     }
-    said
+    call_result
 }

@@ -14,7 +14,7 @@ use wellhead_route::Roster;
 use wellhead_upstream::{Slot, UpstreamId, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
-use crate::request::result::Said;
+use crate::request::result::CallResult;
 use crate::state::chain::ServedChain;
 
 const TAG_DIGITS: usize = 8;
@@ -82,13 +82,17 @@ pub(crate) fn place(
 }
 
 /// Puts the upstream's name into the id of a filter that it made.
-pub(crate) fn name_the_filter(chain: &ServedChain, said: Said, eligible: UpstreamSet) -> Said {
-    match said {
-        Said::Result { result, slot: Some(slot), trail, .. } => {
+pub(crate) fn name_the_filter(
+    chain: &ServedChain,
+    call_result: CallResult,
+    eligible: UpstreamSet,
+) -> CallResult {
+    match call_result {
+        CallResult::Result { result, slot: Some(slot), trail, .. } => {
             let id = &chain.roster.upstream(slot).identity().id;
             match hand_out(id, &result) {
-                Some(named) => Said::result(named.into(), slot, trail),
-                None => Said::exhausted(chain, VerdictClass::Fault, trail, eligible),
+                Some(named) => CallResult::result(named.into(), slot, trail),
+                None => CallResult::exhausted(chain, VerdictClass::Fault, trail, eligible),
             }
         }
         other => other,

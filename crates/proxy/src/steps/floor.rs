@@ -27,7 +27,7 @@ use wellhead_upstream::UpstreamSet;
 use crate::blocks::beginning;
 use crate::request::context::RequestContext;
 use crate::request::pinned::BlockAsk;
-use crate::request::result::Said;
+use crate::request::result::CallResult;
 use crate::steps::ask_upstreams::{AttemptTerms, ask_upstreams};
 use crate::steps::planning::try_plan;
 
@@ -57,20 +57,22 @@ pub(crate) fn missed(
     request.look(|view| request.floor(view)).filter(|floor| told < *floor)
 }
 
-/// What was `said` of `block`, or the block at the floor where that is below it.
+/// What the call came to, or the block at the floor where that is below it.
 /// Costs a comparison for all other calls. Cancel-safe.
 pub(crate) async fn kept_to(
     request: &RequestContext<'_>,
     job: &Job<'_>,
     BlockAsk { ask, block }: BlockAsk<'_>,
-    said: Said,
-) -> Said {
-    let Said::Result { result, rest: None, slot, .. } = &said else { return said };
+    call_result: CallResult,
+) -> CallResult {
+    let CallResult::Result { result, rest: None, slot, .. } = &call_result else {
+        return call_result;
+    };
     let itself: UpstreamSet = slot.iter().copied().collect();
     match missed(request, job.row, block, result) {
         // Boxed: it is rare, and few calls should carry the state of another one.
-        Some(floor) => Box::pin(ask_at(request, job, ask, floor, itself, said)).await,
-        None => said,
+        Some(floor) => Box::pin(ask_at(request, job, ask, floor, itself, call_result)).await,
+        None => call_result,
     }
 }
 
@@ -80,13 +82,13 @@ async fn ask_at(
     ask: &Ask<'_>,
     floor: BlockNumber,
     itself: UpstreamSet,
-    mut said: Said,
-) -> Said {
+    mut call_result: CallResult,
+) -> CallResult {
     let (chain, began) = (request.chain, now());
-    let attempts_max = chain.bounds.attempts_max.saturating_sub(said.trail().exchanges());
+    let attempts_max = chain.bounds.attempts_max.saturating_sub(call_result.trail().exchanges());
     let pinned = job.row.pin(job.params, |tag| (tag == BlockTag::Latest).then_some(floor));
     let Some(pinned) = pinned.filter(|_| attempts_max > 0 && began < job.deadline) else {
-        return said;
+        return call_result;
     };
     let plan_among = |eligible| {
         let ask = Ask { eligible, needed: Some(floor), ..*ask };
@@ -100,19 +102,20 @@ async fn ask_at(
         (ask_there, planned) = plan_among(ask.eligible);
     }
     if planned.plan.candidates().is_empty() {
-        return said;
+        return call_result;
     }
     let deadline = job.deadline.min(began + WAIT);
     let job = Job { params: Some(&pinned.params), deadline, at_hash: None, flows_to: None, ..*job };
     let bounds = Bounds { attempts_max, ..chain.bounds };
-    let terms = AttemptTerms { bounds: &bounds, before: std::mem::take(said.trail_mut()), began };
+    let terms =
+        AttemptTerms { bounds: &bounds, before: std::mem::take(call_result.trail_mut()), began };
     let subject = BlockAsk { ask: &ask_there, block: &pinned.block };
     let mut found = ask_upstreams(request, &job, subject, Some(planned), terms).await;
-    if let Said::Result { result, .. } = &found
+    if let CallResult::Result { result, .. } = &found
         && Observation::of_block(beginning(result)).is_some_and(|seen| seen.number == floor)
     {
         return found;
     }
-    *said.trail_mut() = std::mem::take(found.trail_mut());
-    said
+    *call_result.trail_mut() = std::mem::take(found.trail_mut());
+    call_result
 }

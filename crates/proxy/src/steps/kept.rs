@@ -26,7 +26,7 @@ use wellhead_upstream::TryElsewhere;
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin;
-use crate::request::result::Said;
+use crate::request::result::CallResult;
 use crate::state::cache::{Landed, Seen, Shares};
 use crate::state::chain::ServedChain;
 use crate::steps::height::BLOCK_NUMBER;
@@ -250,8 +250,8 @@ pub(crate) struct Told<'a> {
 
 impl<'a> Told<'a> {
     /// Of a call that ended with its last attempt.
-    pub(crate) fn of(job: &Job<'a>, said: &Said) -> Self {
-        Self { call: MethodCall::of(job), at: job.received_at + said.trail().lasted() }
+    pub(crate) fn of(job: &Job<'a>, call_result: &CallResult) -> Self {
+        Self { call: MethodCall::of(job), at: job.received_at + call_result.trail().lasted() }
     }
 }
 
@@ -281,29 +281,29 @@ impl Asked {
     }
 
     /// Keeps what an upstream said where it may be kept, and tells those who wait.
-    pub(crate) fn settle(self, chain: &ServedChain, told: Told<'_>, said: &Said) {
+    pub(crate) fn settle(self, chain: &ServedChain, told: Told<'_>, call_result: &CallResult) {
         let flows = Answer::Unfinished;
-        let (answer, landed, is_final) = match said {
-            Said::Result { rest: Some(_), .. } => (flows, None, true),
+        let (answer, landed, is_final) = match call_result {
+            CallResult::Result { rest: Some(_), .. } => (flows, None, true),
             // Told, as there is nothing better, and not kept.
-            Said::Result { result, slot, is_doubtful: true, .. } => {
+            CallResult::Result { result, slot, is_doubtful: true, .. } => {
                 (flows, Some(Landed::Result(result.clone(), *slot)), true)
             }
-            Said::Result { result, rest: None, slot, .. } => {
+            CallResult::Result { result, rest: None, slot, .. } => {
                 (Answer::Result(result), Some(Landed::Result(result.clone(), *slot)), true)
             }
-            Said::Error { error, slot, trail } => {
+            CallResult::Error { error, slot, trail } => {
                 let is_final = trail.attempts.iter().any(|attempt| {
                     attempt.slot == *slot && attempt.class.try_elsewhere() == TryElsewhere::No
                 });
                 (Answer::Error, Some(Landed::Error(error.clone(), *slot)), is_final)
             }
-            Said::Refused { refusal, outcome, .. } => {
+            CallResult::Refused { refusal, outcome, .. } => {
                 let refusal = Arc::new(refusal.clone());
                 (Answer::Error, Some(Landed::Refused(refusal, *outcome)), false)
             }
         };
-        let assurance = chain.assurance(told.call.row, said.trail());
+        let assurance = chain.assurance(told.call.row, call_result.trail());
         self.keep(chain, told, answer, assurance);
         match (self.lead, landed) {
             (Some(lead), Some(landed)) if is_final => lead.land(landed),

@@ -23,7 +23,7 @@ use wellhead_upstream::Slot;
 use crate::answer::Refusal;
 use crate::request::context::RequestContext;
 use crate::request::pinned::BlockAsk;
-use crate::request::result::Said;
+use crate::request::result::CallResult;
 use crate::state::counts::CallOutcome;
 use crate::state::hopeless::Subject;
 use crate::state::parts::Stuck;
@@ -51,24 +51,24 @@ pub(crate) async fn in_parts(
     subject: BlockAsk<'_>,
     division: Division,
     mut trail: Trail,
-) -> Said {
+) -> CallResult {
     match search(request, job, subject, division, &mut trail).await {
         Searched::Found { list, slot, is_doubtful, warns } => {
             if warns {
                 request.warn_of_logs();
             }
-            Said::Result { result: list, rest: None, slot, trail, is_doubtful }
+            CallResult::Result { result: list, rest: None, slot, trail, is_doubtful }
         }
         Searched::Flows(rest, slot) => {
             let (result, rest) = (Bytes::new(), Some(rest));
-            Said::Result { result, rest, slot, trail, is_doubtful: false }
+            CallResult::Result { result, rest, slot, trail, is_doubtful: false }
         }
-        Searched::Error(error, slot) => Said::Error { error, slot, trail },
+        Searched::Error(error, slot) => CallResult::Error { error, slot, trail },
         Searched::Failed(failure) => {
-            Said::failed(request.chain, failure, trail, subject.ask.eligible)
+            CallResult::failed(request.chain, failure, trail, subject.ask.eligible)
         }
         Searched::Refused(refusal) => {
-            Said::Refused { refusal, outcome: CallOutcome::Refused, trail }
+            CallResult::Refused { refusal, outcome: CallOutcome::Refused, trail }
         }
     }
 }

@@ -12,7 +12,7 @@ use wellhead_upstream::{Payload, Slot, VerdictClass};
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pinned::BlockAsk;
-use crate::request::result::Said;
+use crate::request::result::CallResult;
 use crate::state::chain::ServedChain;
 use crate::state::sent;
 use crate::steps::planning::{make_plan, try_plan};
@@ -39,37 +39,37 @@ pub(crate) fn taker(chain: &ServedChain, job: &Job<'_>, asked: Option<Slot>) -> 
 }
 
 /// Asks the one that took the transaction, if it is fit for it; without an answer from there
-/// within a second, what was `said` stands.
+/// within a second, `call_result` stands.
 pub(crate) async fn look_there(
     request: &RequestContext<'_>,
     job: &Job<'_>,
     block: &BlockRef,
     taker: Slot,
-    mut said: Said,
-) -> Said {
+    mut call_result: CallResult,
+) -> CallResult {
     let (chain, lane) = (request.chain, request.lane);
     let began = now();
     let eligible = request.eligible(job.row, job.method).unwrap_or_default();
     if began >= job.deadline || !eligible.contains(taker) {
-        return said;
+        return call_result;
     }
     let ask = Ask::of(job.row, [taker].into_iter().collect());
     let plan = try_plan(chain, lane, BlockAsk { ask: &ask, block }, began).plan;
     if plan.fit() == 0 {
-        return said;
+        return call_result;
     }
     let job = &Job { deadline: job.deadline.min(began + LOOK_THERE), ballot: None, ..*job };
     let found = run_plan(chain, lane, job, &plan, &chain.bounds).await;
-    let trail = said.trail_mut();
+    let trail = call_result.trail_mut();
     trail.append(found.trail);
     match found.result {
         Ok(Served { class: VerdictClass::Answer, payload: Payload::Result(result), .. })
             if !raw::is_null(&result) =>
         {
             let result = recall(request, MethodCall::of(job), block, Some(taker), result);
-            Said::result(result, taker, std::mem::take(trail))
+            CallResult::result(result, taker, std::mem::take(trail))
         }
-        Ok(_) | Err(_) => said,
+        Ok(_) | Err(_) => call_result,
     }
 }
 
@@ -84,19 +84,19 @@ pub(crate) fn known_hash(job: &Job<'_>) -> Option<String> {
 /// A raw transaction was refused because its nonce is used, which is also what is
 /// said of one that was mined since: after a lost answer, or when the sender asks
 /// twice. Or nobody answered, though somebody may have taken it. Whether the chain has it
-/// decides; without an answer to that, what was `said` stands.
+/// decides; without an answer to that, `call_result` stands.
 pub(crate) async fn maybe_there(
     request: &RequestContext<'_>,
     job: &Job<'_>,
-    mut said: Said,
-) -> Said {
+    mut call_result: CallResult,
+) -> CallResult {
     let (chain, lane) = (request.chain, request.lane);
     let row = MethodTable::standard().row(TRANSACTION);
     let (Some(hash), Ok(eligible)) = (known_hash(job), request.eligible(row, row.name)) else {
-        return said;
+        return call_result;
     };
     if now() >= job.deadline {
-        return said;
+        return call_result;
     }
     let params = format!("[{hash}]");
     let look_up = Job { row, method: row.name, params: Some(params.as_bytes()), ..*job };
@@ -105,12 +105,12 @@ pub(crate) async fn maybe_there(
     let planned = make_plan(chain, lane, subject, job.deadline, now()).await;
     let plan = planned.plan;
     let found = run_plan(chain, lane, &look_up, &plan, &chain.bounds).await;
-    let trail = said.trail_mut();
+    let trail = call_result.trail_mut();
     trail.append(found.trail);
     match found.result {
         Ok(served) if served.class == VerdictClass::Answer => {
-            Said::result(hash.into(), served.slot, std::mem::take(trail))
+            CallResult::result(hash.into(), served.slot, std::mem::take(trail))
         }
-        Ok(_) | Err(_) => said,
+        Ok(_) | Err(_) => call_result,
     }
 }
