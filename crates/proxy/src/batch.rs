@@ -46,7 +46,7 @@ use crate::request::reply::{Reply, write_malformed};
 use crate::state::by_hash::ByHash;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CallOutcome, Found};
-use crate::steps::kept::{self, Asked, Told};
+use crate::steps::cached::{self, CacheTicket, CacheWrite};
 use crate::steps::planning::pinned_in_batch;
 use crate::steps::{floor, recall, teach, tiers};
 
@@ -87,7 +87,7 @@ struct Member<'a> {
     row: &'static MethodRow,
     pin: Pin,
     /// What the cache is told of its answer.
-    asked: Option<Box<Asked>>,
+    ticket: Option<Box<CacheTicket>>,
 }
 
 /// What became of one item.
@@ -245,13 +245,13 @@ pub(crate) async fn answer(
         trail: request.ctx.want_trail.then_some(trail),
         ..Answer::default()
     };
-    let asked = Box::new(InBatch { methods, upstreams });
+    let of_batch = Box::new(InBatch { methods, upstreams });
     let line = Line {
         method: "batch".into(),
         calls: items.len(),
         failed,
         ended: now(),
-        batch: Some(asked),
+        batch: Some(of_batch),
     };
     (answer, line)
 }
@@ -319,17 +319,21 @@ fn divide_by<'a>(
             work.push(Work::One(place));
             continue;
         };
-        let asked =
-            match kept::look_up(request, MethodCall { row, params: call.params() }, &pin, view) {
-                Ok(answer) => {
-                    let call = MethodCall { row, params: call.params() };
-                    let answer = recall::recall(request, call, &pin.block, None, answer);
-                    kept.push((place, row, answer));
-                    continue;
-                }
-                Err(asked) => asked,
-            };
-        let member = Member { place, call, row, pin, asked };
+        let ticket = match cached::look_up_item(
+            request,
+            MethodCall { row, params: call.params() },
+            &pin,
+            view,
+        ) {
+            Ok(answer) => {
+                let call = MethodCall { row, params: call.params() };
+                let answer = recall::recall(request, call, &pin.block, None, answer);
+                kept.push((place, row, answer));
+                continue;
+            }
+            Err(ticket) => ticket,
+        };
+        let member = Member { place, call, row, pin, ticket };
         let is_fit = |slot: Slot, ask: &Ask<'_>| {
             let upstream = chain.roster.upstream(slot);
             upstream.takes_batches(now) && assess(ask, upstream, view, now) == Fitness::Fit
@@ -359,14 +363,14 @@ fn divide_by<'a>(
 }
 
 /// What of a batch may be in a slow tier.
-fn wanted(request: &RequestContext<'_>, items: &[Item], view: &View) -> Vec<Asked> {
+fn wanted(request: &RequestContext<'_>, items: &[Item], view: &View) -> Vec<CacheTicket> {
     let calls = items.iter().filter_map(|item| item.as_ref().ok());
     let wanted = calls.filter_map(|call| {
         let row = MethodTable::standard().row(call.method());
         let pinned = may_share(row).then(|| pinned_in_batch(request, call, row, view)).flatten()?;
         let of = MethodCall { row, params: call.params() };
-        let asked = kept::missing_in_memory(request, of, &pinned.pin, view)?;
-        tiers::may_have(request, &asked, row).then_some(asked)
+        let ticket = cached::missing_in_memory(request, of, &pinned.pin, view)?;
+        tiers::may_have(request, &ticket, row).then_some(ticket)
     });
     wanted.collect()
 }
@@ -541,12 +545,12 @@ async fn together(
             (true, Payload::Result(result)) if !is_below(&result) => {
                 teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
                 let call = MethodCall { row: member.row, params: member.call.params() };
-                if let Some(asked) = &member.asked {
+                if let Some(ticket) = &member.ticket {
                     // Asked by the height, it may be of any block there.
                     if by_hash || !member.pin.is_by_hash() {
                         let assurance = chain.assurance_of(call.row, slot, verdict.rule);
-                        let answer = kept::Answer::Result(&result);
-                        asked.keep(chain, Told { call, at: ended }, answer, assurance);
+                        let answer = cached::Answer::Result(&result);
+                        ticket.keep(chain, CacheWrite { call, at: ended }, answer, assurance);
                     }
                     chain.note_found(call.row, Found::Miss);
                 }

@@ -21,11 +21,11 @@ use crate::request::method::MethodCall;
 use crate::request::pinned::PinnedCall;
 use crate::request::reply::Reply;
 use crate::request::result::{CallResult, Noted};
-use crate::state::cache::Landed;
+use crate::state::cache::SharedResult;
 use crate::state::counts::{CallOutcome, Found};
 use crate::steps::by_hash::run_pinned;
+use crate::steps::cached::{self, CacheLookup, CacheTicket, CacheWrite};
 use crate::steps::filters::FilterPlace;
-use crate::steps::kept::{self, Asked, Told, Way};
 use crate::steps::planning::{self, Planned};
 use crate::steps::transactions::{self, TRANSACTION};
 use crate::steps::{filters, height, local, reasons, recall, startup, tiers};
@@ -193,7 +193,7 @@ async fn handle_call(
             }
             // 7. On one view: the block, what is kept, and the plan.
             let begun = match begin(request, &job, eligible, began) {
-                Begun { way: Way::Kept(result), call, aside, .. } => {
+                Begun { lookup: CacheLookup::Hit(result), call, aside, .. } => {
                     (noted.block, noted.aside) = (call.pin.number(), aside);
                     return from_cache(request, &job, &call.pin.block, result, noted);
                 }
@@ -208,7 +208,7 @@ async fn handle_call(
 /// What a call becomes on the one view that it sees.
 struct Begun<'a> {
     call: PinnedCall<'a>,
-    way: Way,
+    lookup: CacheLookup,
     planned: Option<Planned>,
     aside: Option<Box<str>>,
     /// When its turn came.
@@ -227,14 +227,14 @@ fn begin<'a>(
         let call = planning::pinned(request, of, eligible, view);
         // Before the call is planned, and counted as one that waits for others.
         let aside = request.ctx.want_trail.then(|| reasons::aside(request, of, &call, view));
-        let way = kept::way(request, job, &call.pin, view);
-        let planned = match way {
-            Way::Kept(_) | Way::Follow(..) => None,
-            Way::Plain | Way::Ask(_) => {
+        let lookup = cached::look_up(request, job, &call.pin, view);
+        let planned = match lookup {
+            CacheLookup::Hit(_) | CacheLookup::Follow(..) => None,
+            CacheLookup::Bypass | CacheLookup::Lead(_) => {
                 Some(planning::plan_on(view, request.chain, request.lane, call.at_block(), began))
             }
         };
-        Begun { call, way, planned, aside, began }
+        Begun { call, lookup, planned, aside, began }
     })
 }
 
@@ -260,23 +260,25 @@ async fn read_through(
     noted: &mut Noted,
 ) -> CallResult {
     (noted.block, noted.aside) = (begun.call.pin.number(), begun.aside.take());
-    if let Way::Ask(asked) = &begun.way
-        && tiers::may_have(request, asked, job.row)
+    if let CacheLookup::Lead(ticket) = &begun.lookup
+        && tiers::may_have(request, ticket, job.row)
         // Boxed, as few calls should carry the state of waiting.
-        && let Some(result) = Box::pin(tiers::fetch(request, asked)).await
+        && let Some(result) = Box::pin(tiers::fetch(request, ticket)).await
     {
-        if let Way::Ask(asked) = begun.way {
-            asked.found(&result);
+        if let CacheLookup::Lead(ticket) = begun.lookup {
+            ticket.found(&result);
         }
         return from_cache(request, job, &begun.call.pin.block, result, noted);
     }
-    match begun.way {
-        Way::Plain => {}
-        Way::Ask(_) => noted.found = missed(request),
-        Way::Kept(result) => return from_cache(request, job, &begun.call.pin.block, result, noted),
-        Way::Follow(follow, asked) => {
+    match begun.lookup {
+        CacheLookup::Bypass => {}
+        CacheLookup::Lead(_) => noted.found = missed(request),
+        CacheLookup::Hit(result) => {
+            return from_cache(request, job, &begun.call.pin.block, result, noted);
+        }
+        CacheLookup::Follow(follow, ticket) => {
             let (call_result, found) =
-                Box::pin(follow_on(request, job, &begun.call, follow, asked)).await;
+                Box::pin(follow_on(request, job, &begun.call, follow, ticket)).await;
             noted.found = found;
             return Box::pin(recalled(request, job, &begun.call.pin.block, call_result)).await;
         }
@@ -285,8 +287,8 @@ async fn read_through(
     let planned = begun.planned.take();
     let mut call_result = run_pinned(request, job, &begun.call, planned, begun.began).await;
     // 13. What may be kept is kept.
-    if let Way::Ask(asked) = begun.way {
-        asked.settle(request.chain, Told::of(job, &call_result), &call_result);
+    if let CacheLookup::Lead(ticket) = begun.lookup {
+        ticket.settle(request.chain, CacheWrite::of(job, &call_result), &call_result);
     }
     // What the client is told, by what it was shown.
     match recall_result(request, job, &begun.call.pin.block, &mut call_result) {
@@ -350,22 +352,22 @@ async fn follow_on(
     request: &RequestContext<'_>,
     job: &Job<'_>,
     call: &PinnedCall<'_>,
-    follow: Follow<Landed>,
-    asked: Asked,
+    follow: Follow<SharedResult>,
+    ticket: CacheTicket,
 ) -> (CallResult, Option<Found>) {
     let chain = request.chain;
-    let asked = match tokio::time::timeout_at(job.deadline.into(), follow).await {
+    let ticket = match tokio::time::timeout_at(job.deadline.into(), follow).await {
         Ok(Turn::Landed(landed)) => return (landed.into(), Some(Found::Joined)),
         Err(_) => {
             let (failure, trail) = (Failure::Deadline, Trail::default());
             let call_result = CallResult::failed(chain, failure, trail, call.ask.eligible);
             return (call_result, Some(Found::Joined));
         }
-        Ok(Turn::Lead(lead)) => asked.leading(lead),
-        Ok(Turn::Alone) => asked,
+        Ok(Turn::Lead(lead)) => ticket.leading(lead),
+        Ok(Turn::Alone) => ticket,
     };
     let call_result = run_pinned(request, job, call, None, now()).await;
-    asked.settle(chain, Told::of(job, &call_result), &call_result);
+    ticket.settle(chain, CacheWrite::of(job, &call_result), &call_result);
     (call_result, missed(request))
 }
 

@@ -4,11 +4,11 @@
 
 pub(crate) mod ask_upstreams;
 pub(crate) mod by_hash;
+pub(crate) mod cached;
 pub(crate) mod doubt;
 pub(crate) mod filters;
 pub(crate) mod floor;
 pub(crate) mod height;
-pub(crate) mod kept;
 pub(crate) mod local;
 pub(crate) mod planning;
 pub(crate) mod proven;

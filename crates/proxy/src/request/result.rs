@@ -7,7 +7,7 @@ use wellhead_transport::Rest;
 use wellhead_upstream::{Slot, UpstreamSet, VerdictClass};
 
 use crate::answer::Refusal;
-use crate::state::cache::Landed;
+use crate::state::cache::SharedResult;
 use crate::state::chain::ServedChain;
 use crate::state::counts::{CallOutcome, Found};
 
@@ -89,13 +89,13 @@ impl CallResult {
     }
 }
 
-impl From<Landed> for CallResult {
-    fn from(landed: Landed) -> Self {
+impl From<SharedResult> for CallResult {
+    fn from(landed: SharedResult) -> Self {
         let trail = Trail::default();
         match landed {
-            Landed::Result(result, slot) => Self::whole(result, slot, trail),
-            Landed::Error(error, slot) => Self::Error { error, slot, trail },
-            Landed::Refused(refusal, outcome) => {
+            SharedResult::Result(result, slot) => Self::whole(result, slot, trail),
+            SharedResult::Error(error, slot) => Self::Error { error, slot, trail },
+            SharedResult::Refused(refusal, outcome) => {
                 Self::Refused { refusal: Refusal::clone(&refusal), outcome, trail }
             }
         }

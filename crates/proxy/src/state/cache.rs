@@ -2,7 +2,7 @@
 //! says of the blocks of kept answers ([`Seen`]).
 //!
 //! What may be kept and for how long is decided in `wellhead_cache`; what becomes of a call in
-//! [`crate::steps::kept`].
+//! [`crate::steps::cached`].
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -110,7 +110,7 @@ pub(crate) struct Shares {
     pub(crate) cache: Option<Arc<Cache>>,
     /// Of this chain alone: another may have the same id, and other upstreams. `None` where each
     /// goes alone.
-    pub(crate) flights: Option<Flights<Landed>>,
+    pub(crate) flights: Option<Flights<SharedResult>>,
     /// Whose answers in the slow tiers are left alone.
     pub(crate) distrust: Distrust,
 }
@@ -133,7 +133,7 @@ impl Shares {
 
 /// What came of a call that others wait for.
 #[derive(Debug, Clone)]
-pub(crate) enum Landed {
+pub(crate) enum SharedResult {
     Result(Bytes, Option<Slot>),
     Error(Bytes, Slot),
     Refused(Arc<Refusal>, CallOutcome),

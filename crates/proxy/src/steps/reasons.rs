@@ -13,7 +13,7 @@ use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin::Pin;
 use crate::request::pinned::PinnedCall;
-use crate::steps::kept;
+use crate::steps::cached;
 
 /// What is said of a call whose answer is looked up.
 pub(crate) const LOOKED_UP: &str = "looked up";
@@ -64,7 +64,7 @@ pub(crate) fn cache_word(
     pin: &Pin,
     view: &View,
 ) -> &'static str {
-    kept::sought(request, call, pin, view).map_or_else(Reason::word, |_| LOOKED_UP)
+    cached::kept_ticket(request, call, pin, view).map_or_else(Reason::word, |_| LOOKED_UP)
 }
 
 /// Why an upstream that may serve the method, or may not, stands where it does.

@@ -16,7 +16,7 @@ use crate::request::context::RequestContext;
 use crate::state::cache::Seen;
 use crate::state::chain::ServedChain;
 use crate::state::tiers::BATCH_WAIT;
-use crate::steps::kept::{self, Asked, may_be_told};
+use crate::steps::cached::{self, CacheTicket, may_be_told};
 
 /// Looks of one batch at a time.
 const BATCH_PARALLEL: usize = 32;
@@ -33,21 +33,25 @@ pub(crate) fn are_there(request: &RequestContext<'_>) -> bool {
 }
 
 /// Whether a slow tier may have the answer.
-pub(crate) fn may_have(request: &RequestContext<'_>, asked: &Asked, row: &MethodRow) -> bool {
-    are_there(request) && asked.pin() != Pin::Head && may_be_kept(row, asked.pin()).is_ok()
+pub(crate) fn may_have(
+    request: &RequestContext<'_>,
+    ticket: &CacheTicket,
+    row: &MethodRow,
+) -> bool {
+    are_there(request) && ticket.pin() != Pin::Head && may_be_kept(row, ticket.pin()).is_ok()
 }
 
 /// Fetches what the items of a batch ask for into memory, side by side and within
 /// [`crate::state::tiers::Tiers::batches_within`] for all of them.
-pub(crate) async fn fetch_all(request: &RequestContext<'_>, asked: Vec<Asked>) {
+pub(crate) async fn fetch_all(request: &RequestContext<'_>, ticket: Vec<CacheTicket>) {
     let all = async {
-        let mut waiting = asked.iter();
+        let mut waiting = ticket.iter();
         let mut running = FuturesUnordered::new();
         loop {
             while running.len() < BATCH_PARALLEL
-                && let Some(asked) = waiting.next()
+                && let Some(ticket) = waiting.next()
             {
-                running.push(fetch(request, asked));
+                running.push(fetch(request, ticket));
             }
             if running.next().await.is_none() {
                 break;
@@ -60,29 +64,29 @@ pub(crate) async fn fetch_all(request: &RequestContext<'_>, asked: Vec<Asked>) {
 }
 
 /// The answer to a part of a search that is final, from memory or a slow tier.
-pub(crate) async fn part(chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
+pub(crate) async fn part(chain: &ServedChain, ticket: &CacheTicket) -> Option<Bytes> {
     let shares = chain.shares.as_ref()?;
-    if let Some(kept) = kept::part_in_memory(shares, chain, asked) {
+    if let Some(kept) = cached::part_in_memory(shares, chain, ticket) {
         return Some(kept);
     }
-    look(chain, asked, None).await
+    look(chain, ticket, None).await
 }
 
 /// The answer that a slow tier has and that is true by the newest view; it is in memory then.
 /// Cancel-safe.
-pub(crate) async fn fetch(request: &RequestContext<'_>, asked: &Asked) -> Option<Bytes> {
-    look(request.chain, asked, Some(request)).await
+pub(crate) async fn fetch(request: &RequestContext<'_>, ticket: &CacheTicket) -> Option<Bytes> {
+    look(request.chain, ticket, Some(request)).await
 }
 
 /// The answer that a slow tier has, if it may be told to this client, where it is for one.
 async fn look(
     chain: &ServedChain,
-    asked: &Asked,
+    ticket: &CacheTicket,
     client: Option<&RequestContext<'_>>,
 ) -> Option<Bytes> {
     let (shares, cache) = (chain.shares.as_ref()?, chain.cache()?);
     let origin = origin(chain)?;
-    let mut entry = cache.tiers().get(asked.key(), &origin, asked.required()).await?;
+    let mut entry = cache.tiers().get(ticket.key(), &origin, ticket.required()).await?;
     let at = now();
     chain.heads.look(|view| {
         let seen = client.map_or(Seen::at(view, at), |request| request.canon(view, at));
@@ -97,7 +101,7 @@ async fn look(
         if !is_true || !is_told {
             return None;
         }
-        cache.adopt(asked.key(), &entry);
+        cache.adopt(ticket.key(), &entry);
         Some(entry.value.clone())
     })
 }

@@ -19,8 +19,8 @@ use crate::request::method::MethodCall;
 use crate::request::pinned::BlockAsk;
 use crate::state::chain::ServedChain;
 use crate::state::parts::{Cut, PartBounds, Parts, Stuck, Tile};
+use crate::steps::cached::{self, CacheWrite};
 use crate::steps::doubt::{self, Settled};
-use crate::steps::kept::{self, Told};
 use crate::steps::planning::{Planned, make_plan};
 use crate::steps::run_plan::run_plan;
 use crate::steps::search::division::{Division, addresses_hint, hint, refusal};
@@ -292,9 +292,10 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
     let params = grouped.as_deref().or(params);
     let range = BlockRef::Range { from: BlockPoint::Number(first), to: BlockPoint::Number(last) };
     let block = errand.hash.unwrap_or(range);
-    let asked = kept::part(chain, MethodCall { row, params }, &block, errand.selected.as_bytes());
-    if let Some(asked) = &asked
-        && let Some(list) = tiers::part(chain, asked).await
+    let ticket =
+        cached::part(chain, MethodCall { row, params }, &block, errand.selected.as_bytes());
+    if let Some(ticket) = &ticket
+        && let Some(list) = tiers::part(chain, ticket).await
     {
         errand.allowance().give_back(1);
         return (number, Got::Kept(list));
@@ -335,14 +336,14 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
     learn(chain, &ask, &outcome.trail);
     let settled =
         doubt::settled(chain, lane, &job, BlockAsk { ask: &ask, block: &block }, outcome).await;
-    if let Some(asked) = asked
+    if let Some(ticket) = ticket
         && let Ok(Served { class: VerdictClass::Answer, payload: Payload::Result(list), .. }) =
             &settled.outcome.result
         && !settled.is_doubtful
     {
         let assurance = chain.assurance(row, &settled.outcome.trail);
-        let told = Told { call: MethodCall { row, params }, at: now() };
-        asked.keep(chain, told, kept::Answer::Result(list), assurance);
+        let write = CacheWrite { call: MethodCall { row, params }, at: now() };
+        ticket.keep(chain, write, cached::Answer::Result(list), assurance);
     }
     (number, Got::Asked(settled))
 }

@@ -1,8 +1,8 @@
-//! Answers kept and shared: the cache is asked before an upstream is, and told what came.
+//! Answers kept and shared: the cache is asked before an upstream is, and what came is written to it.
 //!
 //! What may be kept and for how long is decided in `wellhead_cache`; what it is told of the world
 //! is in [`crate::state::cache`]. Here a call becomes the words that the cache understands
-//! ([`Asked`]), and it is decided whether a call waits for that of another client.
+//! ([`CacheTicket`]), and it is decided whether a call waits for that of another client.
 //!
 //! Not promised: that a chain whose final blocks are replaced, as when a development node
 //! starts anew, is seen so at once. What was kept is forgotten when the view falls below
@@ -27,26 +27,26 @@ use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin;
 use crate::request::result::CallResult;
-use crate::state::cache::{Landed, Seen, Shares};
+use crate::state::cache::{Seen, SharedResult, Shares};
 use crate::state::chain::ServedChain;
 use crate::steps::height::BLOCK_NUMBER;
 
 /// How a call is answered.
 #[derive(Debug)]
-pub(crate) enum Way {
-    /// By an upstream, and nobody else hears of it.
-    Plain,
-    /// By this.
-    Kept(Bytes),
-    /// By an upstream.
-    Ask(Asked),
+pub(crate) enum CacheLookup {
+    /// By an upstream; the answer is neither kept nor shared.
+    Bypass,
+    /// From memory, by this.
+    Hit(Bytes),
+    /// By an upstream; the answer may be kept, and shared with calls that follow.
+    Lead(CacheTicket),
     /// By what comes of the same call of another client.
-    Follow(Follow<Landed>, Asked),
+    Follow(Follow<SharedResult>, CacheTicket),
 }
 
 /// What a call means, to know its answer again.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CacheTicket {
     chain: ChainId,
     key: Key,
     pin: Pin,
@@ -54,58 +54,62 @@ pub(crate) struct Asked {
     /// What has to stand behind an answer that was kept.
     required: Assurance,
     /// Where others may wait for it.
-    lead: Option<Lead<Landed>>,
+    lead: Option<Lead<SharedResult>>,
 }
 
 /// How `job` is answered, by the view that it was pinned on: from memory, together with
 /// others, or alone. Costs a comparison where the method's answers are never kept.
-pub(crate) fn way(request: &RequestContext<'_>, job: &Job<'_>, pin: &pin::Pin, view: &View) -> Way {
-    let Some(shares) = &request.chain.shares else { return Way::Plain };
+pub(crate) fn look_up(
+    request: &RequestContext<'_>,
+    job: &Job<'_>,
+    pin: &pin::Pin,
+    view: &View,
+) -> CacheLookup {
+    let Some(shares) = &request.chain.shares else { return CacheLookup::Bypass };
     let call = MethodCall::of(job);
-    let asked =
-        depends_on(request, call.row, pin, view).and_then(|of| asked(request, call, of, view));
-    let mut asked = match asked {
-        Ok(asked) => asked,
+    let ticket =
+        depends_on(request, call.row, pin, view).and_then(|of| ticket_for(request, call, of, view));
+    let mut ticket = match ticket {
+        Ok(ticket) => ticket,
         Err(reason) => {
             shares.refused(reason);
-            return Way::Plain;
+            return CacheLookup::Bypass;
         }
     };
-    if let Some(kept) = in_memory(shares, request, &asked, call.row, view) {
-        return Way::Kept(kept);
+    if let Some(kept) = in_memory(shares, request, &ticket, call.row, view) {
+        return CacheLookup::Hit(kept);
     }
     // A client that was shown more than is agreed waits for none that was not.
     let head = request.floor(view).or(view.latest.map(|head| head.number));
-    let Some(flights) = &shares.flights else { return Way::Ask(asked) };
-    match flights.join(FlightKey { key: asked.key.clone(), head }) {
+    let Some(flights) = &shares.flights else { return CacheLookup::Lead(ticket) };
+    match flights.join(FlightKey { key: ticket.key.clone(), head }) {
         Joined::Lead(lead) => {
             // The call before this one may have landed since the first look.
-            if let Some(kept) = in_memory(shares, request, &asked, call.row, view) {
-                lead.land(Landed::Result(kept.clone(), None));
-                return Way::Kept(kept);
+            if let Some(kept) = in_memory(shares, request, &ticket, call.row, view) {
+                lead.land(SharedResult::Result(kept.clone(), None));
+                return CacheLookup::Hit(kept);
             }
-            asked.lead = Some(lead);
-            Way::Ask(asked)
+            ticket.lead = Some(lead);
+            CacheLookup::Lead(ticket)
         }
-        Joined::Follow(follow) => Way::Follow(follow, asked),
-        Joined::Alone => Way::Ask(asked),
+        Joined::Follow(follow) => CacheLookup::Follow(follow, ticket),
+        Joined::Alone => CacheLookup::Lead(ticket),
     }
 }
 
-/// Looks for the answer to an item of a batch, which waits for nobody: `Err` with what is
-/// told when the answer came, if anything. Boxed, as most items have nothing to tell.
-pub(crate) fn look_up(
+/// Looks for the answer to an item of a batch, which waits for no other call: `Err` with the
+/// ticket under which its answer is written, if it may be kept. Boxed, as most items have none.
+pub(crate) fn look_up_item(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,
     pin: &pin::Pin,
     view: &View,
-) -> Result<Bytes, Option<Box<Asked>>> {
+) -> Result<Bytes, Option<Box<CacheTicket>>> {
     let shares = request.chain.shares.as_ref().filter(|shares| shares.cache.is_some());
     let Some(shares) = shares else { return Err(None) };
-    match sought(request, call, pin, view) {
-        Ok(asked) => {
-            in_memory(shares, request, &asked, call.row, view).ok_or_else(|| Some(Box::new(asked)))
-        }
+    match kept_ticket(request, call, pin, view) {
+        Ok(ticket) => in_memory(shares, request, &ticket, call.row, view)
+            .ok_or_else(|| Some(Box::new(ticket))),
         Err(reason) => {
             shares.refused(reason);
             Err(None)
@@ -119,10 +123,10 @@ pub(crate) fn missing_in_memory(
     call: MethodCall<'_>,
     pin: &pin::Pin,
     view: &View,
-) -> Option<Asked> {
-    let asked = sought(request, call, pin, view).ok()?;
+) -> Option<CacheTicket> {
+    let ticket = kept_ticket(request, call, pin, view).ok()?;
     let shares = request.chain.shares.as_ref()?;
-    in_memory(shares, request, &asked, call.row, view).is_none().then_some(asked)
+    in_memory(shares, request, &ticket, call.row, view).is_none().then_some(ticket)
 }
 
 /// What the answer depends on, where it can be kept or shared. Needs no allocation.
@@ -155,34 +159,34 @@ fn depends_on(
 }
 
 /// What a call means whose answer may be in memory, or why it is not looked up there.
-pub(crate) fn sought(
+pub(crate) fn kept_ticket(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,
     pin: &pin::Pin,
     view: &View,
-) -> Result<Asked, Reason> {
+) -> Result<CacheTicket, Reason> {
     if request.chain.cache().is_none() {
         return Err(Reason::Off);
     }
     let of = depends_on(request, call.row, pin, view)?;
     may_be_kept(call.row, of)?;
-    asked(request, call, of, view)
+    ticket_for(request, call, of, view)
 }
 
 /// What the call means to the cache.
-fn asked(
+fn ticket_for(
     request: &RequestContext<'_>,
     MethodCall { row, params }: MethodCall<'_>,
     pin: Pin,
     view: &View,
-) -> Result<Asked, Reason> {
+) -> Result<CacheTicket, Reason> {
     let chain = request.chain.pulse.chain_id().ok_or(Reason::Off)?;
     let head = Seen::at(view, request.ctx.received_at).head();
     // Whoever selects upstreams shares with those who select the same.
     let salt = request.selected().as_bytes();
     let key = Key::of(&Ask { chain, row, params, pin, head, salt })?;
     let required = request.chain.required(row);
-    Ok(Asked { chain, key, pin, head, required, lead: None })
+    Ok(CacheTicket { chain, key, pin, head, required, lead: None })
 }
 
 /// What a part of a search means to the cache, made by the newest view; `None` unless all of
@@ -192,7 +196,7 @@ pub(crate) fn part(
     MethodCall { row, params }: MethodCall<'_>,
     block: &BlockRef,
     salt: &[u8],
-) -> Option<Asked> {
+) -> Option<CacheTicket> {
     chain.cache()?;
     let (id, at) = (chain.pulse.chain_id()?, now());
     chain.pulse.want_finality(at);
@@ -204,7 +208,7 @@ pub(crate) fn part(
         let head = canon.head();
         let key = Key::of(&Ask { chain: id, row, params, pin, head, salt }).ok()?;
         let required = chain.required(row);
-        Some(Asked { chain: id, key, pin, head, required, lead: None })
+        Some(CacheTicket { chain: id, key, pin, head, required, lead: None })
     })
 }
 
@@ -215,10 +219,14 @@ pub(crate) fn may_be_told(request: &RequestContext<'_>, result: &[u8], view: &Vi
 }
 
 /// The answer to a part of a search that is final, if it is in memory.
-pub(crate) fn part_in_memory(shares: &Shares, chain: &ServedChain, asked: &Asked) -> Option<Bytes> {
+pub(crate) fn part_in_memory(
+    shares: &Shares,
+    chain: &ServedChain,
+    ticket: &CacheTicket,
+) -> Option<Bytes> {
     let (cache, at) = (shares.cache.as_ref()?, now());
     let hit = chain.heads.look(|view| {
-        cache.memory.get(&asked.key, &Seen::at(view, at), asked.required, cache.ms(at))
+        cache.memory.get(&ticket.key, &Seen::at(view, at), ticket.required, cache.ms(at))
     });
     hit.map(|hit| hit.value)
 }
@@ -227,35 +235,35 @@ pub(crate) fn part_in_memory(shares: &Shares, chain: &ServedChain, asked: &Asked
 fn in_memory(
     shares: &Shares,
     request: &RequestContext<'_>,
-    asked: &Asked,
+    ticket: &CacheTicket,
     row: &MethodRow,
     view: &View,
 ) -> Option<Bytes> {
     let cache = shares.cache.as_ref()?;
-    may_be_kept(row, asked.pin).ok()?;
+    may_be_kept(row, ticket.pin).ok()?;
     let at = request.ctx.received_at;
     let seen = request.canon(view, at);
-    let hit = cache.memory.get(&asked.key, &seen, asked.required, cache.ms(at))?;
+    let hit = cache.memory.get(&ticket.key, &seen, ticket.required, cache.ms(at))?;
     may_be_told(request, &hit.value, view).then_some(hit.value)
 }
 
 /// What the cache is told of a call beside its answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told<'a> {
+pub(crate) struct CacheWrite<'a> {
     /// With the parameters as the client wrote them.
     pub(crate) call: MethodCall<'a>,
     /// When it was answered.
     pub(crate) at: Instant,
 }
 
-impl<'a> Told<'a> {
+impl<'a> CacheWrite<'a> {
     /// Of a call that ended with its last attempt.
     pub(crate) fn of(job: &Job<'a>, call_result: &CallResult) -> Self {
         Self { call: MethodCall::of(job), at: job.received_at + call_result.trail().lasted() }
     }
 }
 
-impl Asked {
+impl CacheTicket {
     pub(crate) fn key(&self) -> &Key {
         &self.key
     }
@@ -271,40 +279,45 @@ impl Asked {
     /// Tells those who wait that a slow tier had the answer.
     pub(crate) fn found(self, result: &Bytes) {
         if let Some(lead) = self.lead {
-            lead.land(Landed::Result(result.clone(), None));
+            lead.land(SharedResult::Result(result.clone(), None));
         }
     }
 
     /// Leads those who wait for the same.
-    pub(crate) fn leading(self, lead: Lead<Landed>) -> Self {
+    pub(crate) fn leading(self, lead: Lead<SharedResult>) -> Self {
         Self { lead: Some(lead), ..self }
     }
 
     /// Keeps what an upstream said where it may be kept, and tells those who wait.
-    pub(crate) fn settle(self, chain: &ServedChain, told: Told<'_>, call_result: &CallResult) {
+    pub(crate) fn settle(
+        self,
+        chain: &ServedChain,
+        write: CacheWrite<'_>,
+        call_result: &CallResult,
+    ) {
         let flows = Answer::Unfinished;
         let (answer, landed, is_final) = match call_result {
             CallResult::Result { rest: Some(_), .. } => (flows, None, true),
             // Told, as there is nothing better, and not kept.
             CallResult::Result { result, slot, is_doubtful: true, .. } => {
-                (flows, Some(Landed::Result(result.clone(), *slot)), true)
+                (flows, Some(SharedResult::Result(result.clone(), *slot)), true)
             }
             CallResult::Result { result, rest: None, slot, .. } => {
-                (Answer::Result(result), Some(Landed::Result(result.clone(), *slot)), true)
+                (Answer::Result(result), Some(SharedResult::Result(result.clone(), *slot)), true)
             }
             CallResult::Error { error, slot, trail } => {
                 let is_final = trail.attempts.iter().any(|attempt| {
                     attempt.slot == *slot && attempt.class.try_elsewhere() == TryElsewhere::No
                 });
-                (Answer::Error, Some(Landed::Error(error.clone(), *slot)), is_final)
+                (Answer::Error, Some(SharedResult::Error(error.clone(), *slot)), is_final)
             }
             CallResult::Refused { refusal, outcome, .. } => {
                 let refusal = Arc::new(refusal.clone());
-                (Answer::Error, Some(Landed::Refused(refusal, *outcome)), false)
+                (Answer::Error, Some(SharedResult::Refused(refusal, *outcome)), false)
             }
         };
-        let assurance = chain.assurance(told.call.row, call_result.trail());
-        self.keep(chain, told, answer, assurance);
+        let assurance = chain.assurance(write.call.row, call_result.trail());
+        self.keep(chain, write, answer, assurance);
         match (self.lead, landed) {
             (Some(lead), Some(landed)) if is_final => lead.land(landed),
             (Some(lead), Some(landed)) => lead.fail(landed),
@@ -317,12 +330,12 @@ impl Asked {
     pub(crate) fn keep(
         &self,
         chain: &ServedChain,
-        told: Told<'_>,
+        write: CacheWrite<'_>,
         answer: Answer<'_>,
         assurance: Assurance,
     ) {
         let Some(Shares { cache: Some(cache), distrust, .. }) = &chain.shares else { return };
-        let Told { call: MethodCall { row, params }, at } = told;
+        let CacheWrite { call: MethodCall { row, params }, at } = write;
         let (pin, head, now_ms) = (self.pin, self.head, cache.ms(at));
         let ask = Ask { chain: self.chain, row, params, pin, head, salt: b"" };
         let ruling = chain.heads.look(|view| {
