@@ -48,7 +48,7 @@ use crate::state::chain::ServedChain;
 use crate::state::counts::{CallOutcome, Found};
 use crate::steps::cached::{self, CacheTicket, CacheWrite};
 use crate::steps::planning::pinned_in_batch;
-use crate::steps::{floor, recall, teach, tiers};
+use crate::steps::{floor, observe, recall, tiers};
 
 /// Bytes of a body for which memory is taken at once.
 const COPIED_AT_ONCE: usize = 1 << 20;
@@ -543,7 +543,7 @@ async fn together(
         };
         let (mut reply, outcome) = match (is_final, verdict.payload) {
             (true, Payload::Result(result)) if !is_below(&result) => {
-                teach::teach(chain, slot, member.row, &member.pin.block, &result, ended);
+                observe::observe_head(chain, slot, member.row, &member.pin.block, &result, ended);
                 let call = MethodCall { row: member.row, params: member.call.params() };
                 if let Some(ticket) = &member.ticket {
                     // Asked by the height, it may be of any block there.

@@ -1,6 +1,6 @@
 //! The journey of a request: from the bytes of a body to the bytes of an answer.
 //!
-//! parse, understand, plan, dispatch, teach, answer; each step takes a value and
+//! parse, understand, plan, dispatch, observe, answer; each step takes a value and
 //! returns one. No sockets: `server` reads and writes, `sim` drives this crate
 //! on a paused clock.
 //!

@@ -106,7 +106,7 @@ impl<'a> RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// The answer will carry a warning; see [`crate::steps::doubt`].
+    /// The answer will carry a warning; see [`crate::steps::empty_logs`].
     pub(crate) fn warn_of_logs(&self) {
         self.doubts_logs.store(true, Ordering::Relaxed);
     }

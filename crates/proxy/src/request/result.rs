@@ -18,7 +18,7 @@ pub(crate) enum CallResult {
         rest: Option<Box<dyn Rest>>,
         slot: Option<Slot>,
         trail: Trail,
-        /// See [`crate::steps::doubt::Settled`].
+        /// See [`crate::steps::empty_logs::Settled`].
         is_doubtful: bool,
     },
     Error {

@@ -10,12 +10,12 @@ use crate::request::context::RequestContext;
 use crate::request::pinned::BlockAsk;
 use crate::request::result::CallResult;
 use crate::state::counts::CallOutcome;
-use crate::steps::doubt::{self, Settled};
+use crate::steps::empty_logs::{self, Settled};
 use crate::steps::planning::{Planned, make_plan};
 use crate::steps::run_plan::run_plan;
 use crate::steps::search::division::{self, Range};
 use crate::steps::transactions::{known_hash, maybe_there};
-use crate::steps::{height, search, teach};
+use crate::steps::{height, observe, search};
 
 /// Within which bounds upstreams are asked, and what of the call went before.
 pub(crate) struct AttemptTerms<'a> {
@@ -55,9 +55,9 @@ pub(crate) async fn ask_upstreams(
     }
     let job = &Job { null_is_final, is_there, ballot, ..*job };
     let outcome = run_plan(chain, lane, job, &plan, bounds).await;
-    teach::learn(chain, ask, &outcome.trail);
-    let Settled { outcome, is_doubtful, .. } = match doubt::is_search(job) {
-        true => doubt::looked_into(request, job, subject, outcome).await,
+    observe::observe_reach(chain, ask, &outcome.trail);
+    let Settled { outcome, is_doubtful, .. } = match empty_logs::is_search(job) {
+        true => empty_logs::looked_into(request, job, subject, outcome).await,
         false => Settled::certain(outcome),
     };
     let Outcome { result, trail: own } = outcome;
@@ -104,7 +104,7 @@ pub(crate) async fn ask_upstreams(
         }
         (_, Payload::Result(result)) => {
             let at = job.received_at + trail.lasted();
-            teach::teach(chain, slot, job.row, block, &result, at);
+            observe::observe_head(chain, slot, job.row, block, &result, at);
             let result = match job.row.name {
                 height::BLOCK_NUMBER => height::agreed_height(request, result),
                 _ => result,

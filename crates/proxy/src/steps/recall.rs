@@ -12,7 +12,7 @@ use crate::blocks::{LOOK_INTO_MAX, beginning};
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::state::sent::address;
-use crate::steps::teach;
+use crate::steps::observe;
 
 /// The method that asks how many transactions were sent.
 const NONCE: &str = "eth_getTransactionCount";
@@ -78,7 +78,7 @@ pub(crate) fn recall(
     match shown(row, block, &result) {
         Some(Shown::Told(seen)) => {
             if let Some(slot) = slot {
-                teach::holds(chain, slot, seen, now());
+                observe::observe_block(chain, slot, seen, now());
             }
             request.show(seen.number);
         }

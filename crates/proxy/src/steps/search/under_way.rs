@@ -20,11 +20,11 @@ use crate::request::pinned::BlockAsk;
 use crate::state::chain::ServedChain;
 use crate::state::parts::{Cut, PartBounds, Parts, Stuck, Tile};
 use crate::steps::cached::{self, CacheWrite};
-use crate::steps::doubt::{self, Settled};
+use crate::steps::empty_logs::{self, Settled};
+use crate::steps::observe::observe_reach;
 use crate::steps::planning::{Planned, make_plan};
 use crate::steps::run_plan::run_plan;
 use crate::steps::search::division::{Division, addresses_hint, hint, refusal};
-use crate::steps::teach::learn;
 use crate::steps::tiers;
 
 /// What was put together of several lists, counted below the ceiling as well.
@@ -333,9 +333,10 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
     if outcome.trail.exchanges() == 0 {
         errand.allowance().give_back(1);
     }
-    learn(chain, &ask, &outcome.trail);
+    observe_reach(chain, &ask, &outcome.trail);
     let settled =
-        doubt::settled(chain, lane, &job, BlockAsk { ask: &ask, block: &block }, outcome).await;
+        empty_logs::settled(chain, lane, &job, BlockAsk { ask: &ask, block: &block }, outcome)
+            .await;
     if let Some(ticket) = ticket
         && let Ok(Served { class: VerdictClass::Answer, payload: Payload::Result(list), .. }) =
             &settled.outcome.result

@@ -17,7 +17,7 @@ use crate::state::chain::ServedChain;
 const TELLING: [&str; 3] = ["eth_blockNumber", "eth_getBlockByNumber", "eth_getBlockReceipts"];
 
 /// Tells the chain what `result`, given by the upstream in `slot`, shows.
-pub(crate) fn teach(
+pub(crate) fn observe_head(
     chain: &ServedChain,
     slot: Slot,
     row: &MethodRow,
@@ -30,15 +30,15 @@ pub(crate) fn teach(
     }
     let known = known(chain, slot);
     if let Some(seen) = shown(row, block, result, known) {
-        observe(chain, slot, seen, now);
+        note_head(chain, slot, seen, now);
     }
 }
 
 /// Tells the chain that an answer by the upstream in `slot` was found in this block. Without
 /// its hash nothing is told: a height alone would make one on another branch a good one again.
-pub(crate) fn holds(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
+pub(crate) fn observe_block(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
     if seen.hash.is_some() && known(chain, slot).is_none_or(|known| seen.number > known) {
-        observe(chain, slot, seen, now);
+        note_head(chain, slot, seen, now);
     }
 }
 
@@ -46,7 +46,7 @@ fn known(chain: &ServedChain, slot: Slot) -> Option<BlockNumber> {
     chain.heads.look(|view| view.head(slot).map(|head| head.number))
 }
 
-fn observe(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
+fn note_head(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
     // Refused while the call was under way: its blocks are another chain's.
     if chain.roster.upstream(slot).standing() == Standing::Verified {
         chain.heads.observe(slot, seen, Source::Answer, now);
@@ -54,7 +54,7 @@ fn observe(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
 }
 
 /// Tells the upstreams what their answers to `ask` say of how far they reach.
-pub(crate) fn learn(chain: &ServedChain, ask: &Ask<'_>, trail: &Trail) {
+pub(crate) fn observe_reach(chain: &ServedChain, ask: &Ask<'_>, trail: &Trail) {
     for attempt in &trail.attempts {
         let upstream = chain.roster.upstream(attempt.slot);
         // An answer says something only where something was refused before.

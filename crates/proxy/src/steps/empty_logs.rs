@@ -35,9 +35,9 @@ use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pinned::BlockAsk;
 use crate::state::chain::ServedChain;
+use crate::steps::observe::observe_reach;
 use crate::steps::proven::proven;
 use crate::steps::run_plan::run_plan;
-use crate::steps::teach::learn;
 
 /// The method whose answers are held against blooms.
 const LOGS: &str = "eth_getLogs";
@@ -259,7 +259,7 @@ async fn second(
     let job = Job { deadline, is_first_paid: false, ..*job };
     let bounds = Bounds { attempts_max, ..chain.bounds };
     let second = run_plan(chain, lane, &job, &plan, &bounds).await;
-    learn(chain, &ask, &second.trail);
+    observe_reach(chain, &ask, &second.trail);
     first.trail.append(second.trail);
     let is_fit = |slot| plan.candidates()[..plan.fit()].contains(&slot);
     let heard = second
