@@ -19,8 +19,8 @@ use wellhead_net::{
     Shared, TlsClient, TrustedRoots, WsClient, WsTransport,
 };
 use wellhead_proxy::{
-    Aside, Cache, CacheSettings, ChainName, Lanes, Level, Proxy, QuorumRule, SearchBounds,
-    ServedChain, Tiers, VerifySettings,
+    Cache, CacheSettings, ChainName, Lanes, Level, Proxy, QuorumRule, SearchBounds, ServedChain,
+    Tiers, VerifyPool, VerifySettings,
 };
 use wellhead_route::{DangerousMethods, Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
@@ -125,7 +125,7 @@ impl Parts {
             resolver: Arc::new(Resolver::new()),
             tls: HashMap::new(),
             cache,
-            aside: Arc::new(Aside::new(aside_threads())),
+            verify_pool: Arc::new(VerifyPool::new(verify_threads())),
         };
         let mut chains = Vec::new();
         for (name, chain) in settings.chains.iter() {
@@ -249,7 +249,7 @@ struct Commons {
     tls: HashMap<(Option<PathBuf>, bool), Arc<TlsClient>>,
     cache: Option<Arc<Cache>>,
     /// Where answers are looked at that take long.
-    aside: Arc<Aside>,
+    verify_pool: Arc<VerifyPool>,
 }
 
 impl Commons {
@@ -387,7 +387,7 @@ fn chain_parts(
     .pinning(chain.pin)
     .naming(settings.client_version)
     .agreeing_on(&chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>())
-    .verifying(&verify_settings(chain), Arc::clone(&commons.aside))
+    .verifying(&verify_settings(chain), Arc::clone(&commons.verify_pool))
     .sharing(commons.cache.clone(), settings.coalesce.then(rand::random));
     Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
 }
@@ -415,7 +415,7 @@ fn verify_settings(chain: &config::Chain) -> VerifySettings {
 }
 
 /// To look at answers takes at most half of the cores from those who wait for some.
-fn aside_threads() -> usize {
+fn verify_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).max(1)
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{SignalKind, signal};
-use wellhead_proxy::{Proxy, Tidier};
+use wellhead_proxy::{CacheSweeper, Proxy};
 use wellhead_server::{Compression, Drained, Hosts, Listener, Server, Shutdown, Tls};
 
 use crate::admin::{AdminPages, Heartbeats};
@@ -243,7 +243,7 @@ impl Running {
         if let (Some(cache), Some(redis)) = (&self.parts.cache, &self.redis) {
             share_cache(cache, redis, SmallRng::from_os_rng());
         }
-        loops.spawn(tidy(Tidier::new(Arc::clone(&self.proxy))));
+        loops.spawn(sweep(CacheSweeper::new(Arc::clone(&self.proxy))));
         if let Some(tls) = self.tls {
             loops.spawn(renew::run(tls));
         }
@@ -305,10 +305,10 @@ impl Running {
 }
 
 /// Tidies the answers that are kept until it is dropped.
-async fn tidy(mut tidier: Tidier) {
+async fn sweep(mut sweeper: CacheSweeper) {
     loop {
-        tokio::time::sleep(Tidier::EVERY).await;
-        tidier.tidy();
+        tokio::time::sleep(CacheSweeper::EVERY).await;
+        sweeper.sweep();
     }
 }
 

@@ -42,10 +42,10 @@ pub use state::cache::{ByHashMode, Cache, CacheSettings};
 pub use state::chain::{ChainName, ClientVersion, SearchBounds, ServedChain};
 pub use state::quorums::QuorumRule;
 pub use state::tiers::Tiers;
-pub use state::verify::{Aside, VerifySettings};
+pub use state::verify::{VerifyPool, VerifySettings};
 pub use status::{
     AnswerStatus, CacheStatus, CallStatus, ChainStatus, ConnectionStatus, FoundStatus, LimitStatus,
     PausedMethodStatus, Readiness, ReorgStatus, RequestStatus, Status, UpstreamStatus, VoidStatus,
 };
-pub use sweeper::Tidier;
+pub use sweeper::CacheSweeper;
 pub use wellhead_verify::{Level, has_checks as is_verifiable};

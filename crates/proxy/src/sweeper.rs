@@ -13,13 +13,13 @@ use crate::state::cache::Seen;
 /// Frees what became untrue, off the path of requests: nothing is served because it was
 /// late. One for all chains of a proxy.
 #[derive(Debug)]
-pub struct Tidier {
+pub struct CacheSweeper {
     proxy: Arc<Proxy>,
     /// By chain: the reorgs heard of, and the finalized block.
     seen: Vec<(u64, Option<BlockNumber>)>,
 }
 
-impl Tidier {
+impl CacheSweeper {
     /// How often to look: a block of the quickest chains is four times as quick, and a
     /// second's worth of orphaned answers is little.
     pub const EVERY: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ impl Tidier {
     }
 
     /// Looks at each chain, and tidies where there was a reorg or a step of finality.
-    pub fn tidy(&mut self) {
+    pub fn sweep(&mut self) {
         for (chain, seen) in self.proxy.chains().iter().zip(&mut self.seen) {
             let (Some(shares), Some(id)) = (&chain.shares, chain.pulse.chain_id()) else {
                 continue;
@@ -62,7 +62,7 @@ impl Tidier {
                     "blocks that were final were replaced: all kept answers are forgotten"
                 );
                 memory.clear();
-                shares.distrust.begin(&chain.pulse);
+                shares.tier_guard.begin(&chain.pulse);
             } else {
                 memory.settle(id, &canon);
             }

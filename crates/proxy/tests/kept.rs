@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use support::{Plan, Say, Stage, ask, check_kept, elapsed, error, hash, result, text};
 use wellhead_dispatch::now;
-use wellhead_proxy::Tidier;
+use wellhead_proxy::CacheSweeper;
 
 /// A block as upstreams tell it.
 fn block(number: u64, branch: u8) -> String {
@@ -296,8 +296,8 @@ async fn an_answer_that_flows_is_nobody_else_s() {
 #[tokio::test(start_paused = true)]
 async fn tidying_frees_what_was_orphaned_and_forgets_all_when_final_blocks_are_replaced() {
     let stage = Stage::keeping_to_100(1);
-    let mut tidier = Tidier::new(std::sync::Arc::clone(&stage.proxy));
-    tidier.tidy();
+    let mut sweeper = CacheSweeper::new(std::sync::Arc::clone(&stage.proxy));
+    sweeper.sweep();
     stage.peer(0).next(BLOCK, result(&block(100, b'a')));
     for params in [r#"["0x64",false]"#, r#"["0x50",false]"#] {
         ask(&stage, BLOCK, params).now_or_never().expect("said at once");
@@ -306,13 +306,13 @@ async fn tidying_frees_what_was_orphaned_and_forgets_all_when_final_blocks_are_r
     assert_eq!(entries(), 2);
     stage.show_block(0, 100, b'b');
     assert_eq!(entries(), 2, "nobody was to clean up");
-    tidier.tidy();
+    sweeper.sweep();
     assert_eq!(entries(), 1);
     // As a development node does that starts anew.
     stage.show_block(0, 3, b'c');
     tokio::time::advance(Duration::from_secs(60)).await;
     stage.show_block(0, 3, b'c');
-    tidier.tidy();
+    sweeper.sweep();
     assert_eq!(entries(), 0);
 }
 

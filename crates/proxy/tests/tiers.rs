@@ -10,7 +10,7 @@ use support::{Plan, Stage, hash, result, text};
 use tempfile::TempDir;
 use wellhead_dispatch::Quorum;
 use wellhead_eth::BlockHash;
-use wellhead_proxy::{Answer, Level, QuorumRule, Tidier, Tiers, VerifySettings};
+use wellhead_proxy::{Answer, CacheSweeper, Level, QuorumRule, Tiers, VerifySettings};
 use wellhead_store::{Disk, DiskBounds};
 use wellhead_upstream::Slot;
 
@@ -151,17 +151,17 @@ async fn check_at(stage: &Stage, number: u64, is_hit: bool) {
 
 /// As a development node does that starts anew; that takes a minute to be believed. It has
 /// caught up again then.
-async fn start_anew(stage: &Stage, tidier: &mut Tidier) {
+async fn start_anew(stage: &Stage, sweeper: &mut CacheSweeper) {
     tokio::time::pause();
     stage.show_block(0, 3, b'c');
     tokio::time::advance(Duration::from_secs(60)).await;
     stage.show_block(0, 3, b'c');
-    tidier.tidy();
+    sweeper.sweep();
     for number in 75..=100 {
         stage.show_block(0, number, b'c');
     }
     stage.show_final(0, 90);
-    tidier.tidy();
+    sweeper.sweep();
     tokio::time::resume();
 }
 
@@ -173,10 +173,10 @@ async fn a_chain_that_was_started_anew_is_not_answered_from_the_disk() {
     let folder = TempDir::new().expect("a folder");
     fill(&folder, &[80, 81]).await;
     let (stage, disk) = stage(&folder);
-    let mut tidier = Tidier::new(Arc::clone(&stage.proxy));
-    tidier.tidy();
+    let mut sweeper = CacheSweeper::new(Arc::clone(&stage.proxy));
+    sweeper.sweep();
     check(&send(&stage, 80).await, "hit", &block(80));
-    start_anew(&stage, &mut tidier).await;
+    start_anew(&stage, &mut sweeper).await;
     assert_eq!(stage.chain().pulse.origin(), None, "it is asked for again");
     check_at(&stage, 81, false).await;
     // The new chain has a place of its own on the same disk.
@@ -204,10 +204,10 @@ async fn final_blocks_that_are_replaced_on_the_same_chain_end_the_disk() {
     let folder = TempDir::new().expect("a folder");
     fill(&folder, &[80, 81]).await;
     let (stage, _disk) = stage(&folder);
-    let mut tidier = Tidier::new(Arc::clone(&stage.proxy));
-    tidier.tidy();
+    let mut sweeper = CacheSweeper::new(Arc::clone(&stage.proxy));
+    sweeper.sweep();
     check(&send(&stage, 80).await, "hit", &block(80));
-    start_anew(&stage, &mut tidier).await;
+    start_anew(&stage, &mut sweeper).await;
     stage.chain().pulse.tell_origin(Slot(0), hash(1, b'a'));
     check_at(&stage, 81, false).await;
 }

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, sleep_until};
-use wellhead_proxy::{Proxy, Tidier};
+use wellhead_proxy::{CacheSweeper, Proxy};
 use wellhead_sim::World;
 
 use crate::check::{self, Violation};
@@ -82,7 +82,7 @@ async fn act(scenario: Scenario, sabotage: Option<Sabotage>) -> Evidence {
         }
     }
     tasks.extend(loops.into_iter().map(|watcher| tokio::spawn(watcher.run())));
-    tasks.push(tokio::spawn(tidy(Tidier::new(Arc::clone(&stage.proxy)))));
+    tasks.push(tokio::spawn(sweep(CacheSweeper::new(Arc::clone(&stage.proxy)))));
     let (proxy, desk) = (Arc::clone(&stage.proxy), Arc::clone(&recorder));
     let half = scenario.length / 2;
     tasks.push(tokio::spawn(async move {
@@ -192,10 +192,10 @@ async fn advance(world: Arc<World>, plan: ChainPlan, place: usize, recorder: Arc
     }
 }
 
-async fn tidy(mut tidier: Tidier) {
+async fn sweep(mut sweeper: CacheSweeper) {
     loop {
-        sleep(Tidier::EVERY).await;
-        tidier.tidy();
+        sleep(CacheSweeper::EVERY).await;
+        sweeper.sweep();
     }
 }
 

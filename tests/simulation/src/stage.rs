@@ -11,7 +11,7 @@ use wellhead_dispatch::{Bounds, Budgets, Quorum, WorkerUpstreams};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
-    Aside, Cache, ChainName, Lanes, Level, Proxy, QuorumRule, ServedChain, VerifySettings,
+    Cache, ChainName, Lanes, Level, Proxy, QuorumRule, ServedChain, VerifyPool, VerifySettings,
 };
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
@@ -207,7 +207,7 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
     .verifying(
         &VerifySettings { level: settings.verify, ethereum: Some(true), ..VerifySettings::OFF },
         // Another thread would answer sooner or later, not the same each time.
-        Arc::new(Aside::nowhere()),
+        Arc::new(VerifyPool::nowhere()),
     )
 }
 

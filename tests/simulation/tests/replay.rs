@@ -19,7 +19,8 @@ use wellhead_dispatch::{Bounds, WorkerUpstreams};
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
-    ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, ServedChain, Settings, Tidier,
+    ByHashMode, Cache, CacheSettings, CacheSweeper, ChainName, Ctx, Lanes, Proxy, ServedChain,
+    Settings,
 };
 use wellhead_route::Roster;
 use wellhead_sim::traffic::{Mix, Traffic};
@@ -59,7 +60,7 @@ struct Stage {
     nodes: Vec<Arc<SimNode>>,
     proxy: Arc<Proxy>,
     lanes: Lanes,
-    tidier: Tidier,
+    sweeper: CacheSweeper,
 }
 
 impl Stage {
@@ -117,8 +118,8 @@ impl Stage {
             upstream_calls: 5_000,
         };
         let proxy = Arc::new(Proxy::new(vec![chain], settings));
-        let tidier = Tidier::new(Arc::clone(&proxy));
-        Self { world, nodes, proxy, lanes, tidier }
+        let sweeper = CacheSweeper::new(Arc::clone(&proxy));
+        Self { world, nodes, proxy, lanes, sweeper }
     }
 
     /// A block time, and until the newest block is seen.
@@ -136,7 +137,7 @@ impl Stage {
             let marks =
                 [Tag::Safe, Tag::Finalized].map(|tag| view.mark(tag).map(|mark| mark.number.0));
             if seen == Some(newest) && marks == self.marks() {
-                return self.tidier.tidy();
+                return self.sweeper.sweep();
             }
             sleep(LOOK_EVERY).await;
         }

@@ -17,7 +17,7 @@ use wellhead_upstream::Slot;
 
 use crate::answer::Refusal;
 use crate::state::counts::CallOutcome;
-use crate::state::tiers::{Distrust, Tiers};
+use crate::state::tiers::{TierGuard, Tiers};
 
 /// What the settings say of kept answers.
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +112,7 @@ pub(crate) struct Shares {
     /// goes alone.
     pub(crate) flights: Option<Flights<SharedResult>>,
     /// Whose answers in the slow tiers are left alone.
-    pub(crate) distrust: Distrust,
+    pub(crate) tier_guard: TierGuard,
 }
 
 impl Shares {
@@ -120,7 +120,7 @@ impl Shares {
     pub(crate) fn new(cache: Option<Arc<Cache>>, seed: Option<u64>) -> Option<Self> {
         let is_wanted = cache.is_some() || seed.is_some();
         let flights = seed.map(|seed| Flights::new(FlightLimits::default(), seed));
-        is_wanted.then(|| Self { cache, flights, distrust: Distrust::default() })
+        is_wanted.then(|| Self { cache, flights, tier_guard: TierGuard::default() })
     }
 
     /// Counts a call that is not looked up.

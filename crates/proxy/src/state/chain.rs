@@ -17,7 +17,7 @@ use crate::state::hopeless::Hopeless;
 use crate::state::quorums::{QuorumRule, Quorums};
 use crate::state::sent::Sent;
 use crate::state::sessions::Sessions;
-use crate::state::verify::{Aside, Verifier, VerifySettings};
+use crate::state::verify::{Verifier, VerifyPool, VerifySettings};
 
 /// What a chain is called in a path: its name and its other names.
 #[derive(Debug, Clone)]
@@ -157,11 +157,11 @@ impl ServedChain {
         Self { shares: Shares::new(cache, calls), ..self }
     }
 
-    /// With answers looked at as these settings say, those that take long `aside`; by default
+    /// With answers looked at as these settings say, those that take long in `pool`; by default
     /// none are. Its lanes have to be told: [`ServedChain::inspector`].
     #[must_use]
-    pub fn verifying(self, settings: &VerifySettings, aside: Arc<Aside>) -> Self {
-        let verifier = Verifier::new(settings, Arc::clone(&self.pulse), aside);
+    pub fn verifying(self, settings: &VerifySettings, pool: Arc<VerifyPool>) -> Self {
+        let verifier = Verifier::new(settings, Arc::clone(&self.pulse), pool);
         Self { verifier: verifier.map(Arc::new), ..self }
     }
 

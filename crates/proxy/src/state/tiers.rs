@@ -140,7 +140,7 @@ impl Tiers {
 
 /// Under which origin the tiers are believed.
 #[derive(Debug, Default)]
-pub(crate) struct Distrust(Mutex<Origins>);
+pub(crate) struct TierGuard(Mutex<Origins>);
 
 #[derive(Debug, Default)]
 struct Origins {
@@ -150,7 +150,7 @@ struct Origins {
     distrusted: Option<BlockHash>,
 }
 
-impl Distrust {
+impl TierGuard {
     /// Blocks that were final were replaced. All upstreams are asked anew for their origin, and
     /// while it is the one that there was the tiers are left alone.
     pub(crate) fn begin(&self, pulse: &Pulse) {

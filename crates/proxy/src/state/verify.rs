@@ -3,7 +3,7 @@
 //! What can be told of an answer is the business of `wellhead_verify`. Here is what that needs
 //! to know of the world: the level of each method ([`VerifySettings`]), the chain's id and
 //! rules, headers that were recomputed before (`header`), and where to do what takes long
-//! (`aside`). What was found is counted and shown (`evidence`); that a void answer goes to nobody and
+//! (`pool`). What was found is counted and shown (`evidence`); that a void answer goes to nobody and
 //! counts against its upstream is for `dispatch` to see to.
 //!
 //! Void has to be certain. So a block at a height is not compared with the one that the view
@@ -12,9 +12,9 @@
 //! Not looked at: answers that are kept, which were when they came; what the control loops
 //! ask; and what flows.
 
-mod aside;
 mod evidence;
 mod header;
+mod pool;
 
 use std::future::ready;
 use std::sync::Arc;
@@ -32,10 +32,10 @@ use wellhead_verify::{
 };
 use wellhead_watch::Pulse;
 
-pub use aside::Aside;
 use evidence::{Bad, Findings};
 pub(crate) use evidence::{Evidence, Seen};
 use header::Headers;
+pub use pool::VerifyPool;
 
 /// The rule of an answer that was compared with its call and with itself.
 const SOUND_CHEAP: &str = "sound-cheap";
@@ -103,7 +103,7 @@ pub(crate) struct Verifier {
     ethereum: Option<bool>,
     proves_logs: bool,
     pulse: Arc<Pulse>,
-    aside: Arc<Aside>,
+    pool: Arc<VerifyPool>,
     headers: Arc<Headers>,
     findings: Findings,
 }
@@ -133,7 +133,7 @@ impl Verifier {
     pub(crate) fn new(
         settings: &VerifySettings,
         pulse: Arc<Pulse>,
-        aside: Arc<Aside>,
+        pool: Arc<VerifyPool>,
     ) -> Option<Self> {
         let rows = MethodTable::standard().rows().iter();
         let levels: Box<[Levels]> = rows.map(|row| settings.level_of(row)).collect();
@@ -146,7 +146,7 @@ impl Verifier {
             ethereum,
             proves_logs,
             pulse,
-            aside,
+            pool,
             headers,
             findings,
         })
@@ -229,7 +229,7 @@ impl Verifier {
         let row = MethodTable::standard().row(method);
         let (terms, headers) = (self.terms(), Arc::clone(&self.headers));
         let (params, result) = (params.to_owned(), result.clone());
-        let found = self.aside.run(until, move || {
+        let found = self.pool.run(until, move || {
             let answered = Answered { row, params: Some(params.as_bytes()), result: &result };
             find(Level::Full, &answered, terms, &headers)
         });
@@ -320,7 +320,7 @@ impl Verifier {
         let (level, row) = (self.level_at(row, slot), lasting(row));
         let (params, result) = (params.map(<[u8]>::to_vec), result.clone());
         let headers = Arc::clone(&self.headers);
-        self.aside.run(until, move || {
+        self.pool.run(until, move || {
             let answered = Answered { row, params: params.as_deref(), result: &result };
             (find(level, &answered, terms, &headers), level)
         })
@@ -474,11 +474,11 @@ mod tests {
     /// that, and how it counts.
     async fn check(bytes: usize, list: &str, expected: &str, seen: Seen) {
         let settings = VerifySettings { level: Level::Full, ..VerifySettings::OFF };
-        let (pulse, aside) = (Arc::new(Pulse::new(None, now())), Arc::new(Aside::new(1)));
-        let verifier = Verifier::new(&settings, pulse, Arc::clone(&aside)).expect("it is on");
+        let (pulse, pool) = (Arc::new(Pulse::new(None, now())), Arc::new(VerifyPool::new(1)));
+        let verifier = Verifier::new(&settings, pulse, Arc::clone(&pool)).expect("it is on");
         let (go, wait) = mpsc::channel::<()>();
         let until = now() + Duration::from_secs(30);
-        let mut other = Box::pin(aside.run(until, move || wait.recv().is_ok()));
+        let mut other = Box::pin(pool.run(until, move || wait.recv().is_ok()));
         assert_eq!(other.as_mut().now_or_never(), None, "it takes the only turn");
         let row = MethodTable::standard().row("eth_getLogs");
         let params: &[u8] = br#"[{"fromBlock":"0x1","toBlock":"0x2"}]"#;
@@ -488,7 +488,7 @@ mod tests {
         let mut looking = verifier.inspect(&upstream, vec![answered], until);
         assert_eq!(looking.as_mut().now_or_never(), None, "it waits for its turn");
         // By hand, as the clock stands still while something is at work aside.
-        tokio::time::advance(aside::WAIT_MAX).await;
+        tokio::time::advance(pool::WAIT_MAX).await;
         let inspections = looking.await;
         let [inspection] = inspections.as_slice() else { panic!("one: {inspections:?}") };
         let word = match inspection {

@@ -334,7 +334,7 @@ impl CacheTicket {
         answer: Answer<'_>,
         assurance: Assurance,
     ) {
-        let Some(Shares { cache: Some(cache), distrust, .. }) = &chain.shares else { return };
+        let Some(Shares { cache: Some(cache), tier_guard, .. }) = &chain.shares else { return };
         let CacheWrite { call: MethodCall { row, params }, at } = write;
         let (pin, head, now_ms) = (self.pin, self.head, cache.ms(at));
         let ask = Ask { chain: self.chain, row, params, pin, head, salt: b"" };
@@ -349,7 +349,7 @@ impl CacheTicket {
         };
         cache.memory.put(&self.key, ruling, result);
         if let Ok(kept) = ruling
-            && let Some(origin) = distrust.origin(&chain.pulse)
+            && let Some(origin) = tier_guard.origin(&chain.pulse)
         {
             cache.tiers.put(&self.key, &origin, kept, result);
         }

@@ -24,7 +24,7 @@ const BATCH_PARALLEL: usize = 32;
 /// The origin under which the slow tiers of this chain are asked, where there are any.
 fn origin(chain: &ServedChain) -> Option<BlockHash> {
     chain.cache().filter(|cache| !cache.tiers().is_empty())?;
-    chain.shares.as_ref()?.distrust.origin(&chain.pulse)
+    chain.shares.as_ref()?.tier_guard.origin(&chain.pulse)
 }
 
 /// Whether there is a slow tier to ask for this chain.
@@ -96,7 +96,7 @@ async fn look(
             Use::Skip | Use::Drop => return None,
         }
         let is_true =
-            !entry.is_over(cache.ms(at)) && shares.distrust.origin(&chain.pulse) == Some(origin);
+            !entry.is_over(cache.ms(at)) && shares.tier_guard.origin(&chain.pulse) == Some(origin);
         let is_told = client.is_none_or(|request| may_be_told(request, &entry.value, view));
         if !is_true || !is_told {
             return None;

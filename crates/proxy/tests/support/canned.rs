@@ -11,8 +11,8 @@ use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 use wellhead_jsonrpc::Limits;
 use wellhead_proxy::{
-    Answer, Aside, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Level, Proxy,
-    ServedChain, Settings, VerifySettings,
+    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Level, Proxy, ServedChain,
+    Settings, VerifyPool, VerifySettings,
 };
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
@@ -116,7 +116,7 @@ impl Bench {
         .pinning(pins)
         .verifying(
             &VerifySettings { level: verify, ..VerifySettings::OFF },
-            Arc::new(Aside::new(1)),
+            Arc::new(VerifyPool::new(1)),
         )
         .sharing(cache.clone(), cache.map(|_| 42));
         let lane = WorkerUpstreams::new((0..count).map(|_| Arc::clone(&canned)).collect(), 1)

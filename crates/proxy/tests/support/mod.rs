@@ -13,8 +13,8 @@ use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 use wellhead_jsonrpc::{Limits, raw};
 use wellhead_proxy::{
-    Answer, Aside, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule,
-    ServedChain, Settings, Target, Tiers, VerifySettings,
+    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule,
+    ServedChain, Settings, Target, Tiers, VerifyPool, VerifySettings,
 };
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_transport::{
@@ -391,7 +391,7 @@ impl Stage {
             let (chain, own) = chain(plan);
             // Not by default, so that what it does is seen in all that is tested.
             let chain = chain.pinning(true).agreeing_on(&quorum).sharing(kept, calls);
-            let chain = chain.verifying(&verify, Arc::new(Aside::new(1)));
+            let chain = chain.verifying(&verify, Arc::new(VerifyPool::new(1)));
             let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
             let lane = WorkerUpstreams::new(own.iter().map(dynamic).collect(), 1);
             let lane = lane.inspecting(chain.inspector());

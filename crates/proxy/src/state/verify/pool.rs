@@ -19,13 +19,13 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Where answers are looked at that take long. One for all chains and workers of a process.
 #[derive(Debug)]
-pub struct Aside {
+pub struct VerifyPool {
     /// `None`: nowhere else.
     turns: Option<Arc<Semaphore>>,
     waiting: AtomicUsize,
 }
 
-impl Aside {
+impl VerifyPool {
     /// So many are looked at at once, at least one: threads that clients' calls do not have
     /// meanwhile.
     pub fn new(at_once: usize) -> Self {
@@ -93,32 +93,32 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_line_is_bounded_in_places_and_in_time() {
-        let aside = Aside::new(1);
+        let pool = VerifyPool::new(1);
         let (go, wait) = mpsc::channel::<()>();
-        let mut first = Box::pin(aside.run(soon(), move || wait.recv().is_ok()));
+        let mut first = Box::pin(pool.run(soon(), move || wait.recv().is_ok()));
         assert_eq!(first.as_mut().now_or_never(), None, "it is at work");
         let mut line: Vec<_> =
-            (0..WAITING_MAX).map(|n| Box::pin(aside.run(soon(), move || n))).collect();
+            (0..WAITING_MAX).map(|n| Box::pin(pool.run(soon(), move || n))).collect();
         for waiting in &mut line {
             assert_eq!(waiting.as_mut().now_or_never(), None, "it waits");
         }
-        assert_eq!(aside.run(soon(), || ()).now_or_never(), Some(None), "the line is full");
+        assert_eq!(pool.run(soon(), || ()).now_or_never(), Some(None), "the line is full");
         // The clock stands still while something is at work aside, and is moved by hand.
         tokio::time::advance(WAIT_MAX).await;
         assert!(join_all(line).await.iter().all(Option::is_none), "nobody waits for longer");
         go.send(()).expect("it waits for this");
         assert_eq!(first.await, Some(true));
-        assert_eq!(aside.run(soon(), || 7).await, Some(7), "the turn came back");
+        assert_eq!(pool.run(soon(), || 7).await, Some(7), "the turn came back");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_waits_for_keeps_its_turn_until_it_ends() {
-        let aside = Aside::new(1);
+        let pool = VerifyPool::new(1);
         let (go, wait) = mpsc::channel::<()>();
-        let mut first = Box::pin(aside.run(soon(), move || wait.recv().is_ok()));
+        let mut first = Box::pin(pool.run(soon(), move || wait.recv().is_ok()));
         assert_eq!(first.as_mut().now_or_never(), None);
         drop(first);
-        let mut second = Box::pin(aside.run(soon(), || 2));
+        let mut second = Box::pin(pool.run(soon(), || 2));
         assert_eq!(second.as_mut().now_or_never(), None);
         go.send(()).expect("it waits for this");
         assert_eq!(second.await, Some(2));
@@ -126,6 +126,6 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn there_may_be_nowhere_else() {
-        assert_eq!(Aside::nowhere().run(now(), || 3).now_or_never(), Some(Some(3)));
+        assert_eq!(VerifyPool::nowhere().run(now(), || 3).now_or_never(), Some(Some(3)));
     }
 }
