@@ -102,6 +102,28 @@ struct Settled {
     trail: String,
 }
 
+/// What is told of all items of a batch together.
+#[derive(Default)]
+struct Sums {
+    attempts: usize,
+    failed: usize,
+    /// Empty where the client does not ask for it.
+    trail: String,
+    upstreams: UpstreamSet,
+}
+
+impl Sums {
+    fn add(&mut self, item: &Settled) {
+        item.slot.into_iter().for_each(|slot| self.upstreams.insert(slot));
+        self.failed += usize::from(item.is_failed);
+        self.attempts += item.attempts;
+        if !item.trail.is_empty() {
+            self.trail.push_str(&item.trail);
+            self.trail.push_str("; ");
+        }
+    }
+}
+
 /// The replies of a batch so far, as bytes of the body that they will be.
 ///
 /// What is held of them has room below the ceiling of the batch: each answer a step before it is
@@ -191,18 +213,17 @@ pub(crate) async fn answer(
 ) -> (Answer, Line) {
     let pile = Pile::new(request);
     let mut replies: Vec<Option<Reply>> = (0..items.len()).map(|_| None).collect();
-    let (mut attempts, mut failed, mut trail) = (0, 0, String::new());
+    let mut sums = Sums::default();
     if tiers::are_there(request) {
         let wanted = request.look(|view| wanted(request, items, view));
         // Boxed, as few proxies have slow tiers.
         Box::pin(tiers::fetch_all(request, wanted)).await;
     }
     let (work, kept, methods) = divide(request, items);
-    let mut upstreams = UpstreamSet::default();
     for item in kept {
         let settled = from_memory(request, item, &pile);
+        sums.add(&settled);
         replies[settled.place] = settled.reply;
-        failed += usize::from(settled.is_failed);
     }
     let mut waiting = VecDeque::from(work);
     let mut running = FuturesUnordered::new();
@@ -226,18 +247,13 @@ pub(crate) async fn answer(
         };
         waiting.extend(alone.into_iter().map(Work::One));
         for item in settled {
-            item.slot.into_iter().for_each(|slot| upstreams.insert(slot));
+            sums.add(&item);
             replies[item.place] = item.reply;
-            failed += usize::from(item.is_failed);
-            attempts += item.attempts;
-            if request.ctx.want_trail && !item.trail.is_empty() {
-                trail.push_str(&item.trail);
-                trail.push_str("; ");
-            }
         }
     }
     drop(running);
     let body = write(items, replies, pile);
+    let Sums { attempts, failed, trail, upstreams } = sums;
     let answer = Answer {
         status: if body.is_empty() { 204 } else { 200 },
         body,
@@ -319,15 +335,10 @@ fn divide_by<'a>(
             work.push(Work::One(place));
             continue;
         };
-        let ticket = match cached::look_up_item(
-            request,
-            MethodCall { row, params: call.params() },
-            &pin,
-            view,
-        ) {
+        let of = MethodCall { row, params: call.params() };
+        let ticket = match cached::look_up_item(request, of, &pin, view) {
             Ok(answer) => {
-                let call = MethodCall { row, params: call.params() };
-                let answer = recall::recall(request, call, &pin.block, None, answer);
+                let answer = recall::recall(request, of, &pin.block, None, answer);
                 kept.push((place, row, answer));
                 continue;
             }

@@ -163,22 +163,7 @@ async fn handle_call(
             return CallResult::refused(Refusal::not_served(why, method, request.selected()));
         }
     };
-    let job = Job {
-        row,
-        method,
-        params: call.params(),
-        received_at: request.ctx.received_at,
-        deadline,
-        at_hash: None,
-        null_is_final: false,
-        is_there: false,
-        // A filter's id is rewritten, and a write's answer is small.
-        flows_to: (may_flow && row.effect == Effect::Read).then(|| request.ctx.peer.ip().into()),
-        ballot: None,
-        progress: Some(request.progress),
-        is_first_paid: false,
-        room: request.room.as_ref(),
-    };
+    let job = job_of(request, call, row, may_flow);
     // 6. By its effect.
     match row.effect {
         Effect::Local => local::local(chain, row, deadline).await,
@@ -202,6 +187,31 @@ async fn handle_call(
             Box::pin(read_through(request, &job, begun, noted)).await
         }
         Effect::Sticky => Box::pin(sticky_call(request, job, eligible, began)).await,
+    }
+}
+
+/// What upstreams are asked, as the client wrote it.
+fn job_of<'a>(
+    request: &'a RequestContext<'_>,
+    call: &'a Call,
+    row: &'static MethodRow,
+    may_flow: bool,
+) -> Job<'a> {
+    Job {
+        row,
+        method: call.method(),
+        params: call.params(),
+        received_at: request.ctx.received_at,
+        deadline: request.deadline(),
+        at_hash: None,
+        null_is_final: false,
+        is_there: false,
+        // A filter's id is rewritten, and a write's answer is small.
+        flows_to: (may_flow && row.effect == Effect::Read).then(|| request.ctx.peer.ip().into()),
+        ballot: None,
+        progress: Some(request.progress),
+        is_first_paid: false,
+        room: request.room.as_ref(),
     }
 }
 

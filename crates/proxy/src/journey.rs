@@ -120,16 +120,9 @@ impl Proxy {
         chain.pulse.note_call(closing.ctx.received_at);
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
-        let lane = self.lane(lanes, index);
-        let request = RequestContext::new(
-            chain,
-            lane,
-            closing.ctx,
-            view,
-            self.settings.total,
-            &closing.progress,
-        )
-        .selecting(selection);
+        let (lane, total) = (self.lane(lanes, index), self.settings.total);
+        let request = RequestContext::new(chain, lane, closing.ctx, view, total, &closing.progress)
+            .selecting(selection);
         match packet {
             Packet::Single(Ok(call)) => {
                 let (answer, line) = single(&request, &call).await;
@@ -138,10 +131,8 @@ impl Proxy {
             Packet::Single(Err(malformed)) => {
                 let mut out = Vec::new();
                 write_malformed(&mut out, &malformed);
-                (
-                    Answer { status: 200, body: vec![out.into()], ..Answer::default() },
-                    Line::rejected(),
-                )
+                let body = vec![out.into()];
+                (Answer { status: 200, body, ..Answer::default() }, Line::rejected())
             }
             Packet::Batch(items) => {
                 let parallel = self.settings.batch_parallel.max(1);
