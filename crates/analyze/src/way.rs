@@ -15,8 +15,9 @@ use tokio::time::{Instant, timeout_at};
 use wellhead_eth::MethodTable;
 use wellhead_jsonrpc::{Outcome, scan, scan_error};
 use wellhead_net::{
-    ClientSettings, ConnectionStats, Endpoint, EndpointError, HttpTransport, HttpVersion, Journal,
-    Learnt, Passage, Protocol, Resolver, Shared, TlsClient, TlsSetupError, TrustedRoots,
+    ClientSettings, ConnectionStats, Endpoint, EndpointError, ExchangeTimeline, HttpTransport,
+    HttpVersion, Journal, Learnt, Protocol, Resolver, Shared, TlsClient, TlsSetupError,
+    TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportErrorKind, WireReply};
@@ -337,7 +338,7 @@ impl Line {
         let deadline = begun + PATIENCE;
         let exchange =
             Exchange { body, deadline: deadline.into_std(), whole_max: usize::MAX, bulky: false };
-        let mut passage = Passage::default();
+        let mut passage = ExchangeTimeline::default();
         let sent = self.transport.exchange_told(exchange, &mut passage);
         let reply = timeout_at(deadline, sent).await;
         let ended = Instant::now();
@@ -366,7 +367,7 @@ fn micros(length: Duration) -> u64 {
 }
 
 /// How the call travelled. What did not happen is absent.
-fn travelled(call: &mut Call, passage: Passage, secrets: &Secrets) {
+fn travelled(call: &mut Call, passage: ExchangeTimeline, secrets: &Secrets) {
     let some = |length: Duration| Some(micros(length)).filter(|us| *us > 0);
     call.protocol = passage.protocol.and_then(word);
     call.connection = passage.connection;

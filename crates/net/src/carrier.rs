@@ -3,7 +3,7 @@
 //! HTTP costs a head each way, and with HTTP/1.1 a connection per call under way. Here a
 //! call is one message and its answer another one: calls that come together leave with one
 //! system call, and what is answered together is read with one. From outside in: this file
-//! chooses between the sockets and HTTP, `fleet` the connection, `socket` runs one, `desk`
+//! chooses between the sockets and HTTP, `ws_pool` the connection, `socket` runs one, `ws_mux`
 //! knows whose each message is.
 //!
 //! Every call gets a number of its connection in place of its id, and its answer the id
@@ -24,11 +24,11 @@
 //! Not promised: that a call which was given up stops at the upstream. WebSocket has no
 //! word for that.
 
-mod desk;
-mod fleet;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod ws_mux;
+mod ws_pool;
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ use crate::http::{HttpTransport, Shared};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
 use crate::ws::{FeedSettings, WsClient};
-use desk::own_id;
-use fleet::{Fleet, Refused};
+use ws_mux::own_id;
+use ws_pool::{Refused, WsPool};
 
 /// WebSocket and HTTP to one upstream, for one worker thread.
 ///
@@ -57,7 +57,7 @@ use fleet::{Fleet, Refused};
 /// bounds it, by dropping the future. A clone shares the connections.
 #[derive(Clone)]
 pub struct WsTransport {
-    fleet: Arc<Fleet>,
+    pool: Arc<WsPool>,
     http: HttpTransport,
     stats: Arc<ConnectionStats>,
     answers: Arc<Ceiling>,
@@ -82,8 +82,8 @@ impl WsTransport {
         };
         let Shared { resolver, tls, stats, answers, .. } = shared;
         let client = WsClient::new(endpoint, feed, resolver, &tls)?;
-        let fleet = Fleet::new(client, settings, Arc::clone(&stats), seed);
-        Ok(Self { fleet, http, stats, answers })
+        let pool = WsPool::new(client, settings, Arc::clone(&stats), seed);
+        Ok(Self { pool, http, stats, answers })
     }
 
     async fn run(&self, exchange: Exchange, own: (Span, u64)) -> Result<WireReply, TransportError> {
@@ -93,7 +93,7 @@ impl WsTransport {
             let detail = "the deadline had passed before the start";
             return Err(TransportError::new(TransportErrorKind::Timeout, Sent::No, detail));
         }
-        let place = match self.fleet.acquire(started, deadline).await {
+        let place = match self.pool.acquire(started, deadline).await {
             Ok(place) => place,
             Err(Refused::Full(error)) => return Err(error),
             Err(Refused::Down) => return self.by_http(exchange, started).await,
@@ -159,7 +159,7 @@ impl Transport for WsTransport {
     }
 
     fn has_room(&self, bulky: bool) -> bool {
-        match self.fleet.free_places() {
+        match self.pool.free_places() {
             Some(free) if !bulky => free > 0,
             Some(_) | None => self.http.has_room(bulky),
         }

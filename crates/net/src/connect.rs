@@ -16,7 +16,7 @@ use crate::dial::{Dialer, Step, Stream};
 use crate::endpoint::{HttpVersion, Prepared};
 use crate::h1::H1Connection;
 use crate::h2::{Fate, H2Connection, Observer, Opening};
-use crate::journal::{Page, SetUp};
+use crate::journal::{ConnectionLog, SetUp};
 use crate::protocol::Protocol;
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
@@ -162,9 +162,14 @@ impl Connector {
     }
 
     /// A page of the journal, where there is one.
-    fn page(&self, protocol: Protocol, stream: &Stream, set_up: SetUp) -> Option<Box<Page>> {
+    fn page(
+        &self,
+        protocol: Protocol,
+        stream: &Stream,
+        set_up: SetUp,
+    ) -> Option<Box<ConnectionLog>> {
         let journal = self.stats.journal()?;
-        Some(Page::open(journal, protocol, stream.alpn(), set_up))
+        Some(ConnectionLog::open(journal, protocol, stream.alpn(), set_up))
     }
 
     /// Up to a tenth earlier than the full age, so that connections opened together

@@ -26,7 +26,7 @@ use crate::dial::Stream;
 use crate::endpoint::Prepared;
 use crate::head::{AnswerHead, BodyHead, retry_after};
 use crate::inflate::Encoding;
-use crate::journal::{Page, Passage, keep_limit};
+use crate::journal::{ConnectionLog, ExchangeTimeline, keep_limit};
 use crate::protocol::{CloseReason, Protocol};
 
 /// Room for one read: most answers and their heads fit.
@@ -65,7 +65,7 @@ pub(crate) struct H1Connection {
     /// Whether an exchange was completed on it.
     pub(crate) reused: bool,
     /// Where a journal is kept.
-    page: Option<Box<Page>>,
+    page: Option<Box<ConnectionLog>>,
 }
 
 /// Where the exchange under way stands.
@@ -131,7 +131,7 @@ impl H1Connection {
     }
 
     /// What it does is noted from now on.
-    pub(crate) fn noted_on(self, page: Option<Box<Page>>) -> Self {
+    pub(crate) fn noted_on(self, page: Option<Box<ConnectionLog>>) -> Self {
         Self { page, ..self }
     }
 
@@ -143,13 +143,18 @@ impl H1Connection {
     }
 
     /// Tells an exchange that waited for `waited` what carries it.
-    pub(crate) fn board(&mut self, passage: &mut Passage, waited: Duration) {
+    pub(crate) fn board(&mut self, passage: &mut ExchangeTimeline, waited: Duration) {
         let Some(page) = &mut self.page else { return };
         passage.board(page.number, Protocol::H1, page.set_up.take(), waited);
     }
 
     /// Tells an exchange, sent at `sent`, what its answer's head says besides.
-    pub(crate) fn arrive(&mut self, passage: &mut Passage, sent: Instant, answered: Instant) {
+    pub(crate) fn arrive(
+        &mut self,
+        passage: &mut ExchangeTimeline,
+        sent: Instant,
+        answered: Instant,
+    ) {
         let Some(page) = &mut self.page else { return };
         passage.arrive(sent, page.written, answered);
         passage.limits = std::mem::take(&mut page.limits);

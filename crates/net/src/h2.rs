@@ -26,7 +26,7 @@ use crate::endpoint::Prepared;
 use crate::frame::{Reason, put_goaway};
 use crate::head::{AnswerHead, BodyHead, retry_after};
 use crate::inflate::Encoding;
-use crate::journal::{Happening, Page, Passage, SetUp, keep_limit};
+use crate::journal::{ConnectionLog, ExchangeTimeline, Happening, SetUp, keep_limit};
 use crate::mux::{Broken, Mux};
 use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
@@ -104,7 +104,7 @@ pub(crate) struct Opening {
     /// What a detection, which wrote the preface, read after it.
     pub(crate) read: Option<Bytes>,
     /// Where a journal is kept.
-    pub(crate) page: Option<Box<Page>>,
+    pub(crate) page: Option<Box<ConnectionLog>>,
 }
 
 /// The handle of one connection. When the last handle is dropped the connection
@@ -251,7 +251,7 @@ impl H2Connection {
     }
 
     /// Tells an exchange that waited for `waited` what carries it.
-    pub(crate) fn board(&self, passage: &mut Passage, waited: Duration) {
+    pub(crate) fn board(&self, passage: &mut ExchangeTimeline, waited: Duration) {
         let Some((number, set_up)) = &self.common.noted else { return };
         passage.board(*number, Protocol::H2, set_up.lock().take(), waited);
     }
@@ -264,7 +264,7 @@ impl H2Connection {
         prepared: &Prepared,
         body: Bytes,
         wanted: usize,
-        mut passage: Option<(&mut Passage, Instant)>,
+        mut passage: Option<(&mut ExchangeTimeline, Instant)>,
     ) -> Result<(AnswerHead, H2Stream), TransportError> {
         let id = self.common.mux.lock().request(&prepared.h2_head, body, wanted)?;
         if let Some((passage, _)) = &mut passage {
@@ -385,7 +385,7 @@ struct Io {
     /// When something last arrived.
     last_read: Instant,
     /// Where a journal is kept.
-    page: Option<Box<Page>>,
+    page: Option<Box<ConnectionLog>>,
 }
 
 /// What a read brought.
@@ -409,7 +409,7 @@ enum Stop {
 }
 
 impl Io {
-    fn new(stream: Stream, page: Option<Box<Page>>, now: Instant) -> Self {
+    fn new(stream: Stream, page: Option<Box<ConnectionLog>>, now: Instant) -> Self {
         Self {
             stream,
             read: Vec::new(),

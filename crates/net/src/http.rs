@@ -22,7 +22,7 @@ use crate::dial::{Dialer, Resolver, TlsClient};
 use crate::endpoint::{Endpoint, EndpointError, Prepared, Purpose};
 use crate::h2::H2Connection;
 use crate::incoming::{Incoming, Remainder, close_reason};
-use crate::journal::Passage;
+use crate::journal::ExchangeTimeline;
 use crate::pool::{Choice, Grant, Lease, Pool};
 use crate::protocol::Protocol;
 use crate::settings::ClientSettings;
@@ -108,7 +108,7 @@ impl HttpTransport {
     pub async fn exchange_told(
         &self,
         exchange: Exchange,
-        passage: &mut Passage,
+        passage: &mut ExchangeTimeline,
     ) -> Result<WireReply, TransportError> {
         self.run(exchange, Some(passage)).await
     }
@@ -117,7 +117,7 @@ impl HttpTransport {
     async fn run(
         &self,
         exchange: Exchange,
-        mut passage: Option<&mut Passage>,
+        mut passage: Option<&mut ExchangeTimeline>,
     ) -> Result<WireReply, TransportError> {
         let Exchange { body, deadline, whole_max, bulky } = exchange;
         let started = Instant::now();
@@ -155,7 +155,7 @@ impl HttpTransport {
         body: &Bytes,
         started: Instant,
         limits: Limits,
-        mut passage: Option<&mut Passage>,
+        mut passage: Option<&mut ExchangeTimeline>,
     ) -> Result<WireReply, (TransportError, Retry)> {
         let mut sent = Sent::No;
         let (mut incoming, head, reused) = match lease {

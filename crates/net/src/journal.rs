@@ -1,5 +1,5 @@
 //! What happens on the wire, for those who study an upstream: what connections do
-//! ([`Journal`]), and what one exchange meets on its way ([`Passage`]).
+//! ([`Journal`]), and what one exchange meets on its way ([`ExchangeTimeline`]).
 //!
 //! The cost for everybody else: without a journal a connection has an empty pointer in its
 //! place, which is looked at a few times per exchange. Nothing is allocated, locked or timed for
@@ -95,7 +95,7 @@ pub enum Happening {
 pub struct Event {
     /// When.
     pub at: Instant,
-    /// The connection, as in [`Passage::connection`].
+    /// The connection, as in [`ExchangeTimeline::connection`].
     pub connection: u64,
     /// What happened.
     pub what: Happening,
@@ -137,7 +137,7 @@ impl Journal {
 
 /// What one exchange met, as far as it came. See [`crate::HttpTransport::exchange_told`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Passage {
+pub struct ExchangeTimeline {
     /// Which connection carried it. `None` without a journal, and where it waited in vain.
     pub connection: Option<u64>,
     /// Which stream of it, over HTTP/2.
@@ -156,9 +156,9 @@ pub struct Passage {
     pub limits: Vec<(String, String)>,
 }
 
-/// The journal's page of one connection.
+/// What the journal notes of one connection.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct ConnectionLog {
     journal: Arc<Journal>,
     pub(crate) number: u64,
     /// Until an exchange has told it.
@@ -171,7 +171,7 @@ pub(crate) struct Page {
     pub(crate) limits: Vec<(String, String)>,
 }
 
-impl Page {
+impl ConnectionLog {
     /// Notes that a connection was opened.
     pub(crate) fn open(
         journal: &Arc<Journal>,
@@ -196,7 +196,7 @@ impl Page {
     }
 }
 
-impl Passage {
+impl ExchangeTimeline {
     /// An exchange that waited for `waited` goes over this connection.
     pub(crate) fn board(
         &mut self,
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn events_are_bounded_in_number() {
         let journal = Arc::new(Journal::default());
-        let page = Page::open(&journal, Protocol::H2, None, SetUp::default());
+        let page = ConnectionLog::open(&journal, Protocol::H2, None, SetUp::default());
         for _ in 0..EVENTS_MAX {
             page.note(Happening::Reset { stream: 1, code: 7 }, Instant::now());
         }
@@ -333,7 +333,7 @@ mod tests {
         let ms = Duration::from_millis;
         let set_up = SetUp { dns: ms(1), tcp: ms(20), tls: ms(40) };
         let boarded = |waited| {
-            let mut passage = Passage::default();
+            let mut passage = ExchangeTimeline::default();
             passage.board(3, Protocol::H2, Some(set_up), ms(waited));
             (passage.set_up, passage.queued)
         };

@@ -41,7 +41,7 @@ pub use crate::detect::Learnt;
 pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError, TrustedRoots};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
 pub use crate::http::{HttpTransport, Shared};
-pub use crate::journal::{Event, Happening, Journal, Passage, SetUp};
+pub use crate::journal::{Event, ExchangeTimeline, Happening, Journal, SetUp};
 pub use crate::mux::STREAM_WINDOW;
 pub use crate::protocol::{CloseReason, Protocol};
 pub use crate::settings::ClientSettings;

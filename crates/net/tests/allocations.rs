@@ -12,8 +12,8 @@ use allocation_counter::measure;
 use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
 use wellhead_net::{
-    ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, Journal, Learnt,
-    Passage, Resolver, Shared, TlsClient, TrustedRoots,
+    ClientSettings, ConnectionStats, Endpoint, ExchangeTimeline, HttpTransport, HttpVersion,
+    Journal, Learnt, Resolver, Shared, TlsClient, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Transport as _};
@@ -97,7 +97,7 @@ fn counted(address: SocketAddr, version: HttpVersion, journal: Option<&Arc<Journ
     let once = || {
         runtime.block_on(async {
             let reply = if journal.is_some() {
-                transport.exchange_told(exchange(), &mut Passage::default()).await
+                transport.exchange_told(exchange(), &mut ExchangeTimeline::default()).await
             } else {
                 transport.exchange(exchange()).await
             };

@@ -1,10 +1,10 @@
 //! One WebSocket connection that carries calls: its task, and the handle by which calls
 //! get on it.
 //!
-//! The task moves messages between the socket and `desk`: calls that came together leave
+//! The task moves messages between the socket and `ws_mux`: calls that came together leave
 //! with one system call, answers that arrive together are read with one. It notices a peer
 //! that fell silent, and one that reads nothing. How many connections there are, and
-//! which one a call takes, is for `fleet`.
+//! which one a call takes, is for `ws_pool`.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
@@ -23,7 +23,7 @@ use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use wellhead_jsonrpc::Span;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use super::desk::{Answer, Desk};
+use super::ws_mux::{Answer, WsMux};
 use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
@@ -39,8 +39,8 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 /// What the task and its users share.
 #[derive(Debug)]
 struct Common {
-    desk: Mutex<Desk>,
-    /// As the desk's, readable without its lock.
+    mux: Mutex<WsMux>,
+    /// As the mux's, readable without its lock.
     lost: AtomicUsize,
     over: AtomicBool,
     /// Another connection takes its place.
@@ -80,7 +80,7 @@ impl Socket {
     {
         let now = Instant::now();
         let common = Arc::new(Common {
-            desk: Mutex::new(Desk::new(now)),
+            mux: Mutex::new(WsMux::new(now)),
             lost: AtomicUsize::new(0),
             over: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
@@ -130,7 +130,7 @@ impl Socket {
     /// Lets the calls under way finish, as another connection takes the others.
     pub(super) fn retire(&self) {
         self.common.replaced.store(true, Relaxed);
-        self.common.desk.lock().leave();
+        self.common.mux.lock().leave();
     }
 
     pub(super) fn enter(&self) {
@@ -151,15 +151,15 @@ impl Socket {
         own: (Span, u64),
         now: Instant,
     ) -> Result<Answer, TransportError> {
-        let number = self.common.desk.lock().hand_in(body, own, now)?;
+        let number = self.common.mux.lock().hand_in(body, own, now)?;
         let call = Call { common: &self.common, number };
-        poll_fn(|cx| call.common.desk.lock().poll_answer(cx, call.number)).await
+        poll_fn(|cx| call.common.mux.lock().poll_answer(cx, call.number)).await
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.common.desk.lock().leave();
+        self.common.mux.lock().leave();
     }
 }
 
@@ -171,9 +171,9 @@ struct Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let mut desk = self.common.desk.lock();
-        desk.forget(self.number);
-        self.common.lost.store(desk.lost(), Relaxed);
+        let mut mux = self.common.mux.lock();
+        mux.forget(self.number);
+        self.common.lost.store(mux.lost(), Relaxed);
     }
 }
 
@@ -185,7 +185,7 @@ struct Member {
 
 impl Member {
     fn end(&mut self, kind: TransportErrorKind, detail: &str, reason: CloseReason) {
-        self.common.desk.lock().end(kind, detail);
+        self.common.mux.lock().end(kind, detail);
         self.common.over.store(true, Relaxed);
         self.reason = reason;
     }
@@ -193,11 +193,11 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let mut desk = self.common.desk.lock();
-        if !desk.is_over() {
-            desk.end(TransportErrorKind::Closed, "the worker is stopping");
+        let mut mux = self.common.mux.lock();
+        if !mux.is_over() {
+            mux.end(TransportErrorKind::Closed, "the worker is stopping");
         }
-        drop(desk);
+        drop(mux);
         self.common.over.store(true, Relaxed);
         self.common.stats.note_closed(Protocol::Ws, self.reason);
     }
@@ -228,14 +228,14 @@ async fn drive<S>(
 {
     let common = Arc::clone(&member.common);
     let stop = {
-        let mut timer = pin!(sleep_until(pulse.due(&common.desk.lock())));
+        let mut timer = pin!(sleep_until(pulse.due(&common.mux.lock())));
         poll_fn(|cx| poll_drive(Pin::new(&mut stream), cx, &common, &mut pulse, timer.as_mut()))
             .await
     };
     let (was_well, under_way) = {
-        let desk = common.desk.lock();
+        let mux = common.mux.lock();
         let as_wanted = matches!(stop, Stop::Done | Stop::Idle);
-        (desk.has_answered() || as_wanted, desk.under_way())
+        (mux.has_answered() || as_wanted, mux.under_way())
     };
     let is_polite = matches!(stop, Stop::Done | Stop::Idle | Stop::Farewell);
     let (kind, detail, reason) = match stop {
@@ -302,21 +302,21 @@ where
         if let Poll::Ready(stop) = poll_receive(stream.as_mut(), cx, common, pulse, &mut turns) {
             return Poll::Ready(stop);
         }
-        let mut desk = common.desk.lock();
-        if desk.take_doubt() && pulse.doubts() {
+        let mut mux = common.mux.lock();
+        if mux.take_doubt() && pulse.doubts() {
             pulse.ping(stream.as_mut());
         }
-        let due = pulse.due(&desk);
+        let due = pulse.due(&mux);
         if due < timer.deadline() {
             timer.as_mut().reset(due);
         }
         while timer.as_mut().poll(cx).is_ready() {
-            if let Some(stop) = pulse.look(stream.as_mut(), &mut desk) {
+            if let Some(stop) = pulse.look(stream.as_mut(), &mut mux) {
                 return Poll::Ready(stop);
             }
-            timer.as_mut().reset(pulse.due(&desk));
+            timer.as_mut().reset(pulse.due(&mux));
         }
-        drop(desk);
+        drop(mux);
         let was_blocked = pulse.blocked.is_some();
         if let Err(error) = poll_send(stream.as_mut(), cx, common, pulse) {
             // What the peer said before it went is still read.
@@ -330,8 +330,8 @@ where
             // The timer has to know.
             continue;
         }
-        let mut desk = common.desk.lock();
-        if desk.is_done() {
+        let mut mux = common.mux.lock();
+        if mux.is_done() {
             return Poll::Ready(Stop::Done);
         }
         if turns == 0 {
@@ -339,13 +339,13 @@ where
             return Poll::Pending;
         }
         // While the socket is full, its waker is the one that matters.
-        if desk.sleep(cx.waker()) || pulse.blocked.is_some() {
+        if mux.sleep(cx.waker()) || pulse.blocked.is_some() {
             return Poll::Pending;
         }
     }
 }
 
-/// Hands what arrived to the desk, at most `turns` messages.
+/// Hands what arrived to the mux, at most `turns` messages.
 fn poll_receive<S>(
     mut stream: Pin<&mut WebSocketStream<S>>,
     cx: &mut Context<'_>,
@@ -374,10 +374,10 @@ where
             | None => return Poll::Ready(Stop::Farewell),
             Some(Err(error)) => return Poll::Ready(Stop::Broken(error)),
         };
-        let mut desk = common.desk.lock();
-        let is_claimed = desk.receive(&message, now);
-        common.lost.store(desk.lost(), Relaxed);
-        drop(desk);
+        let mut mux = common.mux.lock();
+        let is_claimed = mux.receive(&message, now);
+        common.lost.store(mux.lost(), Relaxed);
+        drop(mux);
         if !is_claimed {
             common.stats.note_unclaimed();
         }
@@ -408,7 +408,7 @@ where
                 return Ok(());
             }
         }
-        let Some(message) = common.desk.lock().take_unwritten() else { break };
+        let Some(message) = common.mux.lock().take_unwritten() else { break };
         stream.as_mut().start_send(match String::from_utf8(message) {
             Ok(text) => Message::text(text),
             Err(not_text) => Message::binary(not_text.into_bytes()),
@@ -438,10 +438,10 @@ struct Pulse {
 
 impl Pulse {
     /// When to look next.
-    fn due(&self, desk: &Desk) -> Instant {
+    fn due(&self, mux: &WsMux) -> Instant {
         let ping = self.asked.map_or(self.heard + self.interval, |asked| asked + self.patience);
         let blocked = self.blocked.map_or(ping, |since| since + self.patience);
-        let idle = desk.idle_at(self.idle).unwrap_or(ping);
+        let idle = mux.idle_at(self.idle).unwrap_or(ping);
         ping.min(blocked).min(idle)
     }
 
@@ -462,7 +462,7 @@ impl Pulse {
     }
 
     /// What time it is for. Whatever was due before is settled afterwards.
-    fn look<S>(&mut self, stream: Pin<&mut WebSocketStream<S>>, desk: &mut Desk) -> Option<Stop>
+    fn look<S>(&mut self, stream: Pin<&mut WebSocketStream<S>>, mux: &mut WsMux) -> Option<Stop>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -474,7 +474,7 @@ impl Pulse {
         if over(self.blocked) {
             return Some(Stop::Dead("the peer does not read"));
         }
-        if desk.leave_if_idle(self.idle, now) {
+        if mux.leave_if_idle(self.idle, now) {
             return Some(Stop::Idle);
         }
         if self.asked.is_none() && now >= self.heard + self.interval {

@@ -19,8 +19,8 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use wellhead_jsonrpc::write;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind as Kind};
 
-use super::desk::own_id;
 use super::socket::{Observer, Socket};
+use super::ws_mux::own_id;
 use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;

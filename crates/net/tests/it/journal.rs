@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use wellhead_net::{
-    CloseReason, ConnectionStats, Event, Happening, HttpTransport, HttpVersion, Journal, Passage,
-    Protocol,
+    CloseReason, ConnectionStats, Event, ExchangeTimeline, Happening, HttpTransport, HttpVersion,
+    Journal, Protocol,
 };
 use wellhead_transport::{Exchange, WireReply};
 
@@ -22,8 +22,8 @@ fn noted(mut upstream: Upstream) -> (HttpTransport, Arc<Journal>) {
     (upstream.transport(), journal)
 }
 
-async fn told(transport: &HttpTransport, question: &str) -> (Option<WireReply>, Passage) {
-    let mut passage = Passage::default();
+async fn told(transport: &HttpTransport, question: &str) -> (Option<WireReply>, ExchangeTimeline) {
+    let mut passage = ExchangeTimeline::default();
     let deadline = (tokio::time::Instant::now() + PATIENCE).into_std();
     let body = Bytes::copy_from_slice(question.as_bytes());
     let exchange = Exchange { body, deadline, whole_max: usize::MAX, bulky: false };
@@ -187,6 +187,6 @@ async fn without_a_journal_nothing_is_told() {
     let server = Server::start(|stream, _| echo_h2(stream)).await;
     let (reply, passage) = told(&Upstream::auto(&server).transport(), "question").await;
     assert!(reply.is_some());
-    assert_eq!(passage, Passage { stream: Some(1), ..passage.clone() });
+    assert_eq!(passage, ExchangeTimeline { stream: Some(1), ..passage.clone() });
     assert_eq!((passage.connection, passage.limits.len()), (None, 0));
 }

@@ -40,7 +40,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The WebSocket connections to one upstream within one worker.
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct WsPool {
     me: Weak<Self>,
     client: WsClient,
     settings: ClientSettings,
@@ -81,14 +81,14 @@ pub(super) enum Refused {
 /// A place on a connection for one call, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    fleet: Arc<Fleet>,
+    pool: Arc<WsPool>,
     socket: Arc<Socket>,
 }
 
 impl Place {
-    fn new(fleet: &Arc<Fleet>, socket: &Arc<Socket>) -> Self {
+    fn new(pool: &Arc<WsPool>, socket: &Arc<Socket>) -> Self {
         socket.enter();
-        Self { fleet: Arc::clone(fleet), socket: Arc::clone(socket) }
+        Self { pool: Arc::clone(pool), socket: Arc::clone(socket) }
     }
 
     pub(super) fn socket(&self) -> &Socket {
@@ -99,13 +99,13 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.socket.leave();
-        if self.fleet.waiting.load(Relaxed) > 0 {
-            self.fleet.changed();
+        if self.pool.waiting.load(Relaxed) > 0 {
+            self.pool.changed();
         }
     }
 }
 
-impl Fleet {
+impl WsPool {
     pub(super) fn new(
         client: WsClient,
         settings: ClientSettings,
@@ -151,7 +151,7 @@ impl Fleet {
             self.stats.note_waiting();
             drop(state);
             self.connect_if(connect);
-            Waiting { fleet: self, id, granted }
+            Waiting { pool: self, id, granted }
         };
         match timeout_at(deadline, &mut waiting.granted).await {
             Ok(Ok(granted)) => granted,
@@ -184,13 +184,13 @@ impl Fleet {
         if !wanted {
             return;
         }
-        let attempt = Attempt { fleet: Arc::clone(self), finished: false };
+        let attempt = Attempt { pool: Arc::clone(self), finished: false };
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 let config = WebSocketConfig::default()
                     .read_buffer_size(READ_BUFFER)
                     .write_buffer_size(WRITE_BUFFER);
-                let opened = attempt.fleet.client.open_stream(config).await;
+                let opened = attempt.pool.client.open_stream(config).await;
                 attempt.finish(opened);
             });
         }
@@ -198,7 +198,7 @@ impl Fleet {
 
     fn connected(self: &Arc<Self>, stream: WebSocketStream<Stream>) {
         let now = Instant::now();
-        let member = Member { fleet: Weak::clone(&self.me) };
+        let member = Member { pool: Weak::clone(&self.me) };
         let mut state = self.state.lock();
         // Up to a tenth earlier, so that connections opened together are not replaced together.
         let age = self.settings.age_max;
@@ -318,28 +318,28 @@ fn best(sockets: &[Arc<Socket>]) -> Option<&Arc<Socket>> {
 
 /// A place in the queue, left when dropped.
 struct Waiting<'a> {
-    fleet: &'a Arc<Fleet>,
+    pool: &'a Arc<WsPool>,
     id: u64,
     granted: oneshot::Receiver<Result<Place, Refused>>,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.fleet.waiting.load(Relaxed) == 0 {
+        if self.pool.waiting.load(Relaxed) == 0 {
             return;
         }
-        let mut state = self.fleet.state.lock();
+        let mut state = self.pool.state.lock();
         if let Ok(at) = state.waiters.binary_search_by_key(&self.id, |waiter| waiter.id) {
             state.waiters.remove(at);
-            self.fleet.note_queue(&state);
-            self.fleet.stats.note_waited(1);
+            self.pool.note_queue(&state);
+            self.pool.stats.note_waited(1);
         }
     }
 }
 
 /// A connection attempt under way; counts as failed when it is dropped unfinished.
 struct Attempt {
-    fleet: Arc<Fleet>,
+    pool: Arc<WsPool>,
     finished: bool,
 }
 
@@ -347,8 +347,8 @@ impl Attempt {
     fn finish(mut self, opened: Result<WebSocketStream<Stream>, TransportError>) {
         self.finished = true;
         match opened {
-            Ok(stream) => self.fleet.connected(stream),
-            Err(error) => self.fleet.failed(&error),
+            Ok(stream) => self.pool.connected(stream),
+            Err(error) => self.pool.failed(&error),
         }
     }
 }
@@ -361,20 +361,20 @@ impl Drop for Attempt {
                 Sent::No,
                 "the worker is stopping",
             );
-            self.fleet.failed(&error);
+            self.pool.failed(&error);
         }
     }
 }
 
 /// Held by a connection's task.
 struct Member {
-    fleet: Weak<Fleet>,
+    pool: Weak<WsPool>,
 }
 
 impl Observer for Member {
     fn ended(&self, was_well: bool) {
-        let Some(fleet) = self.fleet.upgrade() else { return };
-        let mut state = fleet.state.lock();
+        let Some(pool) = self.pool.upgrade() else { return };
+        let mut state = pool.state.lock();
         if was_well {
             state.failures = 0;
             state.retry_at = None;
@@ -383,7 +383,7 @@ impl Observer for Member {
             state.fall(Instant::now());
         }
         drop(state);
-        fleet.changed();
+        pool.changed();
     }
 }
 

@@ -25,7 +25,7 @@ const DIGITS_MAX: usize = 19;
 
 /// The calls of one connection, shared by its task and its callers.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct WsMux {
     next: u64,
     /// To be written, in order.
     unwritten: VecDeque<(u64, Vec<u8>)>,
@@ -85,7 +85,7 @@ fn relabelled(body: &[u8], at: Span, id: u64) -> Vec<u8> {
     out
 }
 
-impl Desk {
+impl WsMux {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             next: FIRST_NUMBER,
@@ -313,21 +313,21 @@ mod tests {
         out
     }
 
-    fn hand_in(desk: &mut Desk, body: &[u8]) -> u64 {
+    fn hand_in(mux: &mut WsMux, body: &[u8]) -> u64 {
         let own = own_id(body).expect("an id");
-        desk.hand_in(body, own, Instant::now()).expect("taken")
+        mux.hand_in(body, own, Instant::now()).expect("taken")
     }
 
     /// Hands in and writes a call with the id 1.
-    fn asked(desk: &mut Desk) -> u64 {
-        let number = hand_in(desk, &call(1));
-        while desk.take_unwritten().is_some() {}
+    fn asked(mux: &mut WsMux) -> u64 {
+        let number = hand_in(mux, &call(1));
+        while mux.take_unwritten().is_some() {}
         number
     }
 
-    fn answer(desk: &mut Desk, number: u64) -> Option<Result<String, TransportError>> {
+    fn answer(mux: &mut WsMux, number: u64) -> Option<Result<String, TransportError>> {
         let mut cx = Context::from_waker(Waker::noop());
-        match desk.poll_answer(&mut cx, number) {
+        match mux.poll_answer(&mut cx, number) {
             Poll::Ready(answer) => Some(
                 answer.map(|answer| String::from_utf8(answer.body.to_vec()).expect("still text")),
             ),
@@ -335,16 +335,16 @@ mod tests {
         }
     }
 
-    fn receive(desk: &mut Desk, message: &str) -> bool {
-        desk.receive(message.as_bytes(), Instant::now())
+    fn receive(mux: &mut WsMux, message: &str) -> bool {
+        mux.receive(message.as_bytes(), Instant::now())
     }
 
     #[test]
     fn a_call_travels_under_a_number_of_the_connection() {
-        let mut desk = Desk::new(Instant::now());
-        let numbers = [1, 7, 42].map(|id| hand_in(&mut desk, &call(id)));
+        let mut mux = WsMux::new(Instant::now());
+        let numbers = [1, 7, 42].map(|id| hand_in(&mut mux, &call(id)));
         assert_eq!(numbers, [1000, 1001, 1002]);
-        let spoken: Vec<_> = std::iter::from_fn(|| desk.take_unwritten())
+        let spoken: Vec<_> = std::iter::from_fn(|| mux.take_unwritten())
             .map(|message| String::from_utf8(message).expect("text"))
             .collect();
         let expected = numbers.map(|number| String::from_utf8(call(number)).expect("text"));
@@ -369,29 +369,29 @@ mod tests {
 
     #[test]
     fn answers_find_their_callers_in_any_order() {
-        let mut desk = Desk::new(Instant::now());
-        let numbers: Vec<_> = (0..100).map(|id| hand_in(&mut desk, &call(id))).collect();
-        while desk.take_unwritten().is_some() {}
+        let mut mux = WsMux::new(Instant::now());
+        let numbers: Vec<_> = (0..100).map(|id| hand_in(&mut mux, &call(id))).collect();
+        while mux.take_unwritten().is_some() {}
         for number in numbers.iter().rev() {
-            assert!(receive(&mut desk, &format!(r#"{{"id":{number},"result":{number}}}"#)));
+            assert!(receive(&mut mux, &format!(r#"{{"id":{number},"result":{number}}}"#)));
         }
         for (id, number) in numbers.iter().enumerate() {
             let expected = format!(r#"{{"id":{id},"result":{number}}}"#);
-            assert_eq!(answer(&mut desk, *number), Some(Ok(expected)));
+            assert_eq!(answer(&mut mux, *number), Some(Ok(expected)));
         }
-        assert_eq!(desk.under_way(), 0);
+        assert_eq!(mux.under_way(), 0);
     }
 
     /// What becomes of an answer to the call with the number 1000; `-` when it is nobody's.
     fn check(message: &str, expected: &str) {
-        let mut desk = Desk::new(Instant::now());
+        let mut mux = WsMux::new(Instant::now());
         // Two are under way, so that nothing is theirs by default.
-        let (first, second) = (asked(&mut desk), asked(&mut desk));
-        let claimed = receive(&mut desk, message);
-        let found = answer(&mut desk, first).map_or("-".to_owned(), |it| it.expect("an answer"));
+        let (first, second) = (asked(&mut mux), asked(&mut mux));
+        let claimed = receive(&mut mux, message);
+        let found = answer(&mut mux, first).map_or("-".to_owned(), |it| it.expect("an answer"));
         assert_eq!(found, expected, "{message}");
         assert_eq!(claimed, expected != "-", "{message}");
-        assert_eq!(answer(&mut desk, second), None, "{message}");
+        assert_eq!(answer(&mut mux, second), None, "{message}");
     }
 
     #[test]
@@ -431,81 +431,81 @@ mod tests {
 
     #[test]
     fn a_nameless_error_is_for_the_only_call() {
-        let mut desk = Desk::new(Instant::now());
-        let number = asked(&mut desk);
-        assert!(!receive(&mut desk, r#"{"method":"eth_subscription","params":{"error":1}}"#));
-        assert!(!receive(&mut desk, r#"{"id":null,"result":"0x1"}"#));
+        let mut mux = WsMux::new(Instant::now());
+        let number = asked(&mut mux);
+        assert!(!receive(&mut mux, r#"{"method":"eth_subscription","params":{"error":1}}"#));
+        assert!(!receive(&mut mux, r#"{"id":null,"result":"0x1"}"#));
         let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"slow"}}"#;
-        assert!(receive(&mut desk, refusal));
-        assert_eq!(answer(&mut desk, number), Some(Ok(refusal.to_owned())));
+        assert!(receive(&mut mux, refusal));
+        assert_eq!(answer(&mut mux, number), Some(Ok(refusal.to_owned())));
 
         // It may be for one that was given up.
-        let (given_up, number) = (asked(&mut desk), asked(&mut desk));
-        desk.forget(given_up);
-        assert!(!receive(&mut desk, refusal));
-        assert_eq!(answer(&mut desk, number), None);
+        let (given_up, number) = (asked(&mut mux), asked(&mut mux));
+        mux.forget(given_up);
+        assert!(!receive(&mut mux, refusal));
+        assert_eq!(answer(&mut mux, number), None);
     }
 
     #[test]
     fn a_late_answer_reaches_nobody() {
-        let mut desk = Desk::new(Instant::now());
-        let (given_up, number) = (asked(&mut desk), asked(&mut desk));
-        desk.forget(given_up);
-        assert_eq!((desk.lost(), desk.under_way()), (1, 2));
-        assert!(!receive(&mut desk, &format!(r#"{{"id":{given_up},"result":1}}"#)));
-        assert_eq!((desk.lost(), desk.under_way()), (0, 1));
-        assert_eq!(answer(&mut desk, number), None);
+        let mut mux = WsMux::new(Instant::now());
+        let (given_up, number) = (asked(&mut mux), asked(&mut mux));
+        mux.forget(given_up);
+        assert_eq!((mux.lost(), mux.under_way()), (1, 2));
+        assert!(!receive(&mut mux, &format!(r#"{{"id":{given_up},"result":1}}"#)));
+        assert_eq!((mux.lost(), mux.under_way()), (0, 1));
+        assert_eq!(answer(&mut mux, number), None);
     }
 
     #[test]
     fn a_call_given_up_unwritten_is_never_written() {
-        let mut desk = Desk::new(Instant::now());
-        let number = hand_in(&mut desk, &call(1));
-        desk.forget(number);
-        assert_eq!(desk.take_unwritten(), None);
-        assert_eq!(desk.under_way(), 0);
+        let mut mux = WsMux::new(Instant::now());
+        let number = hand_in(&mut mux, &call(1));
+        mux.forget(number);
+        assert_eq!(mux.take_unwritten(), None);
+        assert_eq!(mux.under_way(), 0);
     }
 
     #[test]
     fn an_answer_before_its_call_is_not_believed() {
-        let mut desk = Desk::new(Instant::now());
-        let number = hand_in(&mut desk, &call(1));
+        let mut mux = WsMux::new(Instant::now());
+        let number = hand_in(&mut mux, &call(1));
         let message = format!(r#"{{"id":{number},"result":1}}"#);
-        assert!(!receive(&mut desk, &message));
-        while desk.take_unwritten().is_some() {}
-        assert!(receive(&mut desk, &message));
-        assert!(!receive(&mut desk, &message), "once is enough");
+        assert!(!receive(&mut mux, &message));
+        while mux.take_unwritten().is_some() {}
+        assert!(receive(&mut mux, &message));
+        assert!(!receive(&mut mux, &message), "once is enough");
     }
 
     #[test]
     fn the_end_says_which_calls_were_written() {
-        let mut desk = Desk::new(Instant::now());
-        let done = asked(&mut desk);
-        assert!(receive(&mut desk, &format!(r#"{{"id":{done},"result":1}}"#)));
-        let written = asked(&mut desk);
-        let unwritten = hand_in(&mut desk, &call(1));
-        desk.end(TransportErrorKind::Protocol, "broken");
-        assert_eq!(answer(&mut desk, done), Some(Ok(r#"{"id":1,"result":1}"#.to_owned())));
+        let mut mux = WsMux::new(Instant::now());
+        let done = asked(&mut mux);
+        assert!(receive(&mut mux, &format!(r#"{{"id":{done},"result":1}}"#)));
+        let written = asked(&mut mux);
+        let unwritten = hand_in(&mut mux, &call(1));
+        mux.end(TransportErrorKind::Protocol, "broken");
+        assert_eq!(answer(&mut mux, done), Some(Ok(r#"{"id":1,"result":1}"#.to_owned())));
         let failed = |kind, sent| Some(Err(TransportError::new(kind, sent, "broken")));
         use TransportErrorKind::{Closed, Protocol};
-        assert_eq!(answer(&mut desk, written), failed(Protocol, Sent::Maybe));
-        assert_eq!(answer(&mut desk, unwritten), failed(Closed, Sent::No));
+        assert_eq!(answer(&mut mux, written), failed(Protocol, Sent::Maybe));
+        assert_eq!(answer(&mut mux, unwritten), failed(Closed, Sent::No));
         let (body, now) = (call(1), Instant::now());
-        let late = desk.hand_in(&body, own_id(&body).expect("an id"), now);
+        let late = mux.hand_in(&body, own_id(&body).expect("an id"), now);
         assert_eq!(late.map_err(|error| error.sent), Err(Sent::No));
     }
 
     #[test]
     fn whoever_leaves_finishes_first() {
-        let mut desk = Desk::new(Instant::now());
-        let number = asked(&mut desk);
-        desk.leave();
-        assert!(!desk.is_done());
+        let mut mux = WsMux::new(Instant::now());
+        let number = asked(&mut mux);
+        mux.leave();
+        assert!(!mux.is_done());
         let body = call(1);
-        let refused = desk.hand_in(&body, own_id(&body).expect("an id"), Instant::now());
+        let refused = mux.hand_in(&body, own_id(&body).expect("an id"), Instant::now());
         assert_eq!(refused.map_err(|error| error.sent), Err(Sent::No));
-        assert!(receive(&mut desk, &format!(r#"{{"id":{number},"result":1}}"#)));
-        assert!(answer(&mut desk, number).is_some());
-        assert!(desk.is_done());
+        assert!(receive(&mut mux, &format!(r#"{{"id":{number},"result":1}}"#)));
+        assert!(answer(&mut mux, number).is_some());
+        assert!(mux.is_done());
     }
 }
