@@ -186,7 +186,9 @@ impl Asker {
     }
 
     async fn ask(&self, reason: Reason, method: &str, params: &str) -> Result<Bytes, String> {
-        let verdict = self.judged(reason, method, params).await?;
+        // Boxed, as the loop of an upstream waits far longer than it asks: it would hold the room of
+        // an exchange all the time.
+        let verdict = Box::pin(self.judged(reason, method, params)).await?;
         match verdict.payload {
             Payload::Result(ref result) => Ok(result.clone()),
             Payload::Error(_) | Payload::None { .. } => {

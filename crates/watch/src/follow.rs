@@ -144,11 +144,13 @@ impl Watcher {
             match this.feed.as_ref().filter(|_| this.checks.feed != FeedUse::Never) {
                 None => this.poll().await,
                 Some(feed) => {
+                    // Boxed, so that an upstream without a feed does not hold the room of one.
+                    let feed = Box::pin(this.follow_feed(&**feed));
                     tokio::select! {
                         // In this order, so that a simulated world has no chance but its own.
                         biased;
                         () = this.poll() => {}
-                        () = this.follow_feed(&**feed) => {}
+                        () = feed => {}
                     }
                     this.feed_is_live.store(false, Ordering::Relaxed);
                 }

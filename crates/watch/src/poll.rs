@@ -6,7 +6,6 @@
 //! it: a probe of one that rests, else whether one that was syncing still is, else its
 //! head, which tells that it lives and how far it is in one answer.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -345,8 +344,10 @@ impl Watcher {
 
     /// Waits for an answer, unless clients' calls find out meanwhile that it is down: then
     /// what hangs must not keep it from being probed.
+    ///
+    /// Boxed, as the loop of an upstream waits far longer than it asks.
     async fn while_it_is_well<T>(&self, asking: impl Future<Output = T>) -> Option<T> {
-        let mut asking = pin!(asking);
+        let mut asking = Box::pin(asking);
         loop {
             tokio::select! {
                 biased;
