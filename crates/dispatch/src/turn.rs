@@ -85,9 +85,9 @@ impl Run<'_> {
         }
     }
 
-    /// Whether somebody well who was not asked yet holds the call for so short a time that it is better
-    /// to wait than to ask one that is known to refuse it. Such a refusal would cost a call, and a search
-    /// would be divided by it although another upstream takes it as it is.
+    /// Whether a healthy upstream that the call has not tried yet holds it back so briefly that waiting is
+    /// better than trying an upstream that is known to refuse it. That refusal would cost a call, and would
+    /// divide a search that the first upstream accepts whole.
     pub(crate) fn has_untried_holder_for_a_moment(&self, context: RunContext<'_>) -> bool {
         self.held_by.is_some_and(|by| by.first.wait <= ROUND_PAUSE_CAP)
             && self.has_untried_holder(context)

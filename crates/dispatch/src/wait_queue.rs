@@ -1,12 +1,11 @@
 //! Where calls wait for their turn at upstreams that are at a bound.
 //!
 //! A call whose candidates are all held stands in line until one of them lets it go. There
-//! are [`PLACES_MAX`] places at one worker. Whoever comes when they are taken, or would not
-//! be served before its deadline, is refused at once, and told when to come back: waiting
-//! for nothing helps nobody. Writes go first, logs and traces last, and of a full queue the
-//! last gives way to whoever goes before it. So that the last are not never, the first of
-//! them that has waited for [`PATIENCE`] goes to the end of those that are usual, one at a
-//! time: of a round of the others it has one turn.
+//! are [`PLACES_MAX`] places at one worker. A call that finds no place, or that could not be
+//! answered before its deadline, is refused at once with the time to come back. Writes go first,
+//! logs and traces last; in a full queue the last call gives way to a call that goes before it. So
+//! that logs and traces are served at all, the first of them that has waited for [`PATIENCE`] joins
+//! the end of the usual calls, one at a time: it has one turn in a round of the others.
 //!
 //! A call that its own method's pause or rate holds ([`Bound::is_of_method`]) stands **aside**
 //! there: calls of other methods go past it, and those of its method behind it. At most
@@ -27,7 +26,7 @@
 //! stand behind all of their round or a lower one who wait with their priority, and behind those
 //! with a better one.
 //!
-//! Waiting costs nobody else anything: there is no task, and an empty queue is one load.
+//! A call that waits has no task, and a call that finds the queue empty pays one atomic load.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

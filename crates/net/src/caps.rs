@@ -100,11 +100,11 @@ pub(crate) enum Manner {
 /// How the streams that one HTTP/2 connection bears were learnt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lesson {
-    /// It refused one more.
+    /// The upstream refused a stream above this number.
     Refusal,
-    /// The connection died with so many.
+    /// The connection died when it carried this number of streams.
     Death,
-    /// Connections were ended in an orderly way (GOAWAY), again and again with about so many.
+    /// Several connections ended with GOAWAY at about this number of streams.
     Goaways,
 }
 

@@ -43,9 +43,8 @@ pub(crate) fn named(row: &MethodRow, block: &BlockRef, view: &View) -> Option<Bl
     }
 }
 
-/// Whether the call asks for a block above all that is known. Nobody can have it, so
-/// that null is the truth and need not be heard twice. Above the agreed head somebody may
-/// have it already, and is asked.
+/// Whether the call asks for a block above every known head. No upstream can have it, so one
+/// `null` is believed. A block between the agreed head and the highest one is asked for.
 pub(crate) fn is_ahead(block: &BlockRef, view: &View) -> bool {
     match (block, highest(view)) {
         (BlockRef::Number(number), Some(highest)) => *number > highest,
@@ -53,7 +52,7 @@ pub(crate) fn is_ahead(block: &BlockRef, view: &View) -> bool {
     }
 }
 
-/// Whether the call asks for a block that somebody was seen to hold.
+/// Whether the call asks for a block that an upstream was seen to hold.
 pub(crate) fn is_there(block: &BlockRef, view: &View) -> bool {
     match (block, highest(view)) {
         (BlockRef::Number(number), Some(highest)) => *number <= highest,

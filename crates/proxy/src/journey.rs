@@ -172,7 +172,7 @@ impl Proxy {
 /// Answers a request that is one call.
 async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
     let silent = call.is_notification();
-    // What nobody reads need not flow.
+    // The client of a notification reads no answer, so none is streamed.
     let (report, ended) = handle_and_count(request, call, request.ctx.received_at, !silent).await;
     let method = method_of(report.row, call);
     let failed = usize::from(report.outcome != CallOutcome::Answered);

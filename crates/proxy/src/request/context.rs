@@ -71,7 +71,7 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) view: Option<Arc<View>>,
     /// Where its answers are counted, if it is a batch.
     pub(crate) room: Option<Arc<Ceiling>>,
-    /// The newest block for the client, once somebody wanted to know.
+    /// The newest block for the client, from the first step that needs it.
     newest: OnceLock<Option<Newest>>,
     total: Duration,
     /// What it is doing.

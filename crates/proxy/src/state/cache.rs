@@ -57,7 +57,7 @@ pub struct Cache {
 
 impl Cache {
     /// Keeps nothing yet. `unix_ms` is the wall time at `now`; `seed` is a secret, so that
-    /// nobody can choose calls that are slow to look up.
+    /// no client can choose calls that are slow to look up.
     pub fn new(settings: CacheSettings, now: Instant, unix_ms: u64, seed: u64) -> Self {
         let memory = Memory::new(settings.bytes, seed);
         Self { memory, settings, since: (now, unix_ms), tiers: Tiers::default() }

@@ -24,9 +24,8 @@ const WAITING_MIB: u64 = 260;
 const FLOOD_MIB: u64 = 32;
 /// 2,000 handshakes under way, 24 KiB each.
 const HANDSHAKES_MIB: u64 = 48;
-/// Batches of large answers, one behind the other: `limits.answers_total_bytes` are held at most, and half
-/// as much is freed and kept by the allocator, which gives memory back a second later.
-const BATCHES_MIB: u64 = ANSWERS_MIB + ANSWERS_MIB / 2;
+/// Four batches: of each `limits.batch_bytes` (32 MiB) twice, as items and as what is written.
+const BATCHES_MIB: u64 = 4 * 2 * 32;
 /// One batch that is searched for in parts.
 const SEARCHES_MIB: u64 = 80;
 

@@ -232,15 +232,10 @@ impl Report {
         late
     }
 
-    /// Twice the quiet time and 50 ms. Where the upstream alone is late under the same load, twice
-    /// what that takes: of p99 its slowest call, as one in a hundred are three calls, and chance
-    /// decides which of the two callers has them while the upstream is busy.
+    /// Twice the quiet time and 50 ms; for the quiet one, what the upstream alone takes under the
+    /// same load of the machine where that is more.
     fn bound_ms(&self, quantile: f64) -> f64 {
-        let quiet = 2.0 * self.quiet.quantile_ms(quantile) + LATER_MS;
-        if self.direct.quantile_ms(quantile) <= quiet {
-            return quiet;
-        }
-        let slowest = if quantile > 0.5 { 1.0 } else { quantile };
-        2.0 * self.direct.quantile_ms(slowest) + LATER_MS
+        let quiet = self.quiet.quantile_ms(quantile).max(self.direct.quantile_ms(quantile));
+        2.0 * quiet + LATER_MS
     }
 }
