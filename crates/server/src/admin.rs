@@ -16,12 +16,13 @@ use tokio::time::Instant;
 
 use crate::answer::{self, JSON, respond};
 use crate::compress::compress;
-use crate::connection::Endpoint;
 use crate::encoding::{self, Coding};
 use crate::head::Head;
 use crate::host::is_same_origin;
+use crate::service::HttpService;
+use crate::shared::ServerShared;
 use crate::ticket::Ticket;
-use crate::{AnswerBody, Refusal, Server};
+use crate::{AnswerBody, Refusal};
 
 /// What the admin listener tells. Called on the listener's thread for each
 /// request: quick, and never blocking.
@@ -107,11 +108,11 @@ impl<A: Admin> Pages<A> {
         Self { admin }
     }
 
-    fn page(&self, head: &Head<'_>, server: &Server) -> Page {
+    fn page(&self, head: &Head<'_>, shared: &ServerShared) -> Page {
         let (method, (path, query)) = (head.method, head.target.parts());
         let read = |body: &'static str| Bytes::from_static(body.as_bytes());
-        if !server.settings.hosts.answers(head) {
-            server.hint_at_host(head, "admin_hosts");
+        if !shared.settings.hosts.answers(head) {
+            shared.hint_at_host(head, "admin_hosts");
             let hint = r#"{"error":"the name in the Host header is not one that this address answers to: the setting `admin_hosts` lists them"}"#;
             return Page::json(StatusCode::FORBIDDEN, read(hint));
         }
@@ -149,11 +150,11 @@ impl<A: Admin> Pages<A> {
     }
 }
 
-impl<A: Admin> Endpoint for Pages<A> {
+impl<A: Admin> HttpService for Pages<A> {
     type Asked = Page;
 
     fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Page {
-        let page = self.page(head, &ticket.link().server);
+        let page = self.page(head, &ticket.link().shared);
         Page { coding: encoding::choose(head.headers), ..page }
     }
 
@@ -182,12 +183,12 @@ impl<A: Admin> Endpoint for Pages<A> {
             fields.push((ALLOW, const { HeaderValue::from_static("GET, HEAD") }));
         }
         let mut body = AnswerBody::One(page.body);
-        let server = &ticket.link().server;
-        let compression = &server.settings.compression;
+        let shared = &ticket.link().shared;
+        let compression = &shared.settings.compression;
         if compression.enabled && body.len() >= compression.bytes_min {
             fields.push((VARY, HeaderValue::from_name(ACCEPT_ENCODING)));
             if let Some(coding) = page.coding
-                && let Some(squeezed) = Box::pin(compress(server, &body, coding)).await
+                && let Some(squeezed) = Box::pin(compress(shared, &body, coding)).await
             {
                 fields.push((CONTENT_ENCODING, HeaderValue::from_static(coding.name())));
                 body = squeezed.into();

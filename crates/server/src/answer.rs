@@ -16,14 +16,12 @@ use http::header::{
 use http::{Response, StatusCode};
 use wellhead_transport::Rest;
 
-use crate::body::Frames;
 use crate::compress::compress;
 use crate::encoding::Coding;
+use crate::frames::Frames;
+use crate::headers::Fields;
 use crate::ticket::Ticket;
 use crate::{Answer, AnswerBody, Refusal};
-
-/// The headers of an answer, but for those that frame it. Names do not repeat, but `vary`.
-pub(crate) type Fields = Vec<(HeaderName, HeaderValue)>;
 
 /// One answer, complete but for what flows, and the place that its request takes.
 pub(crate) struct Reply {
@@ -79,7 +77,7 @@ pub(crate) fn worth_squeezing(
 
 /// What flows goes as it is: compressing it would hold it back.
 fn may_be_squeezed(answer: &Answer, ticket: &Ticket) -> bool {
-    let compression = &ticket.link().server.settings.compression;
+    let compression = &ticket.link().shared.settings.compression;
     let bytes = answer.body.len();
     compression.enabled && answer.rest.is_none() && bytes >= compression.bytes_min.max(1)
 }
@@ -90,7 +88,7 @@ pub(crate) async fn squeeze(
     coding: Coding,
     ticket: &Ticket,
 ) -> Option<Coding> {
-    let squeezed = compress(&ticket.link().server, &answer.body, coding).await?;
+    let squeezed = compress(&ticket.link().shared, &answer.body, coding).await?;
     answer.body = AnswerBody::One(squeezed);
     Some(coding)
 }
@@ -144,14 +142,14 @@ pub(crate) fn word(answer: Answer, squeezed: Option<Coding>, ticket: Ticket) -> 
 
 /// Words a refusal.
 pub(crate) fn refuse(refusal: Refusal, ticket: Ticket) -> Reply {
-    let server = &ticket.link().server;
-    server.counters.refuse(refusal);
-    server.tell(ticket.link().peer, refusal.status().as_u16(), refusal.word());
+    let shared = &ticket.link().shared;
+    shared.counters.refuse(refusal);
+    shared.tell(ticket.link().peer, refusal.status().as_u16(), refusal.word());
     let mut fields = Fields::with_capacity(6);
     fields.push((CONTENT_TYPE, JSON.clone()));
     match refusal {
         Refusal::MethodNotAllowed => {
-            let allow = if server.cors.is_off() { "POST" } else { "POST, OPTIONS" };
+            let allow = if shared.cors.is_off() { "POST" } else { "POST, OPTIONS" };
             fields.push((ALLOW, HeaderValue::from_static(allow)));
         }
         Refusal::UnsupportedEncoding => {
@@ -175,7 +173,7 @@ pub(crate) fn refuse(refusal: Refusal, ticket: Ticket) -> Reply {
         | Refusal::BodyBroken
         | Refusal::HandlerFailed => {}
     }
-    let body = server.refusals.of(refusal).into();
+    let body = shared.refusals.of(refusal).into();
     let mut reply = respond(refusal.status(), fields, body, ticket);
     reply.closes |= refusal.ends_connection();
     reply

@@ -17,9 +17,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::Settings;
 use crate::count::Counters;
 use crate::share::{Share, fits, give, take};
-use crate::{Server, Settings};
+use crate::shared::ServerShared;
 
 /// A stalled client that accepts this much is given the write timeout anew. A
 /// client that reads a byte now and then could otherwise hold an answer for ever.
@@ -115,8 +116,8 @@ pub(crate) struct Pools<'a> {
 }
 
 impl<'a> Pools<'a> {
-    pub(crate) fn of(server: &'a Server, share: Option<&'a Arc<Share>>) -> Self {
-        Self { settings: &server.settings, counters: &server.counters, share }
+    pub(crate) fn of(shared: &'a ServerShared, share: Option<&'a Arc<Share>>) -> Self {
+        Self { settings: &shared.settings, counters: &shared.counters, share }
     }
 
     fn charge(self, bytes: usize) {

@@ -11,7 +11,8 @@ use flate2::write::GzEncoder;
 
 use crate::count::Counters;
 use crate::encoding::Coding;
-use crate::{AnswerBody, Refusal, Server};
+use crate::shared::ServerShared;
+use crate::{AnswerBody, Refusal};
 
 /// Work between two looks at the other tasks: well under a millisecond.
 const SLICE_BYTES: usize = 32 * 1024;
@@ -22,9 +23,13 @@ const GZIP_LEVEL: u32 = 1;
 const ZSTD_LEVEL: i32 = 1;
 
 /// Compresses `body`; `None` when it has to go as it is.
-pub(crate) async fn compress(server: &Server, body: &AnswerBody, coding: Coding) -> Option<Bytes> {
+pub(crate) async fn compress(
+    shared: &ServerShared,
+    body: &AnswerBody,
+    coding: Coding,
+) -> Option<Bytes> {
     let length = body.len();
-    let squeezed = if length <= server.settings.compression.inline_bytes_max {
+    let squeezed = if length <= shared.settings.compression.inline_bytes_max {
         let mut squeezer = Squeezer::new(coding).ok()?;
         for piece in body.pieces() {
             for (index, slice) in piece.chunks(SLICE_BYTES).enumerate() {
@@ -37,8 +42,8 @@ pub(crate) async fn compress(server: &Server, body: &AnswerBody, coding: Coding)
         squeezer.finish().ok()?
     } else {
         // A full queue is an answer: uncompressed is better than late.
-        let Ok(_job) = server.compression_jobs.try_acquire() else {
-            Counters::add(&server.counters.compression_skipped);
+        let Ok(_job) = shared.compression_jobs.try_acquire() else {
+            Counters::add(&shared.counters.compression_skipped);
             return None;
         };
         let body = body.clone();
@@ -54,7 +59,7 @@ pub(crate) async fn compress(server: &Server, body: &AnswerBody, coding: Coding)
     if squeezed.len() >= length {
         return None;
     }
-    Counters::add(&server.counters.compressed);
+    Counters::add(&shared.counters.compressed);
     Some(Bytes::from(squeezed))
 }
 
@@ -171,32 +176,32 @@ mod tests {
 
     #[tokio::test]
     async fn both_codings_both_ways() {
-        let server = Server::new(Settings::default());
+        let shared = ServerShared::new(Settings::default());
         let small = Bytes::from(vec![b'a'; 100_000]);
         let large = Bytes::from(vec![b'b'; 300_000]);
         for coding in [Coding::Gzip, Coding::Zstd] {
             for body in [vec![small.clone(), Bytes::new(), small.clone()], vec![large.clone()]] {
-                let squeezed = compress(&server, &body.clone().into(), coding).await.unwrap();
+                let squeezed = compress(&shared, &body.clone().into(), coding).await.unwrap();
                 assert_eq!(restore(coding, &squeezed), body.concat(), "{coding:?}");
             }
         }
-        assert_eq!(server.counts().compressed_total, 4);
+        assert_eq!(shared.counters.read().compressed_total, 4);
     }
 
     #[tokio::test]
     async fn what_does_not_shrink_goes_as_it_is() {
-        let server = Server::new(Settings::default());
+        let shared = ServerShared::new(Settings::default());
         let body = AnswerBody::from(Bytes::from_static(b"0x1"));
-        assert_eq!(compress(&server, &body, Coding::Gzip).await, None);
+        assert_eq!(compress(&shared, &body, Coding::Gzip).await, None);
     }
 
     #[tokio::test]
     async fn large_ones_go_as_they_are_when_all_jobs_are_busy() {
-        let server = Server::new(Settings::default());
-        let jobs = server.settings.compression.jobs_max;
-        let _busy = server.compression_jobs.acquire_many(jobs as u32).await.unwrap();
+        let shared = ServerShared::new(Settings::default());
+        let jobs = shared.settings.compression.jobs_max;
+        let _busy = shared.compression_jobs.acquire_many(jobs as u32).await.unwrap();
         let body = AnswerBody::from(Bytes::from(vec![b'b'; 300_000]));
-        assert_eq!(compress(&server, &body, Coding::Zstd).await, None);
-        assert_eq!(server.counts().compression_skipped_total, 1);
+        assert_eq!(compress(&shared, &body, Coding::Zstd).await, None);
+        assert_eq!(shared.counters.read().compression_skipped_total, 1);
     }
 }

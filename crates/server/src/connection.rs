@@ -1,15 +1,12 @@
 //! One connection: which protocol it speaks, and when it ends.
 //!
 //! HTTP/1.1 is served by `h1`, HTTP/2 by hyper; the clock (`link`), the drain and
-//! the counts are looked after here. What a request means is the endpoint's business.
+//! the counts are looked after here. What a request means is the service's business.
 
 use std::convert::Infallible;
-use std::error::Error as _;
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -25,19 +22,24 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
-use crate::answer::Reply;
-use crate::body::Frames;
-use crate::count::{Counters, Protocol};
+use crate::admission::ConnectionPermit;
+use crate::count::Counters;
 use crate::drain::Drain;
+use crate::end::ConnectionEnd;
+use crate::frames::Frames;
 use crate::h1;
-use crate::head::{Head, Headers, Target};
+use crate::handshake::Handshakes;
+use crate::head::{Head, Target};
+use crate::headers::Headers;
 use crate::link::{Link, TooSlow};
+use crate::protocol::Protocol;
 use crate::request::collect;
+use crate::service::HttpService;
+use crate::shared::ServerShared;
 use crate::socket::{Opening, Socket, Stream};
 use crate::stream::Streams;
 use crate::ticket::Ticket;
-use crate::tls::{self, HandshakeFailure, Tls};
-use crate::{Refusal, Server};
+use crate::tls::{self, HandshakeFailure};
 
 /// A client in the accept queue when draining begins gets this long to begin
 /// its request, and before that as long for the handshake of TLS.
@@ -60,34 +62,11 @@ const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 /// streams that we reset; more ends the connection (the "rapid reset" attack).
 const RESETS_MAX: usize = 64;
 
-/// What a listener serves. In two steps, because the bytes of a head are not kept
-/// for as long as its answer takes.
-pub(crate) trait Endpoint: Send + Sync + 'static {
-    /// What a head asks for.
-    type Asked: Send + 'static;
-
-    /// Judges a head.
-    fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Self::Asked;
-
-    /// Whether the body has to be read before there is an answer.
-    fn wants_body(asked: &Self::Asked) -> bool;
-
-    /// Answers. The body is empty when it is not wanted, and a refusal when it could
-    /// not be read.
-    fn answer(
-        &self,
-        asked: Self::Asked,
-        body: Result<Bytes, Refusal>,
-        received_at: Instant,
-        ticket: Ticket,
-    ) -> impl Future<Output = Reply> + Send;
-}
-
 /// What the connections of one worker share.
 #[derive(Debug)]
 pub(crate) struct Worker<E> {
-    pub(crate) server: Arc<Server>,
-    pub(crate) endpoint: E,
+    pub(crate) shared: Arc<ServerShared>,
+    pub(crate) service: E,
     pub(crate) drain: Drain,
     /// Whose step of a TLS handshake is next.
     turn: Semaphore,
@@ -95,16 +74,16 @@ pub(crate) struct Worker<E> {
 }
 
 impl<E> Worker<E> {
-    pub(crate) fn new(server: Arc<Server>, endpoint: E, drain: Drain) -> Self {
-        let http2 = http2_builder(&server);
-        Self { server, endpoint, drain, turn: Semaphore::new(1), http2 }
+    pub(crate) fn new(shared: Arc<ServerShared>, service: E, drain: Drain) -> Self {
+        let http2 = http2_builder(&shared);
+        Self { shared, service, drain, turn: Semaphore::new(1), http2 }
     }
 }
 
-fn http2_builder(server: &Arc<Server>) -> http2::Builder<Streams> {
-    let settings = &server.settings;
+fn http2_builder(shared: &Arc<ServerShared>) -> http2::Builder<Streams> {
+    let settings = &shared.settings;
     let head_bytes_max = u32::try_from(settings.head_bytes_max).unwrap_or(u32::MAX);
-    let mut builder = http2::Builder::new(Streams { server: Arc::clone(server) });
+    let mut builder = http2::Builder::new(Streams { shared: Arc::clone(shared) });
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(settings.streams_max)
@@ -120,29 +99,29 @@ fn http2_builder(server: &Arc<Server>) -> http2::Builder<Streams> {
 }
 
 /// Shakes hands, and serves the connection to its end.
-pub(crate) async fn run_tls<E: Endpoint>(
+pub(crate) async fn run_tls<E: HttpService>(
     stream: TcpStream,
-    tls: Arc<Tls>,
+    handshakes: Arc<Handshakes>,
     worker: Arc<Worker<E>>,
-    seat: Seat,
+    permit: ConnectionPermit,
 ) {
     // Boxed: its room is not wanted any more afterwards.
-    match Box::pin(shake_hands(stream, &tls, &worker, &seat.link)).await {
+    match Box::pin(shake_hands(stream, &handshakes, &worker, permit.link())).await {
         Ok(shaken) => {
-            Counters::add(&worker.server.counters.tls);
+            Counters::add(&worker.shared.counters.tls);
             let agreed = tls::agreed(&shaken);
-            run(Box::new(shaken), agreed, worker, seat).await;
+            run(Box::new(shaken), agreed, worker, permit).await;
         }
         Err(failure) => {
-            tracing::debug!(peer = %seat.link.peer, why = failure.word(), "no TLS handshake");
-            worker.server.counters.fail_handshake(failure);
+            tracing::debug!(peer = %permit.link().peer, why = failure.word(), "no TLS handshake");
+            worker.shared.counters.fail_handshake(failure);
         }
     }
 }
 
 async fn shake_hands<E>(
     stream: TcpStream,
-    tls: &Tls,
+    handshakes: &Handshakes,
     worker: &Worker<E>,
     link: &Arc<Link>,
 ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
@@ -156,37 +135,37 @@ async fn shake_hands<E>(
         };
         tokio::select! {
             () = late => {}
-            () = tokio::time::sleep(worker.server.settings.head_timeout) => {}
+            () = tokio::time::sleep(worker.shared.settings.head_timeout) => {}
         }
     };
     tokio::select! {
         biased;
-        shaken = tls.accept(stream, link, &worker.turn) => shaken,
+        shaken = handshakes.shake_hands(stream, link, &worker.turn) => shaken,
         () = too_long => Err(HandshakeFailure::Slow),
         () = displaced(link) => Err(HandshakeFailure::Full),
     }
 }
 
 /// Serves one connection to its end. Under TLS the protocol may be agreed already.
-pub(crate) async fn run<S: Stream, E: Endpoint>(
+pub(crate) async fn run<S: Stream, E: HttpService>(
     mut stream: S,
     agreed: Option<Protocol>,
     worker: Arc<Worker<E>>,
-    seat: Seat,
+    permit: ConnectionPermit,
 ) {
     // Fails when the client is gone already, which the next read will tell.
     let _ = stream.tcp().set_nodelay(true);
-    let Some(opening) = open(&mut stream, &worker, &seat.link).await else { return };
+    let Some(opening) = open(&mut stream, &worker, permit.link()).await else { return };
     let protocol = opening.protocol;
     if agreed.is_some_and(|agreed| agreed != protocol) {
-        Ended::BadHttp.count(&seat.link);
+        ConnectionEnd::BadHttp.count(permit.link());
         return;
     }
-    let seat = seat.speak(protocol);
-    let link = Arc::clone(&seat.link);
+    permit.speak(protocol);
+    let link = Arc::clone(permit.link());
     let ended = match protocol {
         Protocol::Http1 => {
-            let connection = h1::serve(stream, opening.bytes(), &link, &worker);
+            let connection = h1::serve(stream, opening.bytes(), &link, &worker.service);
             drive(connection, |_| {}, &link, &worker.drain).await
         }
         // Boxed: ten thousand idle HTTP/1.1 connections must not carry its room about.
@@ -195,12 +174,12 @@ pub(crate) async fn run<S: Stream, E: Endpoint>(
     ended.count(&link);
 }
 
-async fn speak_http2<S: Stream, E: Endpoint>(
+async fn speak_http2<S: Stream, E: HttpService>(
     stream: S,
     opening: Opening,
     link: &Arc<Link>,
     worker: &Arc<Worker<E>>,
-) -> Ended {
+) -> ConnectionEnd {
     let socket = Socket::new(stream, opening, Arc::clone(link));
     let service = service_fn({
         let worker = Arc::clone(worker);
@@ -215,7 +194,7 @@ async fn speak_http2<S: Stream, E: Endpoint>(
     drive(connection, http2::Connection::graceful_shutdown, link, &worker.drain).await
 }
 
-async fn answer_stream<E: Endpoint>(
+async fn answer_stream<E: HttpService>(
     worker: &Worker<E>,
     link: &Arc<Link>,
     request: Request<Incoming>,
@@ -227,22 +206,22 @@ async fn answer_stream<E: Endpoint>(
         target: Target::Uri(&parts.uri),
         headers: Headers::Map(&parts.headers),
     };
-    let asked = worker.endpoint.ask(&ticket, &head);
+    let asked = worker.service.ask(&ticket, &head);
     // Headers are counted nowhere, so they are not kept for as long as the answer takes.
     drop(parts);
     let body = if E::wants_body(&asked) {
-        collect(body, &worker.server.settings, &mut ticket).await
+        collect(body, &worker.shared.settings, &mut ticket).await
     } else {
         Ok(Bytes::new())
     };
     // Boxed: neither a stream whose body is yet to come nor one whose answer waits for its client
     // has room for the state of the handler, which is most of what a call takes.
-    Box::pin(worker.endpoint.answer(asked, body, received_at, ticket)).await.into_response()
+    Box::pin(worker.service.answer(asked, body, received_at, ticket)).await.into_response()
 }
 
 /// Reads the first bytes; `None` when there is nothing to serve.
 async fn open<E>(stream: &mut impl Stream, worker: &Worker<E>, link: &Link) -> Option<Opening> {
-    let counters = &worker.server.counters;
+    let counters = &worker.shared.counters;
     let opening = Opening::read(stream);
     if worker.drain.begun.is_cancelled() {
         return tokio::time::timeout(LATE_OPENING_TIME, opening).await.ok()?.ok()?;
@@ -252,7 +231,7 @@ async fn open<E>(stream: &mut impl Stream, worker: &Worker<E>, link: &Link) -> O
         opening = opening => opening.ok()?,
         () = worker.drain.begun.cancelled() => None,
         () = displaced(link) => None,
-        () = tokio::time::sleep(worker.server.settings.head_timeout) => {
+        () = tokio::time::sleep(worker.shared.settings.head_timeout) => {
             Counters::add(&counters.slow_head);
             None
         }
@@ -268,74 +247,15 @@ async fn displaced(link: &Link) {
     .await;
 }
 
-/// How a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ended {
-    ByItself,
-    BadHttp,
-    TooSlow(TooSlow),
-    /// More resets or errors of its streams than can be meant.
-    Flooding,
-    /// Another connection took its place, which was counted then.
-    Displaced,
-    /// The drain time was over.
-    Cut,
-}
-
-impl Ended {
-    fn count(self, link: &Link) {
-        let counters = &link.server.counters;
-        match self {
-            Self::ByItself | Self::Displaced | Self::TooSlow(TooSlow::Linger) => {}
-            Self::BadHttp => Counters::add(&counters.bad_http),
-            Self::TooSlow(TooSlow::Idle) => Counters::add(&counters.idle_closed),
-            Self::TooSlow(TooSlow::Head) => Counters::add(&counters.slow_head),
-            Self::TooSlow(TooSlow::Reader) => Counters::add(&counters.slow_reader),
-            Self::TooSlow(TooSlow::Hoarder) => {
-                Counters::add(&counters.hoarders);
-                link.server.hint_at_hoarder(link.peer);
-            }
-            Self::Flooding => {
-                Counters::add(&counters.floods);
-                link.server.hint_at_flood(link.peer);
-            }
-            Self::Cut => Counters::add(&counters.drain_dropped),
-        }
-    }
-}
-
-impl From<Result<(), hyper::Error>> for Ended {
-    fn from(ended: Result<(), hyper::Error>) -> Self {
-        match ended {
-            Ok(()) => Self::ByItself,
-            Err(error) if error.is_parse() || error.is_parse_too_large() => Self::BadHttp,
-            Err(error) if is_flood(&error) => Self::Flooding,
-            Err(error) => {
-                // Clients come and go; h2 names its errors in the connection's own words.
-                tracing::debug!(%error, "connection ended");
-                Self::ByItself
-            }
-        }
-    }
-}
-
-/// Whether h2 itself ended the connection for what it bounds.
-fn is_flood(error: &hyper::Error) -> bool {
-    let source = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-    source.is_some_and(|error| {
-        error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
-    })
-}
-
 /// Runs a connection to its end, which is told to come by `close` and by the link.
 async fn drive<C>(
     connection: C,
     close: impl Fn(Pin<&mut C>),
     link: &Arc<Link>,
     drain: &Drain,
-) -> Ended
+) -> ConnectionEnd
 where
-    C: Future<Output: Into<Ended>>,
+    C: Future<Output: Into<ConnectionEnd>>,
 {
     let mut connection = pin!(connection);
     let mut begun = pin!(drain.begun.cancelled());
@@ -385,14 +305,14 @@ where
                 link.note_draining();
                 close(connection.as_mut());
             }
-            Event::Ended(_) if idle => return Ended::TooSlow(TooSlow::Idle),
+            Event::Ended(_) if idle => return ConnectionEnd::TooSlow(TooSlow::Idle),
             Event::Ended(ended) => return ended.into(),
-            Event::Cut => return Ended::Cut,
+            Event::Cut => return ConnectionEnd::Cut,
             Event::Displaced => {
                 link.note_draining();
                 close(connection.as_mut());
                 once(connection).await;
-                return Ended::Displaced;
+                return ConnectionEnd::Displaced;
             }
             Event::TimeToLook => {
                 let now = Instant::now();
@@ -411,7 +331,7 @@ where
                             link.note_hoarder();
                             once(connection).await;
                         }
-                        return Ended::TooSlow(too_slow);
+                        return ConnectionEnd::TooSlow(too_slow);
                     }
                 }
             }
@@ -431,48 +351,6 @@ enum Event<O> {
     Displaced,
     Cut,
     TimeToLook,
-}
-
-/// A place among the open connections, given back when dropped.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    link: Arc<Link>,
-    protocol: Option<Protocol>,
-}
-
-impl Seat {
-    pub(crate) fn take(server: &Arc<Server>, peer: SocketAddr) -> Result<Self, Refusal> {
-        Ok(Self { link: server.take_seat(peer)?, protocol: None })
-    }
-
-    fn speak(mut self, protocol: Protocol) -> Self {
-        let counters = &self.link.server.counters;
-        Counters::add(match protocol {
-            Protocol::Http1 => &counters.http1,
-            Protocol::Http2 => &counters.http2,
-        });
-        gauge(counters, protocol).fetch_add(1, Relaxed);
-        self.protocol = Some(protocol);
-        self.link.speak(protocol);
-        self
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let server = &self.link.server;
-        if let Some(protocol) = self.protocol {
-            gauge(&server.counters, protocol).fetch_sub(1, Relaxed);
-        }
-        server.leave_seat(&self.link);
-    }
-}
-
-fn gauge(counters: &Counters, protocol: Protocol) -> &AtomicUsize {
-    match protocol {
-        Protocol::Http1 => &counters.http1_open,
-        Protocol::Http2 => &counters.http2_open,
-    }
 }
 
 /// Tells a client that speaks no TLS that there is no room, and closes.

@@ -8,8 +8,7 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HeaderValue, VARY,
 };
 
-use crate::answer::Fields;
-use crate::head::Headers;
+use crate::headers::{Fields, Headers};
 
 /// A preflight may ask for this many bytes of header names.
 const ASKED_BYTES_MAX: usize = 1024;

@@ -6,26 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use crate::protocol::Protocol;
 use crate::{HandshakeFailure, Refusal};
-
-/// The protocol that a client speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// HTTP/1.0 or HTTP/1.1.
-    Http1,
-    /// HTTP/2: with prior knowledge (h2c), or as agreed under TLS.
-    Http2,
-}
-
-impl Protocol {
-    /// How it is called in metrics.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Http1 => "http/1",
-            Self::Http2 => "http/2",
-        }
-    }
-}
 
 /// The statuses that are counted; all others share one more counter. 499 is no answer: the
 /// client went away before there was one, or was cut off at the end of the drain.
@@ -111,11 +93,11 @@ fn place(status: u16) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) connections_open: AtomicUsize,
-    pub(crate) http1_open: AtomicUsize,
-    pub(crate) http2_open: AtomicUsize,
+    http1_open: AtomicUsize,
+    http2_open: AtomicUsize,
     pub(crate) accepted: AtomicU64,
-    pub(crate) http1: AtomicU64,
-    pub(crate) http2: AtomicU64,
+    http1: AtomicU64,
+    http2: AtomicU64,
     pub(crate) tls: AtomicU64,
     tls_failed: [AtomicU64; HandshakeFailure::ALL.len()],
     pub(crate) accept_failures: AtomicU64,
@@ -138,6 +120,25 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// A connection speaks `protocol` from now on.
+    pub(crate) fn open(&self, protocol: Protocol) {
+        let (total, open) = match protocol {
+            Protocol::Http1 => (&self.http1, &self.http1_open),
+            Protocol::Http2 => (&self.http2, &self.http2_open),
+        };
+        Self::add(total);
+        open.fetch_add(1, Relaxed);
+    }
+
+    /// A connection that was counted by [`Self::open`] has ended.
+    pub(crate) fn close(&self, protocol: Protocol) {
+        let open = match protocol {
+            Protocol::Http1 => &self.http1_open,
+            Protocol::Http2 => &self.http2_open,
+        };
+        open.fetch_sub(1, Relaxed);
+    }
+
     pub(crate) fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Relaxed);
     }

@@ -2,7 +2,7 @@
 //!
 //! Only the choice; the work is in `compress`.
 
-use crate::head::Headers;
+use crate::headers::Headers;
 
 /// A coding that answers can be sent in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,10 +25,12 @@ use tokio::time::Instant;
 use wellhead_http1::request::{BadHead, Framing, Room, head};
 
 use crate::answer;
-use crate::connection::{Ended, Endpoint, Worker};
-use crate::head::{Head, Headers, Target};
+use crate::end::ConnectionEnd;
+use crate::head::{Head, Target};
+use crate::headers::Headers;
 use crate::link::Link;
 use crate::request::ROOM_BYTES_MAX;
+use crate::service::HttpService;
 use crate::socket::Stream;
 use crate::ticket::Ticket;
 use crate::{Refusal, Settings};
@@ -52,19 +54,19 @@ thread_local! {
 }
 
 /// Serves one connection, of which `opening` was read, to its end.
-pub(crate) async fn serve<S: Stream, E: Endpoint>(
+pub(crate) async fn serve<S: Stream, E: HttpService>(
     stream: S,
     opening: &[u8],
     link: &Arc<Link>,
-    worker: &Arc<Worker<E>>,
-) -> Ended {
+    service: &E,
+) -> ConnectionEnd {
     let mut wire = Wire { stream, link, unread: opening.to_vec(), looked_at: 0 };
     loop {
-        let request = match wire.next(&worker.endpoint).await {
+        let request = match wire.next(service).await {
             Next::Request(request) => request,
             Next::End => {
                 wire.part().await;
-                return Ended::ByItself;
+                return ConnectionEnd::ByItself;
             }
             Next::Bad(refusal) => {
                 let reply = answer::refuse(refusal, Ticket::open(link).0);
@@ -72,21 +74,21 @@ pub(crate) async fn serve<S: Stream, E: Endpoint>(
                 if wire.send(reply, manner).await.is_ok() {
                     wire.linger().await;
                 }
-                return Ended::BadHttp;
+                return ConnectionEnd::BadHttp;
             }
         };
-        match wire.respond(request, &worker.endpoint).await {
+        match wire.respond(request, service).await {
             After::Next => {}
             After::Close => {
                 // What cannot be closed well is closed already.
                 let _ = wire.stream.shutdown().await;
-                return Ended::ByItself;
+                return ConnectionEnd::ByItself;
             }
             After::Linger => {
                 wire.linger().await;
-                return Ended::ByItself;
+                return ConnectionEnd::ByItself;
             }
-            After::Drop => return Ended::ByItself,
+            After::Drop => return ConnectionEnd::ByItself,
         }
     }
 }
@@ -130,15 +132,15 @@ struct Wire<'a, S> {
 
 impl<S: Stream> Wire<'_, S> {
     fn settings(&self) -> &Settings {
-        &self.link.server.settings
+        &self.link.shared.settings
     }
 
     /// Waits for the next request.
-    async fn next<E: Endpoint>(&mut self, endpoint: &E) -> Next<E::Asked> {
+    async fn next<E: HttpService>(&mut self, service: &E) -> Next<E::Asked> {
         poll_fn(|cx| {
             if self.looked_at < self.unread.len() {
                 let unread = std::mem::take(&mut self.unread);
-                let taken = take(&unread, self.link, endpoint);
+                let taken = take(&unread, self.link, service);
                 self.unread = unread;
                 if let Some(next) = self.taken(taken) {
                     return Poll::Ready(next);
@@ -156,7 +158,7 @@ impl<S: Stream> Wire<'_, S> {
                     };
                     if self.unread.is_empty() {
                         let bytes = &shared[..read];
-                        let taken = take(bytes, self.link, endpoint);
+                        let taken = take(bytes, self.link, service);
                         let used = match &taken {
                             Taken::Request(_, used) => *used,
                             Taken::More | Taken::Bad(_) => 0,
@@ -176,7 +178,7 @@ impl<S: Stream> Wire<'_, S> {
                     let too_long = self.unread.len() > self.settings().head_bytes_max;
                     if too_long || shared[..read].contains(&b'\n') {
                         let unread = std::mem::take(&mut self.unread);
-                        let taken = take(&unread, self.link, endpoint);
+                        let taken = take(&unread, self.link, service);
                         self.unread = unread;
                         if let Some(next) = self.taken(taken) {
                             return Poll::Ready(next);
@@ -217,7 +219,7 @@ impl<S: Stream> Wire<'_, S> {
     }
 
     /// Reads the body if it is wanted, has the request answered, and sends the answer.
-    async fn respond<E: Endpoint>(&mut self, request: Request<E::Asked>, endpoint: &E) -> After {
+    async fn respond<E: HttpService>(&mut self, request: Request<E::Asked>, service: &E) -> After {
         let Request { asked, mut ticket, received_at, body, expects_continue, mut manner } =
             request;
         let (body, mut lingers) = match body {
@@ -233,7 +235,7 @@ impl<S: Stream> Wire<'_, S> {
             lingers = true;
         }
         // Boxed, so that it takes no room while there is no request.
-        let answer = Box::pin(endpoint.answer(asked, body, received_at, ticket));
+        let answer = Box::pin(service.answer(asked, body, received_at, ticket));
         let Some(reply) = self.unless_gone(answer).await else { return After::Drop };
         // To an old client the end of the connection is the end of what flows.
         let has_end = manner.newest || reply.rest.is_none();
@@ -313,8 +315,8 @@ enum Taken<A> {
 }
 
 /// Takes a request from the start of `bytes`, with its body if that is there.
-fn take<E: Endpoint>(bytes: &[u8], link: &Arc<Link>, endpoint: &E) -> Taken<E::Asked> {
-    let settings = &link.server.settings;
+fn take<E: HttpService>(bytes: &[u8], link: &Arc<Link>, service: &E) -> Taken<E::Asked> {
+    let settings = &link.shared.settings;
     let mut room = Room::new();
     let read = match head(bytes, settings.head_bytes_max, &mut room) {
         Ok(Some(head)) => head,
@@ -335,7 +337,7 @@ fn take<E: Endpoint>(bytes: &[u8], link: &Arc<Link>, endpoint: &E) -> Taken<E::A
     };
     let (mut ticket, received_at) = Ticket::open(link);
     let head = Head { method: read.method, target, headers: Headers::Lines(read.headers) };
-    let asked = endpoint.ask(&ticket, &head);
+    let asked = service.ask(&ticket, &head);
     let rest = &bytes[read.len..];
     let wanted = E::wants_body(&asked);
     let (body, used) = match read.framing {

@@ -17,14 +17,49 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio_rustls::server::TlsStream;
 
 use crate::link::Link;
 use crate::share::fits;
+use crate::tls::{HandshakeFailure, Tls};
 
-/// All handshakes under way, over all workers, by the order in which they began.
+/// The handshakes of one listener, over all its workers.
+#[derive(Debug)]
+pub(crate) struct Handshakes {
+    tls: Arc<Tls>,
+    limiter: HandshakeLimiter,
+}
+
+impl Handshakes {
+    pub(crate) fn new(tls: Arc<Tls>) -> Self {
+        Self { tls, limiter: HandshakeLimiter::default() }
+    }
+
+    /// Shakes hands with a client, when it has something to say. A handshake that gives way to
+    /// another is told so by the link.
+    pub(crate) async fn shake_hands(
+        &self,
+        stream: TcpStream,
+        link: &Arc<Link>,
+        turn: &Semaphore,
+    ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
+        // One that says nothing costs nothing, and must not take the place of others.
+        stream.readable().await.map_err(|_| HandshakeFailure::Left)?;
+        let place = self.limiter.begin(link).ok_or(HandshakeFailure::Full)?;
+        let shaken = place.run(turn, self.tls.accept(stream)).await;
+        // Its bytes may have come when another had its place already.
+        if link.is_displaced() {
+            return Err(HandshakeFailure::Full);
+        }
+        shaken.map_err(|error| HandshakeFailure::of(&error))
+    }
+}
+
+/// All handshakes under way by the order in which they began.
 #[derive(Debug, Default)]
-pub(crate) struct Handshakes(Mutex<Book>);
+struct HandshakeLimiter(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
@@ -39,12 +74,12 @@ struct Handshake {
     waits_for_client: bool,
 }
 
-impl Handshakes {
+impl HandshakeLimiter {
     /// Takes a place for a client that has said something; `None` where none is free and none
     /// gives way.
-    pub(crate) fn begin(&self, link: &Arc<Link>) -> Option<Place<'_>> {
+    fn begin(&self, link: &Arc<Link>) -> Option<Place<'_>> {
         let mut book = self.0.lock();
-        let most = link.server.settings.handshakes_max;
+        let most = link.shared.settings.handshakes_max;
         let total = book.under_way.len();
         let held = book.held_beside(link);
         // As it was before: the last place may go to an address that holds nothing.
@@ -60,7 +95,7 @@ impl Handshakes {
         }
         let handshake = Handshake { link: Arc::clone(link), waits_for_client: false };
         book.under_way.insert(index, handshake);
-        Some(Place { handshakes: self, index })
+        Some(Place { under_way: self, index })
     }
 
     #[cfg(test)]
@@ -115,19 +150,19 @@ impl Book {
 
 /// A place among the handshakes under way, given back when dropped, unless another has it.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
-    handshakes: &'a Handshakes,
+struct Place<'a> {
+    under_way: &'a HandshakeLimiter,
     index: u64,
 }
 
 impl Place<'_> {
     /// Runs the handshake to its end, each step in `turn`.
-    pub(crate) async fn run<F: Future>(&self, turn: &Semaphore, handshake: F) -> F::Output {
+    async fn run<F: Future>(&self, turn: &Semaphore, handshake: F) -> F::Output {
         in_turns(turn, handshake, |waits| self.note_waits_for_client(waits)).await
     }
 
     fn note_waits_for_client(&self, waits: bool) {
-        let mut book = self.handshakes.0.lock();
+        let mut book = self.under_way.0.lock();
         if let Some(handshake) = book.under_way.get_mut(&self.index) {
             handshake.waits_for_client = waits;
         }
@@ -136,7 +171,7 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.handshakes.0.lock().end(self.index);
+        self.under_way.0.lock().end(self.index);
     }
 }
 
@@ -180,8 +215,9 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::Settings;
     use crate::share::Share;
-    use crate::{Server, Settings};
+    use crate::shared::ServerShared;
 
     /// However many handshakes are ready, of which each step is dear, a task that is ready too
     /// waits for one step at most.
@@ -213,18 +249,18 @@ mod tests {
 
     /// Clients by a letter each, from at most 26 addresses.
     struct Stage {
-        server: Arc<Server>,
+        shared: Arc<ServerShared>,
         shares: Option<Vec<Arc<Share>>>,
-        handshakes: Handshakes,
+        limiter: HandshakeLimiter,
     }
 
     impl Stage {
         fn new(handshakes_max: usize, shares: bool) -> Self {
             let settings = Settings { handshakes_max, ..Settings::default() };
             Self {
-                server: Server::new(settings),
+                shared: Arc::new(ServerShared::new(settings)),
                 shares: shares.then(|| (0..26).map(|_| Arc::default()).collect()),
-                handshakes: Handshakes::default(),
+                limiter: HandshakeLimiter::default(),
             }
         }
 
@@ -232,7 +268,7 @@ mod tests {
             let peer = SocketAddr::from(([10, 0, 0, address], 1));
             let share =
                 self.shares.as_ref().map(|shares| Arc::clone(&shares[usize::from(address - b'a')]));
-            Arc::new(Link::new(Arc::clone(&self.server), peer, share, Instant::now()))
+            Arc::new(Link::new(Arc::clone(&self.shared), peer, share, Instant::now()))
         }
 
         /// Has the clients of `addresses` begin a handshake each, one after the other, of which
@@ -243,14 +279,14 @@ mod tests {
                 .bytes()
                 .map(|letter| {
                     let link = self.link(letter.to_ascii_lowercase());
-                    let place = self.handshakes.begin(&link);
+                    let place = self.limiter.begin(&link);
                     if let Some(place) = &place {
                         place.note_waits_for_client(letter.is_ascii_lowercase());
                     }
                     (link, place)
                 })
                 .collect();
-            assert!(self.handshakes.len() <= self.server.settings.handshakes_max);
+            assert!(self.limiter.len() <= self.shared.settings.handshakes_max);
             let fate = |(link, place): &(Arc<Link>, Option<Place<'_>>)| match place {
                 None => '-',
                 Some(_) if link.is_displaced() => 'x',
@@ -258,7 +294,7 @@ mod tests {
             };
             let fates = begun.iter().map(fate).collect();
             drop(begun);
-            assert_eq!(self.handshakes.len(), 0);
+            assert_eq!(self.limiter.len(), 0);
             for share in self.shares.iter().flatten() {
                 assert_eq!(share.handshakes.load(Relaxed), 0);
             }

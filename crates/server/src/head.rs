@@ -4,10 +4,9 @@
 //! taken out of it, because its bytes are not kept.
 
 use http::Uri;
-use http::header::{HeaderMap, HeaderValue};
-use wellhead_http1::request::fields;
 
 use crate::Path;
+use crate::headers::Headers;
 
 /// Method, target and headers of one request.
 #[derive(Debug, Clone, Copy)]
@@ -58,39 +57,9 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The headers of one request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Headers<'a> {
-    Lines(&'a [httparse::Header<'a>]),
-    Map(&'a HeaderMap),
-}
-
-impl<'a> Headers<'a> {
-    /// The first value of `name`, which is in lower case.
-    pub(crate) fn get(self, name: &'static str) -> Option<&'a [u8]> {
-        match self {
-            Self::Lines(lines) => fields(lines, name).next(),
-            Self::Map(map) => map.get(name).map(HeaderValue::as_bytes),
-        }
-    }
-
-    pub(crate) fn has(self, name: &'static str) -> bool {
-        self.get(name).is_some()
-    }
-
-    /// All values of `name`, each line its own.
-    pub(crate) fn all(self, name: &'static str) -> impl Iterator<Item = &'a [u8]> {
-        let (lines, map) = match self {
-            Self::Lines(lines) => (Some(fields(lines, name)), None),
-            Self::Map(map) => (None, Some(map.get_all(name).iter().map(HeaderValue::as_bytes))),
-        };
-        lines.into_iter().flatten().chain(map.into_iter().flatten())
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
-    use http::{HeaderName, Request};
+    use http::{HeaderName, HeaderValue, Request};
 
     use super::*;
 

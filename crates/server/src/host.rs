@@ -101,8 +101,8 @@ pub(crate) fn is_same_origin(head: &Head<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::head::Headers;
     use crate::head::tests::with_head;
+    use crate::headers::Headers;
 
     fn answers(hosts: &Hosts, head: &str, expected: bool) {
         with_head(head, |head| assert_eq!(hosts.answers(&head), expected, "{head:?}"));

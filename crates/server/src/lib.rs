@@ -1,17 +1,23 @@
 //! HTTP listeners: framing, limits, compression, drain, and the admin listener.
 //!
-//! A [`Server`] holds what all workers share (settings, bounds, counters). Each
-//! worker thread runs [`Server::serve`] on its own [`Listener`]; every request
-//! becomes a [`Request`], is answered by the [`Handler`], and leaves with the
-//! headers, the compression and the bounds that HTTP asks for. What a JSON-RPC
-//! body means is not this crate's business: bodies are bytes.
+//! A [`Server`] stands for one address. Each worker thread runs [`Server::serve`] on its own
+//! [`Listener`]; every request becomes a [`Request`], is answered by the [`Handler`], and leaves
+//! with the headers, the compression and the bounds that HTTP asks for. What a JSON-RPC body means
+//! is not this crate's business: bodies are bytes.
 //!
-//! The way of one request: `listen` accepts, `tls` shakes hands if it is to, `connection` tells HTTP/1.1 (`h1`) from
-//! HTTP/2 (hyper) and watches the clock, `rpc` asks `request` what the head wants,
-//! the handler to answer and `answer` to word it. Whatever is refused on the way is
-//! one row of `refusal`. `admin` serves metrics, health and the status page beside it.
+//! A module imports only from the storeys below its own:
+//!
+//! | storey | modules |
+//! |---|---|
+//! | the address | `server` accepts and drains |
+//! | connections | `admission` gives each a place; `handshake` is for TLS; `connection` tells HTTP/1.1 (`h1`) from HTTP/2 (hyper) and watches the clock; `end` counts how it ended |
+//! | requests | `service` is what `rpc` (JSON-RPC) and `admin` (metrics, health, the status page) have in common; `request` reads, `answer` words, `compress` squeezes |
+//! | one connection | `link`: its pace; `ticket`: the place of a request; `backlog`: answers on their way; `socket`, `stream`, `frames`: its bytes; `peers`: all of them by address |
+//! | one listener | `shared`: settings, counters, log limits |
+//! | values | `settings`, `count`, `refusal` (one row for each), `head`, `headers`, `path`, `host`, `cors`, `encoding`, `tls`, and the like |
 
 mod admin;
+mod admission;
 mod answer;
 mod backlog;
 mod body;
@@ -21,22 +27,28 @@ mod cors;
 mod count;
 mod drain;
 mod encoding;
+mod end;
+mod frames;
 mod h1;
 mod handler;
 mod handshake;
 mod head;
+mod headers;
 mod host;
 mod line;
 mod link;
 mod listen;
 mod path;
 mod peers;
+mod protocol;
 mod refusal;
 mod request;
 mod rpc;
 mod server;
+mod service;
 mod settings;
 mod share;
+mod shared;
 mod socket;
 mod stream;
 mod ticket;
@@ -44,12 +56,13 @@ mod tls;
 
 pub use admin::{Admin, Health, Metrics};
 pub use body::AnswerBody;
-pub use count::{Counts, Protocol, STATUSES};
+pub use count::{Counts, STATUSES};
 pub use drain::{Drained, Shutdown};
 pub use handler::{Answer, Handler, Request};
 pub use host::Hosts;
 pub use listen::Listener;
 pub use path::Path;
+pub use protocol::Protocol;
 pub use refusal::Refusal;
 pub use server::Server;
 pub use settings::{Compression, Settings};

@@ -9,7 +9,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::task::{Context, Wake};
@@ -18,10 +18,11 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
+use crate::Settings;
 use crate::backlog::{Backlog, Period, Place, Pools, WRITE_PROGRESS_BYTES};
-use crate::count::Protocol;
+use crate::protocol::Protocol;
 use crate::share::Share;
-use crate::{Server, Settings};
+use crate::shared::ServerShared;
 
 /// How long we read on after a refusal, so that the client can read it: closing
 /// a socket with unread data in it resets the connection.
@@ -30,23 +31,28 @@ pub(crate) const LINGER_TIME: Duration = Duration::from_secs(1);
 /// "Not happening". Moments are microseconds since the connection was opened.
 const NEVER: u64 = u64::MAX;
 
+const UNKNOWN: u8 = 0;
+const HTTP1: u8 = 1;
+const HTTP2: u8 = 2;
+
 /// One connection, as seen by its socket, its requests and its task.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) server: Arc<Server>,
+    pub(crate) shared: Arc<ServerShared>,
     pub(crate) peer: SocketAddr,
     /// What its address holds; `None` where addresses have no shares.
     pub(crate) share: Option<Arc<Share>>,
     /// Where `peers` has it in its list of this address's connections.
     pub(crate) index: AtomicU32,
     opened: Instant,
-    is_http2: AtomicBool,
+    /// [`UNKNOWN`], [`HTTP1`] or [`HTTP2`].
+    protocol: AtomicU8,
     pace: Pace,
     backlog: Backlog,
     draining: AtomicBool,
     /// The client has to hear that it let too much wait.
     is_hoarder: AtomicBool,
-    has_seat: AtomicBool,
+    has_place: AtomicBool,
     displaced: AtomicBool,
     /// Something rare happened: see [`Link::ring`].
     rung: AtomicBool,
@@ -96,7 +102,7 @@ pub(crate) enum Worth {
 impl Link {
     /// A connection that was just accepted.
     pub(crate) fn new(
-        server: Arc<Server>,
+        shared: Arc<ServerShared>,
         peer: SocketAddr,
         share: Option<Arc<Share>>,
         now: Instant,
@@ -112,17 +118,17 @@ impl Link {
             answered_at: AtomicU64::new(NEVER),
         };
         Self {
-            server,
+            shared,
             peer,
             share,
             index: AtomicU32::new(0),
             opened: now,
-            is_http2: AtomicBool::new(false),
+            protocol: AtomicU8::new(UNKNOWN),
             pace,
             backlog: Backlog::new(),
             draining: AtomicBool::new(false),
             is_hoarder: AtomicBool::new(false),
-            has_seat: AtomicBool::new(true),
+            has_place: AtomicBool::new(true),
             displaced: AtomicBool::new(false),
             rung: AtomicBool::new(true),
             task: AtomicWaker::new(),
@@ -135,10 +141,26 @@ impl Link {
         self.pace.idle_since.store(now, Relaxed);
         self.pace.read_at.store(now, Relaxed);
         match protocol {
-            Protocol::Http1 => self.pace.head_since.store(now, Relaxed),
+            Protocol::Http1 => {
+                self.pace.head_since.store(now, Relaxed);
+                self.protocol.store(HTTP1, Relaxed);
+            }
             // Frames, not heads: h2 bounds what a header block may hold.
-            Protocol::Http2 => self.is_http2.store(true, Relaxed),
+            Protocol::Http2 => self.protocol.store(HTTP2, Relaxed),
         }
+    }
+
+    /// What the client speaks; `None` before its first bytes.
+    pub(crate) fn protocol(&self) -> Option<Protocol> {
+        match self.protocol.load(Relaxed) {
+            HTTP1 => Some(Protocol::Http1),
+            HTTP2 => Some(Protocol::Http2),
+            _ => None,
+        }
+    }
+
+    fn is_http2(&self) -> bool {
+        self.protocol.load(Relaxed) == HTTP2
     }
 
     fn micros(&self, now: Instant) -> u64 {
@@ -151,7 +173,7 @@ impl Link {
 
     /// The socket was read (or is at its end).
     pub(crate) fn note_read(&self) {
-        if self.is_http2.load(Relaxed) {
+        if self.is_http2() {
             return;
         }
         let now = self.clock();
@@ -166,7 +188,7 @@ impl Link {
         if self.pace.stalled_since.load(Relaxed) == NEVER {
             return;
         }
-        if !self.is_http2.load(Relaxed) {
+        if !self.is_http2() {
             self.note_taken(bytes);
         }
         let so_far = self.pace.stalled_bytes.load(Relaxed) + bytes as u64;
@@ -215,7 +237,7 @@ impl Link {
 
     /// What its requests and answers take from.
     pub(crate) fn pools(&self) -> Pools<'_> {
-        Pools::of(&self.server, self.share.as_ref())
+        Pools::of(&self.shared, self.share.as_ref())
     }
 
     /// One answer is done, of which so many bytes were not told as taken before.
@@ -256,13 +278,13 @@ impl Link {
     }
 
     /// Gives up its place among the connections; false when it has none any more.
-    pub(crate) fn leave_seat(&self) -> bool {
-        self.has_seat.swap(false, Relaxed)
+    pub(crate) fn release_place(&self) -> bool {
+        self.has_place.swap(false, Relaxed)
     }
 
     /// Whether it still has its place among the connections.
-    pub(crate) fn has_seat(&self) -> bool {
-        self.has_seat.load(Relaxed)
+    pub(crate) fn has_place(&self) -> bool {
+        self.has_place.load(Relaxed)
     }
 
     /// Has the connection end, as another one took its place.
@@ -342,7 +364,7 @@ impl Link {
     /// Says that the connection is too slow, or when to look again.
     pub(crate) fn look(&self, now: Instant) -> Result<Instant, TooSlow> {
         let now = self.micros(now);
-        let next = self.pace.look(now, &self.server.settings)?;
+        let next = self.pace.look(now, &self.shared.settings)?;
         if self.backlog.is_too_much(now, self.pools()) {
             return Err(TooSlow::Hoarder);
         }

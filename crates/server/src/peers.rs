@@ -104,24 +104,24 @@ impl Peers {
         self.0.lock().leave(link);
     }
 
-    /// Takes its seat, of so many, from the connection that has to give way to `newcomer`, and
+    /// Takes its place, one of `places`, from the connection that has to give way to `newcomer`, and
     /// forgets it.
     pub(crate) fn displace(
         &self,
         newcomer: &Arc<Link>,
-        seats: usize,
+        places: usize,
         now: Instant,
     ) -> Option<Arc<Link>> {
         let mut book = self.0.lock();
-        // Another newcomer may have its seat by now: nothing would be won for it.
-        if !newcomer.has_seat() {
+        // Another newcomer may have its place by now: nothing would be won for it.
+        if !newcomer.has_place() {
             return None;
         }
         let own = book.indices.get(&Peer::of(newcomer.peer.ip())).copied()?;
         let most = book.most(own);
-        let link = book.least(newcomer, own, most, seats, now)?;
-        // It may be on its way out already, and then gives its seat back itself.
-        if !link.leave_seat() {
+        let link = book.least(newcomer, own, most, places, now)?;
+        // It may be on its way out already, and then gives its place back itself.
+        if !link.release_place() {
             return None;
         }
         book.leave(&link);
@@ -190,12 +190,12 @@ impl Book {
         newcomer: &Arc<Link>,
         own: usize,
         most: usize,
-        seats: usize,
+        places: usize,
         now: Instant,
     ) -> Option<Arc<Link>> {
         let held = self.entries[most].links.len();
         let of_most = self.entries[most].least(newcomer);
-        let is_large = held > (seats / LARGE_PART).max(1);
+        let is_large = held > (places / LARGE_PART).max(1);
         if let Some((Worth::Idle(_), link)) = &of_most
             && is_large
         {
@@ -260,7 +260,8 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::{Server, Settings};
+    use crate::Settings;
+    use crate::shared::ServerShared;
 
     #[test]
     fn addresses_that_are_one_peer() {
@@ -277,7 +278,7 @@ mod tests {
 
     /// Connections by a letter each, whose addresses are told by digits.
     struct Stage {
-        server: Arc<Server>,
+        shared: Arc<ServerShared>,
         peers: Peers,
         links: Vec<Arc<Link>>,
         began: Instant,
@@ -286,7 +287,7 @@ mod tests {
     impl Stage {
         fn new() -> Self {
             Self {
-                server: Server::new(Settings::default()),
+                shared: Arc::new(ServerShared::new(Settings::default())),
                 peers: Peers::default(),
                 links: Vec::new(),
                 began: Instant::now(),
@@ -298,7 +299,7 @@ mod tests {
             let peer = SocketAddr::from(([10, 0, 0, address], 1));
             let at = self.began + Duration::from_secs(second);
             let link = self.peers.enter(Peer::of(peer.ip()), 1000, |share| {
-                Arc::new(Link::new(Arc::clone(&self.server), peer, Some(share), at))
+                Arc::new(Link::new(Arc::clone(&self.shared), peer, Some(share), at))
             });
             let link = link.expect("there is room");
             self.links.push(Arc::clone(&link));

@@ -14,7 +14,8 @@ use tokio::time::Sleep;
 
 use crate::compress::inflate;
 use crate::encoding::{self, Coding};
-use crate::head::{Head, Headers};
+use crate::head::Head;
+use crate::headers::Headers;
 use crate::ticket::Ticket;
 use crate::{Path, Refusal, Settings};
 

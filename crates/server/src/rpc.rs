@@ -8,10 +8,11 @@ use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
-use crate::answer::{self, Fields, Reply};
-use crate::connection::Endpoint;
+use crate::answer::{self, Reply};
 use crate::head::Head;
+use crate::headers::Fields;
 use crate::request::{self, decode, read_head};
+use crate::service::HttpService;
 use crate::ticket::Ticket;
 use crate::{Answer, AnswerBody, Handler, Refusal, Request};
 
@@ -50,8 +51,8 @@ impl<H: Handler> Rpc<H> {
     ) -> Result<Answer, Refusal> {
         let mut body = body?;
         if asked.is_encoded() {
-            let server = Arc::clone(&ticket.link().server);
-            body = decode(body, &asked, &server.settings, ticket).await?;
+            let shared = Arc::clone(&ticket.link().shared);
+            body = decode(body, &asked, &shared.settings, ticket).await?;
         }
         ticket.hand_over();
         let peer = ticket.link().peer;
@@ -76,18 +77,18 @@ impl<H: Handler> Rpc<H> {
     }
 }
 
-impl<H: Handler> Endpoint for Rpc<H> {
+impl<H: Handler> HttpService for Rpc<H> {
     type Asked = Asked;
 
     fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Asked {
-        let server = &ticket.link().server;
-        let cors = &server.cors;
+        let shared = &ticket.link().shared;
+        let cors = &shared.cors;
         let allowed = cors.allowed(head.headers);
-        let what = if !server.settings.hosts.answers(head) {
-            server.hint_at_host(head, "hosts");
+        let what = if !shared.settings.hosts.answers(head) {
+            shared.hint_at_host(head, "hosts");
             What::Refused(Refusal::WrongHost)
         } else if cors.refuses(head.method, head.headers, allowed.as_ref()) {
-            server.hint_at_origin(head.headers.get("origin"));
+            shared.hint_at_origin(head.headers.get("origin"));
             What::Refused(Refusal::OriginRefused)
         } else if head.method == "OPTIONS" && !cors.is_off() {
             What::Preflight(match allowed {
@@ -95,7 +96,7 @@ impl<H: Handler> Endpoint for Rpc<H> {
                 None => Fields::new(),
             })
         } else if ticket.has_room() {
-            match read_head(head, &server.settings) {
+            match read_head(head, &shared.settings) {
                 Ok(asked) => What::Call(asked),
                 Err(refusal) => What::Refused(refusal),
             }
@@ -138,7 +139,7 @@ impl<H: Handler> Endpoint for Rpc<H> {
             }
             What::Preflight(fields) => {
                 let link = ticket.link();
-                link.server.tell(link.peer, StatusCode::NO_CONTENT.as_u16(), "preflight");
+                link.shared.tell(link.peer, StatusCode::NO_CONTENT.as_u16(), "preflight");
                 answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
             }
             What::Refused(refusal) => {
@@ -149,7 +150,7 @@ impl<H: Handler> Endpoint for Rpc<H> {
             }
         };
         let Reply { ticket, fields, .. } = &mut reply;
-        ticket.link().server.cors.write(asked.allowed.as_ref(), fields);
+        ticket.link().shared.cors.write(asked.allowed.as_ref(), fields);
         reply
     }
 }

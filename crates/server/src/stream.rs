@@ -18,9 +18,9 @@ use futures_util::FutureExt;
 use futures_util::future::try_join;
 use tokio::time::Sleep;
 
-use crate::Server;
 use crate::count::Counters;
 use crate::link::Link;
+use crate::shared::ServerShared;
 
 /// Answers go to a stream in pieces of this size, so that progress shows.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
@@ -62,7 +62,7 @@ impl StreamPace {
 /// Runs the streams of HTTP/2 connections for hyper.
 #[derive(Debug, Clone)]
 pub(crate) struct Streams {
-    pub(crate) server: Arc<Server>,
+    pub(crate) shared: Arc<ServerShared>,
 }
 
 impl<F> hyper::rt::Executor<F> for Streams
@@ -70,10 +70,10 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let server = Arc::clone(&self.server);
-        let watched = watch(stream, server.settings.write_timeout).map(move |has_ended| {
+        let shared = Arc::clone(&self.shared);
+        let watched = watch(stream, shared.settings.write_timeout).map(move |has_ended| {
             if !has_ended {
-                Counters::add(&server.counters.slow_reader);
+                Counters::add(&shared.counters.slow_reader);
             }
         });
         tokio::spawn(watched);

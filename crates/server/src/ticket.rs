@@ -42,10 +42,10 @@ impl Ticket {
     /// seen by the drain and the idle rule; says when the request was received.
     pub(crate) fn open(link: &Arc<Link>) -> (Self, Instant) {
         let received_at = link.begin_request();
-        let server = &link.server;
-        let open_before = server.counters.requests_open.fetch_add(1, Relaxed);
+        let shared = &link.shared;
+        let open_before = shared.counters.requests_open.fetch_add(1, Relaxed);
         // Shares matter where places get scarce: until then they cost nothing.
-        let share = link.share.as_ref().filter(|_| open_before >= server.settings.requests_max / 2);
+        let share = link.share.as_ref().filter(|_| open_before >= shared.settings.requests_max / 2);
         if let Some(share) = share {
             share.places.fetch_add(1, Relaxed);
         }
@@ -68,9 +68,9 @@ impl Ticket {
 
     /// Whether this request is within `requests_max`, and its address within its share.
     pub(crate) fn has_room(&self) -> bool {
-        let server = &self.link.server;
-        let open = server.counters.requests_open.load(Relaxed);
-        let most = server.settings.requests_max;
+        let shared = &self.link.shared;
+        let open = shared.counters.requests_open.load(Relaxed);
+        let most = shared.settings.requests_max;
         if open > most {
             return false;
         }
@@ -128,9 +128,9 @@ impl Ticket {
             return Ok(());
         }
         let more = bytes_now - self.held_bytes;
-        let server = &self.link.server;
-        let most = server.settings.bodies_bytes_max;
-        let total = server.counters.bodies_bytes.fetch_add(more, Relaxed) + more;
+        let shared = &self.link.shared;
+        let most = shared.settings.bodies_bytes_max;
+        let total = shared.counters.bodies_bytes.fetch_add(more, Relaxed) + more;
         self.held_bytes = bytes_now;
         let has_room = match &self.link.share {
             None => total <= most,
@@ -146,7 +146,7 @@ impl Ticket {
     fn give_body(&mut self) {
         let bytes = std::mem::take(&mut self.held_bytes);
         if bytes > 0 {
-            self.link.server.counters.bodies_bytes.fetch_sub(bytes, Relaxed);
+            self.link.shared.counters.bodies_bytes.fetch_sub(bytes, Relaxed);
             if let Some(share) = &self.link.share {
                 share.bodies_bytes.fetch_sub(bytes, Relaxed);
             }
@@ -161,12 +161,12 @@ impl Drop for Ticket {
             Some(period) => self.link.end_answer(self.unsent_bytes, (self.place, period)),
             None => self.link.pools().give_place(self.place),
         }
-        let counters = &self.link.server.counters;
+        let counters = &self.link.shared.counters;
         match self.status {
             0 => {
                 counters.end_request(CLIENT_CLOSED);
                 if !self.is_handed_over {
-                    self.link.server.tell(self.link.peer, CLIENT_CLOSED, "client_closed");
+                    self.link.shared.tell(self.link.peer, CLIENT_CLOSED, "client_closed");
                 }
             }
             status => counters.end_request(status),

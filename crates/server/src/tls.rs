@@ -1,4 +1,4 @@
-//! TLS of the listener: certificate and key from files, and the handshake.
+//! TLS of the listener: certificate and key from files, and why a handshake fails.
 //!
 //! The pair is read and checked at start, and again when a file changes: connections that
 //! are open keep what they agreed on, new ones get the new certificate. A pair that is no
@@ -6,8 +6,8 @@
 //! `connection`'s business, certificates of upstreams are `net`'s.
 //!
 //! A handshake is the dearest thing that a stranger can ask for (a signature, and a key
-//! exchange that also withstands quantum computers), so it is bounded in time and number, and
-//! each worker makes one step of one handshake at a time (`handshake`). Nothing can be negotiated anew on a connection (rustls knows no renegotiation).
+//! exchange that also withstands quantum computers), so `handshake` bounds it in
+//! time and number, and each worker makes one step of one handshake at a time. Nothing can be negotiated anew on a connection (rustls knows no renegotiation).
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -23,14 +23,11 @@ use rustls::{InconsistentKeys, InvalidMessage, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject as _, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
 use zeroize::Zeroizing;
 
-use crate::count::Protocol;
-use crate::handshake::Handshakes;
-use crate::link::Link;
+use crate::protocol::Protocol;
 
 /// A file is read up to here. Chains of certificates are a few KiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -43,7 +40,6 @@ pub struct Tls {
     files: TlsFiles,
     acceptor: TlsAcceptor,
     current: Arc<Current>,
-    handshakes: Handshakes,
     /// The files as they were when they were last read, whatever came of it.
     seen: Mutex<Stamps>,
 }
@@ -120,7 +116,6 @@ impl Tls {
         config.send_tls13_tickets = TICKETS;
         Ok(Arc::new(Self {
             acceptor: TlsAcceptor::from(Arc::new(config)),
-            handshakes: Handshakes::default(),
             seen: Mutex::new(seen),
             current,
             files,
@@ -145,23 +140,9 @@ impl Tls {
         }
     }
 
-    /// Shakes hands with a client, when it has something to say. A handshake that gives way to
-    /// another is told so by the link.
-    pub(crate) async fn accept(
-        &self,
-        stream: TcpStream,
-        link: &Arc<Link>,
-        turn: &Semaphore,
-    ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
-        // One that says nothing costs nothing, and must not take the place of others.
-        stream.readable().await.map_err(|_| HandshakeFailure::Left)?;
-        let place = self.handshakes.begin(link).ok_or(HandshakeFailure::Full)?;
-        let shaken = place.run(turn, self.acceptor.accept(stream)).await;
-        // Its bytes may have come when another had its place already.
-        if link.is_displaced() {
-            return Err(HandshakeFailure::Full);
-        }
-        shaken.map_err(|error| HandshakeFailure::of(&error))
+    /// Shakes hands with a client: see [`HandshakeFailure::of`] for how that fails.
+    pub(crate) fn accept(&self, stream: TcpStream) -> Accept<TcpStream> {
+        self.acceptor.accept(stream)
     }
 }
 
@@ -209,7 +190,8 @@ impl HandshakeFailure {
         }
     }
 
-    fn of(error: &io::Error) -> Self {
+    /// What an error of [`Tls::accept`] means.
+    pub(crate) fn of(error: &io::Error) -> Self {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             None => Self::Left,
             // The first byte of a record says what it is; letters are none of these.

@@ -1,0 +1,65 @@
+//! How a connection ends, and what is counted and logged for it.
+
+use std::error::Error as _;
+
+use crate::count::Counters;
+use crate::link::{Link, TooSlow};
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConnectionEnd {
+    ByItself,
+    BadHttp,
+    TooSlow(TooSlow),
+    /// More resets or errors of its streams than can be meant.
+    Flooding,
+    /// Another connection took its place, which was counted then.
+    Displaced,
+    /// The drain time was over.
+    Cut,
+}
+
+impl ConnectionEnd {
+    pub(crate) fn count(self, link: &Link) {
+        let counters = &link.shared.counters;
+        match self {
+            Self::ByItself | Self::Displaced | Self::TooSlow(TooSlow::Linger) => {}
+            Self::BadHttp => Counters::add(&counters.bad_http),
+            Self::TooSlow(TooSlow::Idle) => Counters::add(&counters.idle_closed),
+            Self::TooSlow(TooSlow::Head) => Counters::add(&counters.slow_head),
+            Self::TooSlow(TooSlow::Reader) => Counters::add(&counters.slow_reader),
+            Self::TooSlow(TooSlow::Hoarder) => {
+                Counters::add(&counters.hoarders);
+                link.shared.hint_at_hoarder(link.peer);
+            }
+            Self::Flooding => {
+                Counters::add(&counters.floods);
+                link.shared.hint_at_flood(link.peer);
+            }
+            Self::Cut => Counters::add(&counters.drain_dropped),
+        }
+    }
+}
+
+impl From<Result<(), hyper::Error>> for ConnectionEnd {
+    fn from(ended: Result<(), hyper::Error>) -> Self {
+        match ended {
+            Ok(()) => Self::ByItself,
+            Err(error) if error.is_parse() || error.is_parse_too_large() => Self::BadHttp,
+            Err(error) if is_flood(&error) => Self::Flooding,
+            Err(error) => {
+                // Clients come and go; h2 names its errors in the connection's own words.
+                tracing::debug!(%error, "connection ended");
+                Self::ByItself
+            }
+        }
+    }
+}
+
+/// Whether h2 itself ended the connection for what it bounds.
+fn is_flood(error: &hyper::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    source.is_some_and(|error| {
+        error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+    })
+}

@@ -1,0 +1,20 @@
+//! The HTTP protocols that a client can speak.
+
+/// The protocol that a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.0 or HTTP/1.1.
+    Http1,
+    /// HTTP/2: with prior knowledge (h2c), or as agreed under TLS.
+    Http2,
+}
+
+impl Protocol {
+    /// How it is called in metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Http1 => "http/1",
+            Self::Http2 => "http/2",
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What the connections of all workers of one listener share: settings, counters, and what is
+//! made of the settings once. Knows no connection.
+
+use std::net::SocketAddr;
+
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use crate::Settings;
+use crate::cors::Cors;
+use crate::count::Counters;
+use crate::head::Head;
+use crate::line::LineLimit;
+use crate::refusal::Bodies;
+
+/// A log line shows at most this many characters of a name from outside, all printable ASCII.
+const NAME_CHARS_MAX: usize = 100;
+
+fn shown(name: &[u8]) -> String {
+    let printable = name.iter().filter(|byte| byte.is_ascii_graphic());
+    printable.take(NAME_CHARS_MAX).map(|byte| char::from(*byte)).collect()
+}
+
+/// Settings, counters and log limits of one listener.
+#[derive(Debug)]
+pub(crate) struct ServerShared {
+    pub(crate) settings: Settings,
+    pub(crate) counters: Counters,
+    pub(crate) cors: Cors,
+    pub(crate) refusals: Bodies,
+    pub(crate) compression_jobs: Semaphore,
+    lines: LineLimit,
+    origin_hints: LineLimit,
+    host_hints: LineLimit,
+    flood_hints: LineLimit,
+    hoarder_hints: LineLimit,
+}
+
+impl ServerShared {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            cors: Cors::new(&settings.cors_origins),
+            refusals: Bodies::new(&settings),
+            compression_jobs: Semaphore::new(settings.compression.jobs_max),
+            counters: Counters::default(),
+            lines: LineLimit::of_lines(),
+            origin_hints: LineLimit::of_hints(),
+            host_hints: LineLimit::of_hints(),
+            flood_hints: LineLimit::of_hints(),
+            hoarder_hints: LineLimit::of_hints(),
+            settings,
+        }
+    }
+
+    /// Leaves the line of a request that no handler tells of, or counts it as left out.
+    pub(crate) fn tell(&self, peer: SocketAddr, status: u16, reason: &'static str) {
+        if !self.settings.log_requests {
+            return;
+        }
+        if let Some(left_out) = self.lines.take(Instant::now()) {
+            tracing::info!(target: "wellhead::request", %peer, status, reason, left_out, "request");
+        }
+    }
+
+    /// Says which web page was refused, as the page itself is told nothing.
+    pub(crate) fn hint_at_origin(&self, origin: Option<&[u8]>) {
+        if let Some(left_out) = self.origin_hints.take(Instant::now()) {
+            let origin = shown(origin.unwrap_or_default());
+            tracing::warn!(
+                origin,
+                left_out,
+                "a web page may not call from a browser: list its origin under `cors.origins`"
+            );
+        }
+    }
+
+    /// Says under which name a request was refused, as few clients show what they are answered,
+    /// and which setting lists names.
+    pub(crate) fn hint_at_host(&self, head: &Head<'_>, setting: &'static str) {
+        if let Some(left_out) = self.host_hints.take(Instant::now()) {
+            let authority = head.target.authority().map(str::as_bytes);
+            let host = shown(head.headers.get("host").or(authority).unwrap_or_default());
+            tracing::warn!(
+                host,
+                left_out,
+                "a request by this name was refused: list the name under `{setting}`"
+            );
+        }
+    }
+
+    /// Says which client's connection was ended for a flood.
+    pub(crate) fn hint_at_flood(&self, peer: SocketAddr) {
+        if let Some(left_out) = self.flood_hints.take(Instant::now()) {
+            tracing::warn!(
+                %peer,
+                left_out,
+                "an HTTP/2 connection was ended: its client resets streams without end"
+            );
+        }
+    }
+
+    /// Says which client's connection was ended for what it did not take.
+    pub(crate) fn hint_at_hoarder(&self, peer: SocketAddr) {
+        if let Some(left_out) = self.hoarder_hints.take(Instant::now()) {
+            tracing::warn!(
+                %peer,
+                left_out,
+                "a connection was ended: its client lets many answers wait and takes none"
+            );
+        }
+    }
+}
