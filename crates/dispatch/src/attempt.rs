@@ -10,11 +10,13 @@ use wellhead_transport::{
     Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Rest, Sent, Share, Shortage, Transport,
     TransportError, TransportErrorKind, WireReply,
 };
-use wellhead_upstream::{Change, HealthEffect, InFlight, Judge, Payload, Upstream, Verdict};
+use wellhead_upstream::{Change, InFlight, Judge, Payload, Upstream, Verdict};
 
-use crate::flow::{Account, Flowing};
+use crate::flow::Flowing;
+use crate::flow_account::FlowAccount;
 use crate::flows::{Entered, MayFlow};
-use crate::hedge::{HedgeTimer, within};
+use crate::health_log::note;
+use crate::hedge_timer::{HedgeTimer, within};
 use crate::inspect::{Inspect, inspected, subject};
 use crate::now;
 
@@ -117,7 +119,7 @@ pub(crate) async fn attempt(
         if let Some((inspect, _)) = inspect {
             inspect.flows(row);
         }
-        let account = Account::new(guarded.ended(), row, share);
+        let account = FlowAccount::new(guarded.ended(), row, share);
         let piece_timeout = time_limit.deadline.saturating_duration_since(began);
         let beginning: &[u8] = match &verdict.payload {
             Payload::Result(beginning) => beginning,
@@ -355,49 +357,5 @@ fn ran_out_of_time(error: &TransportError) -> bool {
         | TransportErrorKind::TooLarge
         | TransportErrorKind::PoolFull
         | TransportErrorKind::NoRoom => false,
-    }
-}
-
-/// Words for the upstream's status and, when something changed, for the log.
-pub(crate) fn note(
-    upstream: &Upstream,
-    row: &MethodRow,
-    verdict: &Verdict,
-    change: Change,
-    was_unwell: bool,
-    now: Instant,
-) {
-    let id = &upstream.identity().id;
-    if change == Change::Recovered {
-        tracing::info!(upstream = %id, "upstream recovered");
-    }
-    match verdict.health {
-        HealthEffect::Good | HealthEffect::Neutral => return,
-        HealthEffect::Throttled
-        | HealthEffect::Failed
-        | HealthEffect::FailedAtOnce
-        | HealthEffect::OutOfService => {}
-    }
-    let detail = verdict.detail();
-    upstream.note_failure(verdict.class, format!("{}: {detail}", verdict.class.word()), now);
-    let (method, rule) = (row.name, verdict.rule);
-    match change {
-        // It rested before and goes on: that was said when it began.
-        Change::Rests if was_unwell => {
-            tracing::debug!(upstream = %id, method, rule, %detail, "upstream failed again and rests longer");
-        }
-        Change::Rests => {
-            tracing::warn!(upstream = %id, method, rule, %detail, "upstream failed and rests; calls go to others");
-        }
-        Change::ClassRests => {
-            let class = row.class.word();
-            tracing::warn!(upstream = %id, class, method, rule, %detail, "upstream fails calls of this class; they go to others");
-        }
-        Change::WentOutOfService => {
-            tracing::error!(upstream = %id, method, rule, %detail, "upstream refused our key or account; out of service until a probe succeeds");
-        }
-        Change::None | Change::Recovered => {
-            tracing::debug!(upstream = %id, method, rule, %detail, "attempt failed");
-        }
     }
 }

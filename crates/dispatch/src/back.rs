@@ -19,8 +19,9 @@ use rand::Rng;
 use wellhead_eth::Effect;
 use wellhead_upstream::{Condition, Offer, Slot, Upstream, Verdict, VerdictClass};
 
+use crate::context::RunContext;
 use crate::now;
-use crate::run::{Next, Run, RunContext};
+use crate::run::{Next, Run};
 use crate::trail::Attempt;
 
 /// So long a call waits for somebody to come back.

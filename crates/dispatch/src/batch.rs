@@ -32,12 +32,13 @@ use wellhead_upstream::{
     VerdictClass,
 };
 
-use crate::attempt::{Guarded, note, whole};
-use crate::flows::ClientNet;
-use crate::hedge::HedgeTimer;
+use crate::attempt::{Guarded, whole};
+use crate::bounds::Bounds;
+use crate::client_net::ClientNet;
+use crate::health_log::note;
+use crate::hedge_timer::HedgeTimer;
 use crate::inspect::{Answered, subject, with_inspection};
 use crate::now;
-use crate::run::Bounds;
 use crate::wait_queue::{Claim, Holders};
 use crate::worker_upstreams::WorkerUpstreams;
 

@@ -20,8 +20,10 @@ use wellhead_eth::MethodTable;
 use wellhead_upstream::{Slot, Tier};
 
 use crate::attempt::{AnswerLimits, attempt};
+use crate::bounds::TierScope;
+use crate::context::RunContext;
 use crate::now;
-use crate::run::{Next, Run, RunContext, TierScope};
+use crate::run::{Next, Run};
 use crate::trail::Abandoned;
 
 /// So long after a refusal the others may still take the transaction.

@@ -9,12 +9,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_eth::{MethodRow, MethodTable};
 use wellhead_jsonrpc::Nesting;
 use wellhead_transport::{BoxFuture, Rest, Sent, TransportError, TransportErrorKind};
-use wellhead_upstream::{Change, FlowShare, InFlight, Judge};
 
-use crate::attempt::note;
+use crate::flow_account::FlowAccount;
 use crate::flows::{FlowPlace, Parked};
 use crate::now;
 
@@ -31,48 +29,6 @@ const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
 const TIME_MAX: Duration = Duration::from_secs(3600);
 /// After a client took no piece for so long, an upstream that hangs up is not blamed.
 const CLIENT_PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// Whom a flowing answer is put down to: it was a good one only when it came to its end.
-#[derive(Debug)]
-pub(crate) struct Account {
-    in_flight: InFlight,
-    row: &'static MethodRow,
-    /// Held while it flows: one that gives way or ends is not waited for until its client notices.
-    _share: FlowShare,
-}
-
-impl Account {
-    pub(crate) fn new(in_flight: InFlight, row: &MethodRow, share: FlowShare) -> Self {
-        // The same row, for as long as the answer takes.
-        let row = &MethodTable::standard().rows()[row.index.get()];
-        Self { in_flight, row, _share: share }
-    }
-
-    /// The answer waits for its client.
-    pub(crate) fn park(&mut self) {
-        self.in_flight.park();
-    }
-
-    /// It waits for its upstream.
-    pub(crate) fn resume(&mut self) {
-        self.in_flight.resume();
-    }
-
-    fn was_whole(self) {
-        let upstream = self.in_flight.upstream();
-        if upstream.ended_well(self.row, self.in_flight.began(), now()) == Change::Recovered {
-            tracing::info!(upstream = %upstream.identity().id, "upstream recovered");
-        }
-    }
-
-    fn failed(self, error: &TransportError) {
-        let (upstream, began, now) = (self.in_flight.upstream(), self.in_flight.began(), now());
-        let verdict = upstream.redacted(Judge::standard().transport(error));
-        let was_unwell = upstream.probe_due(began).is_some();
-        let change = upstream.settle(self.row, &verdict, began, now);
-        note(upstream, self.row, &verdict, change, was_unwell, now);
-    }
-}
 
 /// The call counts as under way until it is read or dropped. A piece that does not come
 /// in time, or an end before the brace that closes the reply, is an error, so that what is
@@ -112,7 +68,7 @@ impl Flowing {
         rest: Box<dyn Rest>,
         beginning: &[u8],
         piece_timeout: Duration,
-        account: Option<Account>,
+        account: Option<FlowAccount>,
         place: FlowPlace,
         began: Instant,
     ) -> Self {
@@ -220,7 +176,8 @@ mod tests {
     use wellhead_transport::Pieces;
 
     use super::*;
-    use crate::flows::{ClientNet, Flows};
+    use crate::client_net::ClientNet;
+    use crate::flows::Flows;
 
     const PIECE: usize = 64 << 10;
     const HOUR: Duration = Duration::from_secs(3600);

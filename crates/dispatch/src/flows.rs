@@ -10,7 +10,6 @@
 
 use std::cmp::Reverse;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,36 +17,17 @@ use parking_lot::Mutex;
 use wellhead_transport::Rest;
 use wellhead_upstream::{FlowShare, Upstream};
 
-use crate::flow::Account;
+use crate::client_net::ClientNet;
+use crate::flow_account::FlowAccount;
 
 /// An answer whose client took no piece for this long may have to give way.
 const STALLED_MIN: Duration = Duration::from_secs(2);
-
-/// Clients that share what flows hold, and take turns in line, as one: an IPv4 address, or the /64 of an IPv6 one, all of
-/// which one client can use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClientNet {
-    /// One address.
-    V4(Ipv4Addr),
-    /// The first 64 bits.
-    V6(u64),
-}
-
-impl From<IpAddr> for ClientNet {
-    fn from(address: IpAddr) -> Self {
-        // A socket for both families sees IPv4 clients as `::ffff:a.b.c.d`.
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self::V4(address),
-            IpAddr::V6(address) => Self::V6((u128::from(address) >> 64) as u64),
-        }
-    }
-}
 
 /// What waits for a client, or has to be read from the upstream.
 pub(crate) struct Parked {
     pub(crate) rest: Box<dyn Rest>,
     /// `None` once it was settled.
-    pub(crate) account: Option<Account>,
+    pub(crate) account: Option<FlowAccount>,
     /// When the client was handed the piece before.
     pub(crate) since: Instant,
 }
@@ -262,14 +242,5 @@ mod tests {
         park(&places[1], now);
         assert!(flows.enter(OTHER, later).is_some());
         assert!(places[1].resume().is_none());
-    }
-
-    #[test]
-    fn addresses_of_one_network_are_one_client() {
-        let of = |address: &str| ClientNet::from(address.parse::<IpAddr>().expect("an address"));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
-        assert_ne!(of("192.0.2.2"), of("192.0.2.1"));
     }
 }

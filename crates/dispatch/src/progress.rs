@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use wellhead_upstream::Slot;
 
 use crate::allowance::Allowance;
-use crate::flows::ClientNet;
+use crate::client_net::ClientNet;
 
 /// The exchanges of one request that began so far, over all its calls, and what it may still
 /// cost. A copy of the trail that can be read from outside, and says only this much.

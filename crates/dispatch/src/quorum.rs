@@ -30,61 +30,17 @@ use wellhead_jsonrpc::raw;
 use wellhead_upstream::{InFlight, Payload, Slot, Tier, Upstream, Verdict, VerdictClass};
 
 use crate::attempt::{Settled, attempt};
+use crate::ballot::{Ballot, Otherwise, Quorum};
+use crate::bounds::TierScope;
+use crate::context::RunContext;
 use crate::hedge::try_pay_for_hedge;
 use crate::now;
-use crate::run::{Failure, Next, ROUND_PAUSE_BASE, Run, RunContext, TierScope};
+use crate::outcome::Failure;
+use crate::run::{Next, ROUND_PAUSE_BASE, Run};
 use crate::trail::Heard;
 
 /// An attempt that takes long is looked at again after so long.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// What is done when there is no agreement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Otherwise {
-    /// The client gets an error.
-    Fail,
-    /// What most of those said who were heard, or the first of them when none is ahead.
-    MostSaid,
-}
-
-/// How many must say the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quorum {
-    /// So many upstreams; one is as good as none.
-    pub agree: usize,
-    /// So many are heard at most; never fewer than must agree.
-    pub of: usize,
-    /// How long the others are waited for once one has spoken.
-    pub wait: Duration,
-    /// When as many were heard as may be, and too few of them agree.
-    pub on_dispute: Otherwise,
-    /// When fewer were heard than must agree, and those who were do not contradict each other.
-    pub on_few: Otherwise,
-}
-
-impl Default for Quorum {
-    fn default() -> Self {
-        Self {
-            agree: 2,
-            of: 3,
-            wait: Duration::from_secs(2),
-            on_dispute: Otherwise::Fail,
-            on_few: Otherwise::Fail,
-        }
-    }
-}
-
-/// A quorum for one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ballot {
-    /// How many must say the same.
-    pub quorum: Quorum,
-    /// The block can no longer be replaced: whoever says something else is wrong.
-    pub is_final: bool,
-    /// The largest number wins once enough were heard: each knows a part of what there is,
-    /// as pools do.
-    pub largest: bool,
-}
 
 /// What one upstream said, in the form in which it is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,25 +1,23 @@
 //! The loop over candidates.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rand::Rng;
-use wellhead_eth::{CostClass, Effect, MethodRow};
+use wellhead_eth::{Effect, MethodRow};
 use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
-use wellhead_transport::{Ceiling, Rest, Sent};
-use wellhead_upstream::{
-    Bound, Condition, Learnt, Payload, Slot, Tier, TryElsewhere, UpstreamSet, Verdict, VerdictClass,
-};
+use wellhead_transport::{Rest, Sent};
+use wellhead_upstream::{Condition, Learnt, Payload, Slot, TryElsewhere, Verdict, VerdictClass};
 
 use crate::allowance::Allowance;
-use crate::attempt::{AnswerLimits, AttemptDeadline, Settled};
-use crate::flows::{ClientNet, MayFlow};
-use crate::hedge::Hedging;
+use crate::attempt::{AttemptDeadline, Settled};
+use crate::bounds::Bounds;
+use crate::context::RunContext;
+use crate::job::Job;
 use crate::now;
-use crate::progress::Progress;
-use crate::quorum::Ballot;
+use crate::outcome::{Failure, Outcome, Served};
 use crate::trail::{Attempt, Trail};
 use crate::wait_queue::{Holders, NoTurn};
 use crate::worker_upstreams::WorkerUpstreams;
@@ -34,264 +32,6 @@ const ROUNDS_MAX: u32 = 3;
 pub(crate) const ROUND_PAUSE_BASE: Duration = Duration::from_millis(100);
 /// No pause is drawn from more.
 pub(crate) const ROUND_PAUSE_CAP: Duration = Duration::from_secs(1);
-/// Logs and traces may take so many times longer than a plain call.
-pub(crate) const HEAVY_FACTOR: u32 = 4;
-
-/// An upstream is blamed for silence when it had this share of its time (one half).
-const BLAME_SHARE: u32 = 2;
-
-/// How long and how often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
-    /// Attempts per call, the first included; zero counts as one.
-    pub attempts_max: usize,
-    /// One attempt of a plain call, connection set-up included. Logs and traces get
-    /// four times as long.
-    pub attempt: Duration,
-    /// A longer answer is passed on as it arrives, when the job allows it.
-    pub whole_bytes_max: usize,
-    /// No longer answer is ever held.
-    pub answer_bytes_max: usize,
-    /// The answers to one batch together are never longer.
-    pub batch_bytes_max: usize,
-    /// When a read gets a second attempt beside the first; `None`: never.
-    pub hedging: Option<Hedging>,
-    /// A raw transaction is sent to so many upstreams at once, if so many are fit.
-    pub broadcast_max: usize,
-    /// To which tiers, while the best of them is well.
-    pub broadcast_tiers: TierScope,
-    /// To which tiers calls may go that no failure asks for: hedges and second opinions.
-    pub extra_tiers: TierScope,
-}
-
-/// Which tiers an upstream may be of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TierScope {
-    /// The best that is well, or that the call was sent to: no dearer one.
-    Best,
-    /// Any.
-    All,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self {
-            attempts_max: 4,
-            attempt: Duration::from_secs(5),
-            whole_bytes_max: 1 << 20,
-            answer_bytes_max: 128 << 20,
-            batch_bytes_max: 32 << 20,
-            hedging: Some(Hedging::default()),
-            broadcast_max: 3,
-            broadcast_tiers: TierScope::Best,
-            extra_tiers: TierScope::Best,
-        }
-    }
-}
-
-impl Bounds {
-    /// How long to wait for an attempt that begins now. `own` is the upstream's own
-    /// setting, `latest` when the client must have an answer.
-    pub(crate) fn time_limit(
-        &self,
-        own: Option<Duration>,
-        class: CostClass,
-        now: Instant,
-        latest: Instant,
-    ) -> AttemptDeadline<'static> {
-        let attempt = own.unwrap_or(self.attempt);
-        let time = if class.is_heavy() { attempt.saturating_mul(HEAVY_FACTOR) } else { attempt };
-        // What overflows the clock is later than any deadline.
-        let deadline = now.checked_add(time).map_or(latest, |end| end.min(latest));
-        AttemptDeadline { deadline, blame_after: attempt / BLAME_SHARE, hedge_timer: None }
-    }
-}
-
-/// What a run stands on: none of it changes while it lasts.
-#[derive(Clone, Copy)]
-pub(crate) struct RunContext<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) roster: &'a Roster,
-    pub(crate) worker: &'a WorkerUpstreams,
-    pub(crate) bounds: &'a Bounds,
-}
-
-impl<'a> RunContext<'a> {
-    pub(crate) fn tier(self, slot: Slot) -> Tier {
-        self.roster.upstream(slot).identity().tier
-    }
-
-    /// Whether a call that no failure asks for may go to `slot`, after one of `tier` was asked.
-    pub(crate) fn is_in_scope(self, slot: Slot, tier: Tier) -> bool {
-        match self.bounds.extra_tiers {
-            TierScope::Best => self.tier(slot) <= tier,
-            TierScope::All => true,
-        }
-    }
-
-    /// For an answer to `job`, which a client may take as it comes where it `may_flow`.
-    pub(crate) fn answer_limits(
-        self,
-        job: &Job<'a>,
-        may_flow: bool,
-        slot: Slot,
-    ) -> AnswerLimits<'a> {
-        let Bounds { whole_bytes_max, answer_bytes_max: answer_max, .. } = *self.bounds;
-        let (row, inspect) = (job.row, self.worker.inspect());
-        let answers = Some(job.room.unwrap_or(self.worker.answers()));
-        match job.flows_to.filter(|_| may_flow) {
-            Some(client) => {
-                let upstream = self.roster.upstream(slot);
-                let to_look_at = inspect.map_or(0, |inspect| inspect.whole_bytes(upstream, row));
-                let whole_max = whole_bytes_max.max(to_look_at).min(answer_max);
-                let flows = self.worker.flows(slot);
-                let flows = flows.map(|flows| MayFlow { flows, upstream, client });
-                AnswerLimits { whole_max, answer_max, flows, answers, inspect }
-            }
-            None => {
-                // What goes beyond that is read as it fits.
-                let whole_max = job.room.map_or(answer_max, |room| room.step().min(answer_max));
-                AnswerLimits { whole_max, answer_max, flows: None, answers, inspect }
-            }
-        }
-    }
-}
-
-/// The params of a call that names its block by the hash, for upstreams that honour one.
-#[derive(Debug, Clone, Copy)]
-pub struct AtHash<'a> {
-    /// Raw JSON.
-    pub params: &'a [u8],
-    /// The upstreams that are sent these in the place of [`Job::params`].
-    pub honoured_by: UpstreamSet,
-}
-
-/// One call to be answered.
-#[derive(Debug, Clone, Copy)]
-pub struct Job<'a> {
-    /// The row of its method.
-    pub row: &'a MethodRow,
-    /// The method as the client wrote it.
-    pub method: &'a str,
-    /// Its params as raw JSON.
-    pub params: Option<&'a [u8]>,
-    /// Other params for some upstreams.
-    pub at_hash: Option<AtHash<'a>>,
-    /// When the request arrived; the trail counts from here.
-    pub received_at: Instant,
-    /// When the client must have an answer.
-    pub deadline: Instant,
-    /// A null is the truth, whoever says it: the call asks for a block that is not
-    /// there yet. Asking elsewhere would multiply the load of everybody who polls.
-    pub null_is_final: bool,
-    /// The chain has the block that the call names: a null for it is a lack of whoever says it.
-    pub is_there: bool,
-    /// This client takes a large result as it arrives; see [`Served::rest`].
-    pub flows_to: Option<ClientNet>,
-    /// How many must answer alike; `None`: one is enough. Only for reads that may be repeated,
-    /// and their results are held whole.
-    pub ballot: Option<Ballot>,
-    /// Where the exchanges of the request are noted as they begin, and what it may still cost;
-    /// `None`: what this call may.
-    pub progress: Option<&'a Progress>,
-    /// The first exchange was taken from that already.
-    pub is_first_paid: bool,
-    /// Where its answer is counted, if that is a part of all answers: those to one batch.
-    pub room: Option<&'a Arc<Ceiling>>,
-}
-
-impl Job<'_> {
-    /// Whose call it is, where that is known.
-    pub(crate) fn client(&self) -> Option<ClientNet> {
-        self.progress.and_then(Progress::client).or(self.flows_to)
-    }
-
-    /// What its request may still cost.
-    pub fn allowance(&self) -> Option<&Allowance> {
-        self.progress.map(Progress::allowance)
-    }
-}
-
-/// What an upstream said, to be passed on.
-#[derive(Debug)]
-pub struct Served {
-    /// Who said it.
-    pub slot: Slot,
-    /// What it was judged to be: an answer, or a refusal that nobody else can heal.
-    pub class: VerdictClass,
-    /// What its words give away.
-    pub learnt: Option<Learnt>,
-    /// The raw result or the raw error object.
-    pub payload: Payload,
-    /// When present, `payload` is a result of which only the beginning has arrived;
-    /// what follows is the remainder of the result and the end of the envelope.
-    pub rest: Option<Box<dyn Rest>>,
-}
-
-impl Served {
-    fn new(slot: Slot, verdict: Verdict, rest: Option<Box<dyn Rest>>) -> Self {
-        let Verdict { class, learnt, payload, .. } = verdict;
-        Self { slot, class, learnt, payload, rest }
-    }
-}
-
-/// Why there is nothing to pass on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
-    /// The plan was empty.
-    NobodyToAsk,
-    /// No upstream that is well offers the method, as each said lately, so that none was asked.
-    NotOffered,
-    /// The time was over.
-    Deadline,
-    /// All who could be asked failed; `class` is what their failures have in common best.
-    Exhausted {
-        /// The most telling verdict.
-        class: VerdictClass,
-        /// The shortest pause that any of them asked for.
-        retry_after: Option<Duration>,
-    },
-    /// There was an answer, and our memory for answers is full.
-    NoRoom,
-    /// The request has made this many upstream calls, and may make no more.
-    CallsSpent {
-        /// The most that it may make.
-        max: u32,
-    },
-    /// Nobody was asked: all are at a bound, and would be until after the deadline.
-    Held {
-        /// The bound that ends first.
-        bound: Bound,
-        /// When that may be.
-        retry_after: Duration,
-    },
-    /// Those who had to agree contradict each other.
-    Disputed {
-        /// So many said the same at most.
-        agreed: usize,
-        /// Of so many who were heard.
-        heard: usize,
-        /// So many had to.
-        agree: usize,
-    },
-    /// Fewer were heard than had to agree.
-    TooFew {
-        /// So many were heard.
-        heard: usize,
-        /// So many had to agree.
-        agree: usize,
-    },
-}
-
-/// The end of a run.
-#[derive(Debug)]
-pub struct Outcome {
-    /// What to pass on, or why there is nothing.
-    pub result: Result<Served, Failure>,
-    /// What was tried.
-    pub trail: Trail,
-}
-
 /// Tries the candidates of `plan` until one settles `job`.
 ///
 /// Resolves at `job.deadline` at the latest. Cancel-safe: dropping the future ends

@@ -15,8 +15,9 @@ use wellhead_eth::MethodRow;
 use wellhead_route::HOLD_SHORT;
 use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream, UpstreamSet, VerdictClass};
 
+use crate::context::RunContext;
 use crate::now;
-use crate::run::{Next, ROUND_PAUSE_BASE, ROUND_PAUSE_CAP, Run, RunContext};
+use crate::run::{Next, ROUND_PAUSE_BASE, ROUND_PAUSE_CAP, Run};
 use crate::wait_queue::{Claim, Holders, latest_turn};
 use crate::worker_upstreams::WorkerUpstreams;
 

@@ -40,7 +40,7 @@ use wellhead_eth::{CostClass, Effect, MethodIndex, MethodRow};
 use wellhead_route::Roster;
 use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream, UpstreamSet};
 
-use crate::flows::ClientNet;
+use crate::client_net::ClientNet;
 use crate::now;
 
 /// Calls that wait at one worker at most. One more is refused, or the last of them is.

@@ -1,0 +1,68 @@
+//! One call to be answered.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use wellhead_eth::MethodRow;
+use wellhead_transport::Ceiling;
+use wellhead_upstream::UpstreamSet;
+
+use crate::allowance::Allowance;
+use crate::ballot::Ballot;
+use crate::client_net::ClientNet;
+use crate::progress::Progress;
+
+/// The params of a call that names its block by the hash, for upstreams that honour one.
+#[derive(Debug, Clone, Copy)]
+pub struct AtHash<'a> {
+    /// Raw JSON.
+    pub params: &'a [u8],
+    /// The upstreams that are sent these in the place of [`Job::params`].
+    pub honoured_by: UpstreamSet,
+}
+
+/// One call to be answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// The row of its method.
+    pub row: &'a MethodRow,
+    /// The method as the client wrote it.
+    pub method: &'a str,
+    /// Its params as raw JSON.
+    pub params: Option<&'a [u8]>,
+    /// Other params for some upstreams.
+    pub at_hash: Option<AtHash<'a>>,
+    /// When the request arrived; the trail counts from here.
+    pub received_at: Instant,
+    /// When the client must have an answer.
+    pub deadline: Instant,
+    /// A null is the truth, whoever says it: the call asks for a block that is not
+    /// there yet. Asking elsewhere would multiply the load of everybody who polls.
+    pub null_is_final: bool,
+    /// The chain has the block that the call names: a null for it is a lack of whoever says it.
+    pub is_there: bool,
+    /// This client takes a large result as it arrives; see [`Served::rest`].
+    pub flows_to: Option<ClientNet>,
+    /// How many must answer alike; `None`: one is enough. Only for reads that may be repeated,
+    /// and their results are held whole.
+    pub ballot: Option<Ballot>,
+    /// Where the exchanges of the request are noted as they begin, and what it may still cost;
+    /// `None`: what this call may.
+    pub progress: Option<&'a Progress>,
+    /// The first exchange was taken from that already.
+    pub is_first_paid: bool,
+    /// Where its answer is counted, if that is a part of all answers: those to one batch.
+    pub room: Option<&'a Arc<Ceiling>>,
+}
+
+impl Job<'_> {
+    /// Whose call it is, where that is known.
+    pub(crate) fn client(&self) -> Option<ClientNet> {
+        self.progress.and_then(Progress::client).or(self.flows_to)
+    }
+
+    /// What its request may still cost.
+    pub fn allowance(&self) -> Option<&Allowance> {
+        self.progress.map(Progress::allowance)
+    }
+}
