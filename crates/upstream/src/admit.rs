@@ -1,6 +1,7 @@
 //! Asking an upstream before it is asked: may this call go, and if not, when.
 //!
-//! The bounds are in `control`; here they meet the upstream's pauses and latencies. What
+//! The bounds are in `control`; here they meet the upstream's pauses and latencies, and its
+//! control loop learns that clients call. What
 //! is done with a call that is held, skipping the upstream or waiting, is for `dispatch`.
 
 use std::sync::Arc;
@@ -10,13 +11,27 @@ use std::time::{Duration, Instant};
 use wellhead_eth::MethodRow;
 use wellhead_limit::Pages;
 
-use crate::control::{Bound, LimitedBy, Spending};
-use crate::in_flight::{InFlight, Trials};
+use crate::bound::{Bound, LimitedBy};
+use crate::control::Spending;
+use crate::in_flight::InFlight;
 use crate::provider::PushPrice;
 use crate::refusal::PausedMethod;
+use crate::trials::Trials;
 use crate::upstream::Upstream;
 
 impl Upstream {
+    /// From now on notes when clients' calls come, and calls `wake` at each that comes after
+    /// `quiet` without one. `wake` must not block. Only the first registration counts.
+    pub fn wake_on_demand(&self, quiet: Duration, wake: impl Fn() + Send + Sync + 'static) {
+        self.controls().demand.wake(quiet, Box::new(wake));
+    }
+
+    /// Whether a client's call came within `time`; never, where nothing wants to know.
+    pub fn is_called_within(&self, time: Duration, now: Instant) -> bool {
+        let last = self.controls().demand.last();
+        last.is_some_and(|last| self.stamp(now).since(last) <= time)
+    }
+
     /// Lets `calls` calls of `row` go in one exchange, which is counted until the returned
     /// guard is dropped, or says what holds them, which is counted too. Takes from every
     /// bound or from none.
@@ -37,7 +52,8 @@ impl Upstream {
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
         now: Instant,
     ) -> Result<InFlight, LimitedBy> {
-        self.note_demand(now);
+        // That it was meant for this upstream counts, whether a bound holds it or not.
+        self.controls().demand.note(|| self.stamp(now));
         let latency = || self.latency(now);
         self.controls().admit(rows.clone(), latency, self.since_epoch(now))?;
         Ok(self.attempted(rows, now))

@@ -13,6 +13,7 @@ use wellhead_limit::{
     Bucket, Cap, Caps, FixedWindow, Gate, LearntLimit, Ledger, Pages, days_left_in_month,
 };
 
+use crate::bound::{Bound, LimitedBy};
 use crate::budget::{Budget, Rate};
 use crate::demand::Demand;
 use crate::provider::PushPrice;
@@ -25,115 +26,6 @@ const PLACE_WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::fr
 /// One in so many of the calls that an upstream may be sent at once, where that was given, may be
 /// a large answer that flows to its client.
 const FLOWS_SHARE: u32 = 4;
-
-/// What keeps a call from an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
-    /// It asked for a pause.
-    Pause,
-    /// It refused the method of the call, which pauses.
-    MethodPause,
-    /// The credits of the day are spent.
-    Day,
-    /// The credits of the month are spent.
-    Month,
-    /// Its credits a second.
-    Credits,
-    /// Its calls a second.
-    Calls,
-    /// The rate that was learnt from its refusals.
-    LearntRate,
-    /// The rate that was learnt from its refusals of the method of the call.
-    MethodRate,
-    /// The calls that it may be sent at once.
-    InFlight,
-    /// The same, learnt from its delay.
-    LearntLimit,
-    /// None of its own: other calls wait for it already.
-    Line,
-    /// None of its own: all of our connections to it carry a call.
-    Connections,
-    /// None of its own: calls whose answers are long have their share of our connections to it.
-    BulkyShare,
-}
-
-impl Bound {
-    /// All of them, in the order of their counters.
-    pub const ALL: [Self; 13] = [
-        Self::Pause,
-        Self::MethodPause,
-        Self::Day,
-        Self::Month,
-        Self::Credits,
-        Self::Calls,
-        Self::LearntRate,
-        Self::MethodRate,
-        Self::InFlight,
-        Self::LearntLimit,
-        Self::Line,
-        Self::Connections,
-        Self::BulkyShare,
-    ];
-
-    /// A stable word for metrics, status and the trail.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Pause => "pause",
-            Self::MethodPause => "method_pause",
-            Self::Day => "day",
-            Self::Month => "month",
-            Self::Credits => "credits",
-            Self::Calls => "calls",
-            Self::LearntRate => "learnt_rate",
-            Self::MethodRate => "method_rate",
-            Self::InFlight => "in_flight",
-            Self::LearntLimit => "learnt_limit",
-            Self::Line => "line",
-            Self::Connections => "connections",
-            Self::BulkyShare => "bulky_share",
-        }
-    }
-
-    /// Whether it ends when a call ends, and so perhaps sooner than was said.
-    pub fn is_place(self) -> bool {
-        match self {
-            Self::InFlight
-            | Self::LearntLimit
-            | Self::Line
-            | Self::Connections
-            | Self::BulkyShare => true,
-            Self::Pause
-            | Self::MethodPause
-            | Self::Day
-            | Self::Month
-            | Self::Credits
-            | Self::Calls
-            | Self::LearntRate
-            | Self::MethodRate => false,
-        }
-    }
-
-    /// Whether it is a pause.
-    pub fn is_pause(self) -> bool {
-        matches!(self, Self::Pause | Self::MethodPause)
-    }
-
-    /// Whether it holds calls of one method, and says nothing of others.
-    pub fn is_of_method(self) -> bool {
-        matches!(self, Self::MethodPause | Self::MethodRate)
-    }
-}
-
-/// What keeps a call from going now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LimitedBy {
-    /// The bound that it is at.
-    pub bound: Bound,
-    /// How long until it may go, if no other call goes first.
-    pub wait: Duration,
-    /// How much longer that takes for each other call that goes first, about.
-    pub pace: Duration,
-}
 
 /// What was spent, and what is bounded how, for status and metrics.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,10 +5,9 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::stamp::{Stamp, StampCell};
-use crate::upstream::Upstream;
 
 /// The time of a call is written at most so often: calls come to one upstream from all workers.
 const NOTE_EVERY: Duration = Duration::from_millis(250);
@@ -33,7 +32,20 @@ impl fmt::Debug for Demand {
 }
 
 impl Demand {
-    fn note(&self, now: impl FnOnce() -> Stamp) {
+    /// From now on notes when calls come, and calls `wake` at each that comes after `quiet` without
+    /// one. Only the first registration counts.
+    pub(crate) fn wake(&self, quiet: Duration, wake: Box<dyn Fn() + Send + Sync>) {
+        // A second loop for one upstream would be a mistake of its own.
+        let _ = self.wake.set(Wake { quiet, wake });
+    }
+
+    /// When the last call came; `None` where nothing wants to know.
+    pub(crate) fn last(&self) -> Option<Stamp> {
+        self.last.get()
+    }
+
+    /// Notes that a call came.
+    pub(crate) fn note(&self, now: impl FnOnce() -> Stamp) {
         let Some(Wake { quiet, wake }) = self.wake.get() else { return };
         let (now, last) = (now(), self.last.get());
         if last.is_some_and(|last| now < last.after(NOTE_EVERY)) {
@@ -43,26 +55,6 @@ impl Demand {
         if last.is_none_or(|last| now > last.after(*quiet)) {
             wake();
         }
-    }
-}
-
-impl Upstream {
-    /// From now on notes when clients' calls come, and calls `wake` at each that comes after
-    /// `quiet` without one. `wake` must not block. Only the first registration counts.
-    pub fn wake_on_demand(&self, quiet: Duration, wake: impl Fn() + Send + Sync + 'static) {
-        // A second loop for one upstream would be a mistake of its own.
-        let _ = self.controls().demand.wake.set(Wake { quiet, wake: Box::new(wake) });
-    }
-
-    /// Whether a client's call came within `time`; never, where nothing wants to know.
-    pub fn is_called_within(&self, time: Duration, now: Instant) -> bool {
-        let last = self.controls().demand.last.get();
-        last.is_some_and(|last| self.stamp(now).since(last) <= time)
-    }
-
-    /// Notes that a client's call is meant for this upstream, whether a bound holds it or not.
-    pub(crate) fn note_demand(&self, now: Instant) {
-        self.controls().demand.note(|| self.stamp(now));
     }
 }
 

@@ -4,31 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use wellhead_eth::CostClass;
-
-use crate::breaker::Trial;
+use crate::trials::Trials;
 use crate::upstream::Upstream;
-
-/// What the calls of one exchange are to find out: bits, one for each class that rested
-/// and one for the upstream as a whole.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Trials {
-    pub(crate) ours: u8,
-    is_second: bool,
-}
-
-impl Trials {
-    /// The bit behind those of the classes.
-    pub(crate) const WHOLE: u8 = 1 << CostClass::ALL.len();
-
-    pub(crate) fn note(&mut self, place: u8, trial: Trial) {
-        match trial {
-            Trial::None => {}
-            Trial::Claimed => self.ours |= place,
-            Trial::Taken => self.is_second = true,
-        }
-    }
-}
 
 /// One exchange in flight; dropping it ends the count, and gives back what it had claimed
 /// to find out, however the call ended.
@@ -73,7 +50,7 @@ impl InFlight {
     /// Whether the upstream, or this class of calls there, is unwell and another call is
     /// finding out whether it is back: this one may go where that is better known.
     pub fn is_second_on_trial(&self) -> bool {
-        self.trials.is_second
+        self.trials.is_second()
     }
 }
 

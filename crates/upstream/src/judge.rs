@@ -19,11 +19,8 @@ use wellhead_jsonrpc::{
 };
 use wellhead_transport::{Sent, TransportError, TransportErrorKind, WireReply};
 
-use crate::rule::{Rule, RuleSet, Scope, Subject, learn};
+use crate::rule::{CALL_ID, Rule, RuleSet, Scope, Subject, learn};
 use crate::verdict::{HealthEffect, Payload, TryElsewhere, Verdict, VerdictClass};
-
-/// The id that the proxy puts on a call of its own.
-pub const CALL_ID: u64 = 1;
 
 /// How much of a body that is not JSON-RPC is looked at: enough for any error
 /// page's title.

@@ -4,6 +4,7 @@
 //! `watch` probes, `route` reads. Connections belong to `net`, heads to `chain`.
 
 mod admit;
+mod bound;
 mod breaker;
 mod budget;
 mod control;
@@ -11,6 +12,7 @@ mod demand;
 mod detail;
 mod dissent;
 pub mod docs;
+mod extent;
 mod failure_rate;
 mod identity;
 mod in_flight;
@@ -27,29 +29,30 @@ mod search_limit;
 mod set;
 mod silence;
 mod stamp;
+mod trials;
 mod unknown;
 mod upstream;
 mod verdict;
 mod version;
 
+pub use bound::{Bound, LimitedBy};
 pub use breaker::BreakerBounds;
 pub use budget::{Budget, BudgetTerms};
-pub use control::{Bound, LimitedBy, Spending};
+pub use control::Spending;
+pub use extent::CallExtent;
 pub use identity::{Identity, MethodRules, Tier, UpstreamId};
 pub use in_flight::{FlowShare, InFlight};
-pub use judge::{CALL_ID, Judge};
+pub use judge::Judge;
 pub use offer::Offer;
 pub use provider::{Cost, Meter, Metering, Plan, Provider, Push, PushPrice, Tariff};
-pub use reach::{CallExtent, History};
+pub use reach::History;
 pub use redactor::{Redactor, Secrets};
 pub use refusal::PausedMethod;
-pub use rule::{Recorded, Rule, RuleSet, Scope, Stage, Subject};
+pub use rule::{CALL_ID, Recorded, Rule, RuleSet, Scope, Stage, Subject};
 pub use search_limit::{SearchLimits, SearchSize, SizeLimit};
-pub use set::SharedUpstreamSet;
+pub use set::{SharedUpstreamSet, Slot, UPSTREAMS_MAX, UpstreamSet};
 pub use unknown::UNKNOWN_CODES_MAX;
-pub use upstream::{
-    Change, Condition, Problem, Slot, Standing, UPSTREAMS_MAX, Upstream, UpstreamSet,
-};
+pub use upstream::{Change, Condition, Problem, Standing, Upstream};
 pub use verdict::{Doing, HealthEffect, Learnt, Payload, TryElsewhere, Verdict, VerdictClass};
 pub use version::CLIENT_VERSION_BYTES_MAX;
 pub use wellhead_limit::Pages;

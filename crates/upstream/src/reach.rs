@@ -10,17 +10,12 @@
 //! takes it back.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use wellhead_eth::{BlockNumber, Data, MethodRow};
+use wellhead_eth::{BlockNumber, Data};
 
-use crate::search_limit::{Excess, LearntLimits, SearchSize};
+use crate::search_limit::{LEARNT_FOR, LearntLimits};
 use crate::stamp::{Stamp, StampCell};
-use crate::upstream::Upstream;
-use crate::verdict::{Learnt, VerdictClass};
 
-/// What was learnt is forgotten after this long.
-pub(crate) const LEARNT_FOR: Duration = Duration::from_secs(600);
 /// A block that is missing and nearer to the head than this says nothing of the history: it
 /// may not have arrived yet. Half of the 128 states that a geth without an archive keeps.
 const NEAR_HEAD: u64 = 64;
@@ -28,17 +23,6 @@ const NEAR_HEAD: u64 = 64;
 const MISSES_MIN: u32 = 3;
 /// The states that a provider keeps for whoever did not pay for old ones.
 const STATES_WITHOUT_HISTORY: u64 = 128;
-
-/// What a call asked for, as far as it teaches something.
-#[derive(Debug, Clone, Copy)]
-pub struct CallExtent {
-    /// The oldest block that it needs.
-    pub oldest: Option<BlockNumber>,
-    /// The upstream's own head.
-    pub head: Option<BlockNumber>,
-    /// How much is searched.
-    pub size: SearchSize,
-}
 
 /// What the settings say of how far an upstream reaches; `None` where they say nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -179,79 +163,6 @@ impl Reach {
     pub(crate) fn is_anything_missing(&self, data: Data) -> bool {
         let of = self.of(data);
         (of.missing.number.load(Ordering::Relaxed) | of.oldest.number.load(Ordering::Relaxed)) != 0
-    }
-}
-
-impl Upstream {
-    /// The oldest block of which it keeps this, as far as is known; `head` is its own.
-    pub fn oldest(
-        &self,
-        data: Data,
-        head: Option<BlockNumber>,
-        now: Instant,
-    ) -> Option<BlockNumber> {
-        self.reach.oldest(data, self.history.kept(data), head, self.stamp(now))
-    }
-
-    /// Over how many blocks it searches at once, as far as is known: the settings' word
-    /// counts, else its own.
-    pub fn range_max(&self, data: Data, now: Instant) -> Option<u64> {
-        self.history.range_max.or_else(|| self.reach.range_max(data, self.stamp(now)))
-    }
-
-    /// Whether a block was missing lately of what calls of `row` read, or a search was too large,
-    /// so that an answer is worth a [`Upstream::learn_reach`].
-    pub fn has_refused_any(&self, row: &MethodRow) -> bool {
-        let data = Data::of(row.class);
-        data.is_some_and(|data| self.reach.is_anything_missing(data))
-            || (data.is_some() && self.reach.limits.has_refused_any())
-    }
-
-    /// Takes in what its words about a call say of how far it reaches. See
-    /// [`Upstream::settle`] for the rest.
-    pub fn learn_reach(
-        &self,
-        row: &MethodRow,
-        class: VerdictClass,
-        learnt: Option<Learnt>,
-        asked: &CallExtent,
-        now: Instant,
-    ) {
-        let Some(data) = Data::of(row.class) else { return };
-        let now = self.stamp(now);
-        let limits = &self.reach.limits;
-        let refused = |excess| limits.refused(data, asked.size, excess, now);
-        match (learnt, class) {
-            (Some(Learnt::PrunedBelow { number }), _) => {
-                self.reach.pruned_below(data, number, now);
-            }
-            (Some(Learnt::NoHistory), _) => self.reach.no_history(data, asked.head, now),
-            (Some(Learnt::RangeMax { blocks }), _) => {
-                self.reach.range_at_most(data, blocks, now);
-            }
-            (Some(Learnt::RangeRefused), _) => refused(Excess::Range),
-            (Some(Learnt::AddressesMax { addresses }), _) => {
-                refused(Excess::Addresses { suggested: Some(addresses) });
-            }
-            (_, VerdictClass::FilterTooLarge) => refused(Excess::Addresses { suggested: None }),
-            (Some(Learnt::RangeHint { from, to }), _) => {
-                let suggested = Some((to - from).saturating_add(1));
-                refused(Excess::Results { suggested });
-            }
-            (_, VerdictClass::RangeTooLarge) => refused(Excess::Results { suggested: None }),
-            (_, VerdictClass::MissingData) => {
-                if let (Some(oldest), Some(head)) = (asked.oldest, asked.head) {
-                    self.reach.missed(data, oldest, head, now);
-                }
-            }
-            (_, VerdictClass::Answer) => {
-                if let Some(oldest) = asked.oldest {
-                    self.reach.had(data, oldest, now);
-                }
-                limits.answered(data, asked.size, now);
-            }
-            _ => {}
-        }
     }
 }
 

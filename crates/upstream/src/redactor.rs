@@ -16,7 +16,6 @@ use bytes::Bytes;
 use wellhead_jsonrpc::{raw, scan_error, write};
 
 pub use self::secrets::Secrets;
-use crate::upstream::Upstream;
 use crate::verdict::{Payload, Verdict};
 
 /// What stands in a secret's place.
@@ -170,20 +169,6 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
         }
     }
     out
-}
-
-impl Upstream {
-    /// `verdict` on what it said, without its secrets. To be called on each verdict before
-    /// anybody reads it.
-    pub fn redacted(&self, mut verdict: Verdict) -> Verdict {
-        self.redactor.apply(&mut verdict);
-        verdict
-    }
-
-    /// `text`, some of which it may have written, without its secrets.
-    pub fn hidden(&self, text: String) -> String {
-        self.redactor.hidden(text)
-    }
 }
 
 impl fmt::Debug for Redactor {

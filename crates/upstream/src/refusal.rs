@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use wellhead_eth::{CostClass, MethodRow, MethodTable};
 use wellhead_limit::LearntRate;
 
-use crate::control::{Bound, LimitedBy};
+use crate::bound::{Bound, LimitedBy};
 use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 
 /// Outcomes count fully for this long, then half for as long again, and so on.

@@ -19,6 +19,10 @@ use crate::verdict::{HealthEffect, Learnt, TryElsewhere, VerdictClass};
 use data::{Resolver, RuleFile};
 use matcher::{Fragment, Hits, Matcher};
 
+/// The id that the proxy puts on a single call of its own; the recorded bodies of the rules carry
+/// it too.
+pub const CALL_ID: u64 = 1;
+
 /// The rule files in the order in which they are asked.
 ///
 /// The order is the heart of it. HTTP's 401, 402 and 403 outrank any body. Then

@@ -1,6 +1,6 @@
 //! How much of a search an upstream answers at once, learnt from what it refused and answered.
 //!
-//! A refusal that names its limit is in [`crate::reach`]. Here are the others, of three kinds:
+//! A refusal that names its limit is in `reach`. Here are the others, of three kinds:
 //!
 //! - the **length of the range** was refused, by words without a number: a bound of the
 //!   upstream, for all searches;
@@ -15,15 +15,15 @@
 //! after a while, as plans and nodes change: then the whole is tried once, and where that is
 //! refused again, the size that was answered before is used at once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use wellhead_eth::{Data, FilterShape};
 
-use crate::reach::LEARNT_FOR;
 use crate::stamp::{Stamp, StampCell};
-use crate::upstream::Upstream;
 
+/// What was learnt is forgotten after this long.
+pub(crate) const LEARNT_FOR: Duration = Duration::from_secs(600);
 /// A bound on results is remembered for this long: the next blocks may be less dense.
 const DENSE_FOR: Duration = Duration::from_secs(120);
 /// Filters whose results were too many are remembered up to this number; then the one that
@@ -242,19 +242,11 @@ impl LimitTable {
     }
 }
 
-fn both(one: Option<SizeLimit>, other: Option<SizeLimit>) -> Option<SizeLimit> {
+/// The narrower limit in each respect.
+pub(crate) fn both(one: Option<SizeLimit>, other: Option<SizeLimit>) -> Option<SizeLimit> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.and(other)),
         (one, other) => one.or(other),
-    }
-}
-
-impl Upstream {
-    /// How much of a search for `filter` it answers at once, as far as is known.
-    pub fn search_limits(&self, data: Data, filter: FilterShape, now: Instant) -> SearchLimits {
-        let learnt = self.reach.limits.read(data, filter, self.stamp(now));
-        let named = self.range_max(data, now).map(SizeLimit::named);
-        SearchLimits { blocks: both(named, learnt.blocks), ..learnt }
     }
 }
 

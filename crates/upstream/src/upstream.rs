@@ -5,6 +5,7 @@
 //! as a [`Stamp`] of [`Upstream`]'s own epoch.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,20 +18,18 @@ use crate::control::Controls;
 use crate::dissent::Dissents;
 use crate::failure_rate::ClassFailureRate;
 use crate::identity::Identity;
-use crate::in_flight::Trials;
 use crate::latency::PeakEwma;
 use crate::offer::{Offer, Offers};
 use crate::quantile::SlowMark;
 use crate::reach::{History, Reach};
 use crate::redactor::Redactor;
+use crate::set::Slot;
 use crate::silence::Silence;
 use crate::stamp::{ExchangeSpan, Stamp, StampCell};
+use crate::trials::Trials;
 use crate::unknown::Unknowns;
 use crate::version::VersionCell;
 use crate::{HealthEffect, Payload, Verdict, VerdictClass};
-
-/// How many upstreams a chain may have: what fits an [`UpstreamSet`].
-pub const UPSTREAMS_MAX: usize = 128;
 
 /// A rest after a 429 without `Retry-After`, where rates are not learnt.
 const THROTTLE_REST: Duration = Duration::from_secs(1);
@@ -44,79 +43,6 @@ const FAILURE_LATENCY: Duration = Duration::from_secs(1);
 
 /// A cost takes no greater share of failures into account.
 const FAILING_MAX: f64 = 0.95;
-
-/// The place of an upstream in its chain's roster; stable for the life of the roster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub u8);
-
-impl Slot {
-    /// The place as an index.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
-/// A set of upstreams of one chain, by slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct UpstreamSet(pub(crate) u128);
-
-impl UpstreamSet {
-    /// Adds one.
-    pub fn insert(&mut self, slot: Slot) {
-        self.0 |= 1 << slot.0;
-    }
-
-    /// Whether it is in.
-    pub fn contains(self, slot: Slot) -> bool {
-        self.0 >> slot.0 & 1 == 1
-    }
-
-    /// Those in both.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// Those who are not in the other.
-    #[must_use]
-    pub fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// Whether nobody is in.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// How many are in.
-    pub fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    /// Each that is in, by slot.
-    pub fn iter(self) -> impl Iterator<Item = Slot> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let slot = u8::try_from(left.trailing_zeros()).ok().filter(|_| left != 0)?;
-            left &= left - 1;
-            Some(Slot(slot))
-        })
-    }
-
-    /// Those in either.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl FromIterator<Slot> for UpstreamSet {
-    fn from_iter<I: IntoIterator<Item = Slot>>(slots: I) -> Self {
-        let mut set = Self::default();
-        slots.into_iter().for_each(|slot| set.insert(slot));
-        set
-    }
-}
 
 /// Whether the upstream was seen to be on the chain that it is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +155,7 @@ impl Problem {
 /// One upstream: its identity and what was learnt of it.
 pub struct Upstream {
     identity: Identity,
-    pub(crate) redactor: Redactor,
+    redactor: Redactor,
     slot: Slot,
     epoch: Instant,
     /// 0 unverified, 1 verified, 2 wrong chain (then `reported_chain` holds it).
@@ -262,7 +188,7 @@ pub struct Upstream {
     pub(crate) attempts: AtomicU64,
     failures: AtomicU64,
     last_problem: Mutex<Option<Problem>>,
-    pub(crate) version: VersionCell,
+    version: VersionCell,
 }
 
 impl fmt::Debug for Upstream {
@@ -617,6 +543,43 @@ impl Upstream {
     /// others.
     pub fn dissents(&self) -> (u64, u64) {
         self.dissents.told()
+    }
+
+    /// `verdict` on what it said, without its secrets. To be called on each verdict before
+    /// anybody reads it.
+    pub fn redacted(&self, mut verdict: Verdict) -> Verdict {
+        self.redactor.apply(&mut verdict);
+        verdict
+    }
+
+    /// `text`, some of which it may have written, without its secrets.
+    pub fn hidden(&self, text: String) -> String {
+        self.redactor.hidden(text)
+    }
+
+    /// The version that the upstream told last: at most [`CLIENT_VERSION_BYTES_MAX`](crate::CLIENT_VERSION_BYTES_MAX) characters
+    /// of printable ASCII. `None` while it told none.
+    ///
+    /// A node that was replaced without a failed call keeps the version of the old one here
+    /// until the next verification.
+    pub fn client_version(&self) -> Option<Arc<str>> {
+        self.version.read()
+    }
+
+    /// Whether `watch` is about to learn the version for the first time.
+    pub fn expects_client_version(&self) -> bool {
+        self.version.is_expected()
+    }
+
+    /// Notes that the version is going to be asked for.
+    pub fn expect_client_version(&self) {
+        self.version.expect();
+    }
+
+    /// Notes what the upstream said, `None` when it did not say; true when the version is
+    /// another one than before. An upstream that does not say keeps the version that it told.
+    pub fn note_client_version(&self, said: Option<&str>) -> bool {
+        self.version.note(said)
     }
 
     /// What went wrong last.

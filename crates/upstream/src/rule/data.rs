@@ -12,8 +12,7 @@ use wellhead_jsonrpc::write;
 
 use super::learn::{Lesson, LessonKind};
 use super::matcher::{Fragment, Fragments, Matcher};
-use super::{Recorded, Rule, When};
-use crate::judge::CALL_ID;
+use super::{CALL_ID, Recorded, Rule, When};
 use crate::verdict::{HealthEffect, TryElsewhere, VerdictClass};
 
 /// What an example calls when it does not say.
