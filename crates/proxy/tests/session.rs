@@ -45,6 +45,32 @@ async fn what_was_shown_is_the_newest_block_of_that_client() {
     assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"", "both hold that");
 }
 
+/// Two calls of one client overtake each other: the first came in an earlier second, and is
+/// answered after the second call showed a higher block.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_late_does_not_lower_what_was_shown() {
+    let stage = stage(2);
+    stage.show_head(0, 102);
+    for peer in &stage.peers[0] {
+        let balance = Box::new(Say::Result("\"0x1\"".into()));
+        peer.next("eth_getBalance", Say::Slowly(std::time::Duration::from_millis(1500), balance));
+        let hash = hash(102, b'a');
+        let receipt = format!(r#"{{"blockNumber":"0x66","blockHash":"{hash}"}}"#);
+        peer.next("eth_getTransactionReceipt", Say::Result(receipt));
+    }
+    let early = async {
+        let balance = stage.call("eth_getBalance", &format!(r#"["{SENDER}","0x65"]"#)).await;
+        assert_eq!(balance, "\"0x1\"");
+    };
+    let late = async {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert!(stage.call("eth_getTransactionReceipt", HASH).await.contains("0x66"));
+        assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x66\"");
+    };
+    tokio::join!(early, late);
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x66\"");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_batch_is_answered_there_too() {
     let stage = stage(2);

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
-use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams};
+use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, Effect, MethodRow};
 use wellhead_jsonrpc::Limits;
 use wellhead_route::NotServed;
@@ -204,10 +204,9 @@ impl RequestContext<'_> {
         Seen::by(view, now, || self.is_shown_more(view))
     }
 
-    /// Notes that this client was told of a block.
+    /// Notes that this client is told of a block, now: its call may have come long before.
     pub(crate) fn show(&self, number: BlockNumber) {
-        let Ctx { peer, received_at, .. } = self.ctx;
-        let chain = self.chain;
-        chain.heads.look(|view| chain.sessions.show(peer.ip(), number, view, received_at));
+        let (chain, client) = (self.chain, self.ctx.peer.ip());
+        chain.heads.look(|view| chain.sessions.show(client, number, view, now));
     }
 }

@@ -39,9 +39,11 @@ const PLACES: usize = 4096;
 
 /// What was shown is remembered for so long.
 const LASTS: Duration = Duration::from_secs(120);
-/// A place holds a number in its upper bits, and when it was shown, in seconds from the start,
-/// in so many lower ones: 194 days, after which they begin anew.
+/// A place holds a number in its upper bits, and in this many lower ones the second in which it
+/// was shown, counted from the start of the table.
 const SECONDS_BITS: u32 = 24;
+/// After this many seconds (194 days) the count begins anew.
+const SECONDS: u64 = 1 << SECONDS_BITS;
 
 /// The highest block that was shown, by client.
 #[derive(Debug)]
@@ -70,24 +72,34 @@ impl Sessions {
     }
 
     fn seconds(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.since).as_secs() % (1 << SECONDS_BITS)
+        at.saturating_duration_since(self.since).as_secs() % SECONDS
     }
 
-    /// The number at a place, while it is remembered.
+    /// The number at a place, as far as it is remembered at the moment `at`. That may lie before
+    /// the moment at which the number was shown: a call that came earlier looks later, when its
+    /// answer is there. The count of seconds tells the two apart within 97 days.
     fn number(&self, packed: u64, at: Instant) -> u64 {
-        let shown_at = packed % (1 << SECONDS_BITS);
-        let age = self.seconds(at).wrapping_sub(shown_at) % (1 << SECONDS_BITS);
-        if age <= LASTS.as_secs() { packed >> SECONDS_BITS } else { 0 }
+        let shown_at = packed % SECONDS;
+        let age = self.seconds(at).wrapping_sub(shown_at) % SECONDS;
+        let is_shown_later = age >= SECONDS / 2;
+        if is_shown_later || age <= LASTS.as_secs() { packed >> SECONDS_BITS } else { 0 }
     }
 
-    /// Notes that an answer to `client` named a block.
-    pub(crate) fn show(&self, client: IpAddr, number: BlockNumber, view: &View, at: Instant) {
+    /// Notes that an answer to `client` names a block. The clock is read only where that is news.
+    pub(crate) fn show(
+        &self,
+        client: IpAddr,
+        number: BlockNumber,
+        view: &View,
+        clock: impl FnOnce() -> Instant,
+    ) {
         let number = highest(view).map_or(0, |highest| highest.min(number).0);
         let agreed = view.latest.map_or(0, |head| head.number.0);
         // Nearly always: what is agreed is no news.
         if number <= agreed || number >= 1 << (u64::BITS - SECONDS_BITS) {
             return;
         }
+        let at = clock();
         let packed = number << SECONDS_BITS | self.seconds(at);
         let raised = |known: u64| (self.number(known, at) <= number).then_some(packed);
         let empty = || (0..PLACES).map(|_| AtomicU64::new(0)).collect();
@@ -186,7 +198,7 @@ mod tests {
         stands(0, 101);
         let view = heads.view();
         let above = |client| sessions.above(client, BlockNumber(100), &view, now);
-        let show = |client, number| sessions.show(client, BlockNumber(number), &view, now);
+        let show = |client, number| sessions.show(client, BlockNumber(number), &view, || now);
         assert_eq!(above(client(1)), None);
         show(client(1), 101);
         assert_eq!((above(client(1)), above(client(2))), (Some(BlockNumber(101)), None));
@@ -200,6 +212,37 @@ mod tests {
             sessions.above(client(1), BlockNumber(100), &view, later).is_some()
         };
         assert!(after(120) && !after(122));
+    }
+
+    /// Calls of one client are answered in any order: one that came in an earlier second neither
+    /// overwrites what a later one was shown, nor overlooks it.
+    #[test]
+    fn a_call_that_came_earlier_lowers_nothing() {
+        let sessions = Sessions::default();
+        let began = sessions.since;
+        let heads = Heads::new(2, Some(Duration::from_secs(12)), None);
+        let stands = |slot, number| {
+            let seen = Observation::of_number(BlockNumber(number));
+            heads.observe(Slot(slot), seen, Source::Word, began);
+        };
+        stands(0, 100);
+        stands(1, 100);
+        stands(0, 102);
+        let view = heads.view();
+        let at = |millis| began + Duration::from_millis(millis);
+        let show = |number, millis| {
+            sessions.show(client(1), BlockNumber(number), &view, || at(millis));
+        };
+        let above = |millis| {
+            let shown = sessions.above(client(1), BlockNumber(100), &view, at(millis));
+            shown.map(|number| number.0)
+        };
+        show(102, 10_005);
+        show(101, 9_990);
+        assert_eq!([above(9_990), above(10_010), above(130_000)], [Some(102); 3]);
+        assert_eq!(above(131_000), None, "two minutes are over");
+        show(101, 132_000);
+        assert_eq!(above(132_000), Some(101), "what is forgotten outranks nothing");
     }
 
     #[test]
