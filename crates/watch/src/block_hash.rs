@@ -16,7 +16,7 @@ use wellhead_upstream::{Payload, VerdictClass};
 
 use crate::ask::{Asker, Reason, now};
 use crate::checks::{Check, Mode};
-use crate::follow::Watcher;
+use crate::watcher::Watcher;
 
 /// A node may be another version after so long.
 const VERSION_EVERY: Duration = Duration::from_secs(600);
@@ -27,25 +27,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(15);
 const NO_BLOCK: &str = "0x77656c6c686561643a206e6f20626c6f636b2068617320746869732068617368";
 /// Names of nodes that answer for the height of a hash, in lower case.
 const ANSWER_BY_HEIGHT: [&str; 3] = ["anvil", "hardhat", "ganache"];
-
-/// What was found out of one upstream.
-#[derive(Debug, Default)]
-pub(crate) struct HashProbe {
-    due: Option<Instant>,
-    /// The name and version that it last gave itself.
-    version: Option<String>,
-    /// Whether it is known whether it honours hashes.
-    is_known: bool,
-    /// The pause before the next question, while it is not.
-    pause: Duration,
-}
-
-impl HashProbe {
-    /// What answers there now may be another node.
-    pub(crate) fn forget(&mut self) {
-        *self = Self::default();
-    }
-}
 
 impl Watcher {
     /// Finds out whether it honours hashes, while clients' calls could be asked by one.

@@ -14,7 +14,7 @@ use wellhead_transport::feed::{Feed, FeedConnector};
 use wellhead_upstream::Standing;
 
 use crate::ask::{Asker, now};
-use crate::follow::Watcher;
+use crate::watcher::Watcher;
 use crate::word;
 
 /// Connecting and subscribing take no longer.

@@ -18,14 +18,17 @@ mod doubt;
 mod fall;
 mod feed;
 mod follow;
+mod identify;
 mod need;
 mod poll;
 mod price;
 mod pulse;
+mod state;
 mod version;
+mod watcher;
 mod word;
 
 pub use ask::{Asked, Reason};
 pub use checks::{Check, CheckSet, Checks, FeedUse, Mode, Pace};
-pub use follow::Watcher;
 pub use pulse::Pulse;
+pub use watcher::Watcher;

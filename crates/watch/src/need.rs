@@ -15,8 +15,8 @@ use wellhead_upstream::{Condition, Upstream};
 
 use crate::ask::now;
 use crate::checks::Check;
-use crate::follow::Watcher;
 use crate::pulse::BUSY_FOR;
+use crate::watcher::Watcher;
 
 /// So many upstreams of better tiers have to be fit before one is idle, where the settings do
 /// not say how many have to agree on a block.

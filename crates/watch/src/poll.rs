@@ -16,9 +16,9 @@ use wellhead_eth::BlockTag;
 use wellhead_upstream::Condition;
 
 use crate::ask::{Reason, now};
-use crate::block_hash::HashProbe;
 use crate::checks::{Check, Mode};
-use crate::follow::{Identity, Watcher};
+use crate::identify::Identity;
+use crate::watcher::Watcher;
 use crate::word;
 
 /// The loop looks up at least so often, so that the end of a rest is not slept through.
@@ -53,9 +53,6 @@ const FINALITY_BLOCKS: u32 = 32;
 const FINALITY_EVERY_MIN: Duration = Duration::from_secs(15);
 /// And either no less.
 const FINALITY_EVERY_MAX: Duration = Duration::from_secs(60);
-/// One that does not know a tag is left alone for so long in the end; after its first refusal,
-/// which may be a fault, it is asked again at the usual time, and then each time twice as late.
-const FINALITY_REFUSED: Duration = Duration::from_secs(600);
 /// A syncing or lagging upstream is asked about it so often.
 const STATE_EVERY: Duration = Duration::from_secs(60);
 /// And so often while nobody asks, which is when the answer matters to nobody.
@@ -67,49 +64,6 @@ const FEED_TRUST_MIN: Duration = Duration::from_secs(5);
 /// So long after it was told, the head of an upstream that nobody asks for it keeps it from
 /// being used: as long as the slowest polls are apart.
 const UNASKED_TRUST: Duration = Duration::from_secs(15);
-
-/// What it last said of itself.
-#[derive(Debug, Default)]
-pub(crate) struct State {
-    asked: Option<Instant>,
-    syncing: bool,
-    isolated: bool,
-    finality: Finality,
-    origin_due: Option<Instant>,
-    pub(crate) block_hash: HashProbe,
-}
-
-/// When it was asked for safe and final blocks, and which of the two it refuses.
-#[derive(Debug, Default)]
-struct Finality {
-    asked: Option<Instant>,
-    finalized: Refusal,
-    safe: Refusal,
-}
-
-/// How long a tag that was refused is not asked for.
-#[derive(Debug, Default)]
-struct Refusal {
-    pause: Duration,
-    until: Option<Instant>,
-}
-
-impl Refusal {
-    fn is_over(&self, now: Instant) -> bool {
-        self.until.is_none_or(|until| now >= until)
-    }
-
-    /// Notes whether the tag was known, where it is asked for each `every`.
-    fn note(&mut self, was_known: bool, every: Duration, now: Instant) {
-        *self = match was_known {
-            true => Self::default(),
-            false => {
-                let pause = (self.pause * 2).clamp(every, FINALITY_REFUSED);
-                Self { pause, until: Some(now + pause) }
-            }
-        };
-    }
-}
 
 impl Watcher {
     /// Polls and probes until the upstream is seen to be on another chain.

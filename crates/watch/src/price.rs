@@ -9,7 +9,7 @@ use wellhead_upstream::{Condition, PushPrice};
 
 use crate::ask::now;
 use crate::checks::FeedUse;
-use crate::follow::Watcher;
+use crate::watcher::Watcher;
 
 /// What `newHeads` of mainnet pushes for one block, before the first message tells.
 const PUSH_BYTES: usize = 1_816;

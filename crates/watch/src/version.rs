@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::ask::{Reason, now};
 use crate::checks::Check;
-use crate::follow::Watcher;
+use crate::watcher::Watcher;
 
 impl Watcher {
     /// From now on the version is due, where it is asked for at all.
