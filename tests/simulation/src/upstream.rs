@@ -26,7 +26,7 @@ use wellhead_transport::{
 use crate::evidence::{End, Place, Told, key};
 use crate::meter::{Meter, Queue};
 use crate::record::{OpenExchange, Recorder};
-use crate::scenario::UpstreamPlan;
+use crate::scenario::{QUORUM_METHODS, UpstreamPlan};
 use crate::weather::{Kind, UNSUPPORTED};
 use crate::words::{self, Dialect, Said};
 
@@ -418,7 +418,8 @@ impl SimUpstream {
             };
             if kind == Some(Kind::Mislead)
                 && let Ok(result) = &outcome
-                && let Some(other) = words::misleading(&call.method, result)
+                && QUORUM_METHODS.contains(&&*call.method)
+                && let Some(other) = words::misleading(result)
             {
                 (outcome, is_honest) = (Ok(other), false);
             }

@@ -7,8 +7,6 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 
-use crate::scenario::QUORUM_METHODS;
-
 /// How a provider says that there were too many calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -249,9 +247,9 @@ fn full_bloom() -> Value {
     json!(format!("0x{}", "ff".repeat(256)))
 }
 
-/// Another value than `result` where several upstreams have to agree on it; `None` elsewhere.
-pub fn misleading(method: &str, result: &str) -> Option<String> {
-    let head = result.strip_suffix('"').filter(|_| QUORUM_METHODS.contains(&method))?;
+/// Another value than `result`, which is a quantity or data; `None` where it is neither.
+pub fn misleading(result: &str) -> Option<String> {
+    let head = result.strip_suffix('"')?;
     let last = head.chars().last().filter(char::is_ascii_hexdigit)?;
     let other = if last == '7' { '8' } else { '7' };
     Some(format!("{}{other}\"", &head[..head.len() - 1]))
