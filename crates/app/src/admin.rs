@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use wellhead_dispatch::now;
 use wellhead_net::{ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{ConnectionStatus, Proxy, Readiness, Status};
-use wellhead_server::{Admin, Health, Metrics, Server};
+use wellhead_server::{AdminHandler, Health, Metrics, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
 use crate::state::State;
@@ -121,7 +121,7 @@ fn health(well: bool, body: &Value) -> Health {
     Health { well, body: Bytes::from(body.to_string()) }
 }
 
-impl Admin for AdminPages {
+impl AdminHandler for AdminPages {
     fn metrics(&self) -> Metrics {
         let mut text = String::new();
         if prometheus_client::encoding::text::encode(&mut text, &self.registry).is_err() {

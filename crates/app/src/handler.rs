@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use url::form_urlencoded;
 use wellhead_proxy::{Ctx, Lanes, Proxy, Target};
-use wellhead_server::{Answer, AnswerBody, Handler, Request};
+use wellhead_server::{AnswerBody, Handler, HttpAnswer, HttpRequest};
 
 /// Hands requests of one worker to the proxy.
 #[derive(Debug)]
@@ -14,15 +14,15 @@ pub(crate) struct WorkerHandler {
 }
 
 impl Handler for WorkerHandler {
-    async fn handle(&self, request: Request) -> Answer {
-        let Request { received_at, peer, path, want_trail, body } = request;
+    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
+        let HttpRequest { received_at, peer, path, want_trail, body } = request;
         let ctx = Ctx { received_at, peer, want_trail };
         // Its bytes are bounded with the head of the request; nearly every path has none.
         let query = path.query().unwrap_or_default();
         let select: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let target = Target { chain: path.chain(), select: &select };
         let answer = self.proxy.handle(&self.lanes, ctx, target, body).await;
-        Answer {
+        HttpAnswer {
             status: answer.status,
             body: AnswerBody::Many(answer.body),
             rest: answer.rest,

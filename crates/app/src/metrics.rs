@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
-use wellhead_server::{HandshakeFailure, Refusal, STATUSES, Server};
+use wellhead_server::{HandshakeFailure, HttpRefusal, STATUSES, Server};
 
 use crate::assemble::{Parts, UpstreamConnections};
 use crate::state::State;
@@ -124,7 +124,7 @@ impl Collector for Listeners {
         let help = "Requests refused before they were read as JSON-RPC, by reason";
         let mut family =
             encoder.encode_descriptor("wellhead_http_refused", help, None, MetricType::Counter)?;
-        for refusal in Refusal::all() {
+        for refusal in HttpRefusal::all() {
             let labels = [("reason", refusal.word())];
             let count = ConstCounter::new(counts.refused(refusal));
             count.encode(family.encode_family(&labels)?)?;

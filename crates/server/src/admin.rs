@@ -1,6 +1,6 @@
 //! The admin listener: metrics, health, status, and a page that shows it.
 //!
-//! Only reads. What is in the answers is for the [`Admin`] to say; here are the
+//! Only reads. What is in the answers is for the [`AdminHandler`] to say; here are the
 //! routes, the headers, and the page, which knows no more of the status than
 //! that it is JSON. Nobody is asked who he is: bind it where only friends are.
 
@@ -14,19 +14,19 @@ use http::header::{
 };
 use tokio::time::Instant;
 
-use crate::answer::{self, JSON, respond};
+use crate::answer::{HttpResponse, JSON, respond};
 use crate::compress::compress;
 use crate::encoding::{self, Coding};
-use crate::head::Head;
+use crate::head::RequestHead;
 use crate::host::is_same_origin;
 use crate::service::HttpService;
 use crate::shared::ServerShared;
 use crate::ticket::Ticket;
-use crate::{AnswerBody, Refusal};
+use crate::{AnswerBody, HttpRefusal};
 
 /// What the admin listener tells. Called on the listener's thread for each
 /// request: quick, and never blocking.
-pub trait Admin: Send + Sync + 'static {
+pub trait AdminHandler: Send + Sync + 'static {
     /// `GET /metrics`.
     fn metrics(&self) -> Metrics;
     /// `GET /livez`: unwell means "restart me".
@@ -59,9 +59,9 @@ pub struct Health {
     pub body: Bytes,
 }
 
-/// Serves the routes of an [`Admin`].
+/// Serves the routes of an [`AdminHandler`].
 #[derive(Debug)]
-pub(crate) struct Pages<A> {
+pub(crate) struct AdminService<A> {
     admin: Arc<A>,
 }
 
@@ -103,12 +103,12 @@ impl Page {
     }
 }
 
-impl<A: Admin> Pages<A> {
+impl<A: AdminHandler> AdminService<A> {
     pub(crate) fn new(admin: Arc<A>) -> Self {
         Self { admin }
     }
 
-    fn page(&self, head: &Head<'_>, shared: &ServerShared) -> Page {
+    fn page(&self, head: &RequestHead<'_>, shared: &ServerShared) -> Page {
         let (method, (path, query)) = (head.method, head.target.parts());
         let read = |body: &'static str| Bytes::from_static(body.as_bytes());
         if !shared.settings.hosts.answers(head) {
@@ -150,10 +150,10 @@ impl<A: Admin> Pages<A> {
     }
 }
 
-impl<A: Admin> HttpService for Pages<A> {
-    type Asked = Page;
+impl<A: AdminHandler> HttpService for AdminService<A> {
+    type Route = Page;
 
-    fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Page {
+    fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> Page {
         let page = self.page(head, &ticket.link().shared);
         Page { coding: encoding::choose(head.headers), ..page }
     }
@@ -165,10 +165,10 @@ impl<A: Admin> HttpService for Pages<A> {
     async fn answer(
         &self,
         page: Page,
-        _body: Result<Bytes, Refusal>,
+        _body: Result<Bytes, HttpRefusal>,
         _received_at: Instant,
         ticket: Ticket,
-    ) -> answer::Reply {
+    ) -> HttpResponse {
         let mut fields = Vec::with_capacity(10);
         fields.push((CONTENT_TYPE, page.content_type));
         fields.push((CACHE_CONTROL, const { HeaderValue::from_static("no-store") }));

@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::time::Instant;
 
-use crate::Refusal;
-use crate::count::Counters;
-use crate::link::Link;
-use crate::peers::{Peer, Peers};
-use crate::protocol::Protocol;
+use crate::HttpRefusal;
+use crate::count::ServerCounters;
+use crate::link::ClientLink;
+use crate::peers::{PeerAddress, Peers};
+use crate::protocol::ClientProtocol;
 use crate::shared::ServerShared;
 
 /// The places for connections of one listener.
@@ -25,16 +25,16 @@ pub(crate) struct Admission {
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     admission: Arc<Admission>,
-    link: Arc<Link>,
+    link: Arc<ClientLink>,
 }
 
 impl ConnectionPermit {
-    pub(crate) fn link(&self) -> &Arc<Link> {
+    pub(crate) fn link(&self) -> &Arc<ClientLink> {
         &self.link
     }
 
     /// Counts the connection under the protocol that its first bytes told.
-    pub(crate) fn speak(&self, protocol: Protocol) {
+    pub(crate) fn speak(&self, protocol: ClientProtocol) {
         self.link.speak(protocol);
         self.link.shared.counters.open(protocol);
     }
@@ -55,13 +55,16 @@ impl Admission {
     }
 
     /// Admits one more connection from `peer`, or says which bound is reached.
-    pub(crate) fn admit(self: &Arc<Self>, peer: SocketAddr) -> Result<ConnectionPermit, Refusal> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+    ) -> Result<ConnectionPermit, HttpRefusal> {
         let link = self.enter(peer)?;
         Ok(ConnectionPermit { admission: Arc::clone(self), link })
     }
 
     /// Takes a place for one more connection from `peer`, or says which bound is reached.
-    fn enter(&self, peer: SocketAddr) -> Result<Arc<Link>, Refusal> {
+    fn enter(&self, peer: SocketAddr) -> Result<Arc<ClientLink>, HttpRefusal> {
         let settings = &self.shared.settings;
         let open_before = self.shared.counters.connections_open.fetch_add(1, Relaxed);
         let refused = |refusal| {
@@ -69,40 +72,45 @@ impl Admission {
             Err(refusal)
         };
         let now = Instant::now();
-        let link = |share| Arc::new(Link::new(Arc::clone(&self.shared), peer, share, now));
+        let link = |share| Arc::new(ClientLink::new(Arc::clone(&self.shared), peer, share, now));
         let is_full = open_before >= settings.connections_max;
         let most = settings.connections_per_peer_max;
         if !settings.shares && most.is_none() {
-            return if is_full { refused(Refusal::ConnectionsFull) } else { Ok(link(None)) };
+            return if is_full { refused(HttpRefusal::ConnectionsFull) } else { Ok(link(None)) };
         }
         let share = |share| link(Some(share).filter(|_| settings.shares));
-        let entered = self.peers.enter(Peer::of(peer.ip()), most.unwrap_or(usize::MAX), share);
-        let Some(link) = entered else { return refused(Refusal::PeerFull) };
+        let entered =
+            self.peers.enter(PeerAddress::of(peer.ip()), most.unwrap_or(usize::MAX), share);
+        let Some(link) = entered else { return refused(HttpRefusal::PeerFull) };
         if is_full { self.squeeze_in(link, now) } else { Ok(link) }
     }
 
     /// Has `newcomer` stay in the place of another connection, if there is one that gives way.
-    fn squeeze_in(&self, newcomer: Arc<Link>, now: Instant) -> Result<Arc<Link>, Refusal> {
+    fn squeeze_in(
+        &self,
+        newcomer: Arc<ClientLink>,
+        now: Instant,
+    ) -> Result<Arc<ClientLink>, HttpRefusal> {
         if self.shared.settings.shares && self.make_room(&newcomer, now) {
             return Ok(newcomer);
         }
         // Another newcomer may have displaced this one by now, and has counted that.
         self.leave(&newcomer);
-        Err(Refusal::ConnectionsFull)
+        Err(HttpRefusal::ConnectionsFull)
     }
 
     /// Has another connection end, so that `newcomer` may stay.
-    fn make_room(&self, newcomer: &Arc<Link>, now: Instant) -> bool {
+    fn make_room(&self, newcomer: &Arc<ClientLink>, now: Instant) -> bool {
         let places = self.shared.settings.connections_max;
         let Some(displaced) = self.peers.displace(newcomer, places, now) else { return false };
         self.shared.counters.connections_open.fetch_sub(1, Relaxed);
-        Counters::add(&self.shared.counters.displaced);
+        ServerCounters::add(&self.shared.counters.displaced);
         displaced.displace();
         true
     }
 
     /// Gives the place back, unless another connection has it already.
-    fn leave(&self, link: &Link) {
+    fn leave(&self, link: &ClientLink) {
         if !link.release_place() {
             return;
         }
@@ -135,7 +143,7 @@ mod tests {
         assert!(first.is_displaced());
         assert_eq!(open(), 2);
         let refused = admission.squeeze_in(Arc::clone(&first), now).map(|_| ());
-        assert_eq!(refused, Err(Refusal::ConnectionsFull));
+        assert_eq!(refused, Err(HttpRefusal::ConnectionsFull));
         assert_eq!(open(), 2);
         admission.leave(&own);
         admission.leave(&other);

@@ -19,14 +19,14 @@ use wellhead_transport::Rest;
 use crate::compress::compress;
 use crate::encoding::Coding;
 use crate::frames::Frames;
-use crate::headers::Fields;
+use crate::headers::ResponseHeaders;
 use crate::ticket::Ticket;
-use crate::{Answer, AnswerBody, Refusal};
+use crate::{AnswerBody, HttpAnswer, HttpRefusal};
 
 /// One answer, complete but for what flows, and the place that its request takes.
-pub(crate) struct Reply {
+pub(crate) struct HttpResponse {
     pub(crate) status: StatusCode,
-    pub(crate) fields: Fields,
+    pub(crate) fields: ResponseHeaders,
     pub(crate) body: AnswerBody,
     pub(crate) rest: Option<Box<dyn Rest>>,
     /// An HTTP/1.1 connection ends with it. HTTP/2 has no such mark, and needs none.
@@ -34,7 +34,7 @@ pub(crate) struct Reply {
     pub(crate) ticket: Ticket,
 }
 
-impl Reply {
+impl HttpResponse {
     /// The answer as hyper takes it, for HTTP/2.
     pub(crate) fn into_response(self) -> Response<Frames> {
         let Self { status, fields, body, rest, closes: _, ticket } = self;
@@ -68,7 +68,7 @@ const RETRY_AFTER_OVERLOAD: HeaderValue = HeaderValue::from_static("1");
 
 /// The coding in which the answer is to be sent, if any.
 pub(crate) fn worth_squeezing(
-    answer: &Answer,
+    answer: &HttpAnswer,
     coding: Option<Coding>,
     ticket: &Ticket,
 ) -> Option<Coding> {
@@ -76,7 +76,7 @@ pub(crate) fn worth_squeezing(
 }
 
 /// What flows goes as it is: compressing it would hold it back.
-fn may_be_squeezed(answer: &Answer, ticket: &Ticket) -> bool {
+fn may_be_squeezed(answer: &HttpAnswer, ticket: &Ticket) -> bool {
     let compression = &ticket.link().shared.settings.compression;
     let bytes = answer.body.len();
     compression.enabled && answer.rest.is_none() && bytes >= compression.bytes_min.max(1)
@@ -84,7 +84,7 @@ fn may_be_squeezed(answer: &Answer, ticket: &Ticket) -> bool {
 
 /// Puts the body in that coding and says which; `None` when it stays as it is.
 pub(crate) async fn squeeze(
-    answer: &mut Answer,
+    answer: &mut HttpAnswer,
     coding: Coding,
     ticket: &Ticket,
 ) -> Option<Coding> {
@@ -94,12 +94,12 @@ pub(crate) async fn squeeze(
 }
 
 /// Words what the handler answered; its body is in the coding `squeezed`.
-pub(crate) fn word(answer: Answer, squeezed: Option<Coding>, ticket: Ticket) -> Reply {
+pub(crate) fn word(answer: HttpAnswer, squeezed: Option<Coding>, ticket: Ticket) -> HttpResponse {
     let varies = squeezed.is_some() || may_be_squeezed(&answer, &ticket);
     let mut status =
         StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (body, rest) = (answer.body, answer.rest);
-    let mut fields = Fields::with_capacity(8);
+    let mut fields = ResponseHeaders::with_capacity(8);
     if body.is_empty() && rest.is_none() {
         if status == StatusCode::OK {
             status = StatusCode::NO_CONTENT;
@@ -137,41 +137,41 @@ pub(crate) fn word(answer: Answer, squeezed: Option<Coding>, ticket: Ticket) -> 
     if let Some(trail) = answer.trail {
         fields.push((TRAIL.clone(), trail_value(trail)));
     }
-    Reply { rest, ..respond(status, fields, body, ticket) }
+    HttpResponse { rest, ..respond(status, fields, body, ticket) }
 }
 
 /// Words a refusal.
-pub(crate) fn refuse(refusal: Refusal, ticket: Ticket) -> Reply {
+pub(crate) fn refuse(refusal: HttpRefusal, ticket: Ticket) -> HttpResponse {
     let shared = &ticket.link().shared;
     shared.counters.refuse(refusal);
     shared.tell(ticket.link().peer, refusal.status().as_u16(), refusal.word());
-    let mut fields = Fields::with_capacity(6);
+    let mut fields = ResponseHeaders::with_capacity(6);
     fields.push((CONTENT_TYPE, JSON.clone()));
     match refusal {
-        Refusal::MethodNotAllowed => {
+        HttpRefusal::MethodNotAllowed => {
             let allow = if shared.cors.is_off() { "POST" } else { "POST, OPTIONS" };
             fields.push((ALLOW, HeaderValue::from_static(allow)));
         }
-        Refusal::UnsupportedEncoding => {
+        HttpRefusal::UnsupportedEncoding => {
             fields.push((ACCEPT_ENCODING, const { HeaderValue::from_static("gzip") }));
         }
-        Refusal::ConnectionsFull
-        | Refusal::PeerFull
-        | Refusal::RequestsFull
-        | Refusal::BodiesFull => {
+        HttpRefusal::ConnectionsFull
+        | HttpRefusal::PeerFull
+        | HttpRefusal::RequestsFull
+        | HttpRefusal::BodiesFull => {
             fields.push((RETRY_AFTER, RETRY_AFTER_OVERLOAD));
         }
-        Refusal::NotHttp
-        | Refusal::HeadTooLong
-        | Refusal::NotFound
-        | Refusal::WrongHost
-        | Refusal::OriginRefused
-        | Refusal::WebSocket
-        | Refusal::NotJson
-        | Refusal::BodyTooLarge
-        | Refusal::BodySlow
-        | Refusal::BodyBroken
-        | Refusal::HandlerFailed => {}
+        HttpRefusal::NotHttp
+        | HttpRefusal::HeadTooLong
+        | HttpRefusal::NotFound
+        | HttpRefusal::WrongHost
+        | HttpRefusal::OriginRefused
+        | HttpRefusal::WebSocket
+        | HttpRefusal::NotJson
+        | HttpRefusal::BodyTooLarge
+        | HttpRefusal::BodySlow
+        | HttpRefusal::BodyBroken
+        | HttpRefusal::HandlerFailed => {}
     }
     let body = shared.refusals.of(refusal).into();
     let mut reply = respond(refusal.status(), fields, body, ticket);
@@ -182,13 +182,13 @@ pub(crate) fn refuse(refusal: Refusal, ticket: Ticket) -> Reply {
 /// Puts an answer together that is known as a whole.
 pub(crate) fn respond(
     status: StatusCode,
-    fields: Fields,
+    fields: ResponseHeaders,
     body: AnswerBody,
     mut ticket: Ticket,
-) -> Reply {
+) -> HttpResponse {
     ticket.answered(status);
     let closes = ticket.link().is_draining();
-    Reply { status, fields, body, rest: None, closes, ticket }
+    HttpResponse { status, fields, body, rest: None, closes, ticket }
 }
 
 /// The header value for an upstream's id: made once for each worker and upstream.

@@ -18,8 +18,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::Settings;
-use crate::count::Counters;
-use crate::share::{Share, fits, give, take};
+use crate::count::ServerCounters;
+use crate::share::{AddressShare, fits, give, take};
 use crate::shared::ServerShared;
 
 /// A stalled client that accepts this much is given the write timeout anew. A
@@ -88,7 +88,7 @@ pub(crate) struct Period(bool);
 
 /// Which place a request holds among those under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RequestPlace {
     /// It was refused, and its answer is all there is of it.
     None,
     Plain,
@@ -98,7 +98,7 @@ pub(crate) enum Place {
 
 /// What the pool has for the answers of a connection within the share of its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum PoolRoom {
     Enough,
     /// The pool has no bytes left, and the address has few of them.
     Little,
@@ -109,14 +109,14 @@ enum Room {
 
 /// What the answers of a connection give back to, and take from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pools<'a> {
+pub(crate) struct AnswerPools<'a> {
     pub(crate) settings: &'a Settings,
-    pub(crate) counters: &'a Counters,
-    pub(crate) share: Option<&'a Arc<Share>>,
+    pub(crate) counters: &'a ServerCounters,
+    pub(crate) share: Option<&'a Arc<AddressShare>>,
 }
 
-impl<'a> Pools<'a> {
-    pub(crate) fn of(shared: &'a ServerShared, share: Option<&'a Arc<Share>>) -> Self {
+impl<'a> AnswerPools<'a> {
+    pub(crate) fn of(shared: &'a ServerShared, share: Option<&'a Arc<AddressShare>>) -> Self {
         Self { settings: &shared.settings, counters: &shared.counters, share }
     }
 
@@ -144,26 +144,26 @@ impl<'a> Pools<'a> {
     }
 
     /// Gives the place of a request back.
-    pub(crate) fn give_place(self, place: Place) {
+    pub(crate) fn give_place(self, place: RequestPlace) {
         match place {
-            Place::None => {}
-            Place::Plain => give(&self.counters.requests_open, None),
-            Place::Shared => {
+            RequestPlace::None => {}
+            RequestPlace::Plain => give(&self.counters.requests_open, None),
+            RequestPlace::Shared => {
                 give(&self.counters.requests_open, self.share.map(|share| &share.places));
             }
         }
     }
 
-    fn room_for_bytes(self) -> Room {
+    fn room_for_bytes(self) -> PoolRoom {
         let total = self.counters.answers_waiting_bytes.load(Relaxed);
         let held = self.share.map(|share| share.waiting_bytes.load(Relaxed));
         let most = self.settings.waiting_bytes_max;
         if fits(held.unwrap_or(0), total, most) {
-            Room::Enough
+            PoolRoom::Enough
         } else if held.is_some_and(|held| held <= most / SMALL_PART) {
-            Room::Little
+            PoolRoom::Little
         } else {
-            Room::NoBytes
+            PoolRoom::NoBytes
         }
     }
 }
@@ -174,14 +174,19 @@ impl Backlog {
     }
 
     /// One more answer of so many bytes.
-    pub(crate) fn begin(&self, bytes: usize, place: Place, pools: Pools<'_>) -> Period {
+    pub(crate) fn begin(
+        &self,
+        bytes: usize,
+        place: RequestPlace,
+        pools: AnswerPools<'_>,
+    ) -> Period {
         let mut state = self.state.lock();
         let period = state.period;
         state.began[usize::from(period.0)] += 1;
         match place {
-            Place::None => state.placeless += 1,
-            Place::Plain => state.placed += 1,
-            Place::Shared => {
+            RequestPlace::None => state.placeless += 1,
+            RequestPlace::Plain => state.placed += 1,
+            RequestPlace::Shared => {
                 state.placed += 1;
                 state.shared += 1;
             }
@@ -194,7 +199,7 @@ impl Backlog {
     }
 
     /// More bytes of an answer that flows.
-    pub(crate) fn grow(&self, bytes: usize, pools: Pools<'_>) {
+    pub(crate) fn grow(&self, bytes: usize, pools: AnswerPools<'_>) {
         let mut state = self.state.lock();
         state.bytes += bytes;
         if state.stalled_since.is_some() {
@@ -203,7 +208,7 @@ impl Backlog {
     }
 
     /// The client takes no more for now.
-    pub(crate) fn stall(&self, now: u64, pools: Pools<'_>) {
+    pub(crate) fn stall(&self, now: u64, pools: AnswerPools<'_>) {
         let mut state = self.state.lock();
         if state.answers() > 0 && state.bytes > 0 {
             state.stalled_since.get_or_insert(moment(now));
@@ -212,7 +217,7 @@ impl Backlog {
     }
 
     /// So many bytes of an answer were taken, or nobody wants them any more.
-    pub(crate) fn took(&self, bytes: usize, now: impl FnOnce() -> u64, pools: Pools<'_>) {
+    pub(crate) fn took(&self, bytes: usize, now: impl FnOnce() -> u64, pools: AnswerPools<'_>) {
         self.state.lock().took(bytes, now, pools);
     }
 
@@ -220,14 +225,15 @@ impl Backlog {
     pub(crate) fn end(
         &self,
         bytes: usize,
-        (place, period): (Place, Period),
+        (place, period): (RequestPlace, Period),
         now: impl FnOnce() -> u64,
-        pools: Pools<'_>,
+        pools: AnswerPools<'_>,
     ) {
         let mut state = self.state.lock();
         state.began[usize::from(period.0)] -= 1;
         state.took(bytes, now, pools);
-        if state.placeless > 0 && (place == Place::None || state.waiting + state.placed == 0) {
+        if state.placeless > 0 && (place == RequestPlace::None || state.waiting + state.placed == 0)
+        {
             state.placeless -= 1;
         } else if state.waiting > 0 {
             state.waiting -= 1;
@@ -243,14 +249,14 @@ impl Backlog {
     }
 
     /// Whether the client lets more wait than it may.
-    pub(crate) fn is_too_much(&self, now: u64, pools: Pools<'_>) -> bool {
+    pub(crate) fn is_too_much(&self, now: u64, pools: AnswerPools<'_>) -> bool {
         let mut state = self.state.lock();
         state.turn(now, pools.settings.stall_timeout / PRESSED_PART);
         let Some(since) = state.stalled_since else { return false };
         state.settle(pools);
         let lasts = Duration::from_micros(now.saturating_sub(since.get() - 1));
         let lacks_places = state.placed > 0 || state.placeless > 0;
-        let room = if lacks_places { Room::NoPlaces } else { pools.room_for_bytes() };
+        let room = if lacks_places { PoolRoom::NoPlaces } else { pools.room_for_bytes() };
         // With something taken now and then the time of all would begin anew for ever.
         let is_old = state.check_age(now, room, pools.settings.stall_timeout);
         state.is_too_much(lasts, room, is_old, pools.settings)
@@ -263,7 +269,7 @@ fn moment(micros: u64) -> NonZeroU64 {
 }
 
 impl State {
-    fn took(&mut self, bytes: usize, now: impl FnOnce() -> u64, pools: Pools<'_>) {
+    fn took(&mut self, bytes: usize, now: impl FnOnce() -> u64, pools: AnswerPools<'_>) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         let taken = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -284,7 +290,7 @@ impl State {
     }
 
     /// Brings what the pools were told up to date.
-    fn settle(&mut self, pools: Pools<'_>) {
+    fn settle(&mut self, pools: AnswerPools<'_>) {
         let counted = if self.stalled_since.is_some() { self.bytes } else { 0 };
         if counted > self.charged {
             pools.charge(counted - self.charged);
@@ -311,13 +317,13 @@ impl State {
     }
 
     /// Gives one of the places back that the answers hold.
-    fn give_place(&mut self, pools: Pools<'_>) {
+    fn give_place(&mut self, pools: AnswerPools<'_>) {
         self.placed -= 1;
         if self.shared > 0 {
             self.shared -= 1;
-            pools.give_place(Place::Shared);
+            pools.give_place(RequestPlace::Shared);
         } else {
-            pools.give_place(Place::Plain);
+            pools.give_place(RequestPlace::Plain);
         }
     }
 
@@ -347,13 +353,13 @@ impl State {
     /// True when some answer has waited for the stall timeout. A client that takes its answers at
     /// the least pace begins a new period, unless one answer that it takes could keep the places
     /// of others.
-    fn check_age(&mut self, now: u64, room: Room, stall_timeout: Duration) -> bool {
+    fn check_age(&mut self, now: u64, room: PoolRoom, stall_timeout: Duration) -> bool {
         let oldest = Duration::from_micros(now.saturating_sub(self.period_since));
         if self.old() == 0 || oldest < stall_timeout {
             return false;
         }
         let least = u128::from(LEAST_PACE) * oldest.as_micros() / 1_000_000;
-        let may_pass = room != Room::NoPlaces || self.answers() == 1;
+        let may_pass = room != PoolRoom::NoPlaces || self.answers() == 1;
         if may_pass && u128::from(self.paced) >= least {
             self.begin_period(now);
             return false;
@@ -367,14 +373,20 @@ impl State {
     }
 
     /// `is_old`: as [`Self::check_age`] found.
-    fn is_too_much(&self, lasts: Duration, room: Room, is_old: bool, settings: &Settings) -> bool {
+    fn is_too_much(
+        &self,
+        lasts: Duration,
+        room: PoolRoom,
+        is_old: bool,
+        settings: &Settings,
+    ) -> bool {
         let too_long = lasts >= settings.stall_timeout;
         let answers = self.answers();
         let many = answers > ANSWERS_MAX || (answers > 1 && self.bytes > BYTES_MAX);
         let is_pressed = match room {
-            Room::Enough => false,
-            Room::Little => too_long,
-            Room::NoBytes | Room::NoPlaces => {
+            PoolRoom::Enough => false,
+            PoolRoom::Little => too_long,
+            PoolRoom::NoBytes | PoolRoom::NoPlaces => {
                 lasts >= settings.stall_timeout / PRESSED_PART || is_old
             }
         };
@@ -393,32 +405,36 @@ mod tests {
 
     struct Stage {
         settings: Settings,
-        counters: Counters,
-        share: Arc<Share>,
+        counters: ServerCounters,
+        share: Arc<AddressShare>,
         backlog: Backlog,
-        begun: RefCell<VecDeque<(Place, Period)>>,
+        begun: RefCell<VecDeque<(RequestPlace, Period)>>,
     }
 
     impl Stage {
         fn new(waiting_max: usize, waiting_bytes_max: usize) -> Self {
             Self {
                 settings: Settings { waiting_max, waiting_bytes_max, ..Settings::default() },
-                counters: Counters::default(),
+                counters: ServerCounters::default(),
                 share: Arc::default(),
                 backlog: Backlog::new(),
                 begun: RefCell::default(),
             }
         }
 
-        fn pools(&self) -> Pools<'_> {
-            Pools { settings: &self.settings, counters: &self.counters, share: Some(&self.share) }
+        fn pools(&self) -> AnswerPools<'_> {
+            AnswerPools {
+                settings: &self.settings,
+                counters: &self.counters,
+                share: Some(&self.share),
+            }
         }
 
         fn begin(&self, answers: u32, bytes: usize) {
             for n in 0..answers {
                 self.counters.requests_open.fetch_add(1, Relaxed);
                 self.share.places.fetch_add(usize::from(n % 2 == 0), Relaxed);
-                let place = if n % 2 == 0 { Place::Shared } else { Place::Plain };
+                let place = if n % 2 == 0 { RequestPlace::Shared } else { RequestPlace::Plain };
                 let period = self.backlog.begin(bytes, place, self.pools());
                 self.begun.borrow_mut().push_back((place, period));
             }
@@ -432,7 +448,7 @@ mod tests {
 
         /// Places taken; answers and bytes in the pool; the same for the address.
         fn check(&self, places: usize, waiting: usize, bytes: usize) {
-            let Counters { requests_open, answers_waiting, answers_waiting_bytes, .. } =
+            let ServerCounters { requests_open, answers_waiting, answers_waiting_bytes, .. } =
                 &self.counters;
             assert_eq!(requests_open.load(Relaxed), places, "places");
             assert_eq!(answers_waiting.load(Relaxed), waiting, "answers");
@@ -606,8 +622,8 @@ mod tests {
     fn ended_after(held: usize, pace: usize) -> Option<u64> {
         let stage = Stage::new(1000, 160_000_000);
         let hog = Stage::new(1000, 160_000_000);
-        let of_hog = Pools { share: Some(&hog.share), ..stage.pools() };
-        let begun = hog.backlog.begin(300_000_000, Place::Plain, of_hog);
+        let of_hog = AnswerPools { share: Some(&hog.share), ..stage.pools() };
+        let begun = hog.backlog.begin(300_000_000, RequestPlace::Plain, of_hog);
         stage.counters.requests_open.fetch_add(1, Relaxed);
         hog.backlog.stall(0, of_hog);
         assert!(!hog.backlog.is_too_much(999_999, of_hog));
@@ -620,7 +636,7 @@ mod tests {
             }
             stage.is_too_much(second * 1000)
         });
-        hog.backlog.end(0, (Place::Plain, begun), || 0, of_hog);
+        hog.backlog.end(0, (RequestPlace::Plain, begun), || 0, of_hog);
         ended
     }
 
@@ -639,14 +655,14 @@ mod tests {
     fn refusals_that_are_not_taken_hold_places_of_the_pool() {
         let stage = Stage::new(1000, 10_000);
         let begun: Vec<_> = (0..=ANSWERS_MAX)
-            .map(|_| stage.backlog.begin(10, Place::None, stage.pools()))
+            .map(|_| stage.backlog.begin(10, RequestPlace::None, stage.pools()))
             .collect();
         stage.backlog.stall(0, stage.pools());
         stage.check(0, begun.len(), begun.len() * 10);
         assert!(!stage.is_too_much(4999));
         assert!(stage.is_too_much(5000));
         for period in begun {
-            stage.backlog.end(10, (Place::None, period), || 0, stage.pools());
+            stage.backlog.end(10, (RequestPlace::None, period), || 0, stage.pools());
         }
         stage.check(0, 0, 0);
     }
@@ -656,7 +672,7 @@ mod tests {
         let stage = Stage::new(8, 10_000);
         stage.begin(2, 10);
         let begun: Vec<_> =
-            (0..10).map(|_| stage.backlog.begin(10, Place::None, stage.pools())).collect();
+            (0..10).map(|_| stage.backlog.begin(10, RequestPlace::None, stage.pools())).collect();
         assert!(!stage.is_too_much(0), "they may be taken at once");
         stage.backlog.stall(0, stage.pools());
         stage.check(0, 8, 120);
@@ -664,7 +680,7 @@ mod tests {
         assert!(stage.is_too_much(1000));
         stage.end(2, 10);
         for period in begun {
-            stage.backlog.end(10, (Place::None, period), || 0, stage.pools());
+            stage.backlog.end(10, (RequestPlace::None, period), || 0, stage.pools());
         }
         stage.check(0, 0, 0);
     }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
-use crate::count::Counters;
+use crate::count::ServerCounters;
 use crate::encoding::Coding;
 use crate::shared::ServerShared;
-use crate::{AnswerBody, Refusal};
+use crate::{AnswerBody, HttpRefusal};
 
 /// Work between two looks at the other tasks: well under a millisecond.
 const SLICE_BYTES: usize = 32 * 1024;
@@ -43,7 +43,7 @@ pub(crate) async fn compress(
     } else {
         // A full queue is an answer: uncompressed is better than late.
         let Ok(_job) = shared.compression_jobs.try_acquire() else {
-            Counters::add(&shared.counters.compression_skipped);
+            ServerCounters::add(&shared.counters.compression_skipped);
             return None;
         };
         let body = body.clone();
@@ -59,7 +59,7 @@ pub(crate) async fn compress(
     if squeezed.len() >= length {
         return None;
     }
-    Counters::add(&shared.counters.compressed);
+    ServerCounters::add(&shared.counters.compressed);
     Some(Bytes::from(squeezed))
 }
 
@@ -100,8 +100,8 @@ impl Squeezer {
 pub(crate) async fn inflate(
     body: Bytes,
     bytes_max: usize,
-    mut hold: impl FnMut(usize) -> Result<(), Refusal>,
-) -> Result<Bytes, Refusal> {
+    mut hold: impl FnMut(usize) -> Result<(), HttpRefusal>,
+) -> Result<Bytes, HttpRefusal> {
     let mut decoder = MultiGzDecoder::new(&body[..]);
     let mut inflated = Vec::new();
     loop {
@@ -109,11 +109,11 @@ pub(crate) async fn inflate(
         // One byte over the bound is enough to know.
         let slice = SLICE_BYTES.min(bytes_max + 1 - before);
         let read = (&mut decoder).take(slice as u64).read_to_end(&mut inflated);
-        if read.map_err(|_| Refusal::BodyBroken)? == 0 {
+        if read.map_err(|_| HttpRefusal::BodyBroken)? == 0 {
             return Ok(Bytes::from(inflated));
         }
         if inflated.len() > bytes_max {
-            return Err(Refusal::BodyTooLarge);
+            return Err(HttpRefusal::BodyTooLarge);
         }
         hold(inflated.len())?;
         tokio::task::yield_now().await;
@@ -131,7 +131,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    async fn check(sent: Vec<u8>, bytes_max: usize, expected: Result<&[u8], Refusal>) {
+    async fn check(sent: Vec<u8>, bytes_max: usize, expected: Result<&[u8], HttpRefusal>) {
         let inflated = inflate(Bytes::from(sent), bytes_max, |_| Ok(())).await;
         assert_eq!(inflated.as_deref(), expected.as_ref().map(|bytes| *bytes));
     }
@@ -142,12 +142,12 @@ mod tests {
         check(gzip(b"{}"), 100, Ok(b"{}")).await;
         check(gzip(b""), 0, Ok(b"")).await;
         check(gzip(&large), 200_000, Ok(&large)).await;
-        check(gzip(&large), 199_999, Err(Refusal::BodyTooLarge)).await;
+        check(gzip(&large), 199_999, Err(HttpRefusal::BodyTooLarge)).await;
         check([gzip(b"{"), gzip(b"}")].concat(), 2, Ok(b"{}")).await;
-        check(b"{}".to_vec(), 100, Err(Refusal::BodyBroken)).await;
-        check(Vec::new(), 100, Err(Refusal::BodyBroken)).await;
-        check(gzip(&large)[..50].to_vec(), 1_000_000, Err(Refusal::BodyBroken)).await;
-        check([gzip(b"{}"), b"more".to_vec()].concat(), 100, Err(Refusal::BodyBroken)).await;
+        check(b"{}".to_vec(), 100, Err(HttpRefusal::BodyBroken)).await;
+        check(Vec::new(), 100, Err(HttpRefusal::BodyBroken)).await;
+        check(gzip(&large)[..50].to_vec(), 1_000_000, Err(HttpRefusal::BodyBroken)).await;
+        check([gzip(b"{}"), b"more".to_vec()].concat(), 100, Err(HttpRefusal::BodyBroken)).await;
     }
 
     #[tokio::test]
@@ -155,11 +155,11 @@ mod tests {
         let mut told = Vec::new();
         let hold = |bytes| {
             told.push(bytes);
-            if bytes > 2 * SLICE_BYTES { Err(Refusal::BodiesFull) } else { Ok(()) }
+            if bytes > 2 * SLICE_BYTES { Err(HttpRefusal::BodiesFull) } else { Ok(()) }
         };
         let bomb = Bytes::from(gzip(&vec![b'a'; 100 * SLICE_BYTES]));
         let inflated = inflate(bomb, usize::MAX - 1, hold).await;
-        assert_eq!(inflated, Err(Refusal::BodiesFull));
+        assert_eq!(inflated, Err(HttpRefusal::BodiesFull));
         assert_eq!(told, [SLICE_BYTES, 2 * SLICE_BYTES, 3 * SLICE_BYTES]);
     }
 

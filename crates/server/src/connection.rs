@@ -23,21 +23,21 @@ use tokio::time::Instant;
 use tokio_rustls::server::TlsStream;
 
 use crate::admission::ConnectionPermit;
-use crate::count::Counters;
+use crate::count::ServerCounters;
 use crate::drain::Drain;
 use crate::end::ConnectionEnd;
 use crate::frames::Frames;
 use crate::h1;
 use crate::handshake::Handshakes;
-use crate::head::{Head, Target};
-use crate::headers::Headers;
-use crate::link::{Link, TooSlow};
-use crate::protocol::Protocol;
+use crate::head::{RequestHead, RequestTarget};
+use crate::headers::RequestHeaders;
+use crate::link::{ClientLink, TooSlow};
+use crate::protocol::ClientProtocol;
 use crate::request::collect;
 use crate::service::HttpService;
 use crate::shared::ServerShared;
-use crate::socket::{Opening, Socket, Stream};
-use crate::stream::Streams;
+use crate::socket::{ClientSocket, ClientStream, FirstBytes};
+use crate::stream::StreamExecutor;
 use crate::ticket::Ticket;
 use crate::tls::{self, HandshakeFailure};
 
@@ -70,7 +70,7 @@ pub(crate) struct Worker<E> {
     pub(crate) drain: Drain,
     /// Whose step of a TLS handshake is next.
     turn: Semaphore,
-    http2: http2::Builder<Streams>,
+    http2: http2::Builder<StreamExecutor>,
 }
 
 impl<E> Worker<E> {
@@ -80,10 +80,10 @@ impl<E> Worker<E> {
     }
 }
 
-fn http2_builder(shared: &Arc<ServerShared>) -> http2::Builder<Streams> {
+fn http2_builder(shared: &Arc<ServerShared>) -> http2::Builder<StreamExecutor> {
     let settings = &shared.settings;
     let head_bytes_max = u32::try_from(settings.head_bytes_max).unwrap_or(u32::MAX);
-    let mut builder = http2::Builder::new(Streams { shared: Arc::clone(shared) });
+    let mut builder = http2::Builder::new(StreamExecutor { shared: Arc::clone(shared) });
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(settings.streams_max)
@@ -108,7 +108,7 @@ pub(crate) async fn run_tls<E: HttpService>(
     // Boxed: its room is not wanted any more afterwards.
     match Box::pin(shake_hands(stream, &handshakes, &worker, permit.link())).await {
         Ok(shaken) => {
-            Counters::add(&worker.shared.counters.tls);
+            ServerCounters::add(&worker.shared.counters.tls);
             let agreed = tls::agreed(&shaken);
             run(Box::new(shaken), agreed, worker, permit).await;
         }
@@ -123,7 +123,7 @@ async fn shake_hands<E>(
     stream: TcpStream,
     handshakes: &Handshakes,
     worker: &Worker<E>,
-    link: &Arc<Link>,
+    link: &Arc<ClientLink>,
 ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
     // The answers of a handshake are small, and each is waited for.
     let _ = stream.set_nodelay(true);
@@ -147,9 +147,9 @@ async fn shake_hands<E>(
 }
 
 /// Serves one connection to its end. Under TLS the protocol may be agreed already.
-pub(crate) async fn run<S: Stream, E: HttpService>(
+pub(crate) async fn run<S: ClientStream, E: HttpService>(
     mut stream: S,
-    agreed: Option<Protocol>,
+    agreed: Option<ClientProtocol>,
     worker: Arc<Worker<E>>,
     permit: ConnectionPermit,
 ) {
@@ -164,23 +164,23 @@ pub(crate) async fn run<S: Stream, E: HttpService>(
     permit.speak(protocol);
     let link = Arc::clone(permit.link());
     let ended = match protocol {
-        Protocol::Http1 => {
+        ClientProtocol::Http1 => {
             let connection = h1::serve(stream, opening.bytes(), &link, &worker.service);
             drive(connection, |_| {}, &link, &worker.drain).await
         }
         // Boxed: ten thousand idle HTTP/1.1 connections must not carry its room about.
-        Protocol::Http2 => Box::pin(speak_http2(stream, opening, &link, &worker)).await,
+        ClientProtocol::Http2 => Box::pin(speak_http2(stream, opening, &link, &worker)).await,
     };
     ended.count(&link);
 }
 
-async fn speak_http2<S: Stream, E: HttpService>(
+async fn speak_http2<S: ClientStream, E: HttpService>(
     stream: S,
-    opening: Opening,
-    link: &Arc<Link>,
+    opening: FirstBytes,
+    link: &Arc<ClientLink>,
     worker: &Arc<Worker<E>>,
 ) -> ConnectionEnd {
-    let socket = Socket::new(stream, opening, Arc::clone(link));
+    let socket = ClientSocket::new(stream, opening, Arc::clone(link));
     let service = service_fn({
         let worker = Arc::clone(worker);
         let link = Arc::clone(link);
@@ -196,33 +196,37 @@ async fn speak_http2<S: Stream, E: HttpService>(
 
 async fn answer_stream<E: HttpService>(
     worker: &Worker<E>,
-    link: &Arc<Link>,
+    link: &Arc<ClientLink>,
     request: Request<Incoming>,
 ) -> Response<Frames> {
     let (mut ticket, received_at) = Ticket::open(link);
     let (parts, body) = request.into_parts();
-    let head = Head {
+    let head = RequestHead {
         method: parts.method.as_str(),
-        target: Target::Uri(&parts.uri),
-        headers: Headers::Map(&parts.headers),
+        target: RequestTarget::Uri(&parts.uri),
+        headers: RequestHeaders::Map(&parts.headers),
     };
-    let asked = worker.service.ask(&ticket, &head);
+    let route = worker.service.route(&ticket, &head);
     // Headers are counted nowhere, so they are not kept for as long as the answer takes.
     drop(parts);
-    let body = if E::wants_body(&asked) {
+    let body = if E::wants_body(&route) {
         collect(body, &worker.shared.settings, &mut ticket).await
     } else {
         Ok(Bytes::new())
     };
     // Boxed: neither a stream whose body is yet to come nor one whose answer waits for its client
     // has room for the state of the handler, which is most of what a call takes.
-    Box::pin(worker.service.answer(asked, body, received_at, ticket)).await.into_response()
+    Box::pin(worker.service.answer(route, body, received_at, ticket)).await.into_response()
 }
 
 /// Reads the first bytes; `None` when there is nothing to serve.
-async fn open<E>(stream: &mut impl Stream, worker: &Worker<E>, link: &Link) -> Option<Opening> {
+async fn open<E>(
+    stream: &mut impl ClientStream,
+    worker: &Worker<E>,
+    link: &ClientLink,
+) -> Option<FirstBytes> {
     let counters = &worker.shared.counters;
-    let opening = Opening::read(stream);
+    let opening = FirstBytes::read(stream);
     if worker.drain.begun.is_cancelled() {
         return tokio::time::timeout(LATE_OPENING_TIME, opening).await.ok()?.ok()?;
     }
@@ -232,14 +236,14 @@ async fn open<E>(stream: &mut impl Stream, worker: &Worker<E>, link: &Link) -> O
         () = worker.drain.begun.cancelled() => None,
         () = displaced(link) => None,
         () = tokio::time::sleep(worker.shared.settings.head_timeout) => {
-            Counters::add(&counters.slow_head);
+            ServerCounters::add(&counters.slow_head);
             None
         }
     }
 }
 
 /// Ready when another connection took the place of this one.
-async fn displaced(link: &Link) {
+async fn displaced(link: &ClientLink) {
     poll_fn(|cx| {
         link.wakes(cx);
         if link.is_displaced() { Poll::Ready(()) } else { Poll::Pending }
@@ -251,7 +255,7 @@ async fn displaced(link: &Link) {
 async fn drive<C>(
     connection: C,
     close: impl Fn(Pin<&mut C>),
-    link: &Arc<Link>,
+    link: &Arc<ClientLink>,
     drain: &Drain,
 ) -> ConnectionEnd
 where
@@ -283,38 +287,38 @@ where
             // Before the connection, so that an answer made after the drain
             // began says that it is the last.
             if rung && !draining && begun.as_mut().poll(rare).is_ready() {
-                return Poll::Ready(Event::DrainBegun);
+                return Poll::Ready(ConnectionEvent::DrainBegun);
             }
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                return Poll::Ready(Event::Ended(ended));
+                return Poll::Ready(ConnectionEvent::Ended(ended));
             }
             if rung && link.is_displaced() {
-                return Poll::Ready(Event::Displaced);
+                return Poll::Ready(ConnectionEvent::Displaced);
             }
             if rung && cut.as_mut().poll(rare).is_ready() {
-                return Poll::Ready(Event::Cut);
+                return Poll::Ready(ConnectionEvent::Cut);
             }
             if rung && timer.as_mut().poll(rare).is_ready() {
-                return Poll::Ready(Event::TimeToLook);
+                return Poll::Ready(ConnectionEvent::TimeToLook);
             }
             Poll::Pending
         });
         match event.await {
-            Event::DrainBegun => {
+            ConnectionEvent::DrainBegun => {
                 draining = true;
                 link.note_draining();
                 close(connection.as_mut());
             }
-            Event::Ended(_) if idle => return ConnectionEnd::TooSlow(TooSlow::Idle),
-            Event::Ended(ended) => return ended.into(),
-            Event::Cut => return ConnectionEnd::Cut,
-            Event::Displaced => {
+            ConnectionEvent::Ended(_) if idle => return ConnectionEnd::TooSlow(TooSlow::Idle),
+            ConnectionEvent::Ended(ended) => return ended.into(),
+            ConnectionEvent::Cut => return ConnectionEnd::Cut,
+            ConnectionEvent::Displaced => {
                 link.note_draining();
                 close(connection.as_mut());
                 once(connection).await;
                 return ConnectionEnd::Displaced;
             }
-            Event::TimeToLook => {
+            ConnectionEvent::TimeToLook => {
                 let now = Instant::now();
                 match link.look(now) {
                     Ok(next) => timer.as_mut().reset(next),
@@ -345,7 +349,7 @@ async fn once<C: Future>(mut connection: Pin<&mut C>) {
 }
 
 /// What a connection's task has to react to.
-enum Event<O> {
+enum ConnectionEvent<O> {
     Ended(O),
     DrainBegun,
     Displaced,

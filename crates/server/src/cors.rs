@@ -8,7 +8,7 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, HeaderValue, VARY,
 };
 
-use crate::headers::{Fields, Headers};
+use crate::headers::{RequestHeaders, ResponseHeaders};
 
 /// A preflight may ask for this many bytes of header names.
 const ASKED_BYTES_MAX: usize = 1024;
@@ -40,7 +40,7 @@ impl Cors {
     }
 
     /// What to say to a request with these headers; `None` when nothing.
-    pub(crate) fn allowed(&self, headers: Headers<'_>) -> Option<HeaderValue> {
+    pub(crate) fn allowed(&self, headers: RequestHeaders<'_>) -> Option<HeaderValue> {
         match self {
             Self::Off => None,
             Self::Any => headers.has("origin").then_some(const { HeaderValue::from_static("*") }),
@@ -55,7 +55,7 @@ impl Cors {
     pub(crate) fn refuses(
         &self,
         method: &str,
-        headers: Headers<'_>,
+        headers: RequestHeaders<'_>,
         allowed: Option<&HeaderValue>,
     ) -> bool {
         method == "OPTIONS"
@@ -65,7 +65,7 @@ impl Cors {
     }
 
     /// Adds to an answer what lets the page read it.
-    pub(crate) fn write(&self, allowed: Option<&HeaderValue>, fields: &mut Fields) {
+    pub(crate) fn write(&self, allowed: Option<&HeaderValue>, fields: &mut ResponseHeaders) {
         if matches!(self, Self::Listed(_)) {
             // Also without an origin: a cache must not serve that answer to a page.
             fields.push((VARY, const { HeaderValue::from_static("origin") }));
@@ -83,7 +83,7 @@ impl Cors {
     }
 
     /// What the answer of an OPTIONS request says the page may send.
-    pub(crate) fn preflight(&self, asked: Headers<'_>) -> Fields {
+    pub(crate) fn preflight(&self, asked: RequestHeaders<'_>) -> ResponseHeaders {
         let mut fields = vec![(
             ACCESS_CONTROL_ALLOW_METHODS,
             const { HeaderValue::from_static("POST, OPTIONS") },

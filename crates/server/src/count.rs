@@ -6,8 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::protocol::Protocol;
-use crate::{HandshakeFailure, Refusal};
+use crate::protocol::ClientProtocol;
+use crate::{HandshakeFailure, HttpRefusal};
 
 /// The statuses that are counted; all others share one more counter. 499 is no answer: the
 /// client went away before there was one, or was cut off at the end of the drain.
@@ -16,7 +16,7 @@ pub const STATUSES: [u16; 15] =
 
 /// A copy of all counts at one moment. `_total` only grow; the rest are gauges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ServerCounts {
     /// Connections open now, also those that have not said their protocol yet.
     pub connections_open: usize,
     /// Of these, speaking HTTP/1.
@@ -65,13 +65,13 @@ pub struct Counts {
     pub compressed_total: u64,
     /// Large answers sent uncompressed because all compression jobs were busy.
     pub compression_skipped_total: u64,
-    /// Refusals, in the order of [`Refusal::all`].
-    pub refused: [u64; Refusal::COUNT],
+    /// Refusals, in the order of [`HttpRefusal::all`].
+    pub refused: [u64; HttpRefusal::COUNT],
 }
 
-impl Counts {
+impl ServerCounts {
     /// How often `refusal` happened.
-    pub fn refused(&self, refusal: Refusal) -> u64 {
+    pub fn refused(&self, refusal: HttpRefusal) -> u64 {
         self.refused[refusal.index()]
     }
 
@@ -91,7 +91,7 @@ fn place(status: u16) -> usize {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct ServerCounters {
     pub(crate) connections_open: AtomicUsize,
     http1_open: AtomicUsize,
     http2_open: AtomicUsize,
@@ -115,26 +115,26 @@ pub(crate) struct Counters {
     pub(crate) answers_waiting_bytes: AtomicUsize,
     pub(crate) compressed: AtomicU64,
     pub(crate) compression_skipped: AtomicU64,
-    refused: [AtomicU64; Refusal::COUNT],
+    refused: [AtomicU64; HttpRefusal::COUNT],
     statuses: [AtomicU64; STATUSES.len() + 1],
 }
 
-impl Counters {
+impl ServerCounters {
     /// A connection speaks `protocol` from now on.
-    pub(crate) fn open(&self, protocol: Protocol) {
+    pub(crate) fn open(&self, protocol: ClientProtocol) {
         let (total, open) = match protocol {
-            Protocol::Http1 => (&self.http1, &self.http1_open),
-            Protocol::Http2 => (&self.http2, &self.http2_open),
+            ClientProtocol::Http1 => (&self.http1, &self.http1_open),
+            ClientProtocol::Http2 => (&self.http2, &self.http2_open),
         };
         Self::add(total);
         open.fetch_add(1, Relaxed);
     }
 
     /// A connection that was counted by [`Self::open`] has ended.
-    pub(crate) fn close(&self, protocol: Protocol) {
+    pub(crate) fn close(&self, protocol: ClientProtocol) {
         let open = match protocol {
-            Protocol::Http1 => &self.http1_open,
-            Protocol::Http2 => &self.http2_open,
+            ClientProtocol::Http1 => &self.http1_open,
+            ClientProtocol::Http2 => &self.http2_open,
         };
         open.fetch_sub(1, Relaxed);
     }
@@ -143,7 +143,7 @@ impl Counters {
         counter.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn refuse(&self, refusal: Refusal) {
+    pub(crate) fn refuse(&self, refusal: HttpRefusal) {
         Self::add(&self.refused[refusal.index()]);
     }
 
@@ -155,8 +155,8 @@ impl Counters {
         Self::add(&self.tls_failed[failure as usize]);
     }
 
-    pub(crate) fn read(&self) -> Counts {
-        Counts {
+    pub(crate) fn read(&self) -> ServerCounts {
+        ServerCounts {
             connections_open: self.connections_open.load(Relaxed),
             http1_open: self.http1_open.load(Relaxed),
             http2_open: self.http2_open.load(Relaxed),

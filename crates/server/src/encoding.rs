@@ -2,7 +2,7 @@
 //!
 //! Only the choice; the work is in `compress`.
 
-use crate::headers::Headers;
+use crate::headers::RequestHeaders;
 
 /// A coding that answers can be sent in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Coding {
 /// The coding the client likes best, zstd before gzip when it likes both the
 /// same; `None` for identity, also when the client refuses that: an answer it
 /// may not like is more use than a 406.
-pub(crate) fn choose(headers: Headers<'_>) -> Option<Coding> {
+pub(crate) fn choose(headers: RequestHeaders<'_>) -> Option<Coding> {
     let (mut zstd, mut gzip, mut identity, mut other) = (None, None, None, None);
     for value in headers.all("accept-encoding") {
         for item in std::str::from_utf8(value).ok()?.split(',') {

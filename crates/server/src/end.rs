@@ -2,8 +2,8 @@
 
 use std::error::Error as _;
 
-use crate::count::Counters;
-use crate::link::{Link, TooSlow};
+use crate::count::ServerCounters;
+use crate::link::{ClientLink, TooSlow};
 
 /// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,23 +20,23 @@ pub(crate) enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    pub(crate) fn count(self, link: &Link) {
+    pub(crate) fn count(self, link: &ClientLink) {
         let counters = &link.shared.counters;
         match self {
             Self::ByItself | Self::Displaced | Self::TooSlow(TooSlow::Linger) => {}
-            Self::BadHttp => Counters::add(&counters.bad_http),
-            Self::TooSlow(TooSlow::Idle) => Counters::add(&counters.idle_closed),
-            Self::TooSlow(TooSlow::Head) => Counters::add(&counters.slow_head),
-            Self::TooSlow(TooSlow::Reader) => Counters::add(&counters.slow_reader),
+            Self::BadHttp => ServerCounters::add(&counters.bad_http),
+            Self::TooSlow(TooSlow::Idle) => ServerCounters::add(&counters.idle_closed),
+            Self::TooSlow(TooSlow::Head) => ServerCounters::add(&counters.slow_head),
+            Self::TooSlow(TooSlow::Reader) => ServerCounters::add(&counters.slow_reader),
             Self::TooSlow(TooSlow::Hoarder) => {
-                Counters::add(&counters.hoarders);
+                ServerCounters::add(&counters.hoarders);
                 link.shared.hint_at_hoarder(link.peer);
             }
             Self::Flooding => {
-                Counters::add(&counters.floods);
+                ServerCounters::add(&counters.floods);
                 link.shared.hint_at_flood(link.peer);
             }
-            Self::Cut => Counters::add(&counters.drain_dropped),
+            Self::Cut => ServerCounters::add(&counters.drain_dropped),
         }
     }
 }

@@ -13,32 +13,32 @@ use wellhead_transport::{Rest, TransportError};
 
 use crate::AnswerBody;
 use crate::stream::{PIECE_BYTES, StreamPace};
-use crate::ticket::{Part, Ticket};
+use crate::ticket::{AnswerPart, Ticket};
 
 /// What follows a body's first pieces, piece by piece as the client takes them.
-type Flow = Pin<Box<dyn Stream<Item = Result<Bytes, TransportError>> + Send>>;
+type BodyStream = Pin<Box<dyn Stream<Item = Result<Bytes, TransportError>> + Send>>;
 
 /// Pieces up to this size are told to be taken with the last one of their answer, but where
 /// more flows behind them.
 const TOLD_BYTES: usize = 4096;
 
 /// One piece of an answer, as hyper holds it until it is written.
-pub(crate) struct Piece {
+pub(crate) struct BodyPiece {
     bytes: Bytes,
     #[allow(dead_code, reason = "held for its drop")]
-    told: Told,
+    told: WrittenNotice,
 }
 
 /// What is told when a piece is written, or never will be.
 #[allow(dead_code, reason = "held for their drops")]
-enum Told {
+enum WrittenNotice {
     Nothing,
-    Part(Part),
+    Part(AnswerPart),
     /// It is the last one, and takes the place of the request along.
     All(Ticket),
 }
 
-impl Buf for Piece {
+impl Buf for BodyPiece {
     fn remaining(&self) -> usize {
         self.bytes.len()
     }
@@ -64,7 +64,7 @@ pub(crate) struct Frames {
     left: usize,
     /// `None` when the pieces are all there is. An error in it ends the connection
     /// (HTTP/2: the stream) without the mark of a good end.
-    flow: Option<Flow>,
+    flow: Option<BodyStream>,
     pace: Option<Arc<StreamPace>>,
     /// `None` when the last piece has it.
     ticket: Option<Ticket>,
@@ -89,7 +89,7 @@ impl Frames {
 
     /// Continues with `rest` after the pieces.
     pub(crate) fn followed_by(mut self, rest: Option<Box<dyn Rest>>) -> Self {
-        self.flow = rest.map(|rest| -> Flow {
+        self.flow = rest.map(|rest| -> BodyStream {
             Box::pin(unfold(rest, |mut rest| async move {
                 let piece = rest.next().await?;
                 Some((piece, rest))
@@ -99,7 +99,7 @@ impl Frames {
     }
 
     /// What follows next of the pieces that were there from the beginning.
-    fn next_piece(&mut self) -> Option<Piece> {
+    fn next_piece(&mut self) -> Option<BodyPiece> {
         while let Some(piece) = self.body.piece_mut(self.next) {
             let bytes = if piece.len() > PIECE_BYTES {
                 piece.split_to(PIECE_BYTES)
@@ -112,37 +112,37 @@ impl Frames {
             }
             self.left -= bytes.len();
             let told = if self.left == 0 && self.flow.is_none() {
-                self.ticket.take().map_or(Told::Nothing, Told::All)
+                self.ticket.take().map_or(WrittenNotice::Nothing, WrittenNotice::All)
             } else if (bytes.len() > TOLD_BYTES || self.flow.is_some())
                 && let Some(ticket) = &mut self.ticket
             {
-                Told::Part(ticket.part(bytes.len()))
+                WrittenNotice::Part(ticket.part(bytes.len()))
             } else {
-                Told::Nothing
+                WrittenNotice::Nothing
             };
-            return Some(Piece { bytes, told });
+            return Some(BodyPiece { bytes, told });
         }
         None
     }
 
     /// One piece of what flows.
-    fn flowing(&mut self, bytes: Bytes) -> Piece {
+    fn flowing(&mut self, bytes: Bytes) -> BodyPiece {
         let told = match &mut self.ticket {
-            Some(ticket) => Told::Part(ticket.further_part(bytes.len())),
-            None => Told::Nothing,
+            Some(ticket) => WrittenNotice::Part(ticket.further_part(bytes.len())),
+            None => WrittenNotice::Nothing,
         };
-        Piece { bytes, told }
+        BodyPiece { bytes, told }
     }
 }
 
 impl Body for Frames {
-    type Data = Piece;
+    type Data = BodyPiece;
     type Error = TransportError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Piece>, TransportError>>> {
+    ) -> Poll<Option<Result<Frame<BodyPiece>, TransportError>>> {
         let this = &mut *self;
         if let Some(piece) = this.next_piece() {
             if let Some(pace) = &this.pace {

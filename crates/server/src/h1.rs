@@ -26,16 +26,16 @@ use wellhead_http1::request::{BadHead, Framing, Room, head};
 
 use crate::answer;
 use crate::end::ConnectionEnd;
-use crate::head::{Head, Target};
-use crate::headers::Headers;
-use crate::link::Link;
+use crate::head::{RequestHead, RequestTarget};
+use crate::headers::RequestHeaders;
+use crate::link::ClientLink;
 use crate::request::ROOM_BYTES_MAX;
 use crate::service::HttpService;
-use crate::socket::Stream;
+use crate::socket::ClientStream;
 use crate::ticket::Ticket;
-use crate::{Refusal, Settings};
-use body::Body;
-use write::Manner;
+use crate::{HttpRefusal, Settings};
+use body::BodyStart;
+use write::ResponseMode;
 
 /// Bytes read with one system call; one such buffer for each worker.
 const READ_BYTES: usize = 64 * 1024;
@@ -54,23 +54,23 @@ thread_local! {
 }
 
 /// Serves one connection, of which `opening` was read, to its end.
-pub(crate) async fn serve<S: Stream, E: HttpService>(
+pub(crate) async fn serve<S: ClientStream, E: HttpService>(
     stream: S,
     opening: &[u8],
-    link: &Arc<Link>,
+    link: &Arc<ClientLink>,
     service: &E,
 ) -> ConnectionEnd {
-    let mut wire = Wire { stream, link, unread: opening.to_vec(), looked_at: 0 };
+    let mut wire = H1Wire { stream, link, unread: opening.to_vec(), looked_at: 0 };
     loop {
         let request = match wire.next(service).await {
-            Next::Request(request) => request,
-            Next::End => {
+            NextRequest::Request(request) => request,
+            NextRequest::End => {
                 wire.part().await;
                 return ConnectionEnd::ByItself;
             }
-            Next::Bad(refusal) => {
+            NextRequest::Bad(refusal) => {
                 let reply = answer::refuse(refusal, Ticket::open(link).0);
-                let manner = Manner { keeps_open: false, newest: true, to_head: false };
+                let manner = ResponseMode { keeps_open: false, newest: true, to_head: false };
                 if wire.send(reply, manner).await.is_ok() {
                     wire.linger().await;
                 }
@@ -94,21 +94,21 @@ pub(crate) async fn serve<S: Stream, E: HttpService>(
 }
 
 /// What the bytes of a connection turn out to be.
-enum Next<A> {
-    Request(Request<A>),
+enum NextRequest<A> {
+    Request(H1Request<A>),
     /// Nothing more will come, or nothing more is wanted.
     End,
-    Bad(Refusal),
+    Bad(HttpRefusal),
 }
 
 /// One request whose head is complete.
-struct Request<A> {
-    asked: A,
+struct H1Request<A> {
+    route: A,
     ticket: Ticket,
     received_at: Instant,
-    body: Body,
+    body: BodyStart,
     expects_continue: bool,
-    manner: Manner,
+    manner: ResponseMode,
 }
 
 /// What becomes of a connection after an answer.
@@ -122,21 +122,21 @@ enum After {
 }
 
 /// A socket and what was read ahead of it.
-struct Wire<'a, S> {
+struct H1Wire<'a, S> {
     stream: S,
-    link: &'a Arc<Link>,
+    link: &'a Arc<ClientLink>,
     unread: Vec<u8>,
     /// So many of the unread bytes hold no complete head.
     looked_at: usize,
 }
 
-impl<S: Stream> Wire<'_, S> {
+impl<S: ClientStream> H1Wire<'_, S> {
     fn settings(&self) -> &Settings {
         &self.link.shared.settings
     }
 
     /// Waits for the next request.
-    async fn next<E: HttpService>(&mut self, service: &E) -> Next<E::Asked> {
+    async fn next<E: HttpService>(&mut self, service: &E) -> NextRequest<E::Route> {
         poll_fn(|cx| {
             if self.looked_at < self.unread.len() {
                 let unread = std::mem::take(&mut self.unread);
@@ -149,10 +149,10 @@ impl<S: Stream> Wire<'_, S> {
             SHARED.with_borrow_mut(|shared| {
                 loop {
                     let read = match self.poll_read(cx, shared) {
-                        Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Next::End),
+                        Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(NextRequest::End),
                         Poll::Ready(Ok(read)) => read,
                         Poll::Pending if self.unread.is_empty() && self.link.is_draining() => {
-                            return Poll::Ready(Next::End);
+                            return Poll::Ready(NextRequest::End);
                         }
                         Poll::Pending => return Poll::Pending,
                     };
@@ -160,16 +160,18 @@ impl<S: Stream> Wire<'_, S> {
                         let bytes = &shared[..read];
                         let taken = take(bytes, self.link, service);
                         let used = match &taken {
-                            Taken::Request(_, used) => *used,
-                            Taken::More | Taken::Bad(_) => 0,
+                            ParseStep::Request(_, used) => *used,
+                            ParseStep::More | ParseStep::Bad(_) => 0,
                         };
                         self.unread.extend_from_slice(&bytes[used..]);
                         match taken {
-                            Taken::Request(request, _) => {
-                                return Poll::Ready(Next::Request(request));
+                            ParseStep::Request(request, _) => {
+                                return Poll::Ready(NextRequest::Request(request));
                             }
-                            Taken::Bad(refusal) => return Poll::Ready(Next::Bad(refusal)),
-                            Taken::More => self.looked_at = self.unread.len(),
+                            ParseStep::Bad(refusal) => {
+                                return Poll::Ready(NextRequest::Bad(refusal));
+                            }
+                            ParseStep::More => self.looked_at = self.unread.len(),
                         }
                         continue;
                     }
@@ -191,14 +193,14 @@ impl<S: Stream> Wire<'_, S> {
     }
 
     /// Forgets of the unread bytes what was taken of them.
-    fn taken<A>(&mut self, taken: Taken<A>) -> Option<Next<A>> {
+    fn taken<A>(&mut self, taken: ParseStep<A>) -> Option<NextRequest<A>> {
         match taken {
-            Taken::More => {
+            ParseStep::More => {
                 self.looked_at = self.unread.len();
                 None
             }
-            Taken::Bad(refusal) => Some(Next::Bad(refusal)),
-            Taken::Request(request, used) => {
+            ParseStep::Bad(refusal) => Some(NextRequest::Bad(refusal)),
+            ParseStep::Request(request, used) => {
                 if used == self.unread.len() {
                     // An idle connection holds nothing.
                     self.unread = Vec::new();
@@ -206,7 +208,7 @@ impl<S: Stream> Wire<'_, S> {
                     self.unread.drain(..used);
                 }
                 self.looked_at = 0;
-                Some(Next::Request(request))
+                Some(NextRequest::Request(request))
             }
         }
     }
@@ -219,23 +221,27 @@ impl<S: Stream> Wire<'_, S> {
     }
 
     /// Reads the body if it is wanted, has the request answered, and sends the answer.
-    async fn respond<E: HttpService>(&mut self, request: Request<E::Asked>, service: &E) -> After {
-        let Request { asked, mut ticket, received_at, body, expects_continue, mut manner } =
+    async fn respond<E: HttpService>(
+        &mut self,
+        request: H1Request<E::Route>,
+        service: &E,
+    ) -> After {
+        let H1Request { route, mut ticket, received_at, body, expects_continue, mut manner } =
             request;
         let (body, mut lingers) = match body {
-            Body::Whole(body) => (body, false),
-            Body::Unread => (Ok(Bytes::new()), true),
+            BodyStart::Whole(body) => (body, false),
+            BodyStart::Unread => (Ok(Bytes::new()), true),
             body => {
                 let read = Box::pin(self.read_body(body, expects_continue, &mut ticket)).await;
                 let lingers = read.is_err();
                 (read, lingers)
             }
         };
-        if matches!(body, Err(Refusal::BodyTooLarge)) {
+        if matches!(body, Err(HttpRefusal::BodyTooLarge)) {
             lingers = true;
         }
         // Boxed, so that it takes no room while there is no request.
-        let answer = Box::pin(service.answer(asked, body, received_at, ticket));
+        let answer = Box::pin(service.answer(route, body, received_at, ticket));
         let Some(reply) = self.unless_gone(answer).await else { return After::Drop };
         // To an old client the end of the connection is the end of what flows.
         let has_end = manner.newest || reply.rest.is_none();
@@ -306,76 +312,77 @@ impl<S: Stream> Wire<'_, S> {
 }
 
 /// What bytes turn out to be.
-enum Taken<A> {
+enum ParseStep<A> {
     /// The beginning of a head.
     More,
-    Bad(Refusal),
+    Bad(HttpRefusal),
     /// A request, and how many of the bytes were used for it.
-    Request(Request<A>, usize),
+    Request(H1Request<A>, usize),
 }
 
 /// Takes a request from the start of `bytes`, with its body if that is there.
-fn take<E: HttpService>(bytes: &[u8], link: &Arc<Link>, service: &E) -> Taken<E::Asked> {
+fn take<E: HttpService>(bytes: &[u8], link: &Arc<ClientLink>, service: &E) -> ParseStep<E::Route> {
     let settings = &link.shared.settings;
     let mut room = Room::new();
     let read = match head(bytes, settings.head_bytes_max, &mut room) {
         Ok(Some(head)) => head,
-        Ok(None) => return Taken::More,
-        Err(BadHead::TooLong) => return Taken::Bad(Refusal::HeadTooLong),
+        Ok(None) => return ParseStep::More,
+        Err(BadHead::TooLong) => return ParseStep::Bad(HttpRefusal::HeadTooLong),
         Err(BadHead::Malformed(why)) => {
             tracing::debug!(peer = %link.peer, why = why.0, "not HTTP");
-            return Taken::Bad(Refusal::NotHttp);
+            return ParseStep::Bad(HttpRefusal::NotHttp);
         }
     };
     let uri: Uri;
     let target = if read.target.starts_with('/') {
-        Target::Origin(read.target)
+        RequestTarget::Origin(read.target)
     } else {
-        let Ok(parsed) = read.target.parse() else { return Taken::Bad(Refusal::NotHttp) };
+        let Ok(parsed) = read.target.parse() else { return ParseStep::Bad(HttpRefusal::NotHttp) };
         uri = parsed;
-        Target::Uri(&uri)
+        RequestTarget::Uri(&uri)
     };
     let (mut ticket, received_at) = Ticket::open(link);
-    let head = Head { method: read.method, target, headers: Headers::Lines(read.headers) };
-    let asked = service.ask(&ticket, &head);
+    let head =
+        RequestHead { method: read.method, target, headers: RequestHeaders::Lines(read.headers) };
+    let route = service.route(&ticket, &head);
     let rest = &bytes[read.len..];
-    let wanted = E::wants_body(&asked);
+    let wanted = E::wants_body(&route);
     let (body, used) = match read.framing {
         // Little enough to be there, and the connection can go on.
         Framing::Length(length) if !wanted => match skipped(rest, length) {
-            Some(skipped) => (Body::Whole(Ok(Bytes::new())), skipped),
-            None => (Body::Unread, 0),
+            Some(skipped) => (BodyStart::Whole(Ok(Bytes::new())), skipped),
+            None => (BodyStart::Unread, 0),
         },
-        Framing::Chunked if !wanted => (Body::Unread, 0),
+        Framing::Chunked if !wanted => (BodyStart::Unread, 0),
         Framing::Length(length) => match usize::try_from(length) {
             Ok(length) if length <= settings.body_bytes_max => match rest.get(..length) {
                 Some(body) => {
                     let held = ticket.hold(length);
-                    (Body::Whole(held.map(|()| Bytes::copy_from_slice(body))), length)
+                    (BodyStart::Whole(held.map(|()| Bytes::copy_from_slice(body))), length)
                 }
                 None => {
                     let mut so_far = BytesMut::with_capacity(length.min(ROOM_BYTES_MAX));
                     so_far.extend_from_slice(rest);
-                    (Body::Length { so_far, length }, rest.len())
+                    (BodyStart::Length { so_far, length }, rest.len())
                 }
             },
-            _ => (Body::Whole(Err(Refusal::BodyTooLarge)), 0),
+            _ => (BodyStart::Whole(Err(HttpRefusal::BodyTooLarge)), 0),
         },
-        Framing::Chunked => (Body::Chunked, 0),
+        Framing::Chunked => (BodyStart::Chunked, 0),
     };
-    let request = Request {
-        asked,
+    let request = H1Request {
+        route,
         ticket,
         received_at,
         body,
         expects_continue: read.expects_continue,
-        manner: Manner {
+        manner: ResponseMode {
             keeps_open: read.keeps_open,
             newest: read.newest,
             to_head: read.method == "HEAD",
         },
     };
-    Taken::Request(request, read.len + used)
+    ParseStep::Request(request, read.len + used)
 }
 
 /// How many bytes a body takes that nobody wants, if all of it is there.

@@ -1,7 +1,7 @@
 //! What the listeners ask of whoever answers: one request in, one answer out.
 //!
 //! No HTTP types cross this border, so that the journey (`proxy`) can be tested
-//! without a socket. A large answer may flow: see [`Answer::rest`].
+//! without a socket. A large answer may flow: see [`HttpAnswer::rest`].
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use wellhead_transport::Rest;
 
-use crate::{AnswerBody, Path};
+use crate::{AnswerBody, RequestPath};
 
 /// Answers requests. Shared by all workers.
 ///
@@ -20,18 +20,18 @@ use crate::{AnswerBody, Path};
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Its own deadline is its own business: the listener
     /// waits as long as the client does.
-    fn handle(&self, request: Request) -> impl Future<Output = Answer> + Send;
+    fn handle(&self, request: HttpRequest) -> impl Future<Output = HttpAnswer> + Send;
 }
 
 /// One POST, completely read and decoded.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct HttpRequest {
     /// When its head had arrived.
     pub received_at: Instant,
     /// The other end of the connection; a load balancer when there is one.
     pub peer: SocketAddr,
     /// The chain named in the path, and the query.
-    pub path: Path,
+    pub path: RequestPath,
     /// The client asked for the trail (`x-wellhead-trail: 1`).
     pub want_trail: bool,
     /// The body, content encodings undone; empty when none was sent.
@@ -40,7 +40,7 @@ pub struct Request {
 
 /// What goes back to the client.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// HTTP status; 0 and other impossible values become 500. 200 with an empty body becomes 204.
     pub status: u16,
     /// JSON, in one piece or several; empty when there is nothing to say.

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_rustls::server::TlsStream;
 
-use crate::link::Link;
+use crate::link::ClientLink;
 use crate::share::fits;
 use crate::tls::{HandshakeFailure, Tls};
 
@@ -42,7 +42,7 @@ impl Handshakes {
     pub(crate) async fn shake_hands(
         &self,
         stream: TcpStream,
-        link: &Arc<Link>,
+        link: &Arc<ClientLink>,
         turn: &Semaphore,
     ) -> Result<TlsStream<TcpStream>, HandshakeFailure> {
         // One that says nothing costs nothing, and must not take the place of others.
@@ -59,17 +59,17 @@ impl Handshakes {
 
 /// All handshakes under way by the order in which they began.
 #[derive(Debug, Default)]
-struct HandshakeLimiter(Mutex<Book>);
+struct HandshakeLimiter(Mutex<HandshakeTable>);
 
 #[derive(Debug, Default)]
-struct Book {
+struct HandshakeTable {
     begun: u64,
     under_way: BTreeMap<u64, Handshake>,
 }
 
 #[derive(Debug)]
 struct Handshake {
-    link: Arc<Link>,
+    link: Arc<ClientLink>,
     /// Its last step is done, and it needs bytes of its client for the next one.
     waits_for_client: bool,
 }
@@ -77,7 +77,7 @@ struct Handshake {
 impl HandshakeLimiter {
     /// Takes a place for a client that has said something; `None` where none is free and none
     /// gives way.
-    fn begin(&self, link: &Arc<Link>) -> Option<Place<'_>> {
+    fn begin(&self, link: &Arc<ClientLink>) -> Option<HandshakePermit<'_>> {
         let mut book = self.0.lock();
         let most = link.shared.settings.handshakes_max;
         let total = book.under_way.len();
@@ -95,7 +95,7 @@ impl HandshakeLimiter {
         }
         let handshake = Handshake { link: Arc::clone(link), waits_for_client: false };
         book.under_way.insert(index, handshake);
-        Some(Place { under_way: self, index })
+        Some(HandshakePermit { under_way: self, index })
     }
 
     #[cfg(test)]
@@ -104,9 +104,9 @@ impl HandshakeLimiter {
     }
 }
 
-impl Book {
+impl HandshakeTable {
     /// The places of the address of `link`. Without shares all addresses count as one.
-    fn held_beside(&self, link: &Link) -> usize {
+    fn held_beside(&self, link: &ClientLink) -> usize {
         match &link.share {
             Some(share) => share.handshakes.load(Relaxed),
             None => self.under_way.len(),
@@ -139,7 +139,7 @@ impl Book {
         Some(index)
     }
 
-    fn end(&mut self, index: u64) -> Option<Arc<Link>> {
+    fn end(&mut self, index: u64) -> Option<Arc<ClientLink>> {
         let Handshake { link, .. } = self.under_way.remove(&index)?;
         if let Some(share) = &link.share {
             share.handshakes.fetch_sub(1, Relaxed);
@@ -150,12 +150,12 @@ impl Book {
 
 /// A place among the handshakes under way, given back when dropped, unless another has it.
 #[derive(Debug)]
-struct Place<'a> {
+struct HandshakePermit<'a> {
     under_way: &'a HandshakeLimiter,
     index: u64,
 }
 
-impl Place<'_> {
+impl HandshakePermit<'_> {
     /// Runs the handshake to its end, each step in `turn`.
     async fn run<F: Future>(&self, turn: &Semaphore, handshake: F) -> F::Output {
         in_turns(turn, handshake, |waits| self.note_waits_for_client(waits)).await
@@ -169,7 +169,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for HandshakePermit<'_> {
     fn drop(&mut self) {
         self.under_way.0.lock().end(self.index);
     }
@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
     use crate::Settings;
-    use crate::share::Share;
+    use crate::share::AddressShare;
     use crate::shared::ServerShared;
 
     /// However many handshakes are ready, of which each step is dear, a task that is ready too
@@ -250,7 +250,7 @@ mod tests {
     /// Clients by a letter each, from at most 26 addresses.
     struct Stage {
         shared: Arc<ServerShared>,
-        shares: Option<Vec<Arc<Share>>>,
+        shares: Option<Vec<Arc<AddressShare>>>,
         limiter: HandshakeLimiter,
     }
 
@@ -264,11 +264,11 @@ mod tests {
             }
         }
 
-        fn link(&self, address: u8) -> Arc<Link> {
+        fn link(&self, address: u8) -> Arc<ClientLink> {
             let peer = SocketAddr::from(([10, 0, 0, address], 1));
             let share =
                 self.shares.as_ref().map(|shares| Arc::clone(&shares[usize::from(address - b'a')]));
-            Arc::new(Link::new(Arc::clone(&self.shared), peer, share, Instant::now()))
+            Arc::new(ClientLink::new(Arc::clone(&self.shared), peer, share, Instant::now()))
         }
 
         /// Has the clients of `addresses` begin a handshake each, one after the other, of which
@@ -287,7 +287,8 @@ mod tests {
                 })
                 .collect();
             assert!(self.limiter.len() <= self.shared.settings.handshakes_max);
-            let fate = |(link, place): &(Arc<Link>, Option<Place<'_>>)| match place {
+            let fate = |(link, place): &(Arc<ClientLink>, Option<HandshakePermit<'_>>)| match place
+            {
                 None => '-',
                 Some(_) if link.is_displaced() => 'x',
                 Some(_) => '.',

@@ -5,35 +5,35 @@
 
 use http::Uri;
 
-use crate::Path;
-use crate::headers::Headers;
+use crate::RequestPath;
+use crate::headers::RequestHeaders;
 
 /// Method, target and headers of one request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Head<'a> {
+pub(crate) struct RequestHead<'a> {
     pub(crate) method: &'a str,
-    pub(crate) target: Target<'a>,
-    pub(crate) headers: Headers<'a>,
+    pub(crate) target: RequestTarget<'a>,
+    pub(crate) headers: RequestHeaders<'a>,
 }
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target<'a> {
+pub(crate) enum RequestTarget<'a> {
     /// As nearly every client writes it: a path that begins with `/`, and a query.
     Origin(&'a str),
     /// Any other form, and every one of HTTP/2.
     Uri(&'a Uri),
 }
 
-impl<'a> Target<'a> {
+impl<'a> RequestTarget<'a> {
     /// The chain and the flags; `None` when it cannot name anything we serve.
-    pub(crate) fn path(self) -> Option<Path> {
+    pub(crate) fn path(self) -> Option<RequestPath> {
         match self {
             Self::Origin(_) => {
                 let (path, query) = self.parts();
-                Path::read(path, query)
+                RequestPath::read(path, query)
             }
-            Self::Uri(uri) => Path::of(uri),
+            Self::Uri(uri) => RequestPath::of(uri),
         }
     }
 
@@ -65,7 +65,7 @@ pub(crate) mod tests {
 
     /// Calls `check` with the same head as either protocol brings it; `text` is
     /// `METHOD target | name: value | ...`.
-    pub(crate) fn with_head(text: &str, mut check: impl FnMut(Head<'_>)) {
+    pub(crate) fn with_head(text: &str, mut check: impl FnMut(RequestHead<'_>)) {
         let mut lines = text.split('|').map(str::trim);
         let (method, target) = lines.next().unwrap().split_once(' ').unwrap();
         let pairs: Vec<_> = lines
@@ -76,7 +76,11 @@ pub(crate) mod tests {
             .iter()
             .map(|(name, value)| httparse::Header { name, value: value.as_bytes() })
             .collect();
-        check(Head { method, target: Target::Origin(target), headers: Headers::Lines(&parsed) });
+        check(RequestHead {
+            method,
+            target: RequestTarget::Origin(target),
+            headers: RequestHeaders::Lines(&parsed),
+        });
         let mut request = Request::new(());
         *request.uri_mut() = target.parse().unwrap();
         for (name, value) in pairs {
@@ -84,7 +88,11 @@ pub(crate) mod tests {
             request.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
         }
         let (uri, headers) = (request.uri(), request.headers());
-        check(Head { method, target: Target::Uri(uri), headers: Headers::Map(headers) });
+        check(RequestHead {
+            method,
+            target: RequestTarget::Uri(uri),
+            headers: RequestHeaders::Map(headers),
+        });
     }
 
     #[test]

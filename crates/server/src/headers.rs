@@ -4,16 +4,16 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use wellhead_http1::request::fields;
 
 /// The headers of an answer, but for those that frame it. Names do not repeat, but `vary`.
-pub(crate) type Fields = Vec<(HeaderName, HeaderValue)>;
+pub(crate) type ResponseHeaders = Vec<(HeaderName, HeaderValue)>;
 
 /// The headers of one request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Headers<'a> {
+pub(crate) enum RequestHeaders<'a> {
     Lines(&'a [httparse::Header<'a>]),
     Map(&'a HeaderMap),
 }
 
-impl<'a> Headers<'a> {
+impl<'a> RequestHeaders<'a> {
     /// The first value of `name`, which is in lower case.
     pub(crate) fn get(self, name: &'static str) -> Option<&'a [u8]> {
         match self {

@@ -9,7 +9,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::head::Head;
+use crate::head::RequestHead;
 
 /// The names that a listener answers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl Hosts {
     pub const LOCAL: Self = Self::Listed(Vec::new());
 
     /// Whether a request with this head is answered. Of several names each has to be right.
-    pub(crate) fn answers(&self, head: &Head<'_>) -> bool {
+    pub(crate) fn answers(&self, head: &RequestHead<'_>) -> bool {
         let listed = match self {
             Self::Any => return true,
             Self::Listed(listed) => listed,
@@ -88,7 +88,7 @@ fn without_port(authority: &str) -> Option<&str> {
 
 /// Whether a request that may change something comes from a page of the listener itself, or
 /// from no page.
-pub(crate) fn is_same_origin(head: &Head<'_>) -> bool {
+pub(crate) fn is_same_origin(head: &RequestHead<'_>) -> bool {
     let own = head.target.authority().map(str::as_bytes).or_else(|| head.headers.get("host"));
     head.headers.all("origin").all(|origin| {
         let origin = ["http://", "https://"]
@@ -102,7 +102,7 @@ pub(crate) fn is_same_origin(head: &Head<'_>) -> bool {
 mod tests {
     use super::*;
     use crate::head::tests::with_head;
-    use crate::headers::Headers;
+    use crate::headers::RequestHeaders;
 
     fn answers(hosts: &Hosts, head: &str, expected: bool) {
         with_head(head, |head| assert_eq!(hosts.answers(&head), expected, "{head:?}"));
@@ -156,10 +156,10 @@ mod tests {
         let uri = |uri: &'static str, expected| {
             let uri = http::Uri::from_static(uri);
             let headers = http::HeaderMap::new();
-            let head = Head {
+            let head = RequestHead {
                 method: "GET",
-                target: crate::head::Target::Uri(&uri),
-                headers: Headers::Map(&headers),
+                target: crate::head::RequestTarget::Uri(&uri),
+                headers: RequestHeaders::Map(&headers),
             };
             assert_eq!(Hosts::LOCAL.answers(&head), expected, "{uri}");
         };

@@ -1,7 +1,7 @@
 //! HTTP listeners: framing, limits, compression, drain, and the admin listener.
 //!
 //! A [`Server`] stands for one address. Each worker thread runs [`Server::serve`] on its own
-//! [`Listener`]; every request becomes a [`Request`], is answered by the [`Handler`], and leaves
+//! [`Listener`]; every request becomes an [`HttpRequest`], is answered by the [`Handler`], and leaves
 //! with the headers, the compression and the bounds that HTTP asks for. What a JSON-RPC body means
 //! is not this crate's business: bodies are bytes.
 //!
@@ -54,16 +54,16 @@ mod stream;
 mod ticket;
 mod tls;
 
-pub use admin::{Admin, Health, Metrics};
+pub use admin::{AdminHandler, Health, Metrics};
 pub use body::AnswerBody;
-pub use count::{Counts, STATUSES};
+pub use count::{STATUSES, ServerCounts};
 pub use drain::{Drained, Shutdown};
-pub use handler::{Answer, Handler, Request};
+pub use handler::{Handler, HttpAnswer, HttpRequest};
 pub use host::Hosts;
 pub use listen::Listener;
-pub use path::Path;
-pub use protocol::Protocol;
-pub use refusal::Refusal;
+pub use path::RequestPath;
+pub use protocol::ClientProtocol;
+pub use refusal::HttpRefusal;
 pub use server::Server;
 pub use settings::{Compression, Settings};
 pub use tls::{HandshakeFailure, Renewed, Tls, TlsFile, TlsFiles, TlsProblem};

@@ -3,7 +3,7 @@
 //! Each request leaves one line. The handler writes those of the calls that it got; what the
 //! listener refuses, or loses before its body is there, is written here. A client can make
 //! many of these for nothing, so there are at most so many lines a second, and the next one
-//! says how many were left out. The counts ([`crate::Counts`]) are exact in any case.
+//! says how many were left out. The counts ([`crate::ServerCounts`]) are exact in any case.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -19,9 +19,9 @@ use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 use crate::Settings;
-use crate::backlog::{Backlog, Period, Place, Pools, WRITE_PROGRESS_BYTES};
-use crate::protocol::Protocol;
-use crate::share::Share;
+use crate::backlog::{AnswerPools, Backlog, Period, RequestPlace, WRITE_PROGRESS_BYTES};
+use crate::protocol::ClientProtocol;
+use crate::share::AddressShare;
 use crate::shared::ServerShared;
 
 /// How long we read on after a refusal, so that the client can read it: closing
@@ -37,31 +37,31 @@ const HTTP2: u8 = 2;
 
 /// One connection, as seen by its socket, its requests and its task.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ClientLink {
     pub(crate) shared: Arc<ServerShared>,
     pub(crate) peer: SocketAddr,
     /// What its address holds; `None` where addresses have no shares.
-    pub(crate) share: Option<Arc<Share>>,
+    pub(crate) share: Option<Arc<AddressShare>>,
     /// Where `peers` has it in its list of this address's connections.
     pub(crate) index: AtomicU32,
     opened: Instant,
     /// [`UNKNOWN`], [`HTTP1`] or [`HTTP2`].
     protocol: AtomicU8,
-    pace: Pace,
+    times: LinkTimes,
     backlog: Backlog,
     draining: AtomicBool,
     /// The client has to hear that it let too much wait.
     is_hoarder: AtomicBool,
     has_place: AtomicBool,
     displaced: AtomicBool,
-    /// Something rare happened: see [`Link::ring`].
+    /// Something rare happened: see [`ClientLink::ring`].
     rung: AtomicBool,
     task: AtomicWaker,
 }
 
 /// The moments, apart from the connection so that the rule can be tested.
 #[derive(Debug)]
-struct Pace {
+struct LinkTimes {
     /// Requests from the complete head to the last byte of the answer.
     requests: AtomicU32,
     /// The latest read from the socket.
@@ -99,15 +99,15 @@ pub(crate) enum Worth {
     Busy(Instant),
 }
 
-impl Link {
+impl ClientLink {
     /// A connection that was just accepted.
     pub(crate) fn new(
         shared: Arc<ServerShared>,
         peer: SocketAddr,
-        share: Option<Arc<Share>>,
+        share: Option<Arc<AddressShare>>,
         now: Instant,
     ) -> Self {
-        let pace = Pace {
+        let times = LinkTimes {
             requests: AtomicU32::new(0),
             read_at: AtomicU64::new(0),
             head_since: AtomicU64::new(NEVER),
@@ -124,7 +124,7 @@ impl Link {
             index: AtomicU32::new(0),
             opened: now,
             protocol: AtomicU8::new(UNKNOWN),
-            pace,
+            times,
             backlog: Backlog::new(),
             draining: AtomicBool::new(false),
             is_hoarder: AtomicBool::new(false),
@@ -136,25 +136,25 @@ impl Link {
     }
 
     /// Its first bytes have arrived, and tell its protocol.
-    pub(crate) fn speak(&self, protocol: Protocol) {
+    pub(crate) fn speak(&self, protocol: ClientProtocol) {
         let now = self.clock();
-        self.pace.idle_since.store(now, Relaxed);
-        self.pace.read_at.store(now, Relaxed);
+        self.times.idle_since.store(now, Relaxed);
+        self.times.read_at.store(now, Relaxed);
         match protocol {
-            Protocol::Http1 => {
-                self.pace.head_since.store(now, Relaxed);
+            ClientProtocol::Http1 => {
+                self.times.head_since.store(now, Relaxed);
                 self.protocol.store(HTTP1, Relaxed);
             }
             // Frames, not heads: h2 bounds what a header block may hold.
-            Protocol::Http2 => self.protocol.store(HTTP2, Relaxed),
+            ClientProtocol::Http2 => self.protocol.store(HTTP2, Relaxed),
         }
     }
 
     /// What the client speaks; `None` before its first bytes.
-    pub(crate) fn protocol(&self) -> Option<Protocol> {
+    pub(crate) fn protocol(&self) -> Option<ClientProtocol> {
         match self.protocol.load(Relaxed) {
-            HTTP1 => Some(Protocol::Http1),
-            HTTP2 => Some(Protocol::Http2),
+            HTTP1 => Some(ClientProtocol::Http1),
+            HTTP2 => Some(ClientProtocol::Http2),
             _ => None,
         }
     }
@@ -177,34 +177,34 @@ impl Link {
             return;
         }
         let now = self.clock();
-        self.pace.read_at.store(now, Relaxed);
-        if self.pace.requests.load(Relaxed) == 0 && self.pace.head_since.load(Relaxed) == NEVER {
-            self.pace.head_since.store(now, Relaxed);
+        self.times.read_at.store(now, Relaxed);
+        if self.times.requests.load(Relaxed) == 0 && self.times.head_since.load(Relaxed) == NEVER {
+            self.times.head_since.store(now, Relaxed);
         }
     }
 
     /// The socket took `bytes`.
     pub(crate) fn note_written(&self, bytes: usize) {
-        if self.pace.stalled_since.load(Relaxed) == NEVER {
+        if self.times.stalled_since.load(Relaxed) == NEVER {
             return;
         }
         if !self.is_http2() {
             self.note_taken(bytes);
         }
-        let so_far = self.pace.stalled_bytes.load(Relaxed) + bytes as u64;
+        let so_far = self.times.stalled_bytes.load(Relaxed) + bytes as u64;
         if so_far >= WRITE_PROGRESS_BYTES {
-            self.pace.stalled_bytes.store(0, Relaxed);
-            self.pace.stalled_since.store(self.clock(), Relaxed);
+            self.times.stalled_bytes.store(0, Relaxed);
+            self.times.stalled_since.store(self.clock(), Relaxed);
         } else {
-            self.pace.stalled_bytes.store(so_far, Relaxed);
+            self.times.stalled_bytes.store(so_far, Relaxed);
         }
     }
 
     /// The socket takes no more.
     pub(crate) fn note_stalled(&self) {
-        if self.pace.stalled_since.load(Relaxed) == NEVER {
-            self.pace.stalled_bytes.store(0, Relaxed);
-            self.pace.stalled_since.store(self.clock(), Relaxed);
+        if self.times.stalled_since.load(Relaxed) == NEVER {
+            self.times.stalled_bytes.store(0, Relaxed);
+            self.times.stalled_since.store(self.clock(), Relaxed);
             self.note_shut();
         }
     }
@@ -236,21 +236,21 @@ impl Link {
     }
 
     /// What its requests and answers take from.
-    pub(crate) fn pools(&self) -> Pools<'_> {
-        Pools::of(&self.shared, self.share.as_ref())
+    pub(crate) fn pools(&self) -> AnswerPools<'_> {
+        AnswerPools::of(&self.shared, self.share.as_ref())
     }
 
     /// One answer is done, of which so many bytes were not told as taken before.
-    pub(crate) fn end_answer(&self, bytes: usize, begun: (Place, Period)) {
+    pub(crate) fn end_answer(&self, bytes: usize, begun: (RequestPlace, Period)) {
         self.backlog.end(bytes, begun, || self.clock(), self.pools());
     }
 
     /// Everything there was to write is written.
     pub(crate) fn note_flushed(&self) {
-        if self.pace.stalled_since.load(Relaxed) != NEVER {
-            self.pace.stalled_since.store(NEVER, Relaxed);
+        if self.times.stalled_since.load(Relaxed) != NEVER {
+            self.times.stalled_since.store(NEVER, Relaxed);
             // Idleness begins when the last byte is out, not when it was handed on.
-            self.pace.idle_since.store(self.clock(), Relaxed);
+            self.times.idle_since.store(self.clock(), Relaxed);
         }
     }
 
@@ -274,7 +274,7 @@ impl Link {
 
     /// Whether the socket took everything so far.
     pub(crate) fn is_flushed(&self) -> bool {
-        self.pace.stalled_since.load(Relaxed) == NEVER
+        self.times.stalled_since.load(Relaxed) == NEVER
     }
 
     /// Gives up its place among the connections; false when it has none any more.
@@ -320,26 +320,26 @@ impl Link {
     /// How much it is worth to its client, as far as can be told from outside.
     pub(crate) fn worth(&self) -> Worth {
         let at = |micros: u64| self.opened + Duration::from_micros(micros);
-        let idle_since = self.pace.idle_since.load(Relaxed);
-        match self.pace.requests.load(Relaxed) {
+        let idle_since = self.times.idle_since.load(Relaxed);
+        match self.times.requests.load(Relaxed) {
             0 => Worth::Idle(at(idle_since)),
-            _ => Worth::Busy(at(idle_since.max(self.pace.read_at.load(Relaxed)))),
+            _ => Worth::Busy(at(idle_since.max(self.times.read_at.load(Relaxed)))),
         }
     }
 
     /// The last answer is out, and what the client still sends is read and forgotten.
     pub(crate) fn note_lingering(&self) {
-        self.pace.lingering_since.store(self.clock(), Relaxed);
+        self.times.lingering_since.store(self.clock(), Relaxed);
     }
 
     /// A head is complete. Says when it was: the read that completed it, but for
     /// pipelined requests, which waited their turn, now.
     pub(crate) fn begin_request(&self) -> Instant {
-        self.pace.requests.fetch_add(1, Relaxed);
-        if self.pace.head_since.swap(NEVER, Relaxed) == NEVER {
+        self.times.requests.fetch_add(1, Relaxed);
+        if self.times.head_since.swap(NEVER, Relaxed) == NEVER {
             Instant::now()
         } else {
-            self.opened + Duration::from_micros(self.pace.read_at.load(Relaxed))
+            self.opened + Duration::from_micros(self.times.read_at.load(Relaxed))
         }
     }
 
@@ -347,24 +347,24 @@ impl Link {
     /// has one at a time.
     pub(crate) fn note_answered(&self) -> Instant {
         let now = Instant::now();
-        self.pace.answered_at.store(self.micros(now), Relaxed);
+        self.times.answered_at.store(self.micros(now), Relaxed);
         now
     }
 
     /// An answer is out (HTTP/2: was handed to hyper), or nobody waits for it any more.
     /// One that took long to send has noted when the last of it was.
     pub(crate) fn end_request(&self) {
-        let answered_at = self.pace.answered_at.load(Relaxed);
+        let answered_at = self.times.answered_at.load(Relaxed);
         let since = if answered_at == NEVER { self.clock() } else { answered_at };
-        self.pace.answered_at.store(NEVER, Relaxed);
-        self.pace.idle_since.fetch_max(since, Relaxed);
-        self.pace.requests.fetch_sub(1, Relaxed);
+        self.times.answered_at.store(NEVER, Relaxed);
+        self.times.idle_since.fetch_max(since, Relaxed);
+        self.times.requests.fetch_sub(1, Relaxed);
     }
 
     /// Says that the connection is too slow, or when to look again.
     pub(crate) fn look(&self, now: Instant) -> Result<Instant, TooSlow> {
         let now = self.micros(now);
-        let next = self.pace.look(now, &self.shared.settings)?;
+        let next = self.times.look(now, &self.shared.settings)?;
         if self.backlog.is_too_much(now, self.pools()) {
             return Err(TooSlow::Hoarder);
         }
@@ -373,14 +373,14 @@ impl Link {
 }
 
 /// As the waker of what is rare.
-impl Wake for Link {
+impl Wake for ClientLink {
     fn wake(self: Arc<Self>) {
         self.rung.store(true, Release);
         self.task.wake();
     }
 }
 
-impl Pace {
+impl LinkTimes {
     fn look(&self, now: u64, settings: &Settings) -> Result<u64, TooSlow> {
         let after = |since: u64, timeout: Duration| {
             since.saturating_add(u64::try_from(timeout.as_micros()).unwrap_or(NEVER))
@@ -422,7 +422,7 @@ mod tests {
             seconds => AtomicU64::new(seconds.parse::<u64>().unwrap() * 1_000_000),
         });
         let mut next = || moments.next().unwrap();
-        let pace = Pace {
+        let times = LinkTimes {
             requests: AtomicU32::new(requests),
             read_at: AtomicU64::new(0),
             idle_since: next(),
@@ -432,7 +432,7 @@ mod tests {
             lingering_since: next(),
             answered_at: AtomicU64::new(NEVER),
         };
-        let looked = pace.look(now * 1_000_000, &Settings::default());
+        let looked = times.look(now * 1_000_000, &Settings::default());
         assert_eq!(looked.map(|at| at / 1_000_000), expected);
     }
 
@@ -470,6 +470,6 @@ mod tests {
     /// Each idle connection has one.
     #[test]
     fn a_link_is_small() {
-        assert!(size_of::<Link>() <= 232, "{}", size_of::<Link>());
+        assert!(size_of::<ClientLink>() <= 232, "{}", size_of::<ClientLink>());
     }
 }

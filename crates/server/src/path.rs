@@ -10,12 +10,12 @@ const CHAIN_BYTES_MAX: usize = 64;
 
 /// The chain that a path names, if any, and its query.
 #[derive(Debug, Clone)]
-pub struct Path {
+pub struct RequestPath {
     chain: Option<Box<str>>,
     query: Option<Box<str>>,
 }
 
-impl Path {
+impl RequestPath {
     /// Reads a request target; `None` when it cannot name anything we serve.
     pub fn of(uri: &Uri) -> Option<Self> {
         // A target such as `host:1` has none.
@@ -89,8 +89,8 @@ mod tests {
     use super::*;
 
     fn check(target: &'static str, expected: Option<Option<&str>>) {
-        let path = Path::of(&Uri::from_static(target));
-        assert_eq!(path.as_ref().map(Path::chain), expected, "{target}");
+        let path = RequestPath::of(&Uri::from_static(target));
+        assert_eq!(path.as_ref().map(RequestPath::chain), expected, "{target}");
     }
 
     #[test]
@@ -125,20 +125,20 @@ mod tests {
     #[test]
     fn a_long_name_is_none() {
         let long = format!("/{}", "a".repeat(CHAIN_BYTES_MAX + 1));
-        assert!(Path::of(&long.parse().unwrap()).is_none());
+        assert!(RequestPath::of(&long.parse().unwrap()).is_none());
     }
 
     #[test]
     fn queries() {
         let query =
-            |target| Path::of(&Uri::from_static(target)).unwrap().query().map(str::to_owned);
+            |target| RequestPath::of(&Uri::from_static(target)).unwrap().query().map(str::to_owned);
         assert_eq!(query("/1?archive=true&a=%20"), Some("archive=true&a=%20".to_owned()));
         assert_eq!((query("/1"), query("/1?")), (None, None));
     }
 
     #[test]
     fn flags() {
-        let path = Path::of(&Uri::from_static("/1?a&b=1&c=0&d=true&e=")).unwrap();
+        let path = RequestPath::of(&Uri::from_static("/1?a&b=1&c=0&d=true&e=")).unwrap();
         let set: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|name| path.flag(name)).into();
         assert_eq!(set, [true, true, false, true, false, false]);
     }

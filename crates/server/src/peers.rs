@@ -18,8 +18,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::link::{Link, Worth};
-use crate::share::Share;
+use crate::link::{ClientLink, Worth};
+use crate::share::AddressShare;
 
 /// Addresses that are looked at for the one that has most, before others the next time: what a
 /// newcomer costs must not grow with their number.
@@ -40,13 +40,13 @@ const REST_TIME: Duration = Duration::from_secs(2);
 
 /// Whose connections are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Peer {
+pub(crate) enum PeerAddress {
     V4(Ipv4Addr),
     /// The first 64 bits.
     V6(u64),
 }
 
-impl Peer {
+impl PeerAddress {
     pub(crate) fn of(address: IpAddr) -> Self {
         // A socket for both families sees IPv4 clients as `::ffff:a.b.c.d`.
         match address.to_canonical() {
@@ -59,12 +59,12 @@ impl Peer {
 /// Open connections by address; an address without any is not remembered, so there are
 /// never more of them than connections.
 #[derive(Debug, Default)]
-pub(crate) struct Peers(Mutex<Book>);
+pub(crate) struct Peers(Mutex<PeerTable>);
 
 #[derive(Debug, Default)]
-struct Book {
-    indices: HashMap<Peer, usize>,
-    entries: Vec<Entry>,
+struct PeerTable {
+    indices: HashMap<PeerAddress, usize>,
+    entries: Vec<PeerEntry>,
     /// The entry that is looked at next for the number of its connections.
     next: usize,
     /// The entry that is looked at next for an idle connection.
@@ -72,10 +72,10 @@ struct Book {
 }
 
 #[derive(Debug)]
-struct Entry {
-    peer: Peer,
-    share: Arc<Share>,
-    links: Vec<Arc<Link>>,
+struct PeerEntry {
+    peer: PeerAddress,
+    share: Arc<AddressShare>,
+    links: Vec<Arc<ClientLink>>,
     /// The connection that is looked at next.
     next: usize,
 }
@@ -84,10 +84,10 @@ impl Peers {
     /// Makes a link with the share of its address, unless that has `most` already.
     pub(crate) fn enter(
         &self,
-        peer: Peer,
+        peer: PeerAddress,
         most: usize,
-        link: impl FnOnce(Arc<Share>) -> Arc<Link>,
-    ) -> Option<Arc<Link>> {
+        link: impl FnOnce(Arc<AddressShare>) -> Arc<ClientLink>,
+    ) -> Option<Arc<ClientLink>> {
         let mut book = self.0.lock();
         let entry = book.entry(peer);
         if entry.links.len() >= most {
@@ -100,7 +100,7 @@ impl Peers {
     }
 
     /// Forgets a link that was entered, once.
-    pub(crate) fn leave(&self, link: &Link) {
+    pub(crate) fn leave(&self, link: &ClientLink) {
         self.0.lock().leave(link);
     }
 
@@ -108,16 +108,16 @@ impl Peers {
     /// forgets it.
     pub(crate) fn displace(
         &self,
-        newcomer: &Arc<Link>,
+        newcomer: &Arc<ClientLink>,
         places: usize,
         now: Instant,
-    ) -> Option<Arc<Link>> {
+    ) -> Option<Arc<ClientLink>> {
         let mut book = self.0.lock();
         // Another newcomer may have its place by now: nothing would be won for it.
         if !newcomer.has_place() {
             return None;
         }
-        let own = book.indices.get(&Peer::of(newcomer.peer.ip())).copied()?;
+        let own = book.indices.get(&PeerAddress::of(newcomer.peer.ip())).copied()?;
         let most = book.most(own);
         let link = book.least(newcomer, own, most, places, now)?;
         // It may be on its way out already, and then gives its place back itself.
@@ -143,18 +143,18 @@ fn index_of(links: usize) -> u32 {
     u32::try_from(links).expect("no machine has so many sockets")
 }
 
-impl Book {
-    fn entry(&mut self, peer: Peer) -> &mut Entry {
+impl PeerTable {
+    fn entry(&mut self, peer: PeerAddress) -> &mut PeerEntry {
         let index = *self.indices.entry(peer).or_insert_with(|| {
             let share = Arc::default();
-            self.entries.push(Entry { peer, share, links: Vec::new(), next: 0 });
+            self.entries.push(PeerEntry { peer, share, links: Vec::new(), next: 0 });
             self.entries.len() - 1
         });
         &mut self.entries[index]
     }
 
-    fn leave(&mut self, link: &Link) {
-        let peer = Peer::of(link.peer.ip());
+    fn leave(&mut self, link: &ClientLink) {
+        let peer = PeerAddress::of(link.peer.ip());
         let Some(index) = self.indices.get(&peer).copied() else { return };
         let links = &mut self.entries[index].links;
         let at = link.index.load(Relaxed) as usize;
@@ -187,12 +187,12 @@ impl Book {
     /// The connection that gives way; `most` is the entry with most connections.
     fn least(
         &mut self,
-        newcomer: &Arc<Link>,
+        newcomer: &Arc<ClientLink>,
         own: usize,
         most: usize,
         places: usize,
         now: Instant,
-    ) -> Option<Arc<Link>> {
+    ) -> Option<Arc<ClientLink>> {
         let held = self.entries[most].links.len();
         let of_most = self.entries[most].least(newcomer);
         let is_large = held > (places / LARGE_PART).max(1);
@@ -204,7 +204,7 @@ impl Book {
         if is_large && most == own {
             return None;
         }
-        let rests = |(worth, _): &(Worth, Arc<Link>)| match worth {
+        let rests = |(worth, _): &(Worth, Arc<ClientLink>)| match worth {
             Worth::Idle(since) => now.saturating_duration_since(*since) >= REST_TIME,
             Worth::Busy(_) => false,
         };
@@ -221,7 +221,7 @@ impl Book {
     }
 
     /// One connection of each of some addresses.
-    fn sample(&mut self, newcomer: &Arc<Link>) -> Vec<(Worth, Arc<Link>)> {
+    fn sample(&mut self, newcomer: &Arc<ClientLink>) -> Vec<(Worth, Arc<ClientLink>)> {
         let count = self.entries.len();
         let first = self.next_idle;
         self.next_idle = (first + IDLE_LOOKED_AT) % count;
@@ -233,16 +233,16 @@ impl Book {
     }
 }
 
-impl Entry {
+impl PeerEntry {
     /// The connections in turn.
-    fn next_link(&mut self) -> Arc<Link> {
+    fn next_link(&mut self) -> Arc<ClientLink> {
         let at = self.next % self.links.len();
         self.next = at + 1;
         Arc::clone(&self.links[at])
     }
 
     /// The connection that is worth least, the longest idle one first.
-    fn least(&mut self, newcomer: &Arc<Link>) -> Option<(Worth, Arc<Link>)> {
+    fn least(&mut self, newcomer: &Arc<ClientLink>) -> Option<(Worth, Arc<ClientLink>)> {
         let count = self.links.len();
         let first = self.next;
         self.next = (first + LINKS_LOOKED_AT) % count;
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn addresses_that_are_one_peer() {
         let same = |one: &str, other: &str| {
-            let of = |text: &str| Peer::of(text.parse().expect("an address"));
+            let of = |text: &str| PeerAddress::of(text.parse().expect("an address"));
             of(one) == of(other)
         };
         assert!(same("10.0.0.1", "::ffff:10.0.0.1"));
@@ -280,7 +280,7 @@ mod tests {
     struct Stage {
         shared: Arc<ServerShared>,
         peers: Peers,
-        links: Vec<Arc<Link>>,
+        links: Vec<Arc<ClientLink>>,
         began: Instant,
     }
 
@@ -295,11 +295,11 @@ mod tests {
         }
 
         /// One connection from 10.0.0.`address`, idle since `second`.
-        fn enter(&mut self, address: u8, second: u64) -> Arc<Link> {
+        fn enter(&mut self, address: u8, second: u64) -> Arc<ClientLink> {
             let peer = SocketAddr::from(([10, 0, 0, address], 1));
             let at = self.began + Duration::from_secs(second);
-            let link = self.peers.enter(Peer::of(peer.ip()), 1000, |share| {
-                Arc::new(Link::new(Arc::clone(&self.shared), peer, Some(share), at))
+            let link = self.peers.enter(PeerAddress::of(peer.ip()), 1000, |share| {
+                Arc::new(ClientLink::new(Arc::clone(&self.shared), peer, Some(share), at))
             });
             let link = link.expect("there is room");
             self.links.push(Arc::clone(&link));
@@ -321,7 +321,7 @@ mod tests {
         for address in [1, 1, 2, 3, 2, 1] {
             stage.enter(address, 0);
         }
-        let peer = Peer::V4(Ipv4Addr::new(10, 0, 0, 1));
+        let peer = PeerAddress::V4(Ipv4Addr::new(10, 0, 0, 1));
         assert!(stage.peers.enter(peer, 3, |_| unreachable!("it has three")).is_none());
         assert_eq!(stage.peers.len(), 3);
         for (n, left) in [(0, 3), (5, 3), (2, 3), (1, 2), (3, 1), (4, 0)] {

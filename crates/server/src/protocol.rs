@@ -2,14 +2,14 @@
 
 /// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Protocol {
+pub enum ClientProtocol {
     /// HTTP/1.0 or HTTP/1.1.
     Http1,
     /// HTTP/2: with prior knowledge (h2c), or as agreed under TLS.
     Http2,
 }
 
-impl Protocol {
+impl ClientProtocol {
     /// How it is called in metrics.
     pub fn word(self) -> &'static str {
         match self {

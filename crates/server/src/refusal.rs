@@ -10,7 +10,7 @@ use crate::Settings;
 
 /// Why a request or a connection was turned away before any handler saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum HttpRefusal {
     /// The bytes are not HTTP/1, or could be understood in two ways.
     NotHttp,
     /// The head is longer than `head_bytes_max`, or has more than 100 lines.
@@ -47,8 +47,8 @@ pub enum Refusal {
     HandlerFailed,
 }
 
-struct Row {
-    refusal: Refusal,
+struct RefusalRow {
+    refusal: HttpRefusal,
     status: StatusCode,
     code: i64,
     word: &'static str,
@@ -58,130 +58,130 @@ struct Row {
 // Codes: -32600 the request is wrong whatever is in it, -32700 the body cannot
 // be read as JSON, -32005 a limit (try again later), -32603 a fault of ours.
 const fn row(
-    refusal: Refusal,
+    refusal: HttpRefusal,
     status: StatusCode,
     code: i64,
     word: &'static str,
     message: &'static str,
-) -> Row {
-    Row { refusal, status, code, word, message }
+) -> RefusalRow {
+    RefusalRow { refusal, status, code, word, message }
 }
 
-const ROWS: [Row; Refusal::COUNT] = [
+const ROWS: [RefusalRow; HttpRefusal::COUNT] = [
     row(
-        Refusal::NotHttp,
+        HttpRefusal::NotHttp,
         StatusCode::BAD_REQUEST,
         -32600,
         "not_http",
         "this is not an HTTP request, or one that could be understood in two ways",
     ),
     row(
-        Refusal::HeadTooLong,
+        HttpRefusal::HeadTooLong,
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         -32600,
         "head_too_long",
         "the head of the request is longer than {head_bytes_max} bytes or has more than 100 headers",
     ),
     row(
-        Refusal::NotFound,
+        HttpRefusal::NotFound,
         StatusCode::NOT_FOUND,
         -32600,
         "not_found",
         "no such path: send calls to / or to /CHAIN, where CHAIN is a name or a chain id",
     ),
     row(
-        Refusal::WrongHost,
+        HttpRefusal::WrongHost,
         StatusCode::FORBIDDEN,
         -32600,
         "wrong_host",
         "the name in the Host header is not one that this address answers to: the setting `hosts` lists them",
     ),
     row(
-        Refusal::MethodNotAllowed,
+        HttpRefusal::MethodNotAllowed,
         StatusCode::METHOD_NOT_ALLOWED,
         -32600,
         "method_not_allowed",
         "this is a JSON-RPC endpoint: send calls with POST",
     ),
     row(
-        Refusal::OriginRefused,
+        HttpRefusal::OriginRefused,
         StatusCode::FORBIDDEN,
         -32600,
         "origin_refused",
         "web pages of this origin may not call: the setting `cors.origins` lists those that may",
     ),
     row(
-        Refusal::WebSocket,
+        HttpRefusal::WebSocket,
         StatusCode::NOT_IMPLEMENTED,
         -32600,
         "websocket",
         "wellhead does not serve WebSocket yet: send calls with POST over HTTP",
     ),
     row(
-        Refusal::NotJson,
+        HttpRefusal::NotJson,
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         -32600,
         "not_json",
         "the content type must be application/json, in UTF-8",
     ),
     row(
-        Refusal::UnsupportedEncoding,
+        HttpRefusal::UnsupportedEncoding,
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         -32600,
         "unsupported_encoding",
         "the content encoding must be gzip or none",
     ),
     row(
-        Refusal::BodyTooLarge,
+        HttpRefusal::BodyTooLarge,
         StatusCode::PAYLOAD_TOO_LARGE,
         -32600,
         "body_too_large",
         "the body is larger than {body_bytes_max} bytes",
     ),
     row(
-        Refusal::BodySlow,
+        HttpRefusal::BodySlow,
         StatusCode::REQUEST_TIMEOUT,
         -32600,
         "body_slow",
         "the body did not arrive within {body_timeout}",
     ),
     row(
-        Refusal::BodyBroken,
+        HttpRefusal::BodyBroken,
         StatusCode::BAD_REQUEST,
         -32700,
         "body_broken",
         "the body ended early or is not what its content encoding says",
     ),
     row(
-        Refusal::ConnectionsFull,
+        HttpRefusal::ConnectionsFull,
         StatusCode::SERVICE_UNAVAILABLE,
         -32005,
         "connections_full",
         "too many open connections: try again later",
     ),
     row(
-        Refusal::PeerFull,
+        HttpRefusal::PeerFull,
         StatusCode::TOO_MANY_REQUESTS,
         -32005,
         "peer_full",
         "too many open connections from this address: close some, or try again later",
     ),
     row(
-        Refusal::RequestsFull,
+        HttpRefusal::RequestsFull,
         StatusCode::SERVICE_UNAVAILABLE,
         -32005,
         "requests_full",
         "too many requests under way: try again later",
     ),
     row(
-        Refusal::BodiesFull,
+        HttpRefusal::BodiesFull,
         StatusCode::SERVICE_UNAVAILABLE,
         -32005,
         "bodies_full",
         "too much request data under way: try again later",
     ),
     row(
-        Refusal::HandlerFailed,
+        HttpRefusal::HandlerFailed,
         StatusCode::INTERNAL_SERVER_ERROR,
         -32603,
         "handler_failed",
@@ -189,11 +189,11 @@ const ROWS: [Row; Refusal::COUNT] = [
     ),
 ];
 
-impl Refusal {
+impl HttpRefusal {
     /// How many there are.
     pub const COUNT: usize = 17;
 
-    /// All of them, in the order of [`crate::Counts::refused`].
+    /// All of them, in the order of [`crate::ServerCounts::refused`].
     pub fn all() -> impl Iterator<Item = Self> {
         ROWS.iter().map(|row| row.refusal)
     }
@@ -246,16 +246,16 @@ impl Refusal {
         self as usize
     }
 
-    fn row(self) -> &'static Row {
+    fn row(self) -> &'static RefusalRow {
         &ROWS[self.index()]
     }
 }
 
 /// The bodies of all refusals, ready to send.
 #[derive(Debug)]
-pub(crate) struct Bodies([Bytes; Refusal::COUNT]);
+pub(crate) struct RefusalBodies([Bytes; HttpRefusal::COUNT]);
 
-impl Bodies {
+impl RefusalBodies {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self(std::array::from_fn(|index| {
             let row = &ROWS[index];
@@ -272,7 +272,7 @@ impl Bodies {
         }))
     }
 
-    pub(crate) fn of(&self, refusal: Refusal) -> Bytes {
+    pub(crate) fn of(&self, refusal: HttpRefusal) -> Bytes {
         self.0[refusal.index()].clone()
     }
 }
@@ -283,15 +283,15 @@ mod tests {
 
     #[test]
     fn rows_are_in_the_order_of_the_variants() {
-        for (index, refusal) in Refusal::all().enumerate() {
+        for (index, refusal) in HttpRefusal::all().enumerate() {
             assert_eq!(refusal.index(), index, "{refusal:?}");
         }
     }
 
     #[test]
     fn every_body_is_a_json_rpc_error() {
-        let bodies = Bodies::new(&Settings::default());
-        for refusal in Refusal::all() {
+        let bodies = RefusalBodies::new(&Settings::default());
+        for refusal in HttpRefusal::all() {
             let body: serde_json::Value = serde_json::from_slice(&bodies.of(refusal)).unwrap();
             assert_eq!(body["jsonrpc"], "2.0");
             assert!(body["id"].is_null() && body.as_object().unwrap().contains_key("id"));
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn only_overload_passes() {
         let passing: Vec<_> =
-            Refusal::all().filter(|refusal| refusal.passes()).map(Refusal::word).collect();
+            HttpRefusal::all().filter(|refusal| refusal.passes()).map(HttpRefusal::word).collect();
         assert_eq!(passing, ["connections_full", "peer_full", "requests_full", "bodies_full"]);
     }
 }

@@ -14,10 +14,10 @@ use tokio::time::Sleep;
 
 use crate::compress::inflate;
 use crate::encoding::{self, Coding};
-use crate::head::Head;
-use crate::headers::Headers;
+use crate::head::RequestHead;
+use crate::headers::RequestHeaders;
 use crate::ticket::Ticket;
-use crate::{Path, Refusal, Settings};
+use crate::{HttpRefusal, RequestPath, Settings};
 
 /// Room made for a body before its bytes are there. A client announces its
 /// length for free; memory goes only to what it has sent.
@@ -25,14 +25,14 @@ pub(crate) const ROOM_BYTES_MAX: usize = 64 * 1024;
 
 /// What the head of a good request asks for.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    pub(crate) path: Path,
+pub(crate) struct CallHead {
+    pub(crate) path: RequestPath,
     pub(crate) want_trail: bool,
     pub(crate) coding: Option<Coding>,
     gzip: bool,
 }
 
-impl Asked {
+impl CallHead {
     /// Whether the body has to be decoded.
     pub(crate) fn is_encoded(&self) -> bool {
         self.gzip
@@ -40,18 +40,25 @@ impl Asked {
 }
 
 /// Judges a head, the length of the body apart.
-pub(crate) fn read_head(head: &Head<'_>, settings: &Settings) -> Result<Asked, Refusal> {
-    let path = head.target.path().ok_or(Refusal::NotFound)?;
+pub(crate) fn read_head(
+    head: &RequestHead<'_>,
+    settings: &Settings,
+) -> Result<CallHead, HttpRefusal> {
+    let path = head.target.path().ok_or(HttpRefusal::NotFound)?;
     let headers = head.headers;
     if head.method != "POST" {
         let is_upgrade = head.method == "GET" && headers.all("upgrade").any(names_websocket);
-        return Err(if is_upgrade { Refusal::WebSocket } else { Refusal::MethodNotAllowed });
+        return Err(if is_upgrade {
+            HttpRefusal::WebSocket
+        } else {
+            HttpRefusal::MethodNotAllowed
+        });
     }
     check_content_type(headers)?;
     let gzip = is_gzip(headers)?;
     let want_trail = headers.get("x-wellhead-trail").is_some_and(|value| value == b"1");
     let coding = if settings.compression.enabled { encoding::choose(headers) } else { None };
-    Ok(Asked { path, want_trail, coding, gzip })
+    Ok(CallHead { path, want_trail, coding, gzip })
 }
 
 fn names_websocket(value: &[u8]) -> bool {
@@ -62,10 +69,10 @@ fn names_websocket(value: &[u8]) -> bool {
 /// Undoes the encoding of a body, within the same bounds.
 pub(crate) async fn decode(
     body: Bytes,
-    asked: &Asked,
+    asked: &CallHead,
     settings: &Settings,
     ticket: &mut Ticket,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, HttpRefusal> {
     if !asked.gzip {
         return Ok(body);
     }
@@ -77,11 +84,11 @@ pub(crate) async fn collect(
     mut body: Incoming,
     settings: &Settings,
     ticket: &mut Ticket,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, HttpRefusal> {
     let bytes_max = settings.body_bytes_max;
     let announced = body.size_hint().lower();
     if announced > bytes_max as u64 {
-        return Err(Refusal::BodyTooLarge);
+        return Err(HttpRefusal::BodyTooLarge);
     }
     let mut timer = None;
     let mut first = Bytes::new();
@@ -91,7 +98,7 @@ pub(crate) async fn collect(
         let Ok(data) = frame.into_data() else { continue };
         let so_far = first.len().max(rest.len()) + data.len();
         if so_far > bytes_max {
-            return Err(Refusal::BodyTooLarge);
+            return Err(HttpRefusal::BodyTooLarge);
         }
         ticket.hold(so_far)?;
         if first.is_empty() && rest.is_empty() {
@@ -117,16 +124,16 @@ async fn next_frame(
     body: &mut Incoming,
     timer: &mut Option<Pin<Box<Sleep>>>,
     settings: &Settings,
-) -> Result<Option<Frame<Bytes>>, Refusal> {
+) -> Result<Option<Frame<Bytes>>, HttpRefusal> {
     poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
         Poll::Ready(None) => Poll::Ready(Ok(None)),
         Poll::Ready(Some(Ok(frame))) => Poll::Ready(Ok(Some(frame))),
-        Poll::Ready(Some(Err(_))) => Poll::Ready(Err(Refusal::BodyBroken)),
+        Poll::Ready(Some(Err(_))) => Poll::Ready(Err(HttpRefusal::BodyBroken)),
         Poll::Pending => {
             let timer =
                 timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(settings.body_timeout)));
             ready!(timer.as_mut().poll(cx));
-            Poll::Ready(Err(Refusal::BodySlow))
+            Poll::Ready(Err(HttpRefusal::BodySlow))
         }
     })
     .await
@@ -134,12 +141,12 @@ async fn next_frame(
 
 /// JSON or not said. But a browser must say it: only a content type that is
 /// not one of a plain form makes it ask (by a preflight) whether it may call.
-fn check_content_type(headers: Headers<'_>) -> Result<(), Refusal> {
+fn check_content_type(headers: RequestHeaders<'_>) -> Result<(), HttpRefusal> {
     let Some(value) = headers.get("content-type") else {
-        return if headers.has("origin") { Err(Refusal::NotJson) } else { Ok(()) };
+        return if headers.has("origin") { Err(HttpRefusal::NotJson) } else { Ok(()) };
     };
     // As nearly every client writes it.
-    if value == b"application/json" || is_json(value) { Ok(()) } else { Err(Refusal::NotJson) }
+    if value == b"application/json" || is_json(value) { Ok(()) } else { Err(HttpRefusal::NotJson) }
 }
 
 fn is_json(value: &[u8]) -> bool {
@@ -158,20 +165,22 @@ fn is_json(value: &[u8]) -> bool {
     })
 }
 
-fn is_gzip(headers: Headers<'_>) -> Result<bool, Refusal> {
+fn is_gzip(headers: RequestHeaders<'_>) -> Result<bool, HttpRefusal> {
     let mut gzip = false;
     for value in headers.all("content-encoding") {
-        let Ok(text) = std::str::from_utf8(value) else { return Err(Refusal::UnsupportedEncoding) };
+        let Ok(text) = std::str::from_utf8(value) else {
+            return Err(HttpRefusal::UnsupportedEncoding);
+        };
         match text.trim() {
             name if name.is_empty() || name.eq_ignore_ascii_case("identity") => {}
             name if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") => {
                 // Twice would be legal, and is only ever a bomb.
                 if gzip {
-                    return Err(Refusal::UnsupportedEncoding);
+                    return Err(HttpRefusal::UnsupportedEncoding);
                 }
                 gzip = true;
             }
-            _ => return Err(Refusal::UnsupportedEncoding),
+            _ => return Err(HttpRefusal::UnsupportedEncoding),
         }
     }
     Ok(gzip)
@@ -182,7 +191,7 @@ mod tests {
     use super::*;
     use crate::head::tests::with_head;
 
-    fn check(text: &str, expected: Result<bool, Refusal>) {
+    fn check(text: &str, expected: Result<bool, HttpRefusal>) {
         with_head(text, |head| {
             let asked = read_head(&head, &Settings::default());
             assert_eq!(asked.map(|asked| asked.gzip), expected, "{text}");
@@ -193,19 +202,19 @@ mod tests {
     fn methods_and_paths() {
         check("POST /", Ok(false));
         check("POST /1", Ok(false));
-        check("POST /1/2", Err(Refusal::NotFound));
-        check("GET /1/2", Err(Refusal::NotFound));
+        check("POST /1/2", Err(HttpRefusal::NotFound));
+        check("GET /1/2", Err(HttpRefusal::NotFound));
         for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"] {
-            check(&format!("{method} /"), Err(Refusal::MethodNotAllowed));
+            check(&format!("{method} /"), Err(HttpRefusal::MethodNotAllowed));
         }
     }
 
     #[test]
     fn an_upgrade_to_websocket_has_words_of_its_own() {
-        check("GET / | connection: Upgrade | upgrade: websocket", Err(Refusal::WebSocket));
-        check("GET /1 | upgrade: h2c, WebSocket", Err(Refusal::WebSocket));
-        check("GET / | upgrade: h2c", Err(Refusal::MethodNotAllowed));
-        check("GET /1/2 | upgrade: websocket", Err(Refusal::NotFound));
+        check("GET / | connection: Upgrade | upgrade: websocket", Err(HttpRefusal::WebSocket));
+        check("GET /1 | upgrade: h2c, WebSocket", Err(HttpRefusal::WebSocket));
+        check("GET / | upgrade: h2c", Err(HttpRefusal::MethodNotAllowed));
+        check("GET /1/2 | upgrade: websocket", Err(HttpRefusal::NotFound));
         check("POST / | upgrade: websocket", Ok(false));
     }
 
@@ -215,16 +224,19 @@ mod tests {
         check("POST / | content-type: application/json; charset=utf-8", Ok(false));
         check("POST / | content-type: Application/JSON;charset=\"UTF-8\"", Ok(false));
         check("POST / | content-type: application/json-rpc", Ok(false));
-        check("POST / | content-type: application/json; charset=utf-16", Err(Refusal::NotJson));
-        check("POST / | content-type: text/plain", Err(Refusal::NotJson));
-        check("POST / | content-type: application/jsonp", Err(Refusal::NotJson));
-        check("POST / | content-type: application/x-www-form-urlencoded", Err(Refusal::NotJson));
-        check("POST / | content-type:", Err(Refusal::NotJson));
+        check("POST / | content-type: application/json; charset=utf-16", Err(HttpRefusal::NotJson));
+        check("POST / | content-type: text/plain", Err(HttpRefusal::NotJson));
+        check("POST / | content-type: application/jsonp", Err(HttpRefusal::NotJson));
+        check(
+            "POST / | content-type: application/x-www-form-urlencoded",
+            Err(HttpRefusal::NotJson),
+        );
+        check("POST / | content-type:", Err(HttpRefusal::NotJson));
     }
 
     #[test]
     fn a_page_must_say_the_content_type() {
-        check("POST / | origin: https://a.example", Err(Refusal::NotJson));
+        check("POST / | origin: https://a.example", Err(HttpRefusal::NotJson));
         check("POST / | origin: https://a.example | content-type: application/json", Ok(false));
     }
 
@@ -233,11 +245,11 @@ mod tests {
         check("POST / | content-encoding: gzip", Ok(true));
         check("POST / | content-encoding: X-GZIP", Ok(true));
         check("POST / | content-encoding: identity", Ok(false));
-        check("POST / | content-encoding: br", Err(Refusal::UnsupportedEncoding));
-        check("POST / | content-encoding: gzip, gzip", Err(Refusal::UnsupportedEncoding));
+        check("POST / | content-encoding: br", Err(HttpRefusal::UnsupportedEncoding));
+        check("POST / | content-encoding: gzip, gzip", Err(HttpRefusal::UnsupportedEncoding));
         check(
             "POST / | content-encoding: gzip | content-encoding: gzip",
-            Err(Refusal::UnsupportedEncoding),
+            Err(HttpRefusal::UnsupportedEncoding),
         );
     }
 }

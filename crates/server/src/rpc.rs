@@ -8,59 +8,60 @@ use futures_util::FutureExt;
 use http::{HeaderValue, StatusCode};
 use tokio::time::Instant;
 
-use crate::answer::{self, Reply};
-use crate::head::Head;
-use crate::headers::Fields;
-use crate::request::{self, decode, read_head};
+use crate::answer::{self, HttpResponse};
+use crate::head::RequestHead;
+use crate::headers::ResponseHeaders;
+use crate::request::{CallHead, decode, read_head};
 use crate::service::HttpService;
 use crate::ticket::Ticket;
-use crate::{Answer, AnswerBody, Handler, Refusal, Request};
+use crate::{AnswerBody, Handler, HttpAnswer, HttpRefusal, HttpRequest};
 
 /// Answers JSON-RPC over POST.
 #[derive(Debug)]
-pub(crate) struct Rpc<H> {
+pub(crate) struct RpcService<H> {
     handler: Arc<H>,
 }
 
 /// What a head asks for, and whether a web page may read the answer.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RpcRoute {
     allowed: Option<HeaderValue>,
-    what: What,
+    action: RpcAction,
 }
 
+/// What becomes of a request.
 #[derive(Debug)]
-enum What {
-    Call(request::Asked),
+enum RpcAction {
+    Call(CallHead),
     /// A browser asks what a page may send.
-    Preflight(Fields),
-    Refused(Refusal),
+    Preflight(ResponseHeaders),
+    Refused(HttpRefusal),
 }
 
-impl<H: Handler> Rpc<H> {
+impl<H: Handler> RpcService<H> {
     pub(crate) fn new(handler: Arc<H>) -> Self {
         Self { handler }
     }
 
     async fn call(
         &self,
-        asked: request::Asked,
-        body: Result<Bytes, Refusal>,
+        call: CallHead,
+        body: Result<Bytes, HttpRefusal>,
         received_at: Instant,
         ticket: &mut Ticket,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<HttpAnswer, HttpRefusal> {
         let mut body = body?;
-        if asked.is_encoded() {
+        if call.is_encoded() {
             let shared = Arc::clone(&ticket.link().shared);
-            body = decode(body, &asked, &shared.settings, ticket).await?;
+            body = decode(body, &call, &shared.settings, ticket).await?;
         }
         ticket.hand_over();
         let peer = ticket.link().peer;
-        let request = Request {
+        let request = HttpRequest {
             received_at: received_at.into_std(),
             peer,
-            path: asked.path,
-            want_trail: asked.want_trail,
+            path: call.path,
+            want_trail: call.want_trail,
             body,
         };
         // A panic would take along every other request of an HTTP/2 connection. No block
@@ -68,60 +69,60 @@ impl<H: Handler> Rpc<H> {
         let mut answer =
             AssertUnwindSafe(self.handler.handle(request)).catch_unwind().await.map_err(|_| {
                 tracing::error!(%peer, "the handler panicked; answered 500");
-                Refusal::HandlerFailed
+                HttpRefusal::HandlerFailed
             })?;
-        if !asked.want_trail {
+        if !call.want_trail {
             answer.trail = None;
         }
         Ok(answer)
     }
 }
 
-impl<H: Handler> HttpService for Rpc<H> {
-    type Asked = Asked;
+impl<H: Handler> HttpService for RpcService<H> {
+    type Route = RpcRoute;
 
-    fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Asked {
+    fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> RpcRoute {
         let shared = &ticket.link().shared;
         let cors = &shared.cors;
         let allowed = cors.allowed(head.headers);
-        let what = if !shared.settings.hosts.answers(head) {
+        let action = if !shared.settings.hosts.answers(head) {
             shared.hint_at_host(head, "hosts");
-            What::Refused(Refusal::WrongHost)
+            RpcAction::Refused(HttpRefusal::WrongHost)
         } else if cors.refuses(head.method, head.headers, allowed.as_ref()) {
             shared.hint_at_origin(head.headers.get("origin"));
-            What::Refused(Refusal::OriginRefused)
+            RpcAction::Refused(HttpRefusal::OriginRefused)
         } else if head.method == "OPTIONS" && !cors.is_off() {
-            What::Preflight(match allowed {
+            RpcAction::Preflight(match allowed {
                 Some(_) => cors.preflight(head.headers),
-                None => Fields::new(),
+                None => ResponseHeaders::new(),
             })
         } else if ticket.has_room() {
             match read_head(head, &shared.settings) {
-                Ok(asked) => What::Call(asked),
-                Err(refusal) => What::Refused(refusal),
+                Ok(call) => RpcAction::Call(call),
+                Err(refusal) => RpcAction::Refused(refusal),
             }
         } else {
-            What::Refused(Refusal::RequestsFull)
+            RpcAction::Refused(HttpRefusal::RequestsFull)
         };
-        Asked { allowed, what }
+        RpcRoute { allowed, action }
     }
 
-    fn wants_body(asked: &Asked) -> bool {
-        match asked.what {
-            What::Call(_) => true,
-            What::Preflight(_) | What::Refused(_) => false,
+    fn wants_body(route: &RpcRoute) -> bool {
+        match route.action {
+            RpcAction::Call(_) => true,
+            RpcAction::Preflight(_) | RpcAction::Refused(_) => false,
         }
     }
 
     async fn answer(
         &self,
-        asked: Asked,
-        body: Result<Bytes, Refusal>,
+        route: RpcRoute,
+        body: Result<Bytes, HttpRefusal>,
         received_at: Instant,
         mut ticket: Ticket,
-    ) -> Reply {
-        let mut reply = match asked.what {
-            What::Call(call) => {
+    ) -> HttpResponse {
+        let mut reply = match route.action {
+            RpcAction::Call(call) => {
                 let coding = call.coding;
                 match self.call(call, body, received_at, &mut ticket).await {
                     Ok(mut answer) => {
@@ -137,20 +138,20 @@ impl<H: Handler> HttpService for Rpc<H> {
                     Err(refusal) => answer::refuse(refusal, ticket),
                 }
             }
-            What::Preflight(fields) => {
+            RpcAction::Preflight(fields) => {
                 let link = ticket.link();
                 link.shared.tell(link.peer, StatusCode::NO_CONTENT.as_u16(), "preflight");
                 answer::respond(StatusCode::NO_CONTENT, fields, AnswerBody::default(), ticket)
             }
-            What::Refused(refusal) => {
-                if refusal == Refusal::RequestsFull {
+            RpcAction::Refused(refusal) => {
+                if refusal == HttpRefusal::RequestsFull {
                     ticket.give_place();
                 }
                 answer::refuse(refusal, ticket)
             }
         };
-        let Reply { ticket, fields, .. } = &mut reply;
-        ticket.link().shared.cors.write(asked.allowed.as_ref(), fields);
+        let HttpResponse { ticket, fields, .. } = &mut reply;
+        ticket.link().shared.cors.write(route.allowed.as_ref(), fields);
         reply
     }
 }

@@ -11,17 +11,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::admin::Pages;
+use crate::admin::AdminService;
 use crate::admission::{Admission, ConnectionPermit};
 use crate::connection::{self, Worker};
-use crate::count::Counters;
+use crate::count::ServerCounters;
 use crate::handshake::Handshakes;
 use crate::listen::{BACKLOG, Backoff, is_passing};
-use crate::rpc::Rpc;
+use crate::rpc::RpcService;
 use crate::service::HttpService;
 use crate::shared::ServerShared;
 use crate::tls::Tls;
-use crate::{Admin, Counts, Drained, Handler, Listener, Settings, Shutdown};
+use crate::{AdminHandler, Drained, Handler, Listener, ServerCounts, Settings, Shutdown};
 
 /// Clients that are being told at one moment that there is no room. The
 /// others are closed without a word.
@@ -55,7 +55,7 @@ impl Server {
     }
 
     /// What was counted so far, over all workers.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ServerCounts {
         self.shared.counters.read()
     }
 
@@ -69,18 +69,18 @@ impl Server {
         handler: Arc<H>,
         shutdown: &Shutdown,
     ) -> io::Result<Drained> {
-        self.run(listener.start()?, Rpc::new(handler), shutdown).await
+        self.run(listener.start()?, RpcService::new(handler), shutdown).await
     }
 
-    /// Serves metrics, health and the status page on `listener`; see [`Admin`].
+    /// Serves metrics, health and the status page on `listener`; see [`AdminHandler`].
     /// Meant for a server of its own, made with [`Settings::admin`].
-    pub async fn serve_admin<A: Admin>(
+    pub async fn serve_admin<A: AdminHandler>(
         self: &Arc<Self>,
         listener: Listener,
         admin: Arc<A>,
         shutdown: &Shutdown,
     ) -> io::Result<Drained> {
-        self.run(listener.start()?, Pages::new(admin), shutdown).await
+        self.run(listener.start()?, AdminService::new(admin), shutdown).await
     }
 
     async fn run<E: HttpService>(
@@ -126,7 +126,7 @@ impl Server {
                 }
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
-                    Counters::add(&self.shared.counters.accept_failures);
+                    ServerCounters::add(&self.shared.counters.accept_failures);
                     if backoff.is_fresh() {
                         tracing::warn!(%error, "cannot accept connections; trying again");
                     }
@@ -155,7 +155,7 @@ impl Server {
         worker: &Arc<Worker<E>>,
         connections: &TaskTracker,
     ) {
-        Counters::add(&self.shared.counters.accepted);
+        ServerCounters::add(&self.shared.counters.accepted);
         let refusal = match self.admission.admit(peer) {
             Ok(permit) => return self.spawn(stream, worker, connections, permit),
             Err(refusal) => refusal,

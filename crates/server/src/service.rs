@@ -7,30 +7,30 @@ use std::future::Future;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::Refusal;
-use crate::answer::Reply;
-use crate::head::Head;
+use crate::HttpRefusal;
+use crate::answer::HttpResponse;
+use crate::head::RequestHead;
 use crate::ticket::Ticket;
 
 /// What a listener serves. In two steps, because the bytes of a head are not kept
 /// for as long as its answer takes.
 pub(crate) trait HttpService: Send + Sync + 'static {
     /// What a head asks for.
-    type Asked: Send + 'static;
+    type Route: Send + 'static;
 
     /// Judges a head.
-    fn ask(&self, ticket: &Ticket, head: &Head<'_>) -> Self::Asked;
+    fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> Self::Route;
 
     /// Whether the body has to be read before there is an answer.
-    fn wants_body(asked: &Self::Asked) -> bool;
+    fn wants_body(route: &Self::Route) -> bool;
 
     /// Answers. The body is empty when it is not wanted, and a refusal when it could
     /// not be read.
     fn answer(
         &self,
-        asked: Self::Asked,
-        body: Result<Bytes, Refusal>,
+        route: Self::Route,
+        body: Result<Bytes, HttpRefusal>,
         received_at: Instant,
         ticket: Ticket,
-    ) -> impl Future<Output = Reply> + Send;
+    ) -> impl Future<Output = HttpResponse> + Send;
 }

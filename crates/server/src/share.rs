@@ -12,7 +12,7 @@ const FREE_TIMES: usize = 7;
 
 /// What one address holds. Bound by [`fits`] where the settings have shares.
 #[derive(Debug, Default)]
-pub(crate) struct Share {
+pub(crate) struct AddressShare {
     /// Requests that came while more than half of all places were taken.
     pub(crate) places: AtomicUsize,
     /// Bytes of request bodies.

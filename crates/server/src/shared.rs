@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::Settings;
 use crate::cors::Cors;
-use crate::count::Counters;
-use crate::head::Head;
+use crate::count::ServerCounters;
+use crate::head::RequestHead;
 use crate::line::LineLimit;
-use crate::refusal::Bodies;
+use crate::refusal::RefusalBodies;
 
 /// A log line shows at most this many characters of a name from outside, all printable ASCII.
 const NAME_CHARS_MAX: usize = 100;
@@ -25,9 +25,9 @@ fn shown(name: &[u8]) -> String {
 #[derive(Debug)]
 pub(crate) struct ServerShared {
     pub(crate) settings: Settings,
-    pub(crate) counters: Counters,
+    pub(crate) counters: ServerCounters,
     pub(crate) cors: Cors,
-    pub(crate) refusals: Bodies,
+    pub(crate) refusals: RefusalBodies,
     pub(crate) compression_jobs: Semaphore,
     lines: LineLimit,
     origin_hints: LineLimit,
@@ -40,9 +40,9 @@ impl ServerShared {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             cors: Cors::new(&settings.cors_origins),
-            refusals: Bodies::new(&settings),
+            refusals: RefusalBodies::new(&settings),
             compression_jobs: Semaphore::new(settings.compression.jobs_max),
-            counters: Counters::default(),
+            counters: ServerCounters::default(),
             lines: LineLimit::of_lines(),
             origin_hints: LineLimit::of_hints(),
             host_hints: LineLimit::of_hints(),
@@ -76,7 +76,7 @@ impl ServerShared {
 
     /// Says under which name a request was refused, as few clients show what they are answered,
     /// and which setting lists names.
-    pub(crate) fn hint_at_host(&self, head: &Head<'_>, setting: &'static str) {
+    pub(crate) fn hint_at_host(&self, head: &RequestHead<'_>, setting: &'static str) {
         if let Some(left_out) = self.host_hints.take(Instant::now()) {
             let authority = head.target.authority().map(str::as_bytes);
             let host = shown(head.headers.get("host").or(authority).unwrap_or_default());

@@ -1,7 +1,7 @@
 //! A client's bytes, over bare TCP or under TLS: the first ones, which tell the protocol,
 //! and the stream under hyper, which gives them back and notes the client's pace.
 //!
-//! The handshake is in `tls`; HTTP/1.1 reads and writes a [`Stream`] itself (`h1`).
+//! The handshake is in `tls`; HTTP/1.1 reads and writes a [`ClientStream`] itself (`h1`).
 
 use std::io;
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::link::Link;
-use crate::protocol::Protocol;
+use crate::link::ClientLink;
+use crate::protocol::ClientProtocol;
 
 /// What an HTTP/2 client with prior knowledge says first.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -26,7 +26,7 @@ const CALM: &[u8; 17] = b"\0\0\x08\x07\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\x0b";
 
 /// A client's connection as bytes. A type and not an object: over bare TCP nothing of TLS
 /// may cost anything.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Whether the client can tell an end from a cut, if it is told by `shutdown`.
     const SAYS_WHEN_IT_ENDS: bool;
 
@@ -34,7 +34,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     fn tcp(&self) -> &TcpStream;
 }
 
-impl Stream for TcpStream {
+impl ClientStream for TcpStream {
     const SAYS_WHEN_IT_ENDS: bool = false;
 
     fn tcp(&self) -> &TcpStream {
@@ -44,7 +44,7 @@ impl Stream for TcpStream {
 
 /// Boxed: a session is a KiB, and what serves a connection moves its stream several times,
 /// each of which would keep that room for as long as the connection lasts.
-impl Stream for Box<TlsStream<TcpStream>> {
+impl ClientStream for Box<TlsStream<TcpStream>> {
     const SAYS_WHEN_IT_ENDS: bool = true;
 
     fn tcp(&self) -> &TcpStream {
@@ -54,19 +54,19 @@ impl Stream for Box<TlsStream<TcpStream>> {
 
 /// The first bytes of a connection, read to tell its protocol.
 #[derive(Debug)]
-pub(crate) struct Opening {
-    pub(crate) protocol: Protocol,
+pub(crate) struct FirstBytes {
+    pub(crate) protocol: ClientProtocol,
     bytes: [u8; PREFACE.len()],
     filled: usize,
 }
 
-impl Opening {
+impl FirstBytes {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.filled]
     }
 
     /// Reads until the protocol is certain. `None` when the client closed first.
-    pub(crate) async fn read(stream: &mut impl Stream) -> io::Result<Option<Self>> {
+    pub(crate) async fn read(stream: &mut impl ClientStream) -> io::Result<Option<Self>> {
         let mut bytes = [0; PREFACE.len()];
         let mut filled = 0;
         loop {
@@ -76,9 +76,9 @@ impl Opening {
             }
             filled += more;
             let protocol = if bytes[..filled] != PREFACE[..filled] {
-                Protocol::Http1
+                ClientProtocol::Http1
             } else if filled == PREFACE.len() {
-                Protocol::Http2
+                ClientProtocol::Http2
             } else {
                 continue;
             };
@@ -89,15 +89,15 @@ impl Opening {
 
 /// A client's socket, as hyper sees it.
 #[derive(Debug)]
-pub(crate) struct Socket<S> {
+pub(crate) struct ClientSocket<S> {
     inner: TokioIo<S>,
-    link: Arc<Link>,
-    opening: Opening,
+    link: Arc<ClientLink>,
+    opening: FirstBytes,
     given: usize,
 }
 
-impl<S: Stream> Socket<S> {
-    pub(crate) fn new(stream: S, opening: Opening, link: Arc<Link>) -> Self {
+impl<S: ClientStream> ClientSocket<S> {
+    pub(crate) fn new(stream: S, opening: FirstBytes, link: Arc<ClientLink>) -> Self {
         Self { inner: TokioIo::new(stream), link, opening, given: 0 }
     }
 
@@ -121,7 +121,7 @@ impl<S: Stream> Socket<S> {
     }
 }
 
-impl<S: Stream> Read for Socket<S> {
+impl<S: ClientStream> Read for ClientSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -146,7 +146,7 @@ impl<S: Stream> Read for Socket<S> {
     }
 }
 
-impl<S: Stream> Write for Socket<S> {
+impl<S: ClientStream> Write for ClientSocket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

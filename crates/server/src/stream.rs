@@ -18,8 +18,8 @@ use futures_util::FutureExt;
 use futures_util::future::try_join;
 use tokio::time::Sleep;
 
-use crate::count::Counters;
-use crate::link::Link;
+use crate::count::ServerCounters;
+use crate::link::ClientLink;
 use crate::shared::ServerShared;
 
 /// Answers go to a stream in pieces of this size, so that progress shows.
@@ -36,7 +36,7 @@ pub(crate) struct StreamPace {
     /// The last piece was handed on: what is missing now is room for it.
     waits_for_client: AtomicBool,
     /// The connection, known when there is an answer.
-    link: OnceLock<Arc<Link>>,
+    link: OnceLock<Arc<ClientLink>>,
 }
 
 impl StreamPace {
@@ -45,7 +45,7 @@ impl StreamPace {
         PACE.try_with(Arc::clone).ok()
     }
 
-    pub(crate) fn is_of(&self, link: &Arc<Link>) {
+    pub(crate) fn is_of(&self, link: &Arc<ClientLink>) {
         self.link.get_or_init(|| Arc::clone(link));
     }
 
@@ -61,11 +61,11 @@ impl StreamPace {
 
 /// Runs the streams of HTTP/2 connections for hyper.
 #[derive(Debug, Clone)]
-pub(crate) struct Streams {
+pub(crate) struct StreamExecutor {
     pub(crate) shared: Arc<ServerShared>,
 }
 
-impl<F> hyper::rt::Executor<F> for Streams
+impl<F> hyper::rt::Executor<F> for StreamExecutor
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -73,7 +73,7 @@ where
         let shared = Arc::clone(&self.shared);
         let watched = watch(stream, shared.settings.write_timeout).map(move |has_ended| {
             if !has_ended {
-                Counters::add(&shared.counters.slow_reader);
+                ServerCounters::add(&shared.counters.slow_reader);
             }
         });
         tokio::spawn(watched);

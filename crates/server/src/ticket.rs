@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::Refusal;
-use crate::backlog::{Period, Place};
-use crate::link::Link;
+use crate::HttpRefusal;
+use crate::backlog::{Period, RequestPlace};
+use crate::link::ClientLink;
 use crate::share::fits;
 
 /// Bodies up to this size are not counted: the atomics would cost more than
@@ -24,7 +24,7 @@ const CLIENT_CLOSED: u16 = 499;
 /// Gives everything back when dropped, also when the client goes away midway.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    link: Arc<Link>,
+    link: Arc<ClientLink>,
     held_bytes: usize,
     /// Of the answer, those that nobody told yet to be taken.
     unsent_bytes: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Ticket {
     status: u16,
     /// The handler has it, and leaves its line.
     is_handed_over: bool,
-    place: Place,
+    place: RequestPlace,
     /// When its answer went on its way: the connection's backlog gives the place back.
     sent: Option<Period>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// Opens a ticket whether or not there is room, so that every request is
     /// seen by the drain and the idle rule; says when the request was received.
-    pub(crate) fn open(link: &Arc<Link>) -> (Self, Instant) {
+    pub(crate) fn open(link: &Arc<ClientLink>) -> (Self, Instant) {
         let received_at = link.begin_request();
         let shared = &link.shared;
         let open_before = shared.counters.requests_open.fetch_add(1, Relaxed);
@@ -55,14 +55,14 @@ impl Ticket {
             unsent_bytes: 0,
             status: 0,
             is_handed_over: false,
-            place: if share.is_some() { Place::Shared } else { Place::Plain },
+            place: if share.is_some() { RequestPlace::Shared } else { RequestPlace::Plain },
             sent: None,
         };
         (ticket, received_at)
     }
 
     /// The connection that the request came on.
-    pub(crate) fn link(&self) -> &Arc<Link> {
+    pub(crate) fn link(&self) -> &Arc<ClientLink> {
         &self.link
     }
 
@@ -74,7 +74,7 @@ impl Ticket {
         if open > most {
             return false;
         }
-        match self.link.share.as_ref().filter(|_| self.place == Place::Shared) {
+        match self.link.share.as_ref().filter(|_| self.place == RequestPlace::Shared) {
             None => true,
             // As it was before this request: the last place may go to one who has none.
             Some(share) => {
@@ -88,7 +88,7 @@ impl Ticket {
     /// not taken must not hold what it was refused for.
     pub(crate) fn give_place(&mut self) {
         self.link.pools().give_place(self.place);
-        self.place = Place::None;
+        self.place = RequestPlace::None;
     }
 
     /// From here on the handler tells what becomes of the request.
@@ -111,19 +111,19 @@ impl Ticket {
     }
 
     /// A part of the answer that tells itself when it is taken.
-    pub(crate) fn part(&mut self, bytes: usize) -> Part {
+    pub(crate) fn part(&mut self, bytes: usize) -> AnswerPart {
         self.unsent_bytes = self.unsent_bytes.saturating_sub(bytes);
-        Part { link: Arc::clone(&self.link), bytes }
+        AnswerPart { link: Arc::clone(&self.link), bytes }
     }
 
     /// As [`Self::part`], of bytes that were not known before.
-    pub(crate) fn further_part(&mut self, bytes: usize) -> Part {
+    pub(crate) fn further_part(&mut self, bytes: usize) -> AnswerPart {
         self.link.backlog().grow(bytes, self.link.pools());
-        Part { link: Arc::clone(&self.link), bytes }
+        AnswerPart { link: Arc::clone(&self.link), bytes }
     }
 
     /// Makes the body's bytes known, as they have become `bytes_now` altogether.
-    pub(crate) fn hold(&mut self, bytes_now: usize) -> Result<(), Refusal> {
+    pub(crate) fn hold(&mut self, bytes_now: usize) -> Result<(), HttpRefusal> {
         if bytes_now <= FREE_BYTES || bytes_now <= self.held_bytes {
             return Ok(());
         }
@@ -140,7 +140,7 @@ impl Ticket {
                 total <= most && (held == bytes_now || fits(held, total, most))
             }
         };
-        if has_room { Ok(()) } else { Err(Refusal::BodiesFull) }
+        if has_room { Ok(()) } else { Err(HttpRefusal::BodiesFull) }
     }
 
     fn give_body(&mut self) {
@@ -177,12 +177,12 @@ impl Drop for Ticket {
 
 /// Bytes of an answer on their way; dropped when they are written, or never will be.
 #[derive(Debug)]
-pub(crate) struct Part {
-    link: Arc<Link>,
+pub(crate) struct AnswerPart {
+    link: Arc<ClientLink>,
     bytes: usize,
 }
 
-impl Drop for Part {
+impl Drop for AnswerPart {
     fn drop(&mut self) {
         self.link.note_taken(self.bytes);
     }

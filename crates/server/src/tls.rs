@@ -27,7 +27,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 use zeroize::Zeroizing;
 
-use crate::protocol::Protocol;
+use crate::protocol::ClientProtocol;
 
 /// A file is read up to here. Chains of certificates are a few KiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -153,10 +153,10 @@ impl fmt::Debug for Tls {
 }
 
 /// The protocol that ALPN agreed on, if the client asked for one.
-pub(crate) fn agreed(stream: &TlsStream<TcpStream>) -> Option<Protocol> {
+pub(crate) fn agreed(stream: &TlsStream<TcpStream>) -> Option<ClientProtocol> {
     match stream.get_ref().1.alpn_protocol()? {
-        b"h2" => Some(Protocol::Http2),
-        _ => Some(Protocol::Http1),
+        b"h2" => Some(ClientProtocol::Http2),
+        _ => Some(ClientProtocol::Http1),
     }
 }
 

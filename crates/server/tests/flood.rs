@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use wellhead_server::{Answer, Handler, Listener, Request, Server, Settings, Shutdown};
+use wellhead_server::{Handler, HttpAnswer, HttpRequest, Listener, Server, Settings, Shutdown};
 
 const CLIENTS: usize = 500;
 const ROUNDS: usize = 4;
@@ -16,10 +16,10 @@ const ROUNDS: usize = 4;
 struct Echo;
 
 impl Handler for Echo {
-    async fn handle(&self, request: Request) -> Answer {
+    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
         // Whoever comes meanwhile is interleaved.
         tokio::task::yield_now().await;
-        Answer { status: 200, body: request.body.into(), ..Answer::default() }
+        HttpAnswer { status: 200, body: request.body.into(), ..HttpAnswer::default() }
     }
 }
 
@@ -58,7 +58,7 @@ async fn everybody_gets_his_own_answer_and_everything_is_given_back() {
     assert_eq!(counts.accepted_total, CLIENTS as u64);
     assert_eq!(counts.http1_total, CLIENTS as u64);
     assert_eq!((counts.connections_open, counts.requests_open, counts.http1_open), (0, 0, 0));
-    assert_eq!(counts.refused, [0; wellhead_server::Refusal::COUNT]);
+    assert_eq!(counts.refused, [0; wellhead_server::HttpRefusal::COUNT]);
 }
 
 #[tokio::test]

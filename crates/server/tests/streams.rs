@@ -15,7 +15,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use http::Request;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use wellhead_server::{Answer, Handler, Listener, Server, Settings, Shutdown};
+use wellhead_server::{Handler, HttpAnswer, Listener, Server, Settings, Shutdown};
 
 const STREAMS: usize = 32;
 
@@ -31,12 +31,12 @@ struct Large {
 }
 
 impl Handler for Large {
-    async fn handle(&self, request: wellhead_server::Request) -> Answer {
+    async fn handle(&self, request: wellhead_server::HttpRequest) -> HttpAnswer {
         let state = black_box([0_u8; STATE_BYTES]);
         tokio::task::yield_now().await;
         black_box(&state);
         self.answered.fetch_add(1, Relaxed);
-        Answer { status: 200, body: request.body.into(), ..Answer::default() }
+        HttpAnswer { status: 200, body: request.body.into(), ..HttpAnswer::default() }
     }
 }
 

@@ -145,7 +145,7 @@ fn limits(parts: &Parts) -> Vec<Value> {
     let server = wellhead_server::Server::new(wellhead_server::Settings::default());
     let beats = Arc::new(Heartbeats::new(1, wellhead_dispatch::now()));
     let pages = AdminPages::new(parts, server, beats, None);
-    let status = wellhead_server::Admin::status(&pages);
+    let status = wellhead_server::AdminHandler::status(&pages);
     let status: Value = serde_json::from_slice(&status).expect("JSON");
     let limits = &status["chains"][0]["upstreams"][0]["limits"];
     limits.as_array().expect("a list").clone()

@@ -10,19 +10,19 @@ use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 use wellhead_http1::{Chunked, Next};
 
-use super::{SHARED, Wire};
-use crate::Refusal;
+use super::{H1Wire, SHARED};
+use crate::HttpRefusal;
 use crate::request::ROOM_BYTES_MAX;
-use crate::socket::Stream;
+use crate::socket::ClientStream;
 use crate::ticket::Ticket;
 
 /// Reads between two looks at the other tasks: tiny chunks are much work for few bytes.
 const READS_A_TURN: usize = 4;
 
 /// What is known of a body when its head is read.
-pub(super) enum Body {
+pub(super) enum BodyStart {
     /// All of it, or why it is refused unread.
-    Whole(Result<Bytes, Refusal>),
+    Whole(Result<Bytes, HttpRefusal>),
     /// The beginning.
     Length {
         so_far: BytesMut,
@@ -33,29 +33,29 @@ pub(super) enum Body {
     Unread,
 }
 
-impl<S: Stream> Wire<'_, S> {
+impl<S: ClientStream> H1Wire<'_, S> {
     /// Reads what is missing of a body, within the bounds.
     pub(super) async fn read_body(
         &mut self,
-        body: Body,
+        body: BodyStart,
         expects_continue: bool,
         ticket: &mut Ticket,
-    ) -> Result<Bytes, Refusal> {
+    ) -> Result<Bytes, HttpRefusal> {
         if expects_continue {
             let told = self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
-            told.map_err(|_| Refusal::BodyBroken)?;
+            told.map_err(|_| HttpRefusal::BodyBroken)?;
             // TLS may keep it back, and the client waits for it.
-            self.stream.flush().await.map_err(|_| Refusal::BodyBroken)?;
+            self.stream.flush().await.map_err(|_| HttpRefusal::BodyBroken)?;
         }
         let time = self.settings().body_timeout;
         let mut timer = Box::pin(tokio::time::sleep(time));
         match body {
-            Body::Whole(body) => body,
-            Body::Length { so_far, length } => {
+            BodyStart::Whole(body) => body,
+            BodyStart::Length { so_far, length } => {
                 self.read_length(so_far, length, ticket, timer.as_mut()).await
             }
-            Body::Chunked => self.read_chunks(ticket, timer.as_mut()).await,
-            Body::Unread => Ok(Bytes::new()),
+            BodyStart::Chunked => self.read_chunks(ticket, timer.as_mut()).await,
+            BodyStart::Unread => Ok(Bytes::new()),
         }
     }
 
@@ -65,7 +65,7 @@ impl<S: Stream> Wire<'_, S> {
         length: usize,
         ticket: &mut Ticket,
         mut timer: Pin<&mut Sleep>,
-    ) -> Result<Bytes, Refusal> {
+    ) -> Result<Bytes, HttpRefusal> {
         poll_fn(|cx| {
             loop {
                 ticket.hold(so_far.len())?;
@@ -93,7 +93,7 @@ impl<S: Stream> Wire<'_, S> {
         &mut self,
         ticket: &mut Ticket,
         mut timer: Pin<&mut Sleep>,
-    ) -> Result<Bytes, Refusal> {
+    ) -> Result<Bytes, HttpRefusal> {
         let bytes_max = self.settings().body_bytes_max;
         let mut chunked = Chunked::of_request();
         let mut data = BytesMut::new();
@@ -101,7 +101,7 @@ impl<S: Stream> Wire<'_, S> {
             let mut at = 0;
             loop {
                 let rest = &self.unread[at..];
-                let (used, next) = chunked.advance(rest).map_err(|_| Refusal::BodyBroken)?;
+                let (used, next) = chunked.advance(rest).map_err(|_| HttpRefusal::BodyBroken)?;
                 at += used;
                 match next {
                     Next::More => break,
@@ -111,7 +111,7 @@ impl<S: Stream> Wire<'_, S> {
                     }
                     Next::Data(left) => {
                         if left > (bytes_max - data.len()) as u64 {
-                            return Err(Refusal::BodyTooLarge);
+                            return Err(HttpRefusal::BodyTooLarge);
                         }
                         let rest = &self.unread[at..];
                         let some = rest.len().min(left as usize);
@@ -150,13 +150,13 @@ fn in_time(
     read: &Poll<std::io::Result<usize>>,
     cx: &mut Context<'_>,
     timer: &mut Pin<&mut Sleep>,
-) -> Poll<Result<(), Refusal>> {
+) -> Poll<Result<(), HttpRefusal>> {
     match read {
-        Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(Refusal::BodyBroken)),
+        Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(Err(HttpRefusal::BodyBroken)),
         Poll::Ready(Ok(_)) => Poll::Ready(Ok(())),
         Poll::Pending => {
             ready!(timer.as_mut().poll(cx));
-            Poll::Ready(Err(Refusal::BodySlow))
+            Poll::Ready(Err(HttpRefusal::BodySlow))
         }
     }
 }

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use wellhead_telemetry::clock;
 use wellhead_transport::Rest;
 
-use super::Wire;
+use super::H1Wire;
 use crate::AnswerBody;
-use crate::answer::Reply;
-use crate::socket::Stream;
+use crate::answer::HttpResponse;
+use crate::socket::ClientStream;
 
 /// Bodies up to this size are copied behind their head: that costs less than to have
 /// the kernel gather them.
@@ -32,7 +32,7 @@ const HEAD_BYTES: usize = 384;
 
 /// How an answer has to be sent to this client.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Manner {
+pub(super) struct ResponseMode {
     /// The connection goes on afterwards.
     pub(super) keeps_open: bool,
     /// HTTP/1.1, not 1.0.
@@ -41,9 +41,13 @@ pub(super) struct Manner {
     pub(super) to_head: bool,
 }
 
-impl<S: Stream> Wire<'_, S> {
+impl<S: ClientStream> H1Wire<'_, S> {
     /// Sends an answer. An error means that the client cannot have taken it for whole.
-    pub(super) async fn send(&mut self, mut reply: Reply, manner: Manner) -> io::Result<()> {
+    pub(super) async fn send(
+        &mut self,
+        mut reply: HttpResponse,
+        manner: ResponseMode,
+    ) -> io::Result<()> {
         let rest = reply.rest.take();
         let pieces = if manner.to_head { &[] } else { reply.body.pieces() };
         let length = reply.body.len();
@@ -167,9 +171,9 @@ impl<S: Stream> Wire<'_, S> {
 /// Writes the head of an answer of `length` bytes, or of nobody knows how many.
 fn write_head(
     head: &mut Vec<u8>,
-    reply: &Reply,
+    reply: &HttpResponse,
     length: Option<usize>,
-    manner: Manner,
+    manner: ResponseMode,
     now: Instant,
 ) {
     let status = reply.status;

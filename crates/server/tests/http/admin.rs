@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use wellhead_server::{Admin, Health, Listener, Metrics, Server, Settings, Shutdown};
+use wellhead_server::{AdminHandler, Health, Listener, Metrics, Server, Settings, Shutdown};
 
 use crate::wire::{Reply, Wire};
 
 #[derive(Default)]
 struct Well(AtomicBool);
 
-impl Admin for Well {
+impl AdminHandler for Well {
     fn metrics(&self) -> Metrics {
         let body = "wellhead_requests_total 1\n".repeat(1000).into();
         Metrics { content_type: "text/plain; version=0.0.4", body }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::site::{SOON, Site};
-use wellhead_server::{Refusal, Settings};
+use wellhead_server::{HttpRefusal, Settings};
 
 #[tokio::test]
 async fn an_announced_body_that_is_too_large_is_not_read() {
@@ -36,7 +36,7 @@ async fn a_chunked_body_is_counted_as_it_comes() {
     wire.send(format!("33\r\n{0}\r\n33\r\n{0}\r\n", "x".repeat(0x33))).await;
     wire.reply().await.is_refusal(413, -32600);
     wire.is_closed().await;
-    assert_eq!(site.server.counts().refused(Refusal::BodyTooLarge), 1);
+    assert_eq!(site.server.counts().refused(HttpRefusal::BodyTooLarge), 1);
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn connections_of_one_address_are_bounded_and_others_have_their_own() {
     assert_eq!(reply.header("retry-after"), Some("1"));
     second.is_closed().await;
     let counts = site.server.counts();
-    assert_eq!((counts.refused(Refusal::PeerFull), counts.connections_open), (1, 1));
+    assert_eq!((counts.refused(HttpRefusal::PeerFull), counts.connections_open), (1, 1));
     // Another address of this machine is another peer.
     let mut other = site.connect_from([127, 0, 0, 2]).await;
     assert_eq!(other.exchange("/", "", b"{}").await.status, 200);
@@ -109,7 +109,7 @@ async fn connections_are_bounded_with_an_answer() {
     reply.is_refusal(503, -32005);
     assert_eq!(reply.header("retry-after"), Some("1"));
     third.is_closed().await;
-    assert_eq!(site.server.counts().refused(Refusal::ConnectionsFull), 1);
+    assert_eq!(site.server.counts().refused(HttpRefusal::ConnectionsFull), 1);
     drop(first);
     site.until("a seat is free", |counts| counts.connections_open == 1).await;
     let mut fourth = site.connect().await;
@@ -166,7 +166,7 @@ async fn a_slow_body_is_408() {
     reply.is_refusal(408, -32600);
     assert_eq!(reply.header("connection"), Some("close"));
     wire.is_closed().await;
-    assert_eq!(site.server.counts().refused(Refusal::BodySlow), 1);
+    assert_eq!(site.server.counts().refused(HttpRefusal::BodySlow), 1);
 }
 
 #[tokio::test]

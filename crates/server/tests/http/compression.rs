@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use crate::site::{Site, big};
-use wellhead_server::{Compression, Refusal, Settings};
+use wellhead_server::{Compression, HttpRefusal, Settings};
 
 fn gzip(data: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -81,5 +81,5 @@ async fn a_bomb_is_too_large_and_a_dud_is_broken() {
     wire.exchange("/", coded, &bomb).await.is_refusal(413, -32600);
     let mut wire = site.connect().await;
     wire.exchange("/", coded, b"{}").await.is_refusal(400, -32700);
-    assert_eq!(site.server.counts().refused(Refusal::BodyBroken), 1);
+    assert_eq!(site.server.counts().refused(HttpRefusal::BodyBroken), 1);
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request as HttpRequest;
+use http::HttpRequest;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use wellhead_server::{Answer, Handler, Listener, Request, Server, Settings, Shutdown};
+use wellhead_server::{Handler, HttpAnswer, HttpRequest, Listener, Server, Settings, Shutdown};
 use wellhead_transport::{BoxFuture, Pieces, Rest, Sent, TransportError, TransportErrorKind};
 
 use crate::wire::Wire;
@@ -41,11 +41,11 @@ impl Rest for Dripping {
 }
 
 impl Handler for Flowing {
-    async fn handle(&self, request: Request) -> Answer {
+    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
         if request.path.chain() == Some("drip") {
             let body = Bytes::from_static(b"[").into();
             let rest: Box<dyn Rest> = Box::new(Dripping(DROPS));
-            return Answer { status: 200, body, rest: Some(rest), ..Answer::default() };
+            return HttpAnswer { status: 200, body, rest: Some(rest), ..HttpAnswer::default() };
         }
         let pieces = Pieces::of(Bytes::from(vec![b'x'; PIECES * PIECE_BYTES]));
         let rest = match request.path.chain() {
@@ -56,7 +56,12 @@ impl Handler for Flowing {
             _ => pieces,
         };
         let body = if request.path.flag("bare") { Bytes::new() } else { Bytes::from_static(b"[") };
-        Answer { status: 200, body: body.into(), rest: Some(Box::new(rest)), ..Answer::default() }
+        HttpAnswer {
+            status: 200,
+            body: body.into(),
+            rest: Some(Box::new(rest)),
+            ..HttpAnswer::default()
+        }
     }
 }
 
@@ -147,7 +152,7 @@ async fn an_upstream_that_takes_its_time_costs_its_client_no_connection() {
         .unwrap();
     tokio::spawn(connection);
     client.ready().await.unwrap();
-    let request = HttpRequest::post("http://test/drip").body(Full::default()).unwrap();
+    let request = Request::post("http://test/drip").body(Full::default()).unwrap();
     let answer = client.send_request(request).await.unwrap();
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(body, format!("[{}", "drop".repeat(DROPS)));

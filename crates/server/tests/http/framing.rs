@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::site::Site;
-use wellhead_server::{Refusal, Settings};
+use wellhead_server::{HttpRefusal, Settings};
 
 fn site() -> Site {
     Site::open(Settings::default())
@@ -174,10 +174,10 @@ async fn refusals_are_json_rpc_shaped_and_leave_the_connection_usable() {
     assert_eq!(wire.exchange("/", "", b"{}").await.status, 200);
     let counts = site.server.counts();
     let refused = |refusal| counts.refused(refusal);
-    assert_eq!(refused(Refusal::MethodNotAllowed), 3);
-    assert_eq!(refused(Refusal::NotFound), 1);
-    assert_eq!(refused(Refusal::NotJson), 1);
-    assert_eq!(refused(Refusal::UnsupportedEncoding), 1);
+    assert_eq!(refused(HttpRefusal::MethodNotAllowed), 3);
+    assert_eq!(refused(HttpRefusal::NotFound), 1);
+    assert_eq!(refused(HttpRefusal::NotJson), 1);
+    assert_eq!(refused(HttpRefusal::UnsupportedEncoding), 1);
     assert_eq!(counts.accepted_total, 1);
 }
 

@@ -115,7 +115,7 @@ async fn one_address_cannot_hold_all_bytes_of_bodies() {
         hogs.push(hog);
     }
     site.until("what they may hold is held", |counts| {
-        counts.refused(wellhead_server::Refusal::BodiesFull) > 0
+        counts.refused(wellhead_server::HttpRefusal::BodiesFull) > 0
     })
     .await;
     let mut other = site.connect_from(OTHER).await;
@@ -134,7 +134,8 @@ async fn one_address_cannot_hold_all_places() {
         hogs.push(hog);
     }
     site.until("some are refused", |counts| {
-        counts.refused(wellhead_server::Refusal::RequestsFull) > 0 && counts.accepted_total == 40
+        counts.refused(wellhead_server::HttpRefusal::RequestsFull) > 0
+            && counts.accepted_total == 40
     })
     .await;
     let mut other = site.connect_from(OTHER).await;
@@ -295,7 +296,7 @@ async fn refusals_that_are_not_taken_hold_no_place() {
             hog.ask("/", 50).await;
             hogs.push(hog);
             site.until("all are answered or refused", |counts| {
-                let refused = counts.refused(wellhead_server::Refusal::RequestsFull);
+                let refused = counts.refused(wellhead_server::HttpRefusal::RequestsFull);
                 let arrived = site.handler.arrived.load(std::sync::atomic::Ordering::Relaxed);
                 refused as usize + arrived >= n * 50 + n - 1
             })

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use wellhead_server::{
-    Answer, AnswerBody, Counts, Drained, Handler, Listener, Request, Server, Settings, Shutdown,
-    Tls,
+    AnswerBody, Drained, Handler, HttpAnswer, HttpRequest, Listener, Server, ServerCounts,
+    Settings, Shutdown, Tls,
 };
 
 use crate::wire::Wire;
@@ -49,9 +49,10 @@ impl Drop for Abandon<'_> {
 }
 
 impl Handler for Scripted {
-    async fn handle(&self, request: Request) -> Answer {
+    async fn handle(&self, request: HttpRequest) -> HttpAnswer {
         self.arrived.fetch_add(1, Ordering::Relaxed);
-        let mut answer = Answer { status: 200, body: request.body.into(), ..Answer::default() };
+        let mut answer =
+            HttpAnswer { status: 200, body: request.body.into(), ..HttpAnswer::default() };
         match request.path.chain() {
             None => {}
             Some("wait") => {
@@ -130,7 +131,7 @@ impl Site {
     }
 
     /// Lets everything else run until `holds`.
-    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Counts) -> bool) {
+    pub(crate) async fn until(&self, what: &str, holds: impl Fn(&ServerCounts) -> bool) {
         let wait = async {
             while !holds(&self.server.counts()) {
                 tokio::task::yield_now().await;

@@ -90,7 +90,7 @@ fn open(settings: Settings) -> (Site, Pair) {
 }
 
 async fn fails(site: &Site, failure: HandshakeFailure) {
-    let failed = |counts: &wellhead_server::Counts| counts.tls_failed(failure) == 1;
+    let failed = |counts: &wellhead_server::ServerCounts| counts.tls_failed(failure) == 1;
     site.until("the failure is counted", failed).await;
     let counts = site.server.counts();
     assert_eq!(counts.tls_failed.iter().sum::<u64>(), 1, "{counts:?}");
@@ -218,7 +218,7 @@ async fn a_client_that_talks_at_once_gets_through_half_handshakes_of_many_addres
     const HANDSHAKES_MAX: usize = 64;
     const HALF: [u8; 11] = [22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     let (site, pair) = open(Settings { handshakes_max: HANDSHAKES_MAX, ..Settings::default() });
-    let full = |counts: &wellhead_server::Counts| counts.tls_failed(HandshakeFailure::Full);
+    let full = |counts: &wellhead_server::ServerCounts| counts.tls_failed(HandshakeFailure::Full);
     let mut hogs = Vec::new();
     for n in 0..HANDSHAKES_MAX * 2 {
         let address = 10 + u8::try_from(n % 16).unwrap();
@@ -279,7 +279,7 @@ async fn beyond_the_bound_on_connections_nobody_is_greeted() {
     assert_eq!(first.exchange("/", "", b"{}").await.status, 200);
     let mut second = site.connect().await;
     second.is_closed().await;
-    assert_eq!(site.server.counts().refused(wellhead_server::Refusal::ConnectionsFull), 1);
+    assert_eq!(site.server.counts().refused(wellhead_server::HttpRefusal::ConnectionsFull), 1);
 }
 
 /// Only what the renewed certificate vouches for, and only for new connections.
