@@ -8,7 +8,7 @@
 //! It stays among the upstreams of the best tier of which one is well, unless the settings say
 //! otherwise: who reads transactions before they are mined is for the operator to choose. A tier
 //! has failed when all of it that is well did, or would hold the transaction for longer than
-//! [`TIER_HOLD_MAX`]; then the next one is sent to. A refusal is no failure.
+//! two seconds; then the next one is sent to. A refusal is no failure.
 //!
 //! When nobody took or refused it, [`run`](crate::run) goes on with those not asked yet.
 
@@ -20,22 +20,19 @@ use wellhead_eth::MethodTable;
 use wellhead_upstream::{Slot, Tier};
 
 use crate::attempt::{AnswerLimits, attempt};
+use crate::attempts::Consequence;
 use crate::bounds::TierScope;
 use crate::context::RunContext;
 use crate::now;
-use crate::run::{Next, Run};
-use crate::trail::Abandoned;
+use crate::run::Run;
 
 /// So long after a refusal the others may still take the transaction.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// So long a transaction waits for its turn in a tier before a dearer one is asked.
-const TIER_HOLD_MAX: Duration = Duration::from_secs(2);
-
 impl Run<'_> {
     /// Sends to as many fit upstreams as the settings say, tier by tier. `None`: nothing came
     /// of it, or there are not two to send to; the ordinary rounds go on.
-    pub(crate) async fn broadcast(&mut self, context: RunContext<'_>) -> Option<Next> {
+    pub(crate) async fn broadcast(&mut self, context: RunContext<'_>) -> Option<Consequence> {
         let well = &context.plan.candidates()[..context.plan.well()];
         let mut tiers: Vec<Tier> = well.iter().map(|slot| context.tier(*slot)).collect();
         tiers.sort_unstable();
@@ -50,40 +47,19 @@ impl Run<'_> {
             if let Some(next) = self.broadcast_among(part).await {
                 return Some(next);
             }
-            match self.round(part, 0).await {
-                Next::Another => {}
-                end => return Some(end),
-            }
-            match self.turn_in_tier(part).await {
-                Next::Another => {}
+            self.attempts.begin_round(0, 0);
+            match self.follow(part, true).await {
+                Consequence::GoOn => {}
                 end => return Some(end),
             }
         }
         None
     }
 
-    /// Waits for a while for the turn at one that holds the transaction, and sends it there.
-    async fn turn_in_tier(&mut self, context: RunContext<'_>) -> Next {
-        let now = now();
-        let is_over = self.check_over(context);
-        let Some(by) = self.holders(context, now).filter(|_| !is_over) else {
-            return Next::Another;
-        };
-        let until = self.job.deadline.min(now + TIER_HOLD_MAX);
-        match self.turn(context, by, until).await {
-            Some((slot, in_flight)) => self.ask(context, slot, in_flight).await,
-            None => {
-                // Another tier may let it go.
-                self.no_turn = None;
-                Next::Another
-            }
-        }
-    }
-
-    async fn broadcast_among(&mut self, context: RunContext<'_>) -> Option<Next> {
+    async fn broadcast_among(&mut self, context: RunContext<'_>) -> Option<Consequence> {
         let fit = &context.plan.candidates()[..context.plan.fit()];
         // What another tier was sent before counts.
-        let left = match self.asked() {
+        let left = match self.attempts.count() {
             0 => usize::MAX,
             asked => context.bounds.attempts_max.saturating_sub(asked),
         };
@@ -132,29 +108,24 @@ impl Run<'_> {
         {
             waiting.retain(|other| *other != slot);
             let is_accepted = settled.verdict.class.is_accepted();
-            match self.after(slot, settled) {
-                Next::Another => {}
-                Next::Serve | Next::Stop => is_refused = true,
+            match self.end(context, slot, settled) {
+                Consequence::GoOn => {}
+                Consequence::Serve | Consequence::Stop => is_refused = true,
             }
             if is_accepted {
                 self.still_under_way(&waiting, began);
-                return Some(Next::Serve);
+                return Some(Consequence::Serve);
             }
             if is_refused {
                 until = until.min(now() + GRACE);
             }
         }
         self.still_under_way(&waiting, began);
-        is_refused.then_some(Next::Serve)
+        is_refused.then_some(Consequence::Serve)
     }
 
     fn still_under_way(&mut self, slots: &[Slot], began: std::time::Instant) {
-        let after = began.saturating_duration_since(self.job.received_at);
-        let took = now().saturating_duration_since(began);
-        self.trail.abandoned.extend(slots.iter().map(|slot| Abandoned {
-            slot: *slot,
-            after,
-            took,
-        }));
+        let now = now();
+        slots.iter().for_each(|slot| self.attempts.abandon(self.job, *slot, began, now));
     }
 }

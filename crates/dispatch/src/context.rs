@@ -4,7 +4,7 @@ use wellhead_route::{Plan, Roster};
 use wellhead_upstream::{Slot, Tier};
 
 use crate::attempt::AnswerLimits;
-use crate::bounds::{Bounds, TierScope};
+use crate::bounds::Bounds;
 use crate::flows::MayFlow;
 use crate::job::Job;
 use crate::worker_upstreams::WorkerUpstreams;
@@ -21,14 +21,6 @@ pub(crate) struct RunContext<'a> {
 impl<'a> RunContext<'a> {
     pub(crate) fn tier(self, slot: Slot) -> Tier {
         self.roster.upstream(slot).identity().tier
-    }
-
-    /// Whether a call that no failure asks for may go to `slot`, after one of `tier` was asked.
-    pub(crate) fn is_in_scope(self, slot: Slot, tier: Tier) -> bool {
-        match self.bounds.extra_tiers {
-            TierScope::Best => self.tier(slot) <= tier,
-            TierScope::All => true,
-        }
     }
 
     /// For an answer to `job`, which a client may take as it comes where it `may_flow`.

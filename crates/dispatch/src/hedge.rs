@@ -31,12 +31,13 @@ use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 use wellhead_upstream::{Condition, HealthEffect, InFlight, Judge, Slot, Upstream};
 
 use crate::attempt::{Settled, attempt};
+use crate::attempts::Consequence;
 use crate::context::RunContext;
+use crate::decide::{AwaitedAttempt, SendStep, hedge};
 use crate::health_log::note;
 use crate::hedge_timer::HedgeTimer;
 use crate::now;
-use crate::run::{Next, Run};
-use crate::trail::Abandoned;
+use crate::run::{Run, try_pay};
 
 /// An upstream that rests and said nothing to anybody for so long answers no long search.
 const HEAVY_QUIET: Duration = Duration::from_secs(1);
@@ -55,7 +56,7 @@ impl Run<'_> {
         context: RunContext<'_>,
         slot: Slot,
         in_flight: InFlight,
-    ) -> Next {
+    ) -> Consequence {
         let RunContext { roster, bounds, .. } = context;
         let began = in_flight.began();
         let (row, upstream) = (self.job.row, roster.upstream(slot));
@@ -82,7 +83,7 @@ impl Run<'_> {
         (slot, began): (Slot, Instant),
         mut first: Pin<&mut (impl Future<Output = Settled> + Send)>,
         hedge_timer: &HedgeTimer,
-    ) -> Next {
+    ) -> Consequence {
         let (row, upstream) = (self.job.row, context.roster.upstream(slot));
         let mut noted = None;
         loop {
@@ -102,10 +103,9 @@ impl Run<'_> {
                 }
                 upstream.overdue(began, noted.replace(now), now);
             }
-            let is_lost = self.is_lost((upstream, began), now);
-            let may_cross = is_lost || is_quiet(upstream, row, began, hedge_timer, now);
-            if let Some(other) = self.hedge_candidate(context, (slot, began), may_cross, now)
-                && try_pay_for_hedge(context, is_lost, now)
+            if let Some(SendStep { slot: other, price, .. }) =
+                self.hedge_step(context, (slot, began), hedge_timer, now)
+                && try_pay(context, price, now)
                 && let Some(in_flight) = self.admit(context, other, now)
             {
                 let first = (slot, began, first.as_mut());
@@ -114,6 +114,19 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// The attempt to be made beside that at `slot`, which began at `began`.
+    fn hedge_step(
+        &self,
+        context: RunContext<'_>,
+        (slot, began): (Slot, Instant),
+        hedge_timer: &HedgeTimer,
+        now: Instant,
+    ) -> Option<SendStep> {
+        let awaited = awaited(context, self.job.row, (slot, began), hedge_timer, now);
+        let (terms, survey) = (self.terms(context, false), self.survey(context, now));
+        hedge(&self.attempts, &survey, terms, &awaited, now)
     }
 
     /// Asks `other` as well, and takes whichever answers first; `None` when the other one
@@ -127,7 +140,7 @@ impl Run<'_> {
             Pin<&'b mut (impl Future<Output = Settled> + Send)>,
         ),
         (other, in_flight): (Slot, InFlight),
-    ) -> Pin<Box<dyn Future<Output = Option<Next>> + Send + 'b>> {
+    ) -> Pin<Box<dyn Future<Output = Option<Consequence>> + Send + 'b>> {
         // Boxed, as few calls have any: its state would more than double what each carries
         // about. And it may be hedged again.
         Box::pin(async move {
@@ -149,13 +162,13 @@ impl Run<'_> {
                 if is_first { (slot, other, hedged_at) } else { (other, slot, began) };
             match self.ended(context, winner, settled) {
                 // The one that is left may hang as well, and is hedged like any other.
-                Next::Another if is_first => {
+                Consequence::GoOn if is_first => {
                     let left = self.watched(context, (other, hedged_at), second, &hedge_timer);
                     Some(Box::pin(left).await)
                 }
-                Next::Another => None,
+                Consequence::GoOn => None,
                 end => {
-                    self.abandon(loser, sent_at, now());
+                    self.attempts.abandon(self.job, loser, sent_at, now());
                     if !is_first {
                         lost(upstream, row, began, usual(upstream, row.class), now());
                     }
@@ -166,9 +179,9 @@ impl Run<'_> {
     }
 
     /// Records the attempt, and tells the queue that its place at `slot` is free.
-    fn ended(&mut self, context: RunContext<'_>, slot: Slot, settled: Settled) -> Next {
+    fn ended(&mut self, context: RunContext<'_>, slot: Slot, settled: Settled) -> Consequence {
         context.worker.wait_queue().freed(slot);
-        self.after(slot, settled)
+        self.end(context, slot, settled)
     }
 
     /// Whether this call may ever have two attempts at once.
@@ -183,71 +196,35 @@ impl Run<'_> {
             | Effect::Local => false,
         }
     }
+}
 
-    /// The best upstream that is fit, was not asked since it last came back, and is still well.
-    /// That may be the one that was asked at `began`, once it rested and came back. One of a
-    /// dearer tier only where the call `may_cross` to it.
-    fn hedge_candidate(
-        &self,
-        context: RunContext<'_>,
-        (slot, began): (Slot, Instant),
-        may_cross: bool,
-        now: Instant,
-    ) -> Option<Slot> {
-        if self.asked() + 1 >= context.bounds.attempts_max {
-            return None;
-        }
-        let is_well = |other: Slot| {
-            let other = context.roster.upstream(other);
-            // A hedge that would be held is none.
-            other.condition(now) == Condition::Ready && other.rate_wait(self.job.row, now).is_zero()
-        };
-        let is_other =
-            |other: Slot| other != slot || context.roster.upstream(slot).came_back_after(began);
-        let tier = context.tier(slot);
-        let is_in_scope = |other: Slot| may_cross || context.is_in_scope(other, tier);
-        let good = |other: &Slot| {
-            let other = *other;
-            is_other(other)
-                && is_in_scope(other)
-                && self.is_new_to(context, other)
-                && is_well(other)
-        };
-        // One that had the pause it asked for is as good as new, and still it refused once.
-        let untried = self.fit_now(context, now).find(|it| good(it) && !self.has_asked(*it));
-        untried.or_else(|| self.fit_now(context, now).find(good))
-    }
-
-    /// Whether a call sent at `began` has to go on to another upstream, because this one stalls
-    /// or has been away since.
-    pub(crate) fn is_lost(&self, (upstream, began): (&Upstream, Instant), now: Instant) -> bool {
-        let row = self.job.row;
-        let rests = upstream.condition(now) != Condition::Ready;
-        upstream.came_back_after(began)
-            || match row.class.is_heavy() {
-                false => rests || upstream.is_silent(usual(upstream, row.class), now),
-                true => rests && !upstream.was_heard_after(now - HEAVY_QUIET),
-            }
-    }
-
-    pub(crate) fn abandon(&mut self, slot: Slot, began: Instant, now: Instant) {
-        self.trail.abandoned.push(Abandoned {
-            slot,
-            after: began.saturating_duration_since(self.job.received_at),
-            took: now.saturating_duration_since(began),
-        });
+/// How the upstream stands that was asked at `began` and has not answered yet.
+fn awaited(
+    context: RunContext<'_>,
+    row: &MethodRow,
+    (slot, began): (Slot, Instant),
+    hedge_timer: &HedgeTimer,
+    now: Instant,
+) -> AwaitedAttempt {
+    let upstream = context.roster.upstream(slot);
+    AwaitedAttempt {
+        slot,
+        tier: context.tier(slot),
+        came_back: upstream.came_back_after(began),
+        is_lost: is_lost(upstream, row, began, now),
+        is_quiet: is_quiet(upstream, row, began, hedge_timer, now),
     }
 }
 
-/// Takes what a second attempt costs: nothing where the first is lost, and otherwise the token of
-/// a bet. False when there is none.
-pub(crate) fn try_pay_for_hedge(context: RunContext<'_>, is_lost: bool, now: Instant) -> bool {
-    let budgets = context.worker.budgets();
-    if is_lost {
-        budgets.note_free_retry(now);
-        return true;
-    }
-    budgets.spend_hedge(now)
+/// Whether a call sent at `began` has to go on to another upstream, because this one stalls
+/// or has been away since.
+pub(crate) fn is_lost(upstream: &Upstream, row: &MethodRow, began: Instant, now: Instant) -> bool {
+    let rests = upstream.condition(now) != Condition::Ready;
+    upstream.came_back_after(began)
+        || match row.class.is_heavy() {
+            false => rests || upstream.is_silent(usual(upstream, row.class), now),
+            true => rests && !upstream.was_heard_after(now - HEAVY_QUIET),
+        }
 }
 
 /// Whether the upstream has answered no call since a plain call was sent to it at `began`, long

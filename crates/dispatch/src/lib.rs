@@ -1,15 +1,17 @@
 //! Runs a plan: one attempt after another until an upstream answered, within
 //! the bounds and before the deadline.
 //!
+//! `decide` says what a call does next, as a plain function of what happened so far (`attempts`)
+//! and of how the candidates stand (`candidate`); `run` does it and asks again.
+//!
 //! Each attempt is sent, judged and settled with its upstream; the verdict alone
 //! says whether another upstream may heal it. A call that must not run twice is
 //! repeated only when it certainly never ran. What was tried is returned as a
 //! [`Trail`]; nothing is written back into an earlier stage.
 //!
 //! A read that takes long gets a second attempt at another upstream (`hedge`), a raw
-//! transaction goes to several at once (`broadcast`), whoever asked for a pause has it
-//! (`turn`), whoever comes back while a call is under way is asked as well (`back`), and what
-//! all that may cost is bounded ([`Budgets`]).
+//! transaction goes to several at once (`broadcast`), and what all that may cost is bounded
+//! ([`Budgets`]).
 //!
 //! Each answer may be looked at before it is believed ([`Inspect`]); one found void is a
 //! failure of its upstream.
@@ -21,14 +23,16 @@
 
 mod allowance;
 mod attempt;
-mod back;
+mod attempts;
 mod ballot;
 mod batch;
 mod bounds;
 mod broadcast;
 mod budget;
+mod candidate;
 mod client_net;
 mod context;
+mod decide;
 mod flow;
 mod flow_account;
 mod flows;
@@ -42,7 +46,6 @@ mod progress;
 mod quorum;
 mod run;
 mod trail;
-mod turn;
 mod wait_queue;
 mod worker_upstreams;
 

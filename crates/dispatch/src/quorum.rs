@@ -30,14 +30,18 @@ use wellhead_jsonrpc::raw;
 use wellhead_upstream::{InFlight, Payload, Slot, Tier, Upstream, Verdict, VerdictClass};
 
 use crate::attempt::{Settled, attempt};
+use crate::attempts::Consequence;
 use crate::ballot::{Ballot, Otherwise, Quorum};
 use crate::bounds::TierScope;
+use crate::candidate::{Candidate, Candidates};
 use crate::context::RunContext;
-use crate::hedge::try_pay_for_hedge;
+use crate::decide::{AttemptPrice, ROUND_PAUSE_BASE, Scene, TurnStep, WaitScope};
+use crate::hedge::is_lost;
 use crate::now;
 use crate::outcome::Failure;
-use crate::run::{Next, ROUND_PAUSE_BASE, Run};
+use crate::run::{Run, try_pay};
 use crate::trail::Heard;
+use crate::wait_queue::Holders;
 
 /// An attempt that takes long is looked at again after so long.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -86,7 +90,11 @@ enum Event {
 
 impl<'r> Run<'r> {
     /// Asks until enough agree, or none can be had.
-    pub(crate) async fn by_quorum(&mut self, context: RunContext<'_>, ballot: Ballot) -> Next {
+    pub(crate) async fn by_quorum(
+        &mut self,
+        context: RunContext<'_>,
+        ballot: Ballot,
+    ) -> Consequence {
         let mut poll = Poll { ballot, opinions: Vec::with_capacity(ballot.quorum.of) };
         let mut waiting: Vec<Asked> = Vec::with_capacity(ballot.quorum.of);
         let mut under_way = UnderWay::new();
@@ -124,8 +132,8 @@ impl<'r> Run<'r> {
                 Event::Ended(slot, settled) => {
                     waiting.retain(|asked| asked.slot != slot);
                     context.worker.wait_queue().freed(slot);
-                    if self.take(&mut poll, slot, *settled) {
-                        return Next::Stop;
+                    if self.take(context, &mut poll, slot, *settled) {
+                        return Consequence::Stop;
                     }
                     if poll.opinions.len() == 1 {
                         until = until.min(now() + ballot.quorum.wait);
@@ -170,24 +178,27 @@ impl<'r> Run<'r> {
         (rounds, dearest): (u32, Option<Tier>),
     ) -> Option<(Slot, InFlight)> {
         let now = now();
-        if self.asked() + waiting.len() >= self.asked_max(context, poll) || !self.check_allowance()
+        if self.attempts.count() + waiting.len() >= self.asked_max(context, poll)
+            || !self.check_allowance(context)
         {
             return None;
         }
-        let up: Vec<Slot> = self.up_now(context, now).collect();
-        for slot in up {
-            if dearest.is_some_and(|dearest| context.tier(slot) > dearest) {
+        let up: Vec<Candidate> = self.survey(context, now).all().filter(Candidate::is_up).collect();
+        for candidate in up {
+            let slot = candidate.slot;
+            if dearest.is_some_and(|dearest| candidate.tier > dearest) {
                 continue;
             }
             let is_under_way = waiting.iter().any(|asked| asked.slot == slot);
-            if is_under_way || poll.has_heard(slot) || !self.may_be_asked(context, slot, rounds) {
+            if is_under_way || poll.has_heard(slot) || !self.may_be_asked(&candidate, rounds) {
                 continue;
             }
-            if self.note_if_paused(context, slot, now) {
+            if let Some(held) = candidate.pause {
+                context.roster.upstream(slot).note_held(held.bound);
+                self.attempts.hold(slot, held);
                 continue;
             }
-            let is_again = !self.is_new_to(context, slot);
-            if is_again && !context.worker.budgets().spend_retry(now) {
+            if !candidate.is_new && !context.worker.budgets().spend_retry(now) {
                 continue;
             }
             if let Some(in_flight) = self.admit(context, slot, now) {
@@ -204,10 +215,10 @@ impl<'r> Run<'r> {
 
     /// Whether the call was not sent there yet, or that failed for a moment only and its time
     /// has come again.
-    fn may_be_asked(&self, context: RunContext<'_>, slot: Slot, rounds: u32) -> bool {
-        let times = self.trail.attempts.iter().filter(|it| it.slot == slot).count();
-        self.is_new_to(context, slot)
-            || (times <= rounds as usize && self.may_have_been_a_moment(slot))
+    fn may_be_asked(&self, candidate: &Candidate, rounds: u32) -> bool {
+        let slot = candidate.slot;
+        let times = self.attempts.trail.attempts.iter().filter(|it| it.slot == slot).count();
+        candidate.is_new || (times <= rounds as usize && self.attempts.may_have_been_a_moment(slot))
     }
 
     /// Nobody is asked just now: waits for the turn at whoever holds the call, or for a
@@ -219,19 +230,20 @@ impl<'r> Run<'r> {
         rounds: &mut u32,
         until: Instant,
     ) -> Option<Option<(Slot, InFlight)>> {
-        if self.asked() >= self.asked_max(context, poll) || !self.check_allowance() {
+        if self.attempts.count() >= self.asked_max(context, poll) || !self.check_allowance(context)
+        {
             return None;
         }
-        let heard = poll.opinions.iter().map(|opinion| opinion.slot).collect();
-        if let Some(held_by) = self.holders(context, now()).and_then(|by| by.without(heard)) {
-            self.held_by = None;
-            return Box::pin(self.turn(context, held_by, until)).await.map(Some);
+        if let Some(by) = self.holders_unheard(context, poll) {
+            self.attempts.held_by = None;
+            let (price, scope) = (AttemptPrice::Nothing, WaitScope::All);
+            let step = TurnStep { by, until, price, scope };
+            return Box::pin(self.turn(context, step)).await.ok().map(Some);
         }
-        let may_heal = self
-            .trail
-            .attempts
-            .iter()
-            .any(|it| !poll.has_heard(it.slot) && self.may_have_been_a_moment(it.slot));
+        let may_heal =
+            self.attempts.trail.attempts.iter().any(|it| {
+                !poll.has_heard(it.slot) && self.attempts.may_have_been_a_moment(it.slot)
+            });
         let most = ROUND_PAUSE_BASE.saturating_mul(1 << *rounds);
         let pause = context.worker.with_rng(|rng| rng.random_range(Duration::ZERO..most));
         *rounds += 1;
@@ -240,6 +252,15 @@ impl<'r> Run<'r> {
         }
         tokio::time::sleep(pause).await;
         Some(None)
+    }
+
+    /// The upstreams that hold the call and have no word yet.
+    fn holders_unheard(&self, context: RunContext<'_>, poll: &Poll) -> Option<Holders> {
+        let heard = poll.opinions.iter().map(|opinion| opinion.slot).collect();
+        let (now, terms) = (now(), self.terms(context, false));
+        let survey = self.survey(context, now);
+        let scene = Scene { attempts: &self.attempts, candidates: &survey, terms, now };
+        scene.holders()?.without(heard)
     }
 
     /// Somebody to ask beside one that takes long, if there is one: freely while no more are
@@ -265,11 +286,12 @@ impl<'r> Run<'r> {
         }
         let slowest = waiting.iter().min_by_key(|asked| asked.began)?;
         let upstream = context.roster.upstream(slowest.slot);
-        let is_lost = self.is_lost((upstream, slowest.began), now);
+        let is_lost = is_lost(upstream, row, slowest.began, now);
         let asked = poll.opinions.len() + waiting.len();
         let may_be = match asked.cmp(&of) {
             Ordering::Less => true,
-            Ordering::Equal => try_pay_for_hedge(context, is_lost, now),
+            Ordering::Equal if is_lost => try_pay(context, AttemptPrice::Counted, now),
+            Ordering::Equal => try_pay(context, AttemptPrice::Hedge, now),
             Ordering::Greater => false,
         };
         // Who is merely slow will answer: a dearer tier is asked where one fails or contradicts.
@@ -285,10 +307,16 @@ impl<'r> Run<'r> {
     }
 
     /// Records an attempt, and its word if it is one; true when the call cannot go on.
-    fn take(&mut self, poll: &mut Poll, slot: Slot, settled: Settled) -> bool {
+    fn take(
+        &mut self,
+        context: RunContext<'_>,
+        poll: &mut Poll,
+        slot: Slot,
+        settled: Settled,
+    ) -> bool {
         match word(&settled.verdict, self.job.is_there, poll.ballot) {
             Some(word) if !settled.no_room && !poll.has_heard(slot) => {
-                self.note(slot, &settled);
+                self.attempts.note(self.job, slot, &settled);
                 poll.opinions.push(Opinion { slot, word, verdict: settled.verdict });
                 debug_assert!(
                     poll.opinions.len() <= poll.ballot.quorum.of,
@@ -298,10 +326,10 @@ impl<'r> Run<'r> {
             // What it says of the upstream is remembered; that it would end an ordinary call
             // is not asked.
             _ => {
-                self.after(slot, settled);
+                self.end(context, slot, settled);
             }
         }
-        self.no_room
+        self.attempts.no_room
     }
 
     /// Those who are not waited for any more.
@@ -309,24 +337,24 @@ impl<'r> Run<'r> {
         let now = now();
         for asked in waiting {
             context.worker.wait_queue().freed(asked.slot);
-            self.abandon(asked.slot, asked.began, now);
+            self.attempts.abandon(self.job, asked.slot, asked.began, now);
         }
     }
 
     /// Decides, and notes who said something else.
-    fn count(&mut self, context: RunContext<'_>, mut poll: Poll) -> Next {
-        let Some((leader, votes)) = poll.leader() else { return Next::Another };
+    fn count(&mut self, context: RunContext<'_>, mut poll: Poll) -> Consequence {
+        let Some((leader, votes)) = poll.leader() else { return Consequence::GoOn };
         let Quorum { agree, on_dispute, on_few, .. } = poll.ballot.quorum;
         let heard = poll.opinions.len();
         let is_disputed = votes < heard && !poll.ballot.largest;
-        self.trail.heard = Some(Heard { agreed: votes, heard });
+        self.attempts.trail.heard = Some(Heard { agreed: votes, heard });
         let otherwise = if is_disputed { on_dispute } else { on_few };
-        if votes < agree && !is_disputed && self.is_too_large() {
+        if votes < agree && !is_disputed && self.attempts.is_too_large() {
             // Whoever asked can ask for less, and then all may answer.
-            return Next::Another;
+            return Consequence::GoOn;
         }
         if votes < agree && otherwise == Otherwise::Fail {
-            self.dispute = Some(match is_disputed {
+            self.attempts.dispute = Some(match is_disputed {
                 true => Failure::Disputed { agreed: votes, heard, agree },
                 false => Failure::TooFew { heard, agree },
             });
@@ -334,7 +362,7 @@ impl<'r> Run<'r> {
                 // Nobody knows who is right.
                 poll.opinions.iter().for_each(|it| dissents(context, it, poll.ballot));
             }
-            return Next::Stop;
+            return Consequence::Stop;
         }
         if !poll.ballot.largest {
             let word = poll.opinions[leader].word.clone();
@@ -342,8 +370,8 @@ impl<'r> Run<'r> {
             others.for_each(|other| dissents(context, other, poll.ballot));
         }
         let Opinion { slot, verdict, .. } = poll.opinions.swap_remove(leader);
-        self.serve_this(slot, verdict);
-        Next::Serve
+        self.attempts.serve_this(slot, context.tier(slot), verdict);
+        Consequence::Serve
     }
 }
 
