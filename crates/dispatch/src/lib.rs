@@ -42,6 +42,7 @@ mod hedge_timer;
 mod inspect;
 mod job;
 mod outcome;
+mod poll;
 mod progress;
 mod quorum;
 mod run;

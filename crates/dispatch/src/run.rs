@@ -115,28 +115,35 @@ impl<'r> Run<'r> {
         loop {
             let admitted = match self.decide(context, is_one_tier) {
                 CallStep::Finish(end) => return end,
-                CallStep::BeginRound { round, kept } => {
-                    self.attempts.begin_round(round, kept);
-                    continue;
-                }
-                CallStep::Hold { slot, held } => {
-                    context.roster.upstream(slot).note_held(held.bound);
-                    self.attempts.hold(slot, held);
-                    Err(StepResult::Done)
-                }
-                CallStep::Pause { until } => {
-                    // Boxed, here and below: few calls wait.
-                    Box::pin(tokio::time::sleep_until(until.into())).await;
-                    Err(StepResult::Done)
-                }
                 CallStep::Send(step) => self.admit_step(context, step),
-                CallStep::Turn(step) => Box::pin(self.turn(context, step)).await,
+                // Boxed, as few calls wait.
+                step => Box::pin(self.prepare(context, step)).await,
             };
             self.attempts.result = match admitted {
                 Ok((slot, in_flight)) => StepResult::Sent(self.ask(context, slot, in_flight).await),
                 Err(result) => result,
             };
         }
+    }
+
+    /// Executes a step that leads to no attempt, or to one after a wait.
+    pub(crate) async fn prepare(
+        &mut self,
+        context: RunContext<'_>,
+        step: CallStep,
+    ) -> Result<(Slot, InFlight), StepResult> {
+        match step {
+            CallStep::BeginRound { round, kept } => self.attempts.begin_round(round, kept),
+            CallStep::Hold { slot, held } => {
+                context.roster.upstream(slot).note_held(held.bound);
+                self.attempts.hold(slot, held);
+            }
+            CallStep::Pause { until } => tokio::time::sleep_until(until.into()).await,
+            CallStep::Send(step) => return self.admit_step(context, step),
+            CallStep::Turn(step) => return self.turn(context, step).await,
+            CallStep::Finish(_) => {}
+        }
+        Err(StepResult::Done)
     }
 
     fn decide(&mut self, context: RunContext<'_>, is_one_tier: bool) -> CallStep {
