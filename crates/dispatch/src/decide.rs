@@ -725,4 +725,4 @@ fn is_timed(bound: Bound) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

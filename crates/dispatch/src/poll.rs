@@ -323,3 +323,6 @@ impl Poll {
         self.missing() == 0 || self.votes.len() + self.missing() > self.ballot.quorum.of
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ fn held(bound: Bound, wait: Duration) -> LimitedBy {
 
 /// An upstream of a play, and when it changes.
 #[derive(Debug, Clone)]
-struct Actor {
+pub(crate) struct Actor {
     candidate: Candidate,
     paused_until: Option<Instant>,
     returns_at: Option<Instant>,
@@ -31,7 +31,7 @@ struct Actor {
 
 impl Actor {
     /// `a` is fit; `b:fallback:behind` says more, `c:back700` rests and comes back after 700 ms.
-    fn of(place: usize, text: &str, began: Instant) -> Self {
+    pub(crate) fn of(place: usize, text: &str, began: Instant) -> Self {
         let mut candidate = Candidate {
             slot: Slot(u8::try_from(place).expect("few")),
             tier: Tier::Primary,
@@ -78,7 +78,7 @@ impl Actor {
         Self { candidate, paused_until, returns_at }
     }
 
-    fn at(&self, attempts: &Attempts, began: Instant, now: Instant) -> Candidate {
+    pub(crate) fn at(&self, attempts: &Attempts, began: Instant, now: Instant) -> Candidate {
         let mut candidate = self.candidate;
         let pause = self.paused_until.filter(|until| *until > now);
         candidate.pause = pause.map(|until| held(Bound::Pause, until - now));
@@ -95,7 +95,7 @@ impl Actor {
     }
 }
 
-struct Seen(Vec<Candidate>);
+pub(crate) struct Seen(pub(crate) Vec<Candidate>);
 
 impl Candidates for Seen {
     fn count(&self) -> usize {
@@ -139,7 +139,7 @@ struct Played {
     end: Consequence,
 }
 
-fn class_of(word: &str) -> VerdictClass {
+pub(crate) fn class_of(word: &str) -> VerdictClass {
     match word {
         "ok" => VerdictClass::Answer,
         "null" => VerdictClass::Null,
@@ -155,7 +155,7 @@ fn class_of(word: &str) -> VerdictClass {
     }
 }
 
-fn name(slot: Slot) -> char {
+pub(crate) fn name(slot: Slot) -> char {
     char::from(b'a' + slot.0)
 }
 
