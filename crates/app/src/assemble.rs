@@ -29,10 +29,10 @@ use wellhead_telemetry::clock;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{
-    BreakerBounds, Budget, BudgetTerms, History, Identity, MethodRules, Redactor, Slot, Upstream,
-    UpstreamSet,
+    BreakerBounds, Budget, BudgetTerms, Identity, MethodRules, ReachSettings, Redactor, Slot,
+    Upstream, UpstreamSet,
 };
-use wellhead_watch::{Asked, Checks, FeedUse, Mode, Pace, Pulse, Watcher};
+use wellhead_watch::{CheckCounts, Checks, FeedUse, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
 use crate::config::{self, CallsOver, Settings};
 use crate::limits::KnownLimits;
@@ -87,7 +87,7 @@ struct Reach {
     calls_over: CallsOver,
     settings: ClientSettings,
     shared: Shared,
-    pace: Pace,
+    pace: PollPace,
     checks: Checks,
     limits: KnownLimits,
 }
@@ -163,13 +163,15 @@ impl Parts {
         for chain in &self.chains {
             for (upstream, reach) in chain.served.roster.upstreams().iter().zip(&chain.reach) {
                 let watcher = Watcher::new(
-                    Arc::clone(upstream),
-                    reach.transport(&answers, rng)?,
-                    reach.feed()?,
-                    Arc::clone(&chain.served.heads),
-                    Arc::clone(&chain.served.pulse),
+                    WatcherParts {
+                        upstream: Arc::clone(upstream),
+                        transport: reach.transport(&answers, rng)?,
+                        feed: reach.feed()?,
+                        heads: Arc::clone(&chain.served.heads),
+                        pulse: Arc::clone(&chain.served.pulse),
+                        counts: Arc::clone(&chain.served.asked[upstream.slot().index()]),
+                    },
                     reach.pace,
-                    Arc::clone(&chain.served.asked[upstream.slot().index()]),
                 );
                 let beside = chain.served.roster.upstreams();
                 watchers.push(watcher.checking(reach.checks).among(beside));
@@ -370,7 +372,7 @@ fn chain_parts(
         roster,
         heads,
         Arc::new(Pulse::new(chain.id, now)),
-        (0..count).map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
+        (0..count).map(|_| Arc::default()).collect::<Vec<Arc<CheckCounts>>>(),
         Bounds {
             attempts_max: settings.attempts.max as usize,
             attempt: settings.timeouts.attempt,
@@ -442,8 +444,8 @@ fn breaker(settings: &Settings) -> BreakerBounds {
     }
 }
 
-fn checks_of(checks: &config::Checks) -> (Pace, Checks) {
-    let pace = Pace { poll_min: checks.head_min, idle: checks.every, ..Pace::default() };
+fn checks_of(checks: &config::Checks) -> (PollPace, Checks) {
+    let pace = PollPace { poll_min: checks.head_min, idle: checks.every, ..PollPace::default() };
     let checks = Checks {
         mode: checks.mode,
         calls: checks.calls.iter().copied().collect(),
@@ -474,9 +476,9 @@ fn identity(upstream: &config::Upstream) -> Identity {
     }
 }
 
-fn history(given: &config::History) -> History {
+fn history(given: &config::History) -> ReachSettings {
     let config::History { state, blocks, logs, traces, range_max } = *given;
-    let mut history = History { range_max, ..History::default() };
+    let mut history = ReachSettings { range_max, ..ReachSettings::default() };
     for data in Data::ALL {
         history.kept[*data as usize] = match data {
             Data::State => state,

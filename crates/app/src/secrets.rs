@@ -1,10 +1,10 @@
 //! What an upstream must not be quoted with, found in its settings.
 //!
-//! How it is recognised in a quotation is for `wellhead_upstream::Secrets`.
+//! How it is recognised in a quotation is for `wellhead_upstream::HiddenSecrets`.
 
 use url::Url;
 use wellhead_telemetry::key_in_host;
-use wellhead_upstream::Secrets;
+use wellhead_upstream::HiddenSecrets;
 
 use crate::config::{Auth, Upstream};
 
@@ -77,8 +77,8 @@ const PUBLIC_WORDS: [&str; 59] = [
 ];
 
 /// All of it: the headers as they are sent, tokens and passwords, and the parts of its URLs.
-pub(crate) fn of(upstream: &Upstream) -> Secrets {
-    let mut secrets = Secrets::default();
+pub(crate) fn of(upstream: &Upstream) -> HiddenSecrets {
+    let mut secrets = HiddenSecrets::default();
     for (name, value) in upstream.headers.iter() {
         secrets.header(name.as_ref(), value.expose());
     }
@@ -97,7 +97,7 @@ pub(crate) fn of(upstream: &Upstream) -> Secrets {
     secrets
 }
 
-fn with_url(secrets: &mut Secrets, url: &Url) {
+fn with_url(secrets: &mut HiddenSecrets, url: &Url) {
     // Only the command line takes a URL with them.
     if !url.username().is_empty() || url.password().is_some() {
         let plain = |text: &str| {
@@ -125,7 +125,7 @@ fn with_url(secrets: &mut Secrets, url: &Url) {
 }
 
 /// A part of a path: all of it, and what stands between its signs.
-fn with_part(secrets: &mut Secrets, part: &str) {
+fn with_part(secrets: &mut HiddenSecrets, part: &str) {
     for word in std::iter::once(part).chain(part.split([':', ';', ',', '=', '@'])) {
         if word.len() >= URL_PART_BYTES_MIN && !is_public(word) {
             secrets.word(word);
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_url_of_the_command_line_may_hold_user_and_password() {
-        let mut secrets = Secrets::default();
+        let mut secrets = HiddenSecrets::default();
         with_url(&mut secrets, &Url::parse("http://someone:p%40ss+word@a/").expect("a URL"));
         let told = Redactor::of(&secrets).hidden("p@ss+word c29tZW9uZTpwQHNzK3dvcmQ=".to_owned());
         assert_eq!(told, "*** ***");

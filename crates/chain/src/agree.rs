@@ -43,8 +43,8 @@ use std::time::{Duration, Instant};
 use wellhead_eth::{BlockHash, BlockNumber};
 use wellhead_upstream::{Slot, UpstreamSet};
 
-use crate::header::Headers;
-use crate::pace::Pace;
+use crate::header::HeaderMemory;
+use crate::pace::BlockPace;
 use crate::view::{BLOCK_TIME_QUICKEST, Head, LAG_BLOCKS_QUICKEST, Mark, Tag, View};
 
 /// So many have to hold a block, where the settings do not say.
@@ -79,8 +79,8 @@ struct Voter {
 #[derive(Debug)]
 pub(crate) struct Agreement {
     rules: Rules,
-    headers: Headers,
-    pace: Pace,
+    headers: HeaderMemory,
+    pace: BlockPace,
     block_time_given: Option<Duration>,
     /// By slot, when it was last heard of.
     heard: Box<[Option<Instant>]>,
@@ -97,8 +97,8 @@ impl Agreement {
     pub(crate) fn new(upstreams: usize, rules: Rules, block_time_given: Option<Duration>) -> Self {
         Self {
             rules,
-            headers: Headers::default(),
-            pace: Pace::default(),
+            headers: HeaderMemory::default(),
+            pace: BlockPace::default(),
             block_time_given,
             heard: vec![None; upstreams].into(),
             marks: vec![[None; Tag::COUNT]; upstreams].into(),
@@ -145,7 +145,7 @@ impl Agreement {
             (view.latest, view.confirmed_at) = (None, None);
             view.marks = [None; Tag::COUNT];
             self.moved_at = None;
-            self.pace = Pace::default();
+            self.pace = BlockPace::default();
         }
         self.held_by = others;
         if let Some(heard) = self.heard.get_mut(slot.index()) {

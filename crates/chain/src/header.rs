@@ -18,7 +18,7 @@ pub(crate) const DEPTH: u64 = 256;
 const HEADERS_MAX: usize = 4 * DEPTH as usize;
 
 #[derive(Debug)]
-struct Header {
+struct RememberedHeader {
     number: u64,
     parent: Option<BlockHash>,
     /// Those whose own newest block it was, and since when.
@@ -27,11 +27,11 @@ struct Header {
 
 /// The headers that are remembered.
 #[derive(Debug, Default)]
-pub(crate) struct Headers {
-    by_hash: HashMap<BlockHash, Header>,
+pub(crate) struct HeaderMemory {
+    by_hash: HashMap<BlockHash, RememberedHeader>,
 }
 
-impl Headers {
+impl HeaderMemory {
     /// Remembers that the upstream in `slot` stands on a block. `agreed` is the newest
     /// agreed number: far below it nothing is kept, and what is farthest goes when there
     /// are too many.
@@ -55,8 +55,9 @@ impl Headers {
         }
         if self.by_hash.len() >= HEADERS_MAX {
             self.by_hash.retain(|_, header| header.number.saturating_add(DEPTH) >= agreed);
-            let farthest =
-                |(hash, header): (&BlockHash, &Header)| (header.number.abs_diff(agreed), *hash);
+            let farthest = |(hash, header): (&BlockHash, &RememberedHeader)| {
+                (header.number.abs_diff(agreed), *hash)
+            };
             if self.by_hash.len() >= HEADERS_MAX
                 && let Some((_, hash)) = self.by_hash.iter().map(farthest).max()
             {
@@ -64,7 +65,7 @@ impl Headers {
             }
         }
         let stood = vec![(slot, now)];
-        self.by_hash.insert(hash, Header { number, parent, stood });
+        self.by_hash.insert(hash, RememberedHeader { number, parent, stood });
     }
 
     /// The block and those before it, as far as parents are known.
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_branch_is_known_as_far_as_its_parents() {
-        let (mut headers, now) = (Headers::default(), origin());
+        let (mut headers, now) = (HeaderMemory::default(), origin());
         for number in [10, 11, 13, 14] {
             let parent = Some(hash(number - 1, 0));
             headers.stand(Slot(0), (number, hash(number, 0)), parent, 14, now);
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_parent_that_is_not_one_below_leads_nowhere() {
-        let mut headers = Headers::default();
+        let mut headers = HeaderMemory::default();
         headers.stand(Slot(0), (10, hash(10, 0)), Some(hash(10, 0)), 10, origin());
         assert_eq!(headers.back(10, hash(10, 0)).count(), 2, "itself as its own parent");
         assert_eq!(headers.ancestor(10, hash(10, 0), 8), None);
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn they_are_bounded() {
-        let (mut headers, now) = (Headers::default(), origin());
+        let (mut headers, now) = (HeaderMemory::default(), origin());
         for number in 0..5_000 {
             for fork in 0..4 {
                 headers.stand(Slot(0), (number, hash(number, fork)), None, number, now);

@@ -20,11 +20,11 @@ const FALL: u64 = 256;
 const GAP_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct BlockPace {
     seen: VecDeque<(u64, Instant)>,
 }
 
-impl Pace {
+impl BlockPace {
     /// Notes that `number` became the best head.
     pub(crate) fn observe(&mut self, number: u64, now: Instant) {
         if let Some((last, at)) = self.seen.back() {
@@ -65,7 +65,7 @@ mod tests {
     fn check(script: &str, expected_ms: Option<u64>) {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let origin = Instant::now();
-        let mut pace = Pace::default();
+        let mut pace = BlockPace::default();
         for step in script.split_whitespace() {
             let (number, at) = step.split_once('@').expect("number@ms");
             let at = origin + Duration::from_millis(at.parse().expect("ms"));

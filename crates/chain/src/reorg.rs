@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use wellhead_eth::{BlockHash, BlockNumber};
 
-use crate::header::{DEPTH, Headers};
+use crate::header::{DEPTH, HeaderMemory};
 
 /// So many reorgs are remembered; whoever looks less often has to drop everything.
 const REORGS_MAX: usize = 64;
@@ -97,7 +97,7 @@ pub enum Canonical {
 
 /// The agreed chain: by height, as far as hashes are known, and what was taken back of it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Canon {
+pub(crate) struct CanonicalChain {
     /// Sorted by number; at most [`DEPTH`] blocks.
     blocks: Vec<(u64, BlockHash)>,
     /// From here on the head is known to stand on them. Those below were on its branch when
@@ -107,7 +107,7 @@ pub(crate) struct Canon {
     pub(crate) reorgs: Reorgs,
 }
 
-impl Canon {
+impl CanonicalChain {
     pub(crate) fn at(&self, number: u64) -> Option<BlockHash> {
         let place = self.blocks.binary_search_by_key(&number, |(at, _)| *at).ok()?;
         Some(self.blocks[place].1)
@@ -162,7 +162,7 @@ impl Canon {
         &mut self,
         old: Option<u64>,
         (number, hash): (u64, Option<BlockHash>),
-        headers: &Headers,
+        headers: &HeaderMemory,
         now: Instant,
     ) {
         let mut orphaned = Vec::new();

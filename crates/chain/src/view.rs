@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use wellhead_eth::{BlockHash, BlockNumber, BlockTag};
 use wellhead_upstream::{Slot, UpstreamSet};
 
-use crate::reorg::{Canon, Canonical, Reorgs};
+use crate::reorg::{Canonical, CanonicalChain, Reorgs};
 
 /// An upstream is left out only when it lags by at least this many blocks,
 /// whatever the block time: two upstreams never hear of a block together.
@@ -98,7 +98,7 @@ pub struct View {
     /// Somebody is asked for its head, or tells it.
     pub(crate) is_followed: bool,
     pub(crate) marks: [Option<Mark>; Tag::COUNT],
-    pub(crate) canon: Arc<Canon>,
+    pub(crate) canon: Arc<CanonicalChain>,
 }
 
 impl View {

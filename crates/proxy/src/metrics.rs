@@ -24,7 +24,7 @@ use wellhead_eth::{CostClass, MethodTable};
 use wellhead_store::State;
 use wellhead_transport::Shortage;
 use wellhead_upstream::VerdictClass;
-use wellhead_watch::Reason;
+use wellhead_watch::CallReason;
 
 use crate::journey::Proxy;
 use crate::state::chain::ServedChain;
@@ -313,7 +313,7 @@ impl Exposed {
         let mut family = encoder.encode_descriptor("wellhead_self_calls", help, None, counter)?;
         for (chain, served) in self.chains() {
             for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
-                for reason in Reason::ALL {
+                for reason in CallReason::ALL {
                     let labels = [
                         ("chain", chain),
                         ("upstream", upstream.identity().id.as_str()),

@@ -328,7 +328,7 @@ pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> 
 
 /// One upstream on its way into the plan.
 #[derive(Clone, Copy)]
-struct Entry {
+struct PlanEntry {
     rank: u8,
     tier: Tier,
     cost: f64,
@@ -355,7 +355,7 @@ fn order<const MAX: usize>(
     now: Instant,
     rng: &mut impl Rng,
 ) -> Plan {
-    let blank = Entry { rank: 0, tier: Tier::Primary, cost: 0.0, slot: Slot(0) };
+    let blank = PlanEntry { rank: 0, tier: Tier::Primary, cost: 0.0, slot: Slot(0) };
     let mut entries = [blank; MAX];
     let mut len = 0;
     let (mut is_lacking, mut may_be_offered) = (false, false);
@@ -365,7 +365,7 @@ fn order<const MAX: usize>(
         let Some(rank) = fitness.rank() else { continue };
         may_be_offered |= !matches!(fitness, Fitness::Unwell(_)) || upstream.has_offered(ask.row);
         let chance = 1.0 + COST_CHANCE * rng.random::<f64>();
-        entries[len] = Entry {
+        entries[len] = PlanEntry {
             rank,
             tier: upstream.identity().tier,
             // Unmeasured upstreams cost nothing; the added chance still shuffles them.
@@ -398,7 +398,7 @@ fn order<const MAX: usize>(
 }
 
 /// Moves the cheaper of two drawn from the leading group to the front.
-fn draw_two(sorted: &mut [Entry], rng: &mut impl Rng) {
+fn draw_two(sorted: &mut [PlanEntry], rng: &mut impl Rng) {
     let Some(first) = sorted.first().copied() else { return };
     let equals = sorted
         .iter()

@@ -46,7 +46,7 @@ const TRIAL: Duration = Duration::from_secs(5);
 
 /// The breaker of one upstream, or of one class of calls.
 #[derive(Debug)]
-pub(crate) struct Breaker {
+pub(crate) struct CircuitBreaker {
     bounds: BreakerBounds,
     failures: AtomicU32,
     /// Good answers in a row since the rest began.
@@ -75,16 +75,16 @@ pub(crate) enum BreakerState {
 
 /// What a call that is sent is to a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Trial {
+pub(crate) enum TrialClaim {
     /// Nothing is to be found out.
     None,
-    /// It is the one to find out; see [`Breaker::release`].
+    /// It is the one to find out; see [`CircuitBreaker::release`].
     Claimed,
     /// Another one is.
     Taken,
 }
 
-impl Breaker {
+impl CircuitBreaker {
     pub(crate) fn new(bounds: BreakerBounds) -> Self {
         Self {
             bounds,
@@ -125,19 +125,19 @@ impl Breaker {
     }
 
     /// Notes that a call is sent: on trial when it is half open, and first.
-    pub(crate) fn begin(&self, now: Stamp) -> Trial {
+    pub(crate) fn begin(&self, now: Stamp) -> TrialClaim {
         match self.state(now) {
             BreakerState::HalfOpen => self.claim(now),
-            BreakerState::Closed | BreakerState::Open(_) => Trial::None,
+            BreakerState::Closed | BreakerState::Open(_) => TrialClaim::None,
         }
     }
 
     /// Claims the trial. Of several threads that look at the same moment one has it.
-    pub(crate) fn claim(&self, now: Stamp) -> Trial {
+    pub(crate) fn claim(&self, now: Stamp) -> TrialClaim {
         let held = self.trial_until.get();
         let is_claimed =
             held <= Some(now) && self.trial_until.replace(held, Some(now.after(TRIAL)));
-        if is_claimed { Trial::Claimed } else { Trial::Taken }
+        if is_claimed { TrialClaim::Claimed } else { TrialClaim::Taken }
     }
 
     /// Gives back a claim made at `began`. Does nothing when its outcome was settled, or
@@ -241,8 +241,8 @@ mod tests {
     use super::*;
     use crate::stamp::tests::{ms, span};
 
-    fn breaker(successes_min: u32) -> Breaker {
-        Breaker::new(BreakerBounds {
+    fn breaker(successes_min: u32) -> CircuitBreaker {
+        CircuitBreaker::new(BreakerBounds {
             failures_max: 3,
             successes_min,
             rest: Duration::from_secs(1),
@@ -256,7 +256,7 @@ mod tests {
         play(&breaker(1), script, at, expected);
     }
 
-    fn play(breaker: &Breaker, script: &str, at: u64, expected: BreakerState) {
+    fn play(breaker: &CircuitBreaker, script: &str, at: u64, expected: BreakerState) {
         for step in script.split_whitespace() {
             let (times, act) = step.split_at(step.len() - 1);
             let (began, ended) = times.split_once('-').unwrap_or((times, times));
@@ -349,12 +349,12 @@ mod tests {
     fn one_call_at_a_time_is_on_trial() {
         let breaker = breaker(1);
         assert!(!breaker.takes_trial(ms(5)), "nothing to try");
-        assert_eq!(breaker.begin(ms(5)), Trial::None);
+        assert_eq!(breaker.begin(ms(5)), TrialClaim::None);
         breaker.failed(span(10, 10), true);
         assert!(!breaker.takes_trial(ms(1009)), "it rests");
         assert!(breaker.takes_trial(ms(1010)));
-        assert_eq!(breaker.begin(ms(1010)), Trial::Claimed);
-        assert_eq!(breaker.begin(ms(1010)), Trial::Taken, "both looked before either began");
+        assert_eq!(breaker.begin(ms(1010)), TrialClaim::Claimed);
+        assert_eq!(breaker.begin(ms(1010)), TrialClaim::Taken, "both looked before either began");
         assert!(!breaker.takes_trial(ms(1011)), "somebody tries");
         assert!(breaker.takes_trial(ms(1010 + TRIAL.as_millis() as u64)), "nobody waits for ever");
         breaker.failed(span(1010, 1100), false);
@@ -367,15 +367,15 @@ mod tests {
     fn a_claim_ends_with_its_call_and_with_no_other() {
         let breaker = breaker(1);
         breaker.failed(span(10, 10), true);
-        assert_eq!(breaker.begin(ms(1010)), Trial::Claimed);
+        assert_eq!(breaker.begin(ms(1010)), TrialClaim::Claimed);
         breaker.release(ms(1009));
-        assert_eq!(breaker.begin(ms(1020)), Trial::Taken, "not the other's to give back");
+        assert_eq!(breaker.begin(ms(1020)), TrialClaim::Taken, "not the other's to give back");
         breaker.release(ms(1010));
-        assert_eq!(breaker.begin(ms(1020)), Trial::Claimed);
+        assert_eq!(breaker.begin(ms(1020)), TrialClaim::Claimed);
         let later = 1020 + TRIAL.as_millis() as u64;
-        assert_eq!(breaker.begin(ms(later)), Trial::Claimed, "nobody waits for ever");
+        assert_eq!(breaker.begin(ms(later)), TrialClaim::Claimed, "nobody waits for ever");
         breaker.release(ms(1020));
-        assert_eq!(breaker.begin(ms(later + 1)), Trial::Taken);
+        assert_eq!(breaker.begin(ms(later + 1)), TrialClaim::Taken);
     }
 
     #[test]
@@ -383,7 +383,7 @@ mod tests {
         for _ in 0..100 {
             let breaker = breaker(1);
             breaker.failed(span(10, 10), true);
-            let claim = || breaker.begin(ms(1010)) == Trial::Claimed;
+            let claim = || breaker.begin(ms(1010)) == TrialClaim::Claimed;
             let claimed = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(claim)).collect();
                 threads

@@ -11,14 +11,14 @@ use crate::provider::{Meter, Metering, Provider, PushPrice, Tariff};
 
 /// A rate as the provider meters it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Rate {
+pub(crate) enum BudgetRate {
     /// Paced, with a burst.
     Paced(Pace),
     /// Counted, in a window that opens with its first call.
     Counted { credits: u64, window: Duration },
 }
 
-impl Rate {
+impl BudgetRate {
     fn new(meter: Meter, credits: u64, window: Duration) -> Self {
         match meter {
             Meter::Bucket => Self::Paced(Pace::for_bucket(credits as f64, window)),
@@ -36,9 +36,9 @@ pub struct Budget {
     /// What a pushed message costs; nothing when `None`.
     pub(crate) push: Option<PushPrice>,
     /// Credits in a window.
-    pub(crate) credits: Option<Rate>,
+    pub(crate) credits: Option<BudgetRate>,
     /// Calls in a second.
-    pub(crate) calls: Option<Rate>,
+    pub(crate) calls: Option<BudgetRate>,
     /// Credits in a day and in a month.
     pub(crate) caps: Caps,
     /// Calls at once.
@@ -79,10 +79,10 @@ pub struct BudgetTerms<'a> {
 impl BudgetTerms<'_> {
     /// A window holds as many calls as come in it at the rate; of a bucket nine tenths are used
     /// at once, and 95 % of what comes back, because both were measured from outside.
-    fn calls(&self, per_second: u64) -> Rate {
+    fn calls(&self, per_second: u64) -> BudgetRate {
         const SECOND: Duration = Duration::from_secs(1);
         let rate = per_second as f64;
-        Rate::Paced(match (self.calls_burst, self.calls_window) {
+        BudgetRate::Paced(match (self.calls_burst, self.calls_window) {
             (Some(burst), _) => Pace::new(0.95 * rate, SECOND, 0.9 * burst as f64),
             (None, window) => {
                 let window = window.unwrap_or(SECOND);
@@ -107,7 +107,7 @@ impl Budget {
         Self {
             tariff: provider.map(Tariff::of),
             push: provider.map(PushPrice::of),
-            credits: credits.map(|credits| Rate::new(meter, credits, window)),
+            credits: credits.map(|credits| BudgetRate::new(meter, credits, window)),
             calls: calls.map(|calls| terms.calls(calls)),
             caps: Caps {
                 day: terms.credits_per_day.or_else(|| plan?.credits_per_day),
@@ -133,18 +133,23 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn check(provider: &str, terms: &BudgetTerms<'_>, credits: Option<Rate>, calls: Option<u64>) {
+    fn check(
+        provider: &str,
+        terms: &BudgetTerms<'_>,
+        credits: Option<BudgetRate>,
+        calls: Option<u64>,
+    ) {
         let budget = Budget::new(Provider::named(provider), terms, 0);
         assert_eq!(budget.credits, credits, "{provider} {terms:?}");
-        let calls =
-            calls.map(|calls| Rate::Paced(Pace::for_window(calls as f64, Duration::from_secs(1))));
+        let calls = calls
+            .map(|calls| BudgetRate::Paced(Pace::for_window(calls as f64, Duration::from_secs(1))));
         assert_eq!(budget.calls, calls, "{provider} {terms:?}");
     }
 
     #[test]
     fn a_plan_fills_in_what_is_not_said() {
         let secs = Duration::from_secs;
-        let bucket = |credits, window| Some(Rate::Paced(Pace::for_bucket(credits, window)));
+        let bucket = |credits, window| Some(BudgetRate::Paced(Pace::for_bucket(credits, window)));
         let free = BudgetTerms { plan: Some("free"), ..BudgetTerms::default() };
         check("alchemy", &free, bucket(5_000.0, secs(10)), None);
         let own = BudgetTerms { credits_per_second: Some(660), ..free };
@@ -153,11 +158,11 @@ mod tests {
         let developer = BudgetTerms { plan: Some("developer"), ..BudgetTerms::default() };
         check("chainstack", &developer, None, Some(25));
         let standard = BudgetTerms { plan: Some("standard"), ..BudgetTerms::default() };
-        let counted = Some(Rate::Counted { credits: 10_000, window: secs(300) });
+        let counted = Some(BudgetRate::Counted { credits: 10_000, window: secs(300) });
         check("fiews", &standard, counted, None);
         // Of a provider that nobody knows a second is the window.
         let own = BudgetTerms { credits_per_second: Some(100), ..BudgetTerms::default() };
-        check("example", &own, Some(Rate::Paced(Pace::for_window(100.0, secs(1)))), None);
+        check("example", &own, Some(BudgetRate::Paced(Pace::for_window(100.0, secs(1)))), None);
     }
 
     #[test]
@@ -169,10 +174,10 @@ mod tests {
                 BudgetTerms { calls_per_second, calls_window, calls_burst, ..Default::default() };
             Budget::new(None, &terms, 0).calls
         };
-        assert_eq!(calls(None, None), Some(Rate::Paced(Pace::for_window(50.0, secs(1)))));
-        let ten = Some(Rate::Paced(Pace::for_window(500.0, secs(10))));
+        assert_eq!(calls(None, None), Some(BudgetRate::Paced(Pace::for_window(50.0, secs(1)))));
+        let ten = Some(BudgetRate::Paced(Pace::for_window(500.0, secs(10))));
         assert_eq!(calls(Some(secs(10)), None), ten);
-        let bucket = Some(Rate::Paced(Pace::new(47.5, secs(1), 450.0)));
+        let bucket = Some(BudgetRate::Paced(Pace::new(47.5, secs(1), 450.0)));
         assert_eq!(calls(Some(secs(10)), Some(500)), bucket);
     }
 

@@ -14,10 +14,10 @@ use wellhead_limit::{
 };
 
 use crate::bound::{Bound, LimitedBy};
-use crate::budget::{Budget, Rate};
+use crate::budget::{Budget, BudgetRate};
 use crate::demand::Demand;
 use crate::provider::PushPrice;
-use crate::refusal::{Refusal, Refusals};
+use crate::refusal::{RateRefusal, Refusals};
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// How often it is worth to look again for a place, when nothing is known of latencies.
@@ -128,10 +128,10 @@ impl Controls {
     /// Pays for a call that nobody holds and that takes no place.
     pub(crate) fn charge(&self, row: &MethodRow, now: Duration) {
         let price = self.price(std::iter::once(row));
-        if let Some(Rate::Paced(pace)) = self.budget.credits {
+        if let Some(BudgetRate::Paced(pace)) = self.budget.credits {
             self.credits.bucket.charge(price.throughput, pace, now);
         }
-        if let Some(Rate::Paced(pace)) = self.budget.calls {
+        if let Some(BudgetRate::Paced(pace)) = self.budget.calls {
             self.calls.bucket.charge(price.calls, pace, now);
         }
         self.spend(std::iter::once(row), price, now);
@@ -222,7 +222,7 @@ impl Controls {
     ) {
         let credits = self.throughput(row);
         let usual = self.budget.fixed.then_some(usual);
-        self.refusals.refused(row, Refusal { credits, began, now, asked, usual });
+        self.refusals.refused(row, RateRefusal { credits, began, now, asked, usual });
     }
 
     /// Learns from an answer to a single call.
@@ -248,7 +248,7 @@ impl Controls {
             return learnt;
         }
         let price = self.price(std::iter::once(row));
-        let of = |rate: Option<Rate>, state: &RateState, credits: f64| {
+        let of = |rate: Option<BudgetRate>, state: &RateState, credits: f64| {
             rate.map_or(Duration::ZERO, |rate| state.wait(rate, credits, now))
         };
         of(self.budget.credits, &self.credits, price.throughput)
@@ -420,10 +420,18 @@ struct RateState {
 }
 
 impl RateState {
-    fn take(&self, rate: Rate, credits: f64, now: Duration, bound: Bound) -> Result<(), LimitedBy> {
+    fn take(
+        &self,
+        rate: BudgetRate,
+        credits: f64,
+        now: Duration,
+        bound: Bound,
+    ) -> Result<(), LimitedBy> {
         let (taken, pace) = match rate {
-            Rate::Paced(pace) => (self.bucket.take(credits, pace, now), pace.time_of(credits)),
-            Rate::Counted { credits: most, window } => {
+            BudgetRate::Paced(pace) => {
+                (self.bucket.take(credits, pace, now), pace.time_of(credits))
+            }
+            BudgetRate::Counted { credits: most, window } => {
                 let taken = self.window.take(credits as u64, most, window, now);
                 (taken, window.mul_f64((credits / most.max(1) as f64).min(1.0)))
             }
@@ -431,17 +439,17 @@ impl RateState {
         taken.map_err(|wait| LimitedBy { bound, wait, pace })
     }
 
-    fn give_back(&self, rate: Rate, credits: f64) {
+    fn give_back(&self, rate: BudgetRate, credits: f64) {
         match rate {
-            Rate::Paced(pace) => self.bucket.give_back(credits, pace),
-            Rate::Counted { .. } => self.window.give_back(credits as u64),
+            BudgetRate::Paced(pace) => self.bucket.give_back(credits, pace),
+            BudgetRate::Counted { .. } => self.window.give_back(credits as u64),
         }
     }
 
-    fn wait(&self, rate: Rate, credits: f64, now: Duration) -> Duration {
+    fn wait(&self, rate: BudgetRate, credits: f64, now: Duration) -> Duration {
         match rate {
-            Rate::Paced(pace) => self.bucket.wait(credits, pace, now),
-            Rate::Counted { credits: most, window } => {
+            BudgetRate::Paced(pace) => self.bucket.wait(credits, pace, now),
+            BudgetRate::Counted { credits: most, window } => {
                 self.window.wait(credits as u64, most, window, now)
             }
         }

@@ -9,7 +9,7 @@ pub use providers::providers_page;
 use std::fmt::Write;
 
 use crate::judge::{BUILT_IN, Judge};
-use crate::rule::{Rule, RuleSet};
+use crate::rule::{RuleSet, VerdictRule};
 use crate::verdict::VerdictClass;
 
 /// Errors shown for each rule; the rule file has them all.
@@ -28,7 +28,7 @@ fn write(page: &mut String, rules: &RuleSet) -> std::fmt::Result {
     let seen = rules
         .rules()
         .iter()
-        .flat_map(Rule::recorded)
+        .flat_map(VerdictRule::recorded)
         .filter(|recorded| recorded.seen.is_some())
         .count();
     writeln!(
@@ -96,7 +96,7 @@ except those of `auth` and `billing`, which may quote a key.
     Ok(())
 }
 
-fn row(page: &mut String, rule: &Rule) -> std::fmt::Result {
+fn row(page: &mut String, rule: &VerdictRule) -> std::fmt::Result {
     let mut class = format!("`{}`", rule.class());
     if rule.elsewhere() != rule.class().try_elsewhere() {
         write!(class, "; elsewhere: {}", rule.elsewhere().word())?;

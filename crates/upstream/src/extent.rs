@@ -1,6 +1,6 @@
 //! What one upstream answers of the past and of searches, and what each answer teaches of that.
 //!
-//! The settings' word (`History`) and what was learnt (`reach`, `search_limit`) meet here.
+//! The settings' word (`ReachSettings`) and what was learnt (`reach`, `search_limit`) meet here.
 
 use std::time::Instant;
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use wellhead_eth::CostClass;
 
-use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
+use crate::breaker::{BreakerBounds, BreakerState, CircuitBreaker, TrialClaim};
 use crate::stamp::{ExchangeSpan, Stamp};
 
 /// A share of one, in the fixed point in which it is kept.
@@ -30,14 +30,14 @@ const SHARE_MAX: u32 = ONE / 5;
 pub(crate) struct ClassFailureRate {
     /// Of failures, in parts of [`ONE`]. Two racing writers may lose one sample.
     share: AtomicU32,
-    breaker: Breaker,
+    breaker: CircuitBreaker,
 }
 
 impl ClassFailureRate {
     pub(crate) fn new(class: CostClass, bounds: BreakerBounds) -> Self {
         let failures_max = if class.is_heavy() { bounds.failures_max } else { u32::MAX };
         let bounds = BreakerBounds { failures_max, successes_min: 1, ..bounds };
-        Self { share: AtomicU32::new(0), breaker: Breaker::new(bounds) }
+        Self { share: AtomicU32::new(0), breaker: CircuitBreaker::new(bounds) }
     }
 
     /// The share of failures, from zero to one.
@@ -60,7 +60,7 @@ impl ClassFailureRate {
     }
 
     /// Notes that a call is sent.
-    pub(crate) fn begin(&self, now: Stamp) -> Trial {
+    pub(crate) fn begin(&self, now: Stamp) -> TrialClaim {
         self.breaker.begin(now)
     }
 

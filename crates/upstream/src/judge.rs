@@ -19,7 +19,7 @@ use wellhead_jsonrpc::{
 };
 use wellhead_transport::{Sent, TransportError, TransportErrorKind, WireReply};
 
-use crate::rule::{CALL_ID, Rule, RuleSet, Scope, Subject, learn};
+use crate::rule::{CALL_ID, ErrorSubject, RuleScope, RuleSet, VerdictRule, learn};
 use crate::verdict::{HealthEffect, Payload, TryElsewhere, Verdict, VerdictClass};
 
 /// How much of a body that is not JSON-RPC is looked at: enough for any error
@@ -186,15 +186,15 @@ impl Judge {
         let Some(error) = scan_error(raw) else {
             return fault("error-unreadable", "`error` is neither an object nor a text".into());
         };
-        let subject = Subject {
+        let subject = ErrorSubject {
             status: reply.status,
             code: Some(error.code),
             message: &error.message,
             data: error.data,
             method: row.name,
         };
-        let found = self.rules.find(&subject, Scope::Reply);
-        let class = found.map_or(VerdictClass::Unknown, Rule::class);
+        let found = self.rules.find(&subject, RuleScope::Reply);
+        let class = found.map_or(VerdictClass::Unknown, VerdictRule::class);
         // Under another's id an error may tell how the upstream is, never how
         // our call went: on a mixed-up connection it is somebody else's revert.
         if address == Address::SomeoneElse && !class.is_about_upstream() {
@@ -216,7 +216,7 @@ impl Judge {
             if *error == ScanError::NoOutcome { scan_error(raw::trim(&reply.body)) } else { None };
         let page;
         let subject = match &dressed {
-            Some(error) => Subject {
+            Some(error) => ErrorSubject {
                 status: reply.status,
                 code: Some(error.code),
                 message: &error.message,
@@ -225,7 +225,7 @@ impl Judge {
             },
             None => {
                 page = page_head(&reply.body);
-                Subject {
+                ErrorSubject {
                     status: reply.status,
                     code: None,
                     // The words of a failed page count only when HTTP says that it
@@ -237,7 +237,7 @@ impl Judge {
             }
         };
         let detail = format!("HTTP {} with {what}", reply.status);
-        if let Some(found) = self.rules.find(&subject, Scope::Page) {
+        if let Some(found) = self.rules.find(&subject, RuleScope::Page) {
             let detail = format!("{}: {detail}", found.class().about());
             return conclude(Some(found), rule, none(detail), reply, &subject);
         }
@@ -312,11 +312,11 @@ fn result(row: &MethodRow, reply: &WireReply, span: Span, address: Address) -> V
 }
 
 fn conclude(
-    found: Option<&Rule>,
+    found: Option<&VerdictRule>,
     otherwise: &'static str,
     payload: Payload,
     reply: &WireReply,
-    subject: &Subject<'_>,
+    subject: &ErrorSubject<'_>,
 ) -> Verdict {
     let mut verdict = match found {
         Some(rule) => {

@@ -59,7 +59,7 @@ impl Metering {
 /// What some methods cost.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Cost {
+pub struct MethodCost {
     /// On the bill.
     pub credits: u32,
     /// On the rate, where that differs.
@@ -75,7 +75,7 @@ pub struct Cost {
 /// What a plan allows.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct ProviderPlan {
     /// As `budget.plan` names it.
     pub name: String,
     /// Credits in a window of the provider's metering.
@@ -132,10 +132,10 @@ pub struct Provider {
     pub push: Option<Push>,
     /// Costs by method.
     #[serde(default, rename = "cost")]
-    pub costs: Vec<Cost>,
+    pub costs: Vec<MethodCost>,
     /// What its plans allow.
     #[serde(default, rename = "plan")]
-    pub plans: Vec<Plan>,
+    pub plans: Vec<ProviderPlan>,
 }
 
 #[derive(Deserialize)]
@@ -172,13 +172,13 @@ impl Provider {
     }
 
     /// The plan of this name.
-    pub fn plan(&self, name: &str) -> Option<&Plan> {
+    pub fn plan(&self, name: &str) -> Option<&ProviderPlan> {
         self.plans.iter().find(|plan| plan.name == name)
     }
 
     fn cost(&self, method: &str) -> (u32, u32) {
-        let named = |cost: &&Cost| cost.methods.iter().any(|name| name == method);
-        let matched = |cost: &&Cost| {
+        let named = |cost: &&MethodCost| cost.methods.iter().any(|name| name == method);
+        let matched = |cost: &&MethodCost| {
             let globs = cost.methods.iter().filter(|name| name.contains('*'));
             globs.flat_map(|glob| glob.parse()).any(|glob: MethodGlob| glob.matches(method))
         };

@@ -26,14 +26,14 @@ const STATES_WITHOUT_HISTORY: u64 = 128;
 
 /// What the settings say of how far an upstream reaches; `None` where they say nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct History {
+pub struct ReachSettings {
     /// So many of the newest blocks are kept, by kind of data.
     pub kept: [Option<u64>; Data::ALL.len()],
     /// A search may go over so many blocks at once.
     pub range_max: Option<u64>,
 }
 
-impl History {
+impl ReachSettings {
     pub(crate) fn kept(&self, data: Data) -> Option<u64> {
         self.kept[data as usize]
     }

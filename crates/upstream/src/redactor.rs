@@ -3,7 +3,7 @@
 //! Some quote the request, key included, in their errors: `cannot POST /v2/KEY`, or the whole
 //! head with its `authorization`. Errors reach clients in the upstream's own words, and the status
 //! page and the log in short; so the secrets that we know are starred out of every error, in
-//! whatever case and in each form of [`Secrets`]. Results are passed on untouched, and secrets that are not
+//! whatever case and in each form of [`HiddenSecrets`]. Results are passed on untouched, and secrets that are not
 //! ours (a proxy quoting *its* upstream) are not known here.
 
 mod secrets;
@@ -15,7 +15,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use bytes::Bytes;
 use wellhead_jsonrpc::{raw, scan_error, write};
 
-pub use self::secrets::Secrets;
+pub use self::secrets::HiddenSecrets;
 use crate::verdict::{Payload, Verdict};
 
 /// What stands in a secret's place.
@@ -36,13 +36,13 @@ struct Finder {
 impl Redactor {
     /// Hides each of `words`; the longest wins where one is part of another.
     pub fn new<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> Self {
-        let mut secrets = Secrets::default();
+        let mut secrets = HiddenSecrets::default();
         words.into_iter().for_each(|word| secrets.word(word.as_ref()));
         Self::of(&secrets)
     }
 
     /// Hides all of `secrets`; the longest wins where one is part of another.
-    pub fn of(secrets: &Secrets) -> Self {
+    pub fn of(secrets: &HiddenSecrets) -> Self {
         let patterns = secrets.patterns();
         if patterns.is_empty() {
             return Self(None);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn credentials_are_hidden_as_sent_and_in_parts() {
-        let mut secrets = Secrets::default();
+        let mut secrets = HiddenSecrets::default();
         secrets.header("authorization", "Basic YWxhZGRpbjpvcGVuc2VzYW1l");
         secrets.header("cookie", "session=0123456789; theme=light");
         let redactor = Redactor::of(&secrets);
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_short_value_is_hidden_beside_its_name() {
-        let mut secrets = Secrets::default();
+        let mut secrets = HiddenSecrets::default();
         secrets.header("X-Key", "abc");
         secrets.parameter("apikey", "de");
         let redactor = Redactor::of(&secrets);

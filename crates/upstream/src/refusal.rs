@@ -54,7 +54,7 @@ const PAUSE_ENDED_FROM: Duration = Duration::from_secs(2);
 
 /// What bounds calls of one kind: a pause and a rate.
 #[derive(Debug, Default)]
-struct Limit {
+struct CallLimit {
     paused_until: StampCell,
     /// When the refusal came that made the pause.
     paused_at: StampCell,
@@ -77,7 +77,7 @@ pub struct PausedMethod {
 /// One method that was refused once.
 #[derive(Debug, Default)]
 struct MethodLimit {
-    limit: Limit,
+    limit: CallLimit,
     /// Whether it executes code that a client chooses.
     executes: bool,
     /// In the window.
@@ -93,7 +93,7 @@ type MethodLimits = Box<[OnceLock<Box<MethodLimit>>]>;
 /// The bounds that one upstream's refusals taught.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    whole: Limit,
+    whole: CallLimit,
     methods: OnceLock<MethodLimits>,
     /// Until when outcomes are counted; none while nothing was ever refused.
     counted_until: StampCell,
@@ -105,7 +105,7 @@ pub(crate) struct Refusals {
 
 /// A call that was refused.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Refusal {
+pub(crate) struct RateRefusal {
     pub(crate) credits: f64,
     pub(crate) began: Duration,
     pub(crate) now: Duration,
@@ -117,7 +117,7 @@ pub(crate) struct Refusal {
 
 /// What a refusal bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scope {
+enum RefusalScope {
     Method,
     /// Its method as well, and what the whole was taken to have is forgotten.
     MethodCertainly,
@@ -134,7 +134,7 @@ impl Refusals {
         let all = self.methods.get_or_init(|| (0..rows).map(|_| OnceLock::new()).collect());
         all[row.index.get()].get_or_init(|| {
             // What went out lately was counted for all methods together.
-            let limit = Limit { rate: self.whole.rate.apart(), ..Limit::default() };
+            let limit = CallLimit { rate: self.whole.rate.apart(), ..CallLimit::default() };
             Box::new(MethodLimit { limit, executes: executes(row), ..MethodLimit::default() })
         })
     }
@@ -277,7 +277,7 @@ impl Refusals {
     }
 
     /// Takes a refusal in.
-    pub(crate) fn refused(&self, row: &MethodRow, refusal: Refusal) {
+    pub(crate) fn refused(&self, row: &MethodRow, refusal: RateRefusal) {
         let now = Stamp::at(refusal.now);
         // One at a time: they compare what they count.
         let mut window = self.window.lock();
@@ -291,13 +291,13 @@ impl Refusals {
         self.counted_until.advance(now.after(COUNTED_FOR));
         let counts = self.counts();
         match counts.scope(self.whole.rate.rate(refusal.now).is_some()) {
-            Scope::Method => method.limit.refused(refusal, METHOD_PAUSE_MAX, now),
-            Scope::MethodCertainly => {
+            RefusalScope::Method => method.limit.refused(refusal, METHOD_PAUSE_MAX, now),
+            RefusalScope::MethodCertainly => {
                 self.whole.rate.forget();
                 self.whole.paused_until.clear();
                 method.limit.refused(refusal, METHOD_PAUSE_MAX, now);
             }
-            Scope::Whole => {
+            RefusalScope::Whole => {
                 let is_doubted = counts.kinds() < KINDS_SURE
                     && (counts.passed_others > 0 || counts.refused < REFUSALS_SURE);
                 let max = if is_doubted { PAUSE_DOUBTED_MAX } else { PAUSE_MAX };
@@ -326,9 +326,11 @@ impl Refusals {
         }
     }
 
-    fn counts(&self) -> Counts {
-        let mut counts =
-            Counts { passed_others: self.passed.load(Ordering::Relaxed), ..Counts::default() };
+    fn counts(&self) -> OutcomeCounts {
+        let mut counts = OutcomeCounts {
+            passed_others: self.passed.load(Ordering::Relaxed),
+            ..OutcomeCounts::default()
+        };
         counts.outcomes = counts.passed_others;
         for method in self.known().filter(|method| method.is_refused()) {
             let refused = method.refused.load(Ordering::Relaxed);
@@ -347,7 +349,7 @@ impl Refusals {
 
 /// Outcomes in the window.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
+struct OutcomeCounts {
     /// Methods that were refused, but for those that execute code.
     methods: u64,
     /// One where such a method was.
@@ -360,21 +362,21 @@ struct Counts {
     outcomes: u64,
 }
 
-impl Counts {
+impl OutcomeCounts {
     fn kinds(self) -> u64 {
         self.methods + self.executes
     }
 
-    fn scope(self, is_whole_known: bool) -> Scope {
+    fn scope(self, is_whole_known: bool) -> RefusalScope {
         let evidence = self.refused.saturating_mul(self.passed_others);
         if self.kinds() >= KINDS_SURE {
-            Scope::Whole
+            RefusalScope::Whole
         } else if evidence >= CLEAR.saturating_mul(self.outcomes.max(1)) {
-            Scope::MethodCertainly
+            RefusalScope::MethodCertainly
         } else if self.kinds() >= 2 || is_whole_known {
-            Scope::Whole
+            RefusalScope::Whole
         } else {
-            Scope::Method
+            RefusalScope::Method
         }
     }
 }
@@ -395,14 +397,14 @@ impl MethodLimit {
     }
 }
 
-impl Limit {
+impl CallLimit {
     fn pause(&self, now: &impl Fn() -> Duration) -> Option<Duration> {
         let left = self.paused_until.get()?.since(Stamp::at(now()));
         (!left.is_zero()).then_some(left)
     }
 
-    fn refused(&self, refusal: Refusal, pause_max: Duration, at: Stamp) {
-        let Refusal { credits, began, now, asked, usual } = refusal;
+    fn refused(&self, refusal: RateRefusal, pause_max: Duration, at: Stamp) {
+        let RateRefusal { credits, began, now, asked, usual } = refusal;
         let asked = asked.map(|asked| asked.min(pause_max));
         let pause = match usual {
             Some(usual) => asked.unwrap_or(usual),
@@ -486,7 +488,7 @@ mod tests {
                 match (act.split_at(1).0, act[1..].parse().ok().map(Duration::from_secs)) {
                     ("+", _) => refusals.answered(row, span(now, now)),
                     ("-", asked) => {
-                        let refusal = Refusal { credits: 1.0, began: now, now, asked, usual };
+                        let refusal = RateRefusal { credits: 1.0, began: now, now, asked, usual };
                         refusals.refused(row, refusal);
                     }
                     _ => {

@@ -16,7 +16,7 @@ mod matcher;
 use wellhead_eth::MethodGlob;
 
 use crate::verdict::{HealthEffect, Learnt, TryElsewhere, VerdictClass};
-use data::{Resolver, RuleFile};
+use data::{RuleFile, RuleResolver};
 use matcher::{Fragment, Hits, Matcher};
 
 /// The id that the proxy puts on a single call of its own; the recorded bodies of the rules carry
@@ -47,7 +47,7 @@ const STAGES: &[(&str, &str)] = &[
 
 /// What a rule looks at.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct ErrorSubject<'a> {
     /// HTTP status.
     pub status: u16,
     /// JSON-RPC code; none when the body was no JSON-RPC error.
@@ -62,7 +62,7 @@ pub struct Subject<'a> {
 
 /// What may be believed of the subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum RuleScope {
     /// A JSON-RPC error: everything.
     Reply,
     /// Anything else: only what a gateway says of itself.
@@ -71,14 +71,14 @@ pub enum Scope {
 
 /// One rule, as meant.
 #[derive(Debug)]
-pub struct Rule {
+pub struct VerdictRule {
     name: &'static str,
     stage: usize,
     class: VerdictClass,
     elsewhere: TryElsewhere,
     health: HealthEffect,
     when: When,
-    learn: Option<learn::Lesson>,
+    learn: Option<learn::FactPattern>,
     source: String,
     note: Option<String>,
     recorded: Vec<Recorded>,
@@ -120,8 +120,8 @@ pub struct Recorded {
 /// Every rule, and the search for all their texts.
 #[derive(Debug)]
 pub struct RuleSet {
-    stages: Vec<Stage>,
-    rules: Vec<Rule>,
+    stages: Vec<RuleStage>,
+    rules: Vec<VerdictRule>,
     matcher: Matcher,
     /// The texts that come before a contract's own words.
     reverts: Vec<Fragment>,
@@ -129,7 +129,7 @@ pub struct RuleSet {
 
 /// One rule file.
 #[derive(Debug)]
-pub struct Stage {
+pub struct RuleStage {
     /// Its name.
     pub name: &'static str,
     /// What its rules are about.
@@ -148,7 +148,7 @@ impl RuleSet {
     /// Every problem in every file, not the first.
     pub fn read(files: &[(&'static str, &str)]) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
-        let mut resolver = Resolver::default();
+        let mut resolver = RuleResolver::default();
         let mut stages = Vec::new();
         let mut rules = Vec::new();
         for (stage, (name, text)) in files.iter().enumerate() {
@@ -157,7 +157,7 @@ impl RuleSet {
                     for rule in file.rule {
                         rules.extend(resolver.resolve(stage, rule, &mut problems));
                     }
-                    stages.push(Stage { name, about: file.about });
+                    stages.push(RuleStage { name, about: file.about });
                 }
                 Err(error) => problems.push(format!("`{name}`: {error}")),
             }
@@ -174,22 +174,22 @@ impl RuleSet {
         }
         let reverts = rules
             .iter()
-            .filter(|rule: &&Rule| rule.class == VerdictClass::Reverted)
+            .filter(|rule: &&VerdictRule| rule.class == VerdictClass::Reverted)
             .flat_map(|rule| rule.when.any.iter().chain(&rule.when.starts).copied())
             .collect();
         Ok(Self { stages, rules, matcher, reverts })
     }
 
     /// The first rule that fits.
-    pub fn find(&self, subject: &Subject<'_>, scope: Scope) -> Option<&Rule> {
+    pub fn find(&self, subject: &ErrorSubject<'_>, scope: RuleScope) -> Option<&VerdictRule> {
         let mut message = self.matcher.message(subject.message);
         let data = subject.data.map_or_else(Hits::none, |data| self.matcher.data(data));
-        if scope == Scope::Page && self.reverts.iter().any(|it| message.anywhere(*it)) {
+        if scope == RuleScope::Page && self.reverts.iter().any(|it| message.anywhere(*it)) {
             // Whatever this is, a contract may have had a hand in it.
             message = Hits::none();
         }
         self.rules.iter().find(|rule| {
-            let believed = scope == Scope::Reply
+            let believed = scope == RuleScope::Reply
                 || rule.class.is_about_upstream()
                 || matches!(
                     rule.class,
@@ -202,12 +202,12 @@ impl RuleSet {
     }
 
     /// The rules, in the order in which they are asked.
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[VerdictRule] {
         &self.rules
     }
 
     /// The rule files, in the order in which they are asked.
-    pub fn stages(&self) -> &[Stage] {
+    pub fn stages(&self) -> &[RuleStage] {
         &self.stages
     }
 
@@ -218,7 +218,7 @@ impl RuleSet {
 }
 
 impl When {
-    fn fits(&self, subject: &Subject<'_>, message: &Hits, data: &Hits) -> bool {
+    fn fits(&self, subject: &ErrorSubject<'_>, message: &Hits, data: &Hits) -> bool {
         within(&self.status, Some(subject.status))
             && within(&self.codes, subject.code)
             && subject.code.is_none_or(|code| !self.not_codes.contains(&code))
@@ -244,7 +244,7 @@ fn some(fragments: &[Fragment], hit: impl Fn(Fragment) -> bool) -> bool {
     fragments.is_empty() || fragments.iter().any(|it| hit(*it))
 }
 
-impl Rule {
+impl VerdictRule {
     /// Its stable name.
     pub fn name(&self) -> &'static str {
         self.name
@@ -290,7 +290,7 @@ impl Rule {
         &self.recorded
     }
 
-    pub(crate) fn learn(&self, subject: &Subject<'_>) -> Option<Learnt> {
+    pub(crate) fn learn(&self, subject: &ErrorSubject<'_>) -> Option<Learnt> {
         self.learn.as_ref()?.learn(subject)
     }
 }

@@ -72,7 +72,7 @@ pub struct SearchLimits {
 
 /// One size that was refused. Zero is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct LearntLimit {
+struct LearntSize {
     at_once: u64,
     /// The largest that was answered.
     answered: u64,
@@ -81,7 +81,7 @@ struct LearntLimit {
     until: Option<Stamp>,
 }
 
-impl LearntLimit {
+impl LearntSize {
     fn refuse(&mut self, size: u64, suggested: Option<u64>, now: Stamp) {
         if self.until <= Some(now) {
             let answered = self.answered;
@@ -127,8 +127,8 @@ struct DenseFilter {
 
 #[derive(Debug, Default)]
 struct LimitTable {
-    ranges: [LearntLimit; Data::ALL.len()],
-    addresses: LearntLimit,
+    ranges: [LearntSize; Data::ALL.len()],
+    addresses: LearntSize,
     dense: Vec<DenseFilter>,
 }
 

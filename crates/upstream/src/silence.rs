@@ -26,7 +26,7 @@ const MEMORY: Duration = Duration::from_secs(10);
 
 /// What is known of one upstream's silence.
 #[derive(Debug, Default)]
-pub(crate) struct Silence {
+pub(crate) struct StallDetector {
     heard: StampCell,
     /// Since when nothing was heard with calls waiting; none while no call waits.
     since: StampCell,
@@ -34,7 +34,7 @@ pub(crate) struct Silence {
     overdue: AtomicU32,
 }
 
-impl Silence {
+impl StallDetector {
     /// It said something.
     pub(crate) fn heard(&self, now: Stamp) {
         // Stored only when it changes: this is the request path, shared by all workers.
@@ -88,7 +88,7 @@ mod tests {
     /// Plays `began-now?` (overdue), `began-noted-now?` (again) and `now!` (heard), and asks
     /// at `at` with a usual time.
     fn check(script: &str, at: u64, usual_ms: u64, expected: bool) {
-        let silence = Silence::default();
+        let silence = StallDetector::default();
         let number = |text: &str| text.parse::<u64>().expect("milliseconds");
         for step in script.split_whitespace() {
             let times: Vec<u64> =

@@ -2,7 +2,7 @@
 
 use wellhead_eth::CostClass;
 
-use crate::breaker::Trial;
+use crate::breaker::TrialClaim;
 
 /// What the calls of one exchange are to find out: bits, one for each class that rested
 /// and one for the upstream as a whole.
@@ -16,11 +16,11 @@ impl Trials {
     /// The bit behind those of the classes.
     pub(crate) const WHOLE: u8 = 1 << CostClass::ALL.len();
 
-    pub(crate) fn note(&mut self, place: u8, trial: Trial) {
+    pub(crate) fn note(&mut self, place: u8, trial: TrialClaim) {
         match trial {
-            Trial::None => {}
-            Trial::Claimed => self.ours |= place,
-            Trial::Taken => self.is_second = true,
+            TrialClaim::None => {}
+            TrialClaim::Claimed => self.ours |= place,
+            TrialClaim::Taken => self.is_second = true,
         }
     }
 

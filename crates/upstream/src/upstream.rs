@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use wellhead_eth::{ChainId, CostClass, MethodRow};
 
-use crate::breaker::{Breaker, BreakerBounds, BreakerState, Trial};
+use crate::breaker::{BreakerBounds, BreakerState, CircuitBreaker, TrialClaim};
 use crate::budget::Budget;
 use crate::control::Controls;
 use crate::dissent::Dissents;
@@ -21,10 +21,10 @@ use crate::identity::Identity;
 use crate::latency::PeakEwma;
 use crate::offer::{Offer, Offers};
 use crate::quantile::SlowMark;
-use crate::reach::{History, Reach};
+use crate::reach::{Reach, ReachSettings};
 use crate::redactor::Redactor;
 use crate::set::Slot;
-use crate::silence::Silence;
+use crate::silence::StallDetector;
 use crate::stamp::{ExchangeSpan, Stamp, StampCell};
 use crate::trials::Trials;
 use crate::unknown::Unknowns;
@@ -132,7 +132,7 @@ pub enum Change {
 
 /// The last thing that went wrong, in words that hold no secret.
 #[derive(Debug, Clone)]
-pub struct Problem {
+pub struct UpstreamProblem {
     /// When.
     pub at: Instant,
     /// What, for the operator.
@@ -141,7 +141,7 @@ pub struct Problem {
     pub class: Option<VerdictClass>,
 }
 
-impl Problem {
+impl UpstreamProblem {
     /// What a client may hear of it. Providers name the project or the plan when they
     /// limit it, which is the operator's business: the log and the status page tell it.
     pub fn told_to_clients(&self) -> &str {
@@ -163,7 +163,7 @@ pub struct Upstream {
     reported_chain: AtomicU64,
     syncing: AtomicBool,
     draining: AtomicBool,
-    breaker: Breaker,
+    breaker: CircuitBreaker,
     /// Nobody probes it on our behalf: clients' calls find out whether it is back.
     tried_by_clients: AtomicBool,
     failure_rates: [ClassFailureRate; CostClass::ALL.len()],
@@ -177,17 +177,17 @@ pub struct Upstream {
     slow: [SlowMark; CostClass::ALL.len()],
     /// The same for exchanges of several calls.
     slow_batch: SlowMark,
-    silence: Silence,
+    silence: StallDetector,
     controls: Controls,
     /// What the settings say that it keeps, and what it said itself.
-    pub(crate) history: History,
+    pub(crate) history: ReachSettings,
     pub(crate) reach: Reach,
     offers: Offers,
     /// Until when no batch is sent to it.
     no_batches_until: StampCell,
     pub(crate) attempts: AtomicU64,
     failures: AtomicU64,
-    last_problem: Mutex<Option<Problem>>,
+    last_problem: Mutex<Option<UpstreamProblem>>,
     version: VersionCell,
 }
 
@@ -209,7 +209,7 @@ impl Upstream {
             reported_chain: AtomicU64::new(0),
             syncing: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            breaker: Breaker::new(bounds),
+            breaker: CircuitBreaker::new(bounds),
             tried_by_clients: AtomicBool::new(false),
             failure_rates: std::array::from_fn(|place| {
                 ClassFailureRate::new(CostClass::ALL[place], bounds)
@@ -221,9 +221,9 @@ impl Upstream {
             latency_overall: PeakEwma::default(),
             slow: Default::default(),
             slow_batch: SlowMark::default(),
-            silence: Silence::default(),
+            silence: StallDetector::default(),
             controls: Controls::new(Budget::default()),
-            history: History::default(),
+            history: ReachSettings::default(),
             reach: Reach::default(),
             offers: Offers::default(),
             no_batches_until: StampCell::default(),
@@ -250,7 +250,7 @@ impl Upstream {
 
     /// With what the settings say of how far back it reaches, and over how much at once.
     #[must_use]
-    pub fn reaching(self, history: History) -> Self {
+    pub fn reaching(self, history: ReachSettings) -> Self {
         Self { history, ..self }
     }
 
@@ -274,7 +274,7 @@ impl Upstream {
             let whole = match self.out_until.get() {
                 None => self.breaker.begin(now),
                 Some(until) if until <= now => self.breaker.claim(now),
-                Some(_) => Trial::None,
+                Some(_) => TrialClaim::None,
             };
             trials.note(Trials::WHOLE, whole);
         }
@@ -583,18 +583,18 @@ impl Upstream {
     }
 
     /// What went wrong last.
-    pub fn last_problem(&self) -> Option<Problem> {
+    pub fn last_problem(&self) -> Option<UpstreamProblem> {
         self.last_problem.lock().clone()
     }
 
     /// Remembers what went wrong; `text` must be free of secrets.
     pub fn note_problem(&self, text: String, now: Instant) {
-        *self.last_problem.lock() = Some(Problem { at: now, text, class: None });
+        *self.last_problem.lock() = Some(UpstreamProblem { at: now, text, class: None });
     }
 
     /// Remembers an exchange that failed; `text` must be free of secrets.
     pub fn note_failure(&self, class: VerdictClass, text: String, now: Instant) {
-        *self.last_problem.lock() = Some(Problem { at: now, text, class: Some(class) });
+        *self.last_problem.lock() = Some(UpstreamProblem { at: now, text, class: Some(class) });
     }
 
     /// Takes the verdict of an exchange that began at `began` into account.

@@ -12,10 +12,10 @@ pub const CLIENT_VERSION_BYTES_MAX: usize = 128;
 
 /// What is known of the version of one upstream.
 #[derive(Debug, Default)]
-pub(crate) struct VersionCell(Mutex<Known>);
+pub(crate) struct VersionCell(Mutex<KnownVersion>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownVersion {
     version: Option<Arc<str>>,
     is_expected: bool,
 }

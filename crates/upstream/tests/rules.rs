@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use wellhead_eth::MethodTable;
 use wellhead_transport::{Timing, WireReply};
-use wellhead_upstream::{Judge, Payload, Rule, RuleSet, VerdictClass};
+use wellhead_upstream::{Judge, Payload, RuleSet, VerdictClass, VerdictRule};
 
 /// Fewer means that a file was lost.
 const RULES_MIN: usize = 150;
@@ -50,7 +50,7 @@ fn every_recorded_error_is_judged_by_its_own_rule() {
 fn every_rule_is_reached_and_named_once() {
     let rules = Judge::standard().rules();
     assert!(rules.rules().len() >= RULES_MIN, "{}", rules.rules().len());
-    let names: HashSet<_> = rules.rules().iter().map(Rule::name).collect();
+    let names: HashSet<_> = rules.rules().iter().map(VerdictRule::name).collect();
     assert_eq!(names.len(), rules.rules().len());
     for rule in rules.rules() {
         assert!(!rule.recorded().is_empty(), "{}", rule.name());

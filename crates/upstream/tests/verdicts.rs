@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use wellhead_eth::MethodTable;
 use wellhead_transport::{Sent, Timing, TransportError, TransportErrorKind, WireReply};
 use wellhead_upstream::{
-    HealthEffect, Judge, Learnt, Payload, Rule, TryElsewhere, Verdict, VerdictClass,
+    HealthEffect, Judge, Learnt, Payload, TryElsewhere, Verdict, VerdictClass, VerdictRule,
 };
 
 fn reply(status: u16, body: &[u8]) -> WireReply {
@@ -312,7 +312,7 @@ fn as_reverts(text: &str) -> Vec<String> {
 fn a_contract_steers_nothing() {
     let judge_of_all = Judge::standard();
     let mut texts: Vec<String> = judge_of_all.rules().texts().map(str::to_owned).collect();
-    let recorded = judge_of_all.rules().rules().iter().flat_map(Rule::recorded);
+    let recorded = judge_of_all.rules().rules().iter().flat_map(VerdictRule::recorded);
     texts.extend(recorded.map(|recorded| recorded.body.clone()));
     texts.push(texts.join(" "));
     assert!(texts.len() > 400, "{}", texts.len());

@@ -11,8 +11,8 @@ use wellhead_jsonrpc::{raw, write};
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 use wellhead_upstream::{Change, Judge, Payload, Upstream, Verdict};
 
-use crate::budget::{Allowance, Spending, Turns, price};
-use crate::doubt::Doubt;
+use crate::budget::{DailyAllowance, Payment, Turns, price};
+use crate::doubt::ChainDoubt;
 use crate::fall::Falls;
 use crate::pulse::Pulse;
 
@@ -21,7 +21,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a call of our own was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum CallReason {
     /// To see which chain it is on.
     Verify,
     /// To see whether it is still syncing.
@@ -42,7 +42,7 @@ pub enum Reason {
     Version,
 }
 
-impl Reason {
+impl CallReason {
     /// All of them, in the order of their counters.
     pub const ALL: [Self; 9] = [
         Self::Verify,
@@ -74,15 +74,15 @@ impl Reason {
 
 /// How many calls were made to one upstream for each reason, and what they cost.
 #[derive(Debug, Default)]
-pub struct Asked {
-    calls: [AtomicU64; Reason::ALL.len()],
+pub struct CheckCounts {
+    calls: [AtomicU64; CallReason::ALL.len()],
     credits: AtomicU64,
     pushed: AtomicU64,
 }
 
-impl Asked {
+impl CheckCounts {
     /// Counts one.
-    pub fn count(&self, reason: Reason, credits: u64) {
+    pub fn count(&self, reason: CallReason, credits: u64) {
         self.calls[reason as usize].fetch_add(1, Ordering::Relaxed);
         self.credits.fetch_add(credits, Ordering::Relaxed);
     }
@@ -99,13 +99,13 @@ impl Asked {
     }
 
     /// How many so far.
-    pub fn get(&self, reason: Reason) -> u64 {
+    pub fn get(&self, reason: CallReason) -> u64 {
         self.calls[reason as usize].load(Ordering::Relaxed)
     }
 
     /// How many so far for any reason.
     pub fn total(&self) -> u64 {
-        Reason::ALL.iter().map(|reason| self.get(*reason)).sum()
+        CallReason::ALL.iter().map(|reason| self.get(*reason)).sum()
     }
 
     /// What they cost so far.
@@ -120,10 +120,10 @@ pub(crate) struct Asker {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) pulse: Arc<Pulse>,
-    pub(crate) asked: Arc<Asked>,
+    pub(crate) counts: Arc<CheckCounts>,
     pub(crate) falls: Falls,
-    pub(crate) doubt: Doubt,
-    pub(crate) allowance: Allowance,
+    pub(crate) doubt: ChainDoubt,
+    pub(crate) allowance: DailyAllowance,
     pub(crate) turns: Turns,
     /// Whether calls of clients come to the upstream's tier, or may have to at any moment.
     pub(crate) is_needed: AtomicBool,
@@ -141,16 +141,20 @@ impl Asker {
     }
 
     /// Pays for a call and counts it; an error when there is nothing left to pay with.
-    pub(crate) fn pay(&self, reason: Reason, row: &MethodRow) -> Result<(), String> {
+    pub(crate) fn pay(&self, reason: CallReason, row: &MethodRow) -> Result<(), String> {
         let (now, credits) = (now(), price(&self.upstream, row));
         self.take_credits(credits, now)?;
-        self.asked.count(reason, credits);
+        self.counts.count(reason, credits);
         // What the start costs is made good for, whether clients call meanwhile or not.
         let is_of_the_start = match reason {
-            Reason::Verify | Reason::Syncing | Reason::Peers | Reason::Version => true,
-            Reason::Head | Reason::Finality | Reason::Probe | Reason::Feed | Reason::BlockHash => {
-                false
+            CallReason::Verify | CallReason::Syncing | CallReason::Peers | CallReason::Version => {
+                true
             }
+            CallReason::Head
+            | CallReason::Finality
+            | CallReason::Probe
+            | CallReason::Feed
+            | CallReason::BlockHash => false,
         };
         self.turns.take(now, !is_of_the_start && self.is_busy(now));
         Ok(())
@@ -158,7 +162,7 @@ impl Asker {
 
     /// Pays for a call that opens a feed, which does not travel as an exchange.
     pub(crate) fn pay_on_feed(&self, row: &MethodRow) -> Result<(), String> {
-        self.pay(Reason::Feed, row)?;
+        self.pay(CallReason::Feed, row)?;
         self.upstream.charge_call(row, now());
         Ok(())
     }
@@ -168,14 +172,14 @@ impl Asker {
     pub(crate) fn pay_for_push(&self, bytes: usize) -> Result<(), String> {
         let now = now();
         let credits = self.upstream.charge_push(bytes, now);
-        self.asked.count_pushed(credits);
+        self.counts.count_pushed(credits);
         self.take_credits(credits, now)
     }
 
     fn take_credits(&self, credits: u64, now: Instant) -> Result<(), String> {
         match self.allowance.spend(credits, now) {
-            Spending::Paid => Ok(()),
-            Spending::Refused { is_news } => {
+            Payment::Paid => Ok(()),
+            Payment::Refused { is_news } => {
                 if is_news {
                     let id = &self.upstream.identity().id;
                     tracing::warn!(upstream = %id, "the credits of this day for checks are spent; until tomorrow clients' calls find out how the upstream is");
@@ -185,7 +189,7 @@ impl Asker {
         }
     }
 
-    async fn ask(&self, reason: Reason, method: &str, params: &str) -> Result<Bytes, String> {
+    async fn ask(&self, reason: CallReason, method: &str, params: &str) -> Result<Bytes, String> {
         // Boxed, as the loop of an upstream waits far longer than it asks: it would hold the room of
         // an exchange all the time.
         let verdict = Box::pin(self.judged(reason, method, params)).await?;
@@ -197,11 +201,11 @@ impl Asker {
                 // theirs.
                 let may_lack = matches!(
                     reason,
-                    Reason::Syncing
-                        | Reason::Peers
-                        | Reason::Finality
-                        | Reason::BlockHash
-                        | Reason::Version
+                    CallReason::Syncing
+                        | CallReason::Peers
+                        | CallReason::Finality
+                        | CallReason::BlockHash
+                        | CallReason::Version
                 );
                 if !may_lack {
                     self.upstream.note_failure(verdict.class, detail.clone(), now());
@@ -215,7 +219,7 @@ impl Asker {
     /// with.
     pub(crate) async fn judged(
         &self,
-        reason: Reason,
+        reason: CallReason,
         method: &str,
         params: &str,
     ) -> Result<Verdict, String> {
@@ -266,7 +270,7 @@ impl Asker {
         }
     }
 
-    pub(crate) async fn chain_id(&self, reason: Reason) -> Result<ChainId, String> {
+    pub(crate) async fn chain_id(&self, reason: CallReason) -> Result<ChainId, String> {
         let result = self.ask(reason, "eth_chainId", "[]").await?;
         raw::quantity(&result)
             .map(ChainId)
@@ -274,7 +278,7 @@ impl Asker {
     }
 
     /// What the software calls itself.
-    pub(crate) async fn client_version(&self, reason: Reason) -> Result<String, String> {
+    pub(crate) async fn client_version(&self, reason: CallReason) -> Result<String, String> {
         let result = self.ask(reason, "web3_clientVersion", "[]").await?;
         raw::string(&result)
             .map(std::borrow::Cow::into_owned)
@@ -283,13 +287,17 @@ impl Asker {
 
     /// Asks the upstream whether it is behind. A progress object alone does not mean
     /// that: a fresh dev chain reports one with nothing left to fetch.
-    pub(crate) async fn ask_syncing(&self, reason: Reason, lag_bound: u64) -> Result<bool, String> {
+    pub(crate) async fn ask_syncing(
+        &self,
+        reason: CallReason,
+        lag_bound: u64,
+    ) -> Result<bool, String> {
         let result = self.ask(reason, "eth_syncing", "[]").await?;
         Ok(is_behind(&result, lag_bound))
     }
 
     /// Asks the upstream whether it has no peers, from which it could hear of new blocks.
-    pub(crate) async fn ask_isolated(&self, reason: Reason) -> Result<bool, String> {
+    pub(crate) async fn ask_isolated(&self, reason: CallReason) -> Result<bool, String> {
         let result = self.ask(reason, "net_peerCount", "[]").await?;
         Ok(raw::quantity(&result) == Some(0))
     }
@@ -297,20 +305,24 @@ impl Asker {
     /// Its newest block, and the bloom that it tells.
     pub(crate) async fn head(
         &self,
-        reason: Reason,
+        reason: CallReason,
     ) -> Result<(Observation, Option<Bloom>), String> {
         let (seen, block) = self.read_block(reason, BlockTag::Latest).await?;
         Ok((seen, Bloom::of_block(&block)))
     }
 
     /// The block behind a tag.
-    pub(crate) async fn block(&self, reason: Reason, tag: BlockTag) -> Result<Observation, String> {
+    pub(crate) async fn block(
+        &self,
+        reason: CallReason,
+        tag: BlockTag,
+    ) -> Result<Observation, String> {
         self.read_block(reason, tag).await.map(|(seen, _)| seen)
     }
 
     async fn read_block(
         &self,
-        reason: Reason,
+        reason: CallReason,
         tag: BlockTag,
     ) -> Result<(Observation, Bytes), String> {
         let params = format!(r#"["{tag}",false]"#);
@@ -325,14 +337,15 @@ impl Asker {
     /// that of its making also where each genesis is the same. Who does not keep that block any
     /// more is no chain that is started anew, and its genesis will do.
     pub(crate) async fn origin(&self) -> Result<BlockHash, String> {
-        let first = self.ask(Reason::Finality, "eth_getBlockByNumber", r#"["0x1",false]"#).await;
+        let first =
+            self.ask(CallReason::Finality, "eth_getBlockByNumber", r#"["0x1",false]"#).await;
         let (number, block) = match first {
             // Not made yet.
             Ok(block) if raw::is_null(&block) => return Err("there is no block 1".to_owned()),
             Ok(block) => (1, block),
             Err(_) => {
                 let params = r#"["0x0",false]"#;
-                (0, self.ask(Reason::Finality, "eth_getBlockByNumber", params).await?)
+                (0, self.ask(CallReason::Finality, "eth_getBlockByNumber", params).await?)
             }
         };
         let seen = Observation::of_block(&block).filter(|seen| seen.number == BlockNumber(number));

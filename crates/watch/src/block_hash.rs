@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Payload, VerdictClass};
 
-use crate::ask::{Asker, Reason, now};
-use crate::checks::{Check, Mode};
+use crate::ask::{Asker, CallReason, now};
+use crate::checks::{CheckKind, Mode};
 use crate::watcher::Watcher;
 
 /// A node may be another version after so long.
@@ -31,7 +31,7 @@ const ANSWER_BY_HEIGHT: [&str; 3] = ["anvil", "hardhat", "ganache"];
 impl Watcher {
     /// Finds out whether it honours hashes, while clients' calls could be asked by one.
     pub(crate) async fn look_at_block_hashes(&self) {
-        let may_ask = self.is_busy() && self.checks.asks(Check::Head);
+        let may_ask = self.is_busy() && self.checks.asks(CheckKind::Head);
         if !may_ask || !self.pulse().wants_block_hashes(now()) {
             return;
         }
@@ -87,7 +87,7 @@ fn answers_by_height(version: &str) -> bool {
 impl Asker {
     /// What it calls itself, if it has a name; `None` when it said nothing of that.
     async fn version(&self) -> Option<Option<String>> {
-        let verdict = self.judged(Reason::BlockHash, "web3_clientVersion", "[]").await.ok()?;
+        let verdict = self.judged(CallReason::BlockHash, "web3_clientVersion", "[]").await.ok()?;
         match (verdict.class, verdict.payload) {
             (VerdictClass::Answer, Payload::Result(version)) => {
                 let version = raw::string(&version)?.into_owned();
@@ -106,7 +106,7 @@ impl Asker {
         let params = format!(
             r#"["0x0000000000000000000000000000000000000000",{{"blockHash":"{NO_BLOCK}"}}]"#
         );
-        let verdict = self.judged(Reason::BlockHash, "eth_getBalance", &params).await.ok()?;
+        let verdict = self.judged(CallReason::BlockHash, "eth_getBalance", &params).await.ok()?;
         match verdict.class {
             VerdictClass::MissingData => Some(true),
             // It answers for a block that is not there, or does not understand a hash at all.

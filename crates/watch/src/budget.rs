@@ -19,7 +19,7 @@ pub(crate) fn price(upstream: &Upstream, row: &MethodRow) -> u64 {
 
 /// The credits that one upstream's checks may cost in a day.
 #[derive(Debug, Default)]
-pub(crate) struct Allowance {
+pub(crate) struct DailyAllowance {
     per_day: Option<u64>,
     day: Mutex<Day>,
 }
@@ -33,7 +33,7 @@ struct Day {
 
 /// Whether a call may be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spending {
+pub(crate) enum Payment {
     /// It may, and is paid for.
     Paid,
     /// It would cost more than is left of this day.
@@ -43,21 +43,21 @@ pub(crate) enum Spending {
     },
 }
 
-impl Allowance {
+impl DailyAllowance {
     pub(crate) fn new(per_day: Option<u64>) -> Self {
         Self { per_day, ..Self::default() }
     }
 
-    pub(crate) fn spend(&self, credits: u64, now: Instant) -> Spending {
-        let Some(per_day) = self.per_day else { return Spending::Paid };
+    pub(crate) fn spend(&self, credits: u64, now: Instant) -> Payment {
+        let Some(per_day) = self.per_day else { return Payment::Paid };
         let mut day = self.day.lock();
         day.renew(now);
         if day.spent.saturating_add(credits) > per_day {
-            return Spending::Refused { is_news: !std::mem::replace(&mut day.told, true) };
+            return Payment::Refused { is_news: !std::mem::replace(&mut day.told, true) };
         }
         day.began.get_or_insert(now);
         day.spent += credits;
-        Spending::Paid
+        Payment::Paid
     }
 
     /// Whether a call was refused today.
@@ -113,16 +113,16 @@ mod tests {
     #[test]
     fn a_day_has_so_many_credits() {
         let begun = now();
-        let allowance = Allowance::new(Some(3));
+        let allowance = DailyAllowance::new(Some(3));
         let at = |hours: u64| begun + Duration::from_secs(hours * 3600);
-        assert_eq!(allowance.spend(2, at(0)), Spending::Paid);
-        assert_eq!(allowance.spend(2, at(1)), Spending::Refused { is_news: true });
+        assert_eq!(allowance.spend(2, at(0)), Payment::Paid);
+        assert_eq!(allowance.spend(2, at(1)), Payment::Refused { is_news: true });
         assert!(allowance.is_spent(at(1)));
-        assert_eq!(allowance.spend(2, at(2)), Spending::Refused { is_news: false });
-        assert_eq!(allowance.spend(1, at(3)), Spending::Paid, "what is left may be used");
+        assert_eq!(allowance.spend(2, at(2)), Payment::Refused { is_news: false });
+        assert_eq!(allowance.spend(1, at(3)), Payment::Paid, "what is left may be used");
         assert!(!allowance.is_spent(at(24)), "a new day");
-        assert_eq!(allowance.spend(3, at(24)), Spending::Paid);
-        assert!(!Allowance::new(None).is_spent(at(0)));
+        assert_eq!(allowance.spend(3, at(24)), Payment::Paid);
+        assert!(!DailyAllowance::new(None).is_spent(at(0)));
     }
 
     #[test]

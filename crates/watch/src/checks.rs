@@ -18,7 +18,7 @@ pub enum Mode {
 
 /// One call of the house.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Check {
+pub enum CheckKind {
     /// `eth_chainId`: whether it is on the chain.
     ChainId,
     /// `eth_getBlockByNumber` of `latest`: how far it is.
@@ -31,13 +31,13 @@ pub enum Check {
     Version,
 }
 
-/// Some of the [`Check`]s.
+/// Some of the [`CheckKind`]s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CheckSet(u8);
 
 impl CheckSet {
     /// Whether this one is made.
-    pub fn contains(self, check: Check) -> bool {
+    pub fn contains(self, check: CheckKind) -> bool {
         self.0 & (1 << check as u8) != 0
     }
 
@@ -49,12 +49,14 @@ impl CheckSet {
 
 impl Default for CheckSet {
     fn default() -> Self {
-        [Check::ChainId, Check::Head, Check::Syncing, Check::Version].into_iter().collect()
+        [CheckKind::ChainId, CheckKind::Head, CheckKind::Syncing, CheckKind::Version]
+            .into_iter()
+            .collect()
     }
 }
 
-impl FromIterator<Check> for CheckSet {
-    fn from_iter<I: IntoIterator<Item = Check>>(checks: I) -> Self {
+impl FromIterator<CheckKind> for CheckSet {
+    fn from_iter<I: IntoIterator<Item = CheckKind>>(checks: I) -> Self {
         Self(checks.into_iter().fold(0, |set, check| set | 1 << check as u8))
     }
 }
@@ -87,31 +89,31 @@ pub struct Checks {
 
 impl Checks {
     /// Whether a call of this kind is made while the upstream is well.
-    pub(crate) fn follows_by(&self, check: Check) -> bool {
+    pub(crate) fn follows_by(&self, check: CheckKind) -> bool {
         self.mode == Mode::On && self.calls.contains(check)
     }
 
     /// Whether a call of this kind is ever made.
-    pub(crate) fn asks(&self, check: Check) -> bool {
+    pub(crate) fn asks(&self, check: CheckKind) -> bool {
         self.mode != Mode::Off && self.calls.contains(check)
     }
 
     /// Whether the upstream is ever asked which chain it is on.
     pub(crate) fn verifies(&self) -> bool {
-        self.mode != Mode::Off && self.calls.contains(Check::ChainId)
+        self.mode != Mode::Off && self.calls.contains(CheckKind::ChainId)
     }
 
     /// The call that finds out whether it is back, if one may: its chain id tells most,
     /// since what answers there now may be another node.
-    pub(crate) fn probe(&self) -> Option<Check> {
-        let order = [Check::ChainId, Check::Head, Check::Syncing, Check::Peers];
+    pub(crate) fn probe(&self) -> Option<CheckKind> {
+        let order = [CheckKind::ChainId, CheckKind::Head, CheckKind::Syncing, CheckKind::Peers];
         order.into_iter().find(|check| self.mode != Mode::Off && self.calls.contains(*check))
     }
 }
 
 /// How often a loop asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct PollPace {
     /// Polls come no faster, however quick the chain.
     pub poll_min: Duration,
     /// Polls come no slower while clients ask, however slow the chain; where
@@ -122,7 +124,7 @@ pub struct Pace {
     pub idle: Duration,
 }
 
-impl Default for Pace {
+impl Default for PollPace {
     fn default() -> Self {
         Self {
             poll_min: Duration::from_millis(250),

@@ -39,7 +39,7 @@ pub(crate) fn is_doubtful(view: &View, slot: Slot, seen: &Observation, now: Inst
 
 /// Whether one upstream is in doubt.
 #[derive(Debug, Default)]
-pub(crate) struct Doubt {
+pub(crate) struct ChainDoubt {
     state: Mutex<State>,
     raised: Notify,
 }
@@ -56,7 +56,7 @@ impl State {
     }
 }
 
-impl Doubt {
+impl ChainDoubt {
     /// Notes that its head was hard to believe.
     pub(crate) fn raise(&self, now: Instant) {
         let mut state = self.state.lock();
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn doubt_is_raised_once_a_minute() {
-        let (doubt, began) = (Doubt::default(), now());
+        let (doubt, began) = (ChainDoubt::default(), now());
         let mut asked = 0;
         for second in 0..=120 {
             let now = began + Duration::from_secs(second);
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn doubt_waits_until_it_may_be_asked_and_not_when_it_just_was() {
-        let (doubt, began) = (Doubt::default(), now());
+        let (doubt, began) = (ChainDoubt::default(), now());
         let at = |second| began + Duration::from_secs(second);
         doubt.settle(at(0));
         doubt.raise(at(4));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use wellhead_transport::feed::FeedConnector;
 
-use crate::ask::Reason;
-use crate::checks::{Check, FeedUse};
+use crate::ask::CallReason;
+use crate::checks::{CheckKind, FeedUse};
 use crate::feed::{FeedEnd, listen};
 use crate::identify::{Verified, WRONG_CHAIN_PAUSE};
 use crate::watcher::Watcher;
@@ -50,8 +50,8 @@ impl Watcher {
     /// Asks what is to be known of an upstream that has just told its chain.
     async fn look_first(&self) {
         self.look_at_state().await;
-        if self.checks.follows_by(Check::Head) {
-            self.poll_once(Reason::Head).await.ok();
+        if self.checks.follows_by(CheckKind::Head) {
+            self.poll_once(CallReason::Head).await.ok();
         }
         self.look_at_version().await;
         self.look_at_need();

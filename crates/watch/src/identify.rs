@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use wellhead_upstream::Standing;
 
-use crate::ask::{Reason, now};
+use crate::ask::{CallReason, now};
 use crate::feed;
 use crate::watcher::Watcher;
 
@@ -27,7 +27,7 @@ const VERIFY_WARN_AFTER: u32 = 5;
 pub(crate) const WRONG_CHAIN_PAUSE: Duration = Duration::from_secs(62);
 /// What asking for the chain id brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Identity {
+pub(crate) enum ChainIdentity {
     /// It is on our chain.
     Right,
     /// It, or its feed, is on another.
@@ -68,7 +68,7 @@ impl Watcher {
             }
             if may_ask && next.is_some_and(|due| due <= now()) && open.len() < VERIFY_OPEN_MAX {
                 let this = Arc::clone(self);
-                open.spawn(async move { this.identify(Reason::Verify).await });
+                open.spawn(async move { this.identify(CallReason::Verify).await });
                 next = is_busy.then(|| now() + VERIFY_PAUSE_BUSY);
             }
             let due = next.filter(|_| may_ask && open.len() < VERIFY_OPEN_MAX);
@@ -77,13 +77,13 @@ impl Watcher {
                 biased;
                 Some(ended) = open.join_next() => match ended {
                     // What was asked meanwhile would tell nothing new.
-                    Ok(Identity::Right) => return Verified::ByAnswer,
-                    Ok(Identity::Wrong) => {
+                    Ok(ChainIdentity::Right) => return Verified::ByAnswer,
+                    Ok(ChainIdentity::Wrong) => {
                         open.abort_all();
                         tokio::time::sleep(WRONG_CHAIN_PAUSE).await;
                         next = Some(now());
                     }
-                    Ok(Identity::Unknown(detail)) => {
+                    Ok(ChainIdentity::Unknown(detail)) => {
                         tries = tries.saturating_add(1);
                         if tries == VERIFY_WARN_AFTER {
                             let id = &self.upstream().identity().id;
@@ -138,13 +138,13 @@ impl Watcher {
     }
 
     /// Asks for the chain id and takes the consequence.
-    pub(crate) async fn identify(&self, reason: Reason) -> Identity {
+    pub(crate) async fn identify(&self, reason: CallReason) -> ChainIdentity {
         let id = &self.upstream().identity().id;
         let reported = match self.asker.chain_id(reason).await {
             Ok(reported) => reported,
             Err(detail) => {
                 tracing::debug!(upstream = %id, %detail, "chain id not learnt");
-                return Identity::Unknown(detail);
+                return ChainIdentity::Unknown(detail);
             }
         };
         self.asker.doubt.settle(now());
@@ -159,13 +159,13 @@ impl Watcher {
             self.heads.forget(self.upstream().slot(), now());
             let text = format!("it is on chain {reported}, this is chain {expected}");
             self.upstream().note_problem(text, now());
-            return Identity::Wrong;
+            return ChainIdentity::Wrong;
         }
         if self.feed_is_wrong()
             && let Some(feed) = &self.feed
         {
             if !feed::verify(&**feed, &self.asker, &self.heads).await {
-                return Identity::Wrong;
+                return ChainIdentity::Wrong;
             }
             self.feed_was_wrong.store(false, Ordering::Relaxed);
         }
@@ -176,16 +176,16 @@ impl Watcher {
         self.pulse().tell_honours_hashes(self.upstream().slot(), false);
         self.state.lock().block_hash.forget();
         self.pulse().tell_verified();
-        Identity::Right
+        ChainIdentity::Right
     }
 
     /// Asks an upstream whose heads are hard to believe for its chain id; true when it is on another
     /// chain, and out of use.
     pub(crate) async fn check_chain_again(&self) -> bool {
         self.asker.doubt.settle(now());
-        match self.asker.chain_id(Reason::Verify).await {
+        match self.asker.chain_id(CallReason::Verify).await {
             Ok(reported) if self.pulse().chain_id() == Some(reported) => false,
-            Ok(_) => self.identify(Reason::Verify).await == Identity::Wrong,
+            Ok(_) => self.identify(CallReason::Verify).await == ChainIdentity::Wrong,
             // It is asked again with the next head that is hard to believe.
             Err(_detail) => false,
         }

@@ -28,7 +28,7 @@ mod version;
 mod watcher;
 mod word;
 
-pub use ask::{Asked, Reason};
-pub use checks::{Check, CheckSet, Checks, FeedUse, Mode, Pace};
+pub use ask::{CallReason, CheckCounts};
+pub use checks::{CheckKind, CheckSet, Checks, FeedUse, Mode, PollPace};
 pub use pulse::Pulse;
-pub use watcher::Watcher;
+pub use watcher::{Watcher, WatcherParts};

@@ -14,7 +14,7 @@ use wellhead_chain::View;
 use wellhead_upstream::{Condition, Upstream};
 
 use crate::ask::now;
-use crate::checks::Check;
+use crate::checks::CheckKind;
 use crate::pulse::BUSY_FOR;
 use crate::watcher::Watcher;
 
@@ -46,7 +46,7 @@ impl Watcher {
             // A feed that is still open tells its head as it moves.
             let is_idle = !self.feed_is_live.load(Ordering::Relaxed);
             self.heads.set_idle(slot, is_idle, now);
-        } else if !self.checks.follows_by(Check::Head) {
+        } else if !self.checks.follows_by(CheckKind::Head) {
             // Nothing will ask for its head, and the old one would keep calls from it.
             if self.heads.look(|view| view.is_idle(slot)) {
                 self.heads.fade(slot);

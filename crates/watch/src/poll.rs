@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use wellhead_chain::{Source, Tag};
 use wellhead_eth::BlockTag;
 use wellhead_upstream::Condition;
 
-use crate::ask::{Reason, now};
-use crate::checks::{Check, Mode};
-use crate::identify::Identity;
+use crate::ask::{CallReason, now};
+use crate::checks::{CheckKind, Mode};
+use crate::identify::ChainIdentity;
 use crate::watcher::Watcher;
 use crate::word;
 
@@ -65,15 +65,21 @@ const FEED_TRUST_MIN: Duration = Duration::from_secs(5);
 /// being used: as long as the slowest polls are apart.
 const UNASKED_TRUST: Duration = Duration::from_secs(15);
 
+/// What the loop found at the beginning of a round.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    interval: Duration,
+    /// Clients' calls need the upstream from now on.
+    is_needed_anew: bool,
+    /// It failed until a moment ago.
+    was_unwell: bool,
+}
+
 impl Watcher {
     /// Polls and probes until the upstream is seen to be on another chain.
     pub(crate) async fn poll(self: &Arc<Self>) {
         if self.checks.mode == Mode::Off {
-            loop {
-                self.look_at_need();
-                self.let_old_head_fade(false);
-                tokio::time::sleep(TICK_MAX).await;
-            }
+            return self.look_on().await;
         }
         let mut polled = now();
         let mut was_unwell = false;
@@ -86,88 +92,37 @@ impl Watcher {
             let is_spent = self.asker.allowance.is_spent(now());
             self.upstream().set_tried_by_clients(is_spent || self.checks.probe().is_none());
             let interval = self.interval();
-            let mut tick = TICK_MAX;
-            self.let_old_head_fade(self.checks.asks(Check::Head) && !is_spent);
-            if let Some(due) = self.upstream().probe_due(now()) {
+            self.let_old_head_fade(self.checks.asks(CheckKind::Head) && !is_spent);
+            let tick = if let Some(due) = self.upstream().probe_due(now()) {
                 was_unwell = true;
                 // While it rests only the probe is worth a call.
                 if !is_spent && self.may_probe(&probes, due) {
-                    let this = Arc::clone(self);
-                    probes.begin(now(), async move { this.probe().await });
+                    probes.begin(now(), Arc::clone(self));
                 }
-                if self.is_urgent() {
-                    tick = PROBE_URGENT;
-                }
+                if self.is_urgent() { PROBE_URGENT } else { TICK_MAX }
             } else {
                 probes = Probes::default();
                 if was_unwell {
                     // It was away: what answers there now may be another node.
                     self.want_version();
                 }
-                if !is_spent {
-                    self.while_it_is_well(self.look_at_version_in_turn()).await;
-                }
-                if !is_spent && self.checks.mode == Mode::On {
-                    // Before the head: while nobody asks there is one turn for both.
-                    self.while_it_is_well(self.look_at_state_again()).await;
-                    self.while_it_is_well(self.look_at_finality()).await;
-                    self.while_it_is_well(self.look_at_origin()).await;
-                    if self.may_poll(polled, interval)
-                        || (is_needed_anew && self.is_head_wanted_at_once(polled))
-                    {
-                        polled = now();
-                        let told = self.while_it_is_well(self.poll_once(Reason::Head)).await;
-                        if !matches!(told, Some(Ok(()))) {
-                            tracing::debug!(upstream = %self.upstream().identity().id, "head not learnt");
-                        }
-                    }
-                }
-                if !is_spent {
-                    self.while_it_is_well(self.look_at_block_hashes()).await;
-                }
-                // What it showed before it was away says nothing of now.
-                if !is_spent
-                    && self.checks.mode == Mode::Ephemeral
-                    && self.checks.asks(Check::Head)
-                    && (was_unwell
-                        || (is_needed_anew && self.is_busy())
-                        || (self.seems_to_lag() && now() >= polled + interval))
-                {
-                    polled = now();
-                    self.while_it_is_well(self.poll_once(Reason::Head)).await;
-                }
-                if !is_spent
-                    && self.checks.verifies()
-                    && self.asker.doubt.is_due(now())
-                    && (self.is_busy() || self.has_turn())
-                    && self.while_it_is_well(self.check_chain_again()).await == Some(true)
-                {
+                let round = Round { interval, is_needed_anew, was_unwell };
+                if !is_spent && self.ask_what_is_due(round, &mut polled).await {
                     return;
                 }
                 was_unwell = false;
                 if self.upstream().probe_due(now()).is_some() {
                     continue;
                 }
-                let due = match self.is_busy() {
-                    true => self.poll_due(polled, interval),
-                    false => self.asker.turns.free_at(now()),
-                };
-                let due = due.saturating_duration_since(now());
-                tick = if due.is_zero() { interval } else { due }.clamp(TICK_MIN, TICK_MAX);
-            }
+                self.tick(polled, interval)
+            };
             tokio::select! {
                 // In this order, so that a simulated world has no chance but its own.
                 biased;
                 Some(ended) = probes.open.join_next() => {
-                    let is_right = match ended {
-                        Ok(Identity::Wrong) => return,
-                        Ok(Identity::Right) => true,
-                        // An error only when it was aborted.
-                        Ok(Identity::Unknown(_)) | Err(_) => false,
-                    };
-                    let is_still_due =
-                        self.upstream().probe_due(now()).is_some_and(|due| due <= now());
-                    probes.made(is_still_due && !is_right);
+                    if self.note_probe(&mut probes, &ended) == ProbeOutcome::WrongChain {
+                        return;
+                    }
                 }
                 () = tokio::time::sleep(tick) => {}
                 // A client came after a quiet time: what we know is old.
@@ -180,6 +135,77 @@ impl Watcher {
                 () = self.asker.doubt.raised() => {}
             }
         }
+    }
+
+    /// Asks nothing, for ever: clients' calls tell how the upstream is.
+    async fn look_on(&self) {
+        loop {
+            self.look_at_need();
+            self.let_old_head_fade(false);
+            tokio::time::sleep(TICK_MAX).await;
+        }
+    }
+
+    /// Asks an upstream that is well for what is due; true when it is seen to be on another
+    /// chain.
+    async fn ask_what_is_due(&self, round: Round, polled: &mut Instant) -> bool {
+        self.while_it_is_well(self.look_at_version_in_turn()).await;
+        if self.checks.mode == Mode::On {
+            // Before the head: while nobody asks there is one turn for both.
+            self.while_it_is_well(self.look_at_state_again()).await;
+            self.while_it_is_well(self.look_at_finality()).await;
+            self.while_it_is_well(self.look_at_origin()).await;
+            if self.may_poll(*polled, round.interval)
+                || (round.is_needed_anew && self.is_head_wanted_at_once(*polled))
+            {
+                *polled = now();
+                let told = self.while_it_is_well(self.poll_once(CallReason::Head)).await;
+                if !matches!(told, Some(Ok(()))) {
+                    tracing::debug!(upstream = %self.upstream().identity().id, "head not learnt");
+                }
+            }
+        }
+        self.while_it_is_well(self.look_at_block_hashes()).await;
+        // What it showed before it was away says nothing of now.
+        if self.checks.mode == Mode::Ephemeral
+            && self.checks.asks(CheckKind::Head)
+            && (round.was_unwell
+                || (round.is_needed_anew && self.is_busy())
+                || (self.seems_to_lag() && now() >= *polled + round.interval))
+        {
+            *polled = now();
+            self.while_it_is_well(self.poll_once(CallReason::Head)).await;
+        }
+        self.checks.verifies()
+            && self.asker.doubt.is_due(now())
+            && (self.is_busy() || self.has_turn())
+            && self.while_it_is_well(self.check_chain_again()).await == Some(true)
+    }
+
+    /// How long the loop waits while the upstream is well.
+    fn tick(&self, polled: Instant, interval: Duration) -> Duration {
+        let due = match self.is_busy() {
+            true => self.poll_due(polled, interval),
+            false => self.asker.turns.free_at(now()),
+        };
+        let due = due.saturating_duration_since(now());
+        if due.is_zero() { interval } else { due }.clamp(TICK_MIN, TICK_MAX)
+    }
+
+    fn note_probe(
+        &self,
+        probes: &mut Probes,
+        ended: &Result<ChainIdentity, JoinError>,
+    ) -> ProbeOutcome {
+        let is_right = match ended {
+            Ok(ChainIdentity::Wrong) => return ProbeOutcome::WrongChain,
+            Ok(ChainIdentity::Right) => true,
+            // An error only when it was aborted.
+            Ok(ChainIdentity::Unknown(_)) | Err(_) => false,
+        };
+        let is_still_due = self.upstream().probe_due(now()).is_some_and(|due| due <= now());
+        probes.made(is_still_due && !is_right);
+        ProbeOutcome::GoOn
     }
 
     /// Whether no upstream of the chain could take a call while clients ask.
@@ -219,20 +245,20 @@ impl Watcher {
         self.asker.turns.free_at(now()) <= now()
     }
 
-    async fn probe(&self) -> Identity {
+    async fn probe(&self) -> ChainIdentity {
         let told = match self.checks.probe() {
             // It was away: what answers there now may be another node.
-            Some(Check::ChainId) => return self.identify(Reason::Probe).await,
-            Some(Check::Head) => self.poll_once(Reason::Probe).await,
-            Some(Check::Syncing) => {
+            Some(CheckKind::ChainId) => return self.identify(CallReason::Probe).await,
+            Some(CheckKind::Head) => self.poll_once(CallReason::Probe).await,
+            Some(CheckKind::Syncing) => {
                 let bound = self.heads.view().lag_bound();
-                self.asker.ask_syncing(Reason::Probe, bound).await.map(drop)
+                self.asker.ask_syncing(CallReason::Probe, bound).await.map(drop)
             }
-            Some(Check::Peers) => self.asker.ask_isolated(Reason::Probe).await.map(drop),
+            Some(CheckKind::Peers) => self.asker.ask_isolated(CallReason::Probe).await.map(drop),
             // Its version tells nothing of its health, so that it is no probe.
-            Some(Check::Version) | None => Err("nothing may be asked".to_owned()),
+            Some(CheckKind::Version) | None => Err("nothing may be asked".to_owned()),
         };
-        told.map_or_else(Identity::Unknown, |()| Identity::Right)
+        told.map_or_else(ChainIdentity::Unknown, |()| ChainIdentity::Right)
     }
 
     pub(crate) fn interval(&self) -> Duration {
@@ -251,7 +277,7 @@ impl Watcher {
             true => now() >= self.poll_due(polled, interval),
             false => self.has_turn(),
         };
-        is_due && self.checks.follows_by(Check::Head) && self.poll_would_tell(interval)
+        is_due && self.checks.follows_by(CheckKind::Head) && self.poll_would_tell(interval)
     }
 
     /// When the next poll is due while clients ask: at the pace of blocks, and as soon as
@@ -274,7 +300,7 @@ impl Watcher {
         let soon = (block_time / 2).max(self.pace.poll_min);
         let is_called = self.upstream().is_called_within(TICK_MAX, now());
         self.is_busy()
-            && self.checks.follows_by(Check::Head)
+            && self.checks.follows_by(CheckKind::Head)
             && (is_called || now() >= polled + soon)
     }
 
@@ -335,7 +361,7 @@ impl Watcher {
         }
     }
 
-    pub(crate) async fn poll_once(&self, reason: Reason) -> Result<(), String> {
+    pub(crate) async fn poll_once(&self, reason: CallReason) -> Result<(), String> {
         let asked_at = now();
         let (seen, bloom) = self.asker.head(reason).await?;
         *self.polled.lock() = Some(seen.number);
@@ -358,14 +384,14 @@ impl Watcher {
         let (asks_finalized, asks_safe) = {
             let finality = &mut self.state.lock().finality;
             let is_due = finality.asked.is_none_or(|asked| now() >= asked + every);
-            if !is_due || !self.checks.follows_by(Check::Head) {
+            if !is_due || !self.checks.follows_by(CheckKind::Head) {
                 return;
             }
             finality.asked = Some(now());
             (finality.finalized.is_over(now()), follows_tags && finality.safe.is_over(now()))
         };
         let ask = async |tag, is_asked: bool| match is_asked {
-            true => Some(self.asker.block(Reason::Finality, tag).await),
+            true => Some(self.asker.block(CallReason::Finality, tag).await),
             false => None,
         };
         let (finalized, safe) =
@@ -395,7 +421,7 @@ impl Watcher {
             return;
         }
         let is_due = self.state.lock().origin_due.is_none_or(|due| now() >= due);
-        if !is_due || !self.is_busy() || !self.checks.follows_by(Check::Head) {
+        if !is_due || !self.is_busy() || !self.checks.follows_by(CheckKind::Head) {
             return;
         }
         match self.asker.origin().await {
@@ -409,14 +435,14 @@ impl Watcher {
         self.state.lock().asked = Some(now());
         // One that does not know a method never said that it was behind; one that fails
         // just now has not said that it is done.
-        if self.checks.follows_by(Check::Syncing) {
+        if self.checks.follows_by(CheckKind::Syncing) {
             let bound = self.heads.view().lag_bound();
-            if let Ok(syncing) = self.asker.ask_syncing(Reason::Syncing, bound).await {
+            if let Ok(syncing) = self.asker.ask_syncing(CallReason::Syncing, bound).await {
                 self.state.lock().syncing = syncing;
             }
         }
-        if self.checks.follows_by(Check::Peers)
-            && let Ok(isolated) = self.asker.ask_isolated(Reason::Peers).await
+        if self.checks.follows_by(CheckKind::Peers)
+            && let Ok(isolated) = self.asker.ask_isolated(CallReason::Peers).await
         {
             self.state.lock().isolated = isolated;
         }
@@ -470,11 +496,19 @@ fn finality_every(block_time: Option<Duration>, follows_tags: bool) -> Duration 
     (block_time * blocks).clamp(least, FINALITY_EVERY_MAX)
 }
 
+/// What the end of a probe means for the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProbeOutcome {
+    GoOn,
+    /// The upstream is on another chain: it must be verified anew.
+    WrongChain,
+}
+
 /// The probes under way, and when the next may follow: a failure that says nothing of
 /// health makes no rest longer, and must not be asked for at every tick.
 #[derive(Debug, Default)]
 struct Probes {
-    open: JoinSet<Identity>,
+    open: JoinSet<ChainIdentity>,
     last: Option<Instant>,
     pause: Duration,
 }
@@ -485,9 +519,9 @@ impl Probes {
         self.last.is_none_or(|last| now >= last + self.pause.max(PROBE_URGENT).min(pause_max))
     }
 
-    fn begin(&mut self, now: Instant, probe: impl Future<Output = Identity> + Send + 'static) {
+    fn begin(&mut self, now: Instant, watcher: Arc<Watcher>) {
         self.last = Some(now);
-        self.open.spawn(probe);
+        self.open.spawn(async move { watcher.probe().await });
     }
 
     /// Notes that one ended, and whether the next has to wait for longer.

@@ -11,27 +11,27 @@ pub(crate) struct State {
     pub(crate) asked: Option<Instant>,
     pub(crate) syncing: bool,
     pub(crate) isolated: bool,
-    pub(crate) finality: Finality,
+    pub(crate) finality: FinalityQuestions,
     pub(crate) origin_due: Option<Instant>,
     pub(crate) block_hash: HashProbe,
 }
 
 /// When it was asked for safe and final blocks, and which of the two it refuses.
 #[derive(Debug, Default)]
-pub(crate) struct Finality {
+pub(crate) struct FinalityQuestions {
     pub(crate) asked: Option<Instant>,
-    pub(crate) finalized: Refusal,
-    pub(crate) safe: Refusal,
+    pub(crate) finalized: TagRefusal,
+    pub(crate) safe: TagRefusal,
 }
 
 /// How long a tag that was refused is not asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Refusal {
+pub(crate) struct TagRefusal {
     pause: Duration,
     until: Option<Instant>,
 }
 
-impl Refusal {
+impl TagRefusal {
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now >= until)
     }

@@ -3,14 +3,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::ask::{Reason, now};
-use crate::checks::Check;
+use crate::ask::{CallReason, now};
+use crate::checks::CheckKind;
 use crate::watcher::Watcher;
 
 impl Watcher {
     /// From now on the version is due, where it is asked for at all.
     pub(crate) fn want_version(&self) {
-        if self.checks.asks(Check::Version) {
+        if self.checks.asks(CheckKind::Version) {
             self.upstream().expect_client_version();
             self.version_is_due.store(true, Ordering::Relaxed);
         }
@@ -30,7 +30,7 @@ impl Watcher {
         if !self.version_is_due.swap(false, Ordering::Relaxed) {
             return;
         }
-        let said = self.asker.client_version(Reason::Version).await;
+        let said = self.asker.client_version(CallReason::Version).await;
         if let Err(detail) = &said {
             let id = &self.upstream().identity().id;
             tracing::debug!(upstream = %id, %detail, "version not learnt");

@@ -13,10 +13,10 @@ use wellhead_transport::Transport;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_upstream::Upstream;
 
-use crate::ask::{Asked, Asker};
-use crate::budget::{Allowance, Turns};
-use crate::checks::{Checks, Pace};
-use crate::doubt::Doubt;
+use crate::ask::{Asker, CheckCounts};
+use crate::budget::{DailyAllowance, Turns};
+use crate::checks::{Checks, PollPace};
+use crate::doubt::ChainDoubt;
 use crate::fall::Falls;
 use crate::pulse::Pulse;
 use crate::state::State;
@@ -31,7 +31,7 @@ pub struct Watcher {
     pub(crate) asker: Asker,
     pub(crate) heads: Arc<Heads>,
     pub(crate) feed: Option<Arc<dyn FeedConnector>>,
-    pub(crate) pace: Pace,
+    pub(crate) pace: PollPace,
     pub(crate) checks: Checks,
     /// All upstreams of the chain, this one among them.
     pub(crate) chain: Vec<Arc<Upstream>>,
@@ -50,18 +50,27 @@ pub struct Watcher {
     pub(crate) push_bytes: AtomicUsize,
 }
 
+/// What a loop works with.
+#[derive(Debug)]
+pub struct WatcherParts {
+    /// The upstream that it follows.
+    pub upstream: Arc<Upstream>,
+    /// Over which it asks.
+    pub transport: Arc<dyn Transport>,
+    /// The feed that it listens to, if there is one.
+    pub feed: Option<Arc<dyn FeedConnector>>,
+    /// Where the heads that it learns go.
+    pub heads: Arc<Heads>,
+    /// What it shares with requests.
+    pub pulse: Arc<Pulse>,
+    /// Where its calls are counted.
+    pub counts: Arc<CheckCounts>,
+}
+
 impl Watcher {
-    /// A loop for `upstream`. It asks over `transport`, and listens to `feed` if there is
-    /// one; with the default checks, unless told otherwise.
-    pub fn new(
-        upstream: Arc<Upstream>,
-        transport: Arc<dyn Transport>,
-        feed: Option<Arc<dyn FeedConnector>>,
-        heads: Arc<Heads>,
-        pulse: Arc<Pulse>,
-        pace: Pace,
-        asked: Arc<Asked>,
-    ) -> Self {
+    /// A loop with these parts, at this pace; with the default checks, unless told otherwise.
+    pub fn new(parts: WatcherParts, pace: PollPace) -> Self {
+        let WatcherParts { upstream, transport, feed, heads, pulse, counts } = parts;
         let idle = pace.idle.max(pace.poll_min);
         Self {
             chain: vec![Arc::clone(&upstream)],
@@ -69,10 +78,10 @@ impl Watcher {
                 upstream,
                 transport,
                 pulse,
-                asked,
+                counts,
                 falls: Falls::default(),
-                doubt: Doubt::default(),
-                allowance: Allowance::default(),
+                doubt: ChainDoubt::default(),
+                allowance: DailyAllowance::default(),
                 turns: Turns::new(idle + idle / TURN_SLIDE),
                 is_needed: AtomicBool::new(true),
             },
@@ -93,7 +102,7 @@ impl Watcher {
     /// With these checks.
     #[must_use]
     pub fn checking(mut self, checks: Checks) -> Self {
-        self.asker.allowance = Allowance::new(checks.credits_per_day);
+        self.asker.allowance = DailyAllowance::new(checks.credits_per_day);
         Self { checks, ..self }
     }
 

@@ -11,7 +11,7 @@ use support::{Connector, Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_chain::{Observation, Source};
 use wellhead_eth::BlockNumber;
 use wellhead_upstream::{Condition, Slot};
-use wellhead_watch::{Check, Checks, FeedUse, Mode, Reason};
+use wellhead_watch::{CallReason, CheckKind, Checks, FeedUse, Mode};
 
 const BLOCK: Duration = Duration::from_secs(12);
 
@@ -92,7 +92,7 @@ async fn ephemeral_checks_ask_at_the_start_and_while_it_is_unwell() {
     node.feel(Mood::Refuses);
     fail(&stage, 0);
     stage.busy_for(seconds(60), seconds(1)).await;
-    assert!(stage.asked[0].get(Reason::Probe) >= 5, "{}", stage.asked(0));
+    assert!(stage.asked[0].get(CallReason::Probe) >= 5, "{}", stage.asked(0));
     node.feel(Mood::Well);
     stage.busy_for(seconds(1), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::Ready);
@@ -162,13 +162,13 @@ fn fail(stage: &Stage, place: usize) {
 async fn only_the_calls_that_are_listed_are_made() {
     let node = Node::new(1, BLOCK);
     let mut stage = Stage::new(Some(1), 1);
-    let calls = [Check::Head].into_iter().collect();
+    let calls = [CheckKind::Head].into_iter().collect();
     stage.follow_checking(&node, None, Checks { calls, ..Checks::default() });
     stage.busy_for(seconds(60), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::Ready);
     node.feel(Mood::Refuses);
     stage.busy_for(seconds(30), seconds(1)).await;
-    assert!(stage.asked[0].get(Reason::Probe) > 0);
+    assert!(stage.asked[0].get(CallReason::Probe) > 0);
     node.feel(Mood::Well);
     stage.busy_for(seconds(2), seconds(1)).await;
     assert_eq!(stage.condition(0), Condition::Ready, "a head is a sign of life too");
@@ -180,7 +180,7 @@ async fn one_without_peers_is_left_out_where_that_is_asked() {
     let node = Node::new(1, BLOCK);
     *node.peers.lock() = 0;
     let mut stage = Stage::new(Some(1), 1);
-    let calls = [Check::ChainId, Check::Head, Check::Peers].into_iter().collect();
+    let calls = [CheckKind::ChainId, CheckKind::Head, CheckKind::Peers].into_iter().collect();
     stage.follow_checking(&node, None, Checks { calls, ..Checks::default() });
     settle().await;
     assert_eq!(stage.condition(0), Condition::Syncing);

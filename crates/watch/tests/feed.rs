@@ -39,7 +39,7 @@ async fn heads_of_a_feed_are_observed_and_no_poll_is_made() {
     }
     assert_eq!(node.calls_of("eth_getBlockByNumber", began), [], "ten minutes without a poll");
     assert_eq!(stage.asked_in_all(0), asked, "{}", stage.asked(0));
-    assert_eq!(stage.asked[0].get(wellhead_watch::Reason::Feed), 2);
+    assert_eq!(stage.asked[0].get(wellhead_watch::CallReason::Feed), 2);
 }
 
 #[tokio::test(start_paused = true)]

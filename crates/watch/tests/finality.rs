@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use support::{Node, Stage, now, seconds};
 use wellhead_chain::Tag;
-use wellhead_watch::Reason;
+use wellhead_watch::CallReason;
 
 const MS_250: Duration = Duration::from_millis(250);
 
@@ -22,7 +22,7 @@ async fn stage(block_time: Duration) -> (Stage, Arc<Node>) {
 }
 
 fn asked(stage: &Stage) -> u64 {
-    stage.asked[0].get(Reason::Finality)
+    stage.asked[0].get(CallReason::Finality)
 }
 
 fn mark(stage: &Stage, tag: Tag) -> Option<u64> {

@@ -9,7 +9,7 @@ use support::{Connector, Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_chain::{Observation, Source};
 use wellhead_eth::BlockNumber;
 use wellhead_upstream::{Condition, Slot};
-use wellhead_watch::{Checks, Pace, Reason};
+use wellhead_watch::{CallReason, Checks, PollPace};
 
 const BLOCK: Duration = Duration::from_secs(12);
 
@@ -97,20 +97,20 @@ async fn an_idle_hour_of_one_that_lags_or_syncs_costs_no_more() {
     pass(seconds(3600)).await;
     let asked = stage.asked_in_all(1) - before;
     assert!(asked <= 60, "{asked} calls, {}", stage.asked(1));
-    assert!(stage.asked[1].get(Reason::Syncing) >= 4, "it is asked again: {}", stage.asked(1));
+    assert!(stage.asked[1].get(CallReason::Syncing) >= 4, "it is asked again: {}", stage.asked(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn polls_follow_the_pace_of_the_chain_while_clients_ask() {
     for (block, pace, expected) in [
-        (BLOCK, Pace::default(), 43..=46),
-        (seconds(2), Pace::default(), 260..=275),
-        (Duration::from_millis(1500), Pace::default(), 345..=365),
+        (BLOCK, PollPace::default(), 43..=46),
+        (seconds(2), PollPace::default(), 260..=275),
+        (Duration::from_millis(1500), PollPace::default(), 345..=365),
         // Bounded on both sides.
-        (Duration::from_millis(50), Pace::default(), 2300..=2420),
-        (seconds(40), Pace::default(), 39..=41),
+        (Duration::from_millis(50), PollPace::default(), 2300..=2420),
+        (seconds(40), PollPace::default(), 39..=41),
         // A bound from below that is above the one from above.
-        (BLOCK, Pace { poll_min: seconds(30), ..Pace::default() }, 19..=21),
+        (BLOCK, PollPace { poll_min: seconds(30), ..PollPace::default() }, 19..=21),
     ] {
         let node = Node::new(1, block);
         let mut stage = Stage::new(Some(1), 1);
@@ -129,7 +129,8 @@ async fn polls_follow_the_pace_of_the_chain_while_clients_ask() {
 async fn an_idle_pace_below_the_bound_is_bounded_too() {
     let node = Node::new(1, BLOCK);
     let mut stage = Stage::new(Some(1), 1);
-    let pace = Pace { idle: Duration::from_millis(100), poll_min: seconds(5), ..Pace::default() };
+    let pace =
+        PollPace { idle: Duration::from_millis(100), poll_min: seconds(5), ..PollPace::default() };
     stage.follow_at(&node, None, pace);
     pass(seconds(1)).await;
     let began = now();
@@ -186,11 +187,11 @@ async fn one_that_rests_is_probed_with_its_chain_id_when_the_rest_ends() {
     node.feel(Mood::Refuses);
     stage.busy_for(seconds(15), seconds(1)).await;
     assert!(stage.condition(0) > Condition::Ready, "the poll found it out");
-    let (began, heads) = (now(), stage.asked[0].get(Reason::Head));
+    let (began, heads) = (now(), stage.asked[0].get(CallReason::Head));
     stage.busy_for(seconds(300), seconds(1)).await;
     let probes = node.calls_of("eth_chainId", began);
     assert!((8..=14).contains(&probes.len()), "a rest grows to 30 s: {probes:?}");
-    assert_eq!(stage.asked[0].get(Reason::Head), heads, "nothing else is asked meanwhile");
+    assert_eq!(stage.asked[0].get(CallReason::Head), heads, "nothing else is asked meanwhile");
     assert_eq!(lines.with("WARN"), 1, "the first rest is a warning, the others are not: {lines:?}");
     node.feel(Mood::Well);
     stage.busy_for(seconds(32), seconds(1)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use support::{Connector, Member, Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_upstream::{Budget, BudgetTerms, Condition, Provider, Slot, Tier};
-use wellhead_watch::{Checks, FeedUse, Mode, Reason};
+use wellhead_watch::{CallReason, Checks, FeedUse, Mode};
 
 const BLOCK: Duration = Duration::from_secs(12);
 const QUICK: Duration = Duration::from_millis(250);
@@ -59,10 +59,11 @@ async fn an_hour_of_load_on_the_primaries_costs_a_fallback_sixty_calls_at_most()
             // What the metrics tell, what the upstream itself counted, and what is on the bill.
             assert_eq!(nodes[2].calls.lock().len() as u64, asked);
             let credits = stage.asked[2].credits();
-            let paid = [Reason::Head, Reason::Version].map(|reason| stage.asked[2].get(reason));
+            let paid =
+                [CallReason::Head, CallReason::Version].map(|reason| stage.asked[2].get(reason));
             assert_eq!(credits, 20 * (paid[0] + paid[1]), "the others are free");
             assert_eq!(stage.upstreams[2].spending(now()).total, credits);
-            assert!(stage.asked[0].get(Reason::Head) > 200, "a primary is followed");
+            assert!(stage.asked[0].get(CallReason::Head) > 200, "a primary is followed");
             let view = stage.heads.view();
             let behind = nodes[0].head() - view.latest.expect("agreed").number.0;
             assert!(behind <= 2, "{block:?}: the agreed head is {behind} blocks behind");

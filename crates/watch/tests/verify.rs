@@ -7,7 +7,7 @@ use support::log::Lines;
 use support::{Mood, Node, Stage, now, pass, seconds, settle};
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_upstream::Condition;
-use wellhead_watch::Reason;
+use wellhead_watch::CallReason;
 
 const BLOCK: Duration = Duration::from_secs(12);
 
@@ -125,7 +125,7 @@ async fn one_that_syncs_is_left_out_until_it_says_that_it_is_done() {
     stage.follow(&node, None);
     stage.busy_for(seconds(90), seconds(5)).await;
     assert_eq!(stage.condition(0), Condition::Syncing);
-    assert_eq!(stage.asked[0].get(wellhead_watch::Reason::Syncing), 2, "once a minute");
+    assert_eq!(stage.asked[0].get(wellhead_watch::CallReason::Syncing), 2, "once a minute");
     // A moment's failure says nothing.
     node.feel(Mood::Only("eth_getBlockByNumber", 500));
     stage.busy_for(seconds(60), seconds(5)).await;
@@ -156,13 +156,13 @@ async fn an_origin_is_asked_for_once_where_it_is_wanted_and_again_after_a_rest()
     let block = |byte: u8| format!(r#"{{"number":"0x1","hash":"{}"}}"#, hash(byte));
     stage.pulse.want_finality(now());
     stage.busy_for(seconds(20), seconds(1)).await;
-    let asked = stage.asked[0].get(wellhead_watch::Reason::Finality);
+    let asked = stage.asked[0].get(wellhead_watch::CallReason::Finality);
     assert_eq!(stage.pulse.origin(), None, "nobody wants it");
     // It has no block 1 yet, and is asked again.
     stage.pulse.want_origin();
     stage.busy_for(seconds(20), seconds(1)).await;
     assert_eq!(stage.pulse.origin(), None);
-    let more = stage.asked[0].get(wellhead_watch::Reason::Finality) - asked;
+    let more = stage.asked[0].get(wellhead_watch::CallReason::Finality) - asked;
     assert!((2..=4).contains(&more), "{more}");
     *node.origin.lock() = block(1);
     stage.busy_for(seconds(20), seconds(1)).await;
@@ -189,7 +189,7 @@ async fn a_version_is_learnt_with_each_verification() {
     let version = |stage: &Stage| stage.upstreams[0].client_version();
     assert_eq!(version(&stage).as_deref(), Some("Geth/v1.17.5"));
     stage.busy_for(seconds(600), seconds(1)).await;
-    assert_eq!(stage.asked[0].get(Reason::Version), 1, "clients cost no call");
+    assert_eq!(stage.asked[0].get(CallReason::Version), 1, "clients cost no call");
     node.feel(Mood::Refuses);
     *node.version.lock() = Some("reth/v2.0.0");
     stage.busy_for(seconds(60), seconds(1)).await;
@@ -197,7 +197,7 @@ async fn a_version_is_learnt_with_each_verification() {
     node.feel(Mood::Well);
     stage.busy_for(seconds(60), seconds(1)).await;
     assert_eq!(version(&stage).as_deref(), Some("reth/v2.0.0"));
-    assert_eq!(stage.asked[0].get(Reason::Version), 2);
+    assert_eq!(stage.asked[0].get(CallReason::Version), 2);
 }
 
 /// It is a name for people and tools: an upstream that does not tell it is as well as before.
@@ -212,7 +212,7 @@ async fn an_upstream_that_tells_no_version_is_used() {
     assert_eq!(stage.condition(0), Condition::Ready);
     assert_eq!(stage.upstreams[0].client_version(), None);
     assert!(!stage.upstreams[0].expects_client_version());
-    assert_eq!(stage.asked[0].get(Reason::Version), 1);
+    assert_eq!(stage.asked[0].get(CallReason::Version), 1);
 }
 
 /// Has a running node change to another chain, `change` of its heads, and says how long it was

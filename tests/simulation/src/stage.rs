@@ -20,7 +20,7 @@ use wellhead_transport::feed::FeedConnector;
 use wellhead_upstream::{
     Budget, BudgetTerms, Identity, MethodRules, Redactor, Slot, Upstream, UpstreamId,
 };
-use wellhead_watch::{Asked, Checks, Mode, Pace, Pulse, Watcher};
+use wellhead_watch::{CheckCounts, Checks, Mode, PollPace, Pulse, Watcher, WatcherParts};
 
 use crate::evidence::Place;
 use crate::feed::FeedWay;
@@ -183,7 +183,7 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
     let dangerous = DangerousMethods { allow: dangerous, on_test_chains: false };
     let roster = Roster::new(upstreams.collect(), MethodRules::default(), Vec::new());
     let roster = roster.allowing(dangerous);
-    let poll_min = (settings.checks == Mode::On).then(|| Pace::default().poll_min);
+    let poll_min = (settings.checks == Mode::On).then(|| PollPace::default().poll_min);
     let heads =
         Heads::new(count, None, None).polled_every(poll_min).among(roster.upstreams().to_vec());
     let id = plan.id_is_given.then_some(ChainId(plan.world.chain_id));
@@ -192,7 +192,7 @@ fn chain(plan: &ChainPlan, settings: &Settings, now: Instant) -> ServedChain {
         roster,
         Arc::new(heads),
         Arc::new(Pulse::new(id, now)),
-        (0..count).map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
+        (0..count).map(|_| Arc::default()).collect::<Vec<Arc<CheckCounts>>>(),
         Bounds {
             attempts_max: settings.attempts_max,
             attempt: settings.attempt,
@@ -243,13 +243,15 @@ fn watchers(chain: &Arc<ServedChain>, own: &[Arc<SimUpstream>], mode: Mode) -> L
             Arc::new(FeedWay { upstream: Arc::clone(simulated) }) as Arc<dyn FeedConnector>
         });
         Watcher::new(
-            Arc::clone(upstream),
-            way(simulated, true, None),
-            feed,
-            Arc::clone(&chain.heads),
-            Arc::clone(&chain.pulse),
-            Pace::default(),
-            Arc::clone(&chain.asked[upstream.slot().index()]),
+            WatcherParts {
+                upstream: Arc::clone(upstream),
+                transport: way(simulated, true, None),
+                feed,
+                heads: Arc::clone(&chain.heads),
+                pulse: Arc::clone(&chain.pulse),
+                counts: Arc::clone(&chain.asked[upstream.slot().index()]),
+            },
+            PollPace::default(),
         )
         .checking(Checks { mode, ..Checks::default() })
         .among(chain.roster.upstreams())

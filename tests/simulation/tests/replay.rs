@@ -27,7 +27,7 @@ use wellhead_sim::traffic::{Mix, Traffic};
 use wellhead_sim::{SimNode, SimTransport, World, WorldConfig};
 use wellhead_transport::Transport;
 use wellhead_upstream::{BreakerBounds, Identity, MethodRules, Slot, Tier, Upstream, UpstreamId};
-use wellhead_watch::{Asked, Pace, Pulse, Watcher};
+use wellhead_watch::{CheckCounts, PollPace, Pulse, Watcher, WatcherParts};
 
 const CALLS: u64 = 10_000;
 /// Calls from block to block.
@@ -81,7 +81,7 @@ impl Stage {
             .collect();
         let roster = Roster::new(upstreams.clone(), MethodRules::default(), Vec::new());
         let heads = Heads::new(nodes.len(), None, None)
-            .polled_every(Some(Pace::default().poll_min))
+            .polled_every(Some(PollPace::default().poll_min))
             .among(upstreams);
         let id = ChainId(world.config().chain_id);
         let cache = keeps.then(|| Arc::new(Cache::new(SETTINGS, now, 1_750_000_000_000, seed)));
@@ -90,19 +90,21 @@ impl Stage {
             roster,
             Arc::new(heads),
             Arc::new(Pulse::new(Some(id), now)),
-            nodes.iter().map(|_| Arc::default()).collect::<Vec<Arc<Asked>>>(),
+            nodes.iter().map(|_| Arc::default()).collect::<Vec<Arc<CheckCounts>>>(),
             Bounds::default(),
         );
         let chain = Arc::new(chain.pinning(true).sharing(cache.clone(), cache.map(|_| 7)));
         for (upstream, node) in chain.roster.upstreams().iter().zip(&nodes) {
             let watcher = Watcher::new(
-                Arc::clone(upstream),
-                Arc::new(SimTransport::new(Arc::clone(node))),
-                None,
-                Arc::clone(&chain.heads),
-                Arc::clone(&chain.pulse),
-                Pace::default(),
-                Arc::clone(&chain.asked[upstream.slot().index()]),
+                WatcherParts {
+                    upstream: Arc::clone(upstream),
+                    transport: Arc::new(SimTransport::new(Arc::clone(node))),
+                    feed: None,
+                    heads: Arc::clone(&chain.heads),
+                    pulse: Arc::clone(&chain.pulse),
+                    counts: Arc::clone(&chain.asked[upstream.slot().index()]),
+                },
+                PollPace::default(),
             );
             tokio::spawn(watcher.among(chain.roster.upstreams()).run());
         }

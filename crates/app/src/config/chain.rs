@@ -12,7 +12,7 @@ use wellhead_net::HttpVersion;
 use wellhead_proxy::Level;
 use wellhead_telemetry::{Secret, SecretUrl};
 use wellhead_upstream::{Provider, Tier, UpstreamId};
-use wellhead_watch::{Check, Mode};
+use wellhead_watch::{CheckKind, Mode};
 
 use super::name::{ChainName, HeaderName, LabelName};
 use super::place::is_private;
@@ -155,7 +155,7 @@ section! {
         /// one without peers is left out), `version` (`web3_clientVersion`, when `chain_id` is
         /// asked). The first of these that is listed, `version` apart, is the probe while the
         /// upstream rests. Without `chain_id` the chain's `id` is required.
-        calls: Vec<Check> = default(vec![Check::ChainId, Check::Head, Check::Syncing, Check::Version]),
+        calls: Vec<CheckKind> = default(vec![CheckKind::ChainId, CheckKind::Head, CheckKind::Syncing, CheckKind::Version]),
         /// While no client calls the chain: the time between two checks, of whatever kind.
         every: Duration = default(secs(60)).within(ms(100), secs(86_400)),
         /// While clients call the chain: the shortest time between two polls of the head, which
@@ -178,7 +178,7 @@ section! {
         /// When it is checked.
         mode: Option<Mode> = derived("as for the chain"),
         /// Which calls.
-        calls: Option<Vec<Check>> = derived("as for the chain"),
+        calls: Option<Vec<CheckKind>> = derived("as for the chain"),
         /// While no client calls the chain: the time between two checks.
         every: Option<Duration> =
             derived("as for the chain").if_given_within(ms(100), secs(86_400)),
@@ -438,7 +438,7 @@ impl Chain {
 impl Checks {
     /// Whether an upstream is never asked which chain it is on.
     pub fn trust_the_id(&self) -> bool {
-        self.mode == Mode::Off || !self.calls.contains(&Check::ChainId)
+        self.mode == Mode::Off || !self.calls.contains(&CheckKind::ChainId)
     }
 }
 

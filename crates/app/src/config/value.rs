@@ -15,7 +15,7 @@ use wellhead_proxy::{ByHashMode, ClientVersion, Level};
 use wellhead_telemetry::log::Format;
 use wellhead_telemetry::{BadUrl, Secret, SecretUrl};
 use wellhead_upstream::Tier;
-use wellhead_watch::{Check, Mode};
+use wellhead_watch::{CheckKind, Mode};
 
 use super::mask::Hide;
 use super::near::near;
@@ -301,9 +301,9 @@ choice!(Tier, "`primary`, `fallback` or `public`", Tier::Primary,
     "primary" => Tier::Primary, "fallback" => Tier::Fallback, "public" => Tier::Public);
 choice!(Mode, "`on`, `ephemeral` or `off`", Mode::On,
     "on" => Mode::On, "ephemeral" => Mode::Ephemeral, "off" => Mode::Off);
-choice!(Check, "`chain_id`, `head`, `syncing`, `peers` or `version`", Check::ChainId,
-    "chain_id" => Check::ChainId, "head" => Check::Head,
-    "syncing" => Check::Syncing, "peers" => Check::Peers, "version" => Check::Version);
+choice!(CheckKind, "`chain_id`, `head`, `syncing`, `peers` or `version`", CheckKind::ChainId,
+    "chain_id" => CheckKind::ChainId, "head" => CheckKind::Head,
+    "syncing" => CheckKind::Syncing, "peers" => CheckKind::Peers, "version" => CheckKind::Version);
 choice!(ByHashMode, "`auto`, `on` or `off`", ByHashMode::Auto,
     "auto" => ByHashMode::Auto, "on" => ByHashMode::On, "off" => ByHashMode::Off);
 choice!(Level, "`off`, `cheap` or `full`", Level::Off,

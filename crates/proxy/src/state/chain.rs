@@ -8,7 +8,7 @@ use wellhead_dispatch::{Bounds, Inspect, Trail};
 use wellhead_eth::MethodRow;
 use wellhead_route::{NotServed, Roster, TEST_CHAINS};
 use wellhead_upstream::{Slot, UpstreamSet};
-use wellhead_watch::{Asked, Pulse};
+use wellhead_watch::{CheckCounts, Pulse};
 
 use crate::state::by_hash::ByHash;
 use crate::state::cache::{Cache, Shares};
@@ -66,7 +66,7 @@ pub struct ServedChain {
     /// What the loops and the requests tell each other.
     pub pulse: Arc<Pulse>,
     /// The calls made on our own behalf, by slot.
-    pub asked: Vec<Arc<Asked>>,
+    pub asked: Vec<Arc<CheckCounts>>,
     /// How long and how often.
     pub bounds: Bounds,
     /// How far searches over many blocks may be divided.
@@ -100,7 +100,7 @@ impl ServedChain {
         roster: Roster,
         heads: Arc<Heads>,
         pulse: Arc<Pulse>,
-        asked: Vec<Arc<Asked>>,
+        asked: Vec<Arc<CheckCounts>>,
         bounds: Bounds,
     ) -> Self {
         let counts = Counts::new(roster.upstreams().len());

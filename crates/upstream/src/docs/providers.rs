@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use crate::provider::{Plan, Provider};
+use crate::provider::{Provider, ProviderPlan};
 
 const INTRODUCTION: &str = "# Providers
 
@@ -74,7 +74,7 @@ fn write(page: &mut String, provider: &Provider) -> std::fmt::Result {
     writeln!(page, "| --- | --- | --- | --- | --- | --- |")?;
     for plan in &provider.plans {
         let (day, month) = (number(plan.credits_per_day), number(plan.credits_per_month));
-        let Plan { name, source, as_of, .. } = plan;
+        let ProviderPlan { name, source, as_of, .. } = plan;
         let rate = rate(provider, plan);
         writeln!(page, "| `{name}` | {rate} | {day} | {month} | {source} | {as_of} |")?;
     }
@@ -88,7 +88,7 @@ fn shown(host: &str) -> String {
     }
 }
 
-fn rate(provider: &Provider, plan: &Plan) -> String {
+fn rate(provider: &Provider, plan: &ProviderPlan) -> String {
     let window = provider.rate.as_ref().map_or(1, |rate| rate.window().as_secs());
     match (plan.credits, plan.calls_per_second) {
         (Some(credits), _) => format!("{credits} {} in {window} s", provider.unit),

@@ -22,7 +22,7 @@ const BASE64_CORE_BYTES_MIN: usize = 8;
 
 /// What an upstream must not be quoted with.
 #[derive(Default, Clone)]
-pub struct Secrets {
+pub struct HiddenSecrets {
     words: BTreeSet<String>,
     /// Texts of which only the end is hidden: what is shown, and the whole.
     pairs: BTreeSet<Pair>,
@@ -35,7 +35,7 @@ struct Pair {
     value: String,
 }
 
-impl Secrets {
+impl HiddenSecrets {
     /// Adds a word, which is redacted in every form if it is long enough.
     pub fn word(&mut self, word: &str) {
         let word = word.trim();
@@ -105,7 +105,7 @@ impl Secrets {
     }
 }
 
-impl fmt::Debug for Secrets {
+impl fmt::Debug for HiddenSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secrets(***)")
     }

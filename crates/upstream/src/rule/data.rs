@@ -10,9 +10,9 @@ use serde::Deserialize;
 use wellhead_eth::MethodGlob;
 use wellhead_jsonrpc::write;
 
-use super::learn::{Lesson, LessonKind};
+use super::learn::{FactKind, FactPattern};
 use super::matcher::{Fragment, Fragments, Matcher};
-use super::{CALL_ID, Recorded, Rule, When};
+use super::{CALL_ID, Recorded, VerdictRule, When};
 use crate::verdict::{HealthEffect, TryElsewhere, VerdictClass};
 
 /// What an example calls when it does not say.
@@ -99,12 +99,12 @@ impl RuleFile {
 
 /// Turns rules as written into rules as meant.
 #[derive(Debug, Default)]
-pub(super) struct Resolver {
+pub(super) struct RuleResolver {
     fragments: Fragments,
     names: HashSet<String>,
 }
 
-impl Resolver {
+impl RuleResolver {
     pub(super) fn matcher(self) -> Result<Matcher, String> {
         self.fragments.matcher()
     }
@@ -115,7 +115,7 @@ impl Resolver {
         stage: usize,
         text: RuleText,
         problems: &mut Vec<String>,
-    ) -> Option<Rule> {
+    ) -> Option<VerdictRule> {
         let before = problems.len();
         let name = text.name.clone();
         let mut complain = |what: String| problems.push(format!("rule `{name}`: {what}"));
@@ -150,7 +150,7 @@ impl Resolver {
             return None;
         }
         let class = class?;
-        Some(Rule {
+        Some(VerdictRule {
             // Rules are read once and live as long as the process.
             name: text.name.leak(),
             stage,
@@ -221,14 +221,14 @@ fn lesson(
     word: Option<&str>,
     after: Vec<String>,
     complain: &mut impl FnMut(String),
-) -> Option<Lesson> {
+) -> Option<FactPattern> {
     let Some(word) = word else {
         if !after.is_empty() {
             complain("`learn_after` without `learn`".into());
         }
         return None;
     };
-    let Some(kind) = LessonKind::from_word(word) else {
+    let Some(kind) = FactKind::from_word(word) else {
         complain(format!("`{word}` is nothing to learn"));
         return None;
     };
@@ -238,7 +238,7 @@ fn lesson(
     if after.iter().any(|text| *text != text.to_ascii_lowercase()) {
         complain("`learn_after` has to be lower case".into());
     }
-    Some(Lesson { kind, after })
+    Some(FactPattern { kind, after })
 }
 
 impl RecordedText {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wellhead_jsonrpc::raw;
 
-use super::Subject;
+use super::ErrorSubject;
 use super::matcher::MESSAGE_BYTES_MAX;
 use crate::verdict::Learnt;
 
@@ -15,14 +15,14 @@ const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
 /// What to learn when a rule fits.
 #[derive(Debug)]
-pub(super) struct Lesson {
-    pub(super) kind: LessonKind,
+pub(super) struct FactPattern {
+    pub(super) kind: FactKind,
     /// The texts before the number, lower case; the first that is followed by one counts.
     pub(super) after: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LessonKind {
+pub(super) enum FactKind {
     RangeHint,
     RangeMax,
     AddressesMax,
@@ -30,7 +30,7 @@ pub(super) enum LessonKind {
     Fixed(Learnt),
 }
 
-impl LessonKind {
+impl FactKind {
     pub(super) fn from_word(word: &str) -> Option<Self> {
         Some(match word {
             "range_hint" => Self::RangeHint,
@@ -54,11 +54,11 @@ impl LessonKind {
     }
 }
 
-impl Lesson {
-    pub(super) fn learn(&self, subject: &Subject<'_>) -> Option<Learnt> {
+impl FactPattern {
+    pub(super) fn learn(&self, subject: &ErrorSubject<'_>) -> Option<Learnt> {
         match self.kind {
-            LessonKind::Fixed(learnt) => Some(learnt),
-            LessonKind::RangeHint => {
+            FactKind::Fixed(learnt) => Some(learnt),
+            FactKind::RangeHint => {
                 let (from, to) = self
                     .find(subject, |text| {
                         let (from, rest) = number(text)?;
@@ -67,18 +67,18 @@ impl Lesson {
                     .or_else(|| suggested(subject.data?))?;
                 (from <= to).then_some(Learnt::RangeHint { from, to })
             }
-            LessonKind::RangeMax => {
+            FactKind::RangeMax => {
                 // Without a number the words still say that it is the length of the range.
                 match self.find(subject, |text| Some(number(text)?.0)) {
                     Some(blocks) if blocks > 0 => Some(Learnt::RangeMax { blocks }),
                     Some(_) | None => Some(Learnt::RangeRefused),
                 }
             }
-            LessonKind::AddressesMax => {
+            FactKind::AddressesMax => {
                 let addresses = self.find(subject, |text| Some(number(text)?.0))?;
                 (addresses > 0).then_some(Learnt::AddressesMax { addresses })
             }
-            LessonKind::PrunedBelow => {
+            FactKind::PrunedBelow => {
                 let number = self.find(subject, |text| Some(number(text)?.0))?;
                 Some(Learnt::PrunedBelow { number })
             }
@@ -86,7 +86,7 @@ impl Lesson {
     }
 
     /// Looks behind each text, in the message and then in a textual `data`.
-    fn find<T>(&self, subject: &Subject<'_>, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    fn find<T>(&self, subject: &ErrorSubject<'_>, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let message = lower(subject.message.as_bytes());
         let data = subject.data.map(lower).unwrap_or_default();
         self.after.iter().find_map(|after| {

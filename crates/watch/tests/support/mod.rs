@@ -23,7 +23,7 @@ use wellhead_transport::{
 use wellhead_upstream::{
     BreakerBounds, Budget, Condition, Identity, MethodRules, Slot, Tier, Upstream, UpstreamId,
 };
-use wellhead_watch::{Asked, Checks, Pace, Pulse, Reason, Watcher};
+use wellhead_watch::{CallReason, CheckCounts, Checks, PollPace, Pulse, Watcher, WatcherParts};
 
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
@@ -300,7 +300,7 @@ pub(crate) struct Stage {
     pub(crate) pulse: Arc<Pulse>,
     pub(crate) heads: Arc<Heads>,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
-    pub(crate) asked: Vec<Arc<Asked>>,
+    pub(crate) asked: Vec<Arc<CheckCounts>>,
     loops: tokio::task::JoinSet<()>,
 }
 
@@ -316,14 +316,14 @@ impl Stage {
     }
 
     pub(crate) fn follow(&mut self, node: &Arc<Node>, feed: Option<&Arc<Connector>>) {
-        self.follow_at(node, feed, Pace::default());
+        self.follow_at(node, feed, PollPace::default());
     }
 
     pub(crate) fn follow_at(
         &mut self,
         node: &Arc<Node>,
         feed: Option<&Arc<Connector>>,
-        pace: Pace,
+        pace: PollPace,
     ) {
         let watcher = self.watcher(node, feed, pace);
         self.loops.spawn(watcher.run());
@@ -335,20 +335,25 @@ impl Stage {
         feed: Option<&Arc<Connector>>,
         checks: Checks,
     ) {
-        let watcher = self.watcher(node, feed, Pace::default());
+        let watcher = self.watcher(node, feed, PollPace::default());
         self.loops.spawn(watcher.checking(checks).run());
     }
 
     /// Follows several that know of each other.
     pub(crate) fn follow_all(&mut self, nodes: &[&Arc<Node>], checks: Checks) {
         let watchers: Vec<Watcher> =
-            nodes.iter().map(|node| self.watcher(node, None, Pace::default())).collect();
+            nodes.iter().map(|node| self.watcher(node, None, PollPace::default())).collect();
         for watcher in watchers {
             self.loops.spawn(watcher.checking(checks).among(&self.upstreams).run());
         }
     }
 
-    fn watcher(&mut self, node: &Arc<Node>, feed: Option<&Arc<Connector>>, pace: Pace) -> Watcher {
+    fn watcher(
+        &mut self,
+        node: &Arc<Node>,
+        feed: Option<&Arc<Connector>>,
+        pace: PollPace,
+    ) -> Watcher {
         let upstream = upstream(self.upstreams.len(), Tier::Primary, Budget::default());
         self.watcher_for(node, feed, pace, upstream)
     }
@@ -375,7 +380,7 @@ impl Stage {
         let heads = Heads::new(members.len(), None, None).agreeing(agreement);
         self.heads = Arc::new(heads.among(upstreams.clone()));
         for (member, upstream) in members.into_iter().zip(&upstreams) {
-            let pace = Pace::default();
+            let pace = PollPace::default();
             let watcher = self.watcher_for(member.node, member.feed, pace, Arc::clone(upstream));
             self.loops.spawn(watcher.checking(checks).among(&upstreams).run());
         }
@@ -392,18 +397,20 @@ impl Stage {
         &mut self,
         node: &Arc<Node>,
         feed: Option<&Arc<Connector>>,
-        pace: Pace,
+        pace: PollPace,
         upstream: Arc<Upstream>,
     ) -> Watcher {
-        let asked = Arc::new(Asked::default());
+        let asked = Arc::new(CheckCounts::default());
         let watcher = Watcher::new(
-            Arc::clone(&upstream),
-            Arc::clone(node) as Arc<dyn Transport>,
-            feed.map(|feed| Arc::clone(feed) as Arc<dyn FeedConnector>),
-            Arc::clone(&self.heads),
-            Arc::clone(&self.pulse),
+            WatcherParts {
+                upstream: Arc::clone(&upstream),
+                transport: Arc::clone(node) as Arc<dyn Transport>,
+                feed: feed.map(|feed| Arc::clone(feed) as Arc<dyn FeedConnector>),
+                heads: Arc::clone(&self.heads),
+                pulse: Arc::clone(&self.pulse),
+                counts: Arc::clone(&asked),
+            },
             pace,
-            Arc::clone(&asked),
         );
         self.upstreams.push(upstream);
         self.asked.push(asked);
@@ -421,7 +428,7 @@ impl Stage {
 
     /// Calls so far, as `verify=1 syncing=1 head=1`; reasons without a call are left out.
     pub(crate) fn asked(&self, place: usize) -> String {
-        let counts = Reason::ALL.map(|reason| (reason.word(), self.asked[place].get(reason)));
+        let counts = CallReason::ALL.map(|reason| (reason.word(), self.asked[place].get(reason)));
         let some = counts.iter().filter(|(_, count)| *count > 0);
         some.map(|(word, count)| format!("{word}={count}")).collect::<Vec<_>>().join(" ")
     }
