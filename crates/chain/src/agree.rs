@@ -91,6 +91,19 @@ pub(crate) struct Agreement {
     held_by: UpstreamSet,
     /// Two ever held the same head.
     is_confirmed: bool,
+    /// Who told [`View::best`].
+    leader: Option<Leader>,
+}
+
+/// The upstream whose head is [`View::best`].
+#[derive(Debug, Clone, Copy)]
+struct Leader {
+    slot: Slot,
+    head: Head,
+    /// The last reorg when it told that head.
+    reorg: u64,
+    /// Since when it says that it stands lower.
+    fell_at: Option<Instant>,
 }
 
 impl Agreement {
@@ -105,6 +118,7 @@ impl Agreement {
             moved_at: None,
             held_by: UpstreamSet::default(),
             is_confirmed: false,
+            leader: None,
         }
     }
 
@@ -484,9 +498,9 @@ impl Agreement {
     }
 
     /// Who is on another branch, or claims what cannot be; and the best of the others.
-    fn tell_astray(&self, view: &mut View, voting: UpstreamSet, now: Instant) {
+    fn tell_astray(&mut self, view: &mut View, voting: UpstreamSet, now: Instant) {
         let Some(latest) = view.latest else {
-            view.astray = UpstreamSet::default();
+            (view.astray, self.leader) = (UpstreamSet::default(), None);
             view.best = view.heads.iter().flatten().max_by_key(|head| head.number).copied();
             return;
         };
@@ -509,7 +523,33 @@ impl Agreement {
         let best = standing(view).filter(|it| !astray.contains(it.slot));
         let best = best.max_by_key(|it| it.number).map(|it| it.slot);
         view.astray = astray;
-        view.best = best.and_then(|slot| view.heads[slot.index()]);
+        self.leader = self.slipped(view, now).or_else(|| {
+            let slot = best?;
+            let (head, reorg) = (view.heads[slot.index()]?, view.reorgs().last());
+            Some(Leader { slot, head, reorg, fell_at: None })
+        });
+        view.best = self.leader.map(|leader| leader.head);
+    }
+
+    /// The leader, while it only says that it stands a little lower than it showed, and nothing
+    /// tells of a reorg. Several nodes of different height may answer at one address, and a node
+    /// may show a block in a receipt before it calls it its newest. As with the agreed head, a fall
+    /// is believed when it lasts for longer than a view stays fresh.
+    fn slipped(&self, view: &View, now: Instant) -> Option<Leader> {
+        let leader = self.leader.filter(|leader| leader.reorg == view.reorgs().last())?;
+        let (shown, is_astray) = (leader.head, view.is_astray(leader.slot));
+        let own = view.heads[leader.slot.index()].filter(|_| !is_astray)?;
+        let others = standing(view).filter(|it| !view.is_astray(it.slot));
+        let highest = others.map(|it| it.number).max()?;
+        if highest >= shown.number.0 || shown.number.0 - own.number.0 > bound(view) {
+            return None;
+        }
+        let known =
+            shown.hash.and_then(|hash| self.headers.ancestor(shown.number.0, hash, own.number.0));
+        let is_left = known.zip(own.hash).is_some_and(|(known, hash)| known != hash);
+        let fell_at = leader.fell_at.unwrap_or(now);
+        let is_long = now.saturating_duration_since(fell_at) >= view.fresh_for();
+        (!is_left && !is_long).then_some(Leader { fell_at: Some(fell_at), ..leader })
     }
 }
 

@@ -72,7 +72,9 @@ pub struct View {
     /// The newest block that enough upstreams hold. From one view to the next it never
     /// goes back without a reorg in [`View::reorgs`].
     pub latest: Option<Head>,
-    /// The highest head of an upstream that is not astray; one that others may not hold.
+    /// The highest head of an upstream that is not astray; one that others may not hold. Where that
+    /// upstream says that it stands a little lower, and no reorg is known, this stays for as long as
+    /// the view is fresh ([`View::fresh_for`]).
     pub best: Option<Head>,
     /// By slot, each upstream's own head.
     pub heads: Box<[Option<Head>]>,

@@ -182,6 +182,22 @@ async fn what_nobody_holds_any_more_is_not_asked_for() {
     assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");
 }
 
+/// Behind one address there may be nodes of different height: what one of them showed is not taken
+/// back when the next poll reaches another.
+#[tokio::test(start_paused = true)]
+async fn the_height_stays_when_the_holder_says_that_it_stands_lower() {
+    let stage = stage(2);
+    let holder = read_a_receipt(&stage).await as u8;
+    stage.show_head(holder, 100);
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x65\"");
+    // It said so for long, so that the block is not there any more.
+    for _ in 0..10 {
+        tokio::time::advance(std::time::Duration::from_secs(4)).await;
+        (0..2).for_each(|place| stage.show_head(place, 100));
+    }
+    assert_eq!(stage.call("eth_blockNumber", "[]").await, "\"0x64\"");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pending_nonce_counts_what_was_sent() {
     let stage = stage(2);

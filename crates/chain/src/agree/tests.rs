@@ -323,6 +323,31 @@ fn a_chain_that_was_reset_is_followed_down() {
     check("0:98 1:98 +60 0:100 =100a 0:20 =100a +600 0:21 =21a", "79");
 }
 
+/// Plays a script and compares the best head.
+fn check_best(script: &str, expected: u64) {
+    let chain = play(None, script);
+    assert_eq!(chain.view.best.map(|head| head.number.0), Some(expected), "{script}");
+}
+
+#[test]
+fn the_best_head_falls_when_its_upstream_says_so_for_long_or_a_reorg_is_known() {
+    // A receipt showed it first.
+    check_best("0:100 1:100 0:102? 0:101", 102);
+    check_best("0:100 1:100 0:101 0:102 0:101 +12 1:101 0:101 +23", 102);
+    check_best("0:100 1:100 0:102? 0:101 +35 0:101", 102);
+    check_best("0:100 1:100 0:102? 0:101 +36 0:101", 101);
+    // From the first word on, unless it stood there again.
+    check_best("0:100 1:100 0:102? 0:101 +30 0:102? 0:101 +35 1:100", 102);
+    // Another one is as high, or higher.
+    check_best("0:100 1:100 2:100 0:102? 1:102? 0:101 1:101 +12 2:103", 103);
+    // It is on another branch, and has none of it.
+    check_best("0:100 1:100 0:101 0:102 0:101b", 101);
+    check_best("0:100 1:100 0:101 1:101 0:102 0:101b", 101);
+    // The chain was reset.
+    check_best("0:100 1:100 0:102? 0:20 1:20", 20);
+    check_best("0:100 1:100 0:103? 0:99", 100);
+}
+
 #[test]
 fn one_that_was_on_another_chain_takes_its_head_along() {
     let mut chain = play(None, "0:9000");
