@@ -1,6 +1,7 @@
 //! For one client the newest height goes back only with a reorg that the client could see, whether
 //! it asks for the height alone or for the newest block, alone or in a batch, however upstreams are
-//! followed.
+//! followed. All calls from one address are one client: what one of them is told, the others
+//! were told, too.
 //!
 //! Promised where tags are pinned. A reorg explains a fall when it replaced the block that the client
 //! was shown before, no later than the lower height was told, and had not been seen for certain when
@@ -37,8 +38,8 @@ struct Shown {
 fn falls(evidence: &Evidence) -> Vec<Violation> {
     let memory = Memory::of(evidence);
     let mut violations = Vec::new();
-    // By client; each calls one chain.
-    let mut shown: HashMap<usize, Vec<Shown>> = HashMap::new();
+    // By chain and address.
+    let mut shown: HashMap<(usize, bool), Vec<Shown>> = HashMap::new();
     for (number, request) in evidence.requests.iter().enumerate() {
         let Some(answered) = &request.answered else { continue };
         let chain = &evidence.scenario.chains[request.chain];
@@ -53,7 +54,7 @@ fn falls(evidence: &Evidence) -> Vec<Violation> {
             .zip(&replies)
             .filter_map(|(item, reply)| newest(item, reply.outcome().ok()?))
             .collect();
-        let before = shown.entry(request.client).or_default();
+        let before = shown.entry((request.chain, evidence.is_rude(request))).or_default();
         for height in &heights {
             let now = Shown { asked: request.at, told: answered.at, height: *height };
             let earlier = before.iter().filter(|it| it.told <= now.asked);
@@ -187,7 +188,8 @@ mod tests {
     fn falls_are_seen() {
         check("0@0-1:5 0@2-3:6 0@4-5:6", 0);
         check("0@0-1:5 0@2-3:4", 1);
-        check("0@0-1:5 1@2-3:4", 0);
+        // Another one from that address.
+        check("0@0-1:5 1@2-3:4", 1);
         // Asked side by side, they may come in any order.
         check("0@0-5:5 0@2-6:4", 0);
     }
