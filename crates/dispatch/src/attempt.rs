@@ -68,89 +68,72 @@ pub(crate) struct AnswerLimits<'a> {
     pub(crate) inspect: Option<&'a dyn Inspect>,
 }
 
-/// Sends `body` to the upstream that let `in_flight` go just now, and waits until the
+/// One call as it goes to one upstream.
+pub(crate) struct SingleCall<'a> {
+    pub(crate) row: &'a MethodRow,
+    pub(crate) body: Bytes,
+    pub(crate) upstream: &'a Arc<Upstream>,
+    pub(crate) transport: &'a dyn Transport,
+}
+
+/// Sends `call` to its upstream, which let `in_flight` go just now, and waits until the
 /// deadline at the latest.
 pub(crate) async fn attempt(
-    row: &MethodRow,
-    body: Bytes,
-    upstream: &Arc<Upstream>,
-    transport: &dyn Transport,
+    call: SingleCall<'_>,
     in_flight: InFlight,
     time_limit: AttemptDeadline<'_>,
     limits: AnswerLimits<'_>,
 ) -> Settled {
+    let SingleCall { row, body, upstream, transport } = call;
     let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
-    let guarded = Guarded::begin(upstream, row, in_flight, time_limit);
-    let whole_max = limits.whole_max;
-    let bulky = row.class.is_heavy();
+    let mut guarded = Guarded::begin(upstream, row, in_flight, time_limit);
+    let (whole_max, bulky) = (limits.whole_max, row.class.is_heavy());
     let inspect = limits.inspect.filter(|inspect| inspect.is_asked(upstream, row));
     let inspect = inspect.map(|inspect| (inspect, body.clone()));
     let exchange = Exchange { body, deadline: time_limit.deadline, whole_max, bulky };
     let exchange = transport.exchange(exchange);
     let judged = guarded.in_time(pin!(judged(row, exchange, limits))).await;
     let ended = now();
-    let mut no_room = false;
-    // When the upstream's part was done, but for the time that the answer waited for room: that is
-    // the clients' doing.
-    let mut came = ended;
-    let (verdict, sent, rest) = match judged {
-        Ok(Judged { verdict, rest, waited }) => {
-            let verdict = upstream.redacted(verdict);
-            let sent = if verdict.class.is_refused_unread() { Sent::No } else { Sent::Maybe };
-            came -= waited;
-            (verdict, sent, rest)
-        }
+    let whole = |verdict, sent| Settled { verdict, began, ended, sent, rest: None, no_room: false };
+    let Judged { verdict, rest, waited } = match judged {
+        Ok(judged) => judged,
         Err(error) => {
             let verdict = upstream.redacted(Judge::standard().transport(&error));
-            if !guarded.is_to_blame(&error) {
-                guarded.give_up();
-                note(upstream, row, &verdict, Change::None, was_unwell, ended);
-                let (sent, no_room) = (error.sent, false);
-                return Settled { verdict, began, ended, sent, rest: None, no_room };
-            }
-            no_room = error.kind == TransportErrorKind::NoRoom;
-            (verdict, error.sent, None)
+            let change = guarded.settle_error(&error, &verdict, ended);
+            note(upstream, row, &verdict, change, was_unwell, ended);
+            let no_room = error.kind == TransportErrorKind::NoRoom;
+            return Settled { no_room, ..whole(verdict, error.sent) };
         }
     };
-    if let Some((rest, Entered { place, share })) = rest {
-        let mut guarded = guarded;
-        upstream.began_well(row, began, came);
+    let verdict = upstream.redacted(verdict);
+    let sent = if verdict.class.is_refused_unread() { Sent::No } else { Sent::Maybe };
+    // When the upstream's part was done, but for the time that the answer waited for room: that is
+    // the clients' doing.
+    let came = ended - waited;
+    if let Some(rest) = rest {
         if let Some((inspect, _)) = inspect {
             inspect.flows(row);
         }
-        let account = FlowAccount::new(guarded.ended(), row, share);
-        let piece_timeout = time_limit.deadline.saturating_duration_since(began);
-        let beginning: &[u8] = match &verdict.payload {
-            Payload::Result(beginning) => beginning,
-            // What flows has a result.
-            Payload::Error(_) | Payload::None { .. } => &[],
-        };
-        let flowing = Flowing::new(rest, beginning, piece_timeout, Some(account), place, ended);
-        let rest = Box::new(flowing);
-        return Settled { verdict, began, ended, sent, rest: Some(rest), no_room };
+        let rest = guarded.flow(rest, &verdict, came, ended);
+        return Settled { rest: Some(rest), ..whole(verdict, sent) };
     }
     let (verdict, change) = match inspect {
         Some((inspect, body)) if subject(&verdict).is_some() => {
-            // Its part is done: nobody else waits for a place there, or hears that it is silent,
-            // while the answer is looked at.
-            let mut guarded = guarded;
-            drop(guarded.ended());
-            upstream.heard(ended);
-            let asked = (row, &*body);
-            let looked = inspected(inspect, upstream, asked, verdict, time_limit.deadline);
-            // Boxed, as nobody looks by default, and no call should carry its state.
+            guarded.hand_over(ended);
+            let looked = inspected(inspect, upstream, (row, &body), verdict, time_limit.deadline);
+            // Boxed, as no answer is inspected by default, and no call should carry its state.
             let verdict = Box::pin(looked).await;
             let change = upstream.settle(row, &verdict, began, came);
             (verdict, change)
         }
         Some(_) | None => {
-            let (change, _) = guarded.settle(&verdict, came);
+            let change = guarded.settle(&verdict, came);
             (verdict, change)
         }
     };
     note(upstream, row, &verdict, change, was_unwell, ended);
-    Settled { verdict, began, ended, sent, rest: None, no_room }
+    whole(verdict, sent)
 }
 
 /// A reply, judged.
@@ -314,15 +297,54 @@ impl<'a> Guarded<'a> {
 
     /// Whether the failure is the upstream's: one that ran out of time which was short
     /// from the start is not.
-    pub(crate) fn is_to_blame(&self, error: &TransportError) -> bool {
+    fn is_to_blame(&self, error: &TransportError) -> bool {
         let had = self.time_limit.deadline.saturating_duration_since(self.began);
         had >= self.time_limit.blame_after || !ran_out_of_time(error)
     }
 
-    /// Takes the verdict into account; the count goes on in what is returned.
-    pub(crate) fn settle(mut self, verdict: &Verdict, ended: Instant) -> (Change, InFlight) {
+    /// Takes the verdict into account, and ends.
+    pub(crate) fn settle(&mut self, verdict: &Verdict, ended: Instant) -> Change {
         let change = self.upstream.settle(self.row, verdict, self.began, ended);
-        (change, self.ended())
+        drop(self.ended());
+        change
+    }
+
+    /// Takes a failure into account that is the upstream's, and ends without a verdict after any
+    /// other.
+    pub(crate) fn settle_error(
+        mut self,
+        error: &TransportError,
+        verdict: &Verdict,
+        ended: Instant,
+    ) -> Change {
+        if self.is_to_blame(error) { self.settle(verdict, ended) } else { Change::None }
+    }
+
+    /// The upstream's part is done: no other call waits for a place there, or hears that it is
+    /// silent, while its answer is looked at.
+    pub(crate) fn hand_over(&mut self, ended: Instant) {
+        drop(self.ended());
+        self.upstream.heard(ended);
+    }
+
+    /// The answer began well, and the rest of it flows to the client.
+    fn flow(
+        &mut self,
+        (rest, entered): (Box<dyn Rest>, Entered),
+        verdict: &Verdict,
+        came: Instant,
+        ended: Instant,
+    ) -> Box<dyn Rest> {
+        self.upstream.began_well(self.row, self.began, came);
+        let account = FlowAccount::new(self.ended(), self.row, entered.share);
+        let piece_timeout = self.time_limit.deadline.saturating_duration_since(self.began);
+        let beginning: &[u8] = match &verdict.payload {
+            Payload::Result(beginning) => beginning,
+            // What flows has a result.
+            Payload::Error(_) | Payload::None { .. } => &[],
+        };
+        let place = entered.place;
+        Box::new(Flowing::new(rest, beginning, piece_timeout, Some(account), place, ended))
     }
 
     /// Ends without a verdict.

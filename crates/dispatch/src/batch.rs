@@ -113,7 +113,7 @@ pub async fn run_batch(
         .map(|hedging| HedgeTimer::new(hedging.batch_delay(upstream)));
     let mut time_limit = bounds.time_limit(upstream.identity().attempt, row.class, began, deadline);
     time_limit.hedge_timer = hedge_timer.as_ref();
-    let mut guarded = Guarded::begin(upstream, row, in_flight, time_limit);
+    let guarded = Guarded::begin(upstream, row, in_flight, time_limit);
     let bytes_max = bounds.batch_bytes_max.min(bounds.answer_bytes_max);
     let whole_max = room.step().min(bytes_max);
     let exchange =
@@ -123,65 +123,106 @@ pub async fn run_batch(
     let reply = guarded.in_time(reply);
     let reply = unless_stalled(reply, upstream, began, hedge_timer.as_ref()).await;
     let ended = now();
-    upstream.batch_took(ended.saturating_duration_since(began));
-    let judge = Judge::standard();
+    let took = ended.saturating_duration_since(began);
+    upstream.batch_took(took);
     let is_counted = reply.as_ref().is_ok_and(|reply| reply.body.len() > whole_max);
+    let exchange = BatchExchange { items, upstream, row, began, was_unwell, ended };
     let verdicts = match reply {
-        // Its items are asked for one by one, so that the caller can stop when it holds enough.
-        Err(error) if error.kind == TransportErrorKind::TooLarge => {
-            guarded.give_up();
-            let detail = format!("the answers are longer than {bytes_max} bytes together");
-            let payload = Payload::None { detail };
-            vec![Verdict::new(VerdictClass::Fault, "batch-too-large", payload); items.len()]
-        }
-        Err(error) => {
-            let verdict = upstream.redacted(judge.transport(&error));
-            let mut change = Change::None;
-            if guarded.is_to_blame(&error) {
-                change = guarded.settle(&verdict, ended).0;
-            } else {
-                guarded.give_up();
-            }
-            note(upstream, row, &verdict, change, was_unwell, ended);
-            vec![verdict; items.len()]
-        }
+        Err(error) => exchange.fail(guarded, &error, bytes_max),
         Ok(reply) => match scan_batch(&reply.body, items.len()) {
             Ok(envelopes) => {
-                let verdicts = judge_items(items, &reply, &envelopes);
-                let verdicts =
-                    verdicts.into_iter().map(|it| upstream.redacted(it)).collect::<Vec<_>>();
-                drop(guarded.ended());
-                upstream.heard(ended);
+                let verdicts = exchange.judge(guarded, &reply, &envelopes);
                 let until = time_limit.deadline;
                 let verdicts = inspected_items(items, worker, upstream, verdicts, until).await;
-                settle_items(upstream, items, &verdicts, began, was_unwell, ended);
+                exchange.settle_items(&verdicts);
                 verdicts
             }
-            Err(_) => {
-                let verdict = upstream.redacted(judge.reply(row, &reply));
-                let mut change = Change::None;
-                if verdict.class.is_between_us_and_the_upstream() {
-                    change = guarded.settle(&verdict, ended).0;
-                } else {
-                    guarded.give_up();
-                    upstream.refuses_batches(ended);
-                    let (id, detail) = (&upstream.identity().id, verdict.detail());
-                    tracing::info!(upstream = %id, %detail, "upstream does not take batches; calls go to it one by one");
-                }
-                note(upstream, row, &verdict, change, was_unwell, ended);
-                let detail = "the batch was not answered with a batch".to_owned();
-                let payload = Payload::None { detail };
-                vec![Verdict::new(VerdictClass::Fault, "batch-refused", payload); items.len()]
-            }
+            Err(_) => exchange.refuse(guarded, &reply),
         },
     };
     worker.wait_queue().freed(slot);
-    BatchOutcome {
-        verdicts,
-        began,
-        took: ended.saturating_duration_since(began),
-        is_sent: true,
-        is_counted,
+    BatchOutcome { verdicts, began, took, is_sent: true, is_counted }
+}
+
+/// An exchange that ended.
+struct BatchExchange<'a> {
+    items: &'a [BatchItem<'a>],
+    upstream: &'a Arc<Upstream>,
+    /// The row by which it is timed.
+    row: &'a MethodRow,
+    began: Instant,
+    was_unwell: bool,
+    ended: Instant,
+}
+
+impl BatchExchange<'_> {
+    /// The exchange failed.
+    fn fail(&self, guarded: Guarded<'_>, error: &TransportError, bytes_max: usize) -> Vec<Verdict> {
+        if error.kind == TransportErrorKind::TooLarge {
+            // Its items are asked for one by one, so that the caller can stop when it holds enough.
+            guarded.give_up();
+            let detail = format!("the answers are longer than {bytes_max} bytes together");
+            return self.alone("batch-too-large", detail);
+        }
+        let verdict = self.upstream.redacted(Judge::standard().transport(error));
+        let change = guarded.settle_error(error, &verdict, self.ended);
+        note(self.upstream, self.row, &verdict, change, self.was_unwell, self.ended);
+        vec![verdict; self.items.len()]
+    }
+
+    /// The upstream answered with something else than a batch.
+    fn refuse(&self, mut guarded: Guarded<'_>, reply: &WireReply) -> Vec<Verdict> {
+        let upstream = self.upstream;
+        let verdict = upstream.redacted(Judge::standard().reply(self.row, reply));
+        let mut change = Change::None;
+        if verdict.class.is_between_us_and_the_upstream() {
+            change = guarded.settle(&verdict, self.ended);
+        } else {
+            guarded.give_up();
+            upstream.refuses_batches(self.ended);
+            let (id, detail) = (&upstream.identity().id, verdict.detail());
+            tracing::info!(upstream = %id, %detail, "upstream does not take batches; calls go to it one by one");
+        }
+        note(upstream, self.row, &verdict, change, self.was_unwell, self.ended);
+        self.alone("batch-refused", "the batch was not answered with a batch".to_owned())
+    }
+
+    /// A verdict for each item by which it is asked for alone.
+    fn alone(&self, rule: &'static str, detail: String) -> Vec<Verdict> {
+        let verdict = Verdict::new(VerdictClass::Fault, rule, Payload::None { detail });
+        vec![verdict; self.items.len()]
+    }
+
+    /// The upstream's part is done: its answers are judged.
+    fn judge(
+        &self,
+        mut guarded: Guarded<'_>,
+        reply: &WireReply,
+        envelopes: &[Envelope],
+    ) -> Vec<Verdict> {
+        let verdicts = judge_items(self.items, reply, envelopes);
+        let verdicts = verdicts.into_iter().map(|it| self.upstream.redacted(it)).collect();
+        guarded.hand_over(self.ended);
+        verdicts
+    }
+
+    /// One exchange is one sign of health of each kind, however many items show it; only
+    /// what is learnt of a method is learnt for each.
+    fn settle_items(&self, verdicts: &[Verdict]) {
+        let Self { items, upstream, began, was_unwell, ended, .. } = *self;
+        let mut seen: Vec<HealthEffect> = Vec::new();
+        for (item, verdict) in items.iter().zip(verdicts) {
+            if verdict.class != VerdictClass::Unsupported {
+                if seen.contains(&verdict.health) {
+                    continue;
+                }
+                seen.push(verdict.health);
+            }
+            let change = upstream.settle_shared(item.row, verdict, began, ended);
+            if change != Change::None || verdict.health != HealthEffect::Good {
+                note(upstream, item.row, verdict, change, was_unwell, ended);
+            }
+        }
     }
 }
 
@@ -356,29 +397,4 @@ async fn inspected_items(
 fn place(id: &[u8]) -> Option<usize> {
     let is_plain = !id.is_empty() && id.len() <= 4 && id.iter().all(u8::is_ascii_digit);
     is_plain.then(|| id.iter().fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
-}
-
-/// One exchange is one sign of health of each kind, however many items show it; only
-/// what is learnt of a method is learnt for each.
-fn settle_items(
-    upstream: &Upstream,
-    items: &[BatchItem<'_>],
-    verdicts: &[Verdict],
-    began: Instant,
-    was_unwell: bool,
-    now: Instant,
-) {
-    let mut seen: Vec<HealthEffect> = Vec::new();
-    for (item, verdict) in items.iter().zip(verdicts) {
-        if verdict.class != VerdictClass::Unsupported {
-            if seen.contains(&verdict.health) {
-                continue;
-            }
-            seen.push(verdict.health);
-        }
-        let change = upstream.settle_shared(item.row, verdict, began, now);
-        if change != Change::None || verdict.health != HealthEffect::Good {
-            note(upstream, item.row, verdict, change, was_unwell, now);
-        }
-    }
 }

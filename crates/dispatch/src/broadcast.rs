@@ -13,13 +13,13 @@
 //! When nobody took or refused it, [`run`](crate::run) goes on with those not asked yet.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Slot, Tier};
 
-use crate::attempt::{AnswerLimits, attempt};
+use crate::attempt::{AnswerLimits, Settled, SingleCall, attempt};
 use crate::attempts::Consequence;
 use crate::bounds::TierScope;
 use crate::context::RunContext;
@@ -68,39 +68,7 @@ impl Run<'_> {
         if slots.len() < 2 || began >= self.job.deadline {
             return None;
         }
-        let row = &MethodTable::standard().rows()[self.job.row.index.get()];
-        let (sender, mut settled) = mpsc::channel(slots.len());
-        let mut waiting: Vec<Slot> = Vec::with_capacity(slots.len());
-        for slot in slots.iter().copied() {
-            // The tasks outlive the call, so they are counted; without room for another
-            // one the call makes do with those it has.
-            let Some(permit) = context.worker.outliving().try_acquire() else { break };
-            // Who is held is asked later, when nobody else took it.
-            let Some(in_flight) = self.admit(context, slot, began) else { continue };
-            let upstream = Arc::clone(context.roster.upstream(slot));
-            let transport = context.worker.shared_transport(slot);
-            let time_limit = self.time_limit(context, slot, began);
-            let answer_max = context.bounds.answer_bytes_max;
-            let inspect = context.worker.shared_inspect();
-            let (body, sender) = (self.bodies.of(self.job, slot), sender.clone());
-            waiting.push(slot);
-            tokio::spawn(async move {
-                let inspect = inspect.as_deref();
-                let limits = AnswerLimits {
-                    whole_max: answer_max,
-                    answer_max,
-                    flows: None,
-                    answers: None,
-                    inspect,
-                };
-                let settled =
-                    attempt(row, body, &upstream, &*transport, in_flight, time_limit, limits).await;
-                drop(permit);
-                // Nobody listens any more once one has accepted.
-                let _ = sender.send((slot, settled)).await;
-            });
-        }
-        drop(sender);
+        let (mut waiting, mut settled) = self.send_to_all(context, slots, began);
         let mut until = self.job.deadline;
         let mut is_refused = false;
         while let Ok(Some((slot, settled))) =
@@ -124,7 +92,47 @@ impl Run<'_> {
         is_refused.then_some(Consequence::Serve)
     }
 
-    fn still_under_way(&mut self, slots: &[Slot], began: std::time::Instant) {
+    /// Sends to those of `slots` that let the call go: which those are, and what their attempts
+    /// bring.
+    fn send_to_all(
+        &mut self,
+        context: RunContext<'_>,
+        slots: &[Slot],
+        began: Instant,
+    ) -> (Vec<Slot>, mpsc::Receiver<(Slot, Settled)>) {
+        let row = &MethodTable::standard().rows()[self.job.row.index.get()];
+        let (sender, settled) = mpsc::channel(slots.len());
+        let mut waiting: Vec<Slot> = Vec::with_capacity(slots.len());
+        for slot in slots.iter().copied() {
+            // The tasks outlive the call, so they are counted; without room for another
+            // one the call makes do with those it has.
+            let Some(permit) = context.worker.outliving().try_acquire() else { break };
+            // One that holds the call is asked later, when no other upstream took it.
+            let Some(in_flight) = self.admit(context, slot, began) else { continue };
+            let upstream = Arc::clone(context.roster.upstream(slot));
+            let transport = context.worker.shared_transport(slot);
+            let time_limit = self.time_limit(context, slot, began);
+            let answer_max = context.bounds.answer_bytes_max;
+            let inspect = context.worker.shared_inspect();
+            let (body, sender) = (self.bodies.of(self.job, slot), sender.clone());
+            waiting.push(slot);
+            tokio::spawn(async move {
+                let inspect = inspect.as_deref();
+                let (flows, answers) = (None, None);
+                let limits =
+                    AnswerLimits { whole_max: answer_max, answer_max, flows, answers, inspect };
+                let (upstream, transport) = (&upstream, &*transport);
+                let call = SingleCall { row, body, upstream, transport };
+                let settled = attempt(call, in_flight, time_limit, limits).await;
+                drop(permit);
+                // The receiver is gone once one upstream has accepted.
+                let _ = sender.send((slot, settled)).await;
+            });
+        }
+        (waiting, settled)
+    }
+
+    fn still_under_way(&mut self, slots: &[Slot], began: Instant) {
         let now = now();
         slots.iter().for_each(|slot| self.attempts.abandon(self.job, *slot, began, now));
     }

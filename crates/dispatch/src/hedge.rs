@@ -66,9 +66,8 @@ impl Run<'_> {
         let mut time_limit = self.time_limit(context, slot, began);
         time_limit.hedge_timer = hedge_timer.as_ref();
         let limits = context.answer_limits(self.job, true, slot);
-        let transport = context.worker.transport(slot);
-        let body = self.bodies.of(self.job, slot);
-        let first = pin!(attempt(row, body, upstream, transport, in_flight, time_limit, limits));
+        let call = self.single_call(context, slot);
+        let first = pin!(attempt(call, in_flight, time_limit, limits));
         let Some(hedge_timer) = &hedge_timer else {
             let settled = first.await;
             return self.ended(context, slot, settled);
@@ -152,11 +151,8 @@ impl Run<'_> {
             let hedging = context.bounds.hedging.unwrap_or_default();
             let hedge_timer = HedgeTimer::new(hedging.delay(roster.upstream(other), row.class));
             time_limit.hedge_timer = Some(&hedge_timer);
-            let body = self.bodies.of(self.job, other);
-            let transport = context.worker.transport(other);
-            let hedged = roster.upstream(other);
-            let mut second =
-                pin!(attempt(row, body, hedged, transport, in_flight, time_limit, limits));
+            let call = self.single_call(context, other);
+            let mut second = pin!(attempt(call, in_flight, time_limit, limits));
             let (settled, is_first) = either(first.as_mut(), second.as_mut()).await;
             let (winner, loser, sent_at) =
                 if is_first { (slot, other, hedged_at) } else { (other, slot, began) };

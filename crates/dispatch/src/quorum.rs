@@ -110,12 +110,11 @@ impl<'r> Run<'r> {
     {
         let began = in_flight.began();
         let time_limit = self.time_limit(context, slot, began);
-        let (row, body) = (self.job.row, self.bodies.of(self.job, slot));
+        let call = self.single_call(context, slot);
         let limits = context.answer_limits(self.job, false, slot);
-        let (upstream, transport) = (context.roster.upstream(slot), context.worker.transport(slot));
         poll.sent(PendingVote { slot, tier: context.tier(slot), began, noted: None });
         under_way.push(Box::pin(async move {
-            (slot, attempt(row, body, upstream, transport, in_flight, time_limit, limits).await)
+            (slot, attempt(call, in_flight, time_limit, limits).await)
         }));
     }
 

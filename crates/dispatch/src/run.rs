@@ -10,7 +10,7 @@ use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
 use wellhead_upstream::{InFlight, LimitedBy, Slot, Upstream};
 
-use crate::attempt::{AttemptDeadline, Settled};
+use crate::attempt::{AttemptDeadline, Settled, SingleCall};
 use crate::attempts::{Attempts, Consequence, Position, StepResult};
 use crate::bounds::Bounds;
 use crate::candidate::Survey;
@@ -282,6 +282,19 @@ impl<'r> Run<'r> {
         settled: Settled,
     ) -> Consequence {
         self.attempts.end(self.job, slot, context.tier(slot), settled)
+    }
+
+    /// The call as it goes to `slot`.
+    pub(crate) fn single_call<'a>(&self, context: RunContext<'a>, slot: Slot) -> SingleCall<'a>
+    where
+        'r: 'a,
+    {
+        SingleCall {
+            row: self.job.row,
+            body: self.bodies.of(self.job, slot),
+            upstream: context.roster.upstream(slot),
+            transport: context.worker.transport(slot),
+        }
     }
 
     pub(crate) fn time_limit(

@@ -492,21 +492,12 @@ impl WaitQueue {
                 ticket.position = self.state.lock().raise(ticket.position);
             }
             let Some(turn) = self.turn(&ticket) else { return Err(no_turn(first.wait)) };
-            let mut soonest: Option<LimitedBy> = None;
-            for slot in candidates.iter().copied().filter(|slot| turn.contains(*slot)) {
-                match try_admit(roster.upstream(slot), began) {
-                    Ok(in_flight) => {
-                        self.state.lock().let_go(ticket.position, slot);
-                        return Ok((slot, in_flight));
-                    }
-                    Err(held) => {
-                        self.state.lock().say(ticket.position, slot, held);
-                        if soonest.is_none_or(|soonest| held.wait < soonest.wait) {
-                            soonest = Some(held);
-                        }
-                    }
-                }
-            }
+            let in_turn = candidates.iter().copied().filter(|slot| turn.contains(*slot));
+            let try_slot = |slot| try_admit(roster.upstream(slot), began);
+            let soonest = match self.try_in_turn(ticket.position, in_turn, try_slot) {
+                Ok(admitted) => return Ok(admitted),
+                Err(soonest) => soonest,
+            };
             // Where it is not its turn yet, what the queue said holds.
             if let Some(soonest) = soonest
                 && (by.slots.without(turn).is_empty() || soonest.wait < first.wait)
@@ -526,7 +517,33 @@ impl WaitQueue {
         }
     }
 
-    /// Tells whoever is first in line for `slot` that a call there ended.
+    /// Lets the call at `position` go to the first of `slots` that takes it; else what holds it for
+    /// the shortest time, if there are any.
+    fn try_in_turn(
+        &self,
+        position: QueuePosition,
+        slots: impl Iterator<Item = Slot>,
+        try_admit: impl Fn(Slot) -> Result<InFlight, LimitedBy>,
+    ) -> Result<(Slot, InFlight), Option<LimitedBy>> {
+        let mut soonest: Option<LimitedBy> = None;
+        for slot in slots {
+            match try_admit(slot) {
+                Ok(in_flight) => {
+                    self.state.lock().let_go(position, slot);
+                    return Ok((slot, in_flight));
+                }
+                Err(held) => {
+                    self.state.lock().say(position, slot, held);
+                    if soonest.is_none_or(|soonest| held.wait < soonest.wait) {
+                        soonest = Some(held);
+                    }
+                }
+            }
+        }
+        Err(soonest)
+    }
+
+    /// Tells the first call in line for `slot` that a call there ended.
     pub(crate) fn freed(&self, slot: Slot) {
         if self.is_empty() {
             return;
