@@ -325,14 +325,7 @@ impl Agreement {
                 (head.number, head.hash.is_some(), *support, head.hash, Reverse(head.slot))
             });
         let Some((next, _)) = agreed else {
-            // Branches, and none of them with enough voters.
-            let most = voters
-                .iter()
-                .max_by_key(|head| (support(head), head.number, Reverse(head.slot)))?;
-            let stays = view
-                .latest
-                .is_some_and(|latest| most.number < latest.number.0.saturating_add(bound(view)));
-            return (!stays).then_some(*most);
+            return self.strongest_branch(view, voters);
         };
         let Some(latest) = view.latest else { return Some(*next) };
         let holding = || voters.iter().filter(|voter| self.holds_latest(voter, view)).count();
@@ -367,6 +360,18 @@ impl Agreement {
             true => Some(*next),
             false => self.left_behind(view, voters, now),
         }
+    }
+
+    /// Where to go when there are branches, and none of them with enough voters: to the one with
+    /// most of them, unless that is near the head.
+    fn strongest_branch(&self, view: &View, voters: &[Voter]) -> Option<Voter> {
+        let support = |head: &Voter| voters.iter().filter(|it| self.holds(it, head)).count();
+        let most =
+            voters.iter().max_by_key(|head| (support(head), head.number, Reverse(head.slot)))?;
+        let stays = view
+            .latest
+            .is_some_and(|latest| most.number < latest.number.0.saturating_add(bound(view)));
+        (!stays).then_some(*most)
     }
 
     /// Where to go when nobody holds the head any more, not even by the last word of one that

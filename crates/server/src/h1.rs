@@ -345,31 +345,8 @@ fn take<E: HttpService>(bytes: &[u8], link: &Arc<ClientLink>, service: &E) -> Pa
     let head =
         RequestHead { method: read.method, target, headers: RequestHeaders::Lines(read.headers) };
     let route = service.route(&ticket, &head);
-    let rest = &bytes[read.len..];
     let wanted = E::wants_body(&route);
-    let (body, used) = match read.framing {
-        // Little enough to be there, and the connection can go on.
-        Framing::Length(length) if !wanted => match skipped(rest, length) {
-            Some(skipped) => (BodyStart::Whole(Ok(Bytes::new())), skipped),
-            None => (BodyStart::Unread, 0),
-        },
-        Framing::Chunked if !wanted => (BodyStart::Unread, 0),
-        Framing::Length(length) => match usize::try_from(length) {
-            Ok(length) if length <= settings.body_bytes_max => match rest.get(..length) {
-                Some(body) => {
-                    let held = ticket.hold(length);
-                    (BodyStart::Whole(held.map(|()| Bytes::copy_from_slice(body))), length)
-                }
-                None => {
-                    let mut so_far = BytesMut::with_capacity(length.min(ROOM_BYTES_MAX));
-                    so_far.extend_from_slice(rest);
-                    (BodyStart::Length { so_far, length }, rest.len())
-                }
-            },
-            _ => (BodyStart::Whole(Err(HttpRefusal::BodyTooLarge)), 0),
-        },
-        Framing::Chunked => (BodyStart::Chunked, 0),
-    };
+    let (body, used) = begin_body(&bytes[read.len..], read.framing, wanted, &mut ticket);
     let request = H1Request {
         route,
         ticket,
@@ -383,6 +360,40 @@ fn take<E: HttpService>(bytes: &[u8], link: &Arc<ClientLink>, service: &E) -> Pa
         },
     };
     ParseStep::Request(request, read.len + used)
+}
+
+/// What there is of a body behind its head, and how many of the bytes that is.
+fn begin_body(
+    rest: &[u8],
+    framing: Framing,
+    is_wanted: bool,
+    ticket: &mut Ticket,
+) -> (BodyStart, usize) {
+    match framing {
+        // Little enough to be there, and the connection can go on.
+        Framing::Length(length) if !is_wanted => match skipped(rest, length) {
+            Some(skipped) => (BodyStart::Whole(Ok(Bytes::new())), skipped),
+            None => (BodyStart::Unread, 0),
+        },
+        Framing::Chunked if !is_wanted => (BodyStart::Unread, 0),
+        Framing::Length(length) => match usize::try_from(length) {
+            Ok(length) if length <= ticket.link().shared.settings.body_bytes_max => {
+                match rest.get(..length) {
+                    Some(body) => {
+                        let held = ticket.hold(length);
+                        (BodyStart::Whole(held.map(|()| Bytes::copy_from_slice(body))), length)
+                    }
+                    None => {
+                        let mut so_far = BytesMut::with_capacity(length.min(ROOM_BYTES_MAX));
+                        so_far.extend_from_slice(rest);
+                        (BodyStart::Length { so_far, length }, rest.len())
+                    }
+                }
+            }
+            _ => (BodyStart::Whole(Err(HttpRefusal::BodyTooLarge)), 0),
+        },
+        Framing::Chunked => (BodyStart::Chunked, 0),
+    }
 }
 
 /// How many bytes a body takes that nobody wants, if all of it is there.

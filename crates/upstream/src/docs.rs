@@ -55,20 +55,7 @@ the others the text is known and the body around it is ours.
 | --- | --- | --- | --- | --- | --- |",
         count = rules.rules().len(),
     )?;
-    for class in VerdictClass::ALL {
-        let code = match class.client_code() {
-            0 => "–".to_owned(),
-            code => code.to_string(),
-        };
-        writeln!(
-            page,
-            "| `{class}` | {} | {} | {} | {} | {code} |",
-            class.about(),
-            class.doing().word(),
-            class.try_elsewhere().word(),
-            class.health().word(),
-        )?;
-    }
+    write_classes(page)?;
     writeln!(
         page,
         "
@@ -85,6 +72,11 @@ except those of `auth` and `billing`, which may quote a key.
     for (name, class, about) in BUILT_IN {
         writeln!(page, "| `{name}` | `{class}` | {about} |")?;
     }
+    write_rules(page, rules)
+}
+
+/// A section for each stage, and a row for each of its rules.
+fn write_rules(page: &mut String, rules: &RuleSet) -> std::fmt::Result {
     for (index, stage) in rules.stages().iter().enumerate() {
         writeln!(page, "\n## {}\n\n{}\n", title(stage.name), stage.about)?;
         writeln!(page, "| rule | class | when | for example | known from |")?;
@@ -92,6 +84,25 @@ except those of `auth` and `billing`, which may quote a key.
         for rule in rules.rules().iter().filter(|rule| rule.stage() == index) {
             row(page, rule)?;
         }
+    }
+    Ok(())
+}
+
+/// The rows of the table of classes.
+fn write_classes(page: &mut String) -> std::fmt::Result {
+    for class in VerdictClass::ALL {
+        let code = match class.client_code() {
+            0 => "–".to_owned(),
+            code => code.to_string(),
+        };
+        writeln!(
+            page,
+            "| `{class}` | {} | {} | {} | {} | {code} |",
+            class.about(),
+            class.doing().word(),
+            class.try_elsewhere().word(),
+            class.health().word(),
+        )?;
     }
     Ok(())
 }

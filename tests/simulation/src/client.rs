@@ -127,27 +127,11 @@ impl Client {
                 sleep(patience).await;
             }
             Habit::Sender(pace) => {
-                let wallets = world.wallets();
-                let item = match self.asker.rng.random_ratio(1, 2) {
-                    true => self.asker.transaction(&wallets[self.name % wallets.len()]),
-                    false => self.asker.read(),
-                };
-                let patience = self.asker.rng.random_ratio(1, 5).then_some(pace);
-                self.ask(item, Manner { patience, ..plain }).await;
+                self.send_or_read(world, pace, plain).await;
                 sleep(pace).await;
             }
             Habit::Filters(pace) => {
-                let item = match self.filter.clone() {
-                    Some(filter) => self.asker.use_filter(&filter),
-                    None => self.asker.make_filter(),
-                };
-                let is_over = item.method == "eth_uninstallFilter";
-                let result = self.ask(item, plain).await;
-                match (&self.filter, result) {
-                    (None, Some(made)) => self.filter = serde_json::from_str(&made).ok(),
-                    (Some(_), _) if is_over => self.filter = None,
-                    _ => {}
-                }
+                self.use_filter(plain).await;
                 sleep(pace).await;
             }
             Habit::Reader(pace) => {
@@ -165,6 +149,32 @@ impl Client {
                 self.send(items, true, plain).await;
                 sleep(pause).await;
             }
+        }
+    }
+
+    /// Sends a transaction, or reads; now and then waits no longer than `pace` for the answer.
+    async fn send_or_read(&mut self, world: &World, pace: Duration, plain: Manner) {
+        let wallets = world.wallets();
+        let item = match self.asker.rng.random_ratio(1, 2) {
+            true => self.asker.transaction(&wallets[self.name % wallets.len()]),
+            false => self.asker.read(),
+        };
+        let patience = self.asker.rng.random_ratio(1, 5).then_some(pace);
+        self.ask(item, Manner { patience, ..plain }).await;
+    }
+
+    /// Makes a filter, or polls or removes the one there is.
+    async fn use_filter(&mut self, plain: Manner) {
+        let item = match self.filter.clone() {
+            Some(filter) => self.asker.use_filter(&filter),
+            None => self.asker.make_filter(),
+        };
+        let is_over = item.method == "eth_uninstallFilter";
+        let result = self.ask(item, plain).await;
+        match (&self.filter, result) {
+            (None, Some(made)) => self.filter = serde_json::from_str(&made).ok(),
+            (Some(_), _) if is_over => self.filter = None,
+            _ => {}
         }
     }
 

@@ -64,23 +64,7 @@ async fn act(scenario: Scenario, sabotage: Option<Sabotage>) -> Evidence {
     let caught = log::catch(&recorder);
     let now = tokio::time::Instant::now().into_std();
     let (stage, loops) = Stage::new(&scenario, &recorder, now, sabotage);
-    let mut tasks: Vec<JoinHandle<()>> = Vec::new();
-    for (place, (plan, world)) in scenario.chains.iter().zip(&stage.worlds).enumerate() {
-        for number in 0..=world.head().number() {
-            let hash = world.chain().canonical(number).expect("the history is there").hash;
-            recorder.block(place, number, hash);
-        }
-        tasks.push(tokio::spawn(advance(
-            Arc::clone(world),
-            plan.clone(),
-            place,
-            Arc::clone(&recorder),
-        )));
-        for (own, upstream) in plan.upstreams.iter().zip(&stage.upstreams[place]) {
-            let (spells, recorder) = (own.spells.clone(), Arc::clone(&recorder));
-            tasks.push(tokio::spawn(weather(Arc::clone(upstream), spells, recorder)));
-        }
-    }
+    let mut tasks = start_worlds(&scenario, &stage, &recorder);
     tasks.extend(loops.into_iter().map(|watcher| tokio::spawn(watcher.run())));
     tasks.push(tokio::spawn(sweep(CacheSweeper::new(Arc::clone(&stage.proxy)))));
     let (proxy, desk) = (Arc::clone(&stage.proxy), Arc::clone(&recorder));
@@ -90,27 +74,7 @@ async fn act(scenario: Scenario, sabotage: Option<Sabotage>) -> Evidence {
         look(&proxy, &desk);
     }));
 
-    let desk = Arc::new(Desk {
-        proxy: Arc::clone(&stage.proxy),
-        lanes: stage.lanes.clone(),
-        worlds: stage.worlds.clone(),
-        keeps: scenario.settings.cache.is_some(),
-        names: scenario.chains.iter().map(|chain| chain.name).collect(),
-        recorder: Arc::clone(&recorder),
-        total: scenario.settings.total,
-        saboteur: Saboteur::new(sabotage),
-    });
-    let clients: Vec<_> = scenario
-        .clients
-        .iter()
-        .enumerate()
-        .map(|(name, plan)| {
-            tokio::spawn(client::play(Arc::clone(&desk), *plan, name, scenario.length))
-        })
-        .collect();
-    for client in clients {
-        client.await.expect("a client does not panic");
-    }
+    play_clients(&scenario, &stage, &recorder, Saboteur::new(sabotage)).await;
     look(&stage.proxy, &recorder);
     match sabotage {
         Some(Sabotage::ShowKey) => {
@@ -142,6 +106,62 @@ async fn act(scenario: Scenario, sabotage: Option<Sabotage>) -> Evidence {
     evidence.left = left;
     evidence.worlds = stage.worlds;
     evidence
+}
+
+/// Has the blocks of each chain come, and its weather.
+fn start_worlds(
+    scenario: &Scenario,
+    stage: &Stage,
+    recorder: &Arc<Recorder>,
+) -> Vec<JoinHandle<()>> {
+    let mut tasks: Vec<JoinHandle<()>> = Vec::new();
+    for (place, (plan, world)) in scenario.chains.iter().zip(&stage.worlds).enumerate() {
+        for number in 0..=world.head().number() {
+            let hash = world.chain().canonical(number).expect("the history is there").hash;
+            recorder.block(place, number, hash);
+        }
+        tasks.push(tokio::spawn(advance(
+            Arc::clone(world),
+            plan.clone(),
+            place,
+            Arc::clone(recorder),
+        )));
+        for (own, upstream) in plan.upstreams.iter().zip(&stage.upstreams[place]) {
+            let (spells, recorder) = (own.spells.clone(), Arc::clone(recorder));
+            tasks.push(tokio::spawn(weather(Arc::clone(upstream), spells, recorder)));
+        }
+    }
+    tasks
+}
+
+/// Has all clients play to their end.
+async fn play_clients(
+    scenario: &Scenario,
+    stage: &Stage,
+    recorder: &Arc<Recorder>,
+    saboteur: Saboteur,
+) {
+    let desk = Arc::new(Desk {
+        proxy: Arc::clone(&stage.proxy),
+        lanes: stage.lanes.clone(),
+        worlds: stage.worlds.clone(),
+        keeps: scenario.settings.cache.is_some(),
+        names: scenario.chains.iter().map(|chain| chain.name).collect(),
+        recorder: Arc::clone(recorder),
+        total: scenario.settings.total,
+        saboteur,
+    });
+    let clients: Vec<_> = scenario
+        .clients
+        .iter()
+        .enumerate()
+        .map(|(name, plan)| {
+            tokio::spawn(client::play(Arc::clone(&desk), *plan, name, scenario.length))
+        })
+        .collect();
+    for client in clients {
+        client.await.expect("a client does not panic");
+    }
 }
 
 /// What an operator would look at.

@@ -100,6 +100,41 @@ enum Fate {
     Say { said: Said, told: Vec<Option<Told>>, end: End, is_cut: bool },
 }
 
+impl Fate {
+    /// Something other than answers to the calls.
+    fn say(said: Said, end: End) -> Self {
+        Self::Say { said, told: Vec::new(), end, is_cut: false }
+    }
+}
+
+/// What arrives of an answer; one that is cut while it is read whole does not.
+fn reply(
+    said: Said,
+    delay: Duration,
+    whole_max: usize,
+    is_cut: bool,
+) -> Result<WireReply, TransportError> {
+    let is_long = said.body.len() > whole_max;
+    let timing = Timing { total: delay, first_byte: delay, ..Timing::default() };
+    if is_cut && !is_long {
+        return Err(failed(TransportErrorKind::Truncated, Sent::Maybe));
+    }
+    let mut reply =
+        WireReply::whole(said.status, said.body, timing).with_retry_after(said.retry_after);
+    if !is_cut {
+        return Ok(reply.shortened(whole_max));
+    }
+    let mut rest = reply.body.split_off(whole_max);
+    rest.truncate(CUT_AFTER.min(rest.len() / 2));
+    let error = failed(TransportErrorKind::Truncated, Sent::Maybe);
+    reply.rest = Some(Box::new(Pieces::of(rest).then_fail(error)));
+    Ok(reply)
+}
+
+fn whole(status: u16, body: String) -> Said {
+    Said { status, retry_after: None, body }
+}
+
 impl SimUpstream {
     /// An upstream at `place`.
     pub fn new(
@@ -273,24 +308,12 @@ impl SimUpstream {
             }
             Fate::Silence => std::future::pending().await,
             Fate::Say { said, told, end, is_cut } => {
-                let is_long = said.body.len() > exchange.whole_max;
-                let timing = Timing { total: delay, first_byte: delay, ..Timing::default() };
-                if is_cut && !is_long {
-                    open.end(End::Failed, Vec::new());
-                    return Err(failed(TransportErrorKind::Truncated, Sent::Maybe));
+                let reply = reply(said, delay, exchange.whole_max, is_cut);
+                match reply {
+                    Ok(_) => open.end(end, told),
+                    Err(_) => open.end(End::Failed, Vec::new()),
                 }
-                let mut reply = WireReply::whole(said.status, said.body, timing)
-                    .with_retry_after(said.retry_after);
-                if is_cut {
-                    let mut rest = reply.body.split_off(exchange.whole_max);
-                    rest.truncate(CUT_AFTER.min(rest.len() / 2));
-                    let error = failed(TransportErrorKind::Truncated, Sent::Maybe);
-                    reply.rest = Some(Box::new(Pieces::of(rest).then_fail(error)));
-                } else {
-                    reply = reply.shortened(exchange.whole_max);
-                }
-                open.end(end, told);
-                Ok(reply)
+                reply
             }
         }
     }
@@ -350,92 +373,79 @@ impl SimUpstream {
     }
 
     fn decide(&self, calls: &[Call<'_>], deed: Deed) -> Fate {
-        let Deed { kind, is_batch, is_house, number, whole_max } = deed;
-        let first_id = calls.first().map_or("null", Call::id).to_owned();
-        let say = |said: Said, end: End| Fate::Say { said, told: Vec::new(), end, is_cut: false };
-        let whole = |status, body: String| Said { status, retry_after: None, body };
-        let api_key = &self.plan.api_key;
-        let path = format!("/v2/{api_key}");
-        match kind {
-            Some(Kind::Crash) => return Fate::Fail(TransportErrorKind::Connect, Sent::No),
-            Some(Kind::Reset { unread: true }) => {
-                return Fate::Fail(TransportErrorKind::Closed, Sent::No);
-            }
-            Some(Kind::Throttle(dialect)) => {
-                let id = (!is_batch).then_some(first_id.as_str());
-                let said = dialect.refusal(id);
-                return Fate::Say {
-                    end: End::Refused(dialect.asks_for()),
-                    said: Said { retry_after: said.retry_after, ..said },
-                    told: Vec::new(),
-                    is_cut: false,
-                };
-            }
-            Some(Kind::Auth) => {
-                return say(
-                    words::auth(&mut self.state.lock().rng, &first_id, api_key),
-                    End::Failed,
-                );
-            }
-            Some(Kind::Billing) => {
-                let said = words::billing(&mut self.state.lock().rng, &first_id, api_key);
-                return say(said, End::Failed);
-            }
-            _ => {}
-        }
-        if is_batch && !self.plan.takes_batches {
-            let error = r#"{"code":-32600,"message":"batches are not served here"}"#.to_owned();
-            let body = self.plan.envelope.write("null", &Err(error));
-            return say(whole(200, body), End::Failed);
+        if let Some(fate) = self.refused(calls, deed) {
+            return fate;
         }
         // From here on it may be executed, whatever becomes of the answer.
-        self.recorder.may_have_run(number);
-        match kind {
-            Some(Kind::Hang) => {
-                self.maybe_execute(calls);
-                return Fate::Silence;
+        self.recorder.may_have_run(deed.number);
+        match self.lost(calls, deed.kind) {
+            Some(fate) => fate,
+            None => self.answered(calls, deed),
+        }
+    }
+
+    /// What becomes of an exchange that the upstream does not look into; `None` where it does.
+    fn refused(&self, calls: &[Call<'_>], deed: Deed) -> Option<Fate> {
+        let first_id = calls.first().map_or("null", Call::id);
+        let api_key = &self.plan.api_key;
+        match deed.kind {
+            Some(Kind::Crash) => Some(Fate::Fail(TransportErrorKind::Connect, Sent::No)),
+            Some(Kind::Reset { unread: true }) => {
+                Some(Fate::Fail(TransportErrorKind::Closed, Sent::No))
             }
+            Some(Kind::Throttle(dialect)) => {
+                let said = dialect.refusal((!deed.is_batch).then_some(first_id));
+                Some(Fate::say(said, End::Refused(dialect.asks_for())))
+            }
+            Some(Kind::Auth) => {
+                let said = words::auth(&mut self.state.lock().rng, first_id, api_key);
+                Some(Fate::say(said, End::Failed))
+            }
+            Some(Kind::Billing) => {
+                let said = words::billing(&mut self.state.lock().rng, first_id, api_key);
+                Some(Fate::say(said, End::Failed))
+            }
+            _ if deed.is_batch && !self.plan.takes_batches => {
+                let error = r#"{"code":-32600,"message":"batches are not served here"}"#.to_owned();
+                let body = self.plan.envelope.write("null", &Err(error));
+                Some(Fate::say(whole(200, body), End::Failed))
+            }
+            _ => None,
+        }
+    }
+
+    /// What becomes of an exchange whose calls are executed and not answered; `None` where they
+    /// are.
+    fn lost(&self, calls: &[Call<'_>], kind: Option<Kind>) -> Option<Fate> {
+        let fate = match kind {
+            Some(Kind::Hang) => Fate::Silence,
             Some(Kind::Reset { unread: false }) => {
-                self.maybe_execute(calls);
-                return Fate::Fail(TransportErrorKind::Closed, Sent::Maybe);
+                Fate::Fail(TransportErrorKind::Closed, Sent::Maybe)
             }
             Some(Kind::Page(status)) => {
-                self.maybe_execute(calls);
-                return say(whole(status, words::page(status, &path)), End::Failed);
+                let path = format!("/v2/{}", self.plan.api_key);
+                Fate::say(whole(status, words::page(status, &path)), End::Failed)
             }
-            _ => {}
-        }
+            _ => return None,
+        };
+        self.maybe_execute(calls);
+        Some(fate)
+    }
+
+    fn answered(&self, calls: &[Call<'_>], deed: Deed) -> Fate {
+        let Deed { kind, is_batch, whole_max, .. } = deed;
         let mut told: Vec<Option<Told>> = Vec::new();
         let mut written: Vec<String> = Vec::new();
         let mut has_lied = false;
         for call in calls {
-            let (mut outcome, mut is_honest) = match kind {
-                Some(Kind::Internal) => {
-                    (Err(words::internal(&mut self.state.lock().rng, api_key)), false)
-                }
-                Some(Kind::Unknown) => (Err(words::unknown(api_key)), false),
-                _ => self.truth(call, kind),
-            };
-            if kind == Some(Kind::Mislead)
-                && let Ok(result) = &outcome
-                && QUORUM_METHODS.contains(&&*call.method)
-                && let Some(other) = words::misleading(result)
-            {
-                (outcome, is_honest) = (Ok(other), false);
-            }
-            if kind == Some(Kind::Lie)
-                && !is_house
-                && let Ok(result) = &outcome
-                && let Some(lie) = words::lie(&call.method, result)
-            {
-                (outcome, is_honest, has_lied) = (Ok(lie), false, true);
-            }
+            let (answer, is_lie) = self.answer(call, deed);
+            has_lied |= is_lie;
             let id = match kind {
                 Some(Kind::WrongId) => (call.id().parse::<u64>().unwrap_or(0) + 1000).to_string(),
                 _ => call.id().to_owned(),
             };
-            written.push(self.plan.envelope.write(&id, &outcome));
-            told.push(Some(Told { is_honest, outcome }));
+            written.push(self.plan.envelope.write(&id, &answer.outcome));
+            told.push(Some(answer));
         }
         if kind == Some(Kind::LoseItems) && is_batch {
             let mut state = self.state.lock();
@@ -467,6 +477,32 @@ impl SimUpstream {
             told,
             end: if is_spoilt || has_lied { End::Failed } else { End::Answered },
             is_cut: kind == Some(Kind::Truncate),
+        }
+    }
+
+    /// The answer to one call, and whether it is a lie that a hash gives away.
+    fn answer(&self, call: &Call<'_>, deed: Deed) -> (Told, bool) {
+        let api_key = &self.plan.api_key;
+        let (outcome, is_honest) = match deed.kind {
+            Some(Kind::Internal) => {
+                (Err(words::internal(&mut self.state.lock().rng, api_key)), false)
+            }
+            Some(Kind::Unknown) => (Err(words::unknown(api_key)), false),
+            kind => self.truth(call, kind),
+        };
+        let other = match (&outcome, deed.kind) {
+            (Ok(result), Some(Kind::Mislead)) if QUORUM_METHODS.contains(&&*call.method) => {
+                words::misleading(result)
+            }
+            (Ok(result), Some(Kind::Lie)) if !deed.is_house => words::lie(&call.method, result),
+            _ => None,
+        };
+        match other {
+            Some(other) => {
+                let is_lie = deed.kind == Some(Kind::Lie);
+                (Told { is_honest: false, outcome: Ok(other) }, is_lie)
+            }
+            None => (Told { is_honest, outcome }, false),
         }
     }
 
