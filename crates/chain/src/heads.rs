@@ -18,8 +18,8 @@ use crate::view::{Head, Mark, Tag, View};
 pub enum Source {
     /// The upstream's own word on its newest block, by a feed: may also lower its head.
     Word,
-    /// The same by a poll that was sent at this moment: what was learnt since then, by a feed
-    /// or an answer, is newer and not lowered.
+    /// The upstream's own word by a poll that was sent at this moment: what a feed or an answer
+    /// told since then is newer and not lowered.
     Polled(Instant),
     /// An answer that named a block: shows that the upstream holds at least that.
     Answer,
@@ -256,7 +256,7 @@ impl Heads {
         self.observe_marks(slot, &[(tag, seen)], now);
     }
 
-    /// The same for several tags, in one step: no view has one of them without the others.
+    /// Takes in several such blocks in one step: no view has one of them without the others.
     pub fn observe_marks(&self, slot: Slot, seen: &[(Tag, Observation)], now: Instant) {
         let mut writer = self.writer.lock();
         for (tag, seen) in seen {

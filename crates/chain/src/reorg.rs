@@ -113,12 +113,12 @@ impl CanonicalChain {
         Some(self.blocks[place].1)
     }
 
-    /// The same, where the head is known to stand on it.
+    /// The hash at `number`, where the head is known to stand on that block.
     pub(crate) fn linked_at(&self, number: u64) -> Option<BlockHash> {
         self.at(number).filter(|_| number >= self.linked_from)
     }
 
-    /// The same for all heights from one to another.
+    /// The hashes at all heights from `from` to `to` on which the head is known to stand.
     pub(crate) fn linked_in(
         &self,
         from: u64,

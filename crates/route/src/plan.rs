@@ -189,7 +189,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The same, with these behind all others that are fit.
+    /// This plan with `those` behind all other upstreams that are fit.
     #[must_use]
     pub fn with_last(mut self, those: UpstreamSet) -> Self {
         self.candidates[..self.fit].sort_by_key(|slot| those.contains(*slot));

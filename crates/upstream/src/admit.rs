@@ -45,8 +45,8 @@ impl Upstream {
         self.try_admit(rows, now).inspect_err(|held| self.note_held(held.bound))
     }
 
-    /// The same for calls of several methods, and without the count of what is held: for
-    /// whoever asks again and again.
+    /// As [`Upstream::admit`] for calls of several methods, without the count of held calls: for a
+    /// queue that asks again and again.
     pub fn try_admit<'a>(
         self: &Arc<Self>,
         rows: impl Iterator<Item = &'a MethodRow> + Clone,

@@ -23,7 +23,7 @@ pub enum Bound {
     MethodRate,
     /// The calls that it may be sent at once.
     InFlight,
-    /// The same, learnt from its delay.
+    /// The calls that it may be sent at once, learnt from its delay.
     LearntLimit,
     /// None of its own: other calls wait for it already.
     Line,

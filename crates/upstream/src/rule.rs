@@ -99,7 +99,7 @@ struct When {
     data_starts: Vec<Fragment>,
     methods: Vec<MethodGlob>,
     not_methods: Vec<MethodGlob>,
-    /// The same in words, for the page.
+    /// All these conditions in words, for the page.
     words: String,
 }
 

@@ -175,7 +175,7 @@ pub struct Upstream {
     latency_overall: PeakEwma,
     /// When a call takes longer than nineteen in twenty, by class.
     slow: [SlowMark; CostClass::ALL.len()],
-    /// The same for exchanges of several calls.
+    /// When an exchange of several calls takes longer than nineteen in twenty.
     slow_batch: SlowMark,
     silence: StallDetector,
     controls: Controls,
@@ -612,7 +612,7 @@ impl Upstream {
         self.settle_at(row, verdict, began, now)
     }
 
-    /// The same for one call of several in one exchange: how long that took says little of
+    /// As [`Upstream::settle`] for one call of several in one exchange, whose time says little of
     /// how long one call takes.
     pub fn settle_shared(
         &self,
@@ -624,7 +624,7 @@ impl Upstream {
         self.settle_at(row, verdict, self.since_epoch(began), self.since_epoch(now))
     }
 
-    /// The same with instants as times since the epoch.
+    /// As [`Upstream::settle`], with instants as times since the epoch.
     fn settle_at(
         &self,
         row: &MethodRow,

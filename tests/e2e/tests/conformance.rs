@@ -153,7 +153,7 @@ async fn conforms_by(
     wellhead
 }
 
-/// The same while single calls travel over WebSocket, to which no connection was lost.
+/// As [`conforms`], while single calls travel over WebSocket, to which no connection was lost.
 async fn conforms_over_websocket(node: &Node, chain_id: u64, calls: impl Fn(&Facts) -> Vec<Call>) {
     let fields = format!("ws: \"{}\", calls_over: websocket", node.ws_url());
     let upstream = Upstream::new("node", &node.url()).with(&fields);

@@ -292,7 +292,7 @@ impl Scenario {
         spells.any(|spell| spell.kind == Kind::NoLogs)
     }
 
-    /// The same without feeds, budgets, outages of a whole chain, a cache, deep reorgs and lies,
+    /// The scenario of a seed without feeds, budgets, outages of a whole chain, a cache, deep reorgs and lies,
     /// which came later: the seeds that are kept by their number are played so.
     pub fn plain(seed: u64, scale: Scale) -> Self {
         let rng = &mut SmallRng::seed_from_u64(seed ^ 0x5eed_5eed);

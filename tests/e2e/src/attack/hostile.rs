@@ -41,7 +41,7 @@ pub enum Mode {
     Garbage,
     /// 2 MB of gzip that inflate to half a gigabyte.
     GzipBomb,
-    /// The same in zstd, which is some hundred bytes.
+    /// Half a gigabyte in zstd, which is some hundred bytes.
     ZstdBomb,
     /// A result of four million brackets.
     Nested,

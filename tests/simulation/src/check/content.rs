@@ -74,7 +74,7 @@ pub(super) struct Received<'a> {
 pub(super) enum Since {
     /// An upstream was asked for this call.
     Asked,
-    /// The same was under way for another.
+    /// An equal call was under way for another client.
     Shared,
     /// It was kept, from whenever.
     Ever,
