@@ -39,6 +39,8 @@ const ROOM_WAIT: Duration = Duration::from_secs(1);
 const ROOM_LOOK: Duration = Duration::from_millis(10);
 /// Room that is asked for at first; then twice as much each time.
 const ROOM_STEP: usize = 256 << 10;
+/// Memory taken on the word of an announced length alone.
+const TRUSTED_LENGTH_MAX: usize = 8 << 20;
 
 /// How long one attempt may take.
 #[derive(Debug, Clone, Copy)]
@@ -188,7 +190,8 @@ async fn judged_in_part(
     }
     let first = std::mem::take(&mut reply.body);
     let mut waited = Duration::ZERO;
-    reply.body = whole(first, rest, limits.answer_max, limits.answers, &mut waited).await?;
+    let room = limits.answers.map(|ceiling| AnswerRoom { ceiling, may_overdraw: true });
+    reply.body = whole(first, rest, limits.answer_max, room, &mut waited).await?;
     Ok(Judged { waited, ..Judged::whole(judge.reply(row, &reply)) })
 }
 
@@ -199,67 +202,144 @@ pub(crate) async fn whole(
     first: Bytes,
     mut rest: Box<dyn Rest>,
     answer_max: usize,
-    answers: Option<&Arc<Ceiling>>,
+    room: Option<AnswerRoom<'_>>,
     waited: &mut Duration,
 ) -> Result<Bytes, TransportError> {
     let error = |kind, what: String| TransportError::new(kind, Sent::Maybe, what);
+    let too_large = || error(TransportErrorKind::TooLarge, format!("over {answer_max} bytes"));
+    let total = rest.announced().map(|left| first.len().saturating_add(left as usize));
+    if total.is_some_and(|total| total > answer_max) {
+        return Err(too_large());
+    }
     let mut share = None;
-    let mut body = BytesMut::from(first);
+    let mut body = Growing { first, joined: BytesMut::new() };
     loop {
         if body.len() > answer_max {
-            return Err(error(TransportErrorKind::TooLarge, format!("over {answer_max} bytes")));
+            return Err(too_large());
         }
         let Some(piece) = rest.next().await.transpose()? else { break };
         let len = body.len() + piece.len();
         if len > FREE_BYTES
             && len <= answer_max
-            && let Some(answers) = answers
+            && let Some(room) = room
         {
-            let step = len.saturating_mul(2).max(ROOM_STEP).min(answer_max);
+            let step = room.step(len, total).min(answer_max);
             let fits = match &mut share {
                 None => {
                     let began = now();
-                    share = answers.try_hold_within(step);
+                    share = room.ceiling.try_hold_within(step);
                     if share.is_none() {
-                        share = Box::pin(room_for(answers, len)).await;
+                        share = Box::pin(room.wait_for(room.needed(len, total))).await;
                     }
                     *waited += now().saturating_duration_since(began);
                     share.is_some()
                 }
-                Some(share) => len <= share.bytes() || share.grow_within(step) || share.grow(len),
+                Some(share) => {
+                    len <= share.bytes() || share.grow_within(step) || room.grow(share, len)
+                }
             };
             if !fits {
-                answers.note(Shortage::Refused);
+                room.ceiling.note(Shortage::Refused);
                 return Err(error(TransportErrorKind::NoRoom, String::new()));
             }
         }
-        body.extend_from_slice(&piece);
+        let reserved = share.as_ref().map_or(0, Share::bytes);
+        let trusted = reserved.max(TRUSTED_LENGTH_MAX).max(2 * len);
+        body.add(&piece, total.map_or(2 * len, |total| total.min(trusted)));
     }
-    let body = body.freeze();
-    Ok(match answers {
-        Some(answers) => answers.around(body, share),
+    let body = body.into_bytes();
+    Ok(match room {
+        Some(room) => room.ceiling.around(body, share),
         None => body,
     })
 }
 
-/// Room for `bytes`, at once or within [`ROOM_WAIT`].
-async fn room_for(answers: &Arc<Ceiling>, bytes: usize) -> Option<Share> {
-    if let Some(share) = answers.try_hold(bytes) {
-        return Some(share);
+/// An answer that is put together: its beginning is copied once there is more.
+struct Growing {
+    first: Bytes,
+    joined: BytesMut,
+}
+
+impl Growing {
+    fn len(&self) -> usize {
+        self.first.len() + self.joined.len()
     }
-    if !answers.is_worth_waiting(bytes) {
-        return None;
+
+    /// Adds a piece; memory that has to grow grows to `expected`, or to what is needed.
+    fn add(&mut self, piece: &[u8], expected: usize) {
+        let len = self.len() + piece.len();
+        if len > self.joined.capacity() {
+            self.joined.reserve(expected.max(len) - self.joined.len());
+        }
+        if !self.first.is_empty() {
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.joined.extend_from_slice(piece);
     }
-    let _place = answers.queue()?;
-    let until = now() + ROOM_WAIT;
-    while now() < until {
-        tokio::time::sleep(ROOM_LOOK).await;
-        if let Some(share) = answers.try_hold(bytes) {
-            answers.note(Shortage::Waited);
-            return Some(share);
+
+    fn into_bytes(self) -> Bytes {
+        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
+    }
+}
+
+/// Where an answer that is read whole is counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnswerRoom<'a> {
+    pub(crate) ceiling: &'a Arc<Ceiling>,
+    /// Whether it may be the one answer that goes beyond a part. The answers to many calls are not one
+    /// answer: they can be asked for one by one.
+    pub(crate) may_overdraw: bool,
+}
+
+impl AnswerRoom<'_> {
+    /// The room that an answer of `len` bytes so far asks for, of `total` in the end where that was
+    /// announced.
+    fn step(self, len: usize, total: Option<usize>) -> usize {
+        match total {
+            Some(total) if !self.may_overdraw => total.max(len),
+            Some(_) | None => len.saturating_mul(2).max(ROOM_STEP),
         }
     }
-    None
+
+    /// The room without which reading on is of no use. Exchanges of one batch run side by side: if each
+    /// took room as it came, all would be read in part and none to its end.
+    fn needed(self, len: usize, total: Option<usize>) -> usize {
+        if self.may_overdraw { len } else { total.unwrap_or(len).max(len) }
+    }
+
+    fn hold(self, bytes: usize) -> Option<Share> {
+        match self.may_overdraw {
+            true => self.ceiling.try_hold(bytes),
+            false => self.ceiling.try_hold_within(bytes),
+        }
+    }
+
+    fn grow(self, share: &mut Share, bytes: usize) -> bool {
+        match self.may_overdraw {
+            true => share.grow(bytes),
+            false => share.grow_within(bytes),
+        }
+    }
+
+    /// Room for `bytes`, at once or within [`ROOM_WAIT`].
+    async fn wait_for(self, bytes: usize) -> Option<Share> {
+        if let Some(share) = self.hold(bytes) {
+            return Some(share);
+        }
+        if !self.ceiling.is_worth_waiting(bytes) {
+            return None;
+        }
+        let _place = self.ceiling.queue()?;
+        let until = now() + ROOM_WAIT;
+        while now() < until {
+            tokio::time::sleep(ROOM_LOOK).await;
+            if let Some(share) = self.hold(bytes) {
+                self.ceiling.note(Shortage::Waited);
+                return Some(share);
+            }
+        }
+        None
+    }
 }
 
 /// An exchange under way: counted as in flight, and never without a word on how long

@@ -32,7 +32,7 @@ use wellhead_upstream::{
     VerdictClass,
 };
 
-use crate::attempt::{Guarded, whole};
+use crate::attempt::{AnswerRoom, Guarded, whole};
 use crate::bounds::Bounds;
 use crate::client_net::ClientNet;
 use crate::health_log::note;
@@ -275,6 +275,7 @@ async fn all(
         let first = std::mem::take(&mut reply.body);
         // What a batch takes teaches no limit.
         let mut waited = Duration::ZERO;
+        let room = AnswerRoom { ceiling: room, may_overdraw: false };
         reply.body = Box::pin(whole(first, rest, bytes_max, Some(room), &mut waited)).await?;
     }
     Ok(reply)

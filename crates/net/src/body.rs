@@ -191,6 +191,12 @@ impl Decoding {
         Ok(Self { inflate, packed: Bytes::new(), arrived: 0, length, max })
     }
 
+    /// Bytes that are still to come, where that was announced and no encoding changes it.
+    pub(crate) fn announced(&self) -> Option<u64> {
+        let length = self.length.filter(|_| self.inflate.is_none())?;
+        Some(length.saturating_sub(self.arrived))
+    }
+
     fn is_end(&self, chunks: &impl Chunks) -> bool {
         self.inflate.is_none() && chunks.is_end() && self.expect_length().is_ok()
     }

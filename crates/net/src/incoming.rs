@@ -122,4 +122,8 @@ impl Rest for Remainder {
     fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
         Box::pin(self.read())
     }
+
+    fn announced(&self) -> Option<u64> {
+        self.incoming.as_ref().and(self.decoding.announced())
+    }
 }

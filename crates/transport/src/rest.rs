@@ -28,41 +28,59 @@ pub trait Rest: Send + Debug {
     /// and called again without losing a byte. After an error the rest is of no
     /// more use.
     fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>>;
+
+    /// Bytes that are still to come, where the peer announced them and no encoding changes their
+    /// number. A peer that fails sends fewer.
+    fn announced(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A rest that is already in memory, for transports without sockets and for tests.
 #[derive(Debug, Default)]
-pub struct Pieces(VecDeque<Result<Bytes, TransportError>>);
+pub struct Pieces {
+    pieces: VecDeque<Result<Bytes, TransportError>>,
+    announced: Option<u64>,
+}
 
 /// Size of the pieces into which a body is cut, like those of a socket.
 const PIECE: usize = 64 << 10;
 
 impl Pieces {
-    /// Cuts `body` into pieces.
+    /// Cuts `body` into pieces, and announces their length.
     pub fn of(mut body: Bytes) -> Self {
+        let announced = Some(body.len() as u64);
         let mut pieces = VecDeque::new();
         while !body.is_empty() {
             pieces.push_back(Ok(body.split_to(body.len().min(PIECE))));
         }
-        Self(pieces)
+        Self { pieces, announced }
     }
 
-    /// What is in pieces already; none of them may be empty.
+    /// What is in pieces already; none of them may be empty. Nothing is announced.
     pub fn joined(pieces: impl IntoIterator<Item = Bytes>) -> Self {
-        Self(pieces.into_iter().map(Ok).collect())
+        Self { pieces: pieces.into_iter().map(Ok).collect(), announced: None }
     }
 
     /// Fails with `error` where the end would have been.
     #[must_use]
     pub fn then_fail(mut self, error: TransportError) -> Self {
-        self.0.push_back(Err(error));
+        self.pieces.push_back(Err(error));
         self
     }
 }
 
 impl Rest for Pieces {
     fn next(&mut self) -> BoxFuture<'_, Option<Result<Bytes, TransportError>>> {
-        Box::pin(std::future::ready(self.0.pop_front()))
+        let piece = self.pieces.pop_front();
+        if let (Some(announced), Some(Ok(piece))) = (&mut self.announced, &piece) {
+            *announced -= piece.len() as u64;
+        }
+        Box::pin(std::future::ready(piece))
+    }
+
+    fn announced(&self) -> Option<u64> {
+        self.announced
     }
 }
 
@@ -97,7 +115,10 @@ mod tests {
     fn pieces_keep_their_order_and_may_end_badly() {
         let cut = TransportError::new(TransportErrorKind::Truncated, Sent::Maybe, "");
         let body = Bytes::from(vec![b'x'; PIECE + 1]);
-        let read = read(&mut Pieces::of(body).then_fail(cut.clone()));
+        let mut pieces = Pieces::of(body).then_fail(cut.clone());
+        assert_eq!(pieces.announced(), Some(PIECE as u64 + 1));
+        let read = read(&mut pieces);
+        assert_eq!(pieces.announced(), Some(0));
         let sizes: Vec<_> = read.into_iter().map(|p| p.map(|p| p.len())).collect();
         assert_eq!(sizes, [Ok(PIECE), Ok(1), Err(cut)]);
     }
