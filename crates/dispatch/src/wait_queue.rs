@@ -7,7 +7,7 @@
 //! that logs and traces are served at all, the first of them that has waited for [`PATIENCE`] joins
 //! the end of the usual calls, one at a time: it has one turn in a round of the others.
 //!
-//! A call that its own method's pause or rate holds ([`Bound::is_of_method`]) stands **aside**
+//! A call that its own method's pause or rate holds ([`Bound::lets_others_pass`]) stands **aside**
 //! there: calls of other methods go past it, and those of its method behind it. At most
 //! [`ASIDE_MAX`] stand aside everywhere, so that one method that is refused leaves places to others.
 //!
@@ -119,7 +119,7 @@ impl Holders {
         let mut all = before.unwrap_or(Self { slots: none, aside: none, first: held });
         all.slots.insert(slot);
         all.aside = all.aside.without([slot].into_iter().collect());
-        if held.bound.is_of_method() {
+        if held.bound.lets_others_pass() {
             all.aside.insert(slot);
         }
         if held.wait < all.first.wait {
@@ -201,7 +201,7 @@ struct Turn {
 #[derive(Debug)]
 struct Waiter {
     slots: UpstreamSet,
-    /// Where a bound of its method alone holds it.
+    /// Where a bound of its method or kind alone holds it.
     aside: UpstreamSet,
     method: Option<MethodIndex>,
     client: Option<ClientNet>,
@@ -374,23 +374,23 @@ impl State {
         assert!(is_empty || !self.waiting.is_empty(), "nothing is left of calls that went");
     }
 
-    /// Notes what `slot` said to the waiter at `position`. Where that is of its method alone, those
+    /// Notes what `slot` said to the waiter at `position`. Where that lets others pass, those
     /// behind it may have their turn.
     fn say(&mut self, position: QueuePosition, slot: Slot, held: LimitedBy) {
-        let is_of_method = held.bound.is_of_method();
+        let lets_others_pass = held.bound.lets_others_pass();
         let Some(waiter) = self.waiting.get_mut(&position) else { return };
         let (method, was_aside) = (waiter.method, waiter.is_aside());
         let was_somewhere = !waiter.aside.is_empty();
         // A batch is held for one of its methods, and it is not known which.
-        if !is_of_method || method.is_some() {
-            self.said.insert((slot, method.filter(|_| is_of_method)), held);
+        if !lets_others_pass || method.is_some() {
+            self.said.insert((slot, method.filter(|_| lets_others_pass)), held);
         }
-        if waiter.aside.contains(slot) == is_of_method {
+        if waiter.aside.contains(slot) == lets_others_pass {
             return;
         }
         let this = [slot].into_iter().collect();
         waiter.aside = waiter.aside.without(this);
-        if is_of_method {
+        if lets_others_pass {
             waiter.aside.insert(slot);
         }
         let (is_aside, is_somewhere) = (waiter.is_aside(), !waiter.aside.is_empty());
@@ -401,7 +401,7 @@ impl State {
             *self.count(position.priority, method, is_aside) += 1;
         }
         self.check();
-        if is_of_method && let Some(next) = self.first_open(slot) {
+        if lets_others_pass && let Some(next) = self.first_open(slot) {
             next.wake.notify_one();
         }
     }
@@ -410,6 +410,17 @@ impl State {
     fn first_open(&self, slot: Slot) -> Option<&Waiter> {
         let is_open = |it: &&Waiter| it.slots.contains(slot) && !it.aside.contains(slot);
         self.waiting.values().find(is_open)
+    }
+
+    /// The first for `slot` that may stand aside for the share of its kind: a batch, or a call of the
+    /// last priority.
+    fn first_bulky(&self, slot: Slot) -> Option<&Waiter> {
+        let mut waiting = self.waiting.iter();
+        let first = waiting.find(|(position, it)| {
+            let is_bulky = it.method.is_none() || position.priority == Priority::Bulk;
+            is_bulky && it.aside.contains(slot)
+        });
+        first.map(|(_, waiter)| waiter)
     }
 
     /// Moves the waiter at `position` to the end of those that are usual, if it is the first of
@@ -549,7 +560,8 @@ impl WaitQueue {
             return;
         }
         let state = self.state.lock();
-        if let Some(waiter) = state.first_open(slot) {
+        let bulky = (state.aside_somewhere > 0).then(|| state.first_bulky(slot)).flatten();
+        for waiter in state.first_open(slot).into_iter().chain(bulky) {
             waiter.wake.notify_one();
         }
     }

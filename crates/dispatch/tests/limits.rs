@@ -700,6 +700,27 @@ async fn of_a_full_line_the_client_that_has_most_gives_way() {
     running.await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn logs_that_hang_leave_a_quarter_of_what_is_learnt_to_other_calls() {
+    let script = format!("{} 1ms~ok 1ms~ok", ["hang"; 24].join(" "));
+    let stage = stage(vec![(scripted(&script), terms())]);
+    let began = now();
+    let mut hanging = std::pin::pin!(join_all((0..30).map(|_| stage.run("eth_getLogs"))));
+    for after in [1, 3_001] {
+        let outcome = tokio::select! {
+            _ = hanging.as_mut() => panic!("they ended"),
+            outcome = async {
+                tokio::time::sleep_until((began + ms(after)).into()).await;
+                stage.run("eth_call").await
+            } => outcome,
+        };
+        assert_eq!(stage.tell(&outcome), r#"a=answer -> a "0x1""#);
+        assert_eq!((now() - began).as_millis(), u128::from(after) + 1);
+    }
+    assert!(stage.upstream(0).held(Bound::BulkyShare) > 0);
+    assert_eq!(stage.upstream(0).held(Bound::LearntLimit), 0);
+}
+
 /// All the clients of a busy start come before anything was learnt of the upstream: none
 /// of them is refused, and they are served in rounds of 32, 64, 128 and so on.
 #[tokio::test(start_paused = true)]

@@ -55,8 +55,9 @@ impl Upstream {
         // That it was meant for this upstream counts, whether a bound holds it or not.
         self.controls().demand.note(|| self.stamp(now));
         let latency = || self.latency(now);
-        self.controls().admit(rows.clone(), latency, self.since_epoch(now))?;
-        Ok(self.attempted(rows, now))
+        let is_bulky = is_bulky(rows.clone());
+        self.controls().admit(rows.clone(), is_bulky, latency, self.since_epoch(now))?;
+        Ok(self.attempted(rows, is_bulky, now))
     }
 
     /// How long it has yet to be left alone with calls of all methods, because it asked for that;
@@ -81,7 +82,7 @@ impl Upstream {
     /// bounds: for our own, which have to be made. What it costs is counted.
     pub fn begin_call(self: &Arc<Self>, row: &MethodRow, now: Instant) -> InFlight {
         self.controls().begin(row, self.since_epoch(now));
-        self.attempted(std::iter::once(row), now)
+        self.attempted(std::iter::once(row), false, now)
     }
 
     /// Pays for a call of our own that travels on a feed's connection: it takes no place.
@@ -141,11 +142,17 @@ impl Upstream {
     fn attempted<'a>(
         self: &Arc<Self>,
         rows: impl Iterator<Item = &'a MethodRow>,
+        is_bulky: bool,
         now: Instant,
     ) -> InFlight {
         self.attempts.fetch_add(1, Ordering::Relaxed);
         let mut trials = Trials::default();
         rows.for_each(|row| self.on_trial(row.class, &mut trials, now));
-        InFlight::new(Arc::clone(self), trials, now)
+        InFlight::new(Arc::clone(self), trials, is_bulky, now)
     }
+}
+
+/// Whether an exchange of these calls has a long answer.
+fn is_bulky<'a>(mut rows: impl Iterator<Item = &'a MethodRow>) -> bool {
+    rows.next().is_some_and(|first| first.class.is_heavy() || rows.next().is_some())
 }

@@ -29,7 +29,8 @@ pub enum Bound {
     Line,
     /// None of its own: all of our connections to it carry a call.
     Connections,
-    /// None of its own: calls whose answers are long have their share of our connections to it.
+    /// None of its own: calls whose answers are long have their share of our connections to it, and of
+    /// the calls at once that were learnt.
     BulkyShare,
 }
 
@@ -94,9 +95,9 @@ impl Bound {
         matches!(self, Self::Pause | Self::MethodPause)
     }
 
-    /// Whether it holds calls of one method, and says nothing of others.
-    pub fn is_of_method(self) -> bool {
-        matches!(self, Self::MethodPause | Self::MethodRate)
+    /// Whether it holds calls of one method or of one kind, and says nothing of others.
+    pub fn lets_others_pass(self) -> bool {
+        matches!(self, Self::MethodPause | Self::MethodRate | Self::BulkyShare)
     }
 }
 

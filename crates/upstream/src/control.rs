@@ -23,6 +23,10 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// How often it is worth to look again for a place, when nothing is known of latencies.
 const PLACE_WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
+/// One in so many of the calls at once that were learnt is kept for calls whose answers are short: else
+/// a few clients that ask for megabytes hold all of them until the first megabytes have come.
+const SHORT_SHARE: u32 = 4;
+
 /// One in so many of the calls that an upstream may be sent at once, where that was given, may be
 /// a large answer that flows to its client.
 const FLOWS_SHARE: u32 = 4;
@@ -51,6 +55,8 @@ pub(crate) struct Controls {
     budget: Budget,
     is_bounded: bool,
     gate: Gate,
+    /// Those inside whose answers are long.
+    bulky: Gate,
     /// Large answers that wait for their clients: no longer inside, and still under way there.
     parked: AtomicU32,
     /// Large answers that flow, whether they wait for their clients or for the upstream.
@@ -80,6 +86,7 @@ impl Controls {
             is_bounded: budget.is_bounded(),
             budget,
             gate: Gate::default(),
+            bulky: Gate::default(),
             parked: AtomicU32::new(0),
             flows: AtomicU32::new(0),
             credits: RateState::default(),
@@ -94,10 +101,11 @@ impl Controls {
     }
 
     /// Lets the calls of `rows` go in one exchange, or says what keeps them. `latency` is what an
-    /// answer is expected to take.
+    /// answer is expected to take; `is_bulky` says that it is long.
     pub(crate) fn admit<'a>(
         &self,
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
+        is_bulky: bool,
         latency: impl FnOnce() -> Option<Duration>,
         now: Duration,
     ) -> Result<(), LimitedBy> {
@@ -105,7 +113,7 @@ impl Controls {
             return Err(held);
         }
         let (limit, bound) = self.limit();
-        if !self.gate.enter(limit) {
+        if let Err(bound) = self.enter(limit, bound, is_bulky) {
             let each = latency().map(|latency| latency / limit.max(1)).unwrap_or_default();
             let wait = each.clamp(PLACE_WAIT.0, PLACE_WAIT.1);
             let is_known = bound == Bound::InFlight || self.learnt_limit.is_settled();
@@ -114,9 +122,30 @@ impl Controls {
         }
         let paid = self.pay(rows, now);
         if paid.is_err() {
-            self.gate.leave();
+            self.ended(is_bulky);
         }
         paid
+    }
+
+    /// Takes a place, or says which bound has none left.
+    fn enter(&self, limit: u32, bound: Bound, is_bulky: bool) -> Result<(), Bound> {
+        if is_bulky {
+            // A limit that was given is the operator's to use up.
+            let share = match bound {
+                Bound::LearntLimit => limit - limit / SHORT_SHARE,
+                _ => u32::MAX,
+            };
+            if !self.bulky.enter(share) {
+                return Err(Bound::BulkyShare);
+            }
+        }
+        if self.gate.enter(limit) {
+            return Ok(());
+        }
+        if is_bulky {
+            self.bulky.leave();
+        }
+        Err(bound)
     }
 
     /// Lets a call go that nobody holds: one of our own. It is paid for all the same.
@@ -156,8 +185,11 @@ impl Controls {
     }
 
     /// Notes that an exchange ended.
-    pub(crate) fn ended(&self) {
+    pub(crate) fn ended(&self, is_bulky: bool) {
         self.gate.leave();
+        if is_bulky {
+            self.bulky.leave();
+        }
     }
 
     pub(crate) fn in_flight(&self) -> u32 {
@@ -167,14 +199,17 @@ impl Controls {
     /// Notes that the rest of an answer waits for its client: the upstream is not at work for it,
     /// so it takes no place of the limit that is learnt from delay. It keeps one of the limit that
     /// was given, as the upstream may count what was not read yet.
-    pub(crate) fn parked(&self) {
+    pub(crate) fn parked(&self, is_bulky: bool) {
         self.parked.fetch_add(1, Ordering::Relaxed);
-        self.gate.leave();
+        self.ended(is_bulky);
     }
 
     /// Notes that the client asked for more.
-    pub(crate) fn resumed(&self) {
+    pub(crate) fn resumed(&self, is_bulky: bool) {
         self.gate.enter_anyway();
+        if is_bulky {
+            self.bulky.enter_anyway();
+        }
         self.parked.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -480,7 +515,7 @@ mod tests {
             let row = MethodTable::standard().row(method);
             let calls = calls.parse().expect("a number");
             let rows = std::iter::repeat_n(row, calls);
-            match controls.admit(rows, || None, at) {
+            match controls.admit(rows, calls > 1 || row.class.is_heavy(), || None, at) {
                 Ok(()) => "ok".to_owned(),
                 Err(held) => format!("{}/{}ms", held.bound.word(), held.wait.as_millis()),
             }
@@ -510,7 +545,7 @@ mod tests {
     fn calls_at_once() {
         let controls = controls("", &BudgetTerms { in_flight: Some(2), ..terms() });
         check(&controls, "0:eth_call 0:eth_call 0:eth_call", "ok ok in_flight/1ms");
-        controls.ended();
+        controls.ended(false);
         check(&controls, "0:eth_call 0:eth_call", "ok in_flight/1ms");
         // Our own are counted but not held.
         controls.begin(MethodTable::standard().row("eth_chainId"), Duration::ZERO);
@@ -521,11 +556,11 @@ mod tests {
     fn an_answer_that_waits_for_its_client_has_a_place_of_the_given_limit_alone() {
         let controls = controls("", &BudgetTerms { in_flight: Some(8), ..terms() });
         check(&controls, "0:eth_call*1 0:eth_call*1", "ok ok");
-        controls.parked();
-        controls.parked();
+        controls.parked(false);
+        controls.parked(false);
         assert_eq!(controls.in_flight(), 0);
         check(&controls, "0:a 0:a 0:a 0:a 0:a 0:a 0:a", "ok ok ok ok ok ok in_flight/1ms");
-        controls.resumed();
+        controls.resumed(false);
         controls.left_parked();
         assert_eq!(controls.in_flight(), 7);
         check(&controls, "0:a 0:a", "ok in_flight/1ms");
@@ -539,8 +574,8 @@ mod tests {
                 let began = controls.begin_flow();
                 if began {
                     controls.begin(MethodTable::standard().row("eth_getLogs"), Duration::ZERO);
-                    controls.parked();
-                    controls.resumed();
+                    controls.parked(false);
+                    controls.resumed(false);
                 }
                 began
             };
@@ -631,13 +666,42 @@ mod tests {
     }
 
     #[test]
+    fn long_answers_leave_a_quarter_of_what_is_learnt_to_short_ones() {
+        let controls = controls("", &terms());
+        let play = |script: &str, times: usize, expected: &str| {
+            (0..times).for_each(|_| check(&controls, script, expected));
+        };
+        play("0:eth_getLogs", 12, "ok");
+        play("0:eth_call*100", 12, "ok");
+        check(&controls, "0:eth_getLogs 0:eth_call*2", "bulky_share/1ms bulky_share/1ms");
+        play("0:eth_call", 8, "ok");
+        check(&controls, "0:eth_call", "learnt_limit/1ms");
+        // One that waits for its client leaves its place, and takes it again.
+        controls.parked(true);
+        check(&controls, "0:eth_getLogs 0:eth_getLogs", "ok bulky_share/1ms");
+        controls.resumed(true);
+        controls.ended(true);
+        controls.ended(false);
+        check(&controls, "0:eth_getLogs 0:eth_call", "bulky_share/1ms ok");
+        controls.ended(true);
+        check(&controls, "0:eth_getLogs 0:eth_call", "ok learnt_limit/1ms");
+    }
+
+    #[test]
+    fn a_limit_that_was_given_is_for_all() {
+        let controls = controls("", &BudgetTerms { in_flight: Some(4), ..terms() });
+        check(&controls, "0:eth_getLogs 0:eth_call*2 0:eth_getLogs 0:eth_getLogs", "ok ok ok ok");
+        check(&controls, "0:eth_getLogs 0:eth_call", "in_flight/1ms in_flight/1ms");
+    }
+
+    #[test]
     fn a_refusal_changes_the_rate_and_not_the_limit() {
         let controls = controls("", &terms());
         let row = MethodTable::standard().row("eth_call");
         let limit = controls.spending(Duration::ZERO).limit;
         let at = Duration::from_secs(1);
         let rows = std::iter::repeat_n(row, 50);
-        assert!(controls.admit(rows, || None, at).is_ok());
+        assert!(controls.admit(rows, false, || None, at).is_ok());
         controls.refused(row, at, at, None, Duration::from_secs(9));
         let pause = paused(&controls, "eth_call", at).expect("a pause");
         assert_eq!(pause, Duration::from_secs(1));

@@ -14,26 +14,33 @@ pub struct InFlight {
     upstream: Arc<Upstream>,
     began: Instant,
     trials: Trials,
+    /// Its answer is long: that of a batch, of a search for logs, of a trace.
+    is_bulky: bool,
     is_parked: bool,
 }
 
 impl InFlight {
-    pub(crate) fn new(upstream: Arc<Upstream>, trials: Trials, began: Instant) -> Self {
-        Self { upstream, began, trials, is_parked: false }
+    pub(crate) fn new(
+        upstream: Arc<Upstream>,
+        trials: Trials,
+        is_bulky: bool,
+        began: Instant,
+    ) -> Self {
+        Self { upstream, began, trials, is_bulky, is_parked: false }
     }
 
     /// The rest of its answer waits for the client: until [`InFlight::resume`] it takes no place
     /// of the limit that is learnt.
     pub fn park(&mut self) {
         if !std::mem::replace(&mut self.is_parked, true) {
-            self.upstream.controls().parked();
+            self.upstream.controls().parked(self.is_bulky);
         }
     }
 
     /// The rest of its answer waits for the upstream again.
     pub fn resume(&mut self) {
         if std::mem::replace(&mut self.is_parked, false) {
-            self.upstream.controls().resumed();
+            self.upstream.controls().resumed(self.is_bulky);
         }
     }
 
@@ -58,7 +65,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         match self.is_parked {
             true => self.upstream.controls().left_parked(),
-            false => self.upstream.controls().ended(),
+            false => self.upstream.controls().ended(self.is_bulky),
         }
         if self.trials.ours != 0 {
             self.upstream.release(self.trials, self.began);
