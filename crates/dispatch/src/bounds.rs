@@ -59,7 +59,7 @@ impl Default for Bounds {
             attempt: Duration::from_secs(5),
             whole_bytes_max: 1 << 20,
             answer_bytes_max: 128 << 20,
-            batch_bytes_max: 32 << 20,
+            batch_bytes_max: 24 << 20,
             hedging: Some(Hedging::default()),
             broadcast_max: 3,
             broadcast_tiers: TierScope::Best,

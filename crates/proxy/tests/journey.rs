@@ -198,7 +198,7 @@ async fn a_large_answer_flows_and_its_end_is_checked() {
 #[tokio::test(start_paused = true)]
 async fn the_replies_of_a_batch_are_bounded_in_bytes() {
     let stage = Stage::upstreams(1);
-    let large = format!("\"{}\"", "x".repeat(9 << 20));
+    let large = format!("\"{}\"", "x".repeat(7 << 20));
     for _ in 0..9 + 4 {
         stage.peer(0).next("eth_getCode", result(&large));
     }
@@ -237,7 +237,7 @@ async fn a_batch_holds_its_bytes_and_one_answer_more() {
         // Those that go together share the bytes of the batch: only the answer to one call goes beyond.
         for method in ["eth_getCode", "debug_traceTransaction"] {
             let peak = held_by_a_batch(calls, bytes, method).await;
-            let most = 32 * MIB + bytes.max(MIB / 4) + (64 << 10);
+            let most = 24 * MIB + bytes.max(MIB / 4) + (64 << 10);
             assert!(peak <= most, "{method}: {calls} of {bytes}: {} MiB", peak / MIB);
             assert!(peak >= bytes, "{method}: {calls} of {bytes}: {peak}");
         }

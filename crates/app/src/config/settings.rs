@@ -146,8 +146,8 @@ section! {
         answers_total_bytes: ByteSize = default(ByteSize::mib(256))
             .within(ByteSize::mib(16), ByteSize::gib(64)),
         /// All replies of one batch together; the batch holds at most this and one answer more.
-        /// Calls above it are answered with an error.
-        batch_bytes: ByteSize = default(ByteSize::mib(32))
+        /// Calls above it are answered with an error. The default is what geth allows.
+        batch_bytes: ByteSize = default(ByteSize::mib(24))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
         /// Client connections open at once. With `shares`, a further connection replaces the one
         /// that has been idle longest, of the address that has most. Without `shares`, or if that

@@ -24,8 +24,9 @@ const WAITING_MIB: u64 = 260;
 const FLOOD_MIB: u64 = 32;
 /// 2,000 handshakes under way, 24 KiB each.
 const HANDSHAKES_MIB: u64 = 48;
-/// Four batches: of each `limits.batch_bytes` (32 MiB) twice, as items and as what is written.
-const BATCHES_MIB: u64 = 4 * 2 * 32;
+/// Four batches: each holds `limits.batch_bytes` (24 MiB), and the allocator keeps for a second what
+/// those before it held, at the pace of this attack 40 MiB for each.
+const BATCHES_MIB: u64 = 4 * (24 + 40);
 /// One batch that is searched for in parts.
 const SEARCHES_MIB: u64 = 80;
 
