@@ -693,6 +693,6 @@ chains:
         assert!(each <= BYTES_EACH_MAX, "{each} bytes an upstream");
     }
 
-    /// 33.4 KB were measured; see docs/performance.md.
-    const BYTES_EACH_MAX: i64 = 35_000;
+    /// 26.5 KB were measured; see docs/performance.md.
+    const BYTES_EACH_MAX: i64 = 28_000;
 }

@@ -173,8 +173,7 @@ impl Exposed {
             prometheus_client::metrics::MetricType::Counter,
         )?;
         for (chain, served) in self.chains() {
-            for (row, counts) in
-                MethodTable::standard().rows().iter().zip(served.counts().calls.iter())
+            for (row, counts) in MethodTable::standard().rows().iter().zip(served.counts().calls())
             {
                 for (outcome, count) in CallOutcome::ALL.iter().zip(counts) {
                     let count = count.load(Ordering::Relaxed);

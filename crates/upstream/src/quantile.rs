@@ -6,7 +6,7 @@
 //! kept, so that reading it costs one load. The average that the plan goes by is in
 //! `latency`; what is done with a call that takes longer is decided in `dispatch`.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Nineteen in twenty answers take no longer than the estimate.
@@ -23,7 +23,9 @@ const BUCKETS: usize = 68;
 /// The estimate. Racing writers may miscount by a sample; none can corrupt it.
 #[derive(Debug)]
 pub(crate) struct SlowMark {
-    buckets: [AtomicU32; BUCKETS],
+    /// At most [`KEPT_MAX`] and what comes until the next estimate, so that two bytes are enough:
+    /// each upstream has eight of these.
+    buckets: [AtomicU16; BUCKETS],
     seen: AtomicU32,
     /// Nanoseconds; zero: too few samples.
     mark: AtomicU64,
@@ -32,7 +34,7 @@ pub(crate) struct SlowMark {
 impl Default for SlowMark {
     fn default() -> Self {
         Self {
-            buckets: std::array::from_fn(|_| AtomicU32::new(0)),
+            buckets: std::array::from_fn(|_| AtomicU16::new(0)),
             seen: AtomicU32::new(0),
             mark: AtomicU64::new(0),
         }
@@ -57,13 +59,13 @@ impl SlowMark {
     }
 
     fn work_out(&self) {
-        let counts: [u32; BUCKETS] =
+        let counts: [u16; BUCKETS] =
             std::array::from_fn(|place| self.buckets[place].load(Ordering::Relaxed));
-        let total: u32 = counts.iter().sum();
+        let total: u32 = counts.iter().copied().map(u32::from).sum();
         let enough = (f64::from(total) * SHARE).ceil() as u32;
         let mut below = 0;
         let place = counts.iter().position(|count| {
-            below += count;
+            below += u32::from(*count);
             below >= enough
         });
         self.mark.store(upper_nanos(place.unwrap_or(BUCKETS - 1)), Ordering::Relaxed);

@@ -4,6 +4,7 @@
 //! additions only and a client cannot grow the label sets: methods that the table does not list
 //! share the row `*`. What operators see of them: [`crate::metrics`] and [`crate::status`].
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -82,8 +83,9 @@ const VERDICTS: usize = VerdictClass::ALL.len();
 /// The counters of one chain.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    /// By row and outcome.
-    pub(crate) calls: Box<[[AtomicU64; OUTCOMES]]>,
+    /// By row and outcome. Made with the first call: most chains of a large roster are called by
+    /// no client.
+    calls: OnceLock<Box<[[AtomicU64; OUTCOMES]]>>,
     /// By cost class.
     pub(crate) took: [Histogram; CostClass::ALL.len()],
     /// By slot and verdict.
@@ -106,9 +108,8 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn new(upstreams: usize) -> Self {
-        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
         Self {
-            calls: (0..MethodTable::standard().rows().len()).map(|_| zeros()).collect(),
+            calls: OnceLock::new(),
             took: Default::default(),
             attempts: (0..upstreams).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
             attempt_took: (0..upstreams).map(|_| Histogram::default()).collect(),
@@ -121,6 +122,17 @@ impl Counts {
         }
     }
 
+    fn calls_of(&self, row: &MethodRow) -> &[AtomicU64; OUTCOMES] {
+        let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
+        let rows = || MethodTable::standard().rows().iter().map(|_| zeros()).collect();
+        &self.calls.get_or_init(rows)[row.index.get()]
+    }
+
+    /// By row and outcome; empty before the first call.
+    pub(crate) fn calls(&self) -> &[[AtomicU64; OUTCOMES]] {
+        self.calls.get().map_or(&[], |calls| calls)
+    }
+
     pub(crate) fn observe(
         &self,
         row: &MethodRow,
@@ -128,7 +140,7 @@ impl Counts {
         took: Duration,
         attempts: &[Attempt],
     ) {
-        self.calls[row.index.get()][outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.calls_of(row)[outcome as usize].fetch_add(1, Ordering::Relaxed);
         self.took[row.class as usize].observe(took);
         attempts.iter().for_each(|attempt| self.attempted(attempt));
     }
@@ -142,7 +154,7 @@ impl Counts {
         attempt: &Attempt,
         times: u64,
     ) {
-        self.calls[row.index.get()][outcome as usize].fetch_add(times, Ordering::Relaxed);
+        self.calls_of(row)[outcome as usize].fetch_add(times, Ordering::Relaxed);
         self.took[row.class as usize].observe_many(took, times);
         let slot = attempt.slot.index();
         self.attempts[slot][attempt.class as usize].fetch_add(times, Ordering::Relaxed);
@@ -204,7 +216,7 @@ impl Counts {
     /// Calls by outcome since the start: answered, with an upstream's error, failed, refused.
     pub(crate) fn totals(&self) -> [u64; OUTCOMES] {
         let sum = |outcome: usize| {
-            self.calls.iter().map(|row| row[outcome].load(Ordering::Relaxed)).sum::<u64>()
+            self.calls().iter().map(|row| row[outcome].load(Ordering::Relaxed)).sum::<u64>()
         };
         std::array::from_fn(sum)
     }
