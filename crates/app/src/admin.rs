@@ -194,7 +194,10 @@ mod tests {
 
     #[test]
     fn the_page_has_a_colour_for_every_condition() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../server/src/admin/page.js");
+        let path = format!(
+            "{}/../server/src/admin/page.js",
+            std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")
+        );
         let script = std::fs::read_to_string(path).expect("the script of the page");
         let lists: Vec<&str> = ["const GOOD", "const WARN", "const BAD"]
             .iter()

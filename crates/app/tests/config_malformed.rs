@@ -60,7 +60,10 @@ fn every_malformed_config_has_its_words() {
         }
     }
     if std::env::var_os("WELLHEAD_BLESS").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/config/malformed.txt");
+        let path = format!(
+            "{}/tests/config/malformed.txt",
+            std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")
+        );
         std::fs::write(path, blessed).expect("the table can be written");
         return;
     }

@@ -9,7 +9,8 @@ fn no_environment(_: &str) -> Option<String> {
 }
 
 fn root_file(name: &str) -> String {
-    let path = format!("{}/../../{name}", env!("CARGO_MANIFEST_DIR"));
+    let path =
+        format!("{}/../../{name}", std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 

@@ -2,7 +2,10 @@
 
 #[test]
 fn the_page_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verdicts.md");
+    let path = format!(
+        "{}/../../docs/verdicts.md",
+        std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")
+    );
     let page = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         page == wellhead_upstream::docs::verdicts_page(),
@@ -12,7 +15,10 @@ fn the_page_is_up_to_date() {
 
 #[test]
 fn the_page_of_providers_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/providers.md");
+    let path = format!(
+        "{}/../../docs/providers.md",
+        std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")
+    );
     let page = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         page == wellhead_upstream::docs::providers_page(),

@@ -2,7 +2,10 @@
 
 #[test]
 fn the_page_is_up_to_date() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/verify.md");
+    let path = format!(
+        "{}/../../docs/verify.md",
+        std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it")
+    );
     let page = std::fs::read_to_string(path).unwrap_or_default();
     assert!(
         page == wellhead_verify::docs::verify_page(),
