@@ -41,7 +41,7 @@ pub struct Job<'a> {
     pub null_is_final: bool,
     /// The chain has the block that the call names: a null for it is a lack of whoever says it.
     pub is_there: bool,
-    /// This client takes a large result as it arrives; see [`Served::rest`].
+    /// This client takes a large result as it arrives; see [`Served::rest`](crate::Served::rest).
     pub flows_to: Option<ClientNet>,
     /// How many must answer alike; `None`: one is enough. Only for reads that may be repeated,
     /// and their results are held whole.
