@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use wellhead_eth::MethodRow;
 use wellhead_transport::{
-    Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Rest, Sent, Share, Shortage, Transport,
-    TransportError, TransportErrorKind, WireReply,
+    Ceiling, Exchange, ExchangeFuture, FREE_BYTES, Rest, Sent, Share, Shortage, TRUSTED_LENGTH_MAX,
+    Transport, TransportError, TransportErrorKind, WireReply,
 };
 use wellhead_upstream::{Change, InFlight, Judge, Payload, Upstream, Verdict};
 
@@ -39,8 +39,6 @@ const ROOM_WAIT: Duration = Duration::from_secs(1);
 const ROOM_LOOK: Duration = Duration::from_millis(10);
 /// Room that is asked for at first; then twice as much each time.
 const ROOM_STEP: usize = 256 << 10;
-/// Memory taken on the word of an announced length alone.
-const TRUSTED_LENGTH_MAX: usize = 8 << 20;
 
 /// How long one attempt may take.
 #[derive(Debug, Clone, Copy)]
@@ -141,10 +139,16 @@ pub(crate) async fn attempt(
 /// A reply, judged.
 struct Judged {
     verdict: Verdict,
-    /// What follows the beginning of a large result, and its place among those that flow.
-    rest: Option<(Box<dyn Rest>, Entered)>,
+    /// What follows the beginning of a large result.
+    rest: Option<EnteredRest>,
     /// How long the answer waited for room.
     waited: Duration,
+}
+
+/// The rest of an answer, with its place among those that flow.
+struct EnteredRest {
+    rest: Box<dyn Rest>,
+    entered: Entered,
 }
 
 impl Judged {
@@ -186,7 +190,7 @@ async fn judged_in_part(
         {
             answers.note(Shortage::Flowed);
         }
-        return Ok(Judged { rest: Some((rest, entered)), ..Judged::whole(verdict) });
+        return Ok(Judged { rest: Some(EnteredRest { rest, entered }), ..Judged::whole(verdict) });
     }
     let first = std::mem::take(&mut reply.body);
     let mut waited = Duration::ZERO;
@@ -410,7 +414,7 @@ impl<'a> Guarded<'a> {
     /// The answer began well, and the rest of it flows to the client.
     fn flow(
         &mut self,
-        (rest, entered): (Box<dyn Rest>, Entered),
+        EnteredRest { rest, entered }: EnteredRest,
         verdict: &Verdict,
         came: Instant,
         ended: Instant,

@@ -22,7 +22,7 @@ pub struct Quorum {
     pub wait: Duration,
     /// When as many were heard as may be, and too few of them agree.
     pub on_dispute: Otherwise,
-    /// When fewer were heard than must agree, and those who were do not contradict each other.
+    /// When too few upstreams answered to agree, and none of their answers contradict each other.
     pub on_few: Otherwise,
 }
 
@@ -43,7 +43,7 @@ impl Default for Quorum {
 pub struct Ballot {
     /// How many must say the same.
     pub quorum: Quorum,
-    /// The block can no longer be replaced: whoever says something else is wrong.
+    /// The block can no longer be replaced: an upstream with another answer is wrong.
     pub is_final: bool,
     /// The largest number wins once enough were heard: each knows a part of what there is,
     /// as pools do.

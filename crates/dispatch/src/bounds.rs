@@ -7,7 +7,7 @@ use wellhead_upstream::Upstream;
 
 use crate::attempt::AttemptDeadline;
 
-/// Logs and traces may take so many times longer than a plain call.
+/// Logs and traces may take this many times as long as a plain call.
 pub(crate) const HEAVY_FACTOR: u32 = 4;
 
 /// An upstream is blamed for silence when it had this share of its time (one half).
@@ -35,7 +35,7 @@ pub struct Bounds {
     pub batch_bytes_max: usize,
     /// When a read gets a second attempt beside the first; `None`: never.
     pub hedging: Option<Hedging>,
-    /// A raw transaction is sent to so many upstreams at once, if so many are fit.
+    /// A raw transaction goes to at most this many fit upstreams at once.
     pub broadcast_max: usize,
     /// To which tiers, while the best of them is well.
     pub broadcast_tiers: TierScope,
@@ -102,8 +102,8 @@ impl Default for Hedging {
 }
 
 impl Hedging {
-    /// How long several calls in one exchange may take before anybody looks whether their
-    /// upstream stalls.
+    /// How long an exchange of several calls may take before its upstream is checked for a
+    /// stall.
     pub(crate) fn batch_delay(&self, upstream: &Upstream) -> Duration {
         let usual = upstream.slow_batch_after().unwrap_or(UNMEASURED);
         usual.min(self.delay_max).max(self.delay_min).max(BATCH_DELAY_MIN)

@@ -72,17 +72,18 @@ impl Run<'_> {
             let settled = first.await;
             return self.ended(context, slot, settled);
         };
-        self.watched(context, (slot, began), first, hedge_timer).await
+        self.watched(context, OpenAttempt { slot, began }, first, hedge_timer).await
     }
 
-    /// Waits for what was asked of `slot` at `began`, and asks another one when its timer rings.
+    /// Waits for the open attempt, and asks another upstream when the timer rings.
     async fn watched(
         &mut self,
         context: RunContext<'_>,
-        (slot, began): (Slot, Instant),
+        open: OpenAttempt,
         mut first: Pin<&mut (impl Future<Output = Settled> + Send)>,
         hedge_timer: &HedgeTimer,
     ) -> Consequence {
+        let OpenAttempt { slot, began } = open;
         let (row, upstream) = (self.job.row, context.roster.upstream(slot));
         let mut noted = None;
         loop {
@@ -103,42 +104,40 @@ impl Run<'_> {
                 upstream.overdue(began, noted.replace(now), now);
             }
             if let Some(SendStep { slot: other, price, .. }) =
-                self.hedge_step(context, (slot, began), hedge_timer, now)
+                self.hedge_step(context, open, hedge_timer, now)
                 && try_pay(context, price, now)
                 && let Some(in_flight) = self.admit(context, other, now)
             {
-                let first = (slot, began, first.as_mut());
-                if let Some(next) = self.with_hedge(context, first, (other, in_flight)).await {
+                let hedged = self.with_hedge(context, open, first.as_mut(), other, in_flight);
+                if let Some(next) = hedged.await {
                     return next;
                 }
             }
         }
     }
 
-    /// The attempt to be made beside that at `slot`, which began at `began`.
+    /// The attempt to be made beside the open one.
     fn hedge_step(
         &self,
         context: RunContext<'_>,
-        (slot, began): (Slot, Instant),
+        open: OpenAttempt,
         hedge_timer: &HedgeTimer,
         now: Instant,
     ) -> Option<SendStep> {
-        let awaited = awaited(context, self.job.row, (slot, began), hedge_timer, now);
+        let awaited = awaited(context, self.job.row, open, hedge_timer, now);
         let (terms, survey) = (self.terms(context, false), self.survey(context, now));
         hedge(&self.attempts, &survey, terms, &awaited, now)
     }
 
-    /// Asks `other` as well, and takes whichever answers first; `None` when the other one
-    /// failed while the first is still awaited. `began` is when the first was asked.
+    /// Asks `other` as well, and takes the answer that comes first; `None` when `other` failed
+    /// while the open attempt is still awaited.
     fn with_hedge<'b>(
         &'b mut self,
         context: RunContext<'b>,
-        (slot, began, mut first): (
-            Slot,
-            Instant,
-            Pin<&'b mut (impl Future<Output = Settled> + Send)>,
-        ),
-        (other, in_flight): (Slot, InFlight),
+        OpenAttempt { slot, began }: OpenAttempt,
+        mut first: Pin<&'b mut (impl Future<Output = Settled> + Send)>,
+        other: Slot,
+        in_flight: InFlight,
     ) -> Pin<Box<dyn Future<Output = Option<Consequence>> + Send + 'b>> {
         // Boxed, as few calls have any: its state would more than double what each carries
         // about. And it may be hedged again.
@@ -159,7 +158,8 @@ impl Run<'_> {
             match self.ended(context, winner, settled) {
                 // The one that is left may hang as well, and is hedged like any other.
                 Consequence::GoOn if is_first => {
-                    let left = self.watched(context, (other, hedged_at), second, &hedge_timer);
+                    let hedge = OpenAttempt { slot: other, began: hedged_at };
+                    let left = self.watched(context, hedge, second, &hedge_timer);
                     Some(Box::pin(left).await)
                 }
                 Consequence::GoOn => None,
@@ -194,11 +194,18 @@ impl Run<'_> {
     }
 }
 
-/// How the upstream stands that was asked at `began` and has not answered yet.
+/// An attempt that has no answer yet.
+#[derive(Debug, Clone, Copy)]
+struct OpenAttempt {
+    slot: Slot,
+    began: Instant,
+}
+
+/// How the upstream of the open attempt stands.
 fn awaited(
     context: RunContext<'_>,
     row: &MethodRow,
-    (slot, began): (Slot, Instant),
+    OpenAttempt { slot, began }: OpenAttempt,
     hedge_timer: &HedgeTimer,
     now: Instant,
 ) -> AwaitedAttempt {

@@ -36,10 +36,10 @@ pub struct Job<'a> {
     pub received_at: Instant,
     /// When the client must have an answer.
     pub deadline: Instant,
-    /// A null is the truth, whoever says it: the call asks for a block that is not
-    /// there yet. Asking elsewhere would multiply the load of everybody who polls.
+    /// A null is true from any upstream: the call asks for a block that is not there yet. Asking
+    /// elsewhere would multiply the load of clients that poll.
     pub null_is_final: bool,
-    /// The chain has the block that the call names: a null for it is a lack of whoever says it.
+    /// The chain has the block that the call names: an upstream that answers null lacks it.
     pub is_there: bool,
     /// This client takes a large result as it arrives; see [`Served::rest`](crate::Served::rest).
     pub flows_to: Option<ClientNet>,

@@ -12,7 +12,7 @@ use crate::trail::Trail;
 pub struct Served {
     /// Who said it.
     pub slot: Slot,
-    /// What it was judged to be: an answer, or a refusal that nobody else can heal.
+    /// What it was judged to be: an answer, or a refusal that no other upstream would lift.
     pub class: VerdictClass,
     /// What its words give away.
     pub learnt: Option<Learnt>,
@@ -62,11 +62,11 @@ pub enum Failure {
     },
     /// Those who had to agree contradict each other.
     Disputed {
-        /// So many said the same at most.
+        /// The most upstreams with one answer.
         agreed: usize,
-        /// Of so many who were heard.
+        /// Upstreams that answered.
         heard: usize,
-        /// So many had to.
+        /// Upstreams that had to agree.
         agree: usize,
     },
     /// Fewer were heard than had to agree.

@@ -110,7 +110,7 @@ impl WorkerUpstreams {
     ) -> Result<InFlight, LimitedBy> {
         let transport = self.transport(upstream.slot());
         if transport.has_room(bulky) {
-            return upstream.try_admit(rows, now);
+            return upstream.try_admit(rows, bulky, now);
         }
         let is_share = bulky && transport.has_room(false);
         let bound = if is_share { Bound::BulkyShare } else { Bound::Connections };

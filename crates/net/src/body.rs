@@ -9,15 +9,13 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use wellhead_transport::{
-    Ceiling, FREE_BYTES, Sent, Share, Shortage, TransportError, TransportErrorKind,
+    Ceiling, FREE_BYTES, Sent, Share, Shortage, TRUSTED_LENGTH_MAX, TransportError,
+    TransportErrorKind,
 };
 
 use crate::head::BodyHead;
 use crate::inflate::{Encoding, INFLATE_STEP, Inflate, too_large};
 
-/// Memory taken on the word of a `content-length` alone; beyond it the buffer
-/// grows with what really arrives.
-pub(crate) const TRUSTED_LENGTH_MAX: usize = 8 << 20;
 /// Bytes that are worth a read of their own.
 pub(crate) const PIECE: usize = 64 << 10;
 /// Room that is asked for before it is known how long an answer will be.

@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use wellhead_http1::answer::{self, Framing, HEAD_BYTES_MAX};
 use wellhead_http1::{Chunked, Malformed, Next};
 use wellhead_telemetry::clock;
-use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+use wellhead_transport::{Sent, TRUSTED_LENGTH_MAX, TransportError, TransportErrorKind};
 
-use crate::body::{PIECE, TRUSTED_LENGTH_MAX};
+use crate::body::PIECE;
 use crate::decimal::put_decimal;
 use crate::dial::Stream;
 use crate::endpoint::Prepared;

@@ -25,9 +25,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::Instant;
-use wellhead_transport::{Sent, TransportError, TransportErrorKind};
+use wellhead_transport::{Sent, TRUSTED_LENGTH_MAX, TransportError, TransportErrorKind};
 
-use crate::body::TRUSTED_LENGTH_MAX;
 use crate::caps::{Ending, MANY, Manner};
 use crate::detect::PREFACE;
 use crate::frame::{self, FRAME_BYTES_MAX, Reason};

@@ -84,7 +84,7 @@ struct State {
 
 /// The period in which an answer began; of two that follow each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Period(bool);
+struct Period(bool);
 
 /// Which place a request holds among those under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +168,13 @@ impl<'a> AnswerPools<'a> {
     }
 }
 
+/// An answer that began; needed to end it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BegunAnswer {
+    place: RequestPlace,
+    period: Period,
+}
+
 impl Backlog {
     pub(crate) fn new() -> Self {
         Self { state: Mutex::new(State::default()) }
@@ -179,7 +186,7 @@ impl Backlog {
         bytes: usize,
         place: RequestPlace,
         pools: AnswerPools<'_>,
-    ) -> Period {
+    ) -> BegunAnswer {
         let mut state = self.state.lock();
         let period = state.period;
         state.began[usize::from(period.0)] += 1;
@@ -195,7 +202,7 @@ impl Backlog {
         if state.stalled_since.is_some() {
             state.settle(pools);
         }
-        period
+        BegunAnswer { place, period }
     }
 
     /// More bytes of an answer that flows.
@@ -221,11 +228,11 @@ impl Backlog {
         self.state.lock().took(bytes, now, pools);
     }
 
-    /// One answer, of this place and period, is done, with so many bytes of it that were not told before.
+    /// This answer is done, with so many bytes of it that were not told before.
     pub(crate) fn end(
         &self,
         bytes: usize,
-        (place, period): (RequestPlace, Period),
+        BegunAnswer { place, period }: BegunAnswer,
         now: impl FnOnce() -> u64,
         pools: AnswerPools<'_>,
     ) {
@@ -408,7 +415,7 @@ mod tests {
         counters: ServerCounters,
         share: Arc<AddressShare>,
         backlog: Backlog,
-        begun: RefCell<VecDeque<(RequestPlace, Period)>>,
+        begun: RefCell<VecDeque<BegunAnswer>>,
     }
 
     impl Stage {
@@ -435,8 +442,8 @@ mod tests {
                 self.counters.requests_open.fetch_add(1, Relaxed);
                 self.share.places.fetch_add(usize::from(n % 2 == 0), Relaxed);
                 let place = if n % 2 == 0 { RequestPlace::Shared } else { RequestPlace::Plain };
-                let period = self.backlog.begin(bytes, place, self.pools());
-                self.begun.borrow_mut().push_back((place, period));
+                let begun = self.backlog.begin(bytes, place, self.pools());
+                self.begun.borrow_mut().push_back(begun);
             }
         }
 
@@ -636,7 +643,7 @@ mod tests {
             }
             stage.is_too_much(second * 1000)
         });
-        hog.backlog.end(0, (RequestPlace::Plain, begun), || 0, of_hog);
+        hog.backlog.end(0, begun, || 0, of_hog);
         ended
     }
 
@@ -661,8 +668,8 @@ mod tests {
         stage.check(0, begun.len(), begun.len() * 10);
         assert!(!stage.is_too_much(4999));
         assert!(stage.is_too_much(5000));
-        for period in begun {
-            stage.backlog.end(10, (RequestPlace::None, period), || 0, stage.pools());
+        for begun in begun {
+            stage.backlog.end(10, begun, || 0, stage.pools());
         }
         stage.check(0, 0, 0);
     }
@@ -679,8 +686,8 @@ mod tests {
         assert!(!stage.is_too_much(999));
         assert!(stage.is_too_much(1000));
         stage.end(2, 10);
-        for period in begun {
-            stage.backlog.end(10, (RequestPlace::None, period), || 0, stage.pools());
+        for begun in begun {
+            stage.backlog.end(10, begun, || 0, stage.pools());
         }
         stage.check(0, 0, 0);
     }

@@ -19,7 +19,7 @@ use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
 use crate::Settings;
-use crate::backlog::{AnswerPools, Backlog, Period, RequestPlace, WRITE_PROGRESS_BYTES};
+use crate::backlog::{AnswerPools, Backlog, BegunAnswer, WRITE_PROGRESS_BYTES};
 use crate::protocol::ClientProtocol;
 use crate::share::AddressShare;
 use crate::shared::ServerShared;
@@ -241,7 +241,7 @@ impl ClientLink {
     }
 
     /// One answer is done, of which so many bytes were not told as taken before.
-    pub(crate) fn end_answer(&self, bytes: usize, begun: (RequestPlace, Period)) {
+    pub(crate) fn end_answer(&self, bytes: usize, begun: BegunAnswer) {
         self.backlog.end(bytes, begun, || self.clock(), self.pools());
     }
 

@@ -10,7 +10,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::HttpRefusal;
-use crate::backlog::{Period, RequestPlace};
+use crate::backlog::{BegunAnswer, RequestPlace};
 use crate::link::ClientLink;
 use crate::share::fits;
 
@@ -34,7 +34,7 @@ pub(crate) struct Ticket {
     is_handed_over: bool,
     place: RequestPlace,
     /// When its answer went on its way: the connection's backlog gives the place back.
-    sent: Option<Period>,
+    sent: Option<BegunAnswer>,
 }
 
 impl Ticket {
@@ -158,7 +158,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         self.give_body();
         match self.sent {
-            Some(period) => self.link.end_answer(self.unsent_bytes, (self.place, period)),
+            Some(begun) => self.link.end_answer(self.unsent_bytes, begun),
             None => self.link.pools().give_place(self.place),
         }
         let counters = &self.link.shared.counters;

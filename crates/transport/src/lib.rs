@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 pub use ceiling::{Ceiling, FREE_BYTES, Share, Shortage, Waiting};
 pub use error::{Sent, TransportError, TransportErrorKind};
-pub use rest::{Pieces, Rest};
+pub use rest::{Pieces, Rest, TRUSTED_LENGTH_MAX};
 
 /// A boxed future that may borrow from its maker.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -11,6 +11,10 @@ use bytes::Bytes;
 
 use crate::{BoxFuture, TransportError};
 
+/// Memory taken on the word of an announced length alone; beyond it a buffer grows with what really
+/// arrives.
+pub const TRUSTED_LENGTH_MAX: usize = 8 << 20;
+
 /// What follows the first part of an answer.
 ///
 /// Promises: nothing more is taken from the connection than is asked for here

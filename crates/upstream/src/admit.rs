@@ -42,7 +42,8 @@ impl Upstream {
         now: Instant,
     ) -> Result<InFlight, LimitedBy> {
         let rows = std::iter::repeat_n(row, calls as usize);
-        self.try_admit(rows, now).inspect_err(|held| self.note_held(held.bound))
+        let is_bulky = calls > 1 || row.class.is_heavy();
+        self.try_admit(rows, is_bulky, now).inspect_err(|held| self.note_held(held.bound))
     }
 
     /// As [`Upstream::admit`] for calls of several methods, without the count of held calls: for a
@@ -50,12 +51,12 @@ impl Upstream {
     pub fn try_admit<'a>(
         self: &Arc<Self>,
         rows: impl Iterator<Item = &'a MethodRow> + Clone,
+        is_bulky: bool,
         now: Instant,
     ) -> Result<InFlight, LimitedBy> {
         // That it was meant for this upstream counts, whether a bound holds it or not.
         self.controls().demand.note(|| self.stamp(now));
         let latency = || self.latency(now);
-        let is_bulky = is_bulky(rows.clone());
         self.controls().admit(rows.clone(), is_bulky, latency, self.since_epoch(now))?;
         Ok(self.attempted(rows, is_bulky, now))
     }
@@ -150,9 +151,4 @@ impl Upstream {
         rows.for_each(|row| self.on_trial(row.class, &mut trials, now));
         InFlight::new(Arc::clone(self), trials, is_bulky, now)
     }
-}
-
-/// Whether an exchange of these calls has a long answer.
-fn is_bulky<'a>(mut rows: impl Iterator<Item = &'a MethodRow>) -> bool {
-    rows.next().is_some_and(|first| first.class.is_heavy() || rows.next().is_some())
 }

@@ -3,8 +3,8 @@
 //! What can be told of an answer is the business of `wellhead_verify`. Here is what that needs
 //! to know of the world: the level of each method ([`VerifySettings`]), the chain's id and
 //! rules, headers that were recomputed before (`header`), and where to do what takes long
-//! (`pool`). What was found is counted and shown (`evidence`); that a void answer goes to nobody and
-//! counts against its upstream is for `dispatch` to see to.
+//! (`pool`). The findings are counted and shown (`evidence`). `dispatch` withholds a void answer from clients and
+//! counts it against its upstream.
 //!
 //! Void has to be certain. So a block at a height is not compared with the one that the view
 //! holds: while a reorg goes on both may be honest. That is for a quorum to decide.
