@@ -13,9 +13,9 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from crates/verify by `cargo xtask docs`; edit the sources. -->
 
-Answers of upstreams may be looked at before anybody relies on them. By default those of
-upstreams of others are, at the level `cheap`, and those of your own are not. A level that is set
-holds for all upstreams of the chain:
+wellhead can check the answers of upstreams before it uses them. By default it checks those of
+third-party upstreams at the level `cheap`, and does not check those of your own upstreams. A
+configured level applies to all upstreams of the chain:
 
 ```yaml
 chains:
@@ -26,92 +26,91 @@ chains:
         - { methods: [eth_getBlockReceipts, eth_getBlockBy*], level: full }
 ```
 
-**Which level.** Upstreams of others are those of a [provider](providers.md) that wellhead knows, and those at
-an `https://` URL with a public name or address. Your own are all others: on this machine, at private
-addresses, under bare names or names of a cluster, and those without TLS. `wellhead check` shows for
-each upstream what holds. For upstreams of others `cheap` is the default: it finds the mix-ups that happen, an answer
-to another call, another block or a part of one. It costs less than 3 % of the CPU of a small call
+**Which level.** Third-party upstreams are those of a [provider](providers.md) that wellhead knows,
+and those at an `https://` URL with a public name or address. All others are your own: on this
+machine, at private addresses, under bare or cluster-internal names, and without TLS. `wellhead
+check` shows the level of each upstream. `cheap` is the default for third parties because it detects
+the mix-ups that occur in practice: an answer to another call, an answer for another block, or a
+partial answer. It costs less than 3 % of the CPU time of a small call
 ([performance.md](performance.md)), but about 2 µs for a header and up to a millisecond for a large
-block, so that it is `off` for upstreams that you run yourself. Set `level: off` to turn it off
-for all. A level for some methods (`levels`) holds for all upstreams. Take `full` where money hangs on single answers, best for the methods
-by which you read them.
+block, so it is `off` for your own upstreams. `level: off` disables it for all. A level for some
+methods (`levels`) applies to all upstreams. Use `full` where a single wrong answer costs money,
+preferably only for the methods that you depend on.
 
 ## Levels
 
-| level | what is done |
+| level | what is checked |
 | --- | --- |
 | off | nothing |
 | cheap | the answer is read once and compared with the call and with itself |
-| full | the same, and what can be recomputed is: hashes, tries, blooms, signatures, proofs |
+| full | as `cheap`, and everything that can be recomputed: hashes, tries, blooms, signatures, proofs |
 
-A finding is **sound** when every check of the level passed that applies to what the
-answer contains, **void** when one failed, and **not checked** when nothing was wrong but
-something stood in the way: a header that is not known, a transaction type or header
-field of a later fork, a transaction that nobody signed, parameters that can be read in
-two ways, too many bytes.
+An answer is **sound** if it passed every check of the level that applies to its content, **void**
+if a check failed, and **not checked** if no check failed but one could not run: because of an
+unknown header, a transaction type or header field of a later fork, an unsigned transaction,
+ambiguous parameters, or the size of the answer.
 
-**Void is certain.** Where a chain's own rules could explain a difference, it is not
-checked instead. Hashes, roots, blooms, gas, proofs, senders and chain ids are void only
-on chains that are known to follow Ethereum's rules: its public networks, and those of
-which `ethereum: true` says so. Rollups and sidechains add transactions without a signature,
-receipts that no root covers, or a withdrawals root that is something else.
+**Void is certain.** A difference that a chain's own rules could explain makes the answer not
+checked. Hashes, roots, blooms, gas, proofs, senders and chain ids make an answer void only on
+chains known to follow Ethereum's rules: its public networks, and chains with `ethereum: true`.
+Rollups and sidechains add unsigned transactions, receipts outside the root, or a withdrawals root
+with another meaning.
 
-**Sound is not the truth.** The level cheap believes an answer that agrees with itself. The
-level full ties a block to its hash, but whether that hash is on the chain is decided by
-comparing heads. Not looked at at any level: `size`, `totalDifficulty`, `gasPrice` of a
-mined transaction with dynamic fees, `effectiveGasPrice`, `contractAddress`, `blockTimestamp`,
-`removed`, and which logs are missing from an answer over several blocks. A block with hashes
-instead of whole transactions has its header proven, not its list.
+**Sound is not proven true.** The level `cheap` accepts any answer that is consistent with itself.
+The level `full` ties a block to its hash, but only the comparison of heads shows whether that hash
+is on the chain. No level checks `size`, `totalDifficulty`, `gasPrice` of a mined transaction with
+dynamic fees, `effectiveGasPrice`, `contractAddress`, `blockTimestamp`, `removed`, or whether logs
+are missing from an answer over several blocks. For a block with transaction hashes instead of whole
+transactions, the header is proven but not the list.
 
-**Logs of one block.** Where `eth_getLogs` is looked at at `full`, an answer with the logs of a single
-block (`blockHash`, or `fromBlock` equal to `toBlock`) is also compared with the block's receipts, so
-that none is missing: upstreams are asked for the header by its hash and for
-`eth_getBlockReceipts`, and both are recomputed. An answer that differs is not told; the client gets
-the logs of the receipts, and the answer is shown and counted as void (check `complete`), without
-a loss of health. That is at most two more calls for each such answer, within `attempts.max` each and 5 s
-in all; one when the header is among the last 256; none but that of the header when its bloom excludes the
-filter. Where the block, its header or its receipts cannot be had or recomputed, the answer
-is told as it came. Not compared: ranges of more than one block, searches that are divided, answers that
-several upstreams agreed on, and those of chains that are not known to follow Ethereum's rules.
+**Logs of one block.** When `eth_getLogs` is checked at `full`, an answer for a single block
+(`blockHash`, or `fromBlock` equal to `toBlock`) is also compared with the block's receipts, to
+detect missing logs: wellhead requests the header by its hash and `eth_getBlockReceipts`, and
+recomputes both. If they disagree with the answer, the client gets the logs from the receipts, and
+the answer is counted and shown as void (check `complete`), without effect on the upstream's health.
+This costs at most two more calls per answer, each within `attempts.max`, and 5 s in total; one call
+if the header is among the last 256; only the call for the header if its bloom excludes the filter.
+If the header or the receipts cannot be fetched or recomputed, the client gets the original answer.
+Not compared: ranges of more than one block, searches that are split, answers that several upstreams
+agreed on, and chains that are not known to follow Ethereum's rules.
 
-**What becomes of a void answer.** Nobody gets it, and it is not kept. It counts as a failure of its
-upstream, like an error of it, and the next one is asked within `attempts.max`. When nobody gives a
-sound answer the client is told so, with the check that failed: HTTP 503, code -32002. The last
-32 of a chain are shown in `/status` (`void_answers`): when, who, which call, which check and
-why, and the first 2 KiB of the answer. The log tells of the same upstream and check once a
-minute.
+**Void answers.** A void answer reaches no client and no cache. It counts as a failure of its
+upstream, and the call is retried at the next one within `attempts.max`. If no upstream gives a
+sound answer, the client gets HTTP 503 with code -32002 and the name of the check. `/status` shows
+the last 32 void answers of a chain (`void_answers`): time, upstream, call, check, reason, and the
+first 2 KiB of the answer. The log has at most one line per minute for each upstream and check.
 
-**What is not looked at.** Errors and `null`, whose meaning the [method table](methods.md)
-says. Answers from the [cache](cache.md): they were when they came, at the level of then. What
-wellhead asks on its own behalf. At `cheap`, answers longer than `limits.answer_buffer`
-that flow to the client as they arrive; at `full` they are held whole up to 8 MiB instead.
+**What is not checked.** Errors and `null`, whose meaning the [method table](methods.md) defines;
+answers from the [cache](cache.md), which were checked on arrival at the level of that time;
+wellhead's own calls; and, at `cheap`, answers longer than `limits.answer_buffer`, which are
+streamed to the client. At `full` answers up to 8 MiB are buffered instead.
 
-**Where it is done.** What takes up to about a quarter of a millisecond where the answer came
-in: 64 KiB at `cheap`, 4 KiB at `full`, for each exchange. All else on threads of its own, half
-as many as there are cores, for all chains together. At most 64 answers wait for that, for a second each. Beyond
-it an answer is looked at as at `cheap`, if it is no longer than 256 KiB, and counts as `busy`.
+**Threads.** Checks of up to about a quarter of a millisecond run on the worker that received the
+answer: 64 KiB at `cheap`, 4 KiB at `full`, per exchange. All others run on a separate thread pool,
+half as many threads as cores, for all chains together. At most 64 answers wait for a thread, for
+one second each. Beyond that an answer of at most 256 KiB is checked as at `cheap`, and the answer
+counts as `busy`.
 
-**What is needed.** Receipts and proofs are compared with their header when a block or header of
-the same hash was found sound at `full` before, among the last 256 of the chain; else what
-needs it is not checked. A proof names no block itself, so only calls that name the block by
-its hash are compared. No answer is compared with what is believed of the chain, which changes in a
-reorg.
+**Headers.** Receipts and proofs are compared with their header if a block or header with that hash
+was sound at `full` before, among the last 256 of the chain; otherwise checks that need the header
+do not run. A proof does not name its block, so only calls that name the block by hash are compared.
+No answer is compared with wellhead's view of the chain, which changes in a reorg.
 
-**What is told.** `wellhead_verify_total` by chain, method and finding: `sound`, `void`,
-`not_checked`, `flowed`, `busy`. `wellhead_verify_void_total` by upstream, method and check. The
-trail says `sound-cheap` or `sound-full` of an answer that was found sound, and `void` with the check of one
-that was not; `wellhead explain` says at which level a call would be.
+**Metrics and trail.** `wellhead_verify_total` counts by chain, method and result: `sound`, `void`,
+`not_checked`, `flowed`, `busy`. `wellhead_verify_void_total` counts by upstream, method and check.
+The trail shows `sound-cheap` or `sound-full` for a sound answer, and `void` with the check for a
+void one; `wellhead explain` shows the level for a call.
 
-An answer in which a key stands twice, or in other letters than its own (`HASH`), is void:
-clients would not read the same.
+An answer with a duplicate key, or with a key in other letter case (`HASH`), is void, because
+clients could read different values.
 ";
 
-/// Figures that were seen; they do not follow from the code.
+/// Measured figures, not derived from the code.
 const COST: &str = "\n\
 ## Cost
 
 `cargo bench -p wellhead-verify`, best of 25 rounds on a virtual machine with two cores and
-ten other tasks: read the proportions, and expect a quiet machine to be a few times quicker.
+ten other tasks: compare the ratios, and expect an idle machine to be a few times faster.
 
 | answer | bytes | cheap | full |
 | --- | --- | --- | --- |
@@ -124,8 +123,7 @@ ten other tasks: read the proportions, and expect a quiet machine to be a few ti
 | their receipts | 514,559 | 1.4 ms | 2.7 ms |
 | their logs | 205,858 | 0.6 ms | 0.8 ms |
 
-Nearly all of a whole block at full is its signatures, each of which takes a fifth to half a
-millisecond.
+Signatures take nearly all the time of a whole block at `full`: 0.2 to 0.5 ms each.
 ";
 
 /// The whole page.
@@ -147,7 +145,7 @@ fn checks(page: &mut String) {
 
 fn methods(page: &mut String) {
     page.push_str("\n## By method\n\nAll other methods: not checked.\n");
-    page.push_str("\n| answer | methods | cheap | full, besides |\n| --- | --- | --- | --- |\n");
+    page.push_str("\n| answer | methods | cheap | full, in addition |\n| --- | --- | --- | --- |\n");
     for kind in Kind::ALL {
         let (what, checks) = kind.about();
         let names = METHODS.iter().filter(|(_, of)| of == kind).map(|(name, _)| *name);
@@ -168,7 +166,7 @@ fn limits(page: &mut String) {
     line(
         page,
         format_args!(
-            "| signatures an answer | {SENDERS_MAX} | those that follow are not checked |"
+            "| signatures per answer | {SENDERS_MAX} | further signatures are not checked |"
         ),
     );
 }

@@ -84,31 +84,31 @@ macro_rules! checks {
 }
 
 checks! {
-    Shape = "shape", Cheap, "What the other checks read is there in the form it must have, and no key stands there twice.";
+    Shape = "shape", Cheap, "All fields that the other checks read are present and well-formed, and no key is duplicated.";
     Quantity = "quantity", Cheap, "The answer is a number in hex, below 2^256.";
-    AskedHash = "asked-hash", Cheap, "The answer names the hash that was asked for.";
-    AskedNumber = "asked-number", Cheap, "The answer names the block number that was asked for.";
-    Pinned = "pinned", Cheap, "The answer is of the block that the call was pinned to.";
-    AskedIndex = "asked-index", Cheap, "The answer names the index, sender or nonce that was asked for.";
-    OneBlock = "one-block", Cheap, "All transactions, receipts and logs name the block they stand in, and logs the transaction.";
-    Order = "order", Cheap, "Transactions and receipts are numbered from 0 without a gap, logs ascend; where the chain follows Ethereum's rules.";
+    AskedHash = "asked-hash", Cheap, "The answer has the requested hash.";
+    AskedNumber = "asked-number", Cheap, "The answer has the requested block number.";
+    Pinned = "pinned", Cheap, "The answer is for the block that the call was pinned to.";
+    AskedIndex = "asked-index", Cheap, "The answer has the requested index, sender or nonce.";
+    OneBlock = "one-block", Cheap, "All transactions, receipts and logs name the block that contains them, and logs their transaction.";
+    Order = "order", Cheap, "Transactions and receipts are numbered from 0 without a gap, and log indexes ascend; on chains that follow Ethereum's rules.";
     ChainId = "chain-id", Cheap, "Signed transactions are for this chain.";
-    Range = "range", Cheap, "Logs are of the blocks that were asked for.";
-    Filter = "filter", Cheap, "Logs have the addresses and topics that were asked for.";
-    ProofAsked = "proof-asked", Cheap, "The proof is for the address and the slots that were asked for, in that order.";
-    BlockHash = "block-hash", Full, "The block's hash is that of its header.";
+    Range = "range", Cheap, "Logs are from the requested blocks.";
+    Filter = "filter", Cheap, "Logs match the requested addresses and topics.";
+    ProofAsked = "proof-asked", Cheap, "The proof is for the requested address and slots, in the requested order.";
+    BlockHash = "block-hash", Full, "The block's hash matches its header.";
     TransactionsRoot = "transactions-root", Full, "The transactions are those that the header commits to.";
     WithdrawalsRoot = "withdrawals-root", Full, "The withdrawals are those that the header commits to.";
-    Uncles = "uncles", Full, "There are uncles exactly when the header says so.";
-    TransactionHash = "transaction-hash", Full, "The transaction's hash is that of its fields, or of its bytes.";
-    Sender = "sender", Full, "The transaction was signed by the account it is said to be from.";
-    ReceiptBloom = "receipt-bloom", Full, "A receipt's bloom is that of its logs.";
-    Gas = "gas", Full, "Gas adds up: each receipt's to the sum so far, the last sum to the block's.";
+    Uncles = "uncles", Full, "The block has uncles if and only if the header commits to some.";
+    TransactionHash = "transaction-hash", Full, "The transaction's hash matches its fields, or its bytes.";
+    Sender = "sender", Full, "The transaction's signer is its `from` account.";
+    ReceiptBloom = "receipt-bloom", Full, "A receipt's bloom matches its logs.";
+    Gas = "gas", Full, "Gas adds up: each receipt's cumulative gas is the sum so far, and the last one is the block's gas used.";
     ReceiptsRoot = "receipts-root", Full, "The receipts are those that the header commits to; needs the header.";
-    BlockBloom = "block-bloom", Full, "The header's bloom is that of all logs; needs the header.";
-    Complete = "complete", Full, "The logs are all those of the block's receipts; needs these and the header.";
-    AccountProof = "account-proof", Full, "The account is as the state root says; needs the header.";
-    StorageProof = "storage-proof", Full, "The slots are as the account's storage root says.";
+    BlockBloom = "block-bloom", Full, "The header's bloom matches all logs; needs the header.";
+    Complete = "complete", Full, "The logs are all logs of the block's receipts; needs the receipts and the header.";
+    AccountProof = "account-proof", Full, "The account's proof leads to the state root; needs the header.";
+    StorageProof = "storage-proof", Full, "The slots' proofs lead to the account's storage root.";
 }
 
 impl fmt::Display for Check {
