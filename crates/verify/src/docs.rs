@@ -145,7 +145,9 @@ fn checks(page: &mut String) {
 
 fn methods(page: &mut String) {
     page.push_str("\n## By method\n\nAll other methods: not checked.\n");
-    page.push_str("\n| answer | methods | cheap | full, in addition |\n| --- | --- | --- | --- |\n");
+    page.push_str(
+        "\n| answer | methods | cheap | full, in addition |\n| --- | --- | --- | --- |\n",
+    );
     for kind in Kind::ALL {
         let (what, checks) = kind.about();
         let names = METHODS.iter().filter(|(_, of)| of == kind).map(|(name, _)| *name);
