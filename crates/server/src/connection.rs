@@ -15,7 +15,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
@@ -190,7 +190,7 @@ async fn speak_http2<S: ClientStream, E: HttpService>(
             async move { Ok::<_, Infallible>(answer_stream(&worker, &link, request).await) }
         }
     });
-    let connection = worker.http2.serve_connection(socket, service);
+    let connection = worker.http2.serve_connection(TokioIo::new(socket), service);
     drive(connection, http2::Connection::graceful_shutdown, link, &worker.drain).await
 }
 
@@ -289,6 +289,7 @@ where
             if rung && !draining && begun.as_mut().poll(rare).is_ready() {
                 return Poll::Ready(ConnectionEvent::DrainBegun);
             }
+            link.begin_turn();
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(ConnectionEvent::Ended(ended));
             }

@@ -28,6 +28,12 @@ use crate::shared::ServerShared;
 /// a socket with unread data in it resets the connection.
 pub(crate) const LINGER_TIME: Duration = Duration::from_secs(1);
 
+/// An HTTP/2 connection that read so much in one turn lets other tasks of its worker run. As many
+/// streams begin in a turn as fit into these bytes, about 50, and each is a task of about 20 us.
+/// Without a bound, 35 connections on which 256 streams come at once delay each step of every
+/// other call by 180 ms, as a worker runs its tasks in the order in which they become ready.
+const TURN_BYTES: u32 = 8 * 1000;
+
 /// "Not happening". Moments are microseconds since the connection was opened.
 const NEVER: u64 = u64::MAX;
 
@@ -49,6 +55,8 @@ pub(crate) struct ClientLink {
     protocol: AtomicU8,
     times: LinkTimes,
     backlog: Backlog,
+    /// Read since the connection's task began to run. For HTTP/2.
+    turn_bytes: AtomicU32,
     draining: AtomicBool,
     /// The client has to hear that it let too much wait.
     is_hoarder: AtomicBool,
@@ -126,6 +134,7 @@ impl ClientLink {
             protocol: AtomicU8::new(UNKNOWN),
             times,
             backlog: Backlog::new(),
+            turn_bytes: AtomicU32::new(0),
             draining: AtomicBool::new(false),
             is_hoarder: AtomicBool::new(false),
             has_place: AtomicBool::new(true),
@@ -181,6 +190,22 @@ impl ClientLink {
         if self.times.requests.load(Relaxed) == 0 && self.times.head_since.load(Relaxed) == NEVER {
             self.times.head_since.store(now, Relaxed);
         }
+    }
+
+    /// The connection's task runs.
+    pub(crate) fn begin_turn(&self) {
+        self.turn_bytes.store(0, Relaxed);
+    }
+
+    /// The task read so many more bytes of its client.
+    pub(crate) fn note_turn_bytes(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.turn_bytes.store(self.turn_bytes.load(Relaxed).saturating_add(bytes), Relaxed);
+    }
+
+    /// Whether the connection's task has read enough for now.
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.turn_bytes.load(Relaxed) >= TURN_BYTES
     }
 
     /// The socket took `bytes`.

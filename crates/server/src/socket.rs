@@ -8,9 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
@@ -87,10 +85,10 @@ impl FirstBytes {
     }
 }
 
-/// A client's socket, as hyper sees it.
+/// The socket of a client that speaks HTTP/2, as hyper sees it.
 #[derive(Debug)]
 pub(crate) struct ClientSocket<S> {
-    inner: TokioIo<S>,
+    inner: S,
     link: Arc<ClientLink>,
     opening: FirstBytes,
     given: usize,
@@ -98,7 +96,7 @@ pub(crate) struct ClientSocket<S> {
 
 impl<S: ClientStream> ClientSocket<S> {
     pub(crate) fn new(stream: S, opening: FirstBytes, link: Arc<ClientLink>) -> Self {
-        Self { inner: TokioIo::new(stream), link, opening, given: 0 }
+        Self { inner: stream, link, opening, given: 0 }
     }
 
     /// Tells the client why its connection ends, if it can be told.
@@ -121,11 +119,11 @@ impl<S: ClientStream> ClientSocket<S> {
     }
 }
 
-impl<S: ClientStream> Read for ClientSocket<S> {
+impl<S: ClientStream> AsyncRead for ClientSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        mut buf: ReadBufCursor<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.link.is_hoarder() {
@@ -140,13 +138,19 @@ impl<S: ClientStream> Read for ClientSocket<S> {
             this.given += some;
             return Poll::Ready(Ok(()));
         }
+        if this.link.is_turn_over() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
         ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
+        this.link.note_turn_bytes(buf.filled().len() - before);
         this.link.note_read();
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: ClientStream> Write for ClientSocket<S> {
+impl<S: ClientStream> AsyncWrite for ClientSocket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,6 +1,7 @@
 //! What one client may hold while others want it: connections, places, bodies and answers
 //! that it does not take.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -338,4 +339,34 @@ async fn who_lets_too_many_answers_wait_is_ended_first() {
     }
     site.until("those beyond the bound are ended", |counts| counts.hoarders_total >= 3).await;
     assert_eq!(other.exchange("/", "", b"{}").await.status, 200);
+}
+
+/// As many streams as may be open come at once, each a whole request of 220 bytes.
+#[tokio::test]
+async fn streams_that_come_at_once_leave_others_their_turn() {
+    const STREAMS: u32 = 1000;
+    const VALUE: [u8; 100] = [b'a'; 100];
+    let site = Site::open(Settings { streams_max: STREAMS, ..Settings::default() });
+    let mut other = site.connect_from(OTHER).await;
+    assert_eq!(other.exchange("/", "", b"{}").await.status, 200);
+    let mut hog = site.connect().await;
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    for stream in (1..).step_by(2).take(STREAMS as usize) {
+        // HEADERS with END_STREAM and END_HEADERS: POST, http, `/`, authority `test`, and two
+        // fields that are not indexed.
+        bytes.extend_from_slice(b"\0\0\xd9\x01\x05");
+        bytes.extend_from_slice(&u32::to_be_bytes(stream));
+        bytes.extend_from_slice(b"\x83\x86\x84\x01\x04test");
+        for name in [b'b', b'c'] {
+            bytes.extend_from_slice(&[0, 1, name, 100]);
+            bytes.extend_from_slice(&VALUE);
+        }
+    }
+    hog.send(bytes).await;
+    site.until_arrived(2).await;
+    eprintln!("{}", site.handler.arrived.load(Ordering::Relaxed));
+    assert_eq!(other.exchange("/", "", b"{}").await.status, 200);
+    let before = site.handler.arrived.load(Ordering::Relaxed) - 2;
+    assert!(before < STREAMS as usize / 2, "{before} streams were answered first");
+    site.until_arrived(STREAMS as usize + 2).await;
 }
