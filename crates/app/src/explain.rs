@@ -156,6 +156,13 @@ fn rendered(told: &Value) -> String {
             (text(&upstream["id"]), text(&upstream["tier"]), text(&upstream["why"]));
         lines.push(format!("{place:>3}  {id}  {tier}  {why}"));
     }
+    let steps = told["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !steps.is_empty() {
+        lines.push("steps     if each attempt fails:".to_owned());
+    }
+    for (place, step) in steps.iter().enumerate() {
+        lines.push(format!("{:>3}  {}", place + 1, text(step)));
+    }
     lines.join("\n")
 }
 
@@ -176,6 +183,7 @@ mod tests {
                 { "id": "own", "tier": "primary", "place": 1, "why": "fit" },
                 { "id": "late", "tier": "primary", "place": null, "why": "wrong-chain" },
             ],
+            "steps": ["ask own", "pause for at most 100 ms"],
         });
         let expected = "\
 chain     main
@@ -186,7 +194,10 @@ cache     not asked: off
 quorum    2 must answer alike, of at most 3 who are heard
 verify    cheap: the settings say so
   1  own  primary  fit
-  -  late  primary  wrong-chain";
+  -  late  primary  wrong-chain
+steps     if each attempt fails:
+  1  ask own
+  2  pause for at most 100 ms";
         assert_eq!(rendered(&told), expected);
     }
 

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use wellhead_chain::View;
-use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
+use wellhead_dispatch::{Allowance, Job, PreviewStep, Progress, WorkerUpstreams, now, preview};
 use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
-use wellhead_route::{assess, plan};
+use wellhead_route::assess;
 use wellhead_verify::{Level, has_checks};
 
 use crate::answer::Refusal;
@@ -25,7 +25,7 @@ use crate::request::pinned::PinnedCall;
 use crate::request::select::Selection;
 use crate::state::chain::ServedChain;
 use crate::state::sessions::Newest;
-use crate::steps::planning::pinned;
+use crate::steps::planning::{Planned, pinned, plan_on};
 use crate::steps::reasons::{LOOKED_UP, cache_word, why};
 
 /// A call that is only thought of.
@@ -64,6 +64,9 @@ pub struct Explanation {
     pub verify: VerifyExplained,
     /// All upstreams of the chain: first those that would be asked, in this order.
     pub upstreams: Vec<UpstreamExplained>,
+    /// What it would do, one step after the other, if each attempt failed: by the function that
+    /// decides for calls. Empty where several upstreams are asked at once.
+    pub steps: Vec<String>,
 }
 
 /// Which block a call speaks of.
@@ -140,9 +143,10 @@ impl Proxy {
             .map_err(|why| Refusal::not_served(why, method, request.selected()).message)?;
         let served = chain.eligible(row, method).unwrap_or_default();
         let call = MethodCall { row, params };
-        let PinnedCall { ask, pin } = pinned(&request, call, eligible, &view);
-        let planned = lane.with_rng(|rng| plan(&ask, &view, &chain.roster, at, rng));
-        let order = planned.candidates();
+        let pinned_call = pinned(&request, call, eligible, &view);
+        let planned = plan_on(&view, chain, &lane, pinned_call.at_block(), at);
+        let order = planned.plan.candidates();
+        let PinnedCall { ask, pin } = &pinned_call;
         let mut upstreams: Vec<_> = chain
             .roster
             .upstreams()
@@ -151,21 +155,23 @@ impl Proxy {
                 id: upstream.identity().id.to_string(),
                 tier: upstream.identity().tier.word(),
                 place: order.iter().position(|slot| *slot == upstream.slot()).map(|at| at + 1),
-                why: why(&request, served, upstream, assess(&ask, upstream, &view, at)),
+                why: why(&request, served, upstream, assess(ask, upstream, &view, at)),
             })
             .collect();
+        let mut steps = steps(&request, call, method, &planned, &lane);
         if matches!(row.effect, Effect::Local | Effect::Subscribe) {
             upstreams.clear();
+            steps.clear();
         }
         upstreams.sort_by_key(|upstream| upstream.place.unwrap_or(usize::MAX));
-        let cache = cache_word(&request, call, &pin, &view);
+        let cache = cache_word(&request, call, pin, &view);
         let asked = row.block_ref(params);
         Ok(Explanation {
             chain: chain.name.name.to_string(),
             method: row.name,
             effect: row.effect.to_string(),
             class: row.class.to_string(),
-            block: block(&request, &pin, &asked, &view),
+            block: block(&request, pin, &asked, &view),
             cache: CacheExplained { asked: cache == LOOKED_UP, why: cache },
             quorum: chain
                 .quorums
@@ -173,8 +179,55 @@ impl Proxy {
                 .map(|quorum| QuorumExplained { agree: quorum.agree, of: quorum.of }),
             verify: verify(chain, row),
             upstreams,
+            steps,
         })
     }
+}
+
+fn steps(
+    request: &RequestContext<'_>,
+    call: MethodCall<'_>,
+    method: &str,
+    planned: &Planned,
+    lane: &WorkerUpstreams,
+) -> Vec<String> {
+    let chain = request.chain;
+    let job = Job {
+        row: call.row,
+        method,
+        params: call.params,
+        at_hash: None,
+        received_at: request.ctx.received_at,
+        deadline: request.deadline(),
+        null_is_final: planned.null_is_final,
+        is_there: planned.is_there,
+        flows_to: None,
+        ballot: planned.ballot,
+        progress: None,
+        is_first_paid: false,
+        room: None,
+    };
+    let roster = &chain.roster;
+    let at = request.ctx.received_at;
+    let steps = preview(&job, &planned.plan, roster, lane, &chain.bounds, at);
+    let id = |slot| &roster.upstream(slot).identity().id;
+    let words = steps.into_iter().map(|step| match step {
+        PreviewStep::Ask { slot, takes_token: false } => format!("ask {}", id(slot)),
+        PreviewStep::Ask { slot, takes_token: true } => {
+            format!("ask {}, if the retry budget has a token", id(slot))
+        }
+        PreviewStep::Held { slot, bound, wait } => {
+            format!("pass over {}: {} for {} ms", id(slot), bound.word(), wait.as_millis())
+        }
+        PreviewStep::Turn { most } => {
+            format!("wait in the queue for at most {} ms", most.as_millis())
+        }
+        PreviewStep::Pause { most } => format!("pause for at most {} ms", most.as_millis()),
+        PreviewStep::Return { most } => {
+            format!("wait for an upstream to recover, for at most {} ms", most.as_millis())
+        }
+    });
+    words.collect()
 }
 
 fn verify(chain: &ServedChain, row: &MethodRow) -> VerifyExplained {

@@ -2,8 +2,13 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::{Plan, Stage};
+use wellhead_dispatch::now;
+use wellhead_eth::MethodTable;
 use wellhead_proxy::{Explanation, Thought};
+use wellhead_upstream::{Payload, Tier, Verdict, VerdictClass};
 
 fn explain(stage: &Stage, client: u8, method: &str, params: &str) -> Result<Explanation, String> {
     let client = [127, 0, 0, client].into();
@@ -92,4 +97,37 @@ async fn the_trail_says_what_the_cache_said_and_who_was_left_out_in_the_same_wor
         r#"[{"id":1,"method":"eth_getLogs","params":[{"fromBlock":"0x1","toBlock":"0x2"}]}]"#;
     let told = stage.send(None, body).await.trail.expect("asked for");
     assert!(told.contains(" left_out=[b: syncing]"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_steps_are_those_of_a_call_whose_attempts_fail() {
+    let tiers = vec![Tier::Fallback, Tier::Primary, Tier::Public];
+    let stage = Stage::new(vec![Plan { upstreams: 3, tiers, ..Plan::default() }]);
+    for place in 0..3 {
+        stage.show_head(place, 100);
+        stage.peer(place.into()).always("*", support::Say::Refuse);
+    }
+    let told = explain(&stage, 1, "eth_getBalance", r#"["0xab","latest"]"#).expect("told");
+    let asked = ["ask b", "ask a", "ask c"];
+    assert_eq!(told.steps[..3], asked, "{told:?}");
+    assert_eq!(told.steps[3], "pause for at most 100 ms");
+    assert!(stage.peers[0].iter().all(|peer| peer.seen().is_empty()));
+    let body = r#"{"id":1,"method":"eth_getBalance","params":["0xab","latest"]}"#;
+    let trail = stage.send(None, body).await.trail.expect("asked for");
+    let went: Vec<_> = trail.split(' ').take(3).filter_map(|word| word.split('=').next()).collect();
+    assert_eq!(went, ["b", "a", "c"], "{trail}");
+
+    // An upstream that asked for a pause is passed over, and asked when the pause is over.
+    let stage = Stage::upstreams(2);
+    (0..2).for_each(|place| stage.show_head(place, 100));
+    let none = Payload::None { detail: String::new() };
+    let mut verdict = Verdict::new(VerdictClass::Throttled, "test", none);
+    verdict.retry_after = Some(Duration::from_secs(3));
+    let row = MethodTable::standard().row("eth_call");
+    stage.upstream(0).settle(row, &verdict, now(), now());
+    let told = explain(&stage, 1, "eth_call", r#"[{},"latest"]"#).expect("told");
+    assert_eq!(told.steps[..2], ["ask b", "pass over a: method_pause for 3000 ms"], "{told:?}");
+    // Raw transactions go to several upstreams at once.
+    let told = explain(&stage, 1, "eth_sendRawTransaction", r#"["0xab"]"#).expect("told");
+    assert_eq!(told.steps, [""; 0]);
 }
