@@ -19,8 +19,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::WaitForCancellationFuture;
 
 use crate::admission::ConnectionPermit;
 use crate::count::ServerCounters;
@@ -262,11 +263,18 @@ where
     C: Future<Output: Into<ConnectionEnd>>,
 {
     let mut connection = pin!(connection);
-    let mut begun = pin!(drain.begun.cancelled());
-    let mut cut = pin!(drain.cut.cancelled());
-    let first_look = link.look(Instant::now()).unwrap_or_else(|_| Instant::now());
-    let mut timer = pin!(tokio::time::sleep_until(first_look));
-    let mut draining = false;
+    let leave = |connection: Pin<&mut C>| {
+        link.note_draining();
+        close(connection);
+    };
+    let mut signals = Signals {
+        link,
+        waker: Waker::from(Arc::clone(link)),
+        begun: pin!(drain.begun.cancelled()),
+        cut: pin!(drain.cut.cancelled()),
+        timer: pin!(tokio::time::sleep_until(Instant::now())),
+        draining: false,
+    };
     let mut idle = false;
     if drain.begun.is_cancelled() {
         // Out of the accept queue, with a request: hyper closes a connection
@@ -276,71 +284,81 @@ where
             return ended.into();
         }
     }
-    let waker = Waker::from(Arc::clone(link));
     loop {
         // What was handled is polled again, and what was not yet polled is.
         link.ring();
-        let event = poll_fn(|cx| {
-            link.wakes(cx);
-            let rung = link.was_rung();
-            let rare = &mut Context::from_waker(&waker);
-            // Before the connection, so that an answer made after the drain
-            // began says that it is the last.
-            if rung && !draining && begun.as_mut().poll(rare).is_ready() {
-                return Poll::Ready(ConnectionEvent::DrainBegun);
-            }
-            link.begin_turn();
-            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-                return Poll::Ready(ConnectionEvent::Ended(ended));
-            }
-            if rung && link.is_displaced() {
-                return Poll::Ready(ConnectionEvent::Displaced);
-            }
-            if rung && cut.as_mut().poll(rare).is_ready() {
-                return Poll::Ready(ConnectionEvent::Cut);
-            }
-            if rung && timer.as_mut().poll(rare).is_ready() {
-                return Poll::Ready(ConnectionEvent::TimeToLook);
-            }
-            Poll::Pending
-        });
-        match event.await {
-            ConnectionEvent::DrainBegun => {
-                draining = true;
-                link.note_draining();
-                close(connection.as_mut());
-            }
+        match poll_fn(|cx| signals.poll_event(connection.as_mut(), cx)).await {
+            ConnectionEvent::DrainBegun => leave(connection.as_mut()),
             ConnectionEvent::Ended(_) if idle => return ConnectionEnd::TooSlow(TooSlow::Idle),
             ConnectionEvent::Ended(ended) => return ended.into(),
             ConnectionEvent::Cut => return ConnectionEnd::Cut,
             ConnectionEvent::Displaced => {
-                link.note_draining();
-                close(connection.as_mut());
+                leave(connection.as_mut());
                 once(connection).await;
                 return ConnectionEnd::Displaced;
             }
-            ConnectionEvent::TimeToLook => {
-                let now = Instant::now();
-                match link.look(now) {
-                    Ok(next) => timer.as_mut().reset(next),
-                    Err(TooSlow::Idle) if !idle => {
-                        // Not dropped: a request may be on its way, and HTTP/2
-                        // can still answer it.
-                        idle = true;
-                        link.note_draining();
-                        close(connection.as_mut());
-                        timer.as_mut().reset(now + CLOSE_TIME);
-                    }
-                    Err(too_slow) => {
-                        if too_slow == TooSlow::Hoarder {
-                            link.note_hoarder();
-                            once(connection).await;
-                        }
-                        return ConnectionEnd::TooSlow(too_slow);
-                    }
-                }
+            ConnectionEvent::TooSlow(TooSlow::Idle) if !idle => {
+                // Not dropped: a request may be on its way, and HTTP/2 can
+                // still answer it.
+                idle = true;
+                leave(connection.as_mut());
+                signals.timer.as_mut().reset(Instant::now() + CLOSE_TIME);
+            }
+            ConnectionEvent::TooSlow(TooSlow::Hoarder) => {
+                link.note_hoarder();
+                once(connection).await;
+                return ConnectionEnd::TooSlow(TooSlow::Hoarder);
+            }
+            ConnectionEvent::TooSlow(too_slow) => return ConnectionEnd::TooSlow(too_slow),
+        }
+    }
+}
+
+/// What makes a connection's task act, beside the connection itself.
+struct Signals<'a, 'd> {
+    link: &'a Arc<ClientLink>,
+    /// Rings the link: what is polled with it is polled when the link was rung.
+    waker: Waker,
+    begun: Pin<&'a mut WaitForCancellationFuture<'d>>,
+    cut: Pin<&'a mut WaitForCancellationFuture<'d>>,
+    /// Rings at the time of the next look at the link.
+    timer: Pin<&'a mut Sleep>,
+    draining: bool,
+}
+
+impl Signals<'_, '_> {
+    /// Ready with what the task has to react to. Gives the connection its turn.
+    fn poll_event<C: Future>(
+        &mut self,
+        connection: Pin<&mut C>,
+        cx: &mut Context<'_>,
+    ) -> Poll<ConnectionEvent<C::Output>> {
+        self.link.wakes(cx);
+        let rung = self.link.was_rung();
+        let rare = &mut Context::from_waker(&self.waker);
+        // Before the connection, so that an answer made after the drain
+        // began says that it is the last.
+        if rung && !self.draining && self.begun.as_mut().poll(rare).is_ready() {
+            self.draining = true;
+            return Poll::Ready(ConnectionEvent::DrainBegun);
+        }
+        self.link.begin_turn();
+        if let Poll::Ready(ended) = connection.poll(cx) {
+            return Poll::Ready(ConnectionEvent::Ended(ended));
+        }
+        if rung && self.link.is_displaced() {
+            return Poll::Ready(ConnectionEvent::Displaced);
+        }
+        if rung && self.cut.as_mut().poll(rare).is_ready() {
+            return Poll::Ready(ConnectionEvent::Cut);
+        }
+        while rung && self.timer.as_mut().poll(rare).is_ready() {
+            match self.link.look(Instant::now()) {
+                Ok(next) => self.timer.as_mut().reset(next),
+                Err(too_slow) => return Poll::Ready(ConnectionEvent::TooSlow(too_slow)),
             }
         }
+        Poll::Pending
     }
 }
 
@@ -355,7 +373,7 @@ enum ConnectionEvent<O> {
     DrainBegun,
     Displaced,
     Cut,
-    TimeToLook,
+    TooSlow(TooSlow),
 }
 
 /// Tells a client that speaks no TLS that there is no room, and closes.
