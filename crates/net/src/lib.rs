@@ -33,6 +33,7 @@ mod pool;
 mod protocol;
 mod settings;
 mod stats;
+mod waiters;
 mod ws;
 
 pub use crate::caps::{LearntCaps, Lesson};

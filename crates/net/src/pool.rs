@@ -12,7 +12,6 @@
 
 mod lease;
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,7 +21,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep, timeout_at};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
@@ -33,6 +31,7 @@ use crate::h2::H2Connection;
 use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
+use crate::waiters::{QueueLength, Waiters};
 
 use lease::Pooled;
 pub(crate) use lease::{H1Lease, H2Lease};
@@ -53,13 +52,12 @@ pub(crate) struct Pool {
     settings: ClientSettings,
     stats: Arc<ConnectionStats>,
     state: Mutex<State>,
-    /// Length of the queue, readable without the lock.
-    waiting: AtomicUsize,
+    queue_length: QueueLength,
     /// Exchanges whose answers are likely to be long, those that wait included.
     bulky: AtomicUsize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// Last in, first out.
     idle: Vec<Pooled>,
@@ -67,8 +65,7 @@ struct State {
     h1_open: usize,
     h2: Vec<Arc<H2Connection>>,
     connecting: usize,
-    waiters: VecDeque<Waiter>,
-    next_waiter: u64,
+    waiters: Waiters<GrantResult>,
     sweeping: bool,
     /// Wakes the sweeper when the peer of an idle connection closes it.
     watcher: Option<Waker>,
@@ -76,10 +73,21 @@ struct State {
     no_growth_before: Option<Instant>,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    id: u64,
-    grant: oneshot::Sender<Result<Grant, TransportError>>,
+type GrantResult = Result<Grant, TransportError>;
+
+impl State {
+    fn new(waiters: Waiters<GrantResult>) -> Self {
+        Self {
+            idle: Vec::new(),
+            h1_open: 0,
+            h2: Vec::new(),
+            connecting: 0,
+            waiters,
+            sweeping: false,
+            watcher: None,
+            no_growth_before: None,
+        }
+    }
 }
 
 /// A connection, for one exchange.
@@ -136,13 +144,14 @@ impl Pool {
         settings: ClientSettings,
         stats: Arc<ConnectionStats>,
     ) -> Arc<Self> {
+        let waiters = Waiters::new(settings.queue_max, Arc::clone(&stats));
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             connector,
             settings,
             stats,
-            state: Mutex::default(),
-            waiting: AtomicUsize::new(0),
+            queue_length: waiters.length().clone(),
+            state: Mutex::new(State::new(waiters)),
             bulky: AtomicUsize::new(0),
         })
     }
@@ -199,18 +208,13 @@ impl Pool {
                 self.start_connects(connects);
                 return Ok(Grant { lease, connect: Duration::ZERO, at: now });
             }
-            if state.waiters.len() >= self.settings.queue_max {
+            if state.waiters.is_full() {
                 let detail = format!("{} exchanges wait already", state.waiters.len());
                 return Err(TransportError::new(TransportErrorKind::PoolFull, Sent::No, detail));
             }
-            let (grant, granted) = oneshot::channel();
-            let id = state.next_waiter;
-            state.next_waiter += 1;
-            state.waiters.push_back(Waiter { id, grant });
-            self.note_queue(&state);
-            self.stats.note_waiting();
+            let ticket = state.waiters.join();
             let connects = self.plan_connects(&mut state, grow, now);
-            (Waiting { pool: self, id, granted }, connects)
+            (ticket.at(&self.state, |state| &mut state.waiters, &self.queue_length), connects)
         };
         self.start_connects(connects);
         let granted = match timeout_at(deadline, &mut waiting.granted).await {
@@ -366,7 +370,7 @@ impl Pool {
                 Connected::H1(connection) => {
                     let member = self.admit_h1(&mut state);
                     let lease = Lease::H1(H1Lease::new(self, Pooled { connection, member }));
-                    self.offer(&mut state, Grant { lease, connect: took, at: now })
+                    offer(&mut state, Grant { lease, connect: took, at: now })
                 }
                 Connected::H2(connection) => {
                     // Room for this one was made for those that are worn.
@@ -397,33 +401,9 @@ impl Pool {
         let hope = state.connecting > 0 || state.h1_open > 0 || !state.h2.is_empty();
         let failing = if hope { 1 } else { state.waiters.len() };
         for _ in 0..failing {
-            let Some(waiter) = self.next_waiter(&mut state) else { break };
-            let _ = waiter.grant.send(Err(error.clone()));
+            let Some(grant) = state.waiters.pop() else { break };
+            let _ = grant.send(Err(error.clone()));
         }
-    }
-
-    fn next_waiter(&self, state: &mut State) -> Option<Waiter> {
-        let waiter = state.waiters.pop_front()?;
-        self.note_queue(state);
-        self.stats.note_waited(1);
-        Some(waiter)
-    }
-
-    fn note_queue(&self, state: &State) {
-        debug_assert!(state.waiters.len() <= self.settings.queue_max, "the queue is bounded");
-        self.waiting.store(state.waiters.len(), Relaxed);
-    }
-
-    /// Hands `grant` to the first in the queue; returns it when nobody waits.
-    fn offer(&self, state: &mut State, mut grant: Grant) -> Option<Grant> {
-        while let Some(waiter) = self.next_waiter(state) {
-            match waiter.grant.send(Ok(grant)) {
-                Ok(()) => return None,
-                Err(Ok(back)) => grant = back,
-                Err(Err(_)) => return None,
-            }
-        }
-        Some(grant)
     }
 
     /// Lets as many of the queue in as there is room; what is returned must be
@@ -437,7 +417,7 @@ impl Pool {
         while !state.waiters.is_empty() {
             let best = best(&state.h2, None)?;
             let lease = Lease::H2(H2Lease::new(self, best));
-            if let Some(unwanted) = self.offer(state, Grant { lease, connect, at: now }) {
+            if let Some(unwanted) = offer(state, Grant { lease, connect, at: now }) {
                 return Some(unwanted);
             }
         }
@@ -486,7 +466,7 @@ impl Pool {
         }
         let lease = Lease::H1(H1Lease::new(self, pooled));
         if let Some(Grant { lease: Lease::H1(mut lease), .. }) =
-            self.offer(&mut state, Grant { lease, connect: Duration::ZERO, at: now })
+            offer(&mut state, Grant { lease, connect: Duration::ZERO, at: now })
         {
             state.idle.extend(lease.pooled.take());
         }
@@ -605,25 +585,16 @@ fn best<'a>(
     filling.or_else(|| usable().min_by_key(|c| c.in_flight()))
 }
 
-/// A place in the queue, left when dropped.
-struct Waiting<'a> {
-    pool: &'a Arc<Pool>,
-    id: u64,
-    granted: oneshot::Receiver<Result<Grant, TransportError>>,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.pool.waiting.load(Relaxed) == 0 {
-            return;
-        }
-        let mut state = self.pool.state.lock();
-        if let Ok(at) = state.waiters.binary_search_by_key(&self.id, |waiter| waiter.id) {
-            state.waiters.remove(at);
-            self.pool.note_queue(&state);
-            self.pool.stats.note_waited(1);
+/// Hands `grant` to the first in the queue; returns it when nobody waits.
+fn offer(state: &mut State, mut grant: Grant) -> Option<Grant> {
+    while let Some(waiting) = state.waiters.pop() {
+        match waiting.send(Ok(grant)) {
+            Ok(()) => return None,
+            Err(Ok(back)) => grant = back,
+            Err(Err(_)) => return None,
         }
     }
+    Some(grant)
 }
 
 /// A connection attempt under way; counts as failed when it is dropped unfinished.

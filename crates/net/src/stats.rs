@@ -166,8 +166,8 @@ impl ConnectionStats {
         self.waiting.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn note_waited(&self, how_many: usize) {
-        self.waiting.fetch_sub(how_many as u64, Relaxed);
+    pub(crate) fn note_waited(&self) {
+        self.waiting.fetch_sub(1, Relaxed);
     }
 
     pub(crate) fn note_resent(&self) {

@@ -6,14 +6,11 @@
 //! pause that doubles. Until then, and while the next attempt is under way, calls are told
 //! that there is no way here ([`Refused::Down`]), and go another one.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -24,6 +21,7 @@ use crate::connect::Jitter;
 use crate::dial::Stream;
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
+use crate::waiters::{QueueLength, Waiters};
 use crate::ws::WsClient;
 
 /// Read at a time: the answers of a burst.
@@ -46,16 +44,14 @@ pub(super) struct WsPool {
     settings: ClientSettings,
     stats: Arc<ConnectionStats>,
     state: Mutex<State>,
-    /// Length of the queue, readable without the lock.
-    waiting: AtomicUsize,
+    queue_length: QueueLength,
 }
 
 #[derive(Debug)]
 struct State {
     sockets: Vec<Arc<Socket>>,
     connecting: bool,
-    waiters: VecDeque<Waiter>,
-    next_waiter: u64,
+    waiters: Waiters<PlaceResult>,
     /// Connections that could not be opened, or were of no use, one after the other.
     failures: u32,
     /// None is opened before.
@@ -63,11 +59,7 @@ struct State {
     jitter: Jitter,
 }
 
-#[derive(Debug)]
-struct Waiter {
-    id: u64,
-    grant: oneshot::Sender<Result<Place, Refused>>,
-}
+type PlaceResult = Result<Place, Refused>;
 
 /// Why a call got on no connection.
 #[derive(Debug)]
@@ -99,7 +91,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.socket.leave();
-        if self.pool.waiting.load(Relaxed) > 0 {
+        if !self.pool.queue_length.is_zero() {
             self.pool.changed();
         }
     }
@@ -112,13 +104,14 @@ impl WsPool {
         stats: Arc<ConnectionStats>,
         seed: u64,
     ) -> Arc<Self> {
+        let waiters = Waiters::new(settings.queue_max, Arc::clone(&stats));
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             client,
             settings,
             stats,
-            state: Mutex::new(State::new(seed)),
-            waiting: AtomicUsize::new(0),
+            queue_length: waiters.length().clone(),
+            state: Mutex::new(State::new(waiters, seed)),
         })
     }
 
@@ -138,20 +131,15 @@ impl WsPool {
                 self.connect_if(connect);
                 return found.ok_or(Refused::Down);
             }
-            if state.waiters.len() >= self.settings.queue_max {
+            if state.waiters.is_full() {
                 let detail = format!("{} calls wait already", state.waiters.len());
                 let kind = TransportErrorKind::PoolFull;
                 return Err(Refused::Full(TransportError::new(kind, Sent::No, detail)));
             }
-            let (grant, granted) = oneshot::channel();
-            let id = state.next_waiter;
-            state.next_waiter += 1;
-            state.waiters.push_back(Waiter { id, grant });
-            self.note_queue(&state);
-            self.stats.note_waiting();
+            let ticket = state.waiters.join();
             drop(state);
             self.connect_if(connect);
-            Waiting { pool: self, id, granted }
+            ticket.at(&self.state, |state| &mut state.waiters, &self.queue_length)
         };
         match timeout_at(deadline, &mut waiting.granted).await {
             Ok(Ok(granted)) => granted,
@@ -232,10 +220,6 @@ impl WsPool {
         self.changed();
     }
 
-    fn note_queue(&self, state: &State) {
-        self.waiting.store(state.waiters.len(), Relaxed);
-    }
-
     /// Room or usability of a connection changed: lets as many of the queue in as there is
     /// room for, and sends them away when none is to be expected.
     fn changed(self: &Arc<Self>) {
@@ -247,34 +231,33 @@ impl WsPool {
                 && let Some(best) = best(&state.sockets)
             {
                 let place = Place::new(self, best);
-                served.extend(state.waiters.pop_front().map(|waiter| (waiter, Ok(place))));
+                served.extend(state.waiters.pop().map(|grant| (grant, Ok(place))));
             }
             let connections_max = self.settings.ws_connections_max;
             let connect =
                 !state.waiters.is_empty() && state.wants_one(connections_max, Instant::now());
             state.connecting |= connect;
-            if state.is_down() {
-                served.extend(state.waiters.drain(..).map(|waiter| (waiter, Err(Refused::Down))));
+            while state.is_down()
+                && let Some(grant) = state.waiters.pop()
+            {
+                served.push((grant, Err(Refused::Down)));
             }
-            self.note_queue(&state);
             connect
         };
-        self.stats.note_waited(served.len());
         // Without the lock: a place that nobody takes comes back at once.
-        for (waiter, granted) in served {
-            let _ = waiter.grant.send(granted);
+        for (grant, granted) in served {
+            let _ = grant.send(granted);
         }
         self.connect_if(connect);
     }
 }
 
 impl State {
-    fn new(seed: u64) -> Self {
+    fn new(waiters: Waiters<PlaceResult>, seed: u64) -> Self {
         Self {
             sockets: Vec::new(),
             connecting: false,
-            waiters: VecDeque::new(),
-            next_waiter: 0,
+            waiters,
             failures: 0,
             retry_at: None,
             jitter: Jitter(seed),
@@ -314,27 +297,6 @@ fn best(sockets: &[Arc<Socket>]) -> Option<&Arc<Socket>> {
     let usable = || sockets.iter().filter(|socket| !socket.is_over() && socket.has_room());
     let filling = usable().filter(|it| !it.is_filled(BUSY_PERCENT)).max_by_key(|it| it.load());
     filling.or_else(|| usable().min_by_key(|it| it.load()))
-}
-
-/// A place in the queue, left when dropped.
-struct Waiting<'a> {
-    pool: &'a Arc<WsPool>,
-    id: u64,
-    granted: oneshot::Receiver<Result<Place, Refused>>,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.pool.waiting.load(Relaxed) == 0 {
-            return;
-        }
-        let mut state = self.pool.state.lock();
-        if let Ok(at) = state.waiters.binary_search_by_key(&self.id, |waiter| waiter.id) {
-            state.waiters.remove(at);
-            self.pool.note_queue(&state);
-            self.pool.stats.note_waited(1);
-        }
-    }
 }
 
 /// A connection attempt under way; counts as failed when it is dropped unfinished.
@@ -391,10 +353,14 @@ impl Observer for Member {
 mod tests {
     use super::*;
 
+    fn state() -> State {
+        State::new(Waiters::new(0, Arc::default()), 7)
+    }
+
     #[test]
     fn pauses_double_within_their_bounds() {
         let now = Instant::now();
-        let mut state = State::new(7);
+        let mut state = state();
         for failure in 0..40 {
             state.fall(now);
             let pause = state.retry_at.expect("a pause") - now;
@@ -407,7 +373,7 @@ mod tests {
     #[test]
     fn nothing_is_opened_before_the_pause_is_over() {
         let now = Instant::now();
-        let mut state = State::new(7);
+        let mut state = state();
         let wants_one = |state: &State, now| state.wants_one(4, now);
         assert!(wants_one(&state, now) && !state.is_down());
         state.fall(now);

@@ -3,7 +3,6 @@
 //! Every connection is counted while it is open, by something that cannot be
 //! forgotten: dropping it is what ends the count.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use tokio::time::Instant;
@@ -202,7 +201,7 @@ impl H2Lease {
 impl Drop for H2Lease {
     fn drop(&mut self) {
         self.connection.leave();
-        if self.pool.waiting.load(Relaxed) > 0 {
+        if !self.pool.queue_length.is_zero() {
             self.pool.h2_changed();
         }
     }
