@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Budgets, Hedging, WorkerUpstreams};
+use wellhead_dispatch::{Bounds, Hedging, WorkerUpstreams};
 use wellhead_eth::Data;
 use wellhead_jsonrpc::Limits;
+use wellhead_limit::RetryBudget;
 use wellhead_net::{
     Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt, Resolver,
     Shared, TlsClient, TrustedRoots, WsClient, WsTransport,
@@ -95,7 +96,7 @@ struct Reach {
 #[derive(Debug)]
 struct ChainParts {
     served: Arc<ServedChain>,
-    budgets: Arc<Budgets>,
+    retry_budget: Arc<RetryBudget>,
     reach: Vec<Reach>,
 }
 
@@ -146,7 +147,7 @@ impl Parts {
                 transports.push(reach.transport(&self.answers, rng)?);
             }
             let lane = WorkerUpstreams::new(transports, rng.random())
-                .spending(Arc::clone(&chain.budgets))
+                .spending(Arc::clone(&chain.retry_budget))
                 .holding(Arc::clone(&self.answers))
                 .inspecting(chain.served.inspector())
                 .flowing(chain.reach.iter().map(Reach::flows_max));
@@ -391,7 +392,7 @@ fn chain_parts(
     .agreeing_on(&chain.quorum.iter().map(|rule| quorum_rule(chain, rule)).collect::<Vec<_>>())
     .verifying(&verify_settings(chain), Arc::clone(&commons.verify_pool))
     .sharing(commons.cache.clone(), settings.coalesce.then(rand::random));
-    Ok(ChainParts { served: Arc::new(served), budgets: Arc::default(), reach })
+    Ok(ChainParts { served: Arc::new(served), retry_budget: Arc::default(), reach })
 }
 
 /// Where no level is set, answers of upstreams of others are verified and those of your own are

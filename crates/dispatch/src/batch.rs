@@ -99,7 +99,7 @@ pub async fn run_batch(
     deadline: Instant,
 ) -> BatchOutcome {
     let BatchContext { worker, room, .. } = context;
-    worker.budgets().count_call();
+    worker.retry_budget().count_call();
     let upstream = roster.upstream(slot);
     let row = heaviest(items);
     let Some(in_flight) = admitted(items, slot, roster, context, deadline).await else {

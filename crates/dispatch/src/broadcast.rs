@@ -106,7 +106,7 @@ impl Run<'_> {
         for slot in slots.iter().copied() {
             // The tasks outlive the call, so they are counted; without room for another
             // one the call makes do with those it has.
-            let Some(permit) = context.worker.outliving().try_acquire() else { break };
+            let Some(permit) = context.worker.outliving().try_acquire_owned() else { break };
             // One that holds the call is asked later, when no other upstream took it.
             let Some(in_flight) = self.admit(context, slot, began) else { continue };
             let upstream = Arc::clone(context.roster.upstream(slot));

@@ -28,7 +28,8 @@
 //! 7. It would give a second opinion of a null, in a dearer tier than the first.
 //!
 //! An attempt is free when it is the first, or at an upstream that is up and was not asked since it
-//! last came back; every other one costs a token: see [`crate::Budgets`].
+//! last came back: while one upstream is well, no budget makes a read fail. Every other one costs a
+//! token of the [`RetryBudget`](wellhead_limit::RetryBudget); what is free is noted there too.
 //!
 //! **Upstreams that hold a call** are passed over at no cost. One that asked for a pause is not
 //! asked before it is over, whatever else fails; one at another bound is not asked now. Another of
@@ -106,7 +107,7 @@ impl CallTerms<'_> {
 pub(crate) enum AttemptPrice {
     /// Nothing, and it is not counted.
     Nothing,
-    /// Nothing, and it is counted: see [`crate::Budgets`].
+    /// Nothing, and it is counted: see [`RetryBudget`](wellhead_limit::RetryBudget).
     Counted,
     /// A token of the retries.
     Retry,

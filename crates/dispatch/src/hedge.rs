@@ -4,7 +4,7 @@
 //! nineteen in twenty calls of this class is hedged: the same call goes to
 //! another fit upstream. The first good verdict is served and the other attempt is dropped. Only
 //! reads that the method table calls idempotent, never filters, only while the hedges
-//! have budget ([`crate::Budgets`]).
+//! have budget ([`RetryBudget`](wellhead_limit::RetryBudget)).
 //!
 //! A hedge is a bet on a slow call. An upstream that accepts calls and answers none is
 //! another matter: all of its calls must go elsewhere at once, and five in a hundred is not

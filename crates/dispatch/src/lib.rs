@@ -11,7 +11,7 @@
 //!
 //! A read that takes long gets a second attempt at another upstream (`hedge`), a raw
 //! transaction goes to several at once (`broadcast`), and what all that may cost is bounded
-//! ([`Budgets`]).
+//! ([`RetryBudget`](wellhead_limit::RetryBudget)).
 //!
 //! Each answer may be looked at before it is believed ([`Inspect`]); one found void is a
 //! failure of its upstream.
@@ -28,7 +28,6 @@ mod ballot;
 mod batch;
 mod bounds;
 mod broadcast;
-mod budget;
 mod candidate;
 mod client_net;
 mod context;
@@ -55,7 +54,6 @@ pub use allowance::Allowance;
 pub use ballot::{Ballot, Otherwise, Quorum};
 pub use batch::{BATCH_ITEMS_MAX, BatchContext, BatchItem, BatchOutcome, run_batch};
 pub use bounds::{Bounds, Hedging, TierScope};
-pub use budget::Budgets;
 pub use client_net::ClientNet;
 pub use flow::paced;
 pub use flows::{FlowPlace, Flows};

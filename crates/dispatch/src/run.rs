@@ -39,7 +39,7 @@ pub async fn run(
     bounds: &Bounds,
 ) -> Outcome {
     let mut run = Run { job, bodies: CallBodies::default(), attempts: Attempts::default() };
-    worker.budgets().count_call();
+    worker.retry_budget().count_call();
     let context = RunContext { plan, roster, worker, bounds };
     let end = match job.ballot {
         // Boxed, as few calls need several.
@@ -310,15 +310,15 @@ impl<'r> Run<'r> {
 
 /// Takes what an attempt costs; false when there is not enough.
 pub(crate) fn try_pay(context: RunContext<'_>, price: AttemptPrice, now: Instant) -> bool {
-    let budgets = context.worker.budgets();
+    let budget = context.worker.retry_budget();
     match price {
         AttemptPrice::Nothing => true,
         AttemptPrice::Counted => {
-            budgets.note_free_retry(now);
+            budget.note_free_retry(now);
             true
         }
-        AttemptPrice::Retry => budgets.spend_retry(now),
-        AttemptPrice::Hedge => budgets.spend_hedge(now),
+        AttemptPrice::Retry => budget.spend_retry(now),
+        AttemptPrice::Hedge => budget.spend_hedge(now),
     }
 }
 

@@ -2,17 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use wellhead_eth::MethodRow;
+use wellhead_limit::{Permits, RetryBudget};
 use wellhead_transport::{Ceiling, Transport};
 use wellhead_upstream::{Bound, InFlight, LimitedBy, Slot, Upstream};
 
-use crate::budget::Budgets;
 use crate::flows::Flows;
 use crate::inspect::Inspect;
 use crate::wait_queue::WaitQueue;
@@ -35,8 +34,8 @@ pub struct WorkerUpstreams {
     transports: Box<[Arc<dyn Transport>]>,
     flows: Box<[Flows]>,
     search_flows: Flows,
-    outliving: Permits,
-    budgets: Arc<Budgets>,
+    outliving: Arc<Permits>,
+    retry_budget: Arc<RetryBudget>,
     answers: Arc<Ceiling>,
     inspect: Option<Arc<dyn Inspect>>,
     rng: Mutex<SmallRng>,
@@ -58,8 +57,8 @@ impl WorkerUpstreams {
             flows: transports.iter().map(|_| Flows::new(FLOWS_MAX)).collect(),
             search_flows: Flows::new(SEARCH_FLOWS_MAX),
             transports: transports.into(),
-            outliving: Permits::new(OUTLIVING_MAX),
-            budgets: Arc::default(),
+            outliving: Arc::new(Permits::new(OUTLIVING_MAX)),
+            retry_budget: Arc::default(),
             answers: Arc::default(),
             inspect: None,
             rng: Mutex::new(SmallRng::seed_from_u64(seed)),
@@ -67,10 +66,10 @@ impl WorkerUpstreams {
         }
     }
 
-    /// With the budgets that all workers of the chain spend from.
+    /// With the budget that all workers of the chain spend from.
     #[must_use]
-    pub fn spending(self, budgets: Arc<Budgets>) -> Self {
-        Self { budgets, ..self }
+    pub fn spending(self, retry_budget: Arc<RetryBudget>) -> Self {
+        Self { retry_budget, ..self }
     }
 
     /// With the ceiling on the answers that are held in the whole process.
@@ -147,7 +146,7 @@ impl WorkerUpstreams {
     }
 
     /// Attempts that may outlive their call.
-    pub(crate) fn outliving(&self) -> &Permits {
+    pub(crate) fn outliving(&self) -> &Arc<Permits> {
         &self.outliving
     }
 
@@ -156,43 +155,12 @@ impl WorkerUpstreams {
         &self.wait_queue
     }
 
-    pub(crate) fn budgets(&self) -> &Budgets {
-        &self.budgets
+    pub(crate) fn retry_budget(&self) -> &RetryBudget {
+        &self.retry_budget
     }
 
     /// Uses its source of chance. Held for the moment of a plan or a draw only.
     pub fn with_rng<T>(&self, draw: impl FnOnce(&mut SmallRng) -> T) -> T {
         draw(&mut self.rng.lock())
-    }
-}
-
-/// A bound on how many do something at a time.
-#[derive(Debug)]
-pub(crate) struct Permits {
-    inside: Arc<AtomicUsize>,
-    max: usize,
-}
-
-impl Permits {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { inside: Arc::default(), max }
-    }
-
-    /// A place inside until it is dropped; `None` when all are taken.
-    pub(crate) fn try_acquire(&self) -> Option<Permit> {
-        let more = |inside: usize| (inside < self.max).then_some(inside + 1);
-        self.inside.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Permit(Arc::clone(&self.inside)))
-    }
-}
-
-/// One who is inside.
-#[derive(Debug)]
-pub(crate) struct Permit(Arc<AtomicUsize>);
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let inside = self.0.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(inside > 0, "a permit is counted until it is dropped");
     }
 }

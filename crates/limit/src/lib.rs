@@ -5,7 +5,10 @@
 //! |---|---|---|
 //! | [`Bucket`] | a rate with a burst | GCRA |
 //! | [`FixedWindow`] | a sum in a window that opens with its first call | a count |
-//! | [`Gate`] | how many at once | a count |
+//! | [`Gate`], [`Permits`] | how many at once | a count |
+//! | [`Held`] | how much at once, in things or bytes | a sum |
+//! | [`FairShare`] | how much of a common bound one client holds | dynamic thresholds |
+//! | [`RetryBudget`] | attempts beyond one a call | a share of the calls, and a floor |
 //! | [`Ledger`] | a sum a day and a month | a count |
 //! | [`LearntRate`] | a rate that nobody told us, from refusals | CUBIC |
 //! | [`LearntLimit`] | how many at once, from delay | gradient |
@@ -15,20 +18,26 @@
 //! own; days are counted in UTC from 1970.
 
 mod bucket;
+mod fair_share;
 mod gate;
+mod held;
 mod ledger;
 mod limit;
 mod rate;
 mod recent;
+mod retry_budget;
 #[cfg(test)]
 mod sim;
 mod window;
 
 pub use bucket::{Bucket, Pace};
-pub use gate::Gate;
+pub use fair_share::{FairShare, fits};
+pub use gate::{Gate, Permit, Permits};
+pub use held::Held;
 pub use ledger::{Cap, Caps, Ledger, Pages, days_left_in_month, month_of};
 pub use limit::LearntLimit;
 pub use rate::LearntRate;
+pub use retry_budget::RetryBudget;
 pub use window::FixedWindow;
 
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! the system. A client that does not take its answers must not hold places that others need:
 //! as soon as its window is shut (the stream's, the connection's or TCP's) its answers give
 //! their places back and wait in a pool of their own, bounded in number and bytes and shared
-//! among addresses ([`crate::share`]). Answers for which the pool has no room keep their
+//! among addresses ([`FairShare`]). Answers for which the pool has no room keep their
 //! places, and their connection is ended when it has taken nothing for a moment.
 //!
 //! Answers of a connection are counted, not told apart: which of them is written first is
@@ -12,14 +12,14 @@
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use wellhead_limit::{FairShare, fits};
 
 use crate::Settings;
 use crate::count::ServerCounters;
-use crate::share::{AddressShare, fits, give, take};
+use crate::share::AddressShare;
 use crate::shared::ServerShared;
 
 /// A stalled client that accepts this much is given the write timeout anew. A
@@ -120,43 +120,31 @@ impl<'a> AnswerPools<'a> {
         Self { settings: &shared.settings, counters: &shared.counters, share }
     }
 
-    fn charge(self, bytes: usize) {
-        self.counters.answers_waiting_bytes.fetch_add(bytes, Relaxed);
-        if let Some(share) = self.share {
-            share.waiting_bytes.fetch_add(bytes, Relaxed);
-        }
+    fn bytes(self) -> FairShare<'a> {
+        let own = self.share.map(|share| &share.waiting_bytes);
+        FairShare { total: &self.counters.answers_waiting_bytes, own }
     }
 
-    fn uncharge(self, bytes: usize) {
-        self.counters.answers_waiting_bytes.fetch_sub(bytes, Relaxed);
-        if let Some(share) = self.share {
-            share.waiting_bytes.fetch_sub(bytes, Relaxed);
-        }
-    }
-
-    fn take_waiting(self) -> bool {
-        let held = self.share.map(|share| &share.waiting);
-        take(&self.counters.answers_waiting, held, self.settings.waiting_max)
-    }
-
-    fn give_waiting(self) {
-        give(&self.counters.answers_waiting, self.share.map(|share| &share.waiting));
+    fn answers(self) -> FairShare<'a> {
+        let own = self.share.map(|share| &share.waiting);
+        FairShare { total: &self.counters.answers_waiting, own }
     }
 
     /// Gives the place of a request back.
     pub(crate) fn give_place(self, place: RequestPlace) {
         match place {
             RequestPlace::None => {}
-            RequestPlace::Plain => give(&self.counters.requests_open, None),
+            RequestPlace::Plain => self.counters.requests_open.lower(1),
             RequestPlace::Shared => {
-                give(&self.counters.requests_open, self.share.map(|share| &share.places));
+                let own = self.share.map(|share| &share.places);
+                FairShare { total: &self.counters.requests_open, own }.lower(1);
             }
         }
     }
 
     fn room_for_bytes(self) -> PoolRoom {
-        let total = self.counters.answers_waiting_bytes.load(Relaxed);
-        let held = self.share.map(|share| share.waiting_bytes.load(Relaxed));
+        let total = self.counters.answers_waiting_bytes.get();
+        let held = self.share.map(|share| share.waiting_bytes.get());
         let most = self.settings.waiting_bytes_max;
         if fits(held.unwrap_or(0), total, most) {
             PoolRoom::Enough
@@ -244,7 +232,7 @@ impl Backlog {
             state.placeless -= 1;
         } else if state.waiting > 0 {
             state.waiting -= 1;
-            pools.give_waiting();
+            pools.answers().lower(1);
         } else {
             state.give_place(pools);
         }
@@ -300,20 +288,20 @@ impl State {
     fn settle(&mut self, pools: AnswerPools<'_>) {
         let counted = if self.stalled_since.is_some() { self.bytes } else { 0 };
         if counted > self.charged {
-            pools.charge(counted - self.charged);
+            pools.bytes().raise(counted - self.charged);
         } else if counted < self.charged {
-            pools.uncharge(self.charged - counted);
+            pools.bytes().lower(self.charged - counted);
         }
         self.charged = counted;
         if self.stalled_since.is_none() {
             self.taken = 0;
             return;
         }
-        while self.placed > 0 && pools.take_waiting() {
+        while self.placed > 0 && pools.answers().try_take(pools.settings.waiting_max) {
             self.waiting += 1;
             self.give_place(pools);
         }
-        while self.placeless > 0 && pools.take_waiting() {
+        while self.placeless > 0 && pools.answers().try_take(pools.settings.waiting_max) {
             self.waiting += 1;
             self.placeless -= 1;
         }
@@ -439,8 +427,8 @@ mod tests {
 
         fn begin(&self, answers: u32, bytes: usize) {
             for n in 0..answers {
-                self.counters.requests_open.fetch_add(1, Relaxed);
-                self.share.places.fetch_add(usize::from(n % 2 == 0), Relaxed);
+                self.counters.requests_open.raise(1);
+                self.share.places.raise(usize::from(n % 2 == 0));
                 let place = if n % 2 == 0 { RequestPlace::Shared } else { RequestPlace::Plain };
                 let begun = self.backlog.begin(bytes, place, self.pools());
                 self.begun.borrow_mut().push_back(begun);
@@ -457,11 +445,11 @@ mod tests {
         fn check(&self, places: usize, waiting: usize, bytes: usize) {
             let ServerCounters { requests_open, answers_waiting, answers_waiting_bytes, .. } =
                 &self.counters;
-            assert_eq!(requests_open.load(Relaxed), places, "places");
-            assert_eq!(answers_waiting.load(Relaxed), waiting, "answers");
-            assert_eq!(answers_waiting_bytes.load(Relaxed), bytes, "bytes");
-            assert_eq!(self.share.waiting.load(Relaxed), waiting, "answers of the address");
-            assert_eq!(self.share.waiting_bytes.load(Relaxed), bytes, "bytes of the address");
+            assert_eq!(requests_open.get(), places, "places");
+            assert_eq!(answers_waiting.get(), waiting, "answers");
+            assert_eq!(answers_waiting_bytes.get(), bytes, "bytes");
+            assert_eq!(self.share.waiting.get(), waiting, "answers of the address");
+            assert_eq!(self.share.waiting_bytes.get(), bytes, "bytes of the address");
         }
 
         fn is_too_much(&self, millis: u64) -> bool {
@@ -477,7 +465,7 @@ mod tests {
         assert!(!stage.is_too_much(1_000_000));
         stage.end(3, 100);
         stage.check(0, 0, 0);
-        assert_eq!(stage.share.places.load(Relaxed), 0);
+        assert_eq!(stage.share.places.get(), 0);
     }
 
     #[test]
@@ -486,7 +474,7 @@ mod tests {
         stage.begin(3, 100);
         stage.backlog.stall(0, stage.pools());
         stage.check(0, 3, 300);
-        assert_eq!(stage.share.places.load(Relaxed), 0);
+        assert_eq!(stage.share.places.get(), 0);
         // Those that follow do so at once.
         stage.begin(2, 50);
         stage.check(0, 5, 400);
@@ -616,7 +604,7 @@ mod tests {
                 stage.backlog.took(1000, || second * 1_000_000 + 1, stage.pools());
             }
             assert!(!stage.is_too_much(second * 1000 + 500), "after {second} s");
-            assert_eq!(stage.counters.answers_waiting_bytes.load(Relaxed), 0);
+            assert_eq!(stage.counters.answers_waiting_bytes.get(), 0);
         }
         stage.backlog.grow(1000, stage.pools());
         stage.backlog.stall(300_600_000, stage.pools());
@@ -631,7 +619,7 @@ mod tests {
         let hog = Stage::new(1000, 160_000_000);
         let of_hog = AnswerPools { share: Some(&hog.share), ..stage.pools() };
         let begun = hog.backlog.begin(300_000_000, RequestPlace::Plain, of_hog);
-        stage.counters.requests_open.fetch_add(1, Relaxed);
+        stage.counters.requests_open.raise(1);
         hog.backlog.stall(0, of_hog);
         assert!(!hog.backlog.is_too_much(999_999, of_hog));
         assert!(hog.backlog.is_too_much(1_000_000, of_hog));

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use wellhead_limit::Held;
+
 use crate::protocol::ClientProtocol;
 use crate::{HandshakeFailure, HttpRefusal};
 
@@ -109,10 +111,10 @@ pub(crate) struct ServerCounters {
     pub(crate) displaced: AtomicU64,
     pub(crate) bad_http: AtomicU64,
     pub(crate) drain_dropped: AtomicU64,
-    pub(crate) requests_open: AtomicUsize,
-    pub(crate) bodies_bytes: AtomicUsize,
-    pub(crate) answers_waiting: AtomicUsize,
-    pub(crate) answers_waiting_bytes: AtomicUsize,
+    pub(crate) requests_open: Held,
+    pub(crate) bodies_bytes: Held,
+    pub(crate) answers_waiting: Held,
+    pub(crate) answers_waiting_bytes: Held,
     pub(crate) compressed: AtomicU64,
     pub(crate) compression_skipped: AtomicU64,
     refused: [AtomicU64; HttpRefusal::COUNT],
@@ -175,10 +177,10 @@ impl ServerCounters {
             bad_http_total: self.bad_http.load(Relaxed),
             drain_dropped_total: self.drain_dropped.load(Relaxed),
             statuses: std::array::from_fn(|index| self.statuses[index].load(Relaxed)),
-            requests_open: self.requests_open.load(Relaxed),
-            bodies_bytes: self.bodies_bytes.load(Relaxed),
-            answers_waiting: self.answers_waiting.load(Relaxed),
-            answers_waiting_bytes: self.answers_waiting_bytes.load(Relaxed),
+            requests_open: self.requests_open.get(),
+            bodies_bytes: self.bodies_bytes.get(),
+            answers_waiting: self.answers_waiting.get(),
+            answers_waiting_bytes: self.answers_waiting_bytes.get(),
             compressed_total: self.compressed.load(Relaxed),
             compression_skipped_total: self.compression_skipped.load(Relaxed),
             refused: std::array::from_fn(|index| self.refused[index].load(Relaxed)),

@@ -13,16 +13,15 @@ use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_rustls::server::TlsStream;
+use wellhead_limit::fits;
 
 use crate::link::ClientLink;
-use crate::share::fits;
 use crate::tls::{HandshakeFailure, Tls};
 
 /// The handshakes of one listener, over all its workers.
@@ -91,7 +90,7 @@ impl HandshakeLimiter {
         book.begun += 1;
         let index = book.begun;
         if let Some(share) = &link.share {
-            share.handshakes.fetch_add(1, Relaxed);
+            share.handshakes.raise(1);
         }
         let handshake = Handshake { link: Arc::clone(link), waits_for_client: false };
         book.under_way.insert(index, handshake);
@@ -108,7 +107,7 @@ impl HandshakeTable {
     /// The places of the address of `link`. Without shares all addresses count as one.
     fn held_beside(&self, link: &ClientLink) -> usize {
         match &link.share {
-            Some(share) => share.handshakes.load(Relaxed),
+            Some(share) => share.handshakes.get(),
             None => self.under_way.len(),
         }
     }
@@ -142,7 +141,7 @@ impl HandshakeTable {
     fn end(&mut self, index: u64) -> Option<Arc<ClientLink>> {
         let Handshake { link, .. } = self.under_way.remove(&index)?;
         if let Some(share) = &link.share {
-            share.handshakes.fetch_sub(1, Relaxed);
+            share.handshakes.lower(1);
         }
         Some(link)
     }
@@ -210,7 +209,7 @@ async fn in_turns<F: Future>(
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use tokio::time::Instant;
 
@@ -297,7 +296,7 @@ mod tests {
             drop(begun);
             assert_eq!(self.limiter.len(), 0);
             for share in self.shares.iter().flatten() {
-                assert_eq!(share.handshakes.load(Relaxed), 0);
+                assert_eq!(share.handshakes.get(), 0);
             }
             fates
         }

@@ -4,15 +4,14 @@
 //! client alone ([`crate::backlog`]).
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use http::StatusCode;
 use tokio::time::Instant;
+use wellhead_limit::{FairShare, fits};
 
 use crate::HttpRefusal;
 use crate::backlog::{BegunAnswer, RequestPlace};
 use crate::link::ClientLink;
-use crate::share::fits;
 
 /// Bodies up to this size are not counted: the atomics would cost more than
 /// the memory is worth, and `requests_max` bounds it.
@@ -43,11 +42,11 @@ impl Ticket {
     pub(crate) fn open(link: &Arc<ClientLink>) -> (Self, Instant) {
         let received_at = link.begin_request();
         let shared = &link.shared;
-        let open_before = shared.counters.requests_open.fetch_add(1, Relaxed);
+        let open = shared.counters.requests_open.raise(1);
         // Shares matter where places get scarce: until then they cost nothing.
-        let share = link.share.as_ref().filter(|_| open_before >= shared.settings.requests_max / 2);
+        let share = link.share.as_ref().filter(|_| open > shared.settings.requests_max / 2);
         if let Some(share) = share {
-            share.places.fetch_add(1, Relaxed);
+            share.places.raise(1);
         }
         let ticket = Self {
             link: Arc::clone(link),
@@ -69,7 +68,7 @@ impl Ticket {
     /// Whether this request is within `requests_max`, and its address within its share.
     pub(crate) fn has_room(&self) -> bool {
         let shared = &self.link.shared;
-        let open = shared.counters.requests_open.load(Relaxed);
+        let open = shared.counters.requests_open.get();
         let most = shared.settings.requests_max;
         if open > most {
             return false;
@@ -78,7 +77,7 @@ impl Ticket {
             None => true,
             // As it was before this request: the last place may go to one who has none.
             Some(share) => {
-                let held = share.places.load(Relaxed);
+                let held = share.places.get();
                 fits(held.saturating_sub(1), open.saturating_sub(1), most)
             }
         }
@@ -130,27 +129,23 @@ impl Ticket {
         let more = bytes_now - self.held_bytes;
         let shared = &self.link.shared;
         let most = shared.settings.bodies_bytes_max;
-        let total = shared.counters.bodies_bytes.fetch_add(more, Relaxed) + more;
         self.held_bytes = bytes_now;
-        let has_room = match &self.link.share {
-            None => total <= most,
-            Some(share) => {
-                let held = share.bodies_bytes.fetch_add(more, Relaxed) + more;
-                // The only body of its address may take whatever is free.
-                total <= most && (held == bytes_now || fits(held, total, most))
-            }
-        };
-        if has_room { Ok(()) } else { Err(HttpRefusal::BodiesFull) }
+        let (total, own) = self.bodies().raise(more);
+        // The only body of its address may take whatever is free.
+        let is_fair = self.link.share.is_none() || own == bytes_now || fits(own, total, most);
+        if total <= most && is_fair { Ok(()) } else { Err(HttpRefusal::BodiesFull) }
     }
 
     fn give_body(&mut self) {
         let bytes = std::mem::take(&mut self.held_bytes);
         if bytes > 0 {
-            self.link.shared.counters.bodies_bytes.fetch_sub(bytes, Relaxed);
-            if let Some(share) = &self.link.share {
-                share.bodies_bytes.fetch_sub(bytes, Relaxed);
-            }
+            self.bodies().lower(bytes);
         }
+    }
+
+    fn bodies(&self) -> FairShare<'_> {
+        let own = self.link.share.as_ref().map(|share| &share.bodies_bytes);
+        FairShare { total: &self.link.shared.counters.bodies_bytes, own }
     }
 }
 

@@ -20,7 +20,6 @@ mod link;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -30,6 +29,7 @@ use redis::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
+use wellhead_limit::{Held, Permits};
 use wellhead_telemetry::SecretUrl;
 
 use self::link::{Keeper, Link};
@@ -111,8 +111,8 @@ struct Inner {
     changes: watch::Sender<State>,
     clock: Clock,
     bounds: SharedBounds,
-    gets: AtomicUsize,
-    queued_bytes: AtomicUsize,
+    gets: Permits,
+    queued_bytes: Held,
 }
 
 enum Job {
@@ -147,9 +147,9 @@ impl Shared {
             counters: Counters::new(State::Down, clock()),
             changes: watch::Sender::new(State::Down),
             clock,
+            gets: Permits::new(bounds.gets_max),
             bounds,
-            gets: AtomicUsize::new(0),
-            queued_bytes: AtomicUsize::new(0),
+            queued_bytes: Held::default(),
         });
         let keeper = Keeper { inner: Arc::clone(&inner), client, place: url.clone(), rng };
         let keeper = tokio::spawn(keeper.run()).abort_handle();
@@ -167,7 +167,7 @@ impl Shared {
             counters.down.add(1);
             return None;
         };
-        let Some(_entered) = Entered::within(gets, bounds.gets_max) else {
+        let Some(_permit) = gets.try_acquire() else {
             counters.busy.add(1);
             return None;
         };
@@ -225,8 +225,8 @@ impl Shared {
             Job::Put { digest, value, put: (self.inner.clock)(), ttl: ttl.min(bounds.ttl_max) };
         // What waited for Redis to come back would be old, and in the way of the new.
         let taken = link.load().as_ref().is_some_and(|link| !link.is_over())
-            && grow(queued_bytes, bytes, bounds.queue_bytes_max)
-            && self.jobs.try_send(job).inspect_err(|_| shrink(queued_bytes, bytes)).is_ok();
+            && queued_bytes.try_raise(bytes, bounds.queue_bytes_max).is_some()
+            && self.jobs.try_send(job).inspect_err(|_| queued_bytes.lower(bytes)).is_ok();
         if !taken {
             counters.dropped.add(1);
         }
@@ -294,7 +294,7 @@ async fn deliver(inner: Arc<Inner>, mut queue: mpsc::Receiver<Job>) {
         for job in jobs.drain(..) {
             match job {
                 Job::Put { digest, value, put, ttl } => {
-                    shrink(&inner.queued_bytes, value.len());
+                    inner.queued_bytes.lower(value.len());
                     let mut record = Vec::with_capacity(HEADER + value.len());
                     let expires = record::expiry(put, ttl);
                     record::append(&mut record, &digest, &value, put, expires);
@@ -342,32 +342,6 @@ async fn write(inner: &Inner, row: &redis::Pipeline, commands: usize) -> u64 {
     }
 }
 
-/// One of the gets under way, for as long as it lives.
-struct Entered<'a>(&'a AtomicUsize);
-
-impl<'a> Entered<'a> {
-    fn within(count: &'a AtomicUsize, max: usize) -> Option<Self> {
-        // Not `then_some`: what is made is dropped again, and gives a place back.
-        grow(count, 1, max).then(|| Self(count))
-    }
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        shrink(self.0, 1);
-    }
-}
-
-/// Adds unless that would be too much; says whether it did.
-fn grow(sum: &AtomicUsize, by: usize, max: usize) -> bool {
-    let more = |now: usize| now.checked_add(by).filter(|sum| *sum <= max);
-    sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-}
-
-fn shrink(sum: &AtomicUsize, by: usize) {
-    sum.fetch_sub(by, Ordering::Relaxed);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -377,13 +351,5 @@ mod tests {
         let bounds = SharedBounds::default();
         let key = bounds.key(&Digest([0xab; 32]));
         assert_eq!(key, format!("wellhead:1:{}", "ab".repeat(32)));
-    }
-    #[test]
-    fn places_are_given_back() {
-        let count = AtomicUsize::new(0);
-        let first = Entered::within(&count, 1);
-        assert!(first.is_some() && Entered::within(&count, 1).is_none());
-        drop(first);
-        assert!(Entered::within(&count, 1).is_some());
     }
 }

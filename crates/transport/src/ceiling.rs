@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
+use wellhead_limit::{Held, Permit, Permits};
 
 /// Answers up to this size are not counted: nearly all are smaller, and pay nothing. As
 /// many as there are requests under way may be held beside the ceiling.
@@ -61,9 +62,9 @@ pub struct Ceiling {
     whole: Option<Arc<Self>>,
     /// An answer goes beyond the part.
     is_overdrawn: AtomicBool,
-    held: AtomicUsize,
+    held: Held,
     peak: AtomicUsize,
-    waiting: AtomicUsize,
+    waiting: Permits,
     shortages: [AtomicU64; Shortage::ALL.len()],
 }
 
@@ -81,9 +82,9 @@ impl Ceiling {
             bytes_max,
             whole: None,
             is_overdrawn: AtomicBool::new(false),
-            held: AtomicUsize::new(0),
+            held: Held::default(),
             peak: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
+            waiting: Permits::new(WAITING_MAX),
             shortages: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
@@ -117,7 +118,7 @@ impl Ceiling {
 
     /// Bytes that are held now.
     pub fn held(&self) -> usize {
-        self.held.load(Relaxed)
+        self.held.get()
     }
 
     /// The most that was ever held.
@@ -165,27 +166,18 @@ impl Ceiling {
     }
 
     /// A place among those who wait for room; `None` when enough do.
-    pub fn queue(&self) -> Option<Waiting<'_>> {
-        let more = |waiting: usize| (waiting < WAITING_MAX).then_some(waiting + 1);
-        self.waiting.fetch_update(Relaxed, Relaxed, more).ok()?;
-        Some(Waiting(self))
+    pub fn queue(&self) -> Option<Permit<&Permits>> {
+        self.waiting.try_acquire()
     }
 
     fn add(&self, bytes: usize) {
-        let held = self.held.fetch_add(bytes, Relaxed).saturating_add(bytes);
-        self.peak.fetch_max(held, Relaxed);
+        self.peak.fetch_max(self.held.raise(bytes), Relaxed);
     }
 
     /// Adds `more`, if there is so much room here.
     fn take(&self, more: usize) -> bool {
-        let fits = |held: usize| held.checked_add(more).filter(|sum| *sum <= self.bytes_max);
-        let Ok(before) = self.held.fetch_update(Relaxed, Relaxed, fits) else { return false };
-        self.peak.fetch_max(before + more, Relaxed);
-        true
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.held.fetch_sub(bytes, Relaxed);
+        let held = self.held.try_raise(more, self.bytes_max);
+        held.inspect(|held| _ = self.peak.fetch_max(*held, Relaxed)).is_some()
     }
 }
 
@@ -234,7 +226,7 @@ impl Share {
         if let Some(whole) = &ceiling.whole
             && !whole.take(more)
         {
-            ceiling.give_back(more);
+            ceiling.held.lower(more);
             return false;
         }
         self.bytes += more;
@@ -247,7 +239,7 @@ impl Share {
         if self.is_over || ceiling.whole.is_none() || ceiling.is_overdrawn.swap(true, Relaxed) {
             return false;
         }
-        ceiling.give_back(self.bytes);
+        ceiling.held.lower(self.bytes);
         self.is_over = true;
         true
     }
@@ -261,7 +253,7 @@ impl Share {
             if bytes > self.bytes {
                 ceiling.add(bytes - self.bytes);
             } else {
-                ceiling.give_back(self.bytes - bytes);
+                ceiling.held.lower(self.bytes - bytes);
             }
         }
         self.bytes = bytes;
@@ -273,10 +265,10 @@ impl Drop for Share {
     fn drop(&mut self) {
         match self.is_over {
             true => self.ceiling.is_overdrawn.store(false, Relaxed),
-            false => self.ceiling.give_back(self.bytes),
+            false => self.ceiling.held.lower(self.bytes),
         }
         if let Some(whole) = &self.ceiling.whole {
-            whole.give_back(self.bytes);
+            whole.held.lower(self.bytes);
         }
     }
 }
@@ -291,16 +283,6 @@ struct Counted {
 impl AsRef<[u8]> for Counted {
     fn as_ref(&self) -> &[u8] {
         &self.body
-    }
-}
-
-/// One who waits for room.
-#[derive(Debug)]
-pub struct Waiting<'a>(&'a Ceiling);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Relaxed);
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-pub use ceiling::{Ceiling, FREE_BYTES, Share, Shortage, Waiting};
+pub use ceiling::{Ceiling, FREE_BYTES, Share, Shortage};
 pub use error::{Sent, TransportError, TransportErrorKind};
 pub use rest::{Pieces, Rest, TRUSTED_LENGTH_MAX};
 

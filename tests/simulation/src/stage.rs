@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use wellhead_chain::Heads;
-use wellhead_dispatch::{Bounds, Budgets, Quorum, WorkerUpstreams};
+use wellhead_dispatch::{Bounds, Quorum, WorkerUpstreams};
 use wellhead_eth::ChainId;
 use wellhead_jsonrpc::Limits;
+use wellhead_limit::RetryBudget;
 use wellhead_proxy::{
     Cache, ChainName, Lanes, Level, Proxy, QuorumRule, ServedChain, VerifyPool, VerifySettings,
 };
@@ -78,7 +79,7 @@ impl Stage {
             upstreams.push(own);
             served.push(chain);
         }
-        let budgets: Vec<Arc<Budgets>> = upstreams.iter().map(|_| Arc::default()).collect();
+        let budgets: Vec<Arc<RetryBudget>> = upstreams.iter().map(|_| Arc::default()).collect();
         let inspectors: Vec<_> = served.iter().map(|chain| chain.inspector()).collect();
         let lane = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
             let ways = own.iter().map(|it| way(it, false, sabotage)).collect();

@@ -1,7 +1,7 @@
 //! Upstreams are asked no more than is paid for: attempts per call, calls refused by a
 //! meter, and calls made again.
 //!
-//! What a call may cost is promised in `wellhead_dispatch::Budgets`: asking an upstream the
+//! What a call may cost is promised in `wellhead_dispatch::decide`: asking an upstream the
 //! first time is free for each call, and asking it again takes a token. Tokens come with
 //! calls and with time, and are not saved beyond a bound. With few calls the bound and the
 //! floor are most of them, so a factor on the number of calls would promise too much.

@@ -6,11 +6,11 @@
 //! done, and whoever wanted it is told so at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use wellhead_dispatch::now;
+use wellhead_limit::Permits;
 
 /// Answers, or batches of them, that wait for their turn; each holds its bytes meanwhile.
 pub(crate) const WAITING_MAX: usize = 64;
@@ -22,20 +22,23 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(1);
 pub struct VerifyPool {
     /// `None`: nowhere else.
     turns: Option<Arc<Semaphore>>,
-    waiting: AtomicUsize,
+    waiting: Permits,
 }
 
 impl VerifyPool {
     /// So many are looked at at once, at least one: threads that clients' calls do not have
     /// meanwhile.
     pub fn new(at_once: usize) -> Self {
-        Self { turns: Some(Arc::new(Semaphore::new(at_once.max(1)))), waiting: AtomicUsize::new(0) }
+        Self {
+            turns: Some(Arc::new(Semaphore::new(at_once.max(1)))),
+            waiting: Permits::new(WAITING_MAX),
+        }
     }
 
     /// All are looked at where they come in, however long that takes: for simulations, which
     /// go the same way each time only on one thread.
     pub fn nowhere() -> Self {
-        Self { turns: None, waiting: AtomicUsize::new(0) }
+        Self { turns: None, waiting: Permits::new(WAITING_MAX) }
     }
 
     /// Does `work`; `None` when its turn did not come, or it did not end until `until`.
@@ -46,7 +49,7 @@ impl VerifyPool {
     ) -> Option<T> {
         let Some(turns) = &self.turns else { return Some(work()) };
         let turn = {
-            let _place = Place::take(&self.waiting)?;
+            let _permit = self.waiting.try_acquire()?;
             let latest = until.min(now() + WAIT_MAX);
             let turn = Arc::clone(turns).acquire_owned();
             tokio::time::timeout_at(latest.into(), turn).await.ok()?.ok()?
@@ -58,23 +61,6 @@ impl VerifyPool {
             done
         });
         tokio::time::timeout_at(until.into(), work).await.ok()?.ok()
-    }
-}
-
-/// A place in the line.
-struct Place<'a>(&'a AtomicUsize);
-
-impl<'a> Place<'a> {
-    fn take(waiting: &'a AtomicUsize) -> Option<Self> {
-        let more = |waiting: usize| (waiting < WAITING_MAX).then_some(waiting + 1);
-        waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Self(waiting))
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -1,20 +1,12 @@
-//! How many attempts a chain may spend beyond one for each call.
+//! How many attempts may be made beyond one for each call.
 //!
-//! The rule, which [`run`](crate::run) follows:
+//! Tokens come with calls (a share of them) and with time (a floor, for services that are
+//! rarely called), and are not saved beyond a bound. When every target is failing, retries and
+//! hedges so multiply the load of those that try to come back by little. A hedge takes a token of
+//! the hedges beside one of the retries. A retry that the caller's rules allow in any case is
+//! noted: it takes a token as far as there is one, and leaves no debt.
 //!
-//! - The first attempt of a call is free, and so is each attempt at an upstream that is up
-//!   and that the call has not asked since it last came back: while one upstream is well, no
-//!   budget makes a read fail.
-//! - Everything else needs a token: asking somebody a second time, one that rests after
-//!   the first attempt, a hedge. When nobody is well these multiply the load of those who
-//!   are trying to come back.
-//! - What is free is taken from the budget too, as far as there is something, so that
-//!   retries of all kinds together stay near their share. It leaves no debt.
-//! - A hedge needs a token of the hedges besides one of the retries.
-//!
-//! Tokens come with calls (a share of them) and with time (a floor, for chains that are
-//! rarely called), and are not saved beyond a bound. Calls are counted with one addition;
-//! what they earned is worked out when somebody spends.
+//! Calls are counted with one addition; what they earned is worked out when a token is spent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -23,7 +15,7 @@ use parking_lot::Mutex;
 
 /// What an allowance grows by, and up to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Rate {
+struct TokenRate {
     /// Tokens a call.
     share: f64,
     /// Tokens a second, however few the calls.
@@ -33,14 +25,14 @@ struct Rate {
 }
 
 /// One retry for five calls.
-const RETRIES: Rate = Rate { share: 0.2, floor: 10.0, burst: 100.0 };
+const RETRIES: TokenRate = TokenRate { share: 0.2, floor: 10.0, burst: 100.0 };
 /// One hedge for twenty calls, and one a second: a chain that is rarely called would otherwise have
 /// none for minutes, though a hedge there costs next to nothing.
-const HEDGES: Rate = Rate { share: 0.05, floor: 1.0, burst: 32.0 };
+const HEDGES: TokenRate = TokenRate { share: 0.05, floor: 1.0, burst: 32.0 };
 
-/// The budgets of one chain, shared by all workers.
+/// The tokens for retries and for hedges, shared by all threads.
 #[derive(Debug)]
-pub struct Budgets {
+pub struct RetryBudget {
     calls: AtomicU64,
     state: Mutex<State>,
 }
@@ -54,31 +46,31 @@ struct State {
     hedges: f64,
 }
 
-impl Default for Budgets {
+impl Default for RetryBudget {
     fn default() -> Self {
         let state = State { at: None, calls: 0, retries: RETRIES.burst, hedges: HEDGES.burst };
         Self { calls: AtomicU64::new(0), state: Mutex::new(state) }
     }
 }
 
-impl Budgets {
+impl RetryBudget {
     /// Counts a call.
-    pub(crate) fn count_call(&self) {
+    pub fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes a retry that is free by the rule.
-    pub(crate) fn note_free_retry(&self, now: Instant) {
+    /// Notes a retry that needs no token.
+    pub fn note_free_retry(&self, now: Instant) {
         self.with(now, |state| state.retries = (state.retries - 1.0).max(0.0));
     }
 
-    /// Takes a token for a retry that is not free; false when there is none.
-    pub(crate) fn spend_retry(&self, now: Instant) -> bool {
+    /// Takes a token for a retry; false when there is none.
+    pub fn spend_retry(&self, now: Instant) -> bool {
         self.with(now, |state| take(&mut [&mut state.retries]))
     }
 
     /// Takes what a hedge costs; false when there is not enough.
-    pub(crate) fn spend_hedge(&self, now: Instant) -> bool {
+    pub fn spend_hedge(&self, now: Instant) -> bool {
         self.with(now, |state| take(&mut [&mut state.retries, &mut state.hedges]))
     }
 
@@ -115,23 +107,23 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::now;
 
     /// Plays `3c` (calls), `2s` (seconds), `5r` (retries asked for), `5f` (free ones) and
     /// `5h` (hedges asked for); each `r` and `h` says how many were granted.
     #[track_caller]
+    #[expect(clippy::disallowed_methods, reason = "any instant, to count from")]
     fn check(script: &str, granted: &[u32]) {
-        let (budgets, mut now, mut seen) = (Budgets::default(), now(), Vec::new());
+        let (budget, mut now, mut seen) = (RetryBudget::default(), Instant::now(), Vec::new());
         for step in script.split_whitespace() {
             let (count, act) = step.split_at(step.len() - 1);
             let count: u32 = count.parse().expect("a number");
             let grants = |ask: &dyn Fn() -> bool| (0..count).filter(|_| ask()).count() as u32;
             match act {
-                "c" => (0..count).for_each(|_| budgets.count_call()),
+                "c" => (0..count).for_each(|_| budget.count_call()),
                 "s" => now += Duration::from_secs(count.into()),
-                "f" => (0..count).for_each(|_| budgets.note_free_retry(now)),
-                "r" => seen.push(grants(&|| budgets.spend_retry(now))),
-                "h" => seen.push(grants(&|| budgets.spend_hedge(now))),
+                "f" => (0..count).for_each(|_| budget.note_free_retry(now)),
+                "r" => seen.push(grants(&|| budget.spend_retry(now))),
+                "h" => seen.push(grants(&|| budget.spend_hedge(now))),
                 other => panic!("unknown act {other}"),
             }
         }
