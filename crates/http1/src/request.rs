@@ -1,13 +1,14 @@
 //! The head of a request, and where its body ends.
 //!
 //! A head that a proxy in front of wellhead may read differently is refused: the bytes behind
-//! it could otherwise be a request that the proxy never saw. So lines end with CRLF, a length is written in one way, and HTTP/1.1 names one host (RFC 9112, sections 2.2,
-//! 3.2 and 6.3).
+//! it could otherwise be a request that the proxy never saw. So lines end with CRLF, a length is
+//! written in one way, and HTTP/1.1 names one host (RFC 9112, sections 2.2, 3.2 and 6.3).
 
 use std::fmt;
 use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig, Request, Status};
+use memchr::memchr_iter;
 
 use crate::Malformed;
 use crate::field::{is, length, once, words};
@@ -110,14 +111,9 @@ pub fn head<'h, 'b>(
     Ok(Some(read))
 }
 
-/// Whether a line ends with LF alone. Without an early end, so that many bytes are compared at
-/// once.
+/// Whether a line ends with LF alone.
 fn has_bare_newline(head: &[u8]) -> bool {
-    let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
-    let bare = pairs.fold(0, |bare, (before, byte)| {
-        bare | (u8::from(*byte == b'\n') & u8::from(*before != b'\r'))
-    });
-    bare != 0 || head.first() == Some(&b'\n')
+    memchr_iter(b'\n', head).any(|at| at == 0 || head[at - 1] != b'\r')
 }
 
 /// A `Host`: a name or an address and perhaps a port, or nothing.

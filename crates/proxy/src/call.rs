@@ -98,9 +98,12 @@ async fn report_call(
     may_flow: bool,
 ) -> Report {
     // 4. The method.
-    let row = MethodTable::standard().row(call.method());
+    // Once, as it looks at the bytes of the name.
+    let method = call.method();
+    let row = MethodTable::standard().row(method);
+    let job = job_of(request, row, method, call.params(), may_flow);
     let mut noted = Noted::default();
-    let call_result = handle_call(request, call, row, Turned { began, may_flow }, &mut noted).await;
+    let call_result = handle_call(request, job, began, &mut noted).await;
     let report = move |reply, outcome, slot, trail| Report {
         noted,
         row,
@@ -129,24 +132,14 @@ async fn report_call(
     }
 }
 
-/// When the turn of a call came, and whether a large result may reach the client while it still
-/// arrives.
-#[derive(Debug, Clone, Copy)]
-struct Turned {
-    /// With the request, or later in a batch.
-    began: Instant,
-    may_flow: bool,
-}
-
 /// The life of a call, from step 5 of the table on.
 async fn handle_call(
     request: &RequestContext<'_>,
-    call: &Call,
-    row: &'static MethodRow,
-    Turned { began, may_flow }: Turned,
+    job: Job<'_>,
+    began: Instant,
     noted: &mut Noted,
 ) -> CallResult {
-    let (chain, method, deadline) = (request.chain, call.method(), request.deadline());
+    let (chain, row, method) = (request.chain, job.row, job.method);
     // 5. The upstreams that may serve it.
     let mut may_ask = request.eligible_by_effect(row, method);
     if let Err(NotServed::Dangerous(access)) = may_ask
@@ -154,7 +147,7 @@ async fn handle_call(
         && chain.pulse.chain_id().is_none()
     {
         // A test may begin with such a call. Boxed, as few calls should carry the state of it.
-        Box::pin(startup::chain_id(chain, deadline)).await;
+        Box::pin(startup::chain_id(chain, job.deadline)).await;
         may_ask = request.eligible_by_effect(row, method);
     }
     let eligible = match may_ask {
@@ -163,16 +156,15 @@ async fn handle_call(
             return CallResult::refused(Refusal::not_served(why, method, request.selected()));
         }
     };
-    let job = job_of(request, call, row, may_flow);
     // 6. By its effect.
     match row.effect {
-        Effect::Local => local::local(chain, row, deadline).await,
+        Effect::Local => local::local(chain, row, job.deadline).await,
         Effect::Subscribe => CallResult::refused(Refusal::needs_websocket(method)),
         // Boxed, as the state of an attempt is ten times that of everything before it
         // and would be moved about with each request, also with those answered here.
         Effect::Read | Effect::Write | Effect::Broadcast => {
             if row.name == height::BLOCK_NUMBER
-                && let Some(number) = height::known_height(request, call.params())
+                && let Some(number) = height::known_height(request, job.params)
             {
                 return CallResult::local(number);
             }
@@ -190,17 +182,19 @@ async fn handle_call(
     }
 }
 
-/// What upstreams are asked, as the client wrote it.
+/// What upstreams are asked, as the client wrote it. A large result may reach the client while it
+/// still arrives where it `may_flow`.
 fn job_of<'a>(
     request: &'a RequestContext<'_>,
-    call: &'a Call,
     row: &'static MethodRow,
+    method: &'a str,
+    params: Option<&'a [u8]>,
     may_flow: bool,
 ) -> Job<'a> {
     Job {
         row,
-        method: call.method(),
-        params: call.params(),
+        method,
+        params,
         received_at: request.ctx.received_at,
         deadline: request.deadline(),
         at_hash: None,
