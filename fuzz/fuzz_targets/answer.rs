@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wellhead_http1::answer::{Framing, head};
-use wellhead_http1::{Chunked, Malformed, Next};
+use wellhead_http1::answer::{ResponseFraming, head};
+use wellhead_http1::{Chunked, MalformedHttp, ChunkStep};
 
 fuzz_target!(|answer: &[u8]| {
     let whole = head(answer);
@@ -20,7 +20,7 @@ fuzz_target!(|answer: &[u8]| {
     }
     let Ok(Some(head)) = whole else { return };
     assert!(head.len <= answer.len());
-    if head.framing == Framing::UntilClose {
+    if head.framing == ResponseFraming::UntilClose {
         assert!(!head.keeps_open);
     }
     let body = &answer[head.len..];
@@ -34,7 +34,7 @@ fuzz_target!(|answer: &[u8]| {
 });
 
 /// The data of a chunked body, and how many bytes follow it once it has ended.
-type Reading = Result<(Vec<u8>, Option<usize>), Malformed>;
+type Reading = Result<(Vec<u8>, Option<usize>), MalformedHttp>;
 
 fn read(body: &[u8], size: usize) -> Reading {
     let (mut chunked, mut data, mut at) = (Chunked::new(), Vec::new(), 0);
@@ -45,7 +45,7 @@ fn read(body: &[u8], size: usize) -> Reading {
             at += used;
             rest = &rest[used..];
             match next {
-                Next::Data(left) => {
+                ChunkStep::Data(left) => {
                     let some = rest.len().min(usize::try_from(left).unwrap_or(usize::MAX));
                     data.extend_from_slice(&rest[..some]);
                     at += some;
@@ -55,8 +55,8 @@ fn read(body: &[u8], size: usize) -> Reading {
                         break;
                     }
                 }
-                Next::End => return Ok((data, Some(body.len() - at))),
-                Next::More => break,
+                ChunkStep::End => return Ok((data, Some(body.len() - at))),
+                ChunkStep::More => break,
             }
         }
     }

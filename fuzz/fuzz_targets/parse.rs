@@ -9,12 +9,12 @@
 mod oracle;
 
 use libfuzzer_sys::fuzz_target;
-use wellhead_jsonrpc::Limits;
+use wellhead_jsonrpc::ParseLimits;
 
 /// Small bounds, so that the fuzzer finds its way to them.
-const SMALL: Limits = Limits { batch_items_max: 3, depth_max: 4 };
+const SMALL: ParseLimits = ParseLimits { batch_items_max: 3, depth_max: 4 };
 
 fuzz_target!(|body: &[u8]| {
     oracle::check_parse(body, SMALL);
-    oracle::check_parse(body, Limits::default());
+    oracle::check_parse(body, ParseLimits::default());
 });

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wellhead_http1::request::{BadHead, Framing, Head, Room, head};
+use wellhead_http1::request::{BadHead, RequestFraming, ParsedRequest, Room, head};
 
 /// As the listeners' default, small enough for the fuzzer to reach.
 const BYTES_MAX: usize = 1024;
@@ -30,11 +30,11 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 /// What a server acts on.
-fn told<'b>(head: &Head<'_, 'b>) -> (usize, &'b str, &'b str, Framing, bool) {
+fn told<'b>(head: &ParsedRequest<'_, 'b>) -> (usize, &'b str, &'b str, RequestFraming, bool) {
     (head.len, head.method, head.target, head.framing, head.keeps_open)
 }
 
-fn check(bytes: &[u8], read: &Head<'_, '_>) {
+fn check(bytes: &[u8], read: &ParsedRequest<'_, '_>) {
     assert!(read.len <= bytes.len() && read.len <= BYTES_MAX);
     let text = &bytes[..read.len];
     assert!(text.ends_with(b"\r\n\r\n"));
@@ -57,11 +57,11 @@ fn check(bytes: &[u8], read: &Head<'_, '_>) {
     assert!(names("host").count() <= 1);
     assert!(!is_newest || names("host").count() == 1);
     match read.framing {
-        Framing::Chunked => {
+        RequestFraming::Chunked => {
             assert_eq!(names("content-length").count(), 0);
             assert_eq!(names("transfer-encoding").count(), 1);
         }
-        Framing::Length(length) => {
+        RequestFraming::Length(length) => {
             assert_eq!(names("transfer-encoding").count(), 0);
             let value = names("content-length").next().map(|line| {
                 let value = &line["content-length:".len()..];

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::Value;
-use wellhead_jsonrpc::{Outcome, scan};
+use wellhead_jsonrpc::{ReplyOutcome, scan};
 
 use crate::run::Finished;
 use crate::way::Done;
@@ -32,8 +32,8 @@ fn factors<const N: usize>(pairs: [(&str, String); N]) -> Factors {
 /// The raw result of a call, where it has one.
 fn result(done: &Done) -> Option<Bytes> {
     match scan(&done.body).ok()?.outcome {
-        Outcome::Result(span) => Some(done.body.slice_ref(span.of(&done.body))),
-        Outcome::Error(_) => None,
+        ReplyOutcome::Result(span) => Some(done.body.slice_ref(span.of(&done.body))),
+        ReplyOutcome::Error(_) => None,
     }
 }
 

@@ -28,7 +28,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use wellhead_jsonrpc::{Outcome as Says, scan};
+use wellhead_jsonrpc::{ReplyOutcome, scan};
 use wellhead_net::{HttpVersion, Protocol};
 use wellhead_upstream::VerdictClass;
 
@@ -712,8 +712,8 @@ fn suited(mut ordered: Ordered, greeting: &Greeting) -> Ordered {
 /// The text that an answer is. Nothing else in it is read, however large it is.
 fn said(done: &Done) -> Option<String> {
     match scan(&done.body).ok()?.outcome {
-        Says::Result(span) => serde_json::from_slice(span.of(&done.body)).ok(),
-        Says::Error(_) => None,
+        ReplyOutcome::Result(span) => serde_json::from_slice(span.of(&done.body)).ok(),
+        ReplyOutcome::Error(_) => None,
     }
 }
 

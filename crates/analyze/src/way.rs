@@ -13,11 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use wellhead_eth::MethodTable;
-use wellhead_jsonrpc::{Outcome, scan, scan_error};
+use wellhead_jsonrpc::{ReplyOutcome, scan, scan_error};
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, EndpointError, ExchangeTimeline, HttpTransport,
-    HttpVersion, Journal, Learnt, Protocol, Resolver, Shared, TlsClient, TlsSetupError,
-    TrustedRoots,
+    HttpVersion, Journal, LearntProtocol, Protocol, Resolver, TlsClient, TlsSetupError,
+    TransportResources, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Ceiling, Exchange, Sent, TransportError, TransportErrorKind, WireReply};
@@ -228,10 +228,10 @@ impl Way {
         let journal = Arc::new(Journal::new(Arc::clone(&numbers.0)));
         let line = |index: usize| {
             let stats = Arc::new(ConnectionStats::with_journal(Arc::clone(&journal)));
-            let shared = Shared {
+            let shared = TransportResources {
                 resolver: Arc::clone(&resolver),
                 tls: Arc::clone(&tls),
-                learnt: Arc::new(Learnt::new()),
+                learnt: Arc::new(LearntProtocol::new()),
                 stats,
                 answers: Arc::clone(&answers),
             };
@@ -409,8 +409,8 @@ fn failed(call: &mut Call, error: &TransportError) -> Bytes {
 
 fn code(body: &[u8]) -> Option<i64> {
     match scan(body).ok()?.outcome {
-        Outcome::Error(span) => scan_error(span.of(body)).map(|error| error.code),
-        Outcome::Result(_) => None,
+        ReplyOutcome::Error(span) => scan_error(span.of(body)).map(|error| error.code),
+        ReplyOutcome::Result(_) => None,
     }
 }
 

@@ -13,11 +13,11 @@ use rand::rngs::SmallRng;
 use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Hedging, WorkerUpstreams};
 use wellhead_eth::Data;
-use wellhead_jsonrpc::Limits;
+use wellhead_jsonrpc::ParseLimits;
 use wellhead_limit::RetryBudget;
 use wellhead_net::{
-    Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, Learnt, Resolver,
-    Shared, TlsClient, TrustedRoots, WsClient, WsTransport,
+    Auth, ClientSettings, ConnectionStats, Endpoint, FeedSettings, HttpTransport, LearntProtocol,
+    Resolver, TlsClient, TransportResources, TrustedRoots, WsClient, WsTransport,
 };
 use wellhead_proxy::{
     Cache, CacheSettings, ChainName, Lanes, Level, Proxy, QuorumRule, SearchBounds, ServedChain,
@@ -25,7 +25,7 @@ use wellhead_proxy::{
 };
 use wellhead_route::{DangerousMethods, Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
-use wellhead_store::{Disk, DiskBounds, OpenError, Shared as SharedTier, SharedBounds};
+use wellhead_store::{Disk, DiskBounds, OpenError, SharedBounds, SharedTier};
 use wellhead_telemetry::clock;
 use wellhead_transport::feed::FeedConnector;
 use wellhead_transport::{Ceiling, Transport};
@@ -87,7 +87,7 @@ struct Reach {
     feed: Option<Endpoint>,
     calls_over: CallsOver,
     settings: ClientSettings,
-    shared: Shared,
+    shared: TransportResources,
     pace: PollPace,
     checks: Checks,
     limits: KnownLimits,
@@ -217,7 +217,7 @@ impl Reach {
         rng: &mut impl Rng,
     ) -> Result<Arc<dyn Transport>, AssembleError> {
         let settings = self.settings.clone();
-        let shared = Shared { answers: Arc::clone(answers), ..self.shared.clone() };
+        let shared = TransportResources { answers: Arc::clone(answers), ..self.shared.clone() };
         let http =
             HttpTransport::new(&self.endpoint, settings.clone(), shared.clone(), rng.random())
                 .map_err(|error| self.problem(&error))?;
@@ -325,7 +325,10 @@ pub(crate) fn share_cache(cache: &Cache, redis: &config::CacheRedis, rng: SmallR
 
 fn proxy_settings(settings: &Settings) -> wellhead_proxy::Settings {
     wellhead_proxy::Settings {
-        limits: Limits { batch_items_max: settings.limits.batch_items, ..Limits::default() },
+        limits: ParseLimits {
+            batch_items_max: settings.limits.batch_items,
+            ..ParseLimits::default()
+        },
         batch_parallel: BATCH_PARALLEL,
         total: settings.timeouts.total,
         log_requests: settings.log.requests,
@@ -552,10 +555,10 @@ fn reach_of(
         .collect();
     let endpoint = Endpoint { url: upstream.url.clone(), headers, auth, version: upstream.http };
     let feed = upstream.ws.clone().map(|url| Endpoint { url, ..endpoint.clone() });
-    let shared = Shared {
+    let shared = TransportResources {
         resolver: Arc::clone(&commons.resolver),
         tls: commons.tls(upstream, &id)?,
-        learnt: Arc::new(Learnt::new()),
+        learnt: Arc::new(LearntProtocol::new()),
         stats: Arc::default(),
         // Each transport is told whose.
         answers: Arc::default(),

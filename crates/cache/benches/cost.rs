@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use wellhead_cache::{
-    Answer, Ask, Assurance, Canon, FlightKey, FlightLimits, Flights, Joined, Key, Memory, Pin,
-    Point, Times, rule,
+    Assurance, CacheRequest, Canon, FlightKey, FlightLimits, Flights, Joined, Key, Memory, Pin,
+    Point, ReplyContent, Times, rule,
 };
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 
@@ -63,11 +63,16 @@ fn main() {
     });
 
     let memory = Memory::new(64 << 20, 42);
-    let ruling =
-        rule(&ask("eth_call", call, pin), Answer::Result(b"\"0x1\""), &View, Times::default(), 0);
+    let ruling = rule(
+        &ask("eth_call", call, pin),
+        ReplyContent::Result(b"\"0x1\""),
+        &View,
+        Times::default(),
+        0,
+    );
     for number in 0..50_000 {
         let salt = format!("{number}");
-        let key = Key::of(&Ask { salt: salt.as_bytes(), ..ask("eth_call", call, pin) });
+        let key = Key::of(&CacheRequest { salt: salt.as_bytes(), ..ask("eth_call", call, pin) });
         memory.put(&key.expect("a good call"), ruling, b"\"0x1234567890abcdef\"");
     }
     memory.put(&key, ruling, b"\"0x1234567890abcdef\"");
@@ -78,7 +83,7 @@ fn main() {
     let final_key = Key::of(&ask("eth_call", call, final_pin)).expect("a good call");
     let ruling = rule(
         &ask("eth_call", call, final_pin),
-        Answer::Result(b"\"0x1\""),
+        ReplyContent::Result(b"\"0x1\""),
         &View,
         Times::default(),
         0,
@@ -107,9 +112,16 @@ fn main() {
     });
 }
 
-fn ask<'a>(method: &str, params: &'a str, pin: Pin) -> Ask<'a> {
+fn ask<'a>(method: &str, params: &'a str, pin: Pin) -> CacheRequest<'a> {
     let row = MethodTable::standard().row(method);
-    Ask { chain: ChainId(1), row, params: Some(params.as_bytes()), pin, head: None, salt: b"" }
+    CacheRequest {
+        chain: ChainId(1),
+        row,
+        params: Some(params.as_bytes()),
+        pin,
+        head: None,
+        salt: b"",
+    }
 }
 
 /// Runs `operation` for many rounds of equal length.

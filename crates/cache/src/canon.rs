@@ -39,7 +39,7 @@ pub struct BlockId {
 
 /// What has become of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum BlockStatus {
     /// Canonical, and never to be replaced.
     Final,
     /// Canonical, and may be replaced.
@@ -52,17 +52,17 @@ pub enum Standing {
 
 impl BlockId {
     /// What `canon` says of this block.
-    pub fn standing(self, canon: &(impl Canon + ?Sized)) -> Standing {
+    pub fn standing(self, canon: &(impl Canon + ?Sized)) -> BlockStatus {
         let Some(number) = self.number.or_else(|| canon.number_of(&self.hash)) else {
-            return Standing::Unknown;
+            return BlockStatus::Unknown;
         };
         match canon.hash_at(number) {
-            Some(hash) if hash != self.hash => Standing::Orphaned,
+            Some(hash) if hash != self.hash => BlockStatus::Orphaned,
             Some(_) if canon.finalized().is_some_and(|finalized| number <= finalized) => {
-                Standing::Final
+                BlockStatus::Final
             }
-            Some(_) => Standing::Canonical,
-            None => Standing::Unknown,
+            Some(_) => BlockStatus::Canonical,
+            None => BlockStatus::Unknown,
         }
     }
 }
@@ -125,15 +125,15 @@ pub(crate) mod tests {
             let block = BlockId { number: number.map(BlockNumber), hash };
             assert_eq!(block.standing(&chain()), want, "{block:?}");
         };
-        check(Some(90), hash(90), Standing::Final);
-        check(None, hash(90), Standing::Final);
-        check(Some(91), hash(91), Standing::Canonical);
-        check(None, hash(100), Standing::Canonical);
-        check(Some(91), fork(91), Standing::Orphaned);
-        check(None, fork(91), Standing::Orphaned);
-        check(Some(101), hash(101), Standing::Unknown);
-        check(None, hash(101), Standing::Unknown);
+        check(Some(90), hash(90), BlockStatus::Final);
+        check(None, hash(90), BlockStatus::Final);
+        check(Some(91), hash(91), BlockStatus::Canonical);
+        check(None, hash(100), BlockStatus::Canonical);
+        check(Some(91), fork(91), BlockStatus::Orphaned);
+        check(None, fork(91), BlockStatus::Orphaned);
+        check(Some(101), hash(101), BlockStatus::Unknown);
+        check(None, hash(101), BlockStatus::Unknown);
         // Below finality, but no longer remembered: it may have been orphaned before.
-        check(Some(49), hash(49), Standing::Unknown);
+        check(Some(49), hash(49), BlockStatus::Unknown);
     }
 }

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use wellhead_eth::{BlockHash, BlockNumber};
 
 use crate::assurance::Assurance;
-use crate::canon::{BlockId, Canon, Standing};
+use crate::canon::{BlockId, BlockStatus, Canon};
 use crate::reason::Reason;
 
 /// As long as what an answer is true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
+pub enum Validity {
     /// For ever.
     Final,
     /// While this block is canonical; served only where the view says that it is.
@@ -39,7 +39,7 @@ pub enum Hold {
 pub enum Use {
     /// Serve it.
     Serve,
-    /// Serve it; from now on it is [`Hold::Final`].
+    /// Serve it; from now on it is [`Validity::Final`].
     ServeForEver,
     /// This view cannot tell whether it is true; another may.
     Skip,
@@ -47,7 +47,7 @@ pub enum Use {
     Drop,
 }
 
-impl Hold {
+impl Validity {
     /// Whether an answer may be served under this view.
     pub fn under(self, canon: &(impl Canon + ?Sized)) -> Use {
         let (number, hash) = match self {
@@ -65,11 +65,11 @@ impl Hold {
             Self::Named { number, hash } => (number, hash),
         };
         match (BlockId { number, hash }.standing(canon), self) {
-            (Standing::Final, _) => Use::ServeForEver,
-            (Standing::Canonical, _) => Use::Serve,
-            (Standing::Orphaned, _) => Use::Drop,
-            (Standing::Unknown, Self::Named { .. }) => Use::Serve,
-            (Standing::Unknown, _) => Use::Skip,
+            (BlockStatus::Final, _) => Use::ServeForEver,
+            (BlockStatus::Canonical, _) => Use::Serve,
+            (BlockStatus::Orphaned, _) => Use::Drop,
+            (BlockStatus::Unknown, Self::Named { .. }) => Use::Serve,
+            (BlockStatus::Unknown, _) => Use::Skip,
         }
     }
 
@@ -95,18 +95,18 @@ impl Hold {
 
 /// The rule's word that an answer may be kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kept {
+pub struct Retention {
     /// Why; one of those that keep.
     pub reason: Reason,
     /// As long as what it is true.
-    pub hold: Hold,
+    pub hold: Validity,
     /// When it ends at the latest, in milliseconds of the caller's clock.
     pub expires_ms: Option<u64>,
     /// What stands behind it; the word of one upstream until the caller says more.
     pub assurance: Assurance,
 }
 
-impl Kept {
+impl Retention {
     /// With this behind it.
     #[must_use]
     pub const fn with(self, assurance: Assurance) -> Self {
@@ -126,7 +126,7 @@ pub struct Entry {
     /// The raw JSON of the result.
     pub value: Bytes,
     /// As long as what it is true.
-    pub hold: Hold,
+    pub hold: Validity,
     /// When it ends at the latest, in milliseconds of the caller's clock. Entries that
     /// leave the process need milliseconds since 1970.
     pub expires_ms: Option<u64>,
@@ -185,10 +185,10 @@ impl Entry {
     /// under another key is refused.
     pub fn encode(&self, digest: &[u8; 32]) -> Vec<u8> {
         let (kind, number, hash) = match self.hold {
-            Hold::Final => (KIND_FINAL, None, None),
-            Hold::Canonical { number, hash } => (KIND_CANONICAL, Some(number), Some(hash)),
-            Hold::Named { number, hash } => (KIND_NAMED, number, Some(hash)),
-            Hold::Head(number) => (KIND_HEAD, Some(number), None),
+            Validity::Final => (KIND_FINAL, None, None),
+            Validity::Canonical { number, hash } => (KIND_CANONICAL, Some(number), Some(hash)),
+            Validity::Named { number, hash } => (KIND_NAMED, number, Some(hash)),
+            Validity::Head(number) => (KIND_HEAD, Some(number), None),
         };
         let flag = |set: bool, flag| if set { flag } else { 0 };
         let flags = kind
@@ -238,10 +238,10 @@ impl Entry {
             expires_ms = Some(u64::from_le_bytes(take(body, &mut at)?));
         }
         let hold = match (flags & KIND, number, hash) {
-            (KIND_FINAL, None, None) => Hold::Final,
-            (KIND_CANONICAL, Some(number), Some(hash)) => Hold::Canonical { number, hash },
-            (KIND_NAMED, number, Some(hash)) => Hold::Named { number, hash },
-            (KIND_HEAD, Some(number), None) => Hold::Head(number),
+            (KIND_FINAL, None, None) => Validity::Final,
+            (KIND_CANONICAL, Some(number), Some(hash)) => Validity::Canonical { number, hash },
+            (KIND_NAMED, number, Some(hash)) => Validity::Named { number, hash },
+            (KIND_HEAD, Some(number), None) => Validity::Head(number),
             _ => return Err(EntryError::Malformed),
         };
         Ok(Self { value: bytes.slice(at..body.len()), hold, expires_ms, assurance })
@@ -271,22 +271,22 @@ mod tests {
     use proptest::prelude::*;
 
     #[track_caller]
-    fn check(hold: Hold, canon: Chain, want: Use) {
+    fn check(hold: Validity, canon: Chain, want: Use) {
         assert_eq!(hold.under(&canon), want, "{hold:?} {canon:?}");
     }
 
-    fn canonical(number: u64) -> Hold {
-        Hold::Canonical { number: BlockNumber(number), hash: hash(number) }
+    fn canonical(number: u64) -> Validity {
+        Validity::Canonical { number: BlockNumber(number), hash: hash(number) }
     }
 
-    fn named(number: u64) -> Hold {
-        Hold::Named { number: None, hash: hash(number) }
+    fn named(number: u64) -> Validity {
+        Validity::Named { number: None, hash: hash(number) }
     }
 
     #[test]
     fn what_is_final_is_served_for_ever() {
-        check(Hold::Final, chain(), Use::Serve);
-        check(Hold::Final, Chain { forked_at: 0, ..chain() }, Use::Serve);
+        check(Validity::Final, chain(), Use::Serve);
+        check(Validity::Final, Chain { forked_at: 0, ..chain() }, Use::Serve);
     }
 
     #[test]
@@ -306,26 +306,30 @@ mod tests {
         check(named(90), chain(), Use::ServeForEver);
         check(named(49), chain(), Use::Serve);
         check(named(101), chain(), Use::Serve);
-        check(Hold::Named { number: Some(BlockNumber(95)), hash: fork(95) }, chain(), Use::Drop);
+        check(
+            Validity::Named { number: Some(BlockNumber(95)), hash: fork(95) },
+            chain(),
+            Use::Drop,
+        );
     }
 
     #[test]
     fn what_hangs_on_the_head_ends_with_it() {
-        check(Hold::Head(BlockNumber(100)), chain(), Use::Serve);
-        check(Hold::Head(BlockNumber(99)), chain(), Use::Drop);
-        check(Hold::Head(BlockNumber(101)), chain(), Use::Skip);
+        check(Validity::Head(BlockNumber(100)), chain(), Use::Serve);
+        check(Validity::Head(BlockNumber(99)), chain(), Use::Drop);
+        check(Validity::Head(BlockNumber(101)), chain(), Use::Skip);
     }
 
-    fn any_hold() -> impl Strategy<Value = Hold> {
+    fn any_hold() -> impl Strategy<Value = Validity> {
         let number = any::<u64>().prop_map(BlockNumber);
         let hash = any::<[u8; 32]>().prop_map(BlockHash);
         prop_oneof![
-            Just(Hold::Final),
+            Just(Validity::Final),
             (number.clone(), hash.clone())
-                .prop_map(|(number, hash)| Hold::Canonical { number, hash }),
+                .prop_map(|(number, hash)| Validity::Canonical { number, hash }),
             (prop::option::of(number.clone()), hash)
-                .prop_map(|(number, hash)| Hold::Named { number, hash }),
-            number.prop_map(Hold::Head),
+                .prop_map(|(number, hash)| Validity::Named { number, hash }),
+            number.prop_map(Validity::Head),
         ]
     }
 
@@ -368,7 +372,7 @@ mod tests {
     fn another_key_s_entry_is_refused() {
         let entry = Entry {
             value: "1".into(),
-            hold: Hold::Final,
+            hold: Validity::Final,
             expires_ms: None,
             assurance: Assurance::WORD,
         };

@@ -66,7 +66,7 @@ impl Default for FlightLimits {
 ///
 /// `T` is what a call comes to, cheap to clone: a result's `Bytes`, or a failure.
 #[derive(Debug)]
-pub struct Flights<T>(Arc<Inner<T>>);
+pub struct Flights<T>(Arc<FlightTable<T>>);
 
 impl<T> Clone for Flights<T> {
     fn clone(&self) -> Self {
@@ -75,12 +75,12 @@ impl<T> Clone for Flights<T> {
 }
 
 #[derive(Debug)]
-struct Inner<T> {
+struct FlightTable<T> {
     shards: Box<[Shard<T>]>,
     hasher: FixedState,
     limits: FlightLimits,
     flying: AtomicUsize,
-    counts: Counts,
+    counts: FlightCounters,
 }
 
 type Shard<T> = Mutex<HashMap<FlightKey, Arc<Flight<T>>, FixedState>>;
@@ -126,7 +126,7 @@ pub enum Joined<T> {
 
 /// What a follower is told in the end.
 #[derive(Debug)]
-pub enum Turn<T> {
+pub enum FollowEnd<T> {
     /// What came of the call.
     Landed(T),
     /// The leader is gone: make the call, and tell the others through this.
@@ -140,12 +140,12 @@ impl<T: Clone> Flights<T> {
     pub fn new(limits: FlightLimits, seed: u64) -> Self {
         let hasher = FixedState::with_seed(seed);
         let shard = |_| Mutex::new(HashMap::with_hasher(hasher.clone()));
-        Self(Arc::new(Inner {
+        Self(Arc::new(FlightTable {
             shards: (0..SHARDS).map(shard).collect(),
             hasher: hasher.clone(),
             limits,
             flying: AtomicUsize::new(0),
-            counts: Counts::default(),
+            counts: FlightCounters::default(),
         }))
     }
 
@@ -201,7 +201,7 @@ impl<T: Clone> Flights<T> {
     }
 }
 
-impl<T> Inner<T> {
+impl<T> FlightTable<T> {
     fn shard(&self, key: &FlightKey) -> &Shard<T> {
         // The maps use the low and the highest bits of the same hash.
         &self.shards[(self.hasher.hash_one(key) >> 32) as usize % SHARDS]
@@ -211,7 +211,7 @@ impl<T> Inner<T> {
 /// One's part in a flight.
 #[derive(Debug)]
 struct Of<T> {
-    inner: Arc<Inner<T>>,
+    inner: Arc<FlightTable<T>>,
     flight: Arc<Flight<T>>,
 }
 
@@ -316,12 +316,12 @@ pub struct Follow<T> {
 }
 
 impl<T: Clone> Future for Follow<T> {
-    type Output = Turn<T>;
+    type Output = FollowEnd<T>;
 
     /// # Panics
     ///
     /// When polled again after it was ready, as futures may.
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Turn<T>> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<FollowEnd<T>> {
         let this = self.get_mut();
         assert!(!this.told, "a follower is told once");
         let mut state = this.of.flight.state.lock();
@@ -330,7 +330,7 @@ impl<T: Clone> Future for Follow<T> {
                 state.phase = Phase::Led;
                 let flight = Arc::clone(&this.of.flight);
                 let of = Of { inner: Arc::clone(&this.of.inner), flight };
-                Turn::Lead(Lead { of, told: false })
+                FollowEnd::Lead(Lead { of, told: false })
             }
             Phase::Led | Phase::Chosen(_) => {
                 if let Some(waker) = state.followers.get_mut(&this.ticket) {
@@ -341,8 +341,8 @@ impl<T: Clone> Future for Follow<T> {
                 }
                 return Poll::Pending;
             }
-            Phase::Landed(outcome) => Turn::Landed(outcome.clone()),
-            Phase::Parted => Turn::Alone,
+            Phase::Landed(outcome) => FollowEnd::Landed(outcome.clone()),
+            Phase::Parted => FollowEnd::Alone,
         };
         state.followers.remove(&this.ticket);
         this.told = true;
@@ -383,7 +383,7 @@ pub struct FlightStats {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct FlightCounters {
     led: AtomicU64,
     joined: AtomicU64,
     alone: AtomicU64,

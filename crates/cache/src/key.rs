@@ -47,7 +47,7 @@ const LAYOUT: u8 = 1;
 
 /// What one call means to the cache.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct CacheRequest<'a> {
     /// The chain that is asked.
     pub chain: ChainId,
     /// What is known of the method.
@@ -58,7 +58,7 @@ pub struct Ask<'a> {
     /// The blocks they speak of, as they are sent: see [`Pin::of`].
     pub pin: Pin,
     /// The head of the view that the request pinned. Not part of the key: what hangs on the
-    /// head ends with it, see [`crate::Hold::Head`].
+    /// head ends with it, see [`crate::Validity::Head`].
     pub head: Option<BlockNumber>,
     /// Whatever else changes the answer: a directive, the name of the upstream that must
     /// give it, a tenant with a view of its own. Empty for everybody else.
@@ -71,7 +71,7 @@ pub struct Key(Arc<[u8]>);
 
 impl Key {
     /// The key of a call; fails with why it can have none.
-    pub fn of(ask: &Ask<'_>) -> Result<Self, Reason> {
+    pub fn of(ask: &CacheRequest<'_>) -> Result<Self, Reason> {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.out.clear();
             scratch.members.clear();
@@ -118,7 +118,7 @@ impl std::fmt::Debug for Key {
 #[derive(Default)]
 struct Scratch {
     out: Vec<u8>,
-    members: Vec<Member>,
+    members: Vec<ObjectMember>,
     moved: Vec<u8>,
 }
 
@@ -128,7 +128,7 @@ thread_local! {
 
 /// A member of an object, where it stands in `out`.
 #[derive(Clone, Copy)]
-struct Member {
+struct ObjectMember {
     start: usize,
     key_end: usize,
     end: usize,
@@ -158,7 +158,7 @@ mod tag {
     pub(super) const PINNED_ODDLY: u8 = 13;
 }
 
-fn header(out: &mut Vec<u8>, ask: &Ask<'_>) {
+fn header(out: &mut Vec<u8>, ask: &CacheRequest<'_>) {
     out.push(LAYOUT);
     out.extend(ask.chain.0.to_le_bytes());
     sized(out, ask.row.name.as_bytes());
@@ -215,7 +215,7 @@ fn length(out: &mut Vec<u8>, mut length: usize) {
     out.push(length as u8);
 }
 
-fn write_params(scratch: &mut Scratch, ask: &Ask<'_>) -> Result<(), Reason> {
+fn write_params(scratch: &mut Scratch, ask: &CacheRequest<'_>) -> Result<(), Reason> {
     let Some(params) = ask.params else {
         scratch.out.push(tag::ABSENT);
         return Ok(());
@@ -435,7 +435,7 @@ impl<'a> Walk<'a, '_> {
             self.value(depth + 1, spot)?;
             self.skip_space();
             let end = self.scratch.out.len();
-            self.scratch.members.push(Member { start, key_end, end });
+            self.scratch.members.push(ObjectMember { start, key_end, end });
         }
         self.at += 1;
         self.sort_members(first)?;
@@ -472,7 +472,7 @@ impl<'a> Walk<'a, '_> {
     fn sort_members(&mut self, first: usize) -> Result<(), Reason> {
         let Scratch { out, members, moved } = &mut *self.scratch;
         let written = &mut members[first..];
-        let name = |member: &Member| &out[member.start..member.key_end];
+        let name = |member: &ObjectMember| &out[member.start..member.key_end];
         if !written.is_sorted_by(|one, next| order(name(one), name(next)).is_lt()) {
             let start = written[0].start;
             let orderly = written.iter().all(|member| is_plain(name(member)));

@@ -5,7 +5,7 @@
 //! A [`Pin`] says on which block an answer depends, from the method's row and the block
 //! reference that goes upstream. [`Canon`] is what the view says of blocks.
 //!
-//! | the call | is kept | [`Hold`] |
+//! | the call | is kept | [`Validity`] |
 //! |---|---|---|
 //! | depends on no block (`web3_sha3`) | for ever | `Final` |
 //! | names a height at or below the finalized one, or a range of such | for ever | `Final` |
@@ -23,7 +23,7 @@
 //! # Why no answer of an orphaned block is served
 //!
 //! Not because somebody cleans up in time: each look-up asks the view of its own request
-//! ([`Hold::under`]). What hangs on a block is served only where that view still has the
+//! ([`Validity::under`]). What hangs on a block is served only where that view still has the
 //! block as canonical. Cleaning up only frees memory early.
 //!
 //! # The way of a request
@@ -50,7 +50,7 @@
 //! let sent = row.block_ref(params);
 //! let pin = Pin::of(row, sent, &pinned_view)?; // `Err`: neither kept nor shared, and why
 //! let head = pinned_view.head();
-//! let ask = Ask { chain: ChainId(1), row, params, pin, head, salt: b"" };
+//! let ask = CacheRequest { chain: ChainId(1), row, params, pin, head, salt: b"" };
 //! let key = Key::of(&ask)?; // `Err`: the same
 //!
 //! if let Some(hit) = memory.get(&key, &pinned_view, required, now_ms) {
@@ -63,7 +63,7 @@
 //!             return Ok(hit.value);
 //!         }
 //!         let result = ask_upstreams(); // dropped meanwhile: another one leads
-//!         let ruling = rule(&ask, Answer::Result(result), &newest_view, Times::default(), now_ms);
+//!         let ruling = rule(&ask, ReplyContent::Result(result), &newest_view, Times::default(), now_ms);
 //!         memory.put(&key, ruling, result); // before it lands, so that the next one finds it
 //!         let result = bytes::Bytes::copy_from_slice(result);
 //!         lead.land(result.clone()); // or `fail`, or `part` when the answer flows
@@ -121,13 +121,13 @@ mod reason;
 mod rule;
 
 pub use assurance::{Assurance, Scrutiny};
-pub use canon::{BlockId, Canon, Standing};
-pub use entry::{Entry, EntryError, Hold, Kept, Use};
+pub use canon::{BlockId, BlockStatus, Canon};
+pub use entry::{Entry, EntryError, Retention, Use, Validity};
 pub use flight::{
-    FlightKey, FlightLimits, FlightStats, Flights, Follow, Joined, LEADS_MAX, Lead, Turn,
+    FlightKey, FlightLimits, FlightStats, Flights, Follow, FollowEnd, Joined, LEADS_MAX, Lead,
 };
-pub use key::{Ask, Key, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
-pub use memory::{Hit, LARGEST_SHARE, Memory, MemoryStats, Settled};
+pub use key::{CacheRequest, Key, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX};
+pub use memory::{Hit, LARGEST_SHARE, Memory, MemoryStats, SettleStats};
 pub use pin::{Pin, Point};
 pub use reason::Reason;
-pub use rule::{Answer, Times, may_be_kept, rule};
+pub use rule::{ReplyContent, Times, may_be_kept, rule};

@@ -3,7 +3,7 @@
 //! The table is `quick_cache`: sharded, so that a look-up takes one shard's lock for a
 //! moment, and bounded by weight, which it makes room for before it inserts. Here is what
 //! it does not know: how much an answer really weighs, when it ends, and that what hangs
-//! on a block is asked of the view at each look-up ([`crate::Hold::under`]).
+//! on a block is asked of the view at each look-up ([`crate::Validity::under`]).
 //!
 //! Correctness rests on that question alone. The index of blocks below serves two lesser
 //! ends, both of [`Memory::settle`]: entries of orphaned blocks free their memory at once,
@@ -23,8 +23,8 @@ use quick_cache::{Lifecycle, OptionsBuilder, Weighter};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 
 use crate::assurance::Assurance;
-use crate::canon::{BlockId, Canon, Standing};
-use crate::entry::{Entry, Hold, Kept, Use};
+use crate::canon::{BlockId, BlockStatus, Canon};
+use crate::entry::{Entry, Retention, Use, Validity};
 use crate::key::Key;
 use crate::reason::Reason;
 
@@ -52,7 +52,7 @@ const INDEX_BYTES: u64 = 64;
 pub struct Memory {
     entries: Cache<Key, Arc<Stored>, Weigh, FixedState, Evicted>,
     blocks: Mutex<HashMap<BlockHash, Block, FixedState>>,
-    counts: Counts,
+    counts: MemoryCounters,
     entry_bytes_max: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct Hit {
 
 /// What [`Memory::settle`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct SettleStats {
     /// Entries that are final now.
     pub promoted: usize,
     /// Entries that are gone, because their block was orphaned or is no longer known.
@@ -106,7 +106,7 @@ fn weight(key: &Key, entry: &Entry) -> u64 {
 
 /// The block under which an entry is found again when that is orphaned or final. One of
 /// unknown height is old; it only ages out.
-fn indexed(hold: Hold) -> Option<(BlockNumber, BlockHash)> {
+fn indexed(hold: Validity) -> Option<(BlockNumber, BlockHash)> {
     let block = hold.block()?;
     Some((block.number?, block.hash))
 }
@@ -141,7 +141,7 @@ impl Memory {
         Self {
             entries: Cache::with_options(options, Weigh, FixedState::with_seed(seed), Evicted),
             blocks: Mutex::new(HashMap::with_hasher(FixedState::with_seed(seed))),
-            counts: Counts::default(),
+            counts: MemoryCounters::default(),
             entry_bytes_max: bytes_max / LARGEST_SHARE,
         }
     }
@@ -201,7 +201,7 @@ impl Memory {
     /// copied: they are a piece of a body that shall not be kept alive.
     ///
     /// Answers why it is kept, or why not: the rule's reason, or [`Reason::TooLarge`].
-    pub fn put(&self, key: &Key, ruling: Result<Kept, Reason>, result: &[u8]) -> Reason {
+    pub fn put(&self, key: &Key, ruling: Result<Retention, Reason>, result: &[u8]) -> Reason {
         let kept = match ruling {
             Ok(kept) => kept,
             Err(reason) => {
@@ -256,7 +256,7 @@ impl Memory {
     /// the finalized one and not remembered too, unless they were asked for by hash.
     ///
     /// Costs some hundred nanoseconds an entry of such a block: for the control plane.
-    pub fn settle(&self, chain: ChainId, canon: &(impl Canon + ?Sized)) -> Settled {
+    pub fn settle(&self, chain: ChainId, canon: &(impl Canon + ?Sized)) -> SettleStats {
         let settled = |hash: &BlockHash, block: &Block| {
             // Of other chains this view knows nothing, and would call all of it orphaned.
             if block.chain != chain {
@@ -264,10 +264,10 @@ impl Memory {
             }
             let number = block.number;
             match (BlockId { number: Some(number), hash: *hash }).standing(canon) {
-                Standing::Final => Some(true),
-                Standing::Orphaned => Some(false),
-                Standing::Canonical => None,
-                Standing::Unknown => {
+                BlockStatus::Final => Some(true),
+                BlockStatus::Orphaned => Some(false),
+                BlockStatus::Canonical => None,
+                BlockStatus::Unknown => {
                     canon.finalized().is_some_and(|finalized| number <= finalized).then_some(false)
                 }
             }
@@ -281,7 +281,7 @@ impl Memory {
             }
             None => true,
         });
-        let mut done = Settled::default();
+        let mut done = SettleStats::default();
         for (hash, is_final, keys) in due {
             for key in keys {
                 if is_final {
@@ -375,7 +375,7 @@ pub struct MemoryStats {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct MemoryCounters {
     hits: AtomicU64,
     misses: AtomicU64,
     stale: AtomicU64,
@@ -390,7 +390,7 @@ mod tests {
     use super::*;
     use crate::assurance::Scrutiny;
     use crate::canon::tests::{Chain, chain, fork, hash};
-    use crate::key::Ask;
+    use crate::key::CacheRequest;
     use crate::pin::Pin;
     use wellhead_eth::{ChainId, MethodTable};
 
@@ -399,7 +399,7 @@ mod tests {
     fn key(name: &str) -> Key {
         let row = MethodTable::standard().row("web3_sha3");
         let params = format!("[\"{name}\"]");
-        let ask = Ask {
+        let ask = CacheRequest {
             chain: ChainId(1),
             row,
             params: Some(params.as_bytes()),
@@ -410,12 +410,12 @@ mod tests {
         Key::of(&ask).unwrap()
     }
 
-    fn kept(hold: Hold, expires_ms: Option<u64>) -> Result<Kept, Reason> {
-        Ok(Kept { reason: hold.reason(), hold, expires_ms, assurance: WORD })
+    fn kept(hold: Validity, expires_ms: Option<u64>) -> Result<Retention, Reason> {
+        Ok(Retention { reason: hold.reason(), hold, expires_ms, assurance: WORD })
     }
 
-    fn canonical(number: u64) -> Hold {
-        Hold::Canonical { number: BlockNumber(number), hash: hash(number) }
+    fn canonical(number: u64) -> Validity {
+        Validity::Canonical { number: BlockNumber(number), hash: hash(number) }
     }
 
     const WORD: Assurance = Assurance::WORD;
@@ -433,7 +433,7 @@ mod tests {
         }
     }
 
-    fn put(memory: &Memory, name: &str, hold: Hold, expires_ms: Option<u64>) {
+    fn put(memory: &Memory, name: &str, hold: Validity, expires_ms: Option<u64>) {
         assert_eq!(memory.put(&key(name), kept(hold, expires_ms), name.as_bytes()), hold.reason());
     }
 
@@ -441,7 +441,7 @@ mod tests {
     fn what_was_put_is_found() {
         let memory = memory();
         check(&memory, "a", chain(), 0, None);
-        put(&memory, "a", Hold::Final, None);
+        put(&memory, "a", Validity::Final, None);
         check(&memory, "a", chain(), u64::MAX, Some(Reason::Final));
         check(&memory, "b", chain(), 0, None);
         let stats = memory.stats();
@@ -456,7 +456,7 @@ mod tests {
         let of = |scrutiny, agreed| Assurance { scrutiny, agreed };
         let (cheap, two) = (of(Scrutiny::Cheap, 1), of(Scrutiny::None, 2));
         let put = |assurance| {
-            let kept = kept(Hold::Final, None).map(|kept| kept.with(assurance));
+            let kept = kept(Validity::Final, None).map(|kept| kept.with(assurance));
             memory.put(&key("a"), kept, b"1");
         };
         let is_served = |required| memory.get(&key("a"), &chain(), required, 0).is_some();
@@ -472,12 +472,12 @@ mod tests {
     #[test]
     fn time_ends_an_entry() {
         let memory = memory();
-        put(&memory, "a", Hold::Head(BlockNumber(100)), Some(1000));
+        put(&memory, "a", Validity::Head(BlockNumber(100)), Some(1000));
         check(&memory, "a", chain(), 999, Some(Reason::Head));
         check(&memory, "a", chain(), 1000, None);
         assert_eq!(memory.stats().entries, 0);
         // And so does the next head.
-        put(&memory, "a", Hold::Head(BlockNumber(100)), Some(1000));
+        put(&memory, "a", Validity::Head(BlockNumber(100)), Some(1000));
         check(&memory, "a", Chain { head: 101, ..chain() }, 0, None);
         assert_eq!((memory.stats().stale, memory.stats().entries), (2, 0));
     }
@@ -510,10 +510,10 @@ mod tests {
         put(&memory, "missed", canonical(97), None);
         let later = Chain { first: 50, finalized: 96, head: 110, ..chain() };
         check(&memory, "seen", later, 0, Some(Reason::Final));
-        assert_eq!(memory.settle(ChainId(1), &later), Settled { promoted: 1, dropped: 0 });
+        assert_eq!(memory.settle(ChainId(1), &later), SettleStats { promoted: 1, dropped: 0 });
         // Much later the view has forgotten all three blocks.
         let much_later = Chain { first: 200, finalized: 250, head: 300, ..chain() };
-        assert_eq!(memory.settle(ChainId(1), &much_later), Settled { promoted: 0, dropped: 1 });
+        assert_eq!(memory.settle(ChainId(1), &much_later), SettleStats { promoted: 0, dropped: 1 });
         check(&memory, "seen", much_later, 0, Some(Reason::Final));
         check(&memory, "settled", much_later, 0, Some(Reason::Final));
         check(&memory, "missed", much_later, 0, None);
@@ -527,17 +527,17 @@ mod tests {
             put(&memory, name, canonical(95), None);
         }
         put(&memory, "d", canonical(94), None);
-        put(&memory, "e", Hold::Final, None);
-        put(&memory, "f", Hold::Named { number: Some(BlockNumber(96)), hash: hash(96) }, None);
+        put(&memory, "e", Validity::Final, None);
+        put(&memory, "f", Validity::Named { number: Some(BlockNumber(96)), hash: hash(96) }, None);
         // Kept anew, for the other fork, before the clean-up.
-        put(&memory, "c", Hold::Canonical { number: BlockNumber(95), hash: fork(95) }, None);
+        put(&memory, "c", Validity::Canonical { number: BlockNumber(95), hash: fork(95) }, None);
         let reorged = Chain { forked_at: 95, ..chain() };
-        assert_eq!(memory.settle(ChainId(1), &reorged), Settled { promoted: 0, dropped: 3 });
-        assert_eq!(memory.settle(ChainId(1), &reorged), Settled::default());
+        assert_eq!(memory.settle(ChainId(1), &reorged), SettleStats { promoted: 0, dropped: 3 });
+        assert_eq!(memory.settle(ChainId(1), &reorged), SettleStats::default());
         assert_eq!((memory.stats().entries, memory.stats().orphaned), (3, 3));
         check(&memory, "c", reorged, 0, Some(Reason::Canonical));
         check(&memory, "d", reorged, 0, Some(Reason::Canonical));
-        assert_eq!(memory.settle(ChainId(1), &chain()), Settled { promoted: 0, dropped: 1 });
+        assert_eq!(memory.settle(ChainId(1), &chain()), SettleStats { promoted: 0, dropped: 1 });
     }
 
     #[test]
@@ -546,7 +546,7 @@ mod tests {
         put(&memory, "a", canonical(90), None);
         check(&memory, "a", chain(), 0, Some(Reason::Final));
         let reorged = Chain { forked_at: 90, ..chain() };
-        assert_eq!(memory.settle(ChainId(1), &reorged), Settled::default());
+        assert_eq!(memory.settle(ChainId(1), &reorged), SettleStats::default());
         check(&memory, "a", chain(), 0, Some(Reason::Final));
     }
 
@@ -554,9 +554,9 @@ mod tests {
     fn one_chain_s_view_says_nothing_of_another_s_blocks() {
         let memory = memory();
         let (number, hash) = (BlockNumber(95), fork(95));
-        put(&memory, "a", Hold::Canonical { number, hash }, None);
-        assert_eq!(memory.settle(ChainId(10), &chain()), Settled::default());
-        assert_eq!(memory.settle(ChainId(1), &chain()), Settled { promoted: 0, dropped: 1 });
+        put(&memory, "a", Validity::Canonical { number, hash }, None);
+        assert_eq!(memory.settle(ChainId(10), &chain()), SettleStats::default());
+        assert_eq!(memory.settle(ChainId(1), &chain()), SettleStats { promoted: 0, dropped: 1 });
     }
 
     #[test]
@@ -564,7 +564,7 @@ mod tests {
         let memory = memory();
         assert_eq!(memory.put(&key("a"), Err(Reason::Error), b"1"), Reason::Error);
         let large = vec![b'1'; (4 * MIB / LARGEST_SHARE) as usize];
-        assert_eq!(memory.put(&key("a"), kept(Hold::Final, None), &large), Reason::TooLarge);
+        assert_eq!(memory.put(&key("a"), kept(Validity::Final, None), &large), Reason::TooLarge);
         memory.refused(Reason::Live);
         let refused = memory.stats().refused;
         for reason in Reason::ALL {

@@ -11,13 +11,13 @@ use wellhead_eth::{BlockHash, BlockNumber, BlockParam, CostClass, Finality, Meth
 use wellhead_jsonrpc::raw;
 
 use crate::assurance::Assurance;
-use crate::canon::{BlockId, Canon, Standing};
-use crate::entry::{Hold, Kept};
-use crate::key::Ask;
+use crate::canon::{BlockId, BlockStatus, Canon};
+use crate::entry::{Retention, Validity};
+use crate::key::CacheRequest;
 use crate::pin::{Pin, Point};
 use crate::reason::Reason;
 
-/// What else stands behind an answer is for the caller to say: see [`Kept::with`].
+/// What else stands behind an answer is for the caller to say: see [`Retention::with`].
 const WORD: Assurance = Assurance::WORD;
 
 /// How long answers are kept that nothing but time ends, or time at the latest.
@@ -42,7 +42,7 @@ impl Default for Times {
 
 /// What came back, as far as the rule cares.
 #[derive(Debug, Clone, Copy)]
-pub enum Answer<'a> {
+pub enum ReplyContent<'a> {
     /// A result, whole: raw JSON whose validity was proven.
     Result(&'a [u8]),
     /// An error of any kind.
@@ -92,16 +92,16 @@ const LARGE_BYTES: usize = 32 * 1024;
 /// orphaned while the answer was under way counts as orphaned. `now_ms` is the clock by
 /// which entries expire.
 pub fn rule(
-    ask: &Ask<'_>,
-    answer: Answer<'_>,
+    ask: &CacheRequest<'_>,
+    answer: ReplyContent<'_>,
     canon: &(impl Canon + ?Sized),
     times: Times,
     now_ms: u64,
-) -> Result<Kept, Reason> {
+) -> Result<Retention, Reason> {
     let result = match answer {
-        Answer::Result(result) => result,
-        Answer::Error => return Err(Reason::Error),
-        Answer::Unfinished => return Err(Reason::Unfinished),
+        ReplyContent::Result(result) => result,
+        ReplyContent::Error => return Err(Reason::Error),
+        ReplyContent::Unfinished => return Err(Reason::Unfinished),
     };
     may_be_kept(ask.row, ask.pin)?;
     if raw::is_null(result) {
@@ -116,7 +116,7 @@ pub fn rule(
         });
     }
     let for_ever =
-        |reason| Ok(Kept { reason, hold: Hold::Final, expires_ms: None, assurance: WORD });
+        |reason| Ok(Retention { reason, hold: Validity::Final, expires_ms: None, assurance: WORD });
     let ruling = match ask.pin {
         Pin::Fixed => for_ever(Reason::Fixed),
         Pin::Head => until_head(ask, canon, times.head, now_ms, Reason::Head),
@@ -151,12 +151,12 @@ fn is_json(text: &[u8]) -> bool {
 
 /// The answer is true of the head that the request saw, if of any.
 fn until_head(
-    ask: &Ask<'_>,
+    ask: &CacheRequest<'_>,
     canon: &(impl Canon + ?Sized),
     time: Duration,
     now_ms: u64,
     reason: Reason,
-) -> Result<Kept, Reason> {
+) -> Result<Retention, Reason> {
     if time.is_zero() {
         return Err(Reason::Off);
     }
@@ -165,9 +165,9 @@ fn until_head(
         return Err(Reason::HeadMoved);
     }
     let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
-    Ok(Kept {
+    Ok(Retention {
         reason,
-        hold: Hold::Head(head),
+        hold: Validity::Head(head),
         expires_ms: Some(now_ms.saturating_add(time_ms)),
         assurance: WORD,
     })
@@ -177,41 +177,47 @@ fn until_head(
 fn in_block(
     (number, hash): (BlockNumber, BlockHash),
     canon: &(impl Canon + ?Sized),
-) -> Result<Kept, Reason> {
-    let canonical = Hold::Canonical { number, hash };
+) -> Result<Retention, Reason> {
+    let canonical = Validity::Canonical { number, hash };
     let (reason, hold) = match (BlockId { number: Some(number), hash }).standing(canon) {
-        Standing::Final => (Reason::Final, Hold::Final),
-        Standing::Canonical => (Reason::Canonical, canonical),
-        Standing::Orphaned => return Err(Reason::Orphaned),
+        BlockStatus::Final => (Reason::Final, Validity::Final),
+        BlockStatus::Canonical => (Reason::Canonical, canonical),
+        BlockStatus::Orphaned => return Err(Reason::Orphaned),
         // Too old to be remembered. A height that is final names one block, as it does
         // when a call names it.
-        Standing::Unknown if canon.finalized().is_some_and(|finalized| number <= finalized) => {
-            (Reason::Final, Hold::Final)
+        BlockStatus::Unknown if canon.finalized().is_some_and(|finalized| number <= finalized) => {
+            (Reason::Final, Validity::Final)
         }
-        Standing::Unknown => return Err(Reason::UnknownBlock),
+        BlockStatus::Unknown => return Err(Reason::UnknownBlock),
     };
-    Ok(Kept { reason, hold, expires_ms: None, assurance: WORD })
+    Ok(Retention { reason, hold, expires_ms: None, assurance: WORD })
 }
 
-fn by_hash(ask: &Ask<'_>, hash: BlockHash, canon: &(impl Canon + ?Sized)) -> Result<Kept, Reason> {
+fn by_hash(
+    ask: &CacheRequest<'_>,
+    hash: BlockHash,
+    canon: &(impl Canon + ?Sized),
+) -> Result<Retention, Reason> {
     let number = canon.number_of(&hash);
     let canonical_only = requires_canonical(ask);
     let (reason, hold) = match (BlockId { number, hash }).standing(canon) {
-        Standing::Final => (Reason::Final, Hold::Final),
-        Standing::Orphaned => return Err(Reason::Orphaned),
-        Standing::Canonical => (Reason::Canonical, Hold::Named { number, hash }),
-        Standing::Unknown if canonical_only => return Err(Reason::UnknownBlock),
-        Standing::Unknown => (Reason::Named, Hold::Named { number, hash }),
+        BlockStatus::Final => (Reason::Final, Validity::Final),
+        BlockStatus::Orphaned => return Err(Reason::Orphaned),
+        BlockStatus::Canonical => (Reason::Canonical, Validity::Named { number, hash }),
+        BlockStatus::Unknown if canonical_only => return Err(Reason::UnknownBlock),
+        BlockStatus::Unknown => (Reason::Named, Validity::Named { number, hash }),
     };
     let hold = match (hold, number) {
-        (Hold::Named { .. }, Some(number)) if canonical_only => Hold::Canonical { number, hash },
+        (Validity::Named { .. }, Some(number)) if canonical_only => {
+            Validity::Canonical { number, hash }
+        }
         (hold, _) => hold,
     };
-    Ok(Kept { reason, hold, expires_ms: None, assurance: WORD })
+    Ok(Retention { reason, hold, expires_ms: None, assurance: WORD })
 }
 
 /// Whether the call is to fail once its block is no longer canonical (EIP-1898).
-fn requires_canonical(ask: &Ask<'_>) -> bool {
+fn requires_canonical(ask: &CacheRequest<'_>) -> bool {
     let params = ask.params.unwrap_or_default();
     let holder = match ask.row.block {
         BlockParam::At { index, .. } => raw::item(params, usize::from(index)),
@@ -293,7 +299,7 @@ mod tests {
         text
     }
 
-    fn decide(call: &str, result: &str, canon: Chain, times: Times) -> Result<Kept, Reason> {
+    fn decide(call: &str, result: &str, canon: Chain, times: Times) -> Result<Retention, Reason> {
         decide_after(call, result, canon, canon, times)
     }
 
@@ -304,25 +310,26 @@ mod tests {
         pinned: Chain,
         canon: Chain,
         times: Times,
-    ) -> Result<Kept, Reason> {
+    ) -> Result<Retention, Reason> {
         let (method, params) = call.split_once(' ').expect("a method and parameters");
         let (params, result) = (spelled(params), spelled(result));
         let row = MethodTable::standard().row(method);
         let params = Some(params.as_bytes());
         let pin = Pin::of(row, row.block_ref(params), &pinned)?;
-        let ask = Ask { chain: ChainId(1), row, params, pin, head: pinned.head(), salt: b"" };
+        let ask =
+            CacheRequest { chain: ChainId(1), row, params, pin, head: pinned.head(), salt: b"" };
         let answer = match result.as_str() {
-            "error" => Answer::Error,
-            "unfinished" => Answer::Unfinished,
-            result => Answer::Result(result.as_bytes()),
+            "error" => ReplyContent::Error,
+            "unfinished" => ReplyContent::Unfinished,
+            result => ReplyContent::Result(result.as_bytes()),
         };
         rule(&ask, answer, &canon, times, NOW_MS)
     }
 
     #[track_caller]
-    fn kept(call: &str, result: &str, reason: Reason, hold: Hold) {
+    fn kept(call: &str, result: &str, reason: Reason, hold: Validity) {
         let got = decide(call, result, chain(), TIMES);
-        let want = Kept { reason, hold, expires_ms: None, assurance: WORD };
+        let want = Retention { reason, hold, expires_ms: None, assurance: WORD };
         assert_eq!(got, Ok(want), "{call} -> {result}");
         assert!(reason.is_kept());
     }
@@ -337,7 +344,7 @@ mod tests {
     fn a_final_height_is_not_kept_with_the_block_of_another_branch() {
         let call = "eth_getBlockByNumber ['0x5a',false]";
         let block = |hash: &str| format!("{{'number':'0x5a','hash':'{hash}','parentHash':'H80'}}");
-        kept(call, &block("H90"), Reason::Final, Hold::Final);
+        kept(call, &block("H90"), Reason::Final, Validity::Final);
         refused(call, &block("F90"), Reason::Unproven);
     }
 
@@ -345,22 +352,22 @@ mod tests {
     fn a_large_answer_is_kept_only_when_it_is_json_from_end_to_end() {
         let call = "eth_call [{},'0x1']";
         let large = |middle: &str| format!("['{}'{middle}'']", "0".repeat(LARGE_BYTES));
-        kept(call, &large(","), Reason::Final, Hold::Final);
+        kept(call, &large(","), Reason::Final, Validity::Final);
         refused(call, &large(""), Reason::Unfinished);
         refused(call, &large(",]["), Reason::Unfinished);
     }
 
-    fn canonical(number: u64) -> Hold {
-        Hold::Canonical { number: BlockNumber(number), hash: hash(number) }
+    fn canonical(number: u64) -> Validity {
+        Validity::Canonical { number: BlockNumber(number), hash: hash(number) }
     }
 
-    fn named(number: u64) -> Hold {
-        Hold::Named { number: Some(BlockNumber(number)), hash: hash(number) }
+    fn named(number: u64) -> Validity {
+        Validity::Named { number: Some(BlockNumber(number)), hash: hash(number) }
     }
 
     #[test]
     fn what_depends_on_no_block() {
-        kept("web3_sha3 ['0x']", "'0x12'", Reason::Fixed, Hold::Final);
+        kept("web3_sha3 ['0x']", "'0x12'", Reason::Fixed, Validity::Final);
         refused("debug_preimage ['0x']", "null", Reason::NullAnswer);
         refused("eth_syncing []", "false", Reason::Live);
         refused("eth_whoKnows []", "1", Reason::Live);
@@ -368,13 +375,13 @@ mod tests {
 
     #[test]
     fn final_heights() {
-        kept("eth_getBalance ['0x','0x5a']", "'0x1'", Reason::Final, Hold::Final);
-        kept("eth_call [{},'0x1']", "'0x'", Reason::Final, Hold::Final);
+        kept("eth_getBalance ['0x','0x5a']", "'0x1'", Reason::Final, Validity::Final);
+        kept("eth_call [{},'0x1']", "'0x'", Reason::Final, Validity::Final);
         kept(
             "eth_getLogs [{'fromBlock':'0x1','toBlock':'0x5a'}]",
             "[]",
             Reason::Final,
-            Hold::Final,
+            Validity::Final,
         );
         refused("eth_getBlockByNumber ['0x1',true]", "null", Reason::NullAnswer);
     }
@@ -412,11 +419,11 @@ mod tests {
 
     #[test]
     fn blocks_by_hash() {
-        kept("eth_getBlockByHash ['H90',false]", "{}", Reason::Final, Hold::Final);
+        kept("eth_getBlockByHash ['H90',false]", "{}", Reason::Final, Validity::Final);
         kept("eth_getBlockByHash ['H95',false]", "{}", Reason::Canonical, named(95));
         refused("eth_getBlockByHash ['F95',false]", "{}", Reason::Orphaned);
         refused("eth_getBlockByHash ['H95',false]", "null", Reason::NullAnswer);
-        let old = Hold::Named { number: None, hash: hash(49) };
+        let old = Validity::Named { number: None, hash: hash(49) };
         kept("eth_getLogs [{'blockHash':'H49'}]", "[]", Reason::Named, old);
         kept("eth_call [{},{'blockHash':'H95'}]", "'0x'", Reason::Canonical, named(95));
         kept(
@@ -431,7 +438,7 @@ mod tests {
     fn who_requires_a_canonical_block_gets_no_other() {
         let call =
             |block| format!("eth_call [{{}},{{'blockHash':'{block}','requireCanonical':true}}]");
-        kept(&call("H90"), "'0x'", Reason::Final, Hold::Final);
+        kept(&call("H90"), "'0x'", Reason::Final, Validity::Final);
         kept(&call("H95"), "'0x'", Reason::Canonical, canonical(95));
         refused(&call("F95"), "'0x'", Reason::Orphaned);
         refused(&call("H49"), "'0x'", Reason::UnknownBlock);
@@ -446,8 +453,8 @@ mod tests {
         };
         let call = "eth_getTransactionReceipt ['0x']";
         kept(call, &receipt("'H95'", "'0x5f'"), Reason::Canonical, canonical(95));
-        kept(call, &receipt("'H90'", "'0x5a'"), Reason::Final, Hold::Final);
-        kept(call, &receipt("'H49'", "'0x31'"), Reason::Final, Hold::Final);
+        kept(call, &receipt("'H90'", "'0x5a'"), Reason::Final, Validity::Final);
+        kept(call, &receipt("'H49'", "'0x31'"), Reason::Final, Validity::Final);
         refused(call, &receipt("'F95'", "'0x5f'"), Reason::Orphaned);
         refused(call, &receipt("'H101'", "'0x65'"), Reason::UnknownBlock);
         // Pending.
@@ -467,9 +474,9 @@ mod tests {
     #[test]
     fn what_speaks_of_the_head() {
         let want = |reason, ms| {
-            Ok(Kept {
+            Ok(Retention {
                 reason,
-                hold: Hold::Head(BlockNumber(100)),
+                hold: Validity::Head(BlockNumber(100)),
                 expires_ms: Some(NOW_MS + ms),
                 assurance: WORD,
             })
@@ -516,8 +523,8 @@ mod tests {
         let params = Some(&b"[\"0x\",\"0x1\"]"[..]);
         let pin = Pin::of(row, row.block_ref(params), &Blind).unwrap();
         assert_eq!(pin, Pin::Block(Point::Height(BlockNumber(1))));
-        let ask = Ask { chain: ChainId(1), row, params, pin, head: None, salt: b"" };
-        let got = rule(&ask, Answer::Result(b"\"0x1\""), &Blind, TIMES, NOW_MS);
+        let ask = CacheRequest { chain: ChainId(1), row, params, pin, head: None, salt: b"" };
+        let got = rule(&ask, ReplyContent::Result(b"\"0x1\""), &Blind, TIMES, NOW_MS);
         assert_eq!(got, Err(Reason::Unproven));
     }
 }

@@ -8,8 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use wellhead_cache::{Ask, FlightKey, FlightLimits, Flights, Follow, Joined, Key, LEADS_MAX, Lead};
-use wellhead_cache::{Pin, Turn};
+use wellhead_cache::{
+    CacheRequest, FlightKey, FlightLimits, Flights, Follow, Joined, Key, LEADS_MAX, Lead,
+};
+use wellhead_cache::{FollowEnd, Pin};
 use wellhead_eth::{BlockNumber, ChainId, MethodTable};
 
 type Outcome = Result<u32, &'static str>;
@@ -18,7 +20,8 @@ fn key(name: &str, head: u64) -> FlightKey {
     let row = MethodTable::standard().row("web3_sha3");
     let params = format!("[\"{name}\"]");
     let params = Some(params.as_bytes());
-    let ask = Ask { chain: ChainId(1), row, params, pin: Pin::Fixed, head: None, salt: b"" };
+    let ask =
+        CacheRequest { chain: ChainId(1), row, params, pin: Pin::Fixed, head: None, salt: b"" };
     FlightKey { key: Key::of(&ask).expect("a good call"), head: Some(BlockNumber(head)) }
 }
 
@@ -58,7 +61,7 @@ impl Bell {
     }
 }
 
-fn poll(follow: &mut Follow<Outcome>, bell: &Arc<Bell>) -> Poll<Turn<Outcome>> {
+fn poll(follow: &mut Follow<Outcome>, bell: &Arc<Bell>) -> Poll<FollowEnd<Outcome>> {
     let waker = Waker::from(Arc::clone(bell));
     pin!(follow).poll(&mut Context::from_waker(&waker))
 }
@@ -70,7 +73,7 @@ fn waits(follow: &mut Follow<Outcome>, bell: &Arc<Bell>) {
 }
 
 #[track_caller]
-fn told(follow: &mut Follow<Outcome>) -> Turn<Outcome> {
+fn told(follow: &mut Follow<Outcome>) -> FollowEnd<Outcome> {
     match poll(follow, &Arc::default()) {
         Poll::Ready(turn) => turn,
         Poll::Pending => panic!("still waits"),
@@ -80,7 +83,7 @@ fn told(follow: &mut Follow<Outcome>) -> Turn<Outcome> {
 #[track_caller]
 fn landed(follow: &mut Follow<Outcome>, want: Outcome) {
     match told(follow) {
-        Turn::Landed(outcome) => assert_eq!(outcome, want),
+        FollowEnd::Landed(outcome) => assert_eq!(outcome, want),
         other => panic!("{other:?}"),
     }
 }
@@ -88,7 +91,7 @@ fn landed(follow: &mut Follow<Outcome>, want: Outcome) {
 #[track_caller]
 fn leads(follow: &mut Follow<Outcome>) -> Lead<Outcome> {
     match told(follow) {
-        Turn::Lead(lead) => lead,
+        FollowEnd::Lead(lead) => lead,
         other => panic!("{other:?}"),
     }
 }
@@ -204,7 +207,7 @@ fn what_cannot_be_shared_sends_each_alone() {
     let leader = lead(&flights);
     let mut follower = follow(&flights);
     leader.part();
-    assert!(matches!(told(&mut follower), Turn::Alone));
+    assert!(matches!(told(&mut follower), FollowEnd::Alone));
     assert_eq!(flights.stats().flying, 0);
 }
 
@@ -325,9 +328,9 @@ async fn one_read(
                 return None;
             }
             match follow.await {
-                Turn::Landed(outcome) => return outcome.ok(),
-                Turn::Alone => return None,
-                Turn::Lead(lead) => lead,
+                FollowEnd::Landed(outcome) => return outcome.ok(),
+                FollowEnd::Alone => return None,
+                FollowEnd::Lead(lead) => lead,
             }
         }
     };

@@ -4,7 +4,7 @@
 //! against a slow and plain idea of what is the same.
 
 use proptest::prelude::*;
-use wellhead_cache::{Ask, Key, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX, Pin, Point, Reason};
+use wellhead_cache::{CacheRequest, Key, PARAMS_BYTES_MAX, PARAMS_DEPTH_MAX, Pin, Point, Reason};
 use wellhead_eth::{BlockHash, BlockNumber, BlockTag, ChainId, MethodTable};
 
 const A: &str = "0x00000000219ab540356cBB839Cbe05303d7705Fa";
@@ -18,7 +18,7 @@ const HEIGHT: Pin = Pin::Block(Point::Height(BlockNumber(16)));
 fn key(method: &str, params: Option<&str>, pin: Pin, salt: &[u8]) -> Result<Key, Reason> {
     let row = MethodTable::standard().row(method);
     let params = params.map(str::as_bytes);
-    Key::of(&Ask { chain: ChainId(1), row, params, pin, head: None, salt })
+    Key::of(&CacheRequest { chain: ChainId(1), row, params, pin, head: None, salt })
 }
 
 /// `'` stands for `"`, and the words A, B, H in quotes for addresses and a hash.
@@ -240,7 +240,7 @@ fn the_rest_of_the_call_is_in_the_key() {
     let params = Some("[\"0x00\"]");
     let base = key("web3_sha3", params, Pin::Fixed, b"").unwrap();
     let row = MethodTable::standard().row("web3_sha3");
-    let other_chain = Ask {
+    let other_chain = CacheRequest {
         chain: ChainId(10),
         row,
         params: params.map(str::as_bytes),
@@ -608,7 +608,7 @@ proptest! {
     fn any_bytes_are_survived(bytes: Vec<u8>) {
         for (method, pin) in [("web3_sha3", Pin::Fixed), ("eth_call", HEIGHT), ("eth_getLogs", HEIGHT)] {
             let row = MethodTable::standard().row(method);
-            let _ = Key::of(&Ask { chain: ChainId(1), row, params: Some(&bytes), pin, head: None, salt: b"" });
+            let _ = Key::of(&CacheRequest { chain: ChainId(1), row, params: Some(&bytes), pin, head: None, salt: b"" });
         }
     }
 

@@ -14,14 +14,14 @@ use wellhead_upstream::{Change, InFlight, Judge, Payload, Upstream, Verdict};
 
 use crate::flow::Flowing;
 use crate::flow_account::FlowAccount;
-use crate::flows::{Entered, MayFlow};
+use crate::flows::{FlowPermit, MayFlow};
 use crate::health_log::note;
 use crate::hedge_timer::{HedgeTimer, within};
 use crate::inspect::{Inspect, inspected, subject};
 use crate::now;
 
 /// What an attempt brought, and whether the call may have been executed.
-pub(crate) struct Settled {
+pub(crate) struct AttemptResult {
     pub(crate) verdict: Verdict,
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
@@ -83,7 +83,7 @@ pub(crate) async fn attempt(
     in_flight: InFlight,
     time_limit: AttemptDeadline<'_>,
     limits: AnswerLimits<'_>,
-) -> Settled {
+) -> AttemptResult {
     let SingleCall { row, body, upstream, transport } = call;
     let began = in_flight.began();
     let was_unwell = upstream.probe_due(began).is_some();
@@ -95,7 +95,8 @@ pub(crate) async fn attempt(
     let exchange = transport.exchange(exchange);
     let judged = guarded.in_time(pin!(judged(row, exchange, limits))).await;
     let ended = now();
-    let whole = |verdict, sent| Settled { verdict, began, ended, sent, rest: None, no_room: false };
+    let whole =
+        |verdict, sent| AttemptResult { verdict, began, ended, sent, rest: None, no_room: false };
     let Judged { verdict, rest, waited } = match judged {
         Ok(judged) => judged,
         Err(error) => {
@@ -103,7 +104,7 @@ pub(crate) async fn attempt(
             let change = guarded.settle_error(&error, &verdict, ended);
             note(upstream, row, &verdict, change, was_unwell, ended);
             let no_room = error.kind == TransportErrorKind::NoRoom;
-            return Settled { no_room, ..whole(verdict, error.sent) };
+            return AttemptResult { no_room, ..whole(verdict, error.sent) };
         }
     };
     let verdict = upstream.redacted(verdict);
@@ -116,7 +117,7 @@ pub(crate) async fn attempt(
             inspect.flows(row);
         }
         let rest = guarded.flow(rest, &verdict, came, ended);
-        return Settled { rest: Some(rest), ..whole(verdict, sent) };
+        return AttemptResult { rest: Some(rest), ..whole(verdict, sent) };
     }
     let (verdict, change) = match inspect {
         Some((inspect, body)) if subject(&verdict).is_some() => {
@@ -148,7 +149,7 @@ struct Judged {
 /// The rest of an answer, with its place among those that flow.
 struct EnteredRest {
     rest: Box<dyn Rest>,
-    entered: Entered,
+    entered: FlowPermit,
 }
 
 impl Judged {

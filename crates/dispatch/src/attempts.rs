@@ -9,7 +9,7 @@ use wellhead_upstream::{
     Learnt, LimitedBy, Payload, Slot, Tier, TryElsewhere, Verdict, VerdictClass,
 };
 
-use crate::attempt::Settled;
+use crate::attempt::AttemptResult;
 use crate::job::Job;
 use crate::outcome::{Failure, Served};
 use crate::trail::{Abandoned, Attempt, Trail};
@@ -199,8 +199,8 @@ impl Attempts {
     }
 
     /// Notes an attempt that ended.
-    pub(crate) fn note(&mut self, job: &Job<'_>, slot: Slot, settled: &Settled) {
-        let Settled { verdict, began, ended, .. } = settled;
+    pub(crate) fn note(&mut self, job: &Job<'_>, slot: Slot, settled: &AttemptResult) {
+        let AttemptResult { verdict, began, ended, .. } = settled;
         let class = verdict.class;
         self.trail.attempts.push(Attempt {
             slot,
@@ -219,10 +219,10 @@ impl Attempts {
         job: &Job<'_>,
         slot: Slot,
         tier: Tier,
-        settled: Settled,
+        settled: AttemptResult,
     ) -> Consequence {
         self.note(job, slot, &settled);
-        let Settled { verdict, sent, rest, no_room, .. } = settled;
+        let AttemptResult { verdict, sent, rest, no_room, .. } = settled;
         let class = verdict.class;
         let elsewhere = match class {
             VerdictClass::Null if job.null_is_final => TryElsewhere::No,

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use wellhead_eth::MethodTable;
 use wellhead_upstream::{Slot, Tier};
 
-use crate::attempt::{AnswerLimits, Settled, SingleCall, attempt};
+use crate::attempt::{AnswerLimits, AttemptResult, SingleCall, attempt};
 use crate::attempts::Consequence;
 use crate::bounds::TierScope;
 use crate::context::RunContext;
@@ -99,7 +99,7 @@ impl Run<'_> {
         context: RunContext<'_>,
         slots: &[Slot],
         began: Instant,
-    ) -> (Vec<Slot>, mpsc::Receiver<(Slot, Settled)>) {
+    ) -> (Vec<Slot>, mpsc::Receiver<(Slot, AttemptResult)>) {
         let row = &MethodTable::standard().rows()[self.job.row.index.get()];
         let (sender, settled) = mpsc::channel(slots.len());
         let mut waiting: Vec<Slot> = Vec::with_capacity(slots.len());

@@ -228,14 +228,14 @@ struct Decider<'a, C, D> {
     is_spent: bool,
 }
 
-type Next = (CallStep, Position);
+type Transition = (CallStep, Position);
 
-fn finish(consequence: Consequence) -> Next {
+fn finish(consequence: Consequence) -> Transition {
     (CallStep::Finish(consequence), Position::Over)
 }
 
 impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
-    fn step(&mut self) -> Next {
+    fn step(&mut self) -> Transition {
         let Attempts { position, result, .. } = *self.scene.attempts;
         match (position, result) {
             (Position::Round(_) | Position::Cheaper(_), StepResult::Sent(Consequence::Serve)) => {
@@ -282,7 +282,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
     }
 
     /// The next candidate that is worth an attempt, from this place on.
-    fn round(&mut self, at: RoundPlace) -> Next {
+    fn round(&mut self, at: RoundPlace) -> Transition {
         for place in at.place..self.scene.candidates.count() {
             if self.check_over() {
                 return self.over();
@@ -312,7 +312,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
     }
 
     /// An attempt at a candidate that is worth it.
-    fn send(&mut self, candidate: Candidate, at: RoundPlace) -> Next {
+    fn send(&mut self, candidate: Candidate, at: RoundPlace) -> Transition {
         let Scene { attempts, candidates, terms, now } = self.scene;
         if now >= terms.job.deadline {
             return self.over();
@@ -335,7 +335,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
     }
 
     /// One tier of several was gone through: waits for a while for the turn at one of it.
-    fn turn_in_tier(&mut self) -> Next {
+    fn turn_in_tier(&mut self) -> Transition {
         let is_over = self.check_over();
         let Some(by) = self.scene.holders().filter(|_| !is_over) else {
             return finish(Consequence::GoOn);
@@ -347,7 +347,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
     }
 
     /// A pause before this round, or the end where another round would not help.
-    fn before_round(&mut self, round: u32) -> Next {
+    fn before_round(&mut self, round: u32) -> Transition {
         if round == ROUNDS_MAX {
             return self.after_rounds();
         }
@@ -369,7 +369,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
     }
 
     /// A last wait for the upstreams that hold the call.
-    fn after_rounds(&mut self) -> Next {
+    fn after_rounds(&mut self) -> Transition {
         let Attempts { held_by, retry_after, .. } = self.scene.attempts;
         match held_by.is_some() || retry_after.is_some() {
             true => self.turn(0, AfterTurn::Over),
@@ -379,7 +379,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
 
     /// A wait for the turn at one of the upstreams that hold the call, or that asked for a pause
     /// when they refused it.
-    fn turn(&mut self, waits: u32, then: AfterTurn) -> Next {
+    fn turn(&mut self, waits: u32, then: AfterTurn) -> Transition {
         let Scene { attempts, terms, now, .. } = self.scene;
         if waits >= WAITS_MAX {
             return self.after_turn(Consequence::GoOn, then);
@@ -400,7 +400,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
         (step, Position::Turn { waits: waits + 1, then })
     }
 
-    fn after_turn(&mut self, end: Consequence, then: AfterTurn) -> Next {
+    fn after_turn(&mut self, end: Consequence, then: AfterTurn) -> Transition {
         match (then, end) {
             (AfterTurn::Return(until), end) => self.after_return(end, until),
             (AfterTurn::Tier, end) => finish(end),
@@ -411,7 +411,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
     }
 
     /// The rounds are over: waits for an upstream that comes back, where one may.
-    fn over(&mut self) -> Next {
+    fn over(&mut self) -> Transition {
         let Scene { terms, now, .. } = self.scene;
         if terms.is_one_tier || !self.scene.may_wait_for_return() {
             return finish(Consequence::Stop);
@@ -420,7 +420,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
     }
 
     /// Asks an upstream that came back, or looks again in a moment.
-    fn wait_for_return(&mut self, until: Instant, may_send: bool) -> Next {
+    fn wait_for_return(&mut self, until: Instant, may_send: bool) -> Transition {
         if may_send {
             if self.check_over() || self.scene.now >= self.scene.terms.job.deadline {
                 return finish(Consequence::Stop);
@@ -437,7 +437,7 @@ impl<C: Candidates, D: FnMut(Range<Duration>) -> Duration> Decider<'_, C, D> {
         (CallStep::Pause { until: at }, Position::Return { until })
     }
 
-    fn after_return(&mut self, end: Consequence, until: Instant) -> Next {
+    fn after_return(&mut self, end: Consequence, until: Instant) -> Transition {
         let may_go_on = match end {
             Consequence::Serve => false,
             Consequence::GoOn => self.scene.may_wait_for_return() || self.scene.may_be_found(),

@@ -49,11 +49,11 @@ impl Flow {
 }
 
 #[derive(Default)]
-struct Table {
+struct FlowTable {
     flows: Mutex<Vec<Arc<Flow>>>,
 }
 
-impl Table {
+impl FlowTable {
     fn remove(&self, flow: &Arc<Flow>) {
         self.flows.lock().retain(|it| !Arc::ptr_eq(it, flow));
     }
@@ -62,7 +62,7 @@ impl Table {
 /// Places for large answers on their way to clients.
 pub struct Flows {
     max: usize,
-    table: Arc<Table>,
+    table: Arc<FlowTable>,
 }
 
 impl fmt::Debug for Flows {
@@ -110,7 +110,7 @@ fn gives_way(flows: &[Arc<Flow>], client: ClientNet, now: Instant) -> Option<usi
 
 /// The place of one answer, free when dropped.
 pub struct FlowPlace {
-    table: Arc<Table>,
+    table: Arc<FlowTable>,
     flow: Arc<Flow>,
 }
 
@@ -147,7 +147,7 @@ impl Drop for FlowPlace {
 
 /// What an answer that flows holds.
 #[derive(Debug)]
-pub(crate) struct Entered {
+pub(crate) struct FlowPermit {
     /// In this worker.
     pub(crate) place: FlowPlace,
     /// At its upstream.
@@ -163,10 +163,10 @@ pub(crate) struct MayFlow<'a> {
 }
 
 impl MayFlow<'_> {
-    pub(crate) fn enter(&self, now: Instant) -> Option<Entered> {
+    pub(crate) fn enter(&self, now: Instant) -> Option<FlowPermit> {
         let share = FlowShare::begin(self.upstream)?;
         let place = self.flows.enter(self.client, now)?;
-        Some(Entered { place, share })
+        Some(FlowPermit { place, share })
     }
 }
 

@@ -30,7 +30,7 @@ use wellhead_eth::{CostClass, Effect, MethodRow};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 use wellhead_upstream::{Condition, HealthEffect, InFlight, Judge, Slot, Upstream};
 
-use crate::attempt::{Settled, attempt};
+use crate::attempt::{AttemptResult, attempt};
 use crate::attempts::Consequence;
 use crate::context::RunContext;
 use crate::decide::{AwaitedAttempt, SendStep, hedge};
@@ -80,7 +80,7 @@ impl Run<'_> {
         &mut self,
         context: RunContext<'_>,
         open: OpenAttempt,
-        mut first: Pin<&mut (impl Future<Output = Settled> + Send)>,
+        mut first: Pin<&mut (impl Future<Output = AttemptResult> + Send)>,
         hedge_timer: &HedgeTimer,
     ) -> Consequence {
         let OpenAttempt { slot, began } = open;
@@ -135,7 +135,7 @@ impl Run<'_> {
         &'b mut self,
         context: RunContext<'b>,
         OpenAttempt { slot, began }: OpenAttempt,
-        mut first: Pin<&'b mut (impl Future<Output = Settled> + Send)>,
+        mut first: Pin<&'b mut (impl Future<Output = AttemptResult> + Send)>,
         other: Slot,
         in_flight: InFlight,
     ) -> Pin<Box<dyn Future<Output = Option<Consequence>> + Send + 'b>> {
@@ -175,7 +175,12 @@ impl Run<'_> {
     }
 
     /// Records the attempt, and tells the queue that its place at `slot` is free.
-    fn ended(&mut self, context: RunContext<'_>, slot: Slot, settled: Settled) -> Consequence {
+    fn ended(
+        &mut self,
+        context: RunContext<'_>,
+        slot: Slot,
+        settled: AttemptResult,
+    ) -> Consequence {
         context.worker.wait_queue().freed(slot);
         self.end(context, slot, settled)
     }
@@ -250,12 +255,12 @@ fn usual(upstream: &Upstream, class: CostClass) -> Duration {
 
 /// The end of an attempt at an upstream that rested and came back since: what it did not
 /// answer then it will not answer now.
-fn left_behind(began: Instant, now: Instant) -> Settled {
+fn left_behind(began: Instant, now: Instant) -> AttemptResult {
     let what = "it rested and came back since, and did not answer";
     let sent = Sent::Maybe;
     let verdict =
         Judge::standard().transport(&TransportError::new(TransportErrorKind::Timeout, sent, what));
-    Settled { verdict, began, ended: now, sent, rest: None, no_room: false }
+    AttemptResult { verdict, began, ended: now, sent, rest: None, no_room: false }
 }
 
 /// Another upstream answered while `upstream` said nothing to anybody: that is a failure,
@@ -275,9 +280,9 @@ fn lost(upstream: &Upstream, row: &MethodRow, began: Instant, usual: Duration, n
 
 /// Whichever attempt ends first, and whether it was the first of them.
 async fn either(
-    mut first: Pin<&mut impl Future<Output = Settled>>,
-    mut second: Pin<&mut impl Future<Output = Settled>>,
-) -> (Settled, bool) {
+    mut first: Pin<&mut impl Future<Output = AttemptResult>>,
+    mut second: Pin<&mut impl Future<Output = AttemptResult>>,
+) -> (AttemptResult, bool) {
     poll_fn(|cx| {
         if let Poll::Ready(settled) = first.as_mut().poll(cx) {
             return Poll::Ready((settled, true));

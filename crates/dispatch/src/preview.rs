@@ -12,7 +12,7 @@ use wellhead_route::{Plan, Roster};
 use wellhead_transport::Sent;
 use wellhead_upstream::{Bound, Payload, Slot, Verdict, VerdictClass};
 
-use crate::attempt::Settled;
+use crate::attempt::AttemptResult;
 use crate::attempts::{Attempts, Position, StepResult};
 use crate::bounds::Bounds;
 use crate::candidate::Survey;
@@ -134,7 +134,7 @@ impl Preview<'_> {
     /// The attempt at `slot` ends as one does that found no connection.
     fn fail(&mut self, slot: Slot) {
         let payload = Payload::None { detail: String::new() };
-        let settled = Settled {
+        let settled = AttemptResult {
             verdict: Verdict::new(VerdictClass::Fault, "connect", payload),
             began: self.now,
             ended: self.now,

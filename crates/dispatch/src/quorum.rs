@@ -26,7 +26,7 @@ use futures_util::stream::FuturesUnordered;
 use rand::Rng;
 use wellhead_upstream::{InFlight, Slot, Upstream};
 
-use crate::attempt::{Settled, attempt};
+use crate::attempt::{AttemptResult, attempt};
 use crate::attempts::Consequence;
 use crate::ballot::Ballot;
 use crate::context::RunContext;
@@ -40,7 +40,7 @@ use crate::trail::Heard;
 /// An attempt that takes long is looked at again after this time.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, (Slot, Settled)>>;
+type UnderWay<'a> = FuturesUnordered<BoxFuture<'a, (Slot, AttemptResult)>>;
 
 impl<'r> Run<'r> {
     /// Asks until enough agree, or no agreement can be had.
@@ -167,7 +167,7 @@ impl<'r> Run<'r> {
         context: RunContext<'_>,
         poll: &mut Poll,
         slot: Slot,
-        settled: Settled,
+        settled: AttemptResult,
     ) -> bool {
         poll.pending.retain(|pending| pending.slot != slot);
         context.worker.wait_queue().freed(slot);

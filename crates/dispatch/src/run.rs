@@ -10,7 +10,7 @@ use wellhead_jsonrpc::write;
 use wellhead_route::{Plan, Roster};
 use wellhead_upstream::{InFlight, LimitedBy, Slot, Upstream};
 
-use crate::attempt::{AttemptDeadline, Settled, SingleCall};
+use crate::attempt::{AttemptDeadline, AttemptResult, SingleCall};
 use crate::attempts::{Attempts, Consequence, Position, StepResult};
 use crate::bounds::Bounds;
 use crate::candidate::Survey;
@@ -279,7 +279,7 @@ impl<'r> Run<'r> {
         &mut self,
         context: RunContext<'_>,
         slot: Slot,
-        settled: Settled,
+        settled: AttemptResult,
     ) -> Consequence {
         self.attempts.end(self.job, slot, context.tier(slot), settled)
     }

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use wellhead_chain::View;
 use wellhead_dispatch::{Bounds, Job, Outcome, WorkerUpstreams, now, run};
 use wellhead_eth::MethodTable;
-use wellhead_route::{Ask, plan};
+use wellhead_route::{PlanRequest, plan};
 use wellhead_transport::{
     Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
     WireReply,
@@ -134,7 +134,7 @@ impl World {
         let roster = &self.stage.roster;
         let view = View::unknown(2, None, None);
         let eligible = roster.eligible(row, row.name).expect("served");
-        let ask = Ask::of(row, eligible);
+        let ask = PlanRequest::of(row, eligible);
         let plan = self.lane.with_rng(|rng| plan(&ask, &view, roster, now(), rng));
         let job = Job {
             row,

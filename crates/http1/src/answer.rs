@@ -5,7 +5,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::Malformed;
+use crate::MalformedHttp;
 use crate::field::{is, length, once, words};
 
 /// Bytes of one head. Real ones are below 8 KiB.
@@ -15,13 +15,13 @@ const HEADERS_MAX: usize = 100;
 
 /// One complete head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head<'b> {
+pub struct ResponseHead<'b> {
     /// Bytes up to and with the empty line.
     pub len: usize,
     /// From 100 to 999.
     pub status: u16,
     /// Where the body ends.
-    pub framing: Framing,
+    pub framing: ResponseFraming,
     /// Whether the peer keeps the connection open.
     pub keeps_open: bool,
     /// As it came.
@@ -34,7 +34,7 @@ pub struct Head<'b> {
 
 /// Where a body ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub enum ResponseFraming {
     /// After so many bytes.
     Length(u64),
     /// After the last chunk.
@@ -44,7 +44,7 @@ pub enum Framing {
 }
 
 /// Reads the head at the start of `bytes`; `None` when more is needed.
-pub fn head(bytes: &[u8]) -> Result<Option<Head<'_>>, Malformed> {
+pub fn head(bytes: &[u8]) -> Result<Option<ResponseHead<'_>>, MalformedHttp> {
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut []);
     let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
@@ -55,21 +55,21 @@ pub fn head(bytes: &[u8]) -> Result<Option<Head<'_>>, Malformed> {
     let len = match parsed {
         Ok(httparse::Status::Complete(len)) => len,
         Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => return Ok(None),
-        Ok(httparse::Status::Partial) => return Err(Malformed("the head is too long")),
-        Err(error) => return Err(Malformed(words(error))),
+        Ok(httparse::Status::Partial) => return Err(MalformedHttp("the head is too long")),
+        Err(error) => return Err(MalformedHttp(words(error))),
     };
     if len > HEAD_BYTES_MAX {
-        return Err(Malformed("the head is too long"));
+        return Err(MalformedHttp("the head is too long"));
     }
     let status = response.code.unwrap_or_default();
     if !(100..=999).contains(&status) {
-        return Err(Malformed("the status is not one of HTTP's"));
+        return Err(MalformedHttp("the status is not one of HTTP's"));
     }
     let newest = response.version == Some(1);
-    let mut read = Head {
+    let mut read = ResponseHead {
         len,
         status,
-        framing: Framing::UntilClose,
+        framing: ResponseFraming::UntilClose,
         keeps_open: newest,
         retry_after: None,
         date: None,
@@ -88,15 +88,19 @@ pub fn head(bytes: &[u8]) -> Result<Option<Head<'_>>, Malformed> {
             }
             11 if is(name, "retry-after") => read.retry_after = Some(value),
             14 if is(name, "content-length") => {
-                once(&mut announced, length(value)?, Malformed("more than one content-length"))?;
+                once(
+                    &mut announced,
+                    length(value)?,
+                    MalformedHttp("more than one content-length"),
+                )?;
             }
             16 if is(name, "content-encoding") => {
-                let twice = Malformed("more than one content-encoding");
+                let twice = MalformedHttp("more than one content-encoding");
                 once(&mut read.content_encoding, value, twice)?;
             }
             17 if is(name, "transfer-encoding") => {
                 if chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-                    return Err(Malformed("a transfer-encoding that was not asked for"));
+                    return Err(MalformedHttp("a transfer-encoding that was not asked for"));
                 }
                 chunked = true;
             }
@@ -105,14 +109,14 @@ pub fn head(bytes: &[u8]) -> Result<Option<Head<'_>>, Malformed> {
     }
     read.keeps_open &= !says_close;
     read.framing = match (chunked, announced) {
-        (true, Some(_)) => return Err(Malformed("both a length and chunks")),
-        (true, None) if !newest => return Err(Malformed("chunks in HTTP/1.0")),
-        _ if matches!(status, 100..=199 | 204 | 304) => Framing::Length(0),
-        (true, None) => Framing::Chunked,
-        (false, Some(length)) => Framing::Length(length),
-        (false, None) => Framing::UntilClose,
+        (true, Some(_)) => return Err(MalformedHttp("both a length and chunks")),
+        (true, None) if !newest => return Err(MalformedHttp("chunks in HTTP/1.0")),
+        _ if matches!(status, 100..=199 | 204 | 304) => ResponseFraming::Length(0),
+        (true, None) => ResponseFraming::Chunked,
+        (false, Some(length)) => ResponseFraming::Length(length),
+        (false, None) => ResponseFraming::UntilClose,
     };
-    read.keeps_open &= read.framing != Framing::UntilClose;
+    read.keeps_open &= read.framing != ResponseFraming::UntilClose;
     Ok(Some(read))
 }
 
@@ -120,7 +124,7 @@ pub fn head(bytes: &[u8]) -> Result<Option<Head<'_>>, Malformed> {
 mod tests {
     use super::*;
 
-    fn framed(lines: &str) -> Result<(u16, Framing, bool), &'static str> {
+    fn framed(lines: &str) -> Result<(u16, ResponseFraming, bool), &'static str> {
         let text = format!("{}\r\n\r\nrest", lines.replace('|', "\r\n"));
         match head(text.as_bytes()) {
             Ok(Some(head)) => {
@@ -131,13 +135,13 @@ mod tests {
                 Ok((head.status, head.framing, head.keeps_open))
             }
             Ok(None) => Err("more is needed"),
-            Err(Malformed(why)) => Err(why),
+            Err(MalformedHttp(why)) => Err(why),
         }
     }
 
     #[test]
     fn heads_say_where_the_answer_ends() {
-        use Framing::{Chunked, Length, UntilClose};
+        use ResponseFraming::{Chunked, Length, UntilClose};
         for (lines, read) in [
             ("HTTP/1.1 200 OK|content-length: 7", (200, Length(7), true)),
             ("HTTP/1.1 200|Content-Length:7  ", (200, Length(7), true)),
@@ -218,9 +222,9 @@ mod tests {
         assert!(many(HEADERS_MAX).is_ok());
         assert_eq!(many(HEADERS_MAX + 1), Err("too many headers"));
         let endless = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(HEAD_BYTES_MAX));
-        assert_eq!(head(endless.as_bytes()), Err(Malformed("the head is too long")));
+        assert_eq!(head(endless.as_bytes()), Err(MalformedHttp("the head is too long")));
         let long = format!("HTTP/1.1 204 OK\r\na: {}\r\n\r\n", "x".repeat(HEAD_BYTES_MAX));
-        assert_eq!(head(long.as_bytes()), Err(Malformed("the head is too long")));
+        assert_eq!(head(long.as_bytes()), Err(MalformedHttp("the head is too long")));
     }
 
     #[test]

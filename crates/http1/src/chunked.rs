@@ -1,6 +1,6 @@
 //! The framing of a chunked body, whoever sends it.
 
-use crate::Malformed;
+use crate::MalformedHttp;
 
 /// Bytes of the line before a chunk: a size and extensions that nobody uses.
 const CHUNK_LINE_MAX: usize = 256;
@@ -47,7 +47,7 @@ enum State {
 
 /// What comes next in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum ChunkStep {
     /// So many bytes of data; tell [`Chunked::passed`] when they went by.
     Data(u64),
     /// More framing, which has not arrived yet.
@@ -75,11 +75,11 @@ impl Chunked {
     }
 
     /// Takes framing from the start of `bytes`; returns how much of them it was.
-    pub fn advance(&mut self, bytes: &[u8]) -> Result<(usize, Next), Malformed> {
+    pub fn advance(&mut self, bytes: &[u8]) -> Result<(usize, ChunkStep), MalformedHttp> {
         for (at, byte) in bytes.iter().enumerate() {
             match self.state {
-                State::Data { left } => return Ok((at, Next::Data(left))),
-                State::Ended => return Ok((at, Next::End)),
+                State::Data { left } => return Ok((at, ChunkStep::Data(left))),
+                State::Ended => return Ok((at, ChunkStep::End)),
                 state => self.state = self.step(state, *byte)?,
             }
         }
@@ -94,28 +94,28 @@ impl Chunked {
         }
     }
 
-    fn next(&self) -> Next {
+    fn next(&self) -> ChunkStep {
         match self.state {
-            State::Data { left } => Next::Data(left),
-            State::Ended => Next::End,
-            _ => Next::More,
+            State::Data { left } => ChunkStep::Data(left),
+            State::Ended => ChunkStep::End,
+            _ => ChunkStep::More,
         }
     }
 
-    fn step(&mut self, state: State, byte: u8) -> Result<State, Malformed> {
-        const BAD_LINE: Malformed = Malformed("the line before a chunk is not valid");
-        const BAD_TRAILER: Malformed = Malformed("the trailers are not valid");
+    fn step(&mut self, state: State, byte: u8) -> Result<State, MalformedHttp> {
+        const BAD_LINE: MalformedHttp = MalformedHttp("the line before a chunk is not valid");
+        const BAD_TRAILER: MalformedHttp = MalformedHttp("the trailers are not valid");
         self.seen += 1;
         Ok(match state {
             State::Size { .. } | State::Extension { .. } if self.seen > CHUNK_LINE_MAX => {
-                return Err(Malformed("the line before a chunk is too long"));
+                return Err(MalformedHttp("the line before a chunk is too long"));
             }
             State::Trailer | State::TrailerLine if self.seen > TRAILER_BYTES_MAX => {
-                return Err(Malformed("the trailers are too long"));
+                return Err(MalformedHttp("the trailers are too long"));
             }
             State::Size { size, digits } => match (char::from(byte).to_digit(16), byte) {
                 (Some(_), _) if digits == CHUNK_DIGITS_MAX => {
-                    return Err(Malformed("the size of a chunk is out of range"));
+                    return Err(MalformedHttp("the size of a chunk is out of range"));
                 }
                 (Some(digit), _) => {
                     State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
@@ -145,7 +145,7 @@ impl Chunked {
                 State::Size { size: 0, digits: 0 }
             }
             State::DataReturn | State::DataEnd => {
-                return Err(Malformed("a chunk is longer than announced"));
+                return Err(MalformedHttp("a chunk is longer than announced"));
             }
             State::Trailer if byte == b'\r' => State::LastEnd,
             State::Trailer | State::TrailerLine => match byte {
@@ -181,11 +181,11 @@ mod tests {
         for piece in text.as_bytes().chunks(size) {
             let mut rest = piece;
             loop {
-                let (used, next) = chunked.advance(rest).map_err(|Malformed(why)| why)?;
+                let (used, next) = chunked.advance(rest).map_err(|MalformedHttp(why)| why)?;
                 (rest, at) = (&rest[used..], at + used);
                 match next {
-                    Next::Data(0) => panic!("data of no length"),
-                    Next::Data(left) => {
+                    ChunkStep::Data(0) => panic!("data of no length"),
+                    ChunkStep::Data(left) => {
                         let some = (left as usize).min(rest.len());
                         data.extend_from_slice(&rest[..some]);
                         (rest, at) = (&rest[some..], at + some);
@@ -194,11 +194,11 @@ mod tests {
                             break;
                         }
                     }
-                    Next::End => {
+                    ChunkStep::End => {
                         let data = String::from_utf8(data).expect("text");
                         return Ok((data, Some(text.len() - at)));
                     }
-                    Next::More => {
+                    ChunkStep::More => {
                         assert!(rest.is_empty());
                         break;
                     }

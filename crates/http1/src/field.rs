@@ -1,6 +1,6 @@
 //! What heads of both directions have in common.
 
-use crate::Malformed;
+use crate::MalformedHttp;
 
 /// Whether a header is called `lower`, a name of lower-case letters and dashes; upper case
 /// counts as lower. `name` is a token, as the parser saw to: of the bytes in tokens only
@@ -13,23 +13,27 @@ pub(crate) fn is(name: &str, lower: &str) -> bool {
         && name.bytes().zip(lower.bytes()).fold(0, |odd, (a, b)| odd | ((a | LOWER) ^ b)) == 0
 }
 
-pub(crate) fn once<T>(place: &mut Option<T>, value: T, twice: Malformed) -> Result<(), Malformed> {
+pub(crate) fn once<T>(
+    place: &mut Option<T>,
+    value: T,
+    twice: MalformedHttp,
+) -> Result<(), MalformedHttp> {
     place.replace(value).map_or(Ok(()), |_| Err(twice))
 }
 
 /// A `Content-Length`: digits, nothing else.
-pub(crate) fn length(value: &[u8]) -> Result<u64, Malformed> {
+pub(crate) fn length(value: &[u8]) -> Result<u64, MalformedHttp> {
     let digits = value.trim_ascii();
     if digits.is_empty() {
-        return Err(Malformed("the content-length is empty"));
+        return Err(MalformedHttp("the content-length is empty"));
     }
     digits.iter().try_fold(0u64, |sum, digit| {
         let digit = match digit {
             b'0'..=b'9' => u64::from(digit - b'0'),
-            _ => return Err(Malformed("the content-length is not a number")),
+            _ => return Err(MalformedHttp("the content-length is not a number")),
         };
         let sum = sum.checked_mul(10).and_then(|sum| sum.checked_add(digit));
-        sum.ok_or(Malformed("the content-length is out of range"))
+        sum.ok_or(MalformedHttp("the content-length is out of range"))
     })
 }
 

@@ -9,8 +9,8 @@ mod chunked;
 mod field;
 pub mod request;
 
-pub use chunked::{Chunked, Next};
+pub use chunked::{ChunkStep, Chunked};
 
 /// The bytes are not HTTP/1; says why, without quoting them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub struct MalformedHttp(pub &'static str);

@@ -10,13 +10,13 @@ use std::mem::MaybeUninit;
 use httparse::{Header, ParserConfig, Request, Status};
 use memchr::memchr_iter;
 
-use crate::Malformed;
+use crate::MalformedHttp;
 use crate::field::{is, length, once, words};
 
 /// Header lines of one head.
 const HEADERS_MAX: usize = 100;
 
-/// Room for the headers of one head, kept by the caller so that a [`Head`] can point into it.
+/// Room for the headers of one head, kept by the caller so that a [`ParsedRequest`] can point into it.
 pub struct Room<'b>([MaybeUninit<Header<'b>>; HEADERS_MAX]);
 
 impl Room<'_> {
@@ -42,14 +42,14 @@ impl fmt::Debug for Room<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadHead {
     /// It is not HTTP/1, or could be understood in two ways.
-    Malformed(Malformed),
+    Malformed(MalformedHttp),
     /// It is longer than allowed, or has more lines.
     TooLong,
 }
 
 /// One complete head.
 #[derive(Debug, Clone, Copy)]
-pub struct Head<'h, 'b> {
+pub struct ParsedRequest<'h, 'b> {
     /// Bytes up to and with the empty line.
     pub len: usize,
     /// As it came: methods are case-sensitive.
@@ -61,7 +61,7 @@ pub struct Head<'h, 'b> {
     /// Whether the client wants to go on with the connection afterwards.
     pub keeps_open: bool,
     /// Where the body ends.
-    pub framing: Framing,
+    pub framing: RequestFraming,
     /// The client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
     /// All headers, as they came.
@@ -70,7 +70,7 @@ pub struct Head<'h, 'b> {
 
 /// Where the body of a request ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
+pub enum RequestFraming {
     /// After so many bytes; zero when nothing was said.
     Length(u64),
     /// After the last chunk.
@@ -82,7 +82,7 @@ pub fn head<'h, 'b>(
     bytes: &'b [u8],
     bytes_max: usize,
     room: &'h mut Room<'b>,
-) -> Result<Option<Head<'h, 'b>>, BadHead> {
+) -> Result<Option<ParsedRequest<'h, 'b>>, BadHead> {
     let mut request = Request::new(&mut []);
     let config = ParserConfig::default();
     let parsed = config.parse_request_with_uninit_headers(&mut request, bytes, &mut room.0);
@@ -90,20 +90,20 @@ pub fn head<'h, 'b>(
         Ok(Status::Complete(len)) if len <= bytes_max => len,
         Ok(Status::Partial) if bytes.len() <= bytes_max => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(BadHead::TooLong),
-        Err(error) => return Err(BadHead::Malformed(Malformed(words(error)))),
+        Err(error) => return Err(BadHead::Malformed(MalformedHttp(words(error)))),
     };
     if has_bare_newline(&bytes[..len]) {
-        return Err(BadHead::Malformed(Malformed("a line of the head ends without CR")));
+        return Err(BadHead::Malformed(MalformedHttp("a line of the head ends without CR")));
     }
     let headers: &'h [Header<'b>] = request.headers;
     let newest = request.version == Some(1);
-    let mut read = Head {
+    let mut read = ParsedRequest {
         len,
         method: request.method.unwrap_or_default(),
         target: request.path.unwrap_or_default(),
         newest,
         keeps_open: newest,
-        framing: Framing::Length(0),
+        framing: RequestFraming::Length(0),
         expects_continue: false,
         headers,
     };
@@ -140,16 +140,16 @@ const IN_HOST: [bool; 256] = {
 };
 
 /// Finds out where the body ends and what becomes of the connection.
-fn frame(read: &mut Head<'_, '_>) -> Result<(), Malformed> {
+fn frame(read: &mut ParsedRequest<'_, '_>) -> Result<(), MalformedHttp> {
     let (mut announced, mut chunked, mut says_close) = (None, false, false);
     let mut host = None;
     for header in read.headers {
         let (name, value) = (header.name, header.value);
         match name.len() {
             4 if is(name, "host") => {
-                once(&mut host, (), Malformed("more than one host"))?;
+                once(&mut host, (), MalformedHttp("more than one host"))?;
                 if !is_host(value) {
-                    return Err(Malformed("the host is not valid"));
+                    return Err(MalformedHttp("the host is not valid"));
                 }
             }
             6 if is(name, "expect") => {
@@ -162,16 +162,16 @@ fn frame(read: &mut Head<'_, '_>) -> Result<(), Malformed> {
                 }
             }
             14 if is(name, "content-length") => {
-                let twice = Malformed("more than one content-length");
+                let twice = MalformedHttp("more than one content-length");
                 once(&mut announced, length(value)?, twice)?;
                 let digits = value.trim_ascii();
                 if digits.len() > 1 && digits.starts_with(b"0") {
-                    return Err(Malformed("the content-length begins with a zero"));
+                    return Err(MalformedHttp("the content-length begins with a zero"));
                 }
             }
             17 if is(name, "transfer-encoding") => {
                 if chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-                    return Err(Malformed("a transfer-encoding other than chunked"));
+                    return Err(MalformedHttp("a transfer-encoding other than chunked"));
                 }
                 chunked = true;
             }
@@ -179,16 +179,16 @@ fn frame(read: &mut Head<'_, '_>) -> Result<(), Malformed> {
         }
     }
     if host.is_none() && read.newest {
-        return Err(Malformed("no host"));
+        return Err(MalformedHttp("no host"));
     }
     read.keeps_open &= !says_close;
     // An HTTP/1.0 client does not wait, so it is not told.
     read.expects_continue &= read.newest;
     read.framing = match (chunked, announced) {
-        (true, Some(_)) => return Err(Malformed("both a length and chunks")),
-        (true, None) if !read.newest => return Err(Malformed("chunks in HTTP/1.0")),
-        (true, None) => Framing::Chunked,
-        (false, announced) => Framing::Length(announced.unwrap_or(0)),
+        (true, Some(_)) => return Err(MalformedHttp("both a length and chunks")),
+        (true, None) if !read.newest => return Err(MalformedHttp("chunks in HTTP/1.0")),
+        (true, None) => RequestFraming::Chunked,
+        (false, announced) => RequestFraming::Length(announced.unwrap_or(0)),
     };
     Ok(())
 }
@@ -212,16 +212,16 @@ mod tests {
 
     const BYTES_MAX: usize = 1024;
 
-    type Read = (&'static str, &'static str, Framing, bool, bool);
+    type Read = (&'static str, &'static str, RequestFraming, bool, bool);
 
     /// As [`read_as_is`], with a host behind the first line.
-    fn read(lines: &str) -> Result<(String, String, Framing, bool, bool), BadHead> {
+    fn read(lines: &str) -> Result<(String, String, RequestFraming, bool, bool), BadHead> {
         let (first, rest) = lines.split_once('|').unwrap_or((lines, ""));
         let rest = if rest.is_empty() { String::new() } else { format!("|{rest}") };
         read_as_is(&format!("{first}|host: a{rest}"))
     }
 
-    fn read_as_is(lines: &str) -> Result<(String, String, Framing, bool, bool), BadHead> {
+    fn read_as_is(lines: &str) -> Result<(String, String, RequestFraming, bool, bool), BadHead> {
         let text = format!("{}\r\n\r\nrest", lines.replace('|', "\r\n"));
         let bytes = text.as_bytes();
         let mut room = Room::new();
@@ -232,13 +232,13 @@ mod tests {
             let early = super::head(&bytes[..cut], BYTES_MAX, &mut room);
             assert!(matches!(early, Ok(None)), "{lines} at {cut}: {early:?}");
         }
-        let Head { method, target, framing, keeps_open, expects_continue, .. } = head;
+        let ParsedRequest { method, target, framing, keeps_open, expects_continue, .. } = head;
         Ok((method.to_owned(), target.to_owned(), framing, keeps_open, expects_continue))
     }
 
     #[test]
     fn heads_say_where_the_body_ends() {
-        use Framing::{Chunked, Length};
+        use RequestFraming::{Chunked, Length};
         let cases: [(&str, Read); 10] = [
             ("POST / HTTP/1.1|content-length: 7", ("POST", "/", Length(7), true, false)),
             ("GET /a?b HTTP/1.1|x: y", ("GET", "/a?b", Length(0), true, false)),
@@ -297,14 +297,14 @@ mod tests {
             ("POST / HTTP/1.1|a: b| folded: 1", "a header's name is not valid"),
             ("POST / HTTP/1.1|a: \0", "a header's value is not valid"),
         ] {
-            assert_eq!(read(lines), Err(BadHead::Malformed(Malformed(why))), "{lines}");
+            assert_eq!(read(lines), Err(BadHead::Malformed(MalformedHttp(why))), "{lines}");
         }
     }
 
     #[test]
     fn one_host_is_named() {
         let check = |lines: &str, expected: Result<(), &'static str>| {
-            let expected = expected.map_err(|why| BadHead::Malformed(Malformed(why)));
+            let expected = expected.map_err(|why| BadHead::Malformed(MalformedHttp(why)));
             assert_eq!(read_as_is(lines).map(|_| ()), expected, "{lines}");
         };
         check("POST / HTTP/1.1|x: y", Err("no host"));
@@ -329,7 +329,7 @@ mod tests {
         let of = |text: &str| head(text.as_bytes(), BYTES_MAX, &mut Room::new()).map(|_| ());
         assert_eq!(of(whole), Ok(()));
         assert_eq!(of(&format!("\r\n{whole}")), Ok(()), "an empty line before it is forgotten");
-        let bare = Err(BadHead::Malformed(Malformed("a line of the head ends without CR")));
+        let bare = Err(BadHead::Malformed(MalformedHttp("a line of the head ends without CR")));
         assert_eq!(of(&format!("\n{whole}")), bare);
         assert_eq!(of(&whole.replace('\r', "")), bare);
         for (at, _) in whole.match_indices('\r') {

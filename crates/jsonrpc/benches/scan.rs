@@ -9,7 +9,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_jsonrpc::{Limits, Nesting, parse, scan, scan_batch, scan_error, scan_head, write};
+use wellhead_jsonrpc::{
+    Nesting, ParseLimits, parse, scan, scan_batch, scan_error, scan_head, write,
+};
 
 const ROUNDS: usize = 101;
 const ROUND: Duration = Duration::from_millis(4);
@@ -20,7 +22,7 @@ fn main() {
     let _shared = call.clone();
     let batch: Vec<_> = (0..20).map(call_of_200_bytes).collect();
     let batch = Bytes::from(format!("[{}]", batch.join(",")));
-    let limits = Limits::default();
+    let limits = ParseLimits::default();
     measure("parse 200 B call", call.len(), || parse(black_box(&call), limits).is_ok());
     measure("parse batch of 20 calls", batch.len(), || parse(black_box(&batch), limits).is_ok());
 

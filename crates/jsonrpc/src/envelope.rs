@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use crate::error::ScanError;
-use crate::json::{Flaw, Step, Stop, Text};
+use crate::json::{ContainerStep, Flaw, Stop, Text};
 use crate::span::{BODY_BYTES_MAX, Span};
 use crate::text::unescape;
 
@@ -21,12 +21,12 @@ pub struct Envelope {
     /// The id's JSON; of whatever kind the upstream sent.
     pub id: Option<Span>,
     /// What it says.
-    pub outcome: Outcome,
+    pub outcome: ReplyOutcome,
 }
 
 /// The one thing a reply says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReplyOutcome {
     /// The result's JSON, `null` included.
     Result(Span),
     /// The error's JSON: never `null`, but not always an object; see [`crate::scan_error`].
@@ -61,7 +61,7 @@ pub fn scan_batch(body: &[u8], items_max: usize) -> Result<Vec<Envelope>, ScanEr
     }
     let mut found = Vec::new();
     match items(&text, start, items_max, &mut found) {
-        Ok(true) => found.into_iter().map(Found::settle).collect(),
+        Ok(true) => found.into_iter().map(EnvelopeParts::settle).collect(),
         Ok(false) => Err(ScanError::TooManyItems),
         Err(Stop) => Err(refuse(&text)),
     }
@@ -107,13 +107,13 @@ fn items(
     text: &Text<'_>,
     start: usize,
     items_max: usize,
-    found: &mut Vec<Found>,
+    found: &mut Vec<EnvelopeParts>,
 ) -> Result<bool, Stop> {
     let mut step = text.open(start, b']', 1)?;
     let end = loop {
         let at = match step {
-            Step::More(at) => at,
-            Step::Done(end) => break end,
+            ContainerStep::More(at) => at,
+            ContainerStep::Done(end) => break end,
         };
         if found.len() >= items_max {
             return Ok(false);
@@ -128,7 +128,7 @@ fn items(
 
 /// What a value turned out to hold.
 #[derive(Default)]
-struct Found {
+struct EnvelopeParts {
     end: usize,
     is_object: bool,
     id: Option<Span>,
@@ -139,8 +139,8 @@ struct Found {
     twice: bool,
 }
 
-fn item(text: &Text<'_>, start: usize, depth: usize) -> Result<Found, Stop> {
-    let mut found = Found::default();
+fn item(text: &Text<'_>, start: usize, depth: usize) -> Result<EnvelopeParts, Stop> {
+    let mut found = EnvelopeParts::default();
     if text.peek(start) != Some(b'{') {
         found.end = text.value(start, depth)?;
         return Ok(found);
@@ -150,20 +150,20 @@ fn item(text: &Text<'_>, start: usize, depth: usize) -> Result<Found, Stop> {
     let mut step = text.open(start, b'}', depth)?;
     found.end = loop {
         let at = match step {
-            Step::More(at) => at,
-            Step::Done(end) => break end,
+            ContainerStep::More(at) => at,
+            ContainerStep::Done(end) => break end,
         };
         let key = text.key(at)?;
         let is_null = text.peek(key.value_at) == Some(b'n');
         let end = text.value(key.value_at, depth)?;
         let value = Span::new(key.value_at, end);
         match known_part(text.name(key)) {
-            Some(Part::Id) => found.twice |= found.id.replace(value).is_some(),
-            Some(Part::Result) => {
+            Some(ReplyKey::Id) => found.twice |= found.id.replace(value).is_some(),
+            Some(ReplyKey::Result) => {
                 found.twice |= found.result.replace(value).is_some();
                 found.result_is_null = is_null;
             }
-            Some(Part::Error) => {
+            Some(ReplyKey::Error) => {
                 found.twice |= found.error.replace(value).is_some();
                 found.error_is_null = is_null;
             }
@@ -176,18 +176,18 @@ fn item(text: &Text<'_>, start: usize, depth: usize) -> Result<Found, Stop> {
 
 /// The keys that matter in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ReplyKey {
     Id,
     Result,
     Error,
 }
 
 #[inline]
-pub(crate) fn known_part(key: &[u8]) -> Option<Part> {
+pub(crate) fn known_part(key: &[u8]) -> Option<ReplyKey> {
     match key {
-        b"id" => Some(Part::Id),
-        b"result" => Some(Part::Result),
-        b"error" => Some(Part::Error),
+        b"id" => Some(ReplyKey::Id),
+        b"result" => Some(ReplyKey::Result),
+        b"error" => Some(ReplyKey::Error),
         b"jsonrpc" => None,
         // What is unescaped has no escapes: this recurses once at most.
         _ if key.contains(&b'\\') => match unescape(key)? {
@@ -198,7 +198,7 @@ pub(crate) fn known_part(key: &[u8]) -> Option<Part> {
     }
 }
 
-impl Found {
+impl EnvelopeParts {
     fn settle(self) -> Result<Envelope, ScanError> {
         if !self.is_object {
             return Err(ScanError::NotAnObject);
@@ -209,8 +209,8 @@ impl Found {
         let error = self.error.filter(|_| !self.error_is_null);
         let result = self.result.filter(|_| error.is_none() || !self.result_is_null);
         let outcome = match (result, error) {
-            (Some(result), None) => Outcome::Result(result),
-            (None, Some(error)) => Outcome::Error(error),
+            (Some(result), None) => ReplyOutcome::Result(result),
+            (None, Some(error)) => ReplyOutcome::Error(error),
             (Some(_), Some(_)) => return Err(ScanError::BothOutcomes),
             (None, None) => return Err(ScanError::NoOutcome),
         };

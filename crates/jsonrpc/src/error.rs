@@ -28,14 +28,14 @@ pub enum ParseError {
     },
     /// Arrays and objects inside each other beyond the limit.
     TooDeep {
-        /// The limit: [`crate::Limits::depth_max`].
+        /// The limit: [`crate::ParseLimits::depth_max`].
         max: usize,
     },
     /// `[]`: a batch that asks for nothing.
     EmptyBatch,
     /// More items than we take at once.
     BatchTooLarge {
-        /// The limit: [`crate::Limits::batch_items_max`].
+        /// The limit: [`crate::ParseLimits::batch_items_max`].
         max: usize,
     },
     /// A body of 4 GiB or more, which our offsets cannot address.

@@ -4,13 +4,13 @@
 //! or contradicted by an `error` that follows the result. Whoever streams must
 //! still follow the text to its end; [`crate::scan`] does when it is all there.
 
-use crate::envelope::{Part, REPLY_DEPTH_MAX, known_part};
-use crate::json::{Flaw, Step, Stop, Text};
+use crate::envelope::{REPLY_DEPTH_MAX, ReplyKey, known_part};
+use crate::json::{ContainerStep, Flaw, Stop, Text};
 use crate::span::{BODY_BYTES_MAX, Span};
 
 /// What is known of a reply from its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Head {
+pub enum ReplyHead {
     /// A result has begun.
     Result {
         /// The id, if it came before.
@@ -37,23 +37,23 @@ pub enum Head {
 /// A `null` decides nothing by itself, since some upstreams write
 /// `"result":null` before an error: it counts when the object ends without one.
 #[must_use]
-pub fn scan_head(prefix: &[u8]) -> Head {
+pub fn scan_head(prefix: &[u8]) -> ReplyHead {
     if prefix.len() >= BODY_BYTES_MAX {
-        return Head::Unknown;
+        return ReplyHead::Unknown;
     }
     if let Some(head) = usual_head(prefix) {
         return head;
     }
     let text = Text::of_upstream(prefix, REPLY_DEPTH_MAX);
     head(&text).unwrap_or_else(|Stop| match text.flaw() {
-        (_, Flaw::End) => Head::NeedMore,
-        _ => Head::Unknown,
+        (_, Flaw::End) => ReplyHead::NeedMore,
+        _ => ReplyHead::Unknown,
     })
 }
 
 /// The head as geth, reth and erigon write it, for the integer ids that we send.
 /// `None` says nothing: then the head is read in earnest.
-fn usual_head(prefix: &[u8]) -> Option<Head> {
+fn usual_head(prefix: &[u8]) -> Option<ReplyHead> {
     const BEFORE_ID: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
     const BEFORE_RESULT: &[u8] = br#","result":"#;
     let rest = prefix.strip_prefix(BEFORE_ID)?;
@@ -64,15 +64,15 @@ fn usual_head(prefix: &[u8]) -> Option<Head> {
         return None;
     }
     let id = Span::new(BEFORE_ID.len(), BEFORE_ID.len() + digits);
-    Some(Head::Result { id: Some(id), value_at: id.end + BEFORE_RESULT.len() as u32 })
+    Some(ReplyHead::Result { id: Some(id), value_at: id.end + BEFORE_RESULT.len() as u32 })
 }
 
-fn head(text: &Text<'_>) -> Result<Head, Stop> {
+fn head(text: &Text<'_>) -> Result<ReplyHead, Stop> {
     let start = text.skip_space(0);
     match text.peek(start) {
         Some(b'{') => {}
-        Some(_) => return Ok(Head::Unknown),
-        None => return Ok(Head::NeedMore),
+        Some(_) => return Ok(ReplyHead::Unknown),
+        None => return Ok(ReplyHead::NeedMore),
     }
     let mut id = None;
     let mut null_result_at = None;
@@ -80,23 +80,24 @@ fn head(text: &Text<'_>) -> Result<Head, Stop> {
     let mut step = text.open(start, b'}', 1)?;
     let end = loop {
         let at = match step {
-            Step::More(at) => at,
-            Step::Done(end) => break end,
+            ContainerStep::More(at) => at,
+            ContainerStep::Done(end) => break end,
         };
         let key = text.key(at)?;
         let at = key.value_at;
         let part = known_part(text.name(key));
         // Told before the value is read: more bytes must not change our mind.
         let twice = match part {
-            Some(Part::Id) => id.is_some(),
-            Some(Part::Result) => null_result_at.is_some(),
-            Some(Part::Error) => null_error,
+            Some(ReplyKey::Id) => id.is_some(),
+            Some(ReplyKey::Result) => null_result_at.is_some(),
+            Some(ReplyKey::Error) => null_error,
             None => false,
         };
         if twice {
-            return Ok(Head::Unknown);
+            return Ok(ReplyHead::Unknown);
         }
-        if let (Some(outcome @ (Part::Result | Part::Error)), Some(first)) = (part, text.peek(at))
+        if let (Some(outcome @ (ReplyKey::Result | ReplyKey::Error)), Some(first)) =
+            (part, text.peek(at))
             && first != b'n'
         {
             // What was passed over on the way must be text as well.
@@ -104,23 +105,23 @@ fn head(text: &Text<'_>) -> Result<Head, Stop> {
             let begins = matches!(first, b'"' | b'{' | b'[' | b'-' | b'0'..=b'9' | b't' | b'f');
             let value_at = at as u32;
             return Ok(match outcome {
-                Part::Result if begins => Head::Result { id, value_at },
-                Part::Error if begins => Head::Error { id, value_at },
-                Part::Id | Part::Result | Part::Error => Head::Unknown,
+                ReplyKey::Result if begins => ReplyHead::Result { id, value_at },
+                ReplyKey::Error if begins => ReplyHead::Error { id, value_at },
+                ReplyKey::Id | ReplyKey::Result | ReplyKey::Error => ReplyHead::Unknown,
             });
         }
         let end = text.value(at, 1)?;
         match part {
-            Some(Part::Id) => id = Some(Span::new(at, end)),
-            Some(Part::Result) => null_result_at = Some(at),
-            Some(Part::Error) => null_error = true,
+            Some(ReplyKey::Id) => id = Some(Span::new(at, end)),
+            Some(ReplyKey::Result) => null_result_at = Some(at),
+            Some(ReplyKey::Error) => null_error = true,
             None => {}
         }
         step = text.more(end, b'}')?;
     };
     text.encoding(end)?;
     Ok(match null_result_at {
-        Some(at) => Head::Result { id, value_at: at as u32 },
-        None => Head::Unknown,
+        Some(at) => ReplyHead::Result { id, value_at: at as u32 },
+        None => ReplyHead::Unknown,
     })
 }

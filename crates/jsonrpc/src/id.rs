@@ -4,8 +4,8 @@
 //! Looks no further than the id, and says nothing about the rest: a text that is broken
 //! behind it still has one. Whether the reply is any good is told by [`crate::scan`].
 
-use crate::envelope::{Part, REPLY_DEPTH_MAX, known_part};
-use crate::json::{Step, Stop, Text};
+use crate::envelope::{REPLY_DEPTH_MAX, ReplyKey, known_part};
+use crate::json::{ContainerStep, Stop, Text};
 use crate::span::{BODY_BYTES_MAX, Span};
 
 /// Finds the id of one call or reply: the value of the first `id` of the outermost object,
@@ -37,12 +37,12 @@ fn first_id(text: &Text<'_>) -> Result<Option<Span>, Stop> {
         return Ok(None);
     }
     let mut step = text.open(start, b'}', 1)?;
-    while let Step::More(at) = step {
+    while let ContainerStep::More(at) = step {
         let key = text.key(at)?;
         let end = text.value(key.value_at, 1)?;
         // First, or half of a broken number would pass for one.
         step = text.more(end, b'}')?;
-        if known_part(text.name(key)) == Some(Part::Id) {
+        if known_part(text.name(key)) == Some(ReplyKey::Id) {
             return Ok(Some(Span::new(key.value_at, end)));
         }
     }

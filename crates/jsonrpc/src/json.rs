@@ -2,7 +2,7 @@
 //!
 //! It accepts exactly RFC 8259. Nothing recurses: the kinds of the open
 //! containers are one bit each, so depth costs neither stack nor, up to
-//! [`Nesting::WORD_BITS`], memory. It does not say what the text means: see
+//! [`OpenContainers::WORD_BITS`], memory. It does not say what the text means: see
 //! `parse` and `envelope`, which drive it key by key.
 //!
 //! Most bytes of Ethereum traffic are inside strings, mostly hex. They are
@@ -69,7 +69,7 @@ pub(crate) struct Stop;
 
 /// Where reading goes on inside a container, or after it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub(crate) enum ContainerStep {
     /// At the next key or item.
     More(usize),
     /// Behind the closing bracket.
@@ -78,7 +78,7 @@ pub(crate) enum Step {
 
 /// A key, and where its value begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
+pub(crate) struct KeySpan {
     /// Behind the opening quote.
     pub(crate) start: usize,
     /// At the closing quote.
@@ -129,7 +129,7 @@ impl<'a> Text<'a> {
     }
 
     #[inline]
-    pub(crate) fn name(&self, key: Key) -> &'a [u8] {
+    pub(crate) fn name(&self, key: KeySpan) -> &'a [u8] {
         self.slice(key.start, key.end)
     }
 
@@ -176,21 +176,25 @@ impl<'a> Text<'a> {
 
     /// Steps into the container whose bracket is at `at`. The outermost has `depth` 1.
     #[inline]
-    pub(crate) fn open(&self, at: usize, close: u8, depth: usize) -> Result<Step, Stop> {
+    pub(crate) fn open(&self, at: usize, close: u8, depth: usize) -> Result<ContainerStep, Stop> {
         if depth > self.depth_max {
             return self.stop(at, Flaw::TooDeep);
         }
         let at = self.skip_space(at + 1);
-        Ok(if self.peek(at) == Some(close) { Step::Done(at + 1) } else { Step::More(at) })
+        Ok(if self.peek(at) == Some(close) {
+            ContainerStep::Done(at + 1)
+        } else {
+            ContainerStep::More(at)
+        })
     }
 
     /// After a member or item that ended at `at`.
     #[inline]
-    pub(crate) fn more(&self, at: usize, close: u8) -> Result<Step, Stop> {
+    pub(crate) fn more(&self, at: usize, close: u8) -> Result<ContainerStep, Stop> {
         let at = self.skip_space(at);
         match self.peek(at) {
-            Some(b',') => Ok(Step::More(self.skip_space(at + 1))),
-            Some(byte) if byte == close => Ok(Step::Done(at + 1)),
+            Some(b',') => Ok(ContainerStep::More(self.skip_space(at + 1))),
+            Some(byte) if byte == close => Ok(ContainerStep::Done(at + 1)),
             _ if close == b'}' => self.stop(at, Flaw::CommaOrBrace),
             _ => self.stop(at, Flaw::CommaOrBracket),
         }
@@ -198,7 +202,7 @@ impl<'a> Text<'a> {
 
     /// Reads a key and its colon.
     #[inline]
-    pub(crate) fn key(&self, at: usize) -> Result<Key, Stop> {
+    pub(crate) fn key(&self, at: usize) -> Result<KeySpan, Stop> {
         if self.peek(at) != Some(b'"') {
             return self.stop(at, Flaw::Key);
         }
@@ -207,7 +211,7 @@ impl<'a> Text<'a> {
         if self.peek(colon) != Some(b':') {
             return self.stop(colon, Flaw::Colon);
         }
-        Ok(Key { start: at + 1, end: after - 1, value_at: self.skip_space(colon + 1) })
+        Ok(KeySpan { start: at + 1, end: after - 1, value_at: self.skip_space(colon + 1) })
     }
 
     /// Walks over one value of any kind, `depth` containers being open around it.
@@ -233,13 +237,13 @@ impl<'a> Text<'a> {
     }
 
     fn container(&self, mut at: usize, depth_around: usize) -> Result<usize, Stop> {
-        let mut nesting = Nesting::new();
+        let mut nesting = OpenContainers::new();
         loop {
             // A value is due.
             let step = match self.peek(at) {
                 Some(b'{') => {
                     let step = self.open(at, b'}', depth_around + nesting.depth + 1)?;
-                    if let Step::More(first) = step {
+                    if let ContainerStep::More(first) = step {
                         nesting.push(true);
                         at = self.key(first)?.value_at;
                         continue;
@@ -248,16 +252,16 @@ impl<'a> Text<'a> {
                 }
                 Some(b'[') => {
                     let step = self.open(at, b']', depth_around + nesting.depth + 1)?;
-                    if let Step::More(first) = step {
+                    if let ContainerStep::More(first) = step {
                         nesting.push(false);
                         at = first;
                         continue;
                     }
                     step
                 }
-                _ => Step::Done(self.scalar(at)?),
+                _ => ContainerStep::Done(self.scalar(at)?),
             };
-            let (Step::Done(mut end) | Step::More(mut end)) = step;
+            let (ContainerStep::Done(mut end) | ContainerStep::More(mut end)) = step;
             // A value is done: on to the next one, however many containers end here.
             at = loop {
                 if nesting.depth == 0 {
@@ -265,13 +269,13 @@ impl<'a> Text<'a> {
                 }
                 if nesting.in_object() {
                     match self.more(end, b'}')? {
-                        Step::More(key) => break self.key(key)?.value_at,
-                        Step::Done(after) => end = after,
+                        ContainerStep::More(key) => break self.key(key)?.value_at,
+                        ContainerStep::Done(after) => end = after,
                     }
                 } else {
                     match self.more(end, b']')? {
-                        Step::More(item) => break item,
-                        Step::Done(after) => end = after,
+                        ContainerStep::More(item) => break item,
+                        ContainerStep::Done(after) => end = after,
                     }
                 }
                 nesting.pop();
@@ -483,14 +487,14 @@ fn first_special<const ASCII: bool>(word: [u8; 8]) -> Option<usize> {
 }
 
 /// The kinds of the open containers: one bit each, the innermost lowest.
-struct Nesting {
+struct OpenContainers {
     top: u64,
     /// Full words below `top`; allocates only beyond [`Self::WORD_BITS`].
     below: Vec<u64>,
     depth: usize,
 }
 
-impl Nesting {
+impl OpenContainers {
     const WORD_BITS: usize = u64::BITS as usize;
 
     const fn new() -> Self {
@@ -572,7 +576,7 @@ mod tests {
 
     #[test]
     fn nesting_remembers_kinds_beyond_one_word() {
-        let mut nesting = Nesting::new();
+        let mut nesting = OpenContainers::new();
         let kind = |level: usize| level.is_multiple_of(3) || level.is_multiple_of(7);
         for level in 0..1000 {
             nesting.push(kind(level));

@@ -23,9 +23,9 @@
 //! | nothing, or only white space | [`ParseError::Empty`], -32700 |
 //! | not JSON as RFC 8259 has it, or not UTF-8 (a BOM counts as neither) | [`ParseError::NotJson`], -32700 |
 //! | a string with half a surrogate pair (`"\ud800"`) | [`ParseError::NotJson`]: JavaScript and Go shrug, Rust nodes refuse the whole body, and with it every call that shares it |
-//! | nested deeper than [`Limits::depth_max`] | [`ParseError::TooDeep`], -32600 |
+//! | nested deeper than [`ParseLimits::depth_max`] | [`ParseError::TooDeep`], -32600 |
 //! | `[]` | [`ParseError::EmptyBatch`], -32600 |
-//! | more items than [`Limits::batch_items_max`] | [`ParseError::BatchTooLarge`], -32600; what follows is not read. It is answered under [`first_id`] |
+//! | more items than [`ParseLimits::batch_items_max`] | [`ParseError::BatchTooLarge`], -32600; what follows is not read. It is answered under [`first_id`] |
 //! | 4 GiB or more | [`ParseError::TooLarge`], -32600 |
 //! | `[...]` | [`Packet::Batch`]; each item is judged alone |
 //! | anything else | [`Packet::Single`] |
@@ -90,11 +90,11 @@ mod text;
 pub mod write;
 
 pub use call::{Call, Packet};
-pub use envelope::{Envelope, Outcome, scan, scan_batch};
+pub use envelope::{Envelope, ReplyOutcome, scan, scan_batch};
 pub use error::{Malformed, MalformedReason, ParseError, ScanError};
-pub use head::{Head, scan_head};
+pub use head::{ReplyHead, scan_head};
 pub use id::scan_id;
 pub use nesting::Nesting;
-pub use parse::{Limits, first_id, parse};
+pub use parse::{ParseLimits, first_id, parse};
 pub use raw::{ErrorObject, scan_error};
 pub use span::Span;

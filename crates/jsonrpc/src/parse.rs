@@ -10,20 +10,20 @@ use bytes::Bytes;
 
 use crate::call::{Call, Method, Packet};
 use crate::error::{Malformed, MalformedReason, ParseError};
-use crate::json::{Flaw, Step, Stop, Text};
+use crate::json::{ContainerStep, Flaw, Stop, Text};
 use crate::span::{BODY_BYTES_MAX, Span};
 use crate::text::unescape;
 
 /// How much of a body we are willing to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ParseLimits {
     /// Calls in one batch; beyond it the whole batch is refused.
     pub batch_items_max: usize,
     /// Arrays and objects inside each other, the outermost counted.
     pub depth_max: usize,
 }
 
-impl Default for Limits {
+impl Default for ParseLimits {
     fn default() -> Self {
         Self { batch_items_max: 1000, depth_max: 128 }
     }
@@ -34,7 +34,7 @@ impl Default for Limits {
 /// Shares the body's memory and, for a single call whose method is written
 /// without escapes, allocates nothing (cloning a `Bytes` made straight from a
 /// `Vec` allocates once; those of a connection do not).
-pub fn parse(body: &Bytes, limits: Limits) -> Result<Packet, ParseError> {
+pub fn parse(body: &Bytes, limits: ParseLimits) -> Result<Packet, ParseError> {
     if body.len() >= BODY_BYTES_MAX {
         return Err(ParseError::TooLarge);
     }
@@ -46,8 +46,8 @@ pub fn parse(body: &Bytes, limits: Limits) -> Result<Packet, ParseError> {
         Some(_) => single(&text, start, body),
     };
     packet.map_err(|refusal| match refusal {
-        Refusal::Ours(error) => error,
-        Refusal::Text => match text.flaw() {
+        ParseStop::Ours(error) => error,
+        ParseStop::Text => match text.flaw() {
             (_, Flaw::TooDeep) => ParseError::TooDeep { max: limits.depth_max },
             (at, flaw) => ParseError::NotJson { at, what: flaw.what() },
         },
@@ -57,9 +57,9 @@ pub fn parse(body: &Bytes, limits: Limits) -> Result<Packet, ParseError> {
 /// The id of the first call of a batch that has one, as written. A batch that is refused as a
 /// whole is answered under it, as geth does: a list of one error, which programs can match.
 ///
-/// Looks at [`Limits::batch_items_max`] items at most, and says nothing of the rest of the body.
+/// Looks at [`ParseLimits::batch_items_max`] items at most, and says nothing of the rest of the body.
 #[must_use]
-pub fn first_id(body: &Bytes, limits: Limits) -> Option<Bytes> {
+pub fn first_id(body: &Bytes, limits: ParseLimits) -> Option<Bytes> {
     let text = Text::of_client(body, limits.depth_max);
     let start = text.skip_space(0);
     if body.len() >= BODY_BYTES_MAX || text.peek(start) != Some(b'[') {
@@ -67,7 +67,7 @@ pub fn first_id(body: &Bytes, limits: Limits) -> Option<Bytes> {
     }
     let mut step = text.open(start, b']', 1).ok()?;
     for _ in 0..limits.batch_items_max {
-        let Step::More(at) = step else { return None };
+        let ContainerStep::More(at) = step else { return None };
         let draft = item(&text, at, 1).ok()?;
         if let Some(id) = draft.call_id(body) {
             return Some(id);
@@ -78,35 +78,40 @@ pub fn first_id(body: &Bytes, limits: Limits) -> Option<Bytes> {
 }
 
 /// Why reading ended early.
-enum Refusal {
+enum ParseStop {
     /// The text has a flaw.
     Text,
     /// It is beyond our own bounds.
     Ours(ParseError),
 }
 
-impl From<Stop> for Refusal {
+impl From<Stop> for ParseStop {
     fn from(_: Stop) -> Self {
         Self::Text
     }
 }
 
-fn single(text: &Text<'_>, at: usize, body: &Bytes) -> Result<Packet, Refusal> {
+fn single(text: &Text<'_>, at: usize, body: &Bytes) -> Result<Packet, ParseStop> {
     let draft = item(text, at, 0)?;
     text.finish(draft.end)?;
     Ok(Packet::Single(draft.settle(body)))
 }
 
-fn batch(text: &Text<'_>, at: usize, body: &Bytes, limits: Limits) -> Result<Packet, Refusal> {
+fn batch(
+    text: &Text<'_>,
+    at: usize,
+    body: &Bytes,
+    limits: ParseLimits,
+) -> Result<Packet, ParseStop> {
     let mut drafts = Vec::new();
     let mut step = text.open(at, b']', 1)?;
     let end = loop {
         let at = match step {
-            Step::More(at) => at,
-            Step::Done(end) => break end,
+            ContainerStep::More(at) => at,
+            ContainerStep::Done(end) => break end,
         };
         if drafts.len() >= limits.batch_items_max {
-            return Err(Refusal::Ours(ParseError::BatchTooLarge { max: limits.batch_items_max }));
+            return Err(ParseStop::Ours(ParseError::BatchTooLarge { max: limits.batch_items_max }));
         }
         let draft = item(text, at, 1)?;
         step = text.more(draft.end, b']')?;
@@ -114,7 +119,7 @@ fn batch(text: &Text<'_>, at: usize, body: &Bytes, limits: Limits) -> Result<Pac
     };
     text.finish(end)?;
     if drafts.is_empty() {
-        return Err(Refusal::Ours(ParseError::EmptyBatch));
+        return Err(ParseStop::Ours(ParseError::EmptyBatch));
     }
     Ok(Packet::Batch(drafts.into_iter().map(|draft| draft.settle(body)).collect()))
 }
@@ -146,18 +151,18 @@ fn item(text: &Text<'_>, start: usize, depth: usize) -> Result<Draft, Stop> {
     let mut step = text.open(start, b'}', depth)?;
     draft.end = loop {
         let at = match step {
-            Step::More(at) => at,
-            Step::Done(end) => break end,
+            ContainerStep::More(at) => at,
+            ContainerStep::Done(end) => break end,
         };
         let key = text.key(at)?;
         let end = text.value(key.value_at, depth)?;
         let value = Span::new(key.value_at, end);
         let name = text.name(key);
         match known_part(name) {
-            Some(Part::Id) => draft.id_twice |= draft.id.replace(value).is_some(),
-            Some(Part::Version) => draft.other_twice |= draft.version.replace(value).is_some(),
-            Some(Part::Method) => draft.other_twice |= draft.method.replace(value).is_some(),
-            Some(Part::Params) => draft.other_twice |= draft.params.replace(value).is_some(),
+            Some(CallKey::Id) => draft.id_twice |= draft.id.replace(value).is_some(),
+            Some(CallKey::Version) => draft.other_twice |= draft.version.replace(value).is_some(),
+            Some(CallKey::Method) => draft.other_twice |= draft.method.replace(value).is_some(),
+            Some(CallKey::Params) => draft.other_twice |= draft.params.replace(value).is_some(),
             None => unknown.push(name),
         }
         step = text.more(end, b'}')?;
@@ -167,7 +172,7 @@ fn item(text: &Text<'_>, start: usize, depth: usize) -> Result<Draft, Stop> {
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum CallKey {
     Version,
     Id,
     Method,
@@ -175,12 +180,12 @@ enum Part {
 }
 
 #[inline]
-fn known_part(key: &[u8]) -> Option<Part> {
+fn known_part(key: &[u8]) -> Option<CallKey> {
     match key {
-        b"jsonrpc" => Some(Part::Version),
-        b"id" => Some(Part::Id),
-        b"method" => Some(Part::Method),
-        b"params" => Some(Part::Params),
+        b"jsonrpc" => Some(CallKey::Version),
+        b"id" => Some(CallKey::Id),
+        b"method" => Some(CallKey::Method),
+        b"params" => Some(CallKey::Params),
         // What is unescaped has no escapes: this recurses once at most.
         _ if key.contains(&b'\\') => match unescape(key)? {
             Cow::Owned(name) if !name.contains('\\') => known_part(name.as_bytes()),

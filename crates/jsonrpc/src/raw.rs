@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use crate::envelope::REPLY_DEPTH_MAX;
-use crate::json::{Step, Stop, Text};
+use crate::json::{ContainerStep, Stop, Text};
 use crate::text::unescape;
 
 /// The item at `index` of an array, as written.
@@ -60,10 +60,10 @@ fn following(text: &Text<'_>, end: usize, close: u8) -> Option<usize> {
     more(text.more(end, close))
 }
 
-const fn more(step: Result<Step, Stop>) -> Option<usize> {
+const fn more(step: Result<ContainerStep, Stop>) -> Option<usize> {
     match step {
-        Ok(Step::More(at)) => Some(at),
-        Ok(Step::Done(_)) | Err(Stop) => None,
+        Ok(ContainerStep::More(at)) => Some(at),
+        Ok(ContainerStep::Done(_)) | Err(Stop) => None,
     }
 }
 
@@ -142,7 +142,7 @@ pub struct ErrorObject<'a> {
     pub data: Option<&'a [u8]>,
 }
 
-/// Reads an error value: what [`crate::Outcome::Error`] points at.
+/// Reads an error value: what [`crate::ReplyOutcome::Error`] points at.
 ///
 /// A bare string, which some gateways send, is taken as the message. `None` for
 /// other kinds. As in [`field`], the last of equal keys counts.

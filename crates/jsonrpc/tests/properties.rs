@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use wellhead_jsonrpc::{Limits, Outcome, ScanError, Span, parse, scan, write};
+use wellhead_jsonrpc::{ParseLimits, ReplyOutcome, ScanError, Span, parse, scan, write};
 
 fn for_all<S: Strategy>(cases: u32, strategy: &S, check: impl Fn(S::Value)) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
@@ -201,7 +201,7 @@ fn changed(text: String, changes: Vec<Change>) -> Vec<u8> {
     bytes
 }
 
-const LIMITS: Limits = Limits { batch_items_max: 12, depth_max: 6 };
+const LIMITS: ParseLimits = ParseLimits { batch_items_max: 12, depth_max: 6 };
 
 // --- what must hold ---
 
@@ -210,7 +210,7 @@ fn valid_texts_are_read_as_serde_json_reads_them() {
     for_all(4000, &message(), |text| {
         assert!(oracle::valid(text.as_bytes()).is_some(), "the generator wrote {text}");
         oracle::check_parse(text.as_bytes(), LIMITS);
-        oracle::check_parse(text.as_bytes(), Limits::default());
+        oracle::check_parse(text.as_bytes(), ParseLimits::default());
         oracle::check_scan(text.as_bytes());
         oracle::check_head(text.as_bytes(), 400);
         oracle::check_raw(text.as_bytes());
@@ -239,8 +239,8 @@ fn a_reply_is_found_in_any_key_order() {
         let body = text.as_bytes();
         let envelope = scan(body).unwrap_or_else(|error| panic!("{error}: {text}"));
         let (outcome, found_error) = match envelope.outcome {
-            Outcome::Result(span) => (span, false),
-            Outcome::Error(span) => (span, true),
+            ReplyOutcome::Result(span) => (span, false),
+            ReplyOutcome::Error(span) => (span, true),
         };
         assert_eq!(envelope.id.map(|id| id.of(body)), id.as_deref().map(str::as_bytes), "{text}");
         assert_eq!((outcome.of(body), found_error), (value.as_bytes(), is_error), "{text}");
@@ -288,13 +288,13 @@ fn what_we_write_is_what_is_read() {
         let read = |span: Span| span.of(&out).to_vec();
         assert_eq!(envelope.id.map(read).as_deref(), Some(id.unwrap_or(b"null")));
         assert!(
-            matches!(envelope.outcome, Outcome::Result(span) if read(span) == value.as_bytes())
+            matches!(envelope.outcome, ReplyOutcome::Result(span) if read(span) == value.as_bytes())
         );
 
         out.clear();
         write::error(&mut out, id, code, &message, data);
         let envelope = scan(&out).expect("we wrote a reply");
-        let Outcome::Error(span) = envelope.outcome else { panic!("we wrote an error") };
+        let ReplyOutcome::Error(span) = envelope.outcome else { panic!("we wrote an error") };
         let error = wellhead_jsonrpc::scan_error(span.of(&out)).expect("we wrote an object");
         assert_eq!((error.code, &*error.message), (code, &*message));
         assert_eq!(error.data, data.filter(|&data| data != b"null"));

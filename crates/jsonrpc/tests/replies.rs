@@ -2,7 +2,8 @@
 //! and what can be seen inside raw values.
 
 use wellhead_jsonrpc::{
-    Envelope, Head, Outcome, ScanError, Span, raw, scan, scan_batch, scan_error, scan_head, scan_id,
+    Envelope, ReplyHead, ReplyOutcome, ScanError, Span, raw, scan, scan_batch, scan_error,
+    scan_head, scan_id,
 };
 
 fn text(body: &[u8], span: Option<Span>) -> String {
@@ -11,8 +12,8 @@ fn text(body: &[u8], span: Option<Span>) -> String {
 
 fn summary(body: &[u8], envelope: Envelope) -> String {
     let (word, span) = match envelope.outcome {
-        Outcome::Result(span) => ("result", span),
-        Outcome::Error(span) => ("error", span),
+        ReplyOutcome::Result(span) => ("result", span),
+        ReplyOutcome::Error(span) => ("error", span),
     };
     format!("{} {word} {}", text(body, envelope.id), text(body, Some(span)))
 }
@@ -186,8 +187,8 @@ fn batches() {
 fn check_head(prefix: impl AsRef<[u8]>, expected: &str) {
     let prefix = prefix.as_ref();
     let found = match scan_head(prefix) {
-        Head::Result { id, value_at } => format!("{} result {value_at}", text(prefix, id)),
-        Head::Error { id, value_at } => format!("{} error {value_at}", text(prefix, id)),
+        ReplyHead::Result { id, value_at } => format!("{} result {value_at}", text(prefix, id)),
+        ReplyHead::Error { id, value_at } => format!("{} error {value_at}", text(prefix, id)),
         other => format!("{other:?}"),
     };
     assert_eq!(found, expected, "{}", String::from_utf8_lossy(prefix));

@@ -3,10 +3,10 @@
 //! The cases are the specification of the messages; that everything else agrees
 //! with `serde_json` is shown in `properties`.
 
-use wellhead_jsonrpc::{Call, Limits, Malformed, Packet, first_id, parse};
+use wellhead_jsonrpc::{Call, Malformed, Packet, ParseLimits, first_id, parse};
 
 /// Small bounds, so that the cases stay readable.
-const LIMITS: Limits = Limits { batch_items_max: 3, depth_max: 5 };
+const LIMITS: ParseLimits = ParseLimits { batch_items_max: 3, depth_max: 5 };
 
 /// `expected` is `id method params` for a call, `id! code message` for a malformed
 /// one, `code message` for a refused body; `-` stands for what is absent.
@@ -493,7 +493,7 @@ fn a_call_shares_the_memory_of_its_body() {
 
 #[test]
 fn a_million_brackets_neither_overflow_nor_take_long() {
-    let deep = Limits { batch_items_max: 3, depth_max: usize::MAX };
+    let deep = ParseLimits { batch_items_max: 3, depth_max: usize::MAX };
     let open = bytes::Bytes::from("[".repeat(1_000_000));
     let words = parse(&open, deep).expect_err("it never ends").to_string();
     assert_eq!(words, "parse error: the text ends too early at byte 1000000");
@@ -514,7 +514,8 @@ fn a_body_full_of_keys_takes_no_quadratic_time() {
 #[test]
 fn default_limits() {
     let batch = |items: usize| format!("[{}]", vec![r#"{"method":"m"}"#; items].join(","));
-    let parsed = |body: String| parse(&body.into(), Limits::default()).map_err(|e| e.to_string());
+    let parsed =
+        |body: String| parse(&body.into(), ParseLimits::default()).map_err(|e| e.to_string());
     assert!(matches!(parsed(batch(1000)), Ok(Packet::Batch(items)) if items.len() == 1000));
     assert_eq!(
         parsed(batch(1001)).expect_err("one too many"),

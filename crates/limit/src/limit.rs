@@ -228,7 +228,7 @@ impl<const CLASSES: usize> State<CLASSES> {
             return dip.limit;
         }
         let is_light = window.peak.saturating_mul(4) <= limit;
-        self.learn_base(&window, if is_light { Follow::Both } else { Follow::Neither });
+        self.learn_base(&window, if is_light { BaseUpdate::Both } else { BaseUpdate::Neither });
         let Some(ratio) = window.ratio(&self.base) else { return limit };
         if window.peak.saturating_mul(2) < limit {
             return limit;
@@ -252,7 +252,7 @@ impl<const CLASSES: usize> State<CLASSES> {
         let in_proportion = dip.ratio * f64::from(limit) / f64::from(dip.limit);
         let is_queued = ratio <= QUEUED * in_proportion && limit > 1;
         let is_flat = ratio >= FLAT * dip.ratio;
-        self.learn_base(window, if is_flat { Follow::Both } else { Follow::Down });
+        self.learn_base(window, if is_flat { BaseUpdate::Both } else { BaseUpdate::Down });
         if is_queued && !is_flat && self.dip_depth < DIP_DEPTH_MAX {
             self.dip_depth += 1;
             self.dip_due = now + DIP_PAUSE_SHORT;
@@ -270,12 +270,12 @@ impl<const CLASSES: usize> State<CLASSES> {
             return dip.limit;
         }
         if window.peak.saturating_mul(4) <= limit {
-            self.learn_base(&window, Follow::Both);
+            self.learn_base(&window, BaseUpdate::Both);
         }
         limit
     }
 
-    fn learn_base(&mut self, window: &Window<CLASSES>, follow: Follow) {
+    fn learn_base(&mut self, window: &Window<CLASSES>, follow: BaseUpdate) {
         for class in 0..CLASSES {
             let count = window.counts[class];
             if count == 0 {
@@ -287,9 +287,9 @@ impl<const CLASSES: usize> State<CLASSES> {
                 none @ None => *none = Some(mean),
                 Some(_) if count < BASE_SAMPLES => {}
                 Some(base) => match follow {
-                    Follow::Neither => {}
-                    Follow::Down => *base = base.min(mean),
-                    Follow::Both => *base += BASE_WEIGHT * (mean - *base),
+                    BaseUpdate::Neither => {}
+                    BaseUpdate::Down => *base = base.min(mean),
+                    BaseUpdate::Both => *base += BASE_WEIGHT * (mean - *base),
                 },
             }
         }
@@ -298,7 +298,7 @@ impl<const CLASSES: usize> State<CLASSES> {
 
 /// How a base takes to a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Follow {
+enum BaseUpdate {
     /// Not at all: it was measured under load.
     Neither,
     /// A lower latency only: there may have been load.

@@ -23,8 +23,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use wellhead_net::{
-    ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, Learnt, Resolver,
-    Shared, TlsClient, TrustedRoots,
+    ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, LearntProtocol,
+    Resolver, TlsClient, TransportResources, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Transport as _};
@@ -109,10 +109,10 @@ async fn measure(
 ) -> (Duration, Duration) {
     let mut endpoint = Endpoint::new(SecretUrl::parse(url).expect("a URL"));
     endpoint.version = version;
-    let shared = Shared {
+    let shared = TransportResources {
         resolver: Arc::new(Resolver::new()),
         tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
-        learnt: Arc::new(Learnt::new()),
+        learnt: Arc::new(LearntProtocol::new()),
         stats: Arc::new(ConnectionStats::default()),
         answers: Arc::default(),
     };

@@ -40,14 +40,14 @@ pub(crate) trait Chunks {
 
 /// How much of an answer is kept in memory.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct BodyLimits {
     /// An answer up to this size is wanted whole.
     pub(crate) whole_max: usize,
     /// A whole answer is never larger than this.
     pub(crate) answer_bytes_max: usize,
 }
 
-impl Limits {
+impl BodyLimits {
     /// Bytes to be held at most.
     fn bound(self) -> usize {
         self.whole_max.min(self.answer_bytes_max)
@@ -73,7 +73,7 @@ pub(crate) struct Received {
 pub(crate) async fn receive(
     chunks: &mut impl Chunks,
     head: BodyHead,
-    limits: Limits,
+    limits: BodyLimits,
     ceiling: &Arc<Ceiling>,
 ) -> Result<Received, TransportError> {
     let (bound, enough) = (limits.bound(), limits.wanted());
@@ -322,7 +322,7 @@ mod tests {
         pairs: Pairs<'_>,
         max: usize,
     ) -> Result<Bytes, TransportErrorKind> {
-        let limits = Limits { whole_max: usize::MAX, answer_bytes_max: max };
+        let limits = BodyLimits { whole_max: usize::MAX, answer_bytes_max: max };
         let received = receive(&mut pieces(of), head(pairs), limits, &Arc::default())
             .await
             .map_err(|e| e.kind)?;
@@ -336,7 +336,7 @@ mod tests {
         pairs: Pairs<'_>,
         whole_max: usize,
     ) -> Result<(Bytes, Vec<Bytes>), TransportErrorKind> {
-        let limits = Limits { whole_max, answer_bytes_max: usize::MAX };
+        let limits = BodyLimits { whole_max, answer_bytes_max: usize::MAX };
         let mut pieces = pieces(of);
         let received =
             receive(&mut pieces, head(pairs), limits, &Arc::default()).await.map_err(|e| e.kind)?;
@@ -406,7 +406,7 @@ mod tests {
     async fn one_piece_is_not_copied() {
         let piece = Bytes::from(vec![b'x'; 1000]);
         let mut pieces = Pieces([piece.clone()].into());
-        let limits = Limits { whole_max: 1000, answer_bytes_max: 1000 };
+        let limits = BodyLimits { whole_max: 1000, answer_bytes_max: 1000 };
         let received =
             receive(&mut pieces, head(&[]), limits, &Arc::default()).await.expect("complete");
         assert_eq!(received.body.as_ptr(), piece.as_ptr());

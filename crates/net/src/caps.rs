@@ -139,7 +139,7 @@ pub struct LearntCaps {
 
 /// What was learnt of one upstream, over all workers.
 #[derive(Debug)]
-pub(crate) struct Caps {
+pub(crate) struct SharedCaps {
     /// `usize::MAX` where nothing is known.
     streams: AtomicUsize,
     /// Requests from which a connection is replaced; `u64::MAX` for never.
@@ -149,7 +149,7 @@ pub(crate) struct Caps {
     lessons: Mutex<Lessons>,
 }
 
-impl Default for Caps {
+impl Default for SharedCaps {
     fn default() -> Self {
         Self {
             streams: AtomicUsize::new(usize::MAX),
@@ -160,7 +160,7 @@ impl Default for Caps {
     }
 }
 
-impl Caps {
+impl SharedCaps {
     /// Streams at once on one connection.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Relaxed)
@@ -215,7 +215,7 @@ impl Caps {
     }
 
     /// A larger cap for the connection that asks, if one is to be tried; `bound` is
-    /// what the settings allow. [`Caps::trial_over`] must follow.
+    /// what the settings allow. [`SharedCaps::trial_over`] must follow.
     pub(crate) fn trial(&self, bound: usize, now: Instant) -> Option<usize> {
         if self.streams() == usize::MAX {
             return None;

@@ -43,7 +43,7 @@ use wellhead_transport::{
 };
 
 use crate::endpoint::{Endpoint, EndpointError};
-use crate::http::{HttpTransport, Shared};
+use crate::http::{HttpTransport, TransportResources};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
 use crate::ws::{FeedSettings, WsClient};
@@ -71,7 +71,7 @@ impl WsTransport {
     pub fn new(
         endpoint: &Endpoint,
         settings: ClientSettings,
-        shared: Shared,
+        shared: TransportResources,
         http: HttpTransport,
         seed: u64,
     ) -> Result<Self, EndpointError> {
@@ -80,7 +80,7 @@ impl WsTransport {
             message_bytes_max: settings.answer_bytes_max,
             ..FeedSettings::default()
         };
-        let Shared { resolver, tls, stats, answers, .. } = shared;
+        let TransportResources { resolver, tls, stats, answers, .. } = shared;
         let client = WsClient::new(endpoint, feed, resolver, &tls)?;
         let pool = WsPool::new(client, settings, Arc::clone(&stats), seed);
         Ok(Self { pool, http, stats, answers })

@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::detect::{Detected, Evidence, Learnt, detect};
-use crate::dial::{Dialer, Step, Stream};
+use crate::detect::{Detected, LearntProtocol, ProtocolEvidence, detect};
+use crate::dial::{DialStep, Dialer, Stream};
 use crate::endpoint::{HttpVersion, Prepared};
 use crate::h1::H1Connection;
-use crate::h2::{Fate, H2Connection, Observer, Opening};
+use crate::h2::{Fate, H2Connection, H2Observer, Opening};
 use crate::journal::{ConnectionLog, SetUp};
 use crate::protocol::Protocol;
 use crate::settings::ClientSettings;
@@ -26,7 +26,7 @@ use crate::stats::ConnectionStats;
 pub(crate) struct Connector {
     dialer: Dialer,
     version: HttpVersion,
-    learnt: Arc<Learnt>,
+    learnt: Arc<LearntProtocol>,
     stats: Arc<ConnectionStats>,
     settings: ClientSettings,
     jitter: Mutex<Jitter>,
@@ -43,7 +43,7 @@ impl Connector {
     pub(crate) fn new(
         dialer: Dialer,
         prepared: &Prepared,
-        learnt: Arc<Learnt>,
+        learnt: Arc<LearntProtocol>,
         stats: Arc<ConnectionStats>,
         settings: ClientSettings,
         seed: u64,
@@ -65,11 +65,11 @@ impl Connector {
     ///
     /// `admit` counts an HTTP/2 connection as open; its task holds what that gives until the
     /// connection has ended. An HTTP/1.1 connection has no task: the caller counts it.
-    pub(crate) async fn connect<O: Observer>(
+    pub(crate) async fn connect<O: H2Observer>(
         &self,
         admit: impl FnOnce(Fate) -> O,
     ) -> Result<Connected, TransportError> {
-        let mut step = Step::LookUp;
+        let mut step = DialStep::LookUp;
         let deadline = Instant::now() + self.settings.connect_timeout;
         let opened = timeout_at(deadline, self.open(admit, deadline, &mut step));
         let result = match opened.await {
@@ -85,20 +85,20 @@ impl Connector {
         result
     }
 
-    async fn open<O: Observer>(
+    async fn open<O: H2Observer>(
         &self,
         admit: impl FnOnce(Fate) -> O,
         deadline: Instant,
-        step: &mut Step,
+        step: &mut DialStep,
     ) -> Result<Connected, TransportError> {
         let (stream, set_up) = self.dialer.dial(deadline, step).await?;
-        *step = Step::Http;
+        *step = DialStep::Http;
         if self.dialer.is_secure() {
             return self.open_by_alpn(admit, stream, set_up);
         }
         let now = Instant::now();
         if self.expected(now) == Some(Protocol::H1) {
-            let evidence = Evidence::Agreed;
+            let evidence = ProtocolEvidence::Agreed;
             // What was learnt by asking keeps its own expiry.
             if self.version == HttpVersion::H1 {
                 self.learnt.learn(Protocol::H1, evidence, now);
@@ -107,7 +107,7 @@ impl Connector {
         }
         match detect(stream, self.settings.detect_timeout).await {
             Detected::H2 { stream, read } => {
-                self.learnt.learn(Protocol::H2, Evidence::Agreed, Instant::now());
+                self.learnt.learn(Protocol::H2, ProtocolEvidence::Agreed, Instant::now());
                 self.open_h2(admit, stream, Some(read), set_up)
             }
             Detected::H1(_) if self.version == HttpVersion::H2 => Err(speaks_no_h2()),
@@ -119,7 +119,7 @@ impl Connector {
         }
     }
 
-    fn open_by_alpn<O: Observer>(
+    fn open_by_alpn<O: H2Observer>(
         &self,
         admit: impl FnOnce(Fate) -> O,
         stream: Stream,
@@ -127,13 +127,13 @@ impl Connector {
     ) -> Result<Connected, TransportError> {
         let now = Instant::now();
         if stream.chose_h2() {
-            self.learnt.learn(Protocol::H2, Evidence::Agreed, now);
+            self.learnt.learn(Protocol::H2, ProtocolEvidence::Agreed, now);
             return self.open_h2(admit, stream, None, set_up);
         }
         if self.version == HttpVersion::H2 {
             return Err(speaks_no_h2());
         }
-        self.learnt.learn(Protocol::H1, Evidence::Agreed, now);
+        self.learnt.learn(Protocol::H1, ProtocolEvidence::Agreed, now);
         Ok(self.open_h1(stream, set_up))
     }
 
@@ -144,7 +144,7 @@ impl Connector {
         Connected::H1(Box::new(connection))
     }
 
-    fn open_h2<O: Observer>(
+    fn open_h2<O: H2Observer>(
         &self,
         admit: impl FnOnce(Fate) -> O,
         stream: Stream,

@@ -27,7 +27,7 @@ const H1_GUESSED: Duration = Duration::from_secs(300);
 
 /// The protocol that a peer turned out to speak, shared by all workers.
 #[derive(Debug, Default)]
-pub struct Learnt {
+pub struct LearntProtocol {
     state: Mutex<Option<Belief>>,
 }
 
@@ -38,7 +38,7 @@ struct Belief {
     until: Option<Instant>,
 }
 
-impl Learnt {
+impl LearntProtocol {
     /// Nothing is known yet.
     pub fn new() -> Self {
         Self::default()
@@ -56,11 +56,11 @@ impl Learnt {
         belief.until.is_none_or(|until| now < until).then_some(belief.protocol)
     }
 
-    pub(crate) fn learn(&self, protocol: Protocol, evidence: Evidence, now: Instant) {
+    pub(crate) fn learn(&self, protocol: Protocol, evidence: ProtocolEvidence, now: Instant) {
         let until = match evidence {
-            Evidence::Agreed => None,
-            Evidence::Answered => Some(now + H1_BELIEVED),
-            Evidence::Silent => Some(now + H1_GUESSED),
+            ProtocolEvidence::Agreed => None,
+            ProtocolEvidence::Answered => Some(now + H1_BELIEVED),
+            ProtocolEvidence::Silent => Some(now + H1_GUESSED),
         };
         *self.state.lock() = Some(Belief { protocol, until });
     }
@@ -73,7 +73,7 @@ impl Learnt {
 
 /// What a belief rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Evidence {
+pub(crate) enum ProtocolEvidence {
     /// Negotiated, configured or proven by a SETTINGS frame.
     Agreed,
     /// The peer answered the preface with something else.
@@ -88,7 +88,7 @@ pub(crate) enum Detected {
     /// HTTP/2; the preface is already written, and `read` arrived after it.
     H2 { stream: Stream, read: Bytes },
     /// HTTP/1.1, on a new connection.
-    H1(Evidence),
+    H1(ProtocolEvidence),
 }
 
 /// Opens `stream` with the HTTP/2 preface and looks at the first frame.
@@ -96,8 +96,8 @@ pub(crate) async fn detect(mut stream: Stream, bound: Duration) -> Detected {
     let mut read = BytesMut::with_capacity(1024);
     match timeout(bound, ask(&mut stream, &mut read)).await {
         Ok(Ok(true)) => Detected::H2 { stream, read: read.freeze() },
-        Ok(Ok(false) | Err(_)) => Detected::H1(Evidence::Answered),
-        Err(_) => Detected::H1(Evidence::Silent),
+        Ok(Ok(false) | Err(_)) => Detected::H1(ProtocolEvidence::Answered),
+        Err(_) => Detected::H1(ProtocolEvidence::Silent),
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
             (b"\0\0\0\x04\x01\0\0\0\0", true),
         ] {
             let (detected, took) = check(answer, stays).await;
-            let h1 = matches!(detected, Detected::H1(Evidence::Answered));
+            let h1 = matches!(detected, Detected::H1(ProtocolEvidence::Answered));
             assert!(h1, "{detected:?} for {answer:?}");
             assert!(took < BOUND);
         }
@@ -174,19 +174,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silence_means_h1_after_the_bound() {
         let (detected, took) = check(b"", true).await;
-        assert!(matches!(detected, Detected::H1(Evidence::Silent)), "{detected:?}");
+        assert!(matches!(detected, Detected::H1(ProtocolEvidence::Silent)), "{detected:?}");
         assert!(took >= BOUND, "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn beliefs_fade_as_their_evidence_deserves() {
-        let learnt = Learnt::new();
+        let learnt = LearntProtocol::new();
         let now = Instant::now();
         assert_eq!(learnt.believed(now), None);
         for (evidence, lasts) in [
-            (Evidence::Silent, Some(H1_GUESSED)),
-            (Evidence::Answered, Some(H1_BELIEVED)),
-            (Evidence::Agreed, None),
+            (ProtocolEvidence::Silent, Some(H1_GUESSED)),
+            (ProtocolEvidence::Answered, Some(H1_BELIEVED)),
+            (ProtocolEvidence::Agreed, None),
         ] {
             learnt.learn(Protocol::H1, evidence, now);
             assert_eq!(learnt.believed(now), Some(Protocol::H1));

@@ -50,10 +50,10 @@ pub type Lookup =
 /// server that is down must not take a running proxy with it.
 pub struct Resolver {
     lookup: Box<Lookup>,
-    names: Mutex<HashMap<(String, u16), Name>>,
+    names: Mutex<HashMap<(String, u16), ResolvedName>>,
 }
 
-struct Name {
+struct ResolvedName {
     addresses: Arc<[SocketAddr]>,
     found: Instant,
     renewing: bool,
@@ -116,7 +116,7 @@ impl Resolver {
                 if names.len() >= NAMES_MAX {
                     names.clear();
                 }
-                let name = Name {
+                let name = ResolvedName {
                     addresses: Arc::clone(&addresses),
                     found: Instant::now(),
                     renewing: false,
@@ -401,14 +401,14 @@ impl fmt::Debug for TlsConfig {
 
 /// What a dial was doing when its time ran out.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Step {
+pub(crate) enum DialStep {
     LookUp,
     Tcp,
     Tls,
     Http,
 }
 
-impl Step {
+impl DialStep {
     fn phrase(self) -> &'static str {
         match self {
             Self::LookUp => "still looking up the name",
@@ -453,22 +453,22 @@ impl Dialer {
     pub(crate) async fn dial(
         &self,
         deadline: Instant,
-        step: &mut Step,
+        step: &mut DialStep,
     ) -> Result<(Stream, SetUp), TransportError> {
-        *step = Step::LookUp;
+        *step = DialStep::LookUp;
         let begun = Instant::now();
         let addresses = self
             .resolver
             .addresses(&self.host, self.port)
             .await
             .map_err(|e| failed(TransportErrorKind::Dns, &e))?;
-        *step = Step::Tcp;
+        *step = DialStep::Tcp;
         let found = Instant::now();
         let tcp = self.connect(&addresses, deadline).await?;
         let open = Instant::now();
         let set_up = SetUp { dns: found - begun, tcp: open - found, tls: Duration::ZERO };
         let Some(TlsConfig(config)) = &self.tls else { return Ok((Stream::Plain(tcp), set_up)) };
-        *step = Step::Tls;
+        *step = DialStep::Tls;
         let connector = TlsConnector::from(Arc::clone(config));
         match connector.connect(self.server_name.clone(), tcp).await {
             Ok(tls) => Ok((Stream::Tls(Box::new(tls)), SetUp { tls: open.elapsed(), ..set_up })),
@@ -500,7 +500,7 @@ impl Dialer {
         }
         let error = last.unwrap_or_else(|| io::Error::other("no addresses"));
         if error.kind() == io::ErrorKind::TimedOut {
-            return Err(Step::Tcp.timed_out());
+            return Err(DialStep::Tcp.timed_out());
         }
         Err(failed(TransportErrorKind::Connect, &error))
     }
@@ -585,7 +585,7 @@ mod tests {
         assert_eq!(ports(&resolver).await, [5]);
 
         let hanging = Resolver::with_lookup(Box::new(|_, _| Box::pin(std::future::pending())));
-        let name = Name {
+        let name = ResolvedName {
             addresses: Arc::new([SocketAddr::from(([127, 0, 0, 1], 9))]),
             found: Instant::now(),
             renewing: false,

@@ -9,14 +9,14 @@ pub(crate) const FRAME_BYTES_MAX: usize = 16 << 10;
 
 /// Nine bytes before every payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct FrameHead {
     pub(crate) len: usize,
     pub(crate) kind: Kind,
     pub(crate) flags: Flags,
     pub(crate) stream: u32,
 }
 
-impl Head {
+impl FrameHead {
     pub(crate) const LEN: usize = 9;
 
     /// The head at the start of `bytes`, if it is all there.
@@ -78,9 +78,9 @@ pub(crate) const MAX_HEADER_LIST_SIZE: u16 = 6;
 
 /// Why a stream or a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Reason(pub(crate) u32);
+pub(crate) struct H2ErrorCode(pub(crate) u32);
 
-impl Reason {
+impl H2ErrorCode {
     pub(crate) const NO_ERROR: Self = Self(0);
     pub(crate) const PROTOCOL_ERROR: Self = Self(1);
     pub(crate) const FLOW_CONTROL_ERROR: Self = Self(3);
@@ -91,7 +91,7 @@ impl Reason {
     pub(crate) const ENHANCE_YOUR_CALM: Self = Self(11);
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for H2ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const WORDS: [&str; 14] = [
             "NO_ERROR",
@@ -118,7 +118,7 @@ impl fmt::Display for Reason {
 
 pub(crate) fn put_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
     let len = settings.len() * 6;
-    Head { len, kind: Kind::SETTINGS, flags: Flags(0), stream: 0 }.put(out);
+    FrameHead { len, kind: Kind::SETTINGS, flags: Flags(0), stream: 0 }.put(out);
     for (id, value) in settings {
         out.extend_from_slice(&id.to_be_bytes());
         out.extend_from_slice(&value.to_be_bytes());
@@ -126,7 +126,7 @@ pub(crate) fn put_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
 }
 
 pub(crate) fn put_settings_ack(out: &mut Vec<u8>) {
-    Head { len: 0, kind: Kind::SETTINGS, flags: Flags::ACK, stream: 0 }.put(out);
+    FrameHead { len: 0, kind: Kind::SETTINGS, flags: Flags::ACK, stream: 0 }.put(out);
 }
 
 /// The settings in a payload whose size is a multiple of theirs.
@@ -138,7 +138,7 @@ pub(crate) fn settings(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> {
 }
 
 pub(crate) fn put_window_update(out: &mut Vec<u8>, stream: u32, more: u32) {
-    Head { len: 4, kind: Kind::WINDOW_UPDATE, flags: Flags(0), stream }.put(out);
+    FrameHead { len: 4, kind: Kind::WINDOW_UPDATE, flags: Flags(0), stream }.put(out);
     out.extend_from_slice(&more.to_be_bytes());
 }
 
@@ -152,44 +152,44 @@ pub(crate) fn put_headers(
     let ends = if ends { Flags::END_STREAM.0 } else { 0 };
     let flags = Flags(Flags::END_HEADERS.0 | ends);
     let at = out.len();
-    Head { len: 0, kind: Kind::HEADERS, flags, stream }.put(out);
+    FrameHead { len: 0, kind: Kind::HEADERS, flags, stream }.put(out);
     put(out);
-    let len = out.len() - at - Head::LEN;
+    let len = out.len() - at - FrameHead::LEN;
     if len <= FRAME_BYTES_MAX {
         out[at..at + 3].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
         return;
     }
-    let block = out.split_off(at + Head::LEN);
+    let block = out.split_off(at + FrameHead::LEN);
     out.truncate(at);
     let parts = block.len().div_ceil(FRAME_BYTES_MAX);
     for (nth, part) in block.chunks(FRAME_BYTES_MAX).enumerate() {
         let (kind, first) = if nth == 0 { (Kind::HEADERS, ends) } else { (Kind::CONTINUATION, 0) };
         let last = if nth + 1 == parts { Flags::END_HEADERS.0 } else { 0 };
-        Head { len: part.len(), kind, flags: Flags(first | last), stream }.put(out);
+        FrameHead { len: part.len(), kind, flags: Flags(first | last), stream }.put(out);
         out.extend_from_slice(part);
     }
 }
 
 pub(crate) fn put_data(out: &mut Vec<u8>, stream: u32, data: &[u8], ends: bool) {
     let flags = if ends { Flags::END_STREAM } else { Flags(0) };
-    Head { len: data.len(), kind: Kind::DATA, flags, stream }.put(out);
+    FrameHead { len: data.len(), kind: Kind::DATA, flags, stream }.put(out);
     out.extend_from_slice(data);
 }
 
-pub(crate) fn put_reset(out: &mut Vec<u8>, stream: u32, reason: Reason) {
-    Head { len: 4, kind: Kind::RST_STREAM, flags: Flags(0), stream }.put(out);
+pub(crate) fn put_reset(out: &mut Vec<u8>, stream: u32, reason: H2ErrorCode) {
+    FrameHead { len: 4, kind: Kind::RST_STREAM, flags: Flags(0), stream }.put(out);
     out.extend_from_slice(&reason.0.to_be_bytes());
 }
 
 /// Of a client: the last stream is the server's, of which there is none.
-pub(crate) fn put_goaway(out: &mut Vec<u8>, reason: Reason) {
-    Head { len: 8, kind: Kind::GOAWAY, flags: Flags(0), stream: 0 }.put(out);
+pub(crate) fn put_goaway(out: &mut Vec<u8>, reason: H2ErrorCode) {
+    FrameHead { len: 8, kind: Kind::GOAWAY, flags: Flags(0), stream: 0 }.put(out);
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(&reason.0.to_be_bytes());
 }
 
 pub(crate) fn put_ping(out: &mut Vec<u8>, ack: bool, payload: &[u8; 8]) {
     let flags = if ack { Flags::ACK } else { Flags(0) };
-    Head { len: 8, kind: Kind::PING, flags, stream: 0 }.put(out);
+    FrameHead { len: 8, kind: Kind::PING, flags, stream: 0 }.put(out);
     out.extend_from_slice(payload);
 }

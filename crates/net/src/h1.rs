@@ -15,8 +15,8 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWrite as _, ReadBuf};
 use tokio::time::Instant;
-use wellhead_http1::answer::{self, Framing, HEAD_BYTES_MAX};
-use wellhead_http1::{Chunked, Malformed, Next};
+use wellhead_http1::answer::{self, HEAD_BYTES_MAX, ResponseFraming};
+use wellhead_http1::{ChunkStep, Chunked, MalformedHttp};
 use wellhead_telemetry::clock;
 use wellhead_transport::{Sent, TRUSTED_LENGTH_MAX, TransportError, TransportErrorKind};
 
@@ -57,7 +57,7 @@ pub(crate) struct H1Connection {
     taken: usize,
     /// The request under way, or its head when the body is large.
     write: Vec<u8>,
-    exchange: Exchange,
+    exchange: H1Exchange,
     /// Not used again from then on.
     pub(crate) retire_at: Instant,
     /// When it was last given back.
@@ -70,7 +70,7 @@ pub(crate) struct H1Connection {
 
 /// Where the exchange under way stands.
 #[derive(Debug)]
-struct Exchange {
+struct H1Exchange {
     /// Bytes written, of `length` in all.
     written: usize,
     length: usize,
@@ -98,7 +98,7 @@ enum Body {
     Ended,
 }
 
-impl Exchange {
+impl H1Exchange {
     fn none() -> Self {
         Self {
             written: 0,
@@ -122,7 +122,7 @@ impl H1Connection {
             read: Vec::new(),
             taken: 0,
             write: Vec::new(),
-            exchange: Exchange::none(),
+            exchange: H1Exchange::none(),
             retire_at,
             idle_since: opened,
             reused: false,
@@ -162,7 +162,7 @@ impl H1Connection {
 
     /// Why no further exchange may start after a complete one; `None` if one may.
     pub(crate) fn unfit(&self) -> Option<CloseReason> {
-        let Exchange { early, body, keeps_open, .. } = &self.exchange;
+        let H1Exchange { early, body, keeps_open, .. } = &self.exchange;
         if *early {
             // The peer may never read what is left of the request, and would take
             // the next one for its end.
@@ -263,7 +263,7 @@ impl H1Connection {
             page.limits.clear();
         }
         // Until a head says otherwise, the connection is in the middle of something.
-        self.exchange = Exchange { length, body: Body::UntilClose, ..Exchange::none() };
+        self.exchange = H1Exchange { length, body: Body::UntilClose, ..H1Exchange::none() };
     }
 
     fn poll_head(
@@ -297,7 +297,7 @@ impl H1Connection {
                     Ok(Some(head))
                         if head.status == 101 || self.exchange.interims == INTERIM_MAX =>
                     {
-                        let malformed = Malformed("an interim answer that nobody asked for");
+                        let malformed = MalformedHttp("an interim answer that nobody asked for");
                         return Poll::Ready(Err(protocol(malformed)));
                     }
                     Ok(Some(_)) => self.exchange.interims += 1,
@@ -390,15 +390,15 @@ impl H1Connection {
     }
 
     /// Takes one head from the buffer, if it is complete.
-    fn read_head(&mut self) -> Result<Option<AnswerHead>, Malformed> {
+    fn read_head(&mut self) -> Result<Option<AnswerHead>, MalformedHttp> {
         let Some(head) = answer::head(&self.read[self.taken..])? else { return Ok(None) };
         let answer = AnswerHead {
             status: head.status,
             retry_after: retry_after(head.retry_after, head.date, clock::unix_seconds),
             body: BodyHead {
                 length: match head.framing {
-                    Framing::Length(length) => Some(length),
-                    Framing::Chunked | Framing::UntilClose => None,
+                    ResponseFraming::Length(length) => Some(length),
+                    ResponseFraming::Chunked | ResponseFraming::UntilClose => None,
                 },
                 encoding: Encoding::of(head.content_encoding),
             },
@@ -417,10 +417,10 @@ impl H1Connection {
         }
         self.exchange.keeps_open = head.keeps_open;
         self.exchange.body = match head.framing {
-            Framing::Length(0) => Body::Ended,
-            Framing::Length(length) => Body::Length(length),
-            Framing::Chunked => Body::Chunked(Chunked::new()),
-            Framing::UntilClose => Body::UntilClose,
+            ResponseFraming::Length(0) => Body::Ended,
+            ResponseFraming::Length(length) => Body::Length(length),
+            ResponseFraming::Chunked => Body::Chunked(Chunked::new()),
+            ResponseFraming::UntilClose => Body::UntilClose,
         };
         Ok(Some(answer))
     }
@@ -465,9 +465,9 @@ impl H1Connection {
         for _ in 0..STEPS_MAX {
             let unread = &self.read[self.taken..];
             let next = match &mut self.exchange.body {
-                Body::Ended => Next::End,
-                Body::Length(left) => Next::Data(*left),
-                Body::UntilClose => Next::Data(u64::MAX),
+                Body::Ended => ChunkStep::End,
+                Body::Length(left) => ChunkStep::Data(*left),
+                Body::UntilClose => ChunkStep::Data(u64::MAX),
                 Body::Chunked(chunked) => match chunked.advance(unread) {
                     Ok((used, next)) => {
                         self.taken += used;
@@ -478,22 +478,22 @@ impl H1Connection {
             };
             let unread = self.read.len() - self.taken;
             let fresh = match next {
-                Next::End => {
+                ChunkStep::End => {
                     self.exchange.body = Body::Ended;
                     let last = std::mem::take(&mut self.exchange.joined);
                     return Poll::Ready((!last.is_empty()).then(|| Ok(last.freeze())));
                 }
-                Next::Data(left) if unread > 0 => {
+                ChunkStep::Data(left) if unread > 0 => {
                     let some = unread.min(usize::try_from(left).unwrap_or(usize::MAX));
                     if let Some(piece) = self.take_unread(some, left, at_least) {
                         return Poll::Ready(Some(Ok(piece)));
                     }
                     continue;
                 }
-                Next::Data(left) if self.reads_directly(left) => {
+                ChunkStep::Data(left) if self.reads_directly(left) => {
                     ready!(self.poll_join(cx, left, at_least))
                 }
-                Next::Data(_) | Next::More => ready!(self.poll_fill(cx, PIECE)),
+                ChunkStep::Data(_) | ChunkStep::More => ready!(self.poll_fill(cx, PIECE)),
             };
             match fresh {
                 Ok(0) if matches!(self.exchange.body, Body::UntilClose) => {
@@ -601,7 +601,7 @@ impl H1Connection {
     }
 }
 
-fn protocol(Malformed(why): Malformed) -> TransportError {
+fn protocol(MalformedHttp(why): MalformedHttp) -> TransportError {
     TransportError::new(TransportErrorKind::Protocol, Sent::Maybe, why)
 }
 

@@ -23,7 +23,7 @@ use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 use crate::caps::Ending;
 use crate::dial::Stream;
 use crate::endpoint::Prepared;
-use crate::frame::{Reason, put_goaway};
+use crate::frame::{H2ErrorCode, put_goaway};
 use crate::head::{AnswerHead, BodyHead, retry_after};
 use crate::inflate::Encoding;
 use crate::journal::{ConnectionLog, ExchangeTimeline, Happening, SetUp, keep_limit};
@@ -62,7 +62,7 @@ impl Fate {
 
 /// What the connection's task and its users share.
 #[derive(Debug)]
-struct Common {
+struct H2Shared {
     mux: Mutex<Mux>,
     in_flight: AtomicUsize,
     /// What the peer allows; `usize::MAX` where it announced no limit.
@@ -82,7 +82,7 @@ struct Common {
     noted: Option<(u64, Mutex<Option<SetUp>>)>,
 }
 
-impl Common {
+impl H2Shared {
     /// Takes over what the pool decides by; `true` when some of it changed.
     fn note(&self, mux: &Mux) -> bool {
         let (settled, leaving) = (mux.has_settings(), mux.is_leaving());
@@ -111,7 +111,7 @@ pub(crate) struct Opening {
 /// ends; whoever has a stream on it has a handle.
 #[derive(Debug)]
 pub(crate) struct H2Connection {
-    common: Arc<Common>,
+    common: Arc<H2Shared>,
     fate: Fate,
     streams_max: usize,
     requests_max: u64,
@@ -126,7 +126,7 @@ pub(crate) struct H2Connection {
 }
 
 /// Told by a connection's task when room or usability changed.
-pub(crate) trait Observer: Send + Sync + 'static {
+pub(crate) trait H2Observer: Send + Sync + 'static {
     /// More streams may fit, or the peer said GOAWAY.
     fn changed(&self);
     /// The peer ended the connection, or said that it will.
@@ -140,7 +140,7 @@ impl H2Connection {
     pub(crate) fn open(
         Opening { stream, read, mut page }: Opening,
         fate: Fate,
-        observer: impl Observer,
+        observer: impl H2Observer,
         settings: &ClientSettings,
         stats: &Arc<ConnectionStats>,
         retire_at: Instant,
@@ -162,7 +162,7 @@ impl H2Connection {
                 return Err(TransportError::new(TransportErrorKind::Connect, Sent::No, detail));
             }
         }
-        let common = Arc::new(Common {
+        let common = Arc::new(H2Shared {
             in_flight: AtomicUsize::new(0),
             announced: AtomicUsize::new(usize::MAX),
             tolerated: AtomicUsize::new(usize::MAX),
@@ -319,7 +319,7 @@ impl Drop for H2Connection {
 /// An answer's body on its way. Dropped before its end it resets the stream.
 #[derive(Debug)]
 pub(crate) struct H2Stream {
-    common: Arc<Common>,
+    common: Arc<H2Shared>,
     id: u32,
     ended: bool,
 }
@@ -399,7 +399,7 @@ enum Arrived {
 }
 
 /// Why the task ends.
-enum Stop {
+enum H2Stop {
     /// Nothing is under way and nothing will come.
     Done,
     /// The peer closed the connection, or it broke.
@@ -431,7 +431,7 @@ impl Io {
     }
 
     /// Writes all there is, or as much as the socket takes.
-    fn poll_write(&mut self, cx: &mut Context<'_>, common: &Common) -> Poll<io::Result<()>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>, common: &H2Shared) -> Poll<io::Result<()>> {
         loop {
             if self.at == self.write.len() {
                 self.at = 0;
@@ -459,7 +459,7 @@ impl Io {
     }
 
     /// Reads a piece of a large answer to where it belongs, or else frames to be taken apart.
-    fn poll_read(&mut self, cx: &mut Context<'_>, common: &Common) -> Poll<io::Result<Arrived>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, common: &H2Shared) -> Poll<io::Result<Arrived>> {
         let mut mux = common.mux.lock();
         if let Some(mut room) = mux.room() {
             let some = ready!(pin!(self.stream.read_buf(&mut room)).poll(cx))?;
@@ -491,9 +491,9 @@ impl Io {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        common: &Common,
-        observer: &impl Observer,
-    ) -> Poll<Stop> {
+        common: &H2Shared,
+        observer: &impl H2Observer,
+    ) -> Poll<H2Stop> {
         for _ in 0..TURNS_MAX {
             if self.write_error.is_none()
                 && let Poll::Ready(Err(error)) = self.poll_write(cx, common)
@@ -501,7 +501,7 @@ impl Io {
                 self.write_error = Some(error);
             }
             match self.poll_read(cx, common) {
-                Poll::Ready(Ok(Arrived::Nothing)) => return Poll::Ready(Stop::Lost(None)),
+                Poll::Ready(Ok(Arrived::Nothing)) => return Poll::Ready(H2Stop::Lost(None)),
                 Poll::Ready(Ok(Arrived::Piece)) => {}
                 Poll::Ready(Ok(Arrived::Frames)) => {
                     let mut mux = common.mux.lock();
@@ -523,17 +523,17 @@ impl Io {
                         observer.changed();
                     }
                     if let Err(broken) = received {
-                        return Poll::Ready(Stop::Broken(broken));
+                        return Poll::Ready(H2Stop::Broken(broken));
                     }
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Stop::Lost(Some(error))),
+                Poll::Ready(Err(error)) => return Poll::Ready(H2Stop::Lost(Some(error))),
                 Poll::Pending if self.write_error.is_some() => {
-                    return Poll::Ready(Stop::Lost(self.write_error.take()));
+                    return Poll::Ready(H2Stop::Lost(self.write_error.take()));
                 }
                 Poll::Pending => {
                     let mut mux = common.mux.lock();
                     if mux.is_done() && self.at == self.write.len() {
-                        return Poll::Ready(Stop::Done);
+                        return Poll::Ready(H2Stop::Done);
                     }
                     // While the socket is full, its waker is the one that matters.
                     if mux.sleep(cx.waker()) || self.at < self.write.len() {
@@ -547,13 +547,13 @@ impl Io {
     }
 
     /// Passes on how the peer ends the connection.
-    fn tell(&self, ending: Ending, observer: &impl Observer, now: Instant) {
+    fn tell(&self, ending: Ending, observer: &impl H2Observer, now: Instant) {
         let silence = now.saturating_duration_since(self.last_read);
         observer.ended(&Ending { silence, ..ending }, now);
     }
 
     /// Tells the peer why, if that takes no waiting.
-    fn part(&mut self, cx: &mut Context<'_>, reason: Reason) {
+    fn part(&mut self, cx: &mut Context<'_>, reason: H2ErrorCode) {
         self.write.drain(..self.at);
         self.at = 0;
         put_goaway(&mut self.write, reason);
@@ -564,12 +564,12 @@ impl Io {
 /// Runs the connection until it ends, telling `observer` what changed.
 async fn drive(
     mut io: Io,
-    common: Arc<Common>,
+    common: Arc<H2Shared>,
     fate: Fate,
-    observer: impl Observer,
+    observer: impl H2Observer,
     (interval, patience): KeepAlive,
 ) {
-    let mut pulse = Pulse { asked: false, interval, patience };
+    let mut pulse = H2KeepAlive { asked: false, interval, patience };
     let mut timer = pin!(sleep(interval));
     poll_fn(|cx| {
         let ending = match io.poll(cx, &common, &observer) {
@@ -577,20 +577,20 @@ async fn drive(
             Poll::Pending => {
                 if pulse.poll_dead(cx, timer.as_mut(), &common) {
                     fate.set(CloseReason::Stuck);
-                    Stop::Lost(Some(io::Error::other("no answer to a ping")))
+                    H2Stop::Lost(Some(io::Error::other("no answer to a ping")))
                 } else {
                     return Poll::Pending;
                 }
             }
         };
-        let peers_doing = matches!(ending, Stop::Lost(_)) && fate.get() != CloseReason::Stuck;
+        let peers_doing = matches!(ending, H2Stop::Lost(_)) && fate.get() != CloseReason::Stuck;
         let (kind, detail) = match ending {
-            Stop::Done => (TransportErrorKind::Closed, String::new()),
-            Stop::Lost(error) => {
+            H2Stop::Done => (TransportErrorKind::Closed, String::new()),
+            H2Stop::Lost(error) => {
                 let detail = error.map_or_else(String::new, |error| error.to_string());
                 (TransportErrorKind::Closed, detail)
             }
-            Stop::Broken(Broken(reason, why)) => {
+            H2Stop::Broken(Broken(reason, why)) => {
                 fate.set(CloseReason::BadAnswer);
                 io.part(cx, reason);
                 (TransportErrorKind::Protocol, why.to_owned())
@@ -625,18 +625,18 @@ async fn drive(
 }
 
 /// Asks a peer with open streams from time to time whether it is still there.
-struct Pulse {
+struct H2KeepAlive {
     asked: bool,
     interval: Duration,
     patience: Duration,
 }
 
-impl Pulse {
+impl H2KeepAlive {
     fn poll_dead(
         &mut self,
         cx: &mut Context<'_>,
         mut timer: Pin<&mut Sleep>,
-        common: &Common,
+        common: &H2Shared,
     ) -> bool {
         if self.asked && common.mux.lock().pong {
             self.asked = false;

@@ -221,7 +221,7 @@ pub(crate) struct Fields {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Name {
+enum FieldName {
     Status,
     Length,
     Encoding,
@@ -234,7 +234,7 @@ enum Name {
     Wrong,
 }
 
-impl Name {
+impl FieldName {
     fn of(name: &[u8]) -> Self {
         match name {
             b":status" => Self::Status,
@@ -265,33 +265,33 @@ enum Meaning {
 }
 
 impl Meaning {
-    fn of(name: Name, value: &[u8]) -> Self {
+    fn of(name: FieldName, value: &[u8]) -> Self {
         let number = || {
             let digits = value.iter().all(u8::is_ascii_digit);
             std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()
         };
         match name {
-            Name::Status => match number() {
+            FieldName::Status => match number() {
                 Some(status @ 100..=999) if value.len() == 3 => Self::Status(status as u16),
                 Some(_) | None => Self::Malformed("the status is not one of HTTP's"),
             },
-            Name::Length => match number() {
+            FieldName::Length => match number() {
                 Some(length) => Self::Length(length),
                 None => Self::Malformed("the content-length is not a number"),
             },
-            Name::Encoding => Self::Encoding(Encoding::of(Some(value))),
-            Name::RetryAfter => Self::RetryAfter(Bytes::copy_from_slice(value)),
-            Name::Date => Self::Date(Bytes::copy_from_slice(value)),
+            FieldName::Encoding => Self::Encoding(Encoding::of(Some(value))),
+            FieldName::RetryAfter => Self::RetryAfter(Bytes::copy_from_slice(value)),
+            FieldName::Date => Self::Date(Bytes::copy_from_slice(value)),
             // Whoever keeps it has its name as well.
-            Name::Limit | Name::Other => Self::Other,
-            Name::Wrong => Self::Malformed("a header's name is not valid"),
+            FieldName::Limit | FieldName::Other => Self::Other,
+            FieldName::Wrong => Self::Malformed("a header's name is not valid"),
         }
     }
 }
 
 #[derive(Debug)]
-struct Entry {
-    name: Name,
+struct TableEntry {
+    name: FieldName,
     name_len: usize,
     size: usize,
     meaning: Meaning,
@@ -301,7 +301,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct Decoder {
     /// Newest first.
-    table: VecDeque<Entry>,
+    table: VecDeque<TableEntry>,
     size: usize,
     size_max: usize,
     /// Whether headers that tell of limits are kept, for a journal.
@@ -357,7 +357,7 @@ impl Decoder {
         let name = STATIC_NAMES.get(index.wrapping_sub(1)).ok_or(NO_ENTRY)?;
         fields.take(match STATIC_STATUSES.get(index.wrapping_sub(STATIC_STATUS)) {
             Some(status) => Meaning::Status(*status),
-            None => Meaning::of(Name::of(name.as_bytes()), b""),
+            None => Meaning::of(FieldName::of(name.as_bytes()), b""),
         });
         Ok(())
     }
@@ -379,24 +379,24 @@ impl Decoder {
             (entry.name, entry.name_len)
         } else if index > 0 {
             let name = STATIC_NAMES[index - 1];
-            (Name::of(name.as_bytes()), name.len())
+            (FieldName::of(name.as_bytes()), name.len())
         } else {
             let name = string(block)?.unpacked(&mut self.space)?;
-            if self.keeps_limits && Name::of(name) == Name::Other && tells_limit(name) {
+            if self.keeps_limits && FieldName::of(name) == FieldName::Other && tells_limit(name) {
                 limit = Bytes::copy_from_slice(name);
-                (Name::Limit, name.len())
+                (FieldName::Limit, name.len())
             } else {
-                (Name::of(name), name.len())
+                (FieldName::of(name), name.len())
             }
         };
         let value = string(block)?;
-        if name == Name::Other && !keeps {
+        if name == FieldName::Other && !keeps {
             return Ok(());
         }
         let value = value.unpacked(&mut self.space)?;
         let size = ENTRY_BYTES + name_len + value.len();
         let meaning = match name {
-            Name::Limit => Meaning::Limit(limit, Bytes::copy_from_slice(value)),
+            FieldName::Limit => Meaning::Limit(limit, Bytes::copy_from_slice(value)),
             name => Meaning::of(name, value),
         };
         fields.take(meaning.clone());
@@ -404,7 +404,7 @@ impl Decoder {
             self.evict(size);
             if size <= self.size_max {
                 self.size += size;
-                self.table.push_front(Entry { name, name_len, size, meaning });
+                self.table.push_front(TableEntry { name, name_len, size, meaning });
             }
         }
         Ok(())

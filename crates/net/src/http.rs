@@ -15,9 +15,9 @@ use wellhead_transport::{
     TransportErrorKind, WireReply,
 };
 
-use crate::body::{Limits, Received, receive};
+use crate::body::{BodyLimits, Received, receive};
 use crate::connect::Connector;
-use crate::detect::Learnt;
+use crate::detect::LearntProtocol;
 use crate::dial::{Dialer, Resolver, TlsClient};
 use crate::endpoint::{Endpoint, EndpointError, Prepared, Purpose};
 use crate::h2::H2Connection;
@@ -30,13 +30,13 @@ use crate::stats::ConnectionStats;
 
 /// What the workers' transports of one upstream have in common.
 #[derive(Debug, Clone)]
-pub struct Shared {
+pub struct TransportResources {
     /// Names and their addresses; one for the whole process.
     pub resolver: Arc<Resolver>,
     /// TLS settings and session tickets; one for the whole process.
     pub tls: Arc<TlsClient>,
     /// The protocol the upstream speaks; one per upstream.
-    pub learnt: Arc<Learnt>,
+    pub learnt: Arc<LearntProtocol>,
     /// Counters; one per upstream.
     pub stats: Arc<ConnectionStats>,
     /// Where answers are counted while they are held; one for the whole process.
@@ -53,7 +53,7 @@ pub struct HttpTransport {
     prepared: Arc<Prepared>,
     pool: Arc<Pool>,
     stats: Arc<ConnectionStats>,
-    learnt: Arc<Learnt>,
+    learnt: Arc<LearntProtocol>,
     answers: Arc<Ceiling>,
     answer_bytes_max: usize,
     resend: bool,
@@ -67,12 +67,12 @@ impl HttpTransport {
     pub fn new(
         endpoint: &Endpoint,
         settings: ClientSettings,
-        shared: Shared,
+        shared: TransportResources,
         seed: u64,
     ) -> Result<Self, EndpointError> {
         let purpose = Purpose::Calls { compression: settings.compression };
         let prepared = Prepared::new(endpoint, purpose)?;
-        let Shared { resolver, tls, learnt, stats, answers } = shared;
+        let TransportResources { resolver, tls, learnt, stats, answers } = shared;
         let dialer = Dialer::new(&prepared, resolver, &tls, seed as usize);
         let connector = Connector::new(
             dialer,
@@ -126,7 +126,7 @@ impl HttpTransport {
             let detail = "the deadline had passed before the start";
             return Err(TransportError::new(TransportErrorKind::Timeout, Sent::No, detail));
         }
-        let limits = Limits { whole_max, answer_bytes_max: self.answer_bytes_max };
+        let limits = BodyLimits { whole_max, answer_bytes_max: self.answer_bytes_max };
         let bulky = bulky.then(|| self.pool.enter_bulky());
         let is_bulky = bulky.is_some();
         let mut grant = self.pool.acquire(Choice::Any, started, deadline).await?;
@@ -154,7 +154,7 @@ impl HttpTransport {
         Grant { lease, connect, at: sent_at }: Grant,
         body: &Bytes,
         started: Instant,
-        limits: Limits,
+        limits: BodyLimits,
         mut passage: Option<&mut ExchangeTimeline>,
     ) -> Result<WireReply, (TransportError, Retry)> {
         let mut sent = Sent::No;
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn an_exchange_stays_small() {
         let endpoint = Endpoint::new(SecretUrl::parse("http://localhost/").expect("a URL"));
-        let shared = Shared {
+        let shared = TransportResources {
             resolver: Arc::default(),
             tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
             learnt: Arc::default(),

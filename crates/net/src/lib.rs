@@ -38,10 +38,10 @@ mod ws;
 
 pub use crate::caps::{LearntCaps, Lesson};
 pub use crate::carrier::WsTransport;
-pub use crate::detect::Learnt;
+pub use crate::detect::LearntProtocol;
 pub use crate::dial::{Lookup, Resolver, TlsClient, TlsSetupError, TrustedRoots};
 pub use crate::endpoint::{Auth, Endpoint, EndpointError, HttpVersion};
-pub use crate::http::{HttpTransport, Shared};
+pub use crate::http::{HttpTransport, TransportResources};
 pub use crate::journal::{Event, ExchangeTimeline, Happening, Journal, SetUp};
 pub use crate::mux::STREAM_WINDOW;
 pub use crate::protocol::{CloseReason, Protocol};

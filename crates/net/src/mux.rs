@@ -29,9 +29,9 @@ use wellhead_transport::{Sent, TRUSTED_LENGTH_MAX, TransportError, TransportErro
 
 use crate::caps::{Ending, MANY, Manner};
 use crate::detect::PREFACE;
-use crate::frame::{self, FRAME_BYTES_MAX, Reason};
+use crate::frame::{self, FRAME_BYTES_MAX, H2ErrorCode};
 use crate::hpack::{Blocks, Decoder, Fields, Undecodable, put_content_length, put_empty_table};
-use abandon::{Abandoned, DISCARDED_MAX};
+use abandon::{DISCARDED_MAX, ResetBudget};
 use told::Told;
 
 /// Bytes of one answer that may be on their way or wait unread: enough for
@@ -66,13 +66,13 @@ pub(crate) struct Mux {
     out: Vec<u8>,
     /// Bytes appended to `out` since the start.
     appended: u64,
-    streams: HashMap<u32, Stream, foldhash::fast::FixedState>,
+    streams: HashMap<u32, StreamState, foldhash::fast::FixedState>,
     next_id: u32,
     /// Streams with a request that did not fit the windows.
     unsent: VecDeque<u32>,
     send_window: i64,
     peer: Peer,
-    table: Table,
+    table: HeaderTable,
     decoder: Decoder,
     /// Payload that we announced to take.
     frame_bytes_max: usize,
@@ -95,7 +95,7 @@ pub(crate) struct Mux {
     /// The peer's last word: streams above are not processed.
     goaway: Option<u32>,
     closing: bool,
-    abandoned: Abandoned,
+    abandoned: ResetBudget,
     /// The most streams that there were at once.
     peak: usize,
     /// Streams that the peer reset one after the other, with no answer between.
@@ -120,7 +120,7 @@ struct Peer {
 
 /// What the peer's table holds of our headers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Table {
+enum HeaderTable {
     Empty,
     Filled,
     /// To be declared empty before the next request.
@@ -146,7 +146,7 @@ struct HeadersUnderWay {
 
 /// One exchange.
 #[derive(Debug)]
-struct Stream {
+struct StreamState {
     waker: Option<Waker>,
     /// Where its request starts in what was appended.
     begins_at: u64,
@@ -170,11 +170,11 @@ struct Stream {
 
 /// The connection cannot go on: our reason for the peer, and for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Broken(pub(crate) Reason, pub(crate) &'static str);
+pub(crate) struct Broken(pub(crate) H2ErrorCode, pub(crate) &'static str);
 
 impl From<Undecodable> for Broken {
     fn from(Undecodable(why): Undecodable) -> Self {
-        Self(Reason::COMPRESSION_ERROR, why)
+        Self(H2ErrorCode::COMPRESSION_ERROR, why)
     }
 }
 
@@ -207,7 +207,7 @@ impl Mux {
                 streams_max: usize::MAX,
                 stream_window: i64::from(WINDOW),
             },
-            table: Table::Empty,
+            table: HeaderTable::Empty,
             decoder: Decoder::new(),
             frame_bytes_max,
             data: None,
@@ -221,7 +221,7 @@ impl Mux {
             proven: None,
             goaway: None,
             closing: false,
-            abandoned: Abandoned::default(),
+            abandoned: ResetBudget::default(),
             peak: 0,
             resets_in_a_row: 0,
             called_off: 0,
@@ -276,23 +276,23 @@ impl Mux {
         let ends = body.is_empty();
         frame::put_headers(&mut self.out, id, ends, |out| {
             let block = match self.table {
-                Table::Empty => &blocks.first,
-                Table::Filled => &blocks.later,
-                Table::Shrinking => {
+                HeaderTable::Empty => &blocks.first,
+                HeaderTable::Filled => &blocks.later,
+                HeaderTable::Shrinking => {
                     put_empty_table(out);
                     &blocks.plain
                 }
-                Table::Unused => &blocks.plain,
+                HeaderTable::Unused => &blocks.plain,
             };
             out.extend_from_slice(block);
             put_content_length(out, body.len());
         });
         self.table = match self.table {
-            Table::Empty | Table::Filled => Table::Filled,
-            Table::Shrinking | Table::Unused => Table::Unused,
+            HeaderTable::Empty | HeaderTable::Filled => HeaderTable::Filled,
+            HeaderTable::Shrinking | HeaderTable::Unused => HeaderTable::Unused,
         };
         self.appended += (self.out.len() - before) as u64;
-        let mut stream = Stream {
+        let mut stream = StreamState {
             waker: None,
             begins_at,
             request: body,
@@ -318,7 +318,7 @@ impl Mux {
     }
 
     /// Appends what fits the windows; `true` when all did.
-    fn send(&mut self, id: u32, stream: &mut Stream) -> bool {
+    fn send(&mut self, id: u32, stream: &mut StreamState) -> bool {
         while !stream.request.is_empty() {
             let window = self.send_window.min(stream.send_window).max(0) as usize;
             let some = stream.request.len().min(window).min(FRAME_BYTES_MAX);
@@ -445,7 +445,7 @@ impl Mux {
         }
     }
 
-    fn reset(&mut self, id: u32, reason: Reason) {
+    fn reset(&mut self, id: u32, reason: H2ErrorCode) {
         let before = self.out.len();
         frame::put_reset(&mut self.out, id, reason);
         self.called_off += 1;
@@ -457,7 +457,7 @@ impl Mux {
     pub(crate) fn close(&mut self) {
         if !self.closing && self.ended.is_none() {
             self.closing = true;
-            self.append(|out| frame::put_goaway(out, Reason::NO_ERROR));
+            self.append(|out| frame::put_goaway(out, H2ErrorCode::NO_ERROR));
         }
         self.wake_task();
     }
@@ -551,7 +551,7 @@ impl Mux {
     }
 }
 
-impl Stream {
+impl StreamState {
     fn wait(&mut self, cx: &mut Context<'_>) {
         match &mut self.waker {
             Some(waker) => waker.clone_from(cx.waker()),

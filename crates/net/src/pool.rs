@@ -345,7 +345,7 @@ impl Pool {
     fn start_connects(self: &Arc<Self>, how_many: usize) {
         for _ in 0..how_many {
             let attempt =
-                Attempt { pool: Arc::clone(self), started: Instant::now(), finished: false };
+                ConnectAttempt { pool: Arc::clone(self), started: Instant::now(), finished: false };
             spawn(async move {
                 let admit = |fate| attempt.pool.admit_h2(fate);
                 let result = attempt.pool.connector.connect(admit).await;
@@ -598,13 +598,13 @@ fn offer(state: &mut State, mut grant: Grant) -> Option<Grant> {
 }
 
 /// A connection attempt under way; counts as failed when it is dropped unfinished.
-struct Attempt {
+struct ConnectAttempt {
     pool: Arc<Pool>,
     started: Instant,
     finished: bool,
 }
 
-impl Attempt {
+impl ConnectAttempt {
     fn finish(mut self, result: Result<Connected, TransportError>) {
         self.finished = true;
         let now = Instant::now();
@@ -615,7 +615,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for ConnectAttempt {
     fn drop(&mut self) {
         if !self.finished {
             let detail = "the worker is stopping";

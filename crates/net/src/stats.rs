@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use wellhead_transport::TransportErrorKind;
 
-use crate::caps::{Caps, LearntCaps};
+use crate::caps::{LearntCaps, SharedCaps};
 use crate::journal::Journal;
 use crate::protocol::{CloseReason, Protocol};
 
@@ -30,7 +30,7 @@ pub struct ConnectionStats {
     unclaimed: AtomicU64,
     /// No WebSocket can be opened, and that was said.
     without_sockets: AtomicBool,
-    pub(crate) caps: Caps,
+    pub(crate) caps: SharedCaps,
     journal: Option<Arc<Journal>>,
 }
 

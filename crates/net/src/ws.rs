@@ -20,7 +20,7 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use wellhead_transport::feed::{BoxFuture, Feed, FeedConnector};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use crate::dial::{Dialer, Resolver, Step, Stream, TlsClient};
+use crate::dial::{DialStep, Dialer, Resolver, Stream, TlsClient};
 use crate::endpoint::{Endpoint, EndpointError, HttpVersion, Prepared, Purpose};
 
 /// Read at a time; the library's default of 128 KiB per connection adds up.
@@ -104,7 +104,7 @@ impl WsClient {
             .max_message_size(Some(self.settings.message_bytes_max))
             .max_frame_size(Some(self.settings.message_bytes_max));
         let deadline = Instant::now() + self.settings.connect_timeout;
-        let mut step = Step::LookUp;
+        let mut step = DialStep::LookUp;
         match timeout_at(deadline, self.handshake(deadline, &mut step, config)).await {
             Ok(opened) => opened,
             Err(_) => Err(step.timed_out()),
@@ -114,11 +114,11 @@ impl WsClient {
     async fn handshake(
         &self,
         deadline: Instant,
-        step: &mut Step,
+        step: &mut DialStep,
         config: WebSocketConfig,
     ) -> Result<WebSocketStream<Stream>, TransportError> {
         let (stream, _) = self.dialer.dial(deadline, step).await?;
-        *step = Step::Http;
+        *step = DialStep::Http;
         let mut request = self
             .prepared
             .uri

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
 use wellhead_net::{
     ClientSettings, ConnectionStats, Endpoint, ExchangeTimeline, HttpTransport, HttpVersion,
-    Journal, Learnt, Resolver, Shared, TlsClient, TrustedRoots,
+    Journal, LearntProtocol, Resolver, TlsClient, TransportResources, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Transport as _};
@@ -71,10 +71,10 @@ fn transport(
 ) -> HttpTransport {
     let url = SecretUrl::parse(&format!("http://{address}/")).expect("a URL");
     let endpoint = Endpoint { version, ..Endpoint::new(url) };
-    let shared = Shared {
+    let shared = TransportResources {
         resolver: Arc::new(Resolver::new()),
         tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
-        learnt: Arc::new(Learnt::new()),
+        learnt: Arc::new(LearntProtocol::new()),
         stats: Arc::new(
             journal.map_or_else(ConnectionStats::default, ConnectionStats::with_journal),
         ),

@@ -30,7 +30,7 @@ use wellhead_chain::View;
 use wellhead_dispatch::{Attempt, BATCH_ITEMS_MAX, BatchContext, BatchItem, now, run_batch};
 use wellhead_eth::{CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed};
-use wellhead_route::{Ask, Fitness, assess, plan};
+use wellhead_route::{Fitness, PlanRequest, assess, plan};
 use wellhead_transport::{Ceiling, FREE_BYTES, Share, Shortage};
 use wellhead_upstream::{Payload, Slot, TryElsewhere, UpstreamSet, Verdict, VerdictClass};
 
@@ -40,12 +40,12 @@ use crate::call::handle_and_count;
 use crate::line::{InBatch, Line, Methods};
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
-use crate::request::pin::Pin;
+use crate::request::pin::PinnedParams;
 use crate::request::pinned::PinnedCall;
 use crate::request::reply::{Reply, write_malformed};
 use crate::state::by_hash::ByHash;
 use crate::state::chain::ServedChain;
-use crate::state::counts::{CallOutcome, Found};
+use crate::state::counts::{CacheResult, CallOutcome};
 use crate::steps::cached::{self, CacheTicket, CacheWrite};
 use crate::steps::planning::pinned_in_batch;
 use crate::steps::{floor, observe, recall, tiers};
@@ -59,15 +59,15 @@ type Item = Result<Call, Malformed>;
 /// What goes upstream as one.
 enum Work<'a> {
     One(usize),
-    Together(Slot, Vec<Member<'a>>),
+    Together(Slot, Vec<BatchMember<'a>>),
 }
 
 /// Reads that one upstream is fit for, while they are found.
 struct Group<'a> {
     slot: Slot,
-    members: Vec<Member<'a>>,
+    members: Vec<BatchMember<'a>>,
     /// What the last member asks of the upstream; most items of a batch ask for the same.
-    last: Ask<'a>,
+    last: PlanRequest<'a>,
 }
 
 impl<'a> Group<'a> {
@@ -81,17 +81,17 @@ impl<'a> Group<'a> {
 }
 
 /// A read that goes together with others.
-struct Member<'a> {
+struct BatchMember<'a> {
     place: usize,
     call: &'a Call,
     row: &'static MethodRow,
-    pin: Pin,
+    pin: PinnedParams,
     /// What the cache is told of its answer.
     ticket: Option<Box<CacheTicket>>,
 }
 
 /// What became of one item.
-struct Settled {
+struct ItemResult {
     place: usize,
     /// `None` for a malformed item, which is worded where the batch is written.
     reply: Option<Reply>,
@@ -113,7 +113,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, item: &Settled) {
+    fn add(&mut self, item: &ItemResult) {
         item.slot.into_iter().for_each(|slot| self.upstreams.insert(slot));
         self.failed += usize::from(item.is_failed);
         self.attempts += item.attempts;
@@ -308,10 +308,13 @@ fn write(items: &[Item], mut replies: Vec<Option<Reply>>, pile: Pile<'_>) -> Vec
 }
 
 /// What of a batch was kept: the item's place, its row and the answer.
-type Kept = Vec<(usize, &'static MethodRow, Bytes)>;
+type CachedItems = Vec<(usize, &'static MethodRow, Bytes)>;
 
 /// Sorts the items into exchanges, and those whose answer was kept.
-fn divide<'a>(request: &RequestContext<'_>, items: &'a [Item]) -> (Vec<Work<'a>>, Kept, Methods) {
+fn divide<'a>(
+    request: &RequestContext<'_>,
+    items: &'a [Item],
+) -> (Vec<Work<'a>>, CachedItems, Methods) {
     request.look(|view| divide_by(request, items, view))
 }
 
@@ -319,7 +322,7 @@ fn divide_by<'a>(
     request: &RequestContext<'_>,
     items: &'a [Item],
     view: &View,
-) -> (Vec<Work<'a>>, Kept, Methods) {
+) -> (Vec<Work<'a>>, CachedItems, Methods) {
     let (chain, now) = (request.chain, now());
     let (mut work, mut kept, mut methods) = (Vec::new(), Vec::new(), Methods::default());
     let mut lead: Option<Group<'a>> = None;
@@ -344,8 +347,8 @@ fn divide_by<'a>(
             }
             Err(ticket) => ticket,
         };
-        let member = Member { place, call, row, pin, ticket };
-        let is_fit = |slot: Slot, ask: &Ask<'_>| {
+        let member = BatchMember { place, call, row, pin, ticket };
+        let is_fit = |slot: Slot, ask: &PlanRequest<'_>| {
             let upstream = chain.roster.upstream(slot);
             upstream.takes_batches(now) && assess(ask, upstream, view, now) == Fitness::Fit
         };
@@ -394,7 +397,7 @@ fn may_share(row: &MethodRow) -> bool {
 
 /// What became of some work: items that are settled, and those that have to go alone.
 struct Performed {
-    settled: Vec<Settled>,
+    settled: Vec<ItemResult>,
     alone: Vec<usize>,
 }
 
@@ -409,7 +412,7 @@ async fn perform(
     match work {
         Work::One(place) => match &items[place] {
             Ok(call) => settled(vec![alone(request, place, call, pile, room).await]),
-            Err(_) => settled(vec![Settled {
+            Err(_) => settled(vec![ItemResult {
                 place,
                 reply: None,
                 is_failed: true,
@@ -427,17 +430,24 @@ fn from_memory(
     request: &RequestContext<'_>,
     (place, row, answer): (usize, &MethodRow, Bytes),
     pile: &Pile<'_>,
-) -> Settled {
+) -> ItemResult {
     if pile.is_full() {
         return too_large(place, pile);
     }
     let (counts, took) = (request.chain.counts(), now() - request.ctx.received_at);
     counts.observe(row, CallOutcome::Answered, took, &[]);
-    request.chain.note_found(row, Found::Hit);
+    request.chain.note_found(row, CacheResult::Hit);
     let mut reply = Reply::Result(answer);
     pile.add(&mut reply, false);
     let is_failed = reply.is_refused();
-    Settled { place, reply: Some(reply), is_failed, slot: None, attempts: 0, trail: String::new() }
+    ItemResult {
+        place,
+        reply: Some(reply),
+        is_failed,
+        slot: None,
+        attempts: 0,
+        trail: String::new(),
+    }
 }
 
 async fn alone(
@@ -446,7 +456,7 @@ async fn alone(
     call: &Call,
     pile: &Pile<'_>,
     room: Option<Share>,
-) -> Settled {
+) -> ItemResult {
     if !pile.may_ask(&room) {
         return too_large(place, pile);
     }
@@ -463,7 +473,7 @@ async fn alone(
         }
         _ => pile.add(&mut reply, false),
     }
-    Settled {
+    ItemResult {
         place,
         is_failed: report.outcome != CallOutcome::Answered || reply.is_refused(),
         slot: report.slot,
@@ -473,22 +483,22 @@ async fn alone(
     }
 }
 
-fn too_large(place: usize, pile: &Pile<'_>) -> Settled {
+fn too_large(place: usize, pile: &Pile<'_>) -> ItemResult {
     let reply = Some(Reply::Refused(Refusal::batch_too_large(pile.bytes_max)));
-    Settled { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
+    ItemResult { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
 }
 
 /// The request may make no more upstream calls.
-fn unpaid_for(request: &RequestContext<'_>, place: usize) -> Settled {
+fn unpaid_for(request: &RequestContext<'_>, place: usize) -> ItemResult {
     let reply = Some(Reply::Refused(Refusal::calls_spent(request.allowance().max())));
-    Settled { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
+    ItemResult { place, reply, is_failed: true, slot: None, attempts: 0, trail: String::new() }
 }
 
 /// One exchange for all members; those that it does not settle go alone.
 async fn together(
     request: &RequestContext<'_>,
     slot: Slot,
-    members: Vec<Member<'_>>,
+    members: Vec<BatchMember<'_>>,
     pile: &Pile<'_>,
     room: Option<Share>,
 ) -> Performed {
@@ -501,7 +511,8 @@ async fn together(
     let mut members = members;
     let paid = request.allowance().take(u32::try_from(members.len()).unwrap_or(u32::MAX));
     let unpaid = members.split_off(paid as usize);
-    let mut settled: Vec<Settled> = unpaid.iter().map(|it| unpaid_for(request, it.place)).collect();
+    let mut settled: Vec<ItemResult> =
+        unpaid.iter().map(|it| unpaid_for(request, it.place)).collect();
     if members.is_empty() {
         return Performed { settled, alone };
     }
@@ -532,7 +543,7 @@ async fn together(
     drop(room);
     let is_held = outcome.is_counted;
     let took = ended.saturating_duration_since(request.ctx.received_at);
-    let mut tally = Tally { chain, took, alike: None };
+    let mut tally = ItemTally { chain, took, alike: None };
     for (member, verdict) in members.iter().zip(outcome.verdicts) {
         let attempt = Attempt {
             slot,
@@ -560,10 +571,10 @@ async fn together(
                     // Asked by the height, it may be of any block there.
                     if by_hash || !member.pin.is_by_hash() {
                         let assurance = chain.assurance_of(call.row, slot, verdict.rule);
-                        let answer = cached::Answer::Result(&result);
+                        let answer = cached::ReplyContent::Result(&result);
                         ticket.keep(chain, CacheWrite { call, at: ended }, answer, assurance);
                     }
-                    chain.note_found(call.row, Found::Miss);
+                    chain.note_found(call.row, CacheResult::Miss);
                 }
                 let result = recall::recall(request, call, &member.pin.block, Some(slot), result);
                 (Reply::Result(result), CallOutcome::Answered)
@@ -583,7 +594,7 @@ async fn together(
         let place = member.place;
         let reply = Some(reply);
         let (slot, trail) = (Some(slot), String::new());
-        settled.push(Settled { place, reply, is_failed, slot, attempts, trail });
+        settled.push(ItemResult { place, reply, is_failed, slot, attempts, trail });
     }
     tally.flush();
     if request.ctx.want_trail
@@ -598,13 +609,13 @@ async fn together(
 
 /// Counts the items of one exchange, those in a row that went alike at once: most
 /// batches ask for the same a hundred times.
-struct Tally<'a> {
+struct ItemTally<'a> {
     chain: &'a ServedChain,
     took: Duration,
     alike: Option<(&'static MethodRow, CallOutcome, Attempt, u64)>,
 }
 
-impl Tally<'_> {
+impl ItemTally<'_> {
     fn count(&mut self, row: &'static MethodRow, outcome: CallOutcome, attempt: Attempt) {
         match &mut self.alike {
             Some((its_row, its_outcome, its, times))

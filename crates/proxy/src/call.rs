@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wellhead_cache::{Follow, Turn};
+use wellhead_cache::{Follow, FollowEnd};
 use wellhead_dispatch::{Failure, Job, Trail, now};
 use wellhead_eth::{BlockRef, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, raw};
@@ -22,7 +22,7 @@ use crate::request::pinned::PinnedCall;
 use crate::request::reply::Reply;
 use crate::request::result::{CallResult, Noted};
 use crate::state::cache::SharedResult;
-use crate::state::counts::{CallOutcome, Found};
+use crate::state::counts::{CacheResult, CallOutcome};
 use crate::steps::by_hash::run_pinned;
 use crate::steps::cached::{self, CacheLookup, CacheTicket, CacheWrite};
 use crate::steps::filters::FilterPlace;
@@ -170,7 +170,7 @@ async fn handle_call(
             }
             // 7. On one view: the block, what is kept, and the plan.
             let begun = match begin(request, &job, eligible, began) {
-                Begun { lookup: CacheLookup::Hit(result), call, aside, .. } => {
+                PreparedCall { lookup: CacheLookup::Hit(result), call, aside, .. } => {
                     (noted.block, noted.aside) = (call.pin.number(), aside);
                     return from_cache(request, &job, &call.pin.block, result, noted);
                 }
@@ -210,7 +210,7 @@ fn job_of<'a>(
 }
 
 /// What a call becomes on the one view that it sees.
-struct Begun<'a> {
+struct PreparedCall<'a> {
     call: PinnedCall<'a>,
     lookup: CacheLookup,
     planned: Option<Planned>,
@@ -225,7 +225,7 @@ fn begin<'a>(
     job: &Job<'a>,
     eligible: UpstreamSet,
     began: Instant,
-) -> Begun<'a> {
+) -> PreparedCall<'a> {
     request.look(|view| {
         let of = MethodCall::of(job);
         let call = planning::pinned(request, of, eligible, view);
@@ -238,7 +238,7 @@ fn begin<'a>(
                 Some(planning::plan_on(view, request.chain, request.lane, call.at_block(), began))
             }
         };
-        Begun { call, lookup, planned, aside, began }
+        PreparedCall { call, lookup, planned, aside, began }
     })
 }
 
@@ -250,7 +250,7 @@ fn from_cache(
     result: Bytes,
     noted: &mut Noted,
 ) -> CallResult {
-    noted.found = Some(Found::Hit);
+    noted.found = Some(CacheResult::Hit);
     let result = recall::recall(request, MethodCall::of(job), block, None, result);
     CallResult::whole(result, None, Trail::default())
 }
@@ -260,7 +260,7 @@ fn from_cache(
 async fn read_through(
     request: &RequestContext<'_>,
     job: &Job<'_>,
-    mut begun: Box<Begun<'_>>,
+    mut begun: Box<PreparedCall<'_>>,
     noted: &mut Noted,
 ) -> CallResult {
     (noted.block, noted.aside) = (begun.call.pin.number(), begun.aside.take());
@@ -358,17 +358,17 @@ async fn follow_on(
     call: &PinnedCall<'_>,
     follow: Follow<SharedResult>,
     ticket: CacheTicket,
-) -> (CallResult, Option<Found>) {
+) -> (CallResult, Option<CacheResult>) {
     let chain = request.chain;
     let ticket = match tokio::time::timeout_at(job.deadline.into(), follow).await {
-        Ok(Turn::Landed(landed)) => return (landed.into(), Some(Found::Joined)),
+        Ok(FollowEnd::Landed(landed)) => return (landed.into(), Some(CacheResult::Joined)),
         Err(_) => {
             let (failure, trail) = (Failure::Deadline, Trail::default());
             let call_result = CallResult::failed(chain, failure, trail, call.ask.eligible);
-            return (call_result, Some(Found::Joined));
+            return (call_result, Some(CacheResult::Joined));
         }
-        Ok(Turn::Lead(lead)) => ticket.leading(lead),
-        Ok(Turn::Alone) => ticket,
+        Ok(FollowEnd::Lead(lead)) => ticket.leading(lead),
+        Ok(FollowEnd::Alone) => ticket,
     };
     let call_result = run_pinned(request, job, call, None, now()).await;
     ticket.settle(chain, CacheWrite::of(job, &call_result), &call_result);
@@ -376,8 +376,8 @@ async fn follow_on(
 }
 
 /// What is told of a call whose answer was not there, where answers are kept.
-fn missed(request: &RequestContext<'_>) -> Option<Found> {
-    request.chain.cache().map(|_| Found::Miss)
+fn missed(request: &RequestContext<'_>) -> Option<CacheResult> {
+    request.chain.cache().map(|_| CacheResult::Miss)
 }
 
 /// Filters: made anywhere, then asked where they live.

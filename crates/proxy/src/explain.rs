@@ -20,7 +20,7 @@ use crate::answer::Refusal;
 use crate::journey::Proxy;
 use crate::request::context::{Ctx, RequestContext};
 use crate::request::method::MethodCall;
-use crate::request::pin::Pin;
+use crate::request::pin::PinnedParams;
 use crate::request::pinned::PinnedCall;
 use crate::request::select::Selection;
 use crate::state::chain::ServedChain;
@@ -243,7 +243,12 @@ fn verify(chain: &ServedChain, row: &MethodRow) -> VerifyExplained {
     VerifyExplained { level: level.word(), why }
 }
 
-fn block(request: &RequestContext<'_>, pin: &Pin, asked: &BlockRef, view: &View) -> BlockExplained {
+fn block(
+    request: &RequestContext<'_>,
+    pin: &PinnedParams,
+    asked: &BlockRef,
+    view: &View,
+) -> BlockExplained {
     let text = |params: &[u8]| String::from_utf8_lossy(params).into_owned();
     let params = pin.at_block_hash().map(|it| it.params).or(pin.by_height(None)).map(text);
     let why = match (&pin.params, asked) {

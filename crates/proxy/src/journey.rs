@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wellhead_dispatch::WorkerUpstreams;
-use wellhead_jsonrpc::{Call, Limits, Packet, ParseError, first_id, parse, write};
+use wellhead_jsonrpc::{Call, Packet, ParseError, ParseLimits, first_id, parse, write};
 use wellhead_transport::Ceiling;
 
 use crate::answer::{Answer, INVALID_REQUEST, PARSE_ERROR, Refusal};
@@ -17,7 +17,7 @@ use crate::request::reply::write_malformed;
 use crate::request::select::Selection;
 use crate::state::cache::Cache;
 use crate::state::chain::ServedChain;
-use crate::state::counts::{CallOutcome, Found, RequestCounts};
+use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
 use crate::state::directory::{ChainIndex, Directory};
 
 /// What one worker uses to reach upstreams: a lane for each chain, in the order
@@ -188,7 +188,7 @@ async fn single(request: &RequestContext<'_>, call: &Call) -> (Answer, Line) {
         rest,
         upstream,
         attempts: u32::try_from(report.trail.exchanges()).unwrap_or(u32::MAX),
-        cache: report.noted.found.map(Found::word),
+        cache: report.noted.found.map(CacheResult::word),
         retry_after: report.retry_after,
         warning: None,
         trail,
@@ -209,7 +209,7 @@ fn source(report: &Report) -> Option<Arc<str>> {
 
 /// Refuses the whole body, under the caller's id where it has one. To a batch with a list, as a
 /// program that sent one looks for its answers there.
-fn refused(refusal: &Refusal, body: &Bytes, limits: Limits) -> Answer {
+fn refused(refusal: &Refusal, body: &Bytes, limits: ParseLimits) -> Answer {
     let mut out = Vec::new();
     match parse(body, limits) {
         Ok(Packet::Single(Ok(call))) => refusal.write(&mut out, call.id()),
@@ -230,7 +230,7 @@ fn refused(refusal: &Refusal, body: &Bytes, limits: Limits) -> Answer {
     }
 }
 
-fn unreadable(error: &ParseError, body: &Bytes, limits: Limits) -> Answer {
+fn unreadable(error: &ParseError, body: &Bytes, limits: ParseLimits) -> Answer {
     let code = error.code();
     debug_assert!(code == PARSE_ERROR || code == INVALID_REQUEST);
     let mut out = Vec::new();

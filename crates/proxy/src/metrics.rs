@@ -28,7 +28,7 @@ use wellhead_watch::CallReason;
 
 use crate::journey::Proxy;
 use crate::state::chain::ServedChain;
-use crate::state::counts::{CallOutcome, Found};
+use crate::state::counts::{CacheResult, CallOutcome};
 use crate::state::tiers::TierSeen;
 
 /// Adds everything that the proxy counts to `registry`.
@@ -117,7 +117,7 @@ impl Exposed {
         let help = "Calls that the cache was asked for: hit, miss, or joined to another's";
         let mut family = encoder.encode_descriptor("wellhead_cache_calls", help, None, counter)?;
         for (chain, served) in self.chains() {
-            for found in Found::ALL {
+            for found in CacheResult::ALL {
                 let count = ConstCounter::new(served.counts().found_so_far(found));
                 let labels = [("chain", chain), ("found", found.word())];
                 count.encode(family.encode_family(&labels)?)?;

@@ -16,7 +16,7 @@ use wellhead_upstream::{Bound, Condition, PausedMethod, Upstream};
 use crate::journey::Proxy;
 use crate::state::cache::Cache;
 use crate::state::chain::ServedChain;
-use crate::state::counts::Found;
+use crate::state::counts::CacheResult;
 use crate::state::tiers::TierSeen;
 use crate::state::verify::Evidence;
 
@@ -451,9 +451,9 @@ fn chain_status(chain: &ServedChain, now: Instant) -> ChainStatus {
         lag_bound_blocks: view.lag_bound(),
         calls: CallStatus { answered, upstream_error, failed, refused },
         cache: FoundStatus {
-            hits: chain.counts().found_so_far(Found::Hit),
-            misses: chain.counts().found_so_far(Found::Miss),
-            joined: chain.counts().found_so_far(Found::Joined),
+            hits: chain.counts().found_so_far(CacheResult::Hit),
+            misses: chain.counts().found_so_far(CacheResult::Miss),
+            joined: chain.counts().found_so_far(CacheResult::Joined),
             saved_credits: chain.counts().saved_so_far(),
         },
         void_answers: void_answers(chain, now),

@@ -8,7 +8,7 @@ use wellhead_chain::Reorg;
 use wellhead_eth::BlockNumber;
 
 use crate::journey::Proxy;
-use crate::state::cache::Seen;
+use crate::state::cache::ViewCanon;
 
 /// Frees what became untrue, off the path of requests: nothing is served because it was
 /// late. One for all chains of a proxy.
@@ -39,7 +39,7 @@ impl CacheSweeper {
             let Some(cache) = &shares.cache else { continue };
             let view = chain.heads.view();
             // What is not fresh is still what is believed.
-            let canon = Seen::believed(&view);
+            let canon = ViewCanon::believed(&view);
             let (reorgs, finalized) = *seen;
             let now = (view.reorgs().last(), canon.finalized());
             if now == *seen {

@@ -10,5 +10,5 @@
 mod plan;
 mod roster;
 
-pub use plan::{Ask, CANDIDATES_MAX, Fitness, HOLD_SHORT, Plan, assess, plan};
+pub use plan::{CANDIDATES_MAX, Fitness, HOLD_SHORT, Plan, PlanRequest, assess, plan};
 pub use roster::{DangerousMethods, NotServed, Only, Roster, RouteRule, TEST_CHAINS};

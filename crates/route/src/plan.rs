@@ -51,7 +51,7 @@ pub const HOLD_SHORT: Duration = Duration::from_millis(100);
 
 /// What a request asks of the plan.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct PlanRequest<'a> {
     /// The row of its method.
     pub row: &'a MethodRow,
     /// Who may be asked at all: from [`Roster::eligible`], or a single slot for what is sticky.
@@ -66,7 +66,7 @@ pub struct Ask<'a> {
     pub filter: FilterShape,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> PlanRequest<'a> {
     /// An ask that names no block.
     pub fn of(row: &'a MethodRow, eligible: UpstreamSet) -> Self {
         Self { row, eligible, needed: None, oldest: None, span: 0, filter: FilterShape::default() }
@@ -74,7 +74,7 @@ impl<'a> Ask<'a> {
 
     /// Whether both ask the same of an upstream: what [`assess`] says of one, seen from one view at
     /// one moment, holds for the other.
-    pub fn is_alike(&self, other: &Ask<'_>) -> bool {
+    pub fn is_alike(&self, other: &PlanRequest<'_>) -> bool {
         let Self { row, eligible, needed, oldest, span, filter } = *self;
         row.index == other.row.index
             && (eligible, needed, oldest) == (other.eligible, other.needed, other.oldest)
@@ -262,7 +262,7 @@ impl Plan {
 
 /// Says whether `upstream` can serve `ask`. The one place that decides it: the
 /// plan and the explanation of a plan both ask here.
-pub fn assess(ask: &Ask<'_>, upstream: &Upstream, view: &View, now: Instant) -> Fitness {
+pub fn assess(ask: &PlanRequest<'_>, upstream: &Upstream, view: &View, now: Instant) -> Fitness {
     let slot = upstream.slot();
     if !ask.eligible.contains(slot) {
         return Fitness::NotEligible;
@@ -339,7 +339,13 @@ struct PlanEntry {
 ///
 /// An empty plan means that nobody may be asked: all are on another chain, not
 /// yet verified or being taken out.
-pub fn plan(ask: &Ask<'_>, view: &View, roster: &Roster, now: Instant, rng: &mut impl Rng) -> Plan {
+pub fn plan(
+    ask: &PlanRequest<'_>,
+    view: &View,
+    roster: &Roster,
+    now: Instant,
+    rng: &mut impl Rng,
+) -> Plan {
     // Making room for as many as there may be costs more than all the rest for the usual few.
     match roster.upstreams().len() {
         0..=FEW => order::<FEW>(ask, view, roster, now, rng),
@@ -349,7 +355,7 @@ pub fn plan(ask: &Ask<'_>, view: &View, roster: &Roster, now: Instant, rng: &mut
 
 /// The plan for a roster of at most `MAX`.
 fn order<const MAX: usize>(
-    ask: &Ask<'_>,
+    ask: &PlanRequest<'_>,
     view: &View,
     roster: &Roster,
     now: Instant,
@@ -554,7 +560,7 @@ mod tests {
         let eligible = roster.eligible(row, "eth_call").expect("served");
         let (oldest, needed) = (Some(BlockNumber(blocks.0)), Some(BlockNumber(blocks.1)));
         let (span, filter) = (blocks.1 - blocks.0 + 1, FilterShape { addresses, digest: 1 });
-        let ask = Ask { oldest, needed, span, filter, ..Ask::of(row, eligible) };
+        let ask = PlanRequest { oldest, needed, span, filter, ..PlanRequest::of(row, eligible) };
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         let (fit, rest) = plan.candidates().split_at(plan.fit());
         let names = |slots: &[Slot]| {
@@ -568,16 +574,16 @@ mod tests {
     fn asks_are_alike_when_nothing_that_is_assessed_differs() {
         let table = MethodTable::standard();
         let all: UpstreamSet = [Slot(0), Slot(1)].into_iter().collect();
-        let one = Ask::of(table.row("eth_call"), all);
+        let one = PlanRequest::of(table.row("eth_call"), all);
         assert!(one.is_alike(&one));
         let filter = FilterShape { addresses: 1, digest: 7 };
         for other in [
-            Ask { row: table.row("eth_getBalance"), ..one },
-            Ask { eligible: [Slot(1)].into_iter().collect(), ..one },
-            Ask { needed: Some(BlockNumber(0)), ..one },
-            Ask { oldest: Some(BlockNumber(0)), ..one },
-            Ask { span: 1, ..one },
-            Ask { filter, ..one },
+            PlanRequest { row: table.row("eth_getBalance"), ..one },
+            PlanRequest { eligible: [Slot(1)].into_iter().collect(), ..one },
+            PlanRequest { needed: Some(BlockNumber(0)), ..one },
+            PlanRequest { oldest: Some(BlockNumber(0)), ..one },
+            PlanRequest { span: 1, ..one },
+            PlanRequest { filter, ..one },
         ] {
             assert!(!one.is_alike(&other), "{other:?}");
         }
@@ -606,7 +612,7 @@ mod tests {
         let (roster, view) = build(upstreams, now);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = Ask { needed: needed.map(BlockNumber), ..Ask::of(row, eligible) };
+        let ask = PlanRequest { needed: needed.map(BlockNumber), ..PlanRequest::of(row, eligible) };
         // Well after the rests that `build` started would still be running.
         let later = now + Duration::from_millis(500);
         let plan = plan(&ask, &view, &roster, later, &mut SmallRng::seed_from_u64(1));
@@ -628,7 +634,7 @@ mod tests {
         let now = origin();
         let (roster, view) = build("a:30ms b:10ms c:20ms d:dead", now);
         let row = MethodTable::standard().row("eth_call");
-        let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
+        let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!((names(&roster, &plan), plan.fit()), ("b c a d".to_owned(), 3));
         let plan = plan.with_last([Slot(1), Slot(2), Slot(3)].into_iter().collect());
@@ -673,7 +679,7 @@ mod tests {
         let (roster, view) = build("a:#100 b:#99 c:#99:dead d:#90", now);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = Ask { needed: Some(BlockNumber(100)), ..Ask::of(row, eligible) };
+        let ask = PlanRequest { needed: Some(BlockNumber(100)), ..PlanRequest::of(row, eligible) };
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!((plan.candidates().len(), plan.fit(), plan.well()), (4, 1, 2));
     }
@@ -684,7 +690,7 @@ mod tests {
         let (roster, view) = build("a:#100 b:dead c:#80 d:pruned:#100 e:syncing", now);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = Ask { oldest: Some(BlockNumber(49)), ..Ask::of(row, eligible) };
+        let ask = PlanRequest { oldest: Some(BlockNumber(49)), ..PlanRequest::of(row, eligible) };
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!(names(&roster, &plan), "a c e b d");
         assert_eq!(plan.unwell(), [Slot(4), Slot(1)]);
@@ -696,7 +702,7 @@ mod tests {
         let (roster, view) = build("a:#99 b:#100:throttled c:#80 d:#80:throttled", now);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = Ask { needed: Some(BlockNumber(100)), ..Ask::of(row, eligible) };
+        let ask = PlanRequest { needed: Some(BlockNumber(100)), ..PlanRequest::of(row, eligible) };
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!(names(&roster, &plan).split(' ').take(2).collect::<String>(), "ba");
         assert_eq!((plan.fit(), plan.holding(), plan.well()), (0, 1, 2), "a pause heals no lag");
@@ -731,7 +737,7 @@ mod tests {
         let shown = |method: &str, now| {
             let row = MethodTable::standard().row(method);
             let eligible = roster.eligible(row, method).expect("served");
-            let ask = Ask::of(row, eligible);
+            let ask = PlanRequest::of(row, eligible);
             [0, 1, 2].map(|slot| assess(&ask, roster.upstream(Slot(slot)), &view, now))
         };
         let (fit, rests) = (Fitness::Fit, Fitness::Unwell(Condition::Resting));
@@ -753,7 +759,7 @@ mod tests {
         let start = origin();
         let (roster, view) = build("a:banned b:200ms", start);
         let row = MethodTable::standard().row("eth_call");
-        let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
+        let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
         let fitness = |seconds| {
             assess(&ask, roster.upstream(Slot(0)), &view, start + Duration::from_secs(seconds))
         };
@@ -769,7 +775,7 @@ mod tests {
         let (roster, view) = build("a b", start);
         let row = MethodTable::standard().row("eth_call");
         let eligible = roster.eligible(row, "eth_call").expect("served");
-        let ask = Ask::of(row, eligible);
+        let ask = PlanRequest::of(row, eligible);
         let mut rng = SmallRng::seed_from_u64(3);
         let (mut asked, mut failed) = (0_u32, 0_u32);
         for turn in 0..600 {
@@ -790,7 +796,7 @@ mod tests {
         }
         assert!((3..60).contains(&asked), "{asked} of 600 calls, {failed} failed");
         // Alone it is used for everything.
-        let only = Ask { eligible: [Slot(0)].into_iter().collect(), ..ask };
+        let only = PlanRequest { eligible: [Slot(0)].into_iter().collect(), ..ask };
         let end = start + Duration::from_secs(60);
         assert_eq!(plan(&only, &view, &roster, end, &mut rng).candidates(), [Slot(0)]);
     }
@@ -811,7 +817,7 @@ mod tests {
             let now = origin();
             let (roster, view) = build(upstreams, now);
             let row = MethodTable::standard().row("eth_call");
-            let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
+            let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
             plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1)).is_unoffered()
         };
         assert!(unoffered("a:lacking b:lacking"));
@@ -827,7 +833,7 @@ mod tests {
         let now = origin();
         let (roster, view) = build("a:30ms b:10ms:fallback c:20ms d:dead e:5ms:throttled", now);
         let row = MethodTable::standard().row("eth_call");
-        let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
+        let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
         let plan = plan(&ask, &view, &roster, now, &mut SmallRng::seed_from_u64(1));
         assert_eq!(
             (names(&roster, &plan), plan.fit(), plan.well()),
@@ -843,7 +849,7 @@ mod tests {
         let now = origin();
         let (roster, view) = build("a:10ms b:20ms c:30ms d:400ms", now);
         let row = MethodTable::standard().row("eth_call");
-        let ask = Ask::of(row, roster.eligible(row, "eth_call").expect("served"));
+        let ask = PlanRequest::of(row, roster.eligible(row, "eth_call").expect("served"));
         let mut rng = SmallRng::seed_from_u64(7);
         let mut led = [0; 4];
         for _ in 0..1000 {

@@ -22,7 +22,7 @@ use bytes::{Bytes, BytesMut};
 use http::Uri;
 use tokio::io::{AsyncWriteExt as _, ReadBuf};
 use tokio::time::Instant;
-use wellhead_http1::request::{BadHead, Framing, Room, head};
+use wellhead_http1::request::{BadHead, RequestFraming, Room, head};
 
 use crate::answer;
 use crate::end::ConnectionEnd;
@@ -365,18 +365,18 @@ fn take<E: HttpService>(bytes: &[u8], link: &Arc<ClientLink>, service: &E) -> Pa
 /// What there is of a body behind its head, and how many of the bytes that is.
 fn begin_body(
     rest: &[u8],
-    framing: Framing,
+    framing: RequestFraming,
     is_wanted: bool,
     ticket: &mut Ticket,
 ) -> (BodyStart, usize) {
     match framing {
         // Little enough to be there, and the connection can go on.
-        Framing::Length(length) if !is_wanted => match skipped(rest, length) {
+        RequestFraming::Length(length) if !is_wanted => match skipped(rest, length) {
             Some(skipped) => (BodyStart::Whole(Ok(Bytes::new())), skipped),
             None => (BodyStart::Unread, 0),
         },
-        Framing::Chunked if !is_wanted => (BodyStart::Unread, 0),
-        Framing::Length(length) => match usize::try_from(length) {
+        RequestFraming::Chunked if !is_wanted => (BodyStart::Unread, 0),
+        RequestFraming::Length(length) => match usize::try_from(length) {
             Ok(length) if length <= ticket.link().shared.settings.body_bytes_max => {
                 match rest.get(..length) {
                     Some(body) => {
@@ -392,7 +392,7 @@ fn begin_body(
             }
             _ => (BodyStart::Whole(Err(HttpRefusal::BodyTooLarge)), 0),
         },
-        Framing::Chunked => (BodyStart::Chunked, 0),
+        RequestFraming::Chunked => (BodyStart::Chunked, 0),
     }
 }
 

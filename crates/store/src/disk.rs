@@ -27,9 +27,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use self::index::{Fingerprint, Index, Place};
+use self::index::{Fingerprint, Index, RecordPlace};
 use self::queue::Queue;
-use self::segment::{Files, Losses, SEGMENTS, Segments, Tally};
+use self::segment::{Files, Losses, SEGMENTS, Segments, WriteStats};
 use crate::record::{self, FORMAT, HEADER, Unusable};
 use crate::stats::{Counters, Snapshot, State};
 use crate::{Clock, Digest};
@@ -127,15 +127,15 @@ pub enum OpenError {
 /// still written, in the background: see [`Disk::close`].
 #[derive(Clone)]
 pub struct Disk {
-    inner: Arc<Inner>,
-    _closer: Arc<Closer>,
+    inner: Arc<DiskCore>,
+    _closer: Arc<WriterCloser>,
 }
 
-struct Inner {
+struct DiskCore {
     index: Arc<Index>,
     files: Arc<Files>,
     reads: Queue<Look>,
-    writes: Queue<Job>,
+    writes: Queue<WriteJob>,
     counters: Counters,
     clock: Clock,
     bytes: AtomicU64,
@@ -148,20 +148,20 @@ struct Inner {
 /// A value that a reader shall look for.
 struct Look {
     digest: Digest,
-    place: Place,
+    place: RecordPlace,
     answer: oneshot::Sender<io::Result<Option<Bytes>>>,
 }
 
 /// What the writer does.
-enum Job {
+enum WriteJob {
     Put { digest: Digest, value: Bytes, put: u64, expires: u64 },
     Flush(oneshot::Sender<()>),
 }
 
 /// Lets the threads end when the last handle goes.
-struct Closer(Arc<Inner>);
+struct WriterCloser(Arc<DiskCore>);
 
-impl Drop for Closer {
+impl Drop for WriterCloser {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -193,7 +193,7 @@ impl Disk {
             );
         }
         let (end, ended) = watch::channel(());
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(DiskCore {
             index,
             files: segments.files(),
             reads: Queue::new(bounds.reads_max, usize::MAX),
@@ -206,7 +206,7 @@ impl Disk {
             ended,
         });
         // From here on a failure lets the threads end that have begun.
-        let closer = Arc::new(Closer(Arc::clone(&inner)));
+        let closer = Arc::new(WriterCloser(Arc::clone(&inner)));
         let writer = Arc::clone(&inner);
         thread::Builder::new().name("store-write".to_owned()).spawn(move || {
             write(&writer, segments);
@@ -267,7 +267,7 @@ impl Disk {
         }
         let put = (self.inner.clock)();
         let bytes = HEADER + value.len();
-        let job = Job::Put { digest, value, put, expires: record::expiry(put, ttl) };
+        let job = WriteJob::Put { digest, value, put, expires: record::expiry(put, ttl) };
         if self.inner.writes.push(job, bytes).is_err() {
             self.inner.counters.dropped.add(1);
         }
@@ -276,7 +276,7 @@ impl Disk {
     /// Waits until what was put before is written, or lost and counted as such.
     pub async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
-        self.inner.writes.push_over(Job::Flush(done));
+        self.inner.writes.push_over(WriteJob::Flush(done));
         // Closed meanwhile: then there is nothing to wait for.
         let _closed = flushed.await;
     }
@@ -301,14 +301,14 @@ impl fmt::Debug for Disk {
     }
 }
 
-impl Inner {
+impl DiskCore {
     fn close(&self) {
         self.reads.close();
         self.writes.close();
     }
 
     /// One look at the disk, on a reader's thread.
-    fn look(&self, digest: &Digest, place: Place) -> io::Result<Option<Bytes>> {
+    fn look(&self, digest: &Digest, place: RecordPlace) -> io::Result<Option<Bytes>> {
         let found = self.files.read(place, digest, (self.clock)());
         let reason = match &found {
             Ok(Ok(_)) | Ok(Err(Unusable::Other)) => None,
@@ -327,7 +327,7 @@ impl Inner {
 
     /// Takes note of how writing went.
     fn wrote(&self, segments: &mut Segments, result: io::Result<()>) {
-        let Tally { written, lost, evicted } = segments.take_tally();
+        let WriteStats { written, lost, evicted } = segments.take_tally();
         self.counters.written.add(written);
         self.counters.dropped.add(lost);
         self.counters.evicted.add(evicted);
@@ -352,7 +352,7 @@ impl Inner {
     }
 }
 
-fn read(inner: &Inner) {
+fn read(inner: &DiskCore) {
     while let Some(Look { digest, place, answer }) = inner.reads.take(1).pop() {
         // Nobody waits any more: late, or the request went away.
         if answer.is_closed() {
@@ -362,7 +362,7 @@ fn read(inner: &Inner) {
     }
 }
 
-fn write(inner: &Inner, mut segments: Segments) {
+fn write(inner: &DiskCore, mut segments: Segments) {
     loop {
         let jobs = inner.writes.take(BATCH_ITEMS);
         if jobs.is_empty() {
@@ -371,14 +371,14 @@ fn write(inner: &Inner, mut segments: Segments) {
         let mut flushed = Vec::new();
         for job in jobs {
             match job {
-                Job::Put { digest, value, put, expires } => {
+                WriteJob::Put { digest, value, put, expires } => {
                     let mut result = segments.append(&digest, &value, put, expires);
                     if result.is_ok() && segments.pending() >= BATCH_BYTES {
                         result = segments.commit();
                     }
                     inner.wrote(&mut segments, result);
                 }
-                Job::Flush(done) => flushed.push(done),
+                WriteJob::Flush(done) => flushed.push(done),
             }
         }
         let result = segments.commit();

@@ -1,5 +1,5 @@
 //! Two slow tiers behind a cache of answers: [`Disk`], which outlives a restart,
-//! and [`Shared`], a Redis or Valkey that replicas have in common.
+//! and [`SharedTier`], a Redis or Valkey that replicas have in common.
 //!
 //! Both keep opaque bytes under an opaque digest of 32 bytes and know nothing else of
 //! them: what may be kept, for how long and under which digest is for the cache to
@@ -64,7 +64,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use crate::disk::{Disk, DiskBounds, OpenError};
-pub use crate::shared::{NotRedis, Shared, SharedBounds};
+pub use crate::shared::{NotRedis, SharedBounds, SharedTier};
 pub use crate::stats::{Snapshot, State};
 
 /// Tells the seconds since 1970, from any thread: `telemetry::clock::unix_seconds`.

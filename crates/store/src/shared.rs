@@ -99,13 +99,13 @@ const BATCH: usize = 32;
 
 /// A handle on the tier; clones share it. The tasks end with the last one.
 #[derive(Clone)]
-pub struct Shared {
-    inner: Arc<Inner>,
-    jobs: mpsc::Sender<Job>,
-    _closer: Arc<Closer>,
+pub struct SharedTier {
+    inner: Arc<SharedCore>,
+    jobs: mpsc::Sender<RedisJob>,
+    _closer: Arc<AbortOnDrop>,
 }
 
-struct Inner {
+struct SharedCore {
     link: ArcSwapOption<Link>,
     counters: Counters,
     changes: watch::Sender<State>,
@@ -115,21 +115,21 @@ struct Inner {
     queued_bytes: Held,
 }
 
-enum Job {
+enum RedisJob {
     Put { digest: Digest, value: Bytes, put: u64, ttl: Duration },
     Forget(Digest),
     Flush(oneshot::Sender<()>),
 }
 
-struct Closer(AbortHandle);
+struct AbortOnDrop(AbortHandle);
 
-impl Drop for Closer {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Shared {
+impl SharedTier {
     /// Begins to look for the Redis at `url`, in tasks of this runtime, and is down
     /// until it was found. Handles may be used on any runtime with timers.
     ///
@@ -142,7 +142,7 @@ impl Shared {
     ) -> Result<Self, NotRedis> {
         let client = link::client(url).map_err(|_| NotRedis)?;
         let (jobs, queue) = mpsc::channel(bounds.queue_items_max.max(1));
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(SharedCore {
             link: ArcSwapOption::empty(),
             counters: Counters::new(State::Down, clock()),
             changes: watch::Sender::new(State::Down),
@@ -154,7 +154,7 @@ impl Shared {
         let keeper = Keeper { inner: Arc::clone(&inner), client, place: url.clone(), rng };
         let keeper = tokio::spawn(keeper.run()).abort_handle();
         tokio::spawn(deliver(Arc::clone(&inner), queue));
-        Ok(Self { inner, jobs, _closer: Arc::new(Closer(keeper)) })
+        Ok(Self { inner, jobs, _closer: Arc::new(AbortOnDrop(keeper)) })
     }
 
     /// The value put under `digest`, by this replica or another, when it is there,
@@ -162,7 +162,7 @@ impl Shared {
     ///
     /// May be dropped at any moment. Needs tokio's timers.
     pub async fn get(&self, digest: &Digest) -> Option<Bytes> {
-        let Inner { link, counters, bounds, gets, .. } = &*self.inner;
+        let SharedCore { link, counters, bounds, gets, .. } = &*self.inner;
         let Some(link) = link.load_full().filter(|link| !link.is_over()) else {
             counters.down.add(1);
             return None;
@@ -215,14 +215,18 @@ impl Shared {
     ///
     /// `ttl` is rounded up to whole seconds, and down to `ttl_max`.
     pub fn put(&self, digest: Digest, value: Bytes, ttl: Duration) {
-        let Inner { link, counters, bounds, queued_bytes, .. } = &*self.inner;
+        let SharedCore { link, counters, bounds, queued_bytes, .. } = &*self.inner;
         if value.len() > bounds.value_bytes_max || ttl.is_zero() {
             counters.refused.add(1);
             return;
         }
         let bytes = value.len();
-        let job =
-            Job::Put { digest, value, put: (self.inner.clock)(), ttl: ttl.min(bounds.ttl_max) };
+        let job = RedisJob::Put {
+            digest,
+            value,
+            put: (self.inner.clock)(),
+            ttl: ttl.min(bounds.ttl_max),
+        };
         // What waited for Redis to come back would be old, and in the way of the new.
         let taken = link.load().as_ref().is_some_and(|link| !link.is_over())
             && queued_bytes.try_raise(bytes, bounds.queue_bytes_max).is_some()
@@ -235,7 +239,7 @@ impl Shared {
     /// Waits until what was put before is written, or lost and counted as such.
     pub async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
-        if self.jobs.send(Job::Flush(done)).await.is_ok() {
+        if self.jobs.send(RedisJob::Flush(done)).await.is_ok() {
             let _runtime_ends = flushed.await;
         }
     }
@@ -251,7 +255,7 @@ impl Shared {
     }
 
     fn found(&self, digest: &Digest, record: Vec<u8>) -> Option<Bytes> {
-        let Inner { counters, bounds, clock, .. } = &*self.inner;
+        let SharedCore { counters, bounds, clock, .. } = &*self.inner;
         // Redis does not tell an empty string from none.
         let readable = !record.is_empty() && record.len() <= HEADER + bounds.value_bytes_max;
         if readable {
@@ -264,7 +268,7 @@ impl Shared {
                 Err(Unusable::Damaged | Unusable::Other) => {
                     counters.damaged.add(1);
                     // If there is no room, the next one who finds it tries again.
-                    let _later = self.jobs.try_send(Job::Forget(*digest));
+                    let _later = self.jobs.try_send(RedisJob::Forget(*digest));
                 }
             }
         }
@@ -273,9 +277,9 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedTier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("SharedTier").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
 
@@ -286,14 +290,14 @@ impl SharedBounds {
 }
 
 /// Writes what was put, row by row, until no handle is left.
-async fn deliver(inner: Arc<Inner>, mut queue: mpsc::Receiver<Job>) {
+async fn deliver(inner: Arc<SharedCore>, mut queue: mpsc::Receiver<RedisJob>) {
     let mut jobs = Vec::with_capacity(BATCH);
     while queue.recv_many(&mut jobs, BATCH).await > 0 {
         let mut row = redis::pipe();
         let (mut commands, mut puts, mut flushed) = (0, 0, Vec::new());
         for job in jobs.drain(..) {
             match job {
-                Job::Put { digest, value, put, ttl } => {
+                RedisJob::Put { digest, value, put, ttl } => {
                     inner.queued_bytes.lower(value.len());
                     let mut record = Vec::with_capacity(HEADER + value.len());
                     let expires = record::expiry(put, ttl);
@@ -304,11 +308,11 @@ async fn deliver(inner: Arc<Inner>, mut queue: mpsc::Receiver<Job>) {
                     commands += 1;
                     puts += 1;
                 }
-                Job::Forget(digest) => {
+                RedisJob::Forget(digest) => {
                     row.cmd("DEL").arg(inner.bounds.key(&digest));
                     commands += 1;
                 }
-                Job::Flush(done) => flushed.push(done),
+                RedisJob::Flush(done) => flushed.push(done),
             }
         }
         let written = if commands > 0 { write(&inner, &row, commands).await } else { 0 };
@@ -321,7 +325,7 @@ async fn deliver(inner: Arc<Inner>, mut queue: mpsc::Receiver<Job>) {
 }
 
 /// Writes a row and returns how many values Redis took: `SET` alone answers `OK`.
-async fn write(inner: &Inner, row: &redis::Pipeline, commands: usize) -> u64 {
+async fn write(inner: &SharedCore, row: &redis::Pipeline, commands: usize) -> u64 {
     let Some(link) = inner.link.load_full() else { return 0 };
     let mut connection = link.writes.clone();
     let sent = connection.send_packed_commands(row, 0, commands);

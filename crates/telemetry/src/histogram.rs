@@ -18,18 +18,18 @@ pub const BUCKETS_SECONDS: [f64; 18] = [
 ];
 
 #[derive(Debug)]
-struct Counts {
+struct Buckets {
     buckets: [AtomicU64; BUCKETS_SECONDS.len() + 1],
     sum_micros: AtomicU64,
 }
 
 /// Counts durations in buckets. Clones share their counts.
 #[derive(Debug, Clone)]
-pub struct Histogram(Arc<Counts>);
+pub struct Histogram(Arc<Buckets>);
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self(Arc::new(Counts {
+        Self(Arc::new(Buckets {
             buckets: std::array::from_fn(|_| AtomicU64::new(0)),
             sum_micros: AtomicU64::new(0),
         }))

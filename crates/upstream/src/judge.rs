@@ -14,8 +14,8 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use wellhead_eth::MethodRow;
 use wellhead_jsonrpc::{
-    Envelope, ErrorObject, Head, Nesting, Outcome, ScanError, Span, raw, scan, scan_error,
-    scan_head, write,
+    Envelope, ErrorObject, Nesting, ReplyHead, ReplyOutcome, ScanError, Span, raw, scan,
+    scan_error, scan_head, write,
 };
 use wellhead_transport::{Sent, TransportError, TransportErrorKind, WireReply};
 
@@ -131,7 +131,9 @@ impl Judge {
     /// first and then a result, with a good status. The payload is then the beginning
     /// of the result. `None` where the beginning does not say enough.
     pub fn beginning(&self, reply: &WireReply) -> Option<Verdict> {
-        let Head::Result { id: Some(id), value_at } = scan_head(&reply.body) else { return None };
+        let ReplyHead::Result { id: Some(id), value_at } = scan_head(&reply.body) else {
+            return None;
+        };
         let is_ours = address(&reply.body, Some(id), CALL_ID) == Address::Ours;
         (is_ours && is_success(reply.status)).then(|| {
             let payload = Payload::Result(reply.body.slice(value_at as usize..));
@@ -176,8 +178,8 @@ impl Judge {
         address: Address,
     ) -> Verdict {
         match envelope.outcome {
-            Outcome::Result(span) => result(row, reply, span, address),
-            Outcome::Error(span) => self.error(row, reply, span, address),
+            ReplyOutcome::Result(span) => result(row, reply, span, address),
+            ReplyOutcome::Error(span) => self.error(row, reply, span, address),
         }
     }
 
@@ -263,7 +265,9 @@ fn large(reply: &WireReply, id: u64) -> Option<Verdict> {
     if reply.body.len() < LARGE_BYTES || !is_success(reply.status) {
         return None;
     }
-    let Head::Result { id: Some(span), value_at } = scan_head(&reply.body) else { return None };
+    let ReplyHead::Result { id: Some(span), value_at } = scan_head(&reply.body) else {
+        return None;
+    };
     if address(&reply.body, Some(span), id) != Address::Ours {
         return None;
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use wellhead_chain::{Bloom, Heads, Observation, Source};
 use wellhead_eth::{ChainId, MethodTable};
-use wellhead_jsonrpc::{Outcome, raw, scan};
+use wellhead_jsonrpc::{ReplyOutcome, raw, scan};
 use wellhead_transport::feed::{Feed, FeedConnector};
 use wellhead_upstream::Standing;
 
@@ -144,13 +144,15 @@ async fn connect(
         let Ok(envelope) = scan(&message) else { continue };
         let id = envelope.id.map(|id| id.of(&message));
         match (id, envelope.outcome) {
-            (Some(b"1"), Outcome::Result(result)) => {
+            (Some(b"1"), ReplyOutcome::Result(result)) => {
                 let told = raw::quantity(result.of(&message));
                 chain_id = Some(ChainId(told.ok_or("the feed's chain id is not a number")?));
             }
-            (Some(b"1"), Outcome::Error(_)) => return Err("eth_chainId was refused".to_owned()),
-            (Some(b"2"), Outcome::Result(_)) => subscribed = true,
-            (Some(b"2"), Outcome::Error(_)) => return Err("newHeads was refused".to_owned()),
+            (Some(b"1"), ReplyOutcome::Error(_)) => {
+                return Err("eth_chainId was refused".to_owned());
+            }
+            (Some(b"2"), ReplyOutcome::Result(_)) => subscribed = true,
+            (Some(b"2"), ReplyOutcome::Error(_)) => return Err("newHeads was refused".to_owned()),
             _ => {}
         }
         if let (Some(chain_id), true) = (chain_id, subscribed) {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use wellhead_chain::Heads;
 use wellhead_dispatch::{Bounds, Quorum, WorkerUpstreams};
 use wellhead_eth::ChainId;
-use wellhead_jsonrpc::Limits;
+use wellhead_jsonrpc::ParseLimits;
 use wellhead_limit::RetryBudget;
 use wellhead_proxy::{
     Cache, ChainName, Lanes, Level, Proxy, QuorumRule, ServedChain, VerifyPool, VerifySettings,
@@ -99,7 +99,7 @@ impl Stage {
             })
             .collect();
         let settings = wellhead_proxy::Settings {
-            limits: Limits::default(),
+            limits: ParseLimits::default(),
             batch_parallel: scenario.settings.batch_parallel,
             total: scenario.settings.total,
             log_requests: true,

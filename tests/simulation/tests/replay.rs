@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use wellhead_chain::{Heads, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams};
 use wellhead_eth::{BlockHash, ChainId};
-use wellhead_jsonrpc::Limits;
+use wellhead_jsonrpc::ParseLimits;
 use wellhead_proxy::{
     ByHashMode, Cache, CacheSettings, CacheSweeper, ChainName, Ctx, Lanes, Proxy, ServedChain,
     Settings,
@@ -113,7 +113,7 @@ impl Stage {
         };
         let lanes = Lanes::new(vec![WorkerUpstreams::new(nodes.iter().map(way).collect(), seed)]);
         let settings = Settings {
-            limits: Limits::default(),
+            limits: ParseLimits::default(),
             batch_parallel: 4,
             total: Duration::from_secs(30),
             log_requests: false,

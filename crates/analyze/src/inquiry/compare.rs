@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use wellhead_eth::{canonical, keccak256};
-use wellhead_jsonrpc::{Outcome, scan, scan_error};
+use wellhead_jsonrpc::{ReplyOutcome, scan, scan_error};
 use wellhead_upstream::VerdictClass;
 
 use super::plain;
@@ -70,8 +70,10 @@ impl Reply {
 fn data(finished: &Finished) -> Value {
     let Some(done) = finished.last() else { return Value::Null };
     let raw = match scan(&done.body).map(|envelope| envelope.outcome) {
-        Ok(Outcome::Error(span)) => scan_error(span.of(&done.body)).and_then(|error| error.data),
-        Ok(Outcome::Result(_)) | Err(_) => None,
+        Ok(ReplyOutcome::Error(span)) => {
+            scan_error(span.of(&done.body)).and_then(|error| error.data)
+        }
+        Ok(ReplyOutcome::Result(_)) | Err(_) => None,
     };
     // Some write bytes, others words before them; only bytes are compared.
     raw.and_then(|raw| serde_json::from_slice(raw).ok())

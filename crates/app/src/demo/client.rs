@@ -13,10 +13,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use wellhead_jsonrpc::{Outcome, scan};
+use wellhead_jsonrpc::{ReplyOutcome, scan};
 use wellhead_net::{
-    ClientSettings, Endpoint, EndpointError, HttpTransport, HttpVersion, Learnt, Resolver, Shared,
-    TlsClient, TrustedRoots,
+    ClientSettings, Endpoint, EndpointError, HttpTransport, HttpVersion, LearntProtocol, Resolver,
+    TlsClient, TransportResources, TrustedRoots,
 };
 use wellhead_sim::traffic::{Mix, Traffic};
 use wellhead_sim::world::Known;
@@ -59,10 +59,10 @@ impl Client {
     pub(crate) fn new(address: SocketAddr, rate: u32, seed: u64) -> Result<Self, ClientError> {
         let url = SecretUrl::parse(&format!("http://{address}/")).map_err(ClientError::Url)?;
         let endpoint = Endpoint { version: HttpVersion::H1, ..Endpoint::new(url) };
-        let shared = Shared {
+        let shared = TransportResources {
             resolver: Arc::new(Resolver::new()),
             tls: Arc::new(TlsClient::new(TrustedRoots::Public).map_err(ClientError::Tls)?),
-            learnt: Arc::new(Learnt::new()),
+            learnt: Arc::new(LearntProtocol::new()),
             stats: Arc::default(),
             answers: Arc::default(),
         };
@@ -125,11 +125,13 @@ impl Client {
         match reply {
             Err(error) => self.failed(format!("{method}: {error}")),
             Ok(reply) => match scan(&reply.body).map(|envelope| envelope.outcome) {
-                Ok(Outcome::Result(_)) => self.answered(took),
-                Ok(Outcome::Error(error)) if is_verdict_of_a_contract(error.of(&reply.body)) => {
+                Ok(ReplyOutcome::Result(_)) => self.answered(took),
+                Ok(ReplyOutcome::Error(error))
+                    if is_verdict_of_a_contract(error.of(&reply.body)) =>
+                {
                     self.answered(took);
                 }
-                Ok(Outcome::Error(_)) | Err(_) => {
+                Ok(ReplyOutcome::Error(_)) | Err(_) => {
                     let text = String::from_utf8_lossy(&reply.body);
                     let text: String = text.chars().take(300).collect();
                     self.failed(format!("{method}: HTTP {}: {text}", reply.status));

@@ -7,7 +7,7 @@ use wellhead_upstream::{Payload, Verdict};
 
 use super::*;
 use crate::allowance::Allowance;
-use crate::attempt::Settled;
+use crate::attempt::AttemptResult;
 use crate::progress::Progress;
 use crate::wait_queue::NoTurn;
 
@@ -284,7 +284,7 @@ impl Play {
                 let ended = now + TOOK;
                 actors[usize::from(slot.0)].paused_until = pause.map(|pause| ended + pause);
                 let settled =
-                    Settled { verdict, began: now, ended, sent, rest: None, no_room: false };
+                    AttemptResult { verdict, began: now, ended, sent, rest: None, no_room: false };
                 now = ended;
                 let tier = seen.0[usize::from(slot.0)].tier;
                 StepResult::Sent(attempts.end(&job, slot, tier, settled))

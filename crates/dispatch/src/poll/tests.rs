@@ -4,7 +4,7 @@ use wellhead_eth::MethodTable;
 use wellhead_transport::Sent;
 
 use super::*;
-use crate::attempt::Settled;
+use crate::attempt::AttemptResult;
 use crate::attempts::Attempts;
 use crate::bounds::Bounds;
 use crate::decide::CallTerms;
@@ -103,7 +103,7 @@ fn play(quorum: Quorum, largest: bool, cast: &str, script: &str) -> String {
                     };
                     let (sent, ended) = (Sent::Maybe, now + MS);
                     let settled =
-                        Settled { verdict, began, ended, sent, rest: None, no_room: false };
+                        AttemptResult { verdict, began, ended, sent, rest: None, no_room: false };
                     now = ended;
                     if class == "ok" {
                         attempts.note(&job, slot, &settled);

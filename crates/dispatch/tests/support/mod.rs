@@ -18,7 +18,7 @@ use wellhead_dispatch::{
     Allowance, Ballot, Bounds, ClientNet, Job, Outcome, Progress, WorkerUpstreams, now, run,
 };
 use wellhead_eth::{BlockNumber, MethodTable};
-use wellhead_route::{Ask, DangerousMethods, Plan, Roster, plan};
+use wellhead_route::{DangerousMethods, Plan, PlanRequest, Roster, plan};
 use wellhead_transport::{
     Exchange, ExchangeFuture, Sent, Timing, Transport, TransportError, TransportErrorKind,
     WireReply,
@@ -280,7 +280,7 @@ impl Stage {
         }
         let view = heads.view();
         let needed = view.best.map(|best| best.number);
-        let ask = Ask { needed, ..Ask::of(row, eligible) };
+        let ask = PlanRequest { needed, ..PlanRequest::of(row, eligible) };
         plan(&ask, &view, &self.roster, now(), &mut SmallRng::seed_from_u64(1))
     }
 

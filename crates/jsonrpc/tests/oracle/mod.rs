@@ -15,8 +15,9 @@ use bytes::Bytes;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use wellhead_jsonrpc::{
-    Call, Envelope, Head, Limits, Malformed, MalformedReason, Outcome, Packet, ParseError,
-    ScanError, Span, parse, raw, scan, scan_batch, scan_error, scan_head, scan_id, write,
+    Call, Envelope, Malformed, MalformedReason, Packet, ParseError, ParseLimits, ReplyHead,
+    ReplyOutcome, ScanError, Span, parse, raw, scan, scan_batch, scan_error, scan_head, scan_id,
+    write,
 };
 
 /// The bound on replies that `scan` documents.
@@ -25,7 +26,7 @@ const REPLY_DEPTH_MAX: usize = 4096;
 // --- what a client sent ---
 
 /// Compares `parse` with the slow reading.
-pub fn check_parse(body: &[u8], limits: Limits) {
+pub fn check_parse(body: &[u8], limits: ParseLimits) {
     let body = Bytes::copy_from_slice(body);
     let ours = parse(&body, limits);
     let Some(text) = valid(&body).filter(|text| strings(text).all(decodes)) else {
@@ -54,7 +55,7 @@ pub fn check_parse(body: &[u8], limits: Limits) {
     }
 }
 
-fn check_refusal(text: &str, limits: Limits, error: ParseError) {
+fn check_refusal(text: &str, limits: ParseLimits, error: ParseError) {
     let items = serde_json::from_str::<Vec<&RawValue>>(text).ok().map(|items| items.len());
     let fair = match error {
         ParseError::TooDeep { max } => max == limits.depth_max && depth(text) > max,
@@ -89,7 +90,7 @@ fn check_item(text: &str, ours: Result<Call, Malformed>) {
 fn check_round_trip(call: &Call) {
     let mut out = Vec::new();
     write::call(&mut out, 77, call.method(), call.params());
-    let limits = Limits { depth_max: usize::MAX, ..Limits::default() };
+    let limits = ParseLimits { depth_max: usize::MAX, ..ParseLimits::default() };
     match parse(&Bytes::from(out), limits) {
         Ok(Packet::Single(Ok(again))) => {
             assert_eq!(again.id(), Some(&b"77"[..]));
@@ -195,8 +196,8 @@ fn pieces(body: &[u8], ours: Result<Envelope, ScanError>) -> Result<Pieces<'_>, 
     let text = |span: Span| std::str::from_utf8(span.of(body)).expect("scan checks the encoding");
     ours.map(|envelope| {
         let outcome = match envelope.outcome {
-            Outcome::Result(span) => Ok(text(span)),
-            Outcome::Error(span) => Err(text(span)),
+            ReplyOutcome::Result(span) => Ok(text(span)),
+            ReplyOutcome::Error(span) => Err(text(span)),
         };
         (envelope.id.map(text), outcome)
     })
@@ -233,20 +234,20 @@ pub fn check_head(body: &[u8], prefixes_max: usize) {
     for end in 0..=body.len().min(prefixes_max) {
         let head = scan_head(&body[..end]);
         match (head, whole) {
-            (Head::NeedMore, Ok(_)) => {
+            (ReplyHead::NeedMore, Ok(_)) => {
                 assert!(end < body.len(), "a whole reply needs more: {:?}", lossy(body));
                 assert!(known.is_none(), "known, then not: {:?}", lossy(&body[..end]));
             }
-            (Head::Unknown, Ok(_)) => panic!("unknown at {end}: {:?}", lossy(body)),
-            (Head::Result { id, value_at }, Ok(envelope)) => {
-                let Outcome::Result(span) = envelope.outcome else {
+            (ReplyHead::Unknown, Ok(_)) => panic!("unknown at {end}: {:?}", lossy(body)),
+            (ReplyHead::Result { id, value_at }, Ok(envelope)) => {
+                let ReplyOutcome::Result(span) = envelope.outcome else {
                     panic!("not a result: {:?}", lossy(body));
                 };
                 assert_eq!(span.start, value_at, "{:?}", lossy(body));
                 check_head_id(id, value_at, envelope, body);
             }
-            (Head::Error { id, value_at }, Ok(envelope)) => {
-                let Outcome::Error(span) = envelope.outcome else {
+            (ReplyHead::Error { id, value_at }, Ok(envelope)) => {
+                let ReplyOutcome::Error(span) = envelope.outcome else {
                     panic!("not an error: {:?}", lossy(body));
                 };
                 assert_eq!(span.start, value_at, "{:?}", lossy(body));
@@ -258,7 +259,7 @@ pub fn check_head(body: &[u8], prefixes_max: usize) {
         }
         match (known, head) {
             (Some(known), head) => assert_eq!(known, head, "{:?}", lossy(&body[..end])),
-            (None, Head::NeedMore) => {}
+            (None, ReplyHead::NeedMore) => {}
             (None, head) => known = Some(head),
         }
     }

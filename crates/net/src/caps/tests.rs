@@ -20,7 +20,7 @@ fn goodbye(open: usize) -> Ending {
 
 /// The caps after these ends, a minute apart.
 fn after(endings: &[Ending]) -> LearntCaps {
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     let start = Instant::now();
     for (nth, ending) in endings.iter().enumerate() {
         caps.ended(ending, start + MINUTE * nth as u32);
@@ -126,7 +126,7 @@ fn silence_teaches_when_connections_end_after_as_long() {
 #[test]
 fn what_an_outage_taught_is_taken_back() {
     let start = Instant::now();
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     caps.ended(&death(99), start);
     caps.was_down(start + Duration::from_secs(1));
     assert_eq!(caps.learnt(), LearntCaps::default());
@@ -146,19 +146,19 @@ fn what_an_outage_taught_is_taken_back() {
 #[test]
 fn what_a_ping_proved_is_doubted_only_by_a_second_death() {
     let start = Instant::now();
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     caps.proven(120, start);
     caps.ended(&death(110), start);
     assert_eq!(caps.streams(), usize::MAX);
     caps.ended(&death(110), start + MINUTE);
     assert_eq!(caps.streams(), 82);
     // Beyond what was proven it speaks for the cap.
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     caps.proven(120, start);
     caps.ended(&death(160), start);
     assert_eq!(caps.streams(), 120);
     // And not for ever.
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     caps.proven(120, start);
     caps.ended(&death(110), start + 2 * HOUR);
     assert_eq!(caps.streams(), 82);
@@ -167,7 +167,7 @@ fn what_a_ping_proved_is_doubted_only_by_a_second_death() {
 #[test]
 fn a_cap_is_tried_upwards_by_one_connection_at_a_time() {
     let start = Instant::now();
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     assert_eq!(caps.trial(BOUND, start), None, "nothing was learnt");
     caps.ended(&death(99), start);
     assert_eq!(caps.trial(BOUND, start + MINUTE), None, "not so soon");
@@ -190,7 +190,7 @@ fn a_cap_is_tried_upwards_by_one_connection_at_a_time() {
     }
     assert_eq!(tried, [89, 91, 92, 93], "never as much as killed one");
     // A trial that goes wrong costs its connection and no more.
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     caps.ended(&death(99), start);
     assert_eq!(caps.trial(BOUND, start + TRIAL_EVERY), Some(84));
     caps.ended(&death(80), start + TRIAL_EVERY);
@@ -201,7 +201,7 @@ fn a_cap_is_tried_upwards_by_one_connection_at_a_time() {
 #[test]
 fn nothing_is_believed_for_ever() {
     let start = Instant::now();
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     caps.ended(&death(99), start);
     let mut now = start + FORGET;
     let mut tried = Vec::new();
@@ -215,7 +215,7 @@ fn nothing_is_believed_for_ever() {
     }
     assert_eq!(tried, [148, BOUND]);
     assert_eq!(caps.learnt().streams_fatal, None);
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     for _ in 0..2 {
         caps.ended(&end(Manner::Orderly, 0, 1000, Duration::ZERO), start);
         caps.ended(&end(Manner::Orderly, 0, 1000, MINUTE), start);
@@ -230,7 +230,7 @@ fn nothing_is_believed_for_ever() {
 #[test]
 fn a_refusal_tells_the_number_itself() {
     let start = Instant::now();
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     caps.refused(3, start);
     assert_eq!(caps.streams(), usize::MAX, "it refuses whatever it is sent");
     for streams in [120, 99, 110] {
@@ -246,7 +246,7 @@ fn it_is_told_what_a_cap_rests_on() {
     assert_eq!(lesson(&[death(100)]), Some(Lesson::Death));
     assert_eq!(lesson(&[goodbye(100)]), None);
     assert_eq!(lesson(&[goodbye(100), goodbye(101)]), Some(Lesson::Goaways));
-    let caps = Caps::default();
+    let caps = SharedCaps::default();
     let now = Instant::now();
     caps.refused(40, now);
     assert_eq!(caps.learnt().streams_lesson, Some(Lesson::Refusal));

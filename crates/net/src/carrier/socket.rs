@@ -23,7 +23,7 @@ use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use wellhead_jsonrpc::Span;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use super::ws_mux::{Answer, WsMux};
+use super::ws_mux::{WsAnswer, WsMux};
 use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
 use crate::stats::ConnectionStats;
@@ -38,7 +38,7 @@ const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 /// What the task and its users share.
 #[derive(Debug)]
-struct Common {
+struct SocketShared {
     mux: Mutex<WsMux>,
     /// As the mux's, readable without its lock.
     lost: AtomicUsize,
@@ -49,7 +49,7 @@ struct Common {
 }
 
 /// Told by a connection's task.
-pub(super) trait Observer: Send + 'static {
+pub(super) trait SocketObserver: Send + 'static {
     /// It has ended: as we wanted, or after it had answered something, or else not well.
     fn ended(&self, was_well: bool);
 }
@@ -58,7 +58,7 @@ pub(super) trait Observer: Send + 'static {
 /// answers to the calls under way.
 #[derive(Debug)]
 pub(super) struct Socket {
-    common: Arc<Common>,
+    common: Arc<SocketShared>,
     in_flight: AtomicUsize,
     calls_max: usize,
     /// To be replaced from then on.
@@ -70,7 +70,7 @@ impl Socket {
     /// The task holds `observer` until then.
     pub(super) fn open<S>(
         stream: WebSocketStream<S>,
-        observer: impl Observer,
+        observer: impl SocketObserver,
         settings: &ClientSettings,
         stats: &Arc<ConnectionStats>,
         retire_at: Instant,
@@ -79,7 +79,7 @@ impl Socket {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let now = Instant::now();
-        let common = Arc::new(Common {
+        let common = Arc::new(SocketShared {
             mux: Mutex::new(WsMux::new(now)),
             lost: AtomicUsize::new(0),
             over: AtomicBool::new(false),
@@ -87,7 +87,7 @@ impl Socket {
             stats: Arc::clone(stats),
         });
         stats.note_opened(Protocol::Ws);
-        let pulse = Pulse {
+        let pulse = SocketKeepAlive {
             heard: now,
             asked: None,
             blocked: None,
@@ -95,7 +95,7 @@ impl Socket {
             patience: settings.ws_ping_timeout,
             idle: settings.idle,
         };
-        let member = Member { common: Arc::clone(&common), reason: CloseReason::Shutdown };
+        let member = SocketTask { common: Arc::clone(&common), reason: CloseReason::Shutdown };
         tokio::spawn(drive(stream, member, observer, pulse));
         let calls_max = settings.ws_calls_max.max(1);
         Self { common, in_flight: AtomicUsize::new(0), calls_max, retire_at }
@@ -150,9 +150,9 @@ impl Socket {
         body: &[u8],
         own: (Span, u64),
         now: Instant,
-    ) -> Result<Answer, TransportError> {
+    ) -> Result<WsAnswer, TransportError> {
         let number = self.common.mux.lock().hand_in(body, own, now)?;
-        let call = Call { common: &self.common, number };
+        let call = CallGuard { common: &self.common, number };
         poll_fn(|cx| call.common.mux.lock().poll_answer(cx, call.number)).await
     }
 }
@@ -164,12 +164,12 @@ impl Drop for Socket {
 }
 
 /// A call under way, forgotten when dropped.
-struct Call<'a> {
-    common: &'a Common,
+struct CallGuard<'a> {
+    common: &'a SocketShared,
     number: u64,
 }
 
-impl Drop for Call<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let mut mux = self.common.mux.lock();
         mux.forget(self.number);
@@ -178,12 +178,12 @@ impl Drop for Call<'_> {
 }
 
 /// Ends the calls and the count when the task does, also when its runtime is gone.
-struct Member {
-    common: Arc<Common>,
+struct SocketTask {
+    common: Arc<SocketShared>,
     reason: CloseReason,
 }
 
-impl Member {
+impl SocketTask {
     fn end(&mut self, kind: TransportErrorKind, detail: &str, reason: CloseReason) {
         self.common.mux.lock().end(kind, detail);
         self.common.over.store(true, Relaxed);
@@ -191,7 +191,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for SocketTask {
     fn drop(&mut self) {
         let mut mux = self.common.mux.lock();
         if !mux.is_over() {
@@ -204,7 +204,7 @@ impl Drop for Member {
 }
 
 /// Why a connection ends.
-enum Stop {
+enum SocketStop {
     /// Nobody needs it any more.
     Done,
     /// Nobody used it for too long.
@@ -220,9 +220,9 @@ enum Stop {
 /// Runs the connection until it ends.
 async fn drive<S>(
     mut stream: WebSocketStream<S>,
-    mut member: Member,
-    observer: impl Observer,
-    mut pulse: Pulse,
+    mut member: SocketTask,
+    observer: impl SocketObserver,
+    mut pulse: SocketKeepAlive,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -234,12 +234,12 @@ async fn drive<S>(
     };
     let (was_well, under_way) = {
         let mux = common.mux.lock();
-        let as_wanted = matches!(stop, Stop::Done | Stop::Idle);
+        let as_wanted = matches!(stop, SocketStop::Done | SocketStop::Idle);
         (mux.has_answered() || as_wanted, mux.under_way())
     };
-    let is_polite = matches!(stop, Stop::Done | Stop::Idle | Stop::Farewell);
+    let is_polite = matches!(stop, SocketStop::Done | SocketStop::Idle | SocketStop::Farewell);
     let (kind, detail, reason) = match stop {
-        Stop::Done if common.replaced.load(Relaxed) => {
+        SocketStop::Done if common.replaced.load(Relaxed) => {
             (TransportErrorKind::Closed, String::new(), CloseReason::Replaced)
         }
         stop => ending(stop, under_way),
@@ -254,16 +254,16 @@ async fn drive<S>(
     drop(member);
 }
 
-fn ending(stop: Stop, under_way: usize) -> (TransportErrorKind, String, CloseReason) {
+fn ending(stop: SocketStop, under_way: usize) -> (TransportErrorKind, String, CloseReason) {
     use TransportErrorKind as Kind;
     match stop {
-        Stop::Done => (Kind::Closed, String::new(), CloseReason::Shutdown),
-        Stop::Idle => (Kind::Closed, String::new(), CloseReason::Idle),
-        Stop::Farewell => {
+        SocketStop::Done => (Kind::Closed, String::new(), CloseReason::Shutdown),
+        SocketStop::Idle => (Kind::Closed, String::new(), CloseReason::Idle),
+        SocketStop::Farewell => {
             (Kind::Closed, "the peer closed the connection".to_owned(), CloseReason::Peer)
         }
-        Stop::Dead(why) => (Kind::Closed, why.to_owned(), CloseReason::Stuck),
-        Stop::Broken(error) => {
+        SocketStop::Dead(why) => (Kind::Closed, why.to_owned(), CloseReason::Stuck),
+        SocketStop::Broken(error) => {
             let TransportError { kind, detail, .. } = failure(&error, Kind::Closed, Sent::Maybe);
             match kind {
                 // It cannot be told whose the answer was: the others must not be blamed.
@@ -290,10 +290,10 @@ fn ending(stop: Stop, under_way: usize) -> (TransportErrorKind, String, CloseRea
 fn poll_drive<S>(
     mut stream: Pin<&mut WebSocketStream<S>>,
     cx: &mut Context<'_>,
-    common: &Common,
-    pulse: &mut Pulse,
+    common: &SocketShared,
+    pulse: &mut SocketKeepAlive,
     mut timer: Pin<&mut Sleep>,
-) -> Poll<Stop>
+) -> Poll<SocketStop>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -323,7 +323,7 @@ where
             let rest = poll_receive(stream.as_mut(), cx, common, pulse, &mut { TURNS_MAX });
             return Poll::Ready(match rest {
                 Poll::Ready(stop) => stop,
-                Poll::Pending => Stop::Broken(error),
+                Poll::Pending => SocketStop::Broken(error),
             });
         }
         if pulse.blocked.is_some() && !was_blocked {
@@ -332,7 +332,7 @@ where
         }
         let mut mux = common.mux.lock();
         if mux.is_done() {
-            return Poll::Ready(Stop::Done);
+            return Poll::Ready(SocketStop::Done);
         }
         if turns == 0 {
             cx.waker().wake_by_ref();
@@ -349,10 +349,10 @@ where
 fn poll_receive<S>(
     mut stream: Pin<&mut WebSocketStream<S>>,
     cx: &mut Context<'_>,
-    common: &Common,
-    pulse: &mut Pulse,
+    common: &SocketShared,
+    pulse: &mut SocketKeepAlive,
     turns: &mut usize,
-) -> Poll<Stop>
+) -> Poll<SocketStop>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -371,8 +371,8 @@ where
             Some(
                 Ok(Message::Close(_)) | Err(WsError::ConnectionClosed | WsError::AlreadyClosed),
             )
-            | None => return Poll::Ready(Stop::Farewell),
-            Some(Err(error)) => return Poll::Ready(Stop::Broken(error)),
+            | None => return Poll::Ready(SocketStop::Farewell),
+            Some(Err(error)) => return Poll::Ready(SocketStop::Broken(error)),
         };
         let mut mux = common.mux.lock();
         let is_claimed = mux.receive(&message, now);
@@ -389,8 +389,8 @@ where
 fn poll_send<S>(
     mut stream: Pin<&mut WebSocketStream<S>>,
     cx: &mut Context<'_>,
-    common: &Common,
-    pulse: &mut Pulse,
+    common: &SocketShared,
+    pulse: &mut SocketKeepAlive,
 ) -> Result<(), WsError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -424,7 +424,7 @@ where
 }
 
 /// Whether the peer is still there, and whether anybody needs it.
-struct Pulse {
+struct SocketKeepAlive {
     /// When something last arrived.
     heard: Instant,
     /// When a ping was sent, if nothing arrived since.
@@ -436,7 +436,7 @@ struct Pulse {
     idle: Duration,
 }
 
-impl Pulse {
+impl SocketKeepAlive {
     /// When to look next.
     fn due(&self, mux: &WsMux) -> Instant {
         let ping = self.asked.map_or(self.heard + self.interval, |asked| asked + self.patience);
@@ -462,20 +462,24 @@ impl Pulse {
     }
 
     /// What time it is for. Whatever was due before is settled afterwards.
-    fn look<S>(&mut self, stream: Pin<&mut WebSocketStream<S>>, mux: &mut WsMux) -> Option<Stop>
+    fn look<S>(
+        &mut self,
+        stream: Pin<&mut WebSocketStream<S>>,
+        mux: &mut WsMux,
+    ) -> Option<SocketStop>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let now = Instant::now();
         let over = |since: Option<Instant>| since.is_some_and(|at| now >= at + self.patience);
         if over(self.asked) {
-            return Some(Stop::Dead("the peer answered no ping"));
+            return Some(SocketStop::Dead("the peer answered no ping"));
         }
         if over(self.blocked) {
-            return Some(Stop::Dead("the peer does not read"));
+            return Some(SocketStop::Dead("the peer does not read"));
         }
         if mux.leave_if_idle(self.idle, now) {
-            return Some(Stop::Idle);
+            return Some(SocketStop::Idle);
         }
         if self.asked.is_none() && now >= self.heard + self.interval {
             self.ping(stream);

@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use wellhead_jsonrpc::write;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind as Kind};
 
-use super::socket::{Observer, Socket};
+use super::socket::{Socket, SocketObserver};
 use super::ws_mux::own_id;
 use crate::protocol::{CloseReason, Protocol};
 use crate::settings::ClientSettings;
@@ -64,7 +64,7 @@ impl AsyncWrite for Counted {
 #[derive(Clone, Default)]
 struct Ended(Arc<Mutex<Option<bool>>>);
 
-impl Observer for Ended {
+impl SocketObserver for Ended {
     fn ended(&self, was_well: bool) {
         *self.0.lock() = Some(was_well);
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldhash::fast::FixedState;
 use tokio::time::Instant;
-use wellhead_jsonrpc::{Head, Span, scan_head, scan_id, write};
+use wellhead_jsonrpc::{ReplyHead, Span, scan_head, scan_id, write};
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
 /// The first number of a connection: with as many digits as our ids have or more, so that
@@ -29,7 +29,7 @@ pub(super) struct WsMux {
     next: u64,
     /// To be written, in order.
     unwritten: VecDeque<(u64, Vec<u8>)>,
-    calls: HashMap<u64, Call, FixedState>,
+    calls: HashMap<u64, PendingCall, FixedState>,
     /// Written, given up, and not answered yet: the peer may still be at work on them.
     lost: usize,
     /// When the last call came.
@@ -46,18 +46,18 @@ pub(super) struct WsMux {
 }
 
 #[derive(Debug)]
-struct Call {
+struct PendingCall {
     /// What the caller called it.
     id: u64,
     written: bool,
     /// Woken when the answer is there.
     caller: Option<Waker>,
-    answer: Option<Result<Answer, TransportError>>,
+    answer: Option<Result<WsAnswer, TransportError>>,
 }
 
 /// An answer under its caller's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct WsAnswer {
     pub(super) body: Bytes,
     /// When it had arrived.
     pub(super) at: Instant,
@@ -119,7 +119,7 @@ impl WsMux {
         self.next += 1;
         self.used = now;
         self.unwritten.push_back((number, relabelled(body, at, number)));
-        self.calls.insert(number, Call { id, written: false, caller: None, answer: None });
+        self.calls.insert(number, PendingCall { id, written: false, caller: None, answer: None });
         self.wake();
         Ok(number)
     }
@@ -129,7 +129,7 @@ impl WsMux {
         &mut self,
         cx: &mut Context<'_>,
         number: u64,
-    ) -> Poll<Result<Answer, TransportError>> {
+    ) -> Poll<Result<WsAnswer, TransportError>> {
         let Some(call) = self.calls.get_mut(&number) else {
             let detail = "the answer was taken already";
             return Poll::Ready(Err(TransportError::new(
@@ -195,7 +195,7 @@ impl WsMux {
             Some(at) => relabelled(message, at, call.id).into(),
             None => Bytes::copy_from_slice(message),
         };
-        call.answer = Some(Ok(Answer { body, at: now }));
+        call.answer = Some(Ok(WsAnswer { body, at: now }));
         if let Some(caller) = call.caller.take() {
             caller.wake();
         }
@@ -217,7 +217,7 @@ impl WsMux {
         if !nameless || self.lost > 0 || self.calls.len() != 1 {
             return None;
         }
-        let is_error = matches!(scan_head(message), Head::Error { .. });
+        let is_error = matches!(scan_head(message), ReplyHead::Error { .. });
         let only = self.calls.keys().next().copied().filter(|_| is_error)?;
         Some((None, only))
     }

@@ -16,7 +16,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use wellhead_transport::{Sent, TransportError, TransportErrorKind};
 
-use super::socket::{Observer, Socket};
+use super::socket::{Socket, SocketObserver};
 use crate::connect::Jitter;
 use crate::dial::Stream;
 use crate::settings::ClientSettings;
@@ -51,7 +51,7 @@ pub(super) struct WsPool {
 struct State {
     sockets: Vec<Arc<Socket>>,
     connecting: bool,
-    waiters: Waiters<PlaceResult>,
+    waiters: Waiters<PermitResult>,
     /// Connections that could not be opened, or were of no use, one after the other.
     failures: u32,
     /// None is opened before.
@@ -59,7 +59,7 @@ struct State {
     jitter: Jitter,
 }
 
-type PlaceResult = Result<Place, Refused>;
+type PermitResult = Result<SocketPermit, Refused>;
 
 /// Why a call got on no connection.
 #[derive(Debug)]
@@ -72,12 +72,12 @@ pub(super) enum Refused {
 
 /// A place on a connection for one call, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SocketPermit {
     pool: Arc<WsPool>,
     socket: Arc<Socket>,
 }
 
-impl Place {
+impl SocketPermit {
     fn new(pool: &Arc<WsPool>, socket: &Arc<Socket>) -> Self {
         socket.enter();
         Self { pool: Arc::clone(pool), socket: Arc::clone(socket) }
@@ -88,7 +88,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketPermit {
     fn drop(&mut self) {
         self.socket.leave();
         if !self.pool.queue_length.is_zero() {
@@ -120,10 +120,10 @@ impl WsPool {
         self: &Arc<Self>,
         now: Instant,
         deadline: Instant,
-    ) -> Result<Place, Refused> {
+    ) -> Result<SocketPermit, Refused> {
         let mut waiting = {
             let mut state = self.state.lock();
-            let found = best(&state.sockets).map(|best| Place::new(self, best));
+            let found = best(&state.sockets).map(|best| SocketPermit::new(self, best));
             let connect = state.wants_one(self.settings.ws_connections_max, now);
             state.connecting |= connect;
             if found.is_some() || state.is_down() {
@@ -172,7 +172,7 @@ impl WsPool {
         if !wanted {
             return;
         }
-        let attempt = Attempt { pool: Arc::clone(self), finished: false };
+        let attempt = WsConnectAttempt { pool: Arc::clone(self), finished: false };
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
                 let config = WebSocketConfig::default()
@@ -186,7 +186,7 @@ impl WsPool {
 
     fn connected(self: &Arc<Self>, stream: WebSocketStream<Stream>) {
         let now = Instant::now();
-        let member = Member { pool: Weak::clone(&self.me) };
+        let member = PoolObserver { pool: Weak::clone(&self.me) };
         let mut state = self.state.lock();
         // Up to a tenth earlier, so that connections opened together are not replaced together.
         let age = self.settings.age_max;
@@ -230,7 +230,7 @@ impl WsPool {
             while !state.waiters.is_empty()
                 && let Some(best) = best(&state.sockets)
             {
-                let place = Place::new(self, best);
+                let place = SocketPermit::new(self, best);
                 served.extend(state.waiters.pop().map(|grant| (grant, Ok(place))));
             }
             let connections_max = self.settings.ws_connections_max;
@@ -253,7 +253,7 @@ impl WsPool {
 }
 
 impl State {
-    fn new(waiters: Waiters<PlaceResult>, seed: u64) -> Self {
+    fn new(waiters: Waiters<PermitResult>, seed: u64) -> Self {
         Self {
             sockets: Vec::new(),
             connecting: false,
@@ -300,12 +300,12 @@ fn best(sockets: &[Arc<Socket>]) -> Option<&Arc<Socket>> {
 }
 
 /// A connection attempt under way; counts as failed when it is dropped unfinished.
-struct Attempt {
+struct WsConnectAttempt {
     pool: Arc<WsPool>,
     finished: bool,
 }
 
-impl Attempt {
+impl WsConnectAttempt {
     fn finish(mut self, opened: Result<WebSocketStream<Stream>, TransportError>) {
         self.finished = true;
         match opened {
@@ -315,7 +315,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for WsConnectAttempt {
     fn drop(&mut self) {
         if !self.finished {
             let error = TransportError::new(
@@ -329,11 +329,11 @@ impl Drop for Attempt {
 }
 
 /// Held by a connection's task.
-struct Member {
+struct PoolObserver {
     pool: Weak<WsPool>,
 }
 
-impl Observer for Member {
+impl SocketObserver for PoolObserver {
     fn ended(&self, was_well: bool) {
         let Some(pool) = self.pool.upgrade() else { return };
         let mut state = pool.state.lock();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::body::{Chunks, Limits, receive};
+use crate::body::{BodyLimits, Chunks, receive};
 use crate::endpoint::{Endpoint, Purpose};
 use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
 use wellhead_telemetry::SecretUrl;
@@ -50,7 +50,7 @@ async fn play(pieces: &[&[u8]], closes: bool, whole_max: usize) -> Outcome {
         let head = connection.exchange(&prepared, &body, now, &mut sent).await;
         assert_eq!(sent, Sent::Maybe);
         let head = head?;
-        let limits = Limits { whole_max, answer_bytes_max: 1 << 20 };
+        let limits = BodyLimits { whole_max, answer_bytes_max: 1 << 20 };
         let received = receive(&mut connection, head.body, limits, &Arc::default()).await?;
         let mut rest = Vec::new();
         if let Some(mut more) = received.more {
@@ -199,7 +199,7 @@ async fn nothing_more_is_read_than_is_asked_for() {
     peer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n").await.expect("room");
     let head = connection.exchange(&prepared, &body, Instant::now(), &mut sent).await;
     let head = head.expect("a head").body;
-    let limits = Limits { whole_max: 1000, answer_bytes_max: 1 << 20 };
+    let limits = BodyLimits { whole_max: 1000, answer_bytes_max: 1 << 20 };
     let mut written = 0;
     let mut read = 0;
     let mut more = None;
@@ -245,7 +245,7 @@ async fn a_peer_that_answers_while_it_reads_gets_the_rest() {
         let mut sent = Sent::No;
         let now = Instant::now();
         let head = connection.exchange(&prepared, &body, now, &mut sent).await;
-        let limits = Limits { whole_max: 100, answer_bytes_max: 100 };
+        let limits = BodyLimits { whole_max: 100, answer_bytes_max: 100 };
         let head = head.expect("a head").body;
         receive(&mut connection, head, limits, &Arc::default()).await.expect("whole").body
     };
@@ -278,7 +278,7 @@ async fn small_chunks_leave_time_for_others() {
     let (prepared, body, mut sent) = (prepared(), Bytes::from_static(b"question"), Sent::No);
     let head = connection.exchange(&prepared, &body, Instant::now(), &mut sent).await;
     let head = head.expect("a head");
-    let limits = Limits { whole_max: usize::MAX, answer_bytes_max: 1 << 20 };
+    let limits = BodyLimits { whole_max: usize::MAX, answer_bytes_max: 1 << 20 };
     let ceiling = Arc::default();
     let mut receiving = pin!(receive(&mut connection, head.body, limits, &ceiling));
     let mut turns = 0;

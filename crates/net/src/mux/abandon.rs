@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Mux;
-use crate::frame::Reason;
+use crate::frame::H2ErrorCode;
 
 /// Resets of our own within one window: half of what the strictest of the known
 /// servers allows (200 in 30 s).
@@ -27,14 +27,14 @@ pub(super) const DISCARDED_MAX: u64 = 1 << 20;
 
 /// The budget of resets, and the streams that wait for it.
 #[derive(Debug, Default)]
-pub(super) struct Abandoned {
+pub(super) struct ResetBudget {
     window_began: Option<Instant>,
     sent: usize,
     /// Oldest first; bounded by the streams of the connection.
     waiting: VecDeque<u32>,
 }
 
-impl Abandoned {
+impl ResetBudget {
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -67,7 +67,7 @@ impl Mux {
         if unfinished && self.ended.is_none() && !matches!(stream.end, Some(Err(_))) {
             // The rest of a large request would cost more than a reset too many.
             if self.abandoned.take_reset(now()) || unsent {
-                self.reset(id, Reason::CANCEL);
+                self.reset(id, H2ErrorCode::CANCEL);
             } else {
                 stream.abandoned = true;
                 stream.waker = None;
@@ -109,7 +109,7 @@ impl Mux {
         while !self.abandoned.waiting.is_empty() && self.abandoned.take_reset(now) {
             if let Some(id) = self.abandoned.waiting.pop_front() {
                 self.streams.remove(&id);
-                self.reset(id, Reason::CANCEL);
+                self.reset(id, H2ErrorCode::CANCEL);
             }
         }
     }

@@ -14,7 +14,7 @@ use wellhead_transport::TransportErrorKind;
 
 use super::{CONNECTION_WINDOW, Mux, STREAM_WINDOW};
 use crate::detect::PREFACE;
-use crate::frame::{self, Head};
+use crate::frame::{self, FrameHead};
 use crate::hpack::Blocks;
 
 /// Steps of one script; more only repeat themselves.
@@ -148,9 +148,9 @@ impl Run {
         self.written += out.len() as u64;
         let mut rest = &out[preface.min(out.len())..];
         while !rest.is_empty() {
-            let head = Head::read(rest).expect("whole frames are written");
+            let head = FrameHead::read(rest).expect("whole frames are written");
             assert!(head.len <= frame::FRAME_BYTES_MAX);
-            rest = &rest[Head::LEN + head.len..];
+            rest = &rest[FrameHead::LEN + head.len..];
         }
         assert_eq!(self.written, self.mux.appended, "all that was appended was written");
     }

@@ -6,11 +6,11 @@ use tokio::time::Instant;
 use wellhead_transport::TransportErrorKind;
 
 use super::{
-    Broken, CONNECTION_WINDOW, DIRECT_BYTES_MIN, DataUnderWay, HEADER_BYTES_MAX, HeadersUnderWay,
-    Mux, OUT_BYTES_MAX, Table, WINDOW_MAX,
+    Broken, CONNECTION_WINDOW, DIRECT_BYTES_MIN, DataUnderWay, HEADER_BYTES_MAX, HeaderTable,
+    HeadersUnderWay, Mux, OUT_BYTES_MAX, WINDOW_MAX,
 };
 use crate::caps::{MANY, Manner};
-use crate::frame::{self, Flags, Head, Kind, Reason};
+use crate::frame::{self, Flags, FrameHead, H2ErrorCode, Kind};
 use crate::hpack::TABLE_BYTES;
 use crate::journal::{Happening, debug_text};
 
@@ -20,9 +20,10 @@ const CONTINUATIONS_MAX: usize = 32;
 /// our time, not our calls.
 const IDLE_FRAMES_MAX: usize = 10_000;
 
-const BAD_FRAME: Broken = Broken(Reason::PROTOCOL_ERROR, "a frame is not valid");
-const BAD_SIZE: Broken = Broken(Reason::FRAME_SIZE_ERROR, "a frame has a size that it cannot have");
-const BAD_WINDOW: Broken = Broken(Reason::FLOW_CONTROL_ERROR, "a window was overrun");
+const BAD_FRAME: Broken = Broken(H2ErrorCode::PROTOCOL_ERROR, "a frame is not valid");
+const BAD_SIZE: Broken =
+    Broken(H2ErrorCode::FRAME_SIZE_ERROR, "a frame has a size that it cannot have");
+const BAD_WINDOW: Broken = Broken(H2ErrorCode::FLOW_CONTROL_ERROR, "a window was overrun");
 
 impl Mux {
     /// Takes apart what arrived; returns how much of it: the rest is the beginning
@@ -38,30 +39,30 @@ impl Mux {
                 at += self.receive_data(rest);
                 continue;
             }
-            let Some(head) = Head::read(rest) else { break };
+            let Some(head) = FrameHead::read(rest) else { break };
             if head.len > self.frame_bytes_max {
                 return Err(BAD_SIZE);
             }
             if !self.peer.settings && head.kind != Kind::SETTINGS {
-                return Err(Broken(Reason::PROTOCOL_ERROR, "the peer does not speak HTTP/2"));
+                return Err(Broken(H2ErrorCode::PROTOCOL_ERROR, "the peer does not speak HTTP/2"));
             }
             if let Some(under_way) = &self.headers
                 && (head.kind != Kind::CONTINUATION || head.stream != under_way.stream)
             {
-                return Err(Broken(Reason::PROTOCOL_ERROR, "a frame between headers"));
+                return Err(Broken(H2ErrorCode::PROTOCOL_ERROR, "a frame between headers"));
             }
-            let payload = &rest[Head::LEN..];
+            let payload = &rest[FrameHead::LEN..];
             if head.kind == Kind::DATA {
                 let Some(used) = self.begin_data(head, payload)? else { break };
-                at += Head::LEN + used;
+                at += FrameHead::LEN + used;
                 continue;
             }
             let Some(payload) = payload.get(..head.len) else { break };
             self.frame(head, payload, now)?;
-            at += Head::LEN + head.len;
+            at += FrameHead::LEN + head.len;
         }
         if self.out.len() > OUT_BYTES_MAX {
-            return Err(Broken(Reason::ENHANCE_YOUR_CALM, "the peer asks and does not read"));
+            return Err(Broken(H2ErrorCode::ENHANCE_YOUR_CALM, "the peer asks and does not read"));
         }
         self.tend_abandoned(now);
         Ok(at)
@@ -70,13 +71,13 @@ impl Mux {
     fn idle_frame(&mut self) -> Result<(), Broken> {
         self.idle_frames += 1;
         if self.idle_frames > IDLE_FRAMES_MAX {
-            return Err(Broken(Reason::ENHANCE_YOUR_CALM, "too many frames without a use"));
+            return Err(Broken(H2ErrorCode::ENHANCE_YOUR_CALM, "too many frames without a use"));
         }
         Ok(())
     }
 
     /// Accounts for a frame of data; returns how much of its payload was padding's length.
-    fn begin_data(&mut self, head: Head, payload: &[u8]) -> Result<Option<usize>, Broken> {
+    fn begin_data(&mut self, head: FrameHead, payload: &[u8]) -> Result<Option<usize>, Broken> {
         let mut used = 0;
         let mut padding = 0;
         if head.flags.has(Flags::PADDED) {
@@ -187,7 +188,7 @@ impl Mux {
         }
     }
 
-    fn frame(&mut self, head: Head, payload: &[u8], now: Instant) -> Result<(), Broken> {
+    fn frame(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Broken> {
         match head.kind {
             Kind::HEADERS => self.headers(head, payload, now),
             Kind::CONTINUATION => self.continuation(head, payload, now),
@@ -206,7 +207,9 @@ impl Mux {
             }
             Kind::GOAWAY => self.goodbye(payload),
             Kind::WINDOW_UPDATE => self.window(head, payload),
-            Kind::PUSH_PROMISE => Err(Broken(Reason::PROTOCOL_ERROR, "a push that was forbidden")),
+            Kind::PUSH_PROMISE => {
+                Err(Broken(H2ErrorCode::PROTOCOL_ERROR, "a push that was forbidden"))
+            }
             // PRIORITY, and whatever is invented later.
             _ => self.idle_frame(),
         }
@@ -218,11 +221,11 @@ impl Mux {
         if ours {
             Ok(())
         } else {
-            Err(Broken(Reason::PROTOCOL_ERROR, "a stream that nobody opened"))
+            Err(Broken(H2ErrorCode::PROTOCOL_ERROR, "a stream that nobody opened"))
         }
     }
 
-    fn headers(&mut self, head: Head, payload: &[u8], now: Instant) -> Result<(), Broken> {
+    fn headers(&mut self, head: FrameHead, payload: &[u8], now: Instant) -> Result<(), Broken> {
         self.is_ours(head.stream)?;
         let mut block = payload;
         let mut padding = 0;
@@ -236,7 +239,7 @@ impl Mux {
         let len = block.len().checked_sub(padding).ok_or(BAD_FRAME)?;
         let (block, ends) = (&block[..len], head.flags.has(Flags::END_STREAM));
         if block.len() > HEADER_BYTES_MAX {
-            return Err(Broken(Reason::ENHANCE_YOUR_CALM, "the headers are too long"));
+            return Err(Broken(H2ErrorCode::ENHANCE_YOUR_CALM, "the headers are too long"));
         }
         if head.flags.has(Flags::END_HEADERS) {
             return self.answered(head.stream, block, ends, now);
@@ -246,12 +249,17 @@ impl Mux {
         Ok(())
     }
 
-    fn continuation(&mut self, head: Head, payload: &[u8], now: Instant) -> Result<(), Broken> {
+    fn continuation(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<(), Broken> {
         let Some(mut under_way) = self.headers.take() else { return Err(BAD_FRAME) };
         under_way.parts += 1;
         let size = under_way.block.len() + payload.len();
         if under_way.parts > CONTINUATIONS_MAX || size > HEADER_BYTES_MAX {
-            return Err(Broken(Reason::ENHANCE_YOUR_CALM, "the headers are too long"));
+            return Err(Broken(H2ErrorCode::ENHANCE_YOUR_CALM, "the headers are too long"));
         }
         under_way.block.extend_from_slice(payload);
         if !head.flags.has(Flags::END_HEADERS) {
@@ -306,25 +314,25 @@ impl Mux {
     fn fail(&mut self, id: u32, why: &'static str) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.fail(TransportErrorKind::Protocol, false, why);
-        self.reset(id, Reason::PROTOCOL_ERROR);
+        self.reset(id, H2ErrorCode::PROTOCOL_ERROR);
     }
 
     /// More data than announced: which of the two is wrong, nobody knows.
     fn overrun(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.fail(TransportErrorKind::Truncated, false, "the answer does not have its length");
-        self.reset(id, Reason::PROTOCOL_ERROR);
+        self.reset(id, H2ErrorCode::PROTOCOL_ERROR);
     }
 
-    fn was_reset(&mut self, head: Head, payload: &[u8]) -> Result<(), Broken> {
-        let reason = Reason(u32::from_be_bytes(payload.try_into().map_err(|_| BAD_SIZE)?));
+    fn was_reset(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Broken> {
+        let reason = H2ErrorCode(u32::from_be_bytes(payload.try_into().map_err(|_| BAD_SIZE)?));
         self.is_ours(head.stream)?;
         let Some(stream) = self.streams.get_mut(&head.stream) else { return self.idle_frame() };
         if let Some(told) = &mut self.told {
             told.happens(Happening::Reset { stream: head.stream, code: reason.0 });
         }
         if stream.end.is_none() {
-            let refused = reason == Reason::REFUSED_STREAM;
+            let refused = reason == H2ErrorCode::REFUSED_STREAM;
             let detail = format!("stream reset by the peer: {reason}");
             stream.fail(TransportErrorKind::Closed, refused, &detail);
             // A refusal is no harm: those have a way of their own.
@@ -339,7 +347,7 @@ impl Mux {
         Ok(())
     }
 
-    fn settings(&mut self, head: Head, payload: &[u8]) -> Result<(), Broken> {
+    fn settings(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Broken> {
         if head.stream != 0 {
             return Err(BAD_FRAME);
         }
@@ -356,8 +364,10 @@ impl Mux {
             match id {
                 frame::HEADER_TABLE_SIZE if (value as usize) < TABLE_BYTES => {
                     self.table = match self.table {
-                        Table::Empty | Table::Filled | Table::Shrinking => Table::Shrinking,
-                        Table::Unused => Table::Unused,
+                        HeaderTable::Empty | HeaderTable::Filled | HeaderTable::Shrinking => {
+                            HeaderTable::Shrinking
+                        }
+                        HeaderTable::Unused => HeaderTable::Unused,
                     };
                 }
                 frame::MAX_CONCURRENT_STREAMS => self.peer.streams_max = value as usize,
@@ -397,9 +407,9 @@ impl Mux {
         let last = self.goaway.map_or(last, |before| before.min(last));
         self.goaway = Some(last);
         // Its debug data may quote a path: the reason must do.
-        let reason = Reason(u32::from_be_bytes([r0, r1, r2, r3]));
+        let reason = H2ErrorCode(u32::from_be_bytes([r0, r1, r2, r3]));
         if !self.closing && !said_before {
-            let orderly = reason == Reason::NO_ERROR;
+            let orderly = reason == H2ErrorCode::NO_ERROR;
             let manner = if orderly { Manner::Orderly } else { Manner::Abrupt };
             self.farewell = Some(manner);
             // Those that it took in and the first that it did not, if it counts like that.
@@ -420,7 +430,7 @@ impl Mux {
         self.idle_frame()
     }
 
-    fn window(&mut self, head: Head, payload: &[u8]) -> Result<(), Broken> {
+    fn window(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Broken> {
         let payload: [u8; 4] = payload.try_into().map_err(|_| BAD_SIZE)?;
         let more = i64::from(u32::from_be_bytes(payload) & 0x7fff_ffff);
         if more == 0 {

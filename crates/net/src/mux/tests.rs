@@ -9,7 +9,7 @@ use wellhead_transport::{Sent, TransportErrorKind as Kind};
 
 use super::abandon::{RESETS_MAX, RESETS_WINDOW};
 use super::*;
-use crate::frame::{Flags, Head, put_data, put_goaway, put_ping, put_reset, put_settings};
+use crate::frame::{Flags, FrameHead, put_data, put_goaway, put_ping, put_reset, put_settings};
 
 fn blocks() -> Blocks {
     let fields = [("accept", &b"application/json"[..], false), ("x-key", b"SECRET", true)];
@@ -68,9 +68,9 @@ fn out(mux: &mut Mux) -> Vec<(u8, u8, u32, usize)> {
     mux.take_out(&mut bytes);
     let mut frames = Vec::new();
     let mut rest = &bytes[..];
-    while let Some(head) = Head::read(rest) {
+    while let Some(head) = FrameHead::read(rest) {
         frames.push((rest[3], rest[4], head.stream, head.len));
-        rest = &rest[Head::LEN + head.len..];
+        rest = &rest[FrameHead::LEN + head.len..];
     }
     assert!(rest.is_empty());
     frames
@@ -144,10 +144,13 @@ fn answers_are_read_however_they_are_cut() {
 fn failures_say_whether_the_request_can_have_run() {
     let (maybe, no) = (Sent::Maybe, Sent::No);
     let reset = |reason| written(|out| put_reset(out, 1, reason));
-    check(&reset(Reason::CANCEL), Some(Err((Kind::Closed, maybe))));
-    check(&reset(Reason::REFUSED_STREAM), Some(Err((Kind::Closed, no))));
+    check(&reset(H2ErrorCode::CANCEL), Some(Err((Kind::Closed, maybe))));
+    check(&reset(H2ErrorCode::REFUSED_STREAM), Some(Err((Kind::Closed, no))));
     let head = frame(1, END_HEADERS, 1, OK);
-    check(&[&head[..], &reset(Reason::NO_ERROR)].concat(), Some(Err((Kind::Truncated, maybe))));
+    check(
+        &[&head[..], &reset(H2ErrorCode::NO_ERROR)].concat(),
+        Some(Err((Kind::Truncated, maybe))),
+    );
     let spared = frame(7, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
     check(&spared, None);
     check(&[&spared[..], &answer(1, b"a")].concat(), Some(Ok((200, "a"))));
@@ -178,7 +181,7 @@ fn a_lost_connection_tells_what_left_and_what_did_not() {
     assert_eq!((error.kind, error.sent), (Kind::Closed, Sent::No));
 }
 
-fn breaks(bytes: &[u8], reason: Reason) {
+fn breaks(bytes: &[u8], reason: H2ErrorCode) {
     let mut mux = settled(&[]);
     ask(&mut mux, b"question");
     let broken = receive(&mut mux, bytes).expect_err("broken");
@@ -187,33 +190,33 @@ fn breaks(bytes: &[u8], reason: Reason) {
 
 #[test]
 fn what_breaks_the_connection() {
-    let protocol = Reason::PROTOCOL_ERROR;
+    let protocol = H2ErrorCode::PROTOCOL_ERROR;
     breaks(&frame(0, 0, 0, b"x"), protocol);
     breaks(&frame(0, 0, 2, b"x"), protocol);
     breaks(&frame(0, 0, 3, b"x"), protocol);
     breaks(&frame(0, 8, 1, b"\x05abc"), protocol);
-    breaks(&frame(0, 8, 1, b""), Reason::FRAME_SIZE_ERROR);
+    breaks(&frame(0, 8, 1, b""), H2ErrorCode::FRAME_SIZE_ERROR);
     breaks(&frame(1, END_HEADERS, 3, OK), protocol);
     breaks(&frame(1, END_HEADERS | 8, 1, b"\x05abc"), protocol);
-    breaks(&frame(1, END_HEADERS | 0x20, 1, b"\0\0"), Reason::FRAME_SIZE_ERROR);
-    breaks(&frame(1, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\x0f"), Reason::COMPRESSION_ERROR);
+    breaks(&frame(1, END_HEADERS | 0x20, 1, b"\0\0"), H2ErrorCode::FRAME_SIZE_ERROR);
+    breaks(&frame(1, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\x0f"), H2ErrorCode::COMPRESSION_ERROR);
     breaks(&[frame(1, 0, 1, OK), frame(0, 0, 1, b"x")].concat(), protocol);
     breaks(&[frame(1, 0, 1, OK), frame(9, 4, 3, b"")].concat(), protocol);
     breaks(&frame(9, 4, 1, OK), protocol);
-    breaks(&frame(3, 0, 1, b"abc"), Reason::FRAME_SIZE_ERROR);
+    breaks(&frame(3, 0, 1, b"abc"), H2ErrorCode::FRAME_SIZE_ERROR);
     breaks(&frame(3, 0, 5, &[0; 4]), protocol);
     breaks(&frame(4, 0, 1, b""), protocol);
-    breaks(&frame(4, 0, 0, b"abc"), Reason::FRAME_SIZE_ERROR);
-    breaks(&frame(4, 1, 0, b"abcdef"), Reason::FRAME_SIZE_ERROR);
+    breaks(&frame(4, 0, 0, b"abc"), H2ErrorCode::FRAME_SIZE_ERROR);
+    breaks(&frame(4, 1, 0, b"abcdef"), H2ErrorCode::FRAME_SIZE_ERROR);
     let setting = |id, value| written(|out| put_settings(out, &[(id, value)]));
-    breaks(&setting(frame::INITIAL_WINDOW_SIZE, 1 << 31), Reason::FLOW_CONTROL_ERROR);
+    breaks(&setting(frame::INITIAL_WINDOW_SIZE, 1 << 31), H2ErrorCode::FLOW_CONTROL_ERROR);
     breaks(&setting(frame::MAX_FRAME_SIZE, 100), protocol);
     breaks(&frame(5, 4, 1, &[0; 4]), protocol);
-    breaks(&frame(6, 0, 0, b"short"), Reason::FRAME_SIZE_ERROR);
-    breaks(&frame(7, 0, 0, b"short"), Reason::FRAME_SIZE_ERROR);
+    breaks(&frame(6, 0, 0, b"short"), H2ErrorCode::FRAME_SIZE_ERROR);
+    breaks(&frame(7, 0, 0, b"short"), H2ErrorCode::FRAME_SIZE_ERROR);
     breaks(&frame(8, 0, 0, &[0; 4]), protocol);
-    breaks(&frame(8, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR);
-    breaks(&frame(8, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), Reason::FLOW_CONTROL_ERROR);
+    breaks(&frame(8, 0, 0, &[0x7f, 0xff, 0xff, 0xff]), H2ErrorCode::FLOW_CONTROL_ERROR);
+    breaks(&frame(8, 0, 1, &[0x7f, 0xff, 0xff, 0xff]), H2ErrorCode::FLOW_CONTROL_ERROR);
     let mut mux = Mux::new(false, false);
     let broken = mux.receive(&frame(6, 0, 0, &[0; 8]), Instant::now()).expect_err("no SETTINGS");
     assert_eq!(broken.0, protocol);
@@ -223,7 +226,7 @@ fn what_breaks_the_connection() {
 
 #[test]
 fn floods_are_stopped() {
-    let calm = Reason::ENHANCE_YOUR_CALM;
+    let calm = H2ErrorCode::ENHANCE_YOUR_CALM;
     breaks(&written(|out| put_ping(out, false, &[0; 8])).repeat(20_000), calm);
     breaks(&written(|out| put_settings(out, &[])).repeat(20_000), calm);
     let head = frame(1, END_HEADERS, 1, OK);
@@ -304,7 +307,7 @@ fn a_stream_nobody_reads_costs_its_window_and_no_more() {
         receive(&mut mux, &piece(unread)).expect("within the window");
     }
     let broken = receive(&mut mux, &piece(unread)).expect_err("more than the window");
-    assert_eq!(broken.0, Reason::FLOW_CONTROL_ERROR);
+    assert_eq!(broken.0, H2ErrorCode::FLOW_CONTROL_ERROR);
 }
 
 #[test]
@@ -338,7 +341,7 @@ fn dropping_resets_what_is_under_way_only() {
     assert_eq!(out(&mut mux), [(3, 0, open, 4)]);
     // What still arrives for either is nobody's.
     receive(&mut mux, &answer(open, b"late")).expect("well");
-    receive(&mut mux, &written(|out| put_reset(out, done, Reason::NO_ERROR))).expect("well");
+    receive(&mut mux, &written(|out| put_reset(out, done, H2ErrorCode::NO_ERROR))).expect("well");
     assert!(!mux.has_streams() && out(&mut mux).is_empty());
     mux.close();
     assert!(!mux.is_done());
@@ -366,7 +369,7 @@ fn pings_are_answered_and_noticed() {
     assert_eq!((out(&mut mux), mux.pong), (vec![(6, 0, 0, 8)], false));
     receive(&mut mux, &written(|out| put_ping(out, true, &[0; 8]))).expect("well");
     assert!(mux.pong && out(&mut mux).is_empty());
-    receive(&mut mux, &written(|out| put_goaway(out, Reason::NO_ERROR))).expect("well");
+    receive(&mut mux, &written(|out| put_goaway(out, H2ErrorCode::NO_ERROR))).expect("well");
     assert!(mux.was_told_to_leave() && mux.is_done());
 }
 
@@ -443,7 +446,7 @@ fn resets_are_bounded_and_what_exceeds_them_keeps_its_place() {
     };
     // What ends by itself is let go of; answers are thrown away.
     assert_eq!(hear(&mut mux, &answer(*open, b"late"), now), 3);
-    assert_eq!(hear(&mut mux, &written(|out| put_reset(out, *cut, Reason::CANCEL)), now), 2);
+    assert_eq!(hear(&mut mux, &written(|out| put_reset(out, *cut, H2ErrorCode::CANCEL)), now), 2);
     hear(&mut mux, &frame(1, END_HEADERS, *long, OK), now);
     let mut given = i64::from(STREAM_WINDOW);
     let mut sent = 0;
@@ -484,7 +487,7 @@ fn how_the_peer_ends_a_connection_is_noted() {
         }
         mux
     };
-    let goaway = |last: u32, reason: Reason| {
+    let goaway = |last: u32, reason: H2ErrorCode| {
         frame(7, 0, 0, &[last.to_be_bytes(), reason.0.to_be_bytes()].concat())
     };
     let told = |mux: &mut Mux| mux.take_ending().map(|e| (e.manner, e.open, e.peak, e.requests));
@@ -495,13 +498,13 @@ fn how_the_peer_ends_a_connection_is_noted() {
         assert_eq!(told(&mut mux), Some(expected), "GOAWAY {last}");
         mux
     };
-    check(u32::MAX >> 1, Reason::NO_ERROR, (orderly, 100, 110, 110));
-    check(0, Reason::ENHANCE_YOUR_CALM, (abrupt, 100, 110, 0));
-    let mut mux = check(2 * 59 - 1, Reason::NO_ERROR, (orderly, 50, 110, 59));
+    check(u32::MAX >> 1, H2ErrorCode::NO_ERROR, (orderly, 100, 110, 110));
+    check(0, H2ErrorCode::ENHANCE_YOUR_CALM, (abrupt, 100, 110, 0));
+    let mut mux = check(2 * 59 - 1, H2ErrorCode::NO_ERROR, (orderly, 50, 110, 59));
     // Those it took in are lost after all.
     mux.lost();
     assert_eq!(told(&mut mux), Some((abrupt, 49, 110, 61)));
-    let mut mux = check(0, Reason::ENHANCE_YOUR_CALM, (abrupt, 100, 110, 0));
+    let mut mux = check(0, H2ErrorCode::ENHANCE_YOUR_CALM, (abrupt, 100, 110, 0));
     mux.lost();
     assert_eq!(told(&mut mux), None, "told already");
     let mut mux = asked(50);
@@ -522,10 +525,10 @@ fn a_storm_of_resets_is_noted_once() {
         receive(mux, &storm.collect::<Vec<_>>()).expect("well");
         mux.take_ending().map(|ending| (ending.manner, ending.open))
     };
-    assert_eq!(noted(&mut mux, &ids[..MANY - 1], Reason::CANCEL), None);
-    assert_eq!(noted(&mut mux, &ids[MANY - 1..], Reason::CANCEL), Some((Manner::Abrupt, 60)));
+    assert_eq!(noted(&mut mux, &ids[..MANY - 1], H2ErrorCode::CANCEL), None);
+    assert_eq!(noted(&mut mux, &ids[MANY - 1..], H2ErrorCode::CANCEL), Some((Manner::Abrupt, 60)));
     let ids: Vec<_> = (0..60).map(|_| ask(&mut mux, b"")).collect();
-    assert_eq!(noted(&mut mux, &ids, Reason::REFUSED_STREAM), None, "safe to repeat");
+    assert_eq!(noted(&mut mux, &ids, H2ErrorCode::REFUSED_STREAM), None, "safe to repeat");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{Bulky, Pool, State};
 use crate::caps::Ending;
 use crate::h1::H1Connection;
-use crate::h2::{Fate, H2Connection, Observer};
+use crate::h2::{Fate, H2Connection, H2Observer};
 use crate::protocol::{CloseReason, Protocol};
 use crate::stats::ConnectionStats;
 
@@ -76,7 +76,7 @@ pub(super) struct H2Member {
     fate: Fate,
 }
 
-impl Observer for H2Member {
+impl H2Observer for H2Member {
     fn changed(&self) {
         if let Some(pool) = self.pool.upgrade() {
             pool.h2_changed();

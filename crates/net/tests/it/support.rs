@@ -10,8 +10,8 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use wellhead_net::{
-    ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, Learnt, Resolver,
-    Shared, TlsClient, TrustedRoots,
+    ClientSettings, ConnectionStats, Endpoint, HttpTransport, HttpVersion, LearntProtocol,
+    Resolver, TlsClient, TransportResources, TrustedRoots,
 };
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{
@@ -95,17 +95,17 @@ impl DeadPort {
 pub(crate) struct Upstream {
     pub(crate) endpoint: Endpoint,
     pub(crate) settings: ClientSettings,
-    pub(crate) shared: Shared,
+    pub(crate) shared: TransportResources,
 }
 
 impl Upstream {
     pub(crate) fn new(url: &str, version: HttpVersion) -> Self {
         let mut endpoint = Endpoint::new(SecretUrl::parse(url).expect("a good URL"));
         endpoint.version = version;
-        let shared = Shared {
+        let shared = TransportResources {
             resolver: Arc::new(Resolver::new()),
             tls: Arc::new(TlsClient::new(TrustedRoots::Public).expect("a TLS client")),
-            learnt: Arc::new(Learnt::new()),
+            learnt: Arc::new(LearntProtocol::new()),
             stats: Arc::new(ConnectionStats::default()),
             answers: Arc::default(),
         };

@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use wellhead_eth::MethodTable;
 
 use super::Exposed;
-use crate::state::verify::Seen;
+use crate::state::verify::InspectionOutcome;
 
 impl Exposed {
     /// Nothing, where no chain has its answers looked at.
@@ -26,7 +26,7 @@ impl Exposed {
             encoder.encode_descriptor("wellhead_verify", help, None, MetricType::Counter)?;
         for (chain, _, verifier) in &chains {
             for row in MethodTable::standard().rows() {
-                for seen in Seen::ALL {
+                for seen in InspectionOutcome::ALL {
                     let count = verifier.findings().so_far(row, seen);
                     if count > 0 {
                         let labels =

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use wellhead_chain::View;
 use wellhead_dispatch::{Allowance, Progress, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, Effect, MethodRow};
-use wellhead_jsonrpc::Limits;
+use wellhead_jsonrpc::ParseLimits;
 use wellhead_route::NotServed;
 use wellhead_transport::Ceiling;
 use wellhead_upstream::UpstreamSet;
 
 use crate::request::select::Selection;
-use crate::state::cache::Seen;
+use crate::state::cache::ViewCanon;
 use crate::state::chain::ServedChain;
 use crate::state::sessions::Newest;
 
@@ -24,7 +24,7 @@ use crate::state::sessions::Newest;
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
     /// Bounds on what a body may hold.
-    pub limits: Limits,
+    pub limits: ParseLimits,
     /// Calls of one batch that are in flight together. At least 1.
     pub batch_parallel: usize,
     /// From the arrival of a request to its answer.
@@ -199,9 +199,9 @@ impl RequestContext<'_> {
         self.chain.pins && self.newest(view).is_some_and(Newest::is_shown)
     }
 
-    /// What the view says of blocks to this client; see [`Seen::by`].
-    pub(crate) fn canon<'v>(&self, view: &'v View, now: Instant) -> Seen<'v> {
-        Seen::by(view, now, || self.is_shown_more(view))
+    /// What the view says of blocks to this client; see [`ViewCanon::by`].
+    pub(crate) fn canon<'v>(&self, view: &'v View, now: Instant) -> ViewCanon<'v> {
+        ViewCanon::by(view, now, || self.is_shown_more(view))
     }
 
     /// Notes that this client is told of a block, now: its call may have come long before.

@@ -16,11 +16,11 @@ use wellhead_upstream::{Slot, UpstreamSet};
 use crate::blocks::needed;
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
-use crate::state::cache::{ByHashMode, Seen};
+use crate::state::cache::{ByHashMode, ViewCanon};
 
 /// What a call asks for, seen from one view.
 #[derive(Debug)]
-pub(crate) struct Pin {
+pub(crate) struct PinnedParams {
     /// The new parameters; `None` when they stay as the client wrote them.
     pub(crate) params: Option<Vec<u8>>,
     /// The block that they speak of.
@@ -37,7 +37,7 @@ struct ByBlockHash {
     honoured_by: UpstreamSet,
 }
 
-impl Pin {
+impl PinnedParams {
     /// Pins `params` where the settings let it and the view is fresh.
     pub(crate) fn new(
         request: &RequestContext<'_>,
@@ -79,7 +79,7 @@ impl Pin {
         let BlockRef::Number(number) = self.block else { return None };
         let mode = chain.cache()?.by_hash();
         // The height alone names a final one.
-        let is_final = || Seen::at(view, now).finalized().is_some_and(|mark| number <= mark);
+        let is_final = || ViewCanon::at(view, now).finalized().is_some_and(|mark| number <= mark);
         if mode == ByHashMode::Off || !chain.by_hash.may(row, now) || is_final() {
             return None;
         }

@@ -1,15 +1,15 @@
 //! A call that was pinned: the block that it is answered at, and what it asks of upstreams.
 
 use wellhead_eth::BlockRef;
-use wellhead_route::Ask;
+use wellhead_route::PlanRequest;
 
-use crate::request::pin::Pin;
+use crate::request::pin::PinnedParams;
 
 /// A call on the one view that it sees.
 #[derive(Debug)]
 pub(crate) struct PinnedCall<'a> {
-    pub(crate) ask: Ask<'a>,
-    pub(crate) pin: Pin,
+    pub(crate) ask: PlanRequest<'a>,
+    pub(crate) pin: PinnedParams,
 }
 
 impl PinnedCall<'_> {
@@ -22,6 +22,6 @@ impl PinnedCall<'_> {
 /// What is asked of upstreams, and the block that it is about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockAsk<'a> {
-    pub(crate) ask: &'a Ask<'a>,
+    pub(crate) ask: &'a PlanRequest<'a>,
     pub(crate) block: &'a BlockRef,
 }

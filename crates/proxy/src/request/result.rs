@@ -9,7 +9,7 @@ use wellhead_upstream::{Slot, UpstreamSet, VerdictClass};
 use crate::answer::Refusal;
 use crate::state::cache::SharedResult;
 use crate::state::chain::ServedChain;
-use crate::state::counts::{CallOutcome, Found};
+use crate::state::counts::{CacheResult, CallOutcome};
 
 /// What there is to say.
 pub(crate) enum CallResult {
@@ -18,7 +18,7 @@ pub(crate) enum CallResult {
         rest: Option<Box<dyn Rest>>,
         slot: Option<Slot>,
         trail: Trail,
-        /// See [`crate::steps::empty_logs::Settled`].
+        /// See [`crate::steps::empty_logs::SearchOutcome`].
         is_doubtful: bool,
     },
     Error {
@@ -108,7 +108,7 @@ pub(crate) struct Noted {
     /// The block that was written in the place of a tag.
     pub(crate) block: Option<BlockNumber>,
     /// What the cache had, if it was asked.
-    pub(crate) found: Option<Found>,
+    pub(crate) found: Option<CacheResult>,
     /// See [`crate::steps::reasons::aside`]; only where the client asked for the trail.
     pub(crate) aside: Option<Box<str>>,
 }

@@ -1,5 +1,5 @@
 //! The answers that are kept, the calls that are shared while they are under way, and what a view
-//! says of the blocks of kept answers ([`Seen`]).
+//! says of the blocks of kept answers ([`ViewCanon`]).
 //!
 //! What may be kept and for how long is decided in `wellhead_cache`; what becomes of a call in
 //! [`crate::steps::cached`].
@@ -142,12 +142,12 @@ pub(crate) enum SharedResult {
 /// What a view says of blocks. While it is not fresh it says nothing of those that may have
 /// been replaced since.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct ViewCanon<'a> {
     view: &'a View,
     is_fresh: bool,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ViewCanon<'a> {
     pub(crate) fn at(view: &'a View, now: Instant) -> Self {
         Self { view, is_fresh: view.is_fresh(now) }
     }
@@ -164,7 +164,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl Canon for Seen<'_> {
+impl Canon for ViewCanon<'_> {
     fn head(&self) -> Option<BlockNumber> {
         self.view.latest.filter(|_| self.is_fresh).map(|head| head.number)
     }

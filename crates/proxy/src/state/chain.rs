@@ -12,10 +12,10 @@ use wellhead_watch::{CheckCounts, Pulse};
 
 use crate::state::by_hash::ByHash;
 use crate::state::cache::{Cache, Shares};
-use crate::state::counts::{Counts, Found};
+use crate::state::counts::{CacheResult, Counts};
 use crate::state::hopeless::Hopeless;
 use crate::state::quorums::{QuorumRule, Quorums};
-use crate::state::sent::Sent;
+use crate::state::sent::SentTransactions;
 use crate::state::sessions::Sessions;
 use crate::state::verify::{Verifier, VerifyPool, VerifySettings};
 
@@ -85,7 +85,7 @@ pub struct ServedChain {
     /// What clients were shown.
     pub(crate) sessions: Sessions,
     /// What they sent.
-    pub(crate) sent: Sent,
+    pub(crate) sent: SentTransactions,
     /// Looks at answers, if anybody does.
     pub(crate) verifier: Option<Arc<Verifier>>,
     /// Searches that take too many calls.
@@ -119,7 +119,7 @@ impl ServedChain {
             shares: None,
             by_hash,
             sessions: Sessions::default(),
-            sent: Sent::default(),
+            sent: SentTransactions::default(),
             verifier: None,
             hopeless: Hopeless::default(),
             counts,
@@ -205,11 +205,11 @@ impl ServedChain {
     }
 
     /// Counts what the cache had for a call, and what that saved.
-    pub(crate) fn note_found(&self, row: &MethodRow, found: Found) {
+    pub(crate) fn note_found(&self, row: &MethodRow, found: CacheResult) {
         self.counts.found(found);
         match found {
-            Found::Hit | Found::Joined => self.counts.saved(self.least_credits(row)),
-            Found::Miss => {}
+            CacheResult::Hit | CacheResult::Joined => self.counts.saved(self.least_credits(row)),
+            CacheResult::Miss => {}
         }
     }
 

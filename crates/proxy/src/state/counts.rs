@@ -56,7 +56,7 @@ impl CallOutcome {
 
 /// What the cache had to say to a call that it may answer, for the client to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum CacheResult {
     /// It was kept.
     Hit,
     /// It was not, and an upstream was asked.
@@ -65,7 +65,7 @@ pub(crate) enum Found {
     Joined,
 }
 
-impl Found {
+impl CacheResult {
     pub(crate) const ALL: [Self; 3] = [Self::Hit, Self::Miss, Self::Joined];
 
     pub(crate) const fn word(self) -> &'static str {
@@ -95,7 +95,7 @@ pub(crate) struct Counts {
     /// By slot: those that nobody waited for any more.
     pub(crate) abandoned: Box<[AtomicU64]>,
     /// By what the cache had.
-    found: [AtomicU64; Found::ALL.len()],
+    found: [AtomicU64; CacheResult::ALL.len()],
     /// Credits that the answers kept and shared would have cost.
     saved: AtomicU64,
     /// Empty answers that were doubtful.
@@ -174,7 +174,7 @@ impl Counts {
     }
 
     /// Counts a call that the cache was asked for.
-    pub(crate) fn found(&self, found: Found) {
+    pub(crate) fn found(&self, found: CacheResult) {
         self.found[found as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -189,7 +189,7 @@ impl Counts {
     }
 
     /// Calls that the cache was asked for, by what it had.
-    pub(crate) fn found_so_far(&self, found: Found) -> u64 {
+    pub(crate) fn found_so_far(&self, found: CacheResult) -> u64 {
         self.found[found as usize].load(Ordering::Relaxed)
     }
 

@@ -84,7 +84,7 @@ pub(crate) struct PartBounds {
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// By their first block; they follow each other without a gap.
-    parts: BTreeMap<u64, Part>,
+    parts: BTreeMap<u64, SearchPart>,
     span: u64,
     span_max: u64,
     addresses_at_once: usize,
@@ -120,7 +120,7 @@ enum List {
 }
 
 #[derive(Debug)]
-struct Part {
+struct SearchPart {
     tile: Tile,
     state: State,
 }
@@ -133,9 +133,9 @@ enum State {
     Asked(u64),
     Found(Bytes),
     /// One after the other.
-    ByBlock(Vec<Part>),
+    ByBlock(Vec<SearchPart>),
     /// Groups of addresses, over the same blocks.
-    ByAddress(Vec<Part>),
+    ByAddress(Vec<SearchPart>),
 }
 
 impl Parts {
@@ -143,7 +143,7 @@ impl Parts {
     pub(crate) fn new(whole: Tile, size: PartSize, bounds: PartBounds) -> Result<Self, Stuck> {
         let span = size.blocks.at_once.max(1);
         let mut parts = Self {
-            parts: [(whole.from, Part { tile: whole, state: State::Waiting })].into(),
+            parts: [(whole.from, SearchPart { tile: whole, state: State::Waiting })].into(),
             span,
             span_max: size.blocks.at_most.max(span),
             addresses_at_once: size.addresses.max(1),
@@ -191,7 +191,7 @@ impl Parts {
         self.asked += 1;
         let tile = part.ask(self.asked, self.addresses_at_once);
         if let Some(tile) = behind {
-            self.parts.insert(tile.from, Part { tile, state: State::Waiting });
+            self.parts.insert(tile.from, SearchPart { tile, state: State::Waiting });
         }
         self.calls_left = self.calls_left.saturating_sub(1);
         Ok(tile.map(|tile| (self.asked, tile)))
@@ -220,7 +220,7 @@ impl Parts {
             leaf.state = found;
         }
         part.settle(&hold)?;
-        self.held = self.parts.values().map(Part::held).sum();
+        self.held = self.parts.values().map(SearchPart::held).sum();
         self.went_well += 1;
         if self.went_well >= self.grow_after {
             self.went_well = 0;
@@ -304,7 +304,7 @@ impl Parts {
 
     /// The part that was asked for under this number, and whether it is a part of the search
     /// itself, not of another part.
-    fn asked(&mut self, number: u64) -> Option<(bool, &mut Part)> {
+    fn asked(&mut self, number: u64) -> Option<(bool, &mut SearchPart)> {
         self.parts.values_mut().find_map(|part| {
             let is_whole = matches!(part.state, State::Asked(_));
             Some((is_whole, part.asked(number)?))
@@ -341,7 +341,8 @@ impl Parts {
             pieces.push(Bytes::from_static(b"["));
         }
         while self.is_begun() {
-            let Some((_, Part { state: State::Found(list), .. })) = self.parts.pop_first() else {
+            let Some((_, SearchPart { state: State::Found(list), .. })) = self.parts.pop_first()
+            else {
                 break;
             };
             self.held -= list.len();
@@ -399,7 +400,7 @@ impl Parts {
     }
 }
 
-impl Part {
+impl SearchPart {
     fn parts(&self) -> &[Self] {
         match &self.state {
             State::ByBlock(parts) | State::ByAddress(parts) => parts,

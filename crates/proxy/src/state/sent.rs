@@ -44,7 +44,7 @@ pub(crate) fn address(params: &[u8]) -> Option<Address> {
 
 /// The transactions of one chain that were sent lately.
 #[derive(Debug, Default)]
-pub(crate) struct Sent {
+pub(crate) struct SentTransactions {
     state: Mutex<State>,
     /// How many there are, readable without the lock: mostly none.
     len: AtomicUsize,
@@ -60,7 +60,7 @@ struct State {
     nonces: HashMap<Address, BTreeMap<u64, Instant>>,
 }
 
-impl Sent {
+impl SentTransactions {
     /// Notes that the upstream in `slot` took a transaction.
     pub(crate) fn note(
         &self,
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn nonces_are_raised_up_to_the_first_gap() {
-        let (sent, now) = (Sent::default(), start());
+        let (sent, now) = (SentTransactions::default(), start());
         assert_eq!(sent.next_nonce(&SENDER, 5, now), 5);
         for nonce in [5, 6, 8] {
             sent.note(hash(nonce), Some((SENDER, nonce)), Slot(0), now);
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn who_took_it_is_known_for_a_minute() {
-        let (sent, now) = (Sent::default(), start());
+        let (sent, now) = (SentTransactions::default(), start());
         sent.note(hash(1), Some((SENDER, 1)), Slot(2), now);
         // Sent again and taken by another: that one has it, too.
         sent.note(hash(1), Some((SENDER, 1)), Slot(3), now);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_again_lasts_for_longer() {
-        let (sent, now) = (Sent::default(), start());
+        let (sent, now) = (SentTransactions::default(), start());
         let later = now + Duration::from_secs(50);
         sent.note(hash(1), Some((SENDER, 5)), Slot(0), now);
         // The same nonce at a higher price, and the same transaction.
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn they_are_bounded() {
-        let (sent, now) = (Sent::default(), start());
+        let (sent, now) = (SentTransactions::default(), start());
         for nonce in 0..2 * SENT_MAX as u64 {
             sent.note(hash(nonce), Some((SENDER, nonce)), Slot(0), now);
         }

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use wellhead_chain::View;
 use wellhead_dispatch::now;
 use wellhead_eth::{BlockNumber, BlockTag, MethodRow};
-use wellhead_route::{Ask, Fitness, Roster, assess};
+use wellhead_route::{Fitness, PlanRequest, Roster, assess};
 use wellhead_upstream::UpstreamSet;
 
 use crate::blocks::highest;
@@ -159,7 +159,7 @@ impl Newest {
         now: Instant,
     ) -> BlockNumber {
         let Some(shown) = self.shown else { return self.agreed };
-        let ask = Ask::of(row, eligible);
+        let ask = PlanRequest::of(row, eligible);
         let held = roster.upstreams().iter().filter_map(|upstream| {
             let fitness = assess(&ask, upstream, view, now);
             let is_fit = matches!(fitness, Fitness::Fit | Fitness::Held { .. });

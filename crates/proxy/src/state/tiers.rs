@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use wellhead_cache::{Assurance, Entry, Hold, Kept, Key};
+use wellhead_cache::{Assurance, Entry, Key, Retention, Validity};
 use wellhead_eth::BlockHash;
-use wellhead_store::{Digest, Disk, Shared, Snapshot};
+use wellhead_store::{Digest, Disk, SharedTier, Snapshot};
 use wellhead_watch::Pulse;
 
 /// What may be replaced is final or forgotten after so long.
@@ -38,7 +38,7 @@ pub struct Tiers {
     /// How long the items of one batch wait for them together.
     pub(crate) batch_within: Duration,
     /// Needs a runtime, which there is when the proxy is put together already.
-    shared: OnceLock<Shared>,
+    shared: OnceLock<SharedTier>,
 }
 
 /// One tier and how it fares.
@@ -67,7 +67,7 @@ impl Tiers {
     }
 
     /// Adds the tier that is shared with others. There is one at most.
-    pub fn share(&self, shared: Shared) {
+    pub fn share(&self, shared: SharedTier) {
         // A second one would be a defect of whoever assembles, and is not used.
         let _is_first = self.shared.set(shared);
     }
@@ -107,21 +107,21 @@ impl Tiers {
             return Some(entry);
         }
         let entry = self.shared.get()?.get(&digest).await.and_then(read)?;
-        if let (Some(disk), Hold::Final) = (&self.disk, entry.hold) {
+        if let (Some(disk), Validity::Final) = (&self.disk, entry.hold) {
             disk.put(digest, entry.encode(&digest.0).into(), Duration::MAX);
         }
         Some(entry)
     }
 
     /// Has an answer written that was kept in memory.
-    pub(crate) fn put(&self, key: &Key, origin: &BlockHash, kept: Kept, result: &[u8]) {
+    pub(crate) fn put(&self, key: &Key, origin: &BlockHash, kept: Retention, result: &[u8]) {
         if kept.expires_ms.is_some() {
             return;
         }
         let (on_disk, time) = match kept.hold {
-            Hold::Final => (true, Duration::MAX),
-            Hold::Canonical { .. } | Hold::Named { .. } => (false, REPLACEABLE_FOR),
-            Hold::Head(_) => return,
+            Validity::Final => (true, Duration::MAX),
+            Validity::Canonical { .. } | Validity::Named { .. } => (false, REPLACEABLE_FOR),
+            Validity::Head(_) => return,
         };
         let disk = self.disk.as_ref().filter(|_| on_disk);
         if disk.is_none() && self.shared.get().is_none() {

@@ -33,7 +33,7 @@ use wellhead_verify::{
 use wellhead_watch::Pulse;
 
 use evidence::{Bad, Findings};
-pub(crate) use evidence::{Evidence, Seen};
+pub(crate) use evidence::{Evidence, InspectionOutcome};
 use header::Headers;
 pub use pool::VerifyPool;
 
@@ -117,7 +117,7 @@ struct Terms {
 
 /// An exchange whose first answers were looked at.
 #[derive(Debug)]
-struct Begun {
+struct PartialInspection {
     /// What is thought of them.
     inspections: Vec<Inspection>,
     /// Those that were looked at here, together.
@@ -126,7 +126,7 @@ struct Begun {
 }
 
 /// What came of an answer: what was found, at which level.
-type Found = (Finding, Level);
+type LevelledFinding = (Finding, Level);
 
 impl Verifier {
     /// `None` where nothing would be looked at.
@@ -247,7 +247,7 @@ impl Verifier {
         let check = Check::Complete.word();
         let detail = "the receipts of the block hold other logs";
         self.findings.void(upstream, Bad { row, params, result, check, detail }, now());
-        self.findings.count(row, Seen::Void);
+        self.findings.count(row, InspectionOutcome::Void);
     }
 
     /// A small answer here.
@@ -257,7 +257,7 @@ impl Verifier {
         answered: &Answered<'_>,
         terms: Terms,
         bytes: &mut usize,
-    ) -> Option<Found> {
+    ) -> Option<LevelledFinding> {
         match self.level_at(answered.row, slot) {
             Level::Off => Some((Finding::NotChecked { why: Why::Off }, Level::Off)),
             Level::Cheap => self.here(answered, Level::Cheap, CHEAP_HERE_MAX, terms, bytes),
@@ -273,7 +273,7 @@ impl Verifier {
         bytes_max: usize,
         terms: Terms,
         bytes: &mut usize,
-    ) -> Option<Found> {
+    ) -> Option<LevelledFinding> {
         let sum = *bytes + answered.result.len();
         (sum <= bytes_max).then(|| {
             *bytes = sum;
@@ -288,12 +288,12 @@ impl Verifier {
         &self,
         upstream: &Upstream,
         answers: Vec<Answered<'_>>,
-        Begun { mut inspections, mut bytes, terms }: Begun,
+        PartialInspection { mut inspections, mut bytes, terms }: PartialInspection,
         until: Instant,
     ) -> Vec<Inspection> {
         let (slot, answers) = (upstream.slot(), &answers[inspections.len()..]);
         let at_first = |answered: &Answered<'_>| self.at_first(slot, answered, terms, &mut bytes);
-        let found: Vec<Option<Found>> = answers.iter().map(at_first).collect();
+        let found: Vec<Option<LevelledFinding>> = answers.iter().map(at_first).collect();
         let elsewhere = answers.iter().zip(&found).filter(|(_, found)| found.is_none());
         let elsewhere = elsewhere.map(|(answered, _)| self.elsewhere(slot, answered, terms, until));
         let mut elsewhere = join_all(elsewhere).await.into_iter();
@@ -315,7 +315,7 @@ impl Verifier {
         answered: &Answered<'_>,
         terms: Terms,
         until: Instant,
-    ) -> impl Future<Output = Option<Found>> {
+    ) -> impl Future<Output = Option<LevelledFinding>> {
         let Answered { row, params, result } = *answered;
         let (level, row) = (self.level_at(row, slot), lasting(row));
         let (params, result) = (params.map(<[u8]>::to_vec), result.clone());
@@ -331,7 +331,7 @@ impl Verifier {
         &self,
         upstream: &Upstream,
         answered: &Answered<'_>,
-        found: Option<Found>,
+        found: Option<LevelledFinding>,
         is_busy: bool,
     ) -> Inspection {
         let Answered { row, params, result } = *answered;
@@ -340,23 +340,28 @@ impl Verifier {
                 let (check, row) = (check.word(), lasting(row));
                 let bad = Bad { row, params, result, check, detail: &detail };
                 self.findings.void(upstream, bad, now());
-                (Seen::Void, Inspection::Invalid { check, detail })
+                (InspectionOutcome::Void, Inspection::Invalid { check, detail })
             }
             // What it means is said by the method table.
             Some((Finding::NotChecked { why: Why::Off | Why::Null }, _)) => {
                 return Inspection::Unchecked;
             }
-            Some((Finding::NotChecked { .. }, _)) if is_busy => (Seen::Busy, Inspection::Hurried),
-            Some((Finding::NotChecked { .. }, _)) => (Seen::NotChecked, Inspection::Unchecked),
+            Some((Finding::NotChecked { .. }, _)) if is_busy => {
+                (InspectionOutcome::Busy, Inspection::Hurried)
+            }
+            Some((Finding::NotChecked { .. }, _)) => {
+                (InspectionOutcome::NotChecked, Inspection::Unchecked)
+            }
             Some((Finding::Sound, Level::Full)) => {
-                (Seen::Sound, Inspection::Sound { rule: "sound-full" })
+                (InspectionOutcome::Sound, Inspection::Sound { rule: "sound-full" })
             }
             Some((Finding::Sound, Level::Cheap | Level::Off)) => {
-                (Seen::Sound, Inspection::Sound { rule: SOUND_CHEAP })
+                (InspectionOutcome::Sound, Inspection::Sound { rule: SOUND_CHEAP })
             }
-            None => (Seen::Busy, Inspection::Hurried),
+            None => (InspectionOutcome::Busy, Inspection::Hurried),
         };
-        let seen = if is_busy && seen != Seen::Void { Seen::Busy } else { seen };
+        let seen =
+            if is_busy && seen != InspectionOutcome::Void { InspectionOutcome::Busy } else { seen };
         self.findings.count(row, seen);
         inspection
     }
@@ -390,11 +395,16 @@ impl Inspect for Verifier {
         if inspections.len() == answers.len() {
             return Box::pin(ready(inspections));
         }
-        Box::pin(self.look(upstream, answers, Begun { inspections, bytes, terms }, until))
+        Box::pin(self.look(
+            upstream,
+            answers,
+            PartialInspection { inspections, bytes, terms },
+            until,
+        ))
     }
 
     fn flows(&self, row: &MethodRow) {
-        self.findings.count(row, Seen::Flowed);
+        self.findings.count(row, InspectionOutcome::Flowed);
     }
 }
 
@@ -472,7 +482,7 @@ mod tests {
 
     /// What is found of a list of `bytes` bytes at the level `full` while there is no time for
     /// that, and how it counts.
-    async fn check(bytes: usize, list: &str, expected: &str, seen: Seen) {
+    async fn check(bytes: usize, list: &str, expected: &str, seen: InspectionOutcome) {
         let settings = VerifySettings { level: Level::Full, ..VerifySettings::OFF };
         let (pulse, pool) = (Arc::new(Pulse::new(None, now())), Arc::new(VerifyPool::new(1)));
         let verifier = Verifier::new(&settings, pulse, Arc::clone(&pool)).expect("it is on");
@@ -505,9 +515,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn without_time_an_answer_is_looked_at_less_closely_or_not_at_all() {
-        check(FULL_HERE_MAX + 1, "[]", "sound-cheap", Seen::Busy).await;
-        check(CHEAP_AT_LAST_MAX, "[]", "sound-cheap", Seen::Busy).await;
-        check(CHEAP_AT_LAST_MAX + 1, "[]", HURRIED, Seen::Busy).await;
-        check(FULL_HERE_MAX + 1, "{}", "shape", Seen::Void).await;
+        check(FULL_HERE_MAX + 1, "[]", "sound-cheap", InspectionOutcome::Busy).await;
+        check(CHEAP_AT_LAST_MAX, "[]", "sound-cheap", InspectionOutcome::Busy).await;
+        check(CHEAP_AT_LAST_MAX + 1, "[]", HURRIED, InspectionOutcome::Busy).await;
+        check(FULL_HERE_MAX + 1, "{}", "shape", InspectionOutcome::Void).await;
     }
 }

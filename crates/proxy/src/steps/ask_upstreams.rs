@@ -10,7 +10,7 @@ use crate::request::context::RequestContext;
 use crate::request::pinned::BlockAsk;
 use crate::request::result::CallResult;
 use crate::state::counts::CallOutcome;
-use crate::steps::empty_logs::{self, Settled};
+use crate::steps::empty_logs::{self, SearchOutcome};
 use crate::steps::planning::{Planned, make_plan};
 use crate::steps::run_plan::run_plan;
 use crate::steps::search::division::{self, Range};
@@ -56,9 +56,9 @@ pub(crate) async fn ask_upstreams(
     let job = &Job { null_is_final, is_there, ballot, ..*job };
     let outcome = run_plan(chain, lane, job, &plan, bounds).await;
     observe::observe_reach(chain, ask, &outcome.trail);
-    let Settled { outcome, is_doubtful, .. } = match empty_logs::is_search(job) {
+    let SearchOutcome { outcome, is_doubtful, .. } = match empty_logs::is_search(job) {
         true => empty_logs::looked_into(request, job, subject, outcome).await,
-        false => Settled::certain(outcome),
+        false => SearchOutcome::certain(outcome),
     };
     let Outcome { result, trail: own } = outcome;
     let mut trail = before;

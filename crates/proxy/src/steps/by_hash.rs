@@ -20,7 +20,7 @@ use wellhead_eth::MethodRow;
 use wellhead_upstream::{Slot, VerdictClass};
 
 use crate::request::context::RequestContext;
-use crate::request::pin::Pin;
+use crate::request::pin::PinnedParams;
 use crate::request::pinned::PinnedCall;
 use crate::request::result::CallResult;
 use crate::state::by_hash::ByHash;
@@ -29,7 +29,12 @@ use crate::steps::floor;
 use crate::steps::planning::{Planned, try_plan};
 
 /// Whether what was said may be said of the hash alone, so that the height is worth a call.
-fn is_in_doubt(by_hash: &ByHash, row: &MethodRow, call_result: &CallResult, pin: &Pin) -> bool {
+fn is_in_doubt(
+    by_hash: &ByHash,
+    row: &MethodRow,
+    call_result: &CallResult,
+    pin: &PinnedParams,
+) -> bool {
     let doubts = |slot: Slot, class| match class {
         VerdictClass::MissingData
         | VerdictClass::Null

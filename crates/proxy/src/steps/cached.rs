@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-pub(crate) use wellhead_cache::Answer;
+pub(crate) use wellhead_cache::ReplyContent;
 use wellhead_cache::{
-    Ask, Assurance, Canon, FlightKey, Follow, Joined, Key, Lead, Pin, Point, Reason, may_be_kept,
-    rule,
+    Assurance, CacheRequest, Canon, FlightKey, Follow, Joined, Key, Lead, Pin, Point, Reason,
+    may_be_kept, rule,
 };
 use wellhead_chain::View;
 use wellhead_dispatch::{Job, now};
@@ -27,7 +27,7 @@ use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
 use crate::request::pin;
 use crate::request::result::CallResult;
-use crate::state::cache::{Seen, SharedResult, Shares};
+use crate::state::cache::{SharedResult, Shares, ViewCanon};
 use crate::state::chain::ServedChain;
 use crate::steps::height::BLOCK_NUMBER;
 
@@ -62,7 +62,7 @@ pub(crate) struct CacheTicket {
 pub(crate) fn look_up(
     request: &RequestContext<'_>,
     job: &Job<'_>,
-    pin: &pin::Pin,
+    pin: &pin::PinnedParams,
     view: &View,
 ) -> CacheLookup {
     let Some(shares) = &request.chain.shares else { return CacheLookup::Bypass };
@@ -102,7 +102,7 @@ pub(crate) fn look_up(
 pub(crate) fn look_up_item(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,
-    pin: &pin::Pin,
+    pin: &pin::PinnedParams,
     view: &View,
 ) -> Result<Bytes, Option<Box<CacheTicket>>> {
     let shares = request.chain.shares.as_ref().filter(|shares| shares.cache.is_some());
@@ -121,7 +121,7 @@ pub(crate) fn look_up_item(
 pub(crate) fn missing_in_memory(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,
-    pin: &pin::Pin,
+    pin: &pin::PinnedParams,
     view: &View,
 ) -> Option<CacheTicket> {
     let ticket = kept_ticket(request, call, pin, view).ok()?;
@@ -133,11 +133,11 @@ pub(crate) fn missing_in_memory(
 fn depends_on(
     request: &RequestContext<'_>,
     row: &MethodRow,
-    pin: &pin::Pin,
+    pin: &pin::PinnedParams,
     view: &View,
 ) -> Result<Pin, Reason> {
     let (pulse, at) = (&request.chain.pulse, request.ctx.received_at);
-    let of = Pin::of(row, pin.sent(), &Seen::at(view, at))?;
+    let of = Pin::of(row, pin.sent(), &ViewCanon::at(view, at))?;
     // What is final is kept for ever. Whoever names a height may name a final one; who
     // speaks of the newest block does not.
     let is_by_height = matches!(of, Pin::Block(Point::Height(_) | Point::Hash(_)))
@@ -162,7 +162,7 @@ fn depends_on(
 pub(crate) fn kept_ticket(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,
-    pin: &pin::Pin,
+    pin: &pin::PinnedParams,
     view: &View,
 ) -> Result<CacheTicket, Reason> {
     if request.chain.cache().is_none() {
@@ -181,10 +181,10 @@ fn ticket_for(
     view: &View,
 ) -> Result<CacheTicket, Reason> {
     let chain = request.chain.pulse.chain_id().ok_or(Reason::Off)?;
-    let head = Seen::at(view, request.ctx.received_at).head();
+    let head = ViewCanon::at(view, request.ctx.received_at).head();
     // Whoever selects upstreams shares with those who select the same.
     let salt = request.selected().as_bytes();
-    let key = Key::of(&Ask { chain, row, params, pin, head, salt })?;
+    let key = Key::of(&CacheRequest { chain, row, params, pin, head, salt })?;
     let required = request.chain.required(row);
     Ok(CacheTicket { chain, key, pin, head, required, lead: None })
 }
@@ -201,12 +201,12 @@ pub(crate) fn part(
     let (id, at) = (chain.pulse.chain_id()?, now());
     chain.pulse.want_finality(at);
     chain.heads.look(|view| {
-        let canon = Seen::at(view, at);
+        let canon = ViewCanon::at(view, at);
         let pin = Pin::of(row, *block, &canon).ok()?;
         let Pin::Range { from: Point::Final(_), to: Point::Final(_) } = pin else { return None };
         may_be_kept(row, pin).ok()?;
         let head = canon.head();
-        let key = Key::of(&Ask { chain: id, row, params, pin, head, salt }).ok()?;
+        let key = Key::of(&CacheRequest { chain: id, row, params, pin, head, salt }).ok()?;
         let required = chain.required(row);
         Some(CacheTicket { chain: id, key, pin, head, required, lead: None })
     })
@@ -226,7 +226,7 @@ pub(crate) fn part_in_memory(
 ) -> Option<Bytes> {
     let (cache, at) = (shares.cache.as_ref()?, now());
     let hit = chain.heads.look(|view| {
-        cache.memory.get(&ticket.key, &Seen::at(view, at), ticket.required, cache.ms(at))
+        cache.memory.get(&ticket.key, &ViewCanon::at(view, at), ticket.required, cache.ms(at))
     });
     hit.map(|hit| hit.value)
 }
@@ -295,25 +295,27 @@ impl CacheTicket {
         write: CacheWrite<'_>,
         call_result: &CallResult,
     ) {
-        let flows = Answer::Unfinished;
+        let flows = ReplyContent::Unfinished;
         let (answer, landed, is_final) = match call_result {
             CallResult::Result { rest: Some(_), .. } => (flows, None, true),
             // Told, as there is nothing better, and not kept.
             CallResult::Result { result, slot, is_doubtful: true, .. } => {
                 (flows, Some(SharedResult::Result(result.clone(), *slot)), true)
             }
-            CallResult::Result { result, rest: None, slot, .. } => {
-                (Answer::Result(result), Some(SharedResult::Result(result.clone(), *slot)), true)
-            }
+            CallResult::Result { result, rest: None, slot, .. } => (
+                ReplyContent::Result(result),
+                Some(SharedResult::Result(result.clone(), *slot)),
+                true,
+            ),
             CallResult::Error { error, slot, trail } => {
                 let is_final = trail.attempts.iter().any(|attempt| {
                     attempt.slot == *slot && attempt.class.try_elsewhere() == TryElsewhere::No
                 });
-                (Answer::Error, Some(SharedResult::Error(error.clone(), *slot)), is_final)
+                (ReplyContent::Error, Some(SharedResult::Error(error.clone(), *slot)), is_final)
             }
             CallResult::Refused { refusal, outcome, .. } => {
                 let refusal = Arc::new(refusal.clone());
-                (Answer::Error, Some(SharedResult::Refused(refusal, *outcome)), false)
+                (ReplyContent::Error, Some(SharedResult::Refused(refusal, *outcome)), false)
             }
         };
         let assurance = chain.assurance(write.call.row, call_result.trail());
@@ -331,21 +333,21 @@ impl CacheTicket {
         &self,
         chain: &ServedChain,
         write: CacheWrite<'_>,
-        answer: Answer<'_>,
+        answer: ReplyContent<'_>,
         assurance: Assurance,
     ) {
         let Some(Shares { cache: Some(cache), tier_guard, .. }) = &chain.shares else { return };
         let CacheWrite { call: MethodCall { row, params }, at } = write;
         let (pin, head, now_ms) = (self.pin, self.head, cache.ms(at));
-        let ask = Ask { chain: self.chain, row, params, pin, head, salt: b"" };
+        let ask = CacheRequest { chain: self.chain, row, params, pin, head, salt: b"" };
         let ruling = chain.heads.look(|view| {
-            let canon = Seen::at(view, at);
+            let canon = ViewCanon::at(view, at);
             rule(&ask, answer, &canon, cache.times(), now_ms)
         });
         let ruling = ruling.map(|kept| kept.with(assurance));
         let result = match answer {
-            Answer::Result(result) => result,
-            Answer::Error | Answer::Unfinished => b"",
+            ReplyContent::Result(result) => result,
+            ReplyContent::Error | ReplyContent::Unfinished => b"",
         };
         cache.memory.put(&self.key, ruling, result);
         if let Ok(kept) = ruling

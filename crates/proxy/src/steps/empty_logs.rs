@@ -27,7 +27,7 @@ use wellhead_chain::View;
 use wellhead_dispatch::{Bounds, Job, Outcome, Served, TierScope, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef};
 use wellhead_jsonrpc::raw;
-use wellhead_route::{Ask, Plan, plan};
+use wellhead_route::{Plan, PlanRequest, plan};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 use wellhead_verify::Filter;
 
@@ -57,7 +57,7 @@ const NAMES_MAX: usize = 256;
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The end of a search, or of a part of one.
-pub(crate) struct Settled {
+pub(crate) struct SearchOutcome {
     pub(crate) outcome: Outcome,
     /// It found nothing, that is doubtful, and no other upstream could be heard. Not to be kept.
     pub(crate) is_doubtful: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Settled {
     pub(crate) warns: bool,
 }
 
-impl Settled {
+impl SearchOutcome {
     pub(crate) fn certain(outcome: Outcome) -> Self {
         Self { outcome, is_doubtful: false, warns: false }
     }
@@ -107,13 +107,13 @@ pub(crate) async fn looked_into(
     job: &Job<'_>,
     subject: BlockAsk<'_>,
     outcome: Outcome,
-) -> Settled {
+) -> SearchOutcome {
     let (chain, lane) = (request.chain, request.lane);
     let found = settled(chain, lane, job, subject, outcome).await;
     if found.warns {
         request.warn_of_logs();
     }
-    Settled { outcome: proven(chain, lane, job, subject.block, found.outcome).await, ..found }
+    SearchOutcome { outcome: proven(chain, lane, job, subject.block, found.outcome).await, ..found }
 }
 
 /// The outcome of a search over `block`, or of a part of one; after a second opinion, where
@@ -126,13 +126,13 @@ pub(crate) async fn settled(
     job: &Job<'_>,
     subject: BlockAsk<'_>,
     outcome: Outcome,
-) -> Settled {
+) -> SearchOutcome {
     match doubtful(chain, job, subject.block, &outcome) {
         Some(doubt) => {
             chain.counts().doubted();
             Box::pin(second(chain, lane, job, subject.ask, doubt, outcome)).await
         }
-        None => Settled::certain(outcome),
+        None => SearchOutcome::certain(outcome),
     }
 }
 
@@ -220,10 +220,10 @@ async fn second(
     chain: &ServedChain,
     lane: &WorkerUpstreams,
     job: &Job<'_>,
-    ask: &Ask<'_>,
+    ask: &PlanRequest<'_>,
     doubt: Doubt,
     mut first: Outcome,
-) -> Settled {
+) -> SearchOutcome {
     let began = now();
     // Who was asked already has said what it has to say, and a call has so many attempts.
     let attempts = first.trail.attempts.iter().map(|attempt| attempt.slot);
@@ -235,25 +235,25 @@ async fn second(
     let slots = chain.roster.upstreams().iter().map(|upstream| upstream.slot());
     let in_scope = slots.filter(|slot| may_cross || tier(*slot) <= tier(doubt.slot));
     let eligible = ask.eligible.without(asked).and(in_scope.collect());
-    let others = Ask { eligible, ..*ask };
+    let others = PlanRequest { eligible, ..*ask };
     let plan = plan_now(chain, lane, &others);
     let is_paid = job.allowance().is_none_or(|allowance| allowance.to_spare() > 0);
     let (ask, plan) = if attempts_max == 0 || began >= job.deadline || !is_paid {
-        return Settled::unconfirmed(chain, first, doubt);
+        return SearchOutcome::unconfirmed(chain, first, doubt);
     } else if plan.fit() > 0 {
         (others, plan)
     } else if doubt.is_strong() {
         let itself = [doubt.slot].into_iter().collect::<UpstreamSet>().and(ask.eligible);
-        let itself = Ask { eligible: itself, ..*ask };
+        let itself = PlanRequest { eligible: itself, ..*ask };
         wait_for_head(chain, doubt.slot, job.deadline).await;
         let plan = plan_now(chain, lane, &itself);
         (itself, plan)
     } else {
-        return Settled::unconfirmed(chain, first, doubt);
+        return SearchOutcome::unconfirmed(chain, first, doubt);
     };
     let began = now();
     if plan.fit() == 0 || began >= job.deadline {
-        return Settled::unconfirmed(chain, first, doubt);
+        return SearchOutcome::unconfirmed(chain, first, doubt);
     }
     let deadline = job.deadline.min(began + WAIT);
     let job = Job { deadline, is_first_paid: false, ..*job };
@@ -271,14 +271,14 @@ async fn second(
         Some(Served { slot, payload: Payload::Result(ref result), .. })
             if is_empty(result) && slot != doubt.slot =>
         {
-            Settled::certain(first)
+            SearchOutcome::certain(first)
         }
         Some(found @ Served { payload: Payload::Result(_), .. }) if !found_nothing(&found) => {
             note(chain, doubt.slot, found.slot);
             first.result = Ok(found);
-            Settled::certain(first)
+            SearchOutcome::certain(first)
         }
-        Some(_) | None => Settled::unconfirmed(chain, first, doubt),
+        Some(_) | None => SearchOutcome::unconfirmed(chain, first, doubt),
     }
 }
 
@@ -286,7 +286,7 @@ fn found_nothing(served: &Served) -> bool {
     matches!(&served.payload, Payload::Result(result) if is_empty(result))
 }
 
-fn plan_now(chain: &ServedChain, lane: &WorkerUpstreams, ask: &Ask<'_>) -> Plan {
+fn plan_now(chain: &ServedChain, lane: &WorkerUpstreams, ask: &PlanRequest<'_>) -> Plan {
     chain.heads.look(|view| lane.with_rng(|rng| plan(ask, view, &chain.roster, now(), rng)))
 }
 

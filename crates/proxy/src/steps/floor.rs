@@ -21,7 +21,7 @@ use std::time::Duration;
 use wellhead_chain::Observation;
 use wellhead_dispatch::{Bounds, Job, now};
 use wellhead_eth::{BlockNumber, BlockRef, BlockTag, MethodRow};
-use wellhead_route::Ask;
+use wellhead_route::PlanRequest;
 use wellhead_upstream::UpstreamSet;
 
 use crate::blocks::beginning;
@@ -79,7 +79,7 @@ pub(crate) async fn kept_to(
 async fn ask_at(
     request: &RequestContext<'_>,
     job: &Job<'_>,
-    ask: &Ask<'_>,
+    ask: &PlanRequest<'_>,
     floor: BlockNumber,
     itself: UpstreamSet,
     mut call_result: CallResult,
@@ -91,7 +91,7 @@ async fn ask_at(
         return call_result;
     };
     let plan_among = |eligible| {
-        let ask = Ask { eligible, needed: Some(floor), ..*ask };
+        let ask = PlanRequest { eligible, needed: Some(floor), ..*ask };
         let planned =
             try_plan(chain, request.lane, BlockAsk { ask: &ask, block: &pinned.block }, began);
         (ask, planned)

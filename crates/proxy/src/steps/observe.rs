@@ -7,7 +7,7 @@ use wellhead_chain::{Observation, Source};
 use wellhead_dispatch::{Trail, now};
 use wellhead_eth::{BlockNumber, BlockRef, BlockTag, MethodRow};
 use wellhead_jsonrpc::raw;
-use wellhead_route::Ask;
+use wellhead_route::PlanRequest;
 use wellhead_upstream::{CallExtent, SearchSize, Slot, Standing, VerdictClass};
 
 use crate::blocks::LOOK_INTO_MAX;
@@ -54,7 +54,7 @@ fn note_head(chain: &ServedChain, slot: Slot, seen: Observation, now: Instant) {
 }
 
 /// Tells the upstreams what their answers to `ask` say of how far they reach.
-pub(crate) fn observe_reach(chain: &ServedChain, ask: &Ask<'_>, trail: &Trail) {
+pub(crate) fn observe_reach(chain: &ServedChain, ask: &PlanRequest<'_>, trail: &Trail) {
     for attempt in &trail.attempts {
         let upstream = chain.roster.upstream(attempt.slot);
         // An answer says something only where something was refused before.

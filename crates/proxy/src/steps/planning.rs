@@ -6,13 +6,13 @@ use wellhead_chain::View;
 use wellhead_dispatch::{Ballot, WorkerUpstreams};
 use wellhead_eth::{BlockPoint, BlockRef, BlockTag, CostClass, FilterShape, Finality, MethodRow};
 use wellhead_jsonrpc::Call;
-use wellhead_route::{Ask, Plan, plan};
+use wellhead_route::{Plan, PlanRequest, plan};
 use wellhead_upstream::UpstreamSet;
 
 use crate::blocks::{is_ahead, is_there, named, needed};
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
-use crate::request::pin::Pin;
+use crate::request::pin::PinnedParams;
 use crate::request::pinned::{BlockAsk, PinnedCall};
 use crate::state::chain::ServedChain;
 use crate::steps::height::BLOCK_NUMBER;
@@ -25,7 +25,7 @@ pub(crate) fn pinned<'a>(
     eligible: UpstreamSet,
     view: &View,
 ) -> PinnedCall<'a> {
-    let pin = Pin::new(request, call, eligible, view);
+    let pin = PinnedParams::new(request, call, eligible, view);
     let ask = ask(request, call, eligible, &pin.block, view);
     PinnedCall { ask, pin }
 }
@@ -54,7 +54,7 @@ fn ask<'a>(
     eligible: UpstreamSet,
     block: &BlockRef,
     view: &View,
-) -> Ask<'a> {
+) -> PlanRequest<'a> {
     let number = |point| match point {
         BlockPoint::Number(number) => Some(number),
         BlockPoint::Tag(_) => None,
@@ -85,7 +85,7 @@ fn ask<'a>(
         | CostClass::Call
         | CostClass::Write => FilterShape::default(),
     };
-    Ask { row, eligible, needed, oldest, span, filter }
+    PlanRequest { row, eligible, needed, oldest, span, filter }
 }
 
 /// A plan, and what the view that it was made on says of the block that is asked for.

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use wellhead_dispatch::{Job, Outcome, Served, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockPoint, BlockRef, MethodRow, MethodTable};
 use wellhead_jsonrpc::raw;
-use wellhead_route::{Ask, plan};
+use wellhead_route::{PlanRequest, plan};
 use wellhead_upstream::{Payload, VerdictClass};
 use wellhead_verify::{Filter, LogProof, prove_logs};
 
@@ -140,7 +140,7 @@ async fn fetch(
     let row: &'static MethodRow = MethodTable::standard().row(method);
     let began = now();
     let eligible = chain.roster.eligible(row, method).ok()?;
-    let ask = Ask::of(row, eligible);
+    let ask = PlanRequest::of(row, eligible);
     let plan =
         chain.heads.look(|view| lane.with_rng(|rng| plan(&ask, view, &chain.roster, began, rng)));
     if plan.fit() == 0 || began >= job.deadline {

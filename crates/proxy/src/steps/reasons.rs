@@ -11,7 +11,7 @@ use wellhead_upstream::{Upstream, UpstreamSet};
 
 use crate::request::context::RequestContext;
 use crate::request::method::MethodCall;
-use crate::request::pin::Pin;
+use crate::request::pin::PinnedParams;
 use crate::request::pinned::PinnedCall;
 use crate::steps::cached;
 
@@ -61,7 +61,7 @@ pub(crate) fn aside(
 pub(crate) fn cache_word(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,
-    pin: &Pin,
+    pin: &PinnedParams,
     view: &View,
 ) -> &'static str {
     cached::kept_ticket(request, call, pin, view).map_or_else(Reason::word, |_| LOOKED_UP)

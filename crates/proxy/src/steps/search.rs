@@ -79,7 +79,7 @@ enum Searched {
     Found {
         list: Bytes,
         slot: Option<Slot>,
-        /// See [`crate::steps::empty_logs::Settled`]; of any part.
+        /// See [`crate::steps::empty_logs::SearchOutcome`]; of any part.
         is_doubtful: bool,
         warns: bool,
     },

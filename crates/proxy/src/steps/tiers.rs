@@ -8,12 +8,12 @@
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use wellhead_cache::{Hold, Pin, Use, may_be_kept};
+use wellhead_cache::{Pin, Use, Validity, may_be_kept};
 use wellhead_dispatch::now;
 use wellhead_eth::{BlockHash, MethodRow};
 
 use crate::request::context::RequestContext;
-use crate::state::cache::Seen;
+use crate::state::cache::ViewCanon;
 use crate::state::chain::ServedChain;
 use crate::state::tiers::BATCH_WAIT;
 use crate::steps::cached::{self, CacheTicket, may_be_told};
@@ -89,10 +89,10 @@ async fn look(
     let mut entry = cache.tiers().get(ticket.key(), &origin, ticket.required()).await?;
     let at = now();
     chain.heads.look(|view| {
-        let seen = client.map_or(Seen::at(view, at), |request| request.canon(view, at));
+        let seen = client.map_or(ViewCanon::at(view, at), |request| request.canon(view, at));
         match entry.hold.under(&seen) {
             Use::Serve => {}
-            Use::ServeForEver => entry.hold = Hold::Final,
+            Use::ServeForEver => entry.hold = Validity::Final,
             Use::Skip | Use::Drop => return None,
         }
         let is_true =

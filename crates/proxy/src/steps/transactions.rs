@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use wellhead_dispatch::{Job, Served, now};
 use wellhead_eth::{BlockRef, Effect, MethodTable, raw_transaction_hash};
 use wellhead_jsonrpc::raw;
-use wellhead_route::Ask;
+use wellhead_route::PlanRequest;
 use wellhead_upstream::{Payload, Slot, VerdictClass};
 
 use crate::request::context::RequestContext;
@@ -53,7 +53,7 @@ pub(crate) async fn look_there(
     if began >= job.deadline || !eligible.contains(taker) {
         return call_result;
     }
-    let ask = Ask::of(job.row, [taker].into_iter().collect());
+    let ask = PlanRequest::of(job.row, [taker].into_iter().collect());
     let plan = try_plan(chain, lane, BlockAsk { ask: &ask, block }, began).plan;
     if plan.fit() == 0 {
         return call_result;
@@ -100,7 +100,7 @@ pub(crate) async fn maybe_there(
     }
     let params = format!("[{hash}]");
     let look_up = Job { row, method: row.name, params: Some(params.as_bytes()), ..*job };
-    let ask = Ask::of(row, eligible);
+    let ask = PlanRequest::of(row, eligible);
     let subject = BlockAsk { ask: &ask, block: &BlockRef::None };
     let planned = make_plan(chain, lane, subject, job.deadline, now()).await;
     let plan = planned.plan;

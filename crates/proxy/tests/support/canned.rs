@@ -9,7 +9,7 @@ use bytes::Bytes;
 use wellhead_chain::{Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
-use wellhead_jsonrpc::Limits;
+use wellhead_jsonrpc::ParseLimits;
 use wellhead_proxy::{
     Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Level, Proxy, ServedChain,
     Settings, VerifyPool, VerifySettings,
@@ -122,7 +122,7 @@ impl Bench {
         let lane = WorkerUpstreams::new((0..count).map(|_| Arc::clone(&canned)).collect(), 1)
             .inspecting(chain.inspector());
         let settings = Settings {
-            limits: Limits::default(),
+            limits: ParseLimits::default(),
             batch_parallel: 32,
             total: Duration::from_secs(30),
             log_requests: false,

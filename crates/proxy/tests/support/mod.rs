@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use wellhead_chain::{Bloom, Heads, Observation, Source, Tag};
 use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
-use wellhead_jsonrpc::{Limits, raw};
+use wellhead_jsonrpc::{ParseLimits, raw};
 use wellhead_proxy::{
     Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule,
     ServedChain, Settings, Target, Tiers, VerifyPool, VerifySettings,
@@ -400,7 +400,7 @@ impl Stage {
             peers.push(own);
         }
         let settings = Settings {
-            limits: Limits::default(),
+            limits: ParseLimits::default(),
             batch_parallel: 4,
             total: Duration::from_secs(30),
             upstream_calls: 5_000,

@@ -8,7 +8,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
-use wellhead_http1::{Chunked, Next};
+use wellhead_http1::{ChunkStep, Chunked};
 
 use super::{H1Wire, SHARED};
 use crate::HttpRefusal;
@@ -104,12 +104,12 @@ impl<S: ClientStream> H1Wire<'_, S> {
                 let (used, next) = chunked.advance(rest).map_err(|_| HttpRefusal::BodyBroken)?;
                 at += used;
                 match next {
-                    Next::More => break,
-                    Next::End => {
+                    ChunkStep::More => break,
+                    ChunkStep::End => {
                         self.unread.drain(..at);
                         return Ok(data.freeze());
                     }
-                    Next::Data(left) => {
+                    ChunkStep::Data(left) => {
                         if left > (bytes_max - data.len()) as u64 {
                             return Err(HttpRefusal::BodyTooLarge);
                         }

@@ -33,14 +33,14 @@ impl Fingerprint {
 
 /// Where a record begins. Never all zero: a segment begins with its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RecordPlace {
     /// The segment's id modulo 256.
     pub(super) segment: u8,
     /// In units of 16 bytes from the beginning of the segment.
     pub(super) unit: u32,
 }
 
-impl Place {
+impl RecordPlace {
     fn of(slot: u64) -> Self {
         let [_, _, _, segment, unit @ ..] = slot.to_be_bytes();
         Self { segment, unit: u32::from_be_bytes(unit) }
@@ -84,16 +84,21 @@ impl Index {
         self.entries.load(Ordering::Relaxed)
     }
 
-    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<Place> {
+    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<RecordPlace> {
         let slots = self.bucket(fingerprint).iter();
         slots
             .map(|slot| slot.load(Ordering::Acquire))
             .find(|slot| *slot != 0 && slot >> 40 == fingerprint.tag())
-            .map(Place::of)
+            .map(RecordPlace::of)
     }
 
     /// For one thread only. `oldest` is the segment of the oldest values.
-    pub(super) fn insert(&self, fingerprint: Fingerprint, place: Place, oldest: u8) -> Inserted {
+    pub(super) fn insert(
+        &self,
+        fingerprint: Fingerprint,
+        place: RecordPlace,
+        oldest: u8,
+    ) -> Inserted {
         let bucket = self.bucket(fingerprint);
         let mut free = None;
         let mut last = (&bucket[0], (u8::MAX, u32::MAX));
@@ -107,7 +112,7 @@ impl Index {
                 self.put(slot, place.slot(fingerprint));
                 return Inserted::InPlace;
             }
-            let order = Place::of(found).order(oldest);
+            let order = RecordPlace::of(found).order(oldest);
             if order <= last.1 {
                 last = (slot, order);
             }
@@ -117,7 +122,7 @@ impl Index {
     }
 
     /// Removes the entry unless it points elsewhere by now; says whether it did.
-    pub(super) fn remove(&self, fingerprint: Fingerprint, place: Place) -> bool {
+    pub(super) fn remove(&self, fingerprint: Fingerprint, place: RecordPlace) -> bool {
         let expected = place.slot(fingerprint);
         self.bucket(fingerprint).iter().any(|slot| self.take(slot, expected))
     }
@@ -128,7 +133,7 @@ impl Index {
         let mut cleared = 0;
         for slot in &self.slots {
             let found = slot.load(Ordering::Acquire);
-            if found != 0 && Place::of(found).segment == segment && self.take(slot, found) {
+            if found != 0 && RecordPlace::of(found).segment == segment && self.take(slot, found) {
                 cleared += 1;
             }
         }
@@ -162,8 +167,8 @@ impl Index {
 mod tests {
     use super::*;
 
-    fn place(segment: u8, unit: u32) -> Place {
-        Place { segment, unit }
+    fn place(segment: u8, unit: u32) -> RecordPlace {
+        RecordPlace { segment, unit }
     }
     /// Fingerprints of one bucket that differ in their tag.
     fn fingerprint(tag: u64) -> Fingerprint {

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::index::{Fingerprint, Index, Inserted, Place};
+use super::index::{Fingerprint, Index, Inserted, RecordPlace};
 use crate::Digest;
 use crate::record::{self, FORMAT, HEADER, Unusable};
 
@@ -63,12 +63,12 @@ pub(super) struct Segments {
     /// Records of the last segment that are not written yet, and their places.
     pending: Vec<u8>,
     pending_places: Vec<(Fingerprint, u32)>,
-    tally: Tally,
+    tally: WriteStats,
 }
 
 /// What became of values.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct WriteStats {
     pub(super) written: u64,
     /// Not written, because of a failure.
     pub(super) lost: u64,
@@ -103,7 +103,7 @@ impl Files {
     /// count only if the index still points there.
     pub(super) fn read(
         &self,
-        place: Place,
+        place: RecordPlace,
         digest: &Digest,
         now: u64,
     ) -> io::Result<Result<Bytes, Unusable>> {
@@ -153,7 +153,7 @@ impl Segments {
             segment_bytes,
             pending: Vec::new(),
             pending_places: Vec::new(),
-            tally: Tally::default(),
+            tally: WriteStats::default(),
         };
         let mut losses = Losses::default();
         for id in ids(directory)? {
@@ -190,7 +190,7 @@ impl Segments {
     }
 
     /// What became of values since the last call.
-    pub(super) fn take_tally(&mut self) -> Tally {
+    pub(super) fn take_tally(&mut self) -> WriteStats {
         std::mem::take(&mut self.tally)
     }
 
@@ -255,7 +255,7 @@ impl Segments {
         last.places_bytes += places.len() as u64;
         let segment = short(last.id);
         for (fingerprint, unit) in &pending {
-            let place = Place { segment, unit: *unit };
+            let place = RecordPlace { segment, unit: *unit };
             if self.index.insert(*fingerprint, place, oldest) == Inserted::Displacing {
                 self.tally.evicted += 1;
             }
@@ -328,7 +328,7 @@ impl Segments {
                 lost += 1;
                 continue;
             };
-            self.index.insert(fingerprint, Place { segment: short(id), unit }, oldest);
+            self.index.insert(fingerprint, RecordPlace { segment: short(id), unit }, oldest);
         }
         self.files.set(id, Some(Arc::clone(&segment.values)));
         self.live.push_back(segment);

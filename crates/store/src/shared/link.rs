@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 use wellhead_telemetry::SecretUrl;
 
-use super::Inner;
+use super::SharedCore;
 use super::breaker::Breaker;
 use crate::stats::State;
 
@@ -63,7 +63,7 @@ pub(super) fn client(url: &SecretUrl) -> RedisResult<Client> {
 
 /// The one who makes links, looks after them and takes them away.
 pub(super) struct Keeper {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Arc<SharedCore>,
     pub(super) client: Client,
     /// Prints without its secrets.
     pub(super) place: SecretUrl,

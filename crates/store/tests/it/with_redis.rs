@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, timeout};
-use wellhead_store::{Shared, SharedBounds, State};
+use wellhead_store::{SharedBounds, SharedTier, State};
 use wellhead_telemetry::SecretUrl;
 
 use crate::support::{Time, digest, value};
@@ -115,33 +115,33 @@ fn bounds() -> SharedBounds {
     }
 }
 
-fn start(url: &str, bounds: SharedBounds, time: &Time) -> Shared {
+fn start(url: &str, bounds: SharedBounds, time: &Time) -> SharedTier {
     let url = SecretUrl::parse(url).unwrap();
-    Shared::start(&url, bounds, time.clock(), SmallRng::seed_from_u64(1)).unwrap()
+    SharedTier::start(&url, bounds, time.clock(), SmallRng::seed_from_u64(1)).unwrap()
 }
 
-async fn until(shared: &Shared, state: State) {
+async fn until(shared: &SharedTier, state: State) {
     let mut changes = shared.changes();
     let changed = timeout(BROKEN, changes.wait_for(|now| *now == state)).await;
     changed.expect("the state comes").expect("the keeper lives");
 }
 
 /// A Redis and a tier that is up.
-async fn up() -> (Redis, Shared) {
+async fn up() -> (Redis, SharedTier) {
     let redis = Redis::start();
     let shared = start(&redis.url(), bounds(), &Time::at(1000));
     until(&shared, State::Up).await;
     (redis, shared)
 }
 
-async fn fill(shared: &Shared, numbers: std::ops::Range<u64>) {
+async fn fill(shared: &SharedTier, numbers: std::ops::Range<u64>) {
     for n in numbers {
         shared.put(digest(n), value(n, 10_000), HOUR);
     }
     shared.flush().await;
 }
 
-async fn found(shared: &Shared, numbers: std::ops::Range<u64>) -> u64 {
+async fn found(shared: &SharedTier, numbers: std::ops::Range<u64>) -> u64 {
     let mut found = 0;
     for n in numbers {
         if let Some(got) = shared.get(&digest(n)).await {
@@ -490,7 +490,8 @@ async fn nobody_there() {
 #[test]
 fn url_of_something_else() {
     let url = SecretUrl::parse("https://user:hunter2@127.0.0.1/key").unwrap();
-    let started = Shared::start(&url, bounds(), Time::at(1000).clock(), SmallRng::seed_from_u64(1));
+    let started =
+        SharedTier::start(&url, bounds(), Time::at(1000).clock(), SmallRng::seed_from_u64(1));
     let why = started.expect_err("no URL of a Redis").to_string();
     assert!(!why.contains("hunter2") && !why.contains("key"), "{why}");
 }

@@ -24,7 +24,7 @@ const LINE_EVERY: Duration = Duration::from_secs(60);
 
 /// What became of an answer that was to be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum InspectionOutcome {
     /// Nothing is wrong with it.
     Sound,
     /// It cannot be true.
@@ -37,7 +37,7 @@ pub(crate) enum Seen {
     Busy,
 }
 
-impl Seen {
+impl InspectionOutcome {
     pub(crate) const ALL: [Self; 5] =
         [Self::Sound, Self::Void, Self::NotChecked, Self::Flowed, Self::Busy];
 
@@ -71,7 +71,7 @@ pub(crate) type Voids = BTreeMap<(Slot, &'static str, &'static str), u64>;
 #[derive(Debug)]
 pub(crate) struct Findings {
     /// By row.
-    counts: Box<[[AtomicU64; Seen::ALL.len()]]>,
+    counts: Box<[[AtomicU64; InspectionOutcome::ALL.len()]]>,
     voids: Mutex<InvalidAnswers>,
 }
 
@@ -100,12 +100,12 @@ impl Findings {
         Self { counts: (0..rows).map(zeros).collect(), voids: Mutex::default() }
     }
 
-    pub(crate) fn count(&self, row: &MethodRow, seen: Seen) {
+    pub(crate) fn count(&self, row: &MethodRow, seen: InspectionOutcome) {
         self.counts[row.index.get()][seen as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// So many answers to a method became that.
-    pub(crate) fn so_far(&self, row: &MethodRow, seen: Seen) -> u64 {
+    pub(crate) fn so_far(&self, row: &MethodRow, seen: InspectionOutcome) -> u64 {
         self.counts[row.index.get()][seen as usize].load(Ordering::Relaxed)
     }
 

@@ -7,7 +7,7 @@ use wellhead_chain::View;
 use wellhead_dispatch::{Failure, Job, Served};
 use wellhead_eth::{BlockPoint, BlockRef, Data, FilterShape};
 use wellhead_jsonrpc::raw;
-use wellhead_route::{Ask, Fitness, assess};
+use wellhead_route::{Fitness, PlanRequest, assess};
 use wellhead_upstream::{Learnt, Payload, SizeLimit, Upstream, VerdictClass};
 
 use crate::answer::Refusal;
@@ -80,7 +80,7 @@ pub(crate) struct Division {
 pub(crate) fn widest(
     chain: &ServedChain,
     job: &Job<'_>,
-    ask: &Ask<'_>,
+    ask: &PlanRequest<'_>,
     range: Range,
     now: Instant,
 ) -> Option<Division> {
@@ -206,7 +206,7 @@ pub(crate) fn after_refusal(
 /// addresses; `None` where that is not what happened.
 pub(crate) fn filter_refused(
     chain: &ServedChain,
-    ask: &Ask<'_>,
+    ask: &PlanRequest<'_>,
     result: &Result<Served, Failure>,
 ) -> Option<Refusal> {
     let (VerdictClass::FilterTooLarge, _) = refusal(result)? else { return None };

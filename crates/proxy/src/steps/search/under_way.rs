@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use wellhead_dispatch::{Allowance, Failure, Job, Progress, Served, Trail, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, FilterShape, MethodRow, MethodTable};
-use wellhead_route::Ask;
+use wellhead_route::PlanRequest;
 use wellhead_transport::{Ceiling, FREE_BYTES, Shortage};
 use wellhead_upstream::{Payload, Slot, UpstreamSet, VerdictClass};
 
@@ -20,7 +20,7 @@ use crate::request::pinned::BlockAsk;
 use crate::state::chain::ServedChain;
 use crate::state::parts::{Cut, PartBounds, Parts, Stuck, Tile};
 use crate::steps::cached::{self, CacheWrite};
-use crate::steps::empty_logs::{self, Settled};
+use crate::steps::empty_logs::{self, SearchOutcome};
 use crate::steps::observe::observe_reach;
 use crate::steps::planning::{Planned, make_plan};
 use crate::steps::run_plan::run_plan;
@@ -87,7 +87,7 @@ impl Errand {
 enum Got {
     /// It was kept.
     Kept(Bytes),
-    Asked(Settled),
+    Asked(SearchOutcome),
 }
 
 /// A search in parts under way.
@@ -207,7 +207,7 @@ impl Search {
         let Some((number, got)) = self.running.next().await else { return Ok(false) };
         match got {
             Got::Kept(list) => self.found(number, list).map_err(Ended::Stuck)?,
-            Got::Asked(Settled { outcome, is_doubtful, warns }) => {
+            Got::Asked(SearchOutcome { outcome, is_doubtful, warns }) => {
                 self.is_doubtful |= is_doubtful;
                 self.warns |= warns;
                 self.trail.append(outcome.trail);
@@ -310,7 +310,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
         Some(_) => (errand.needed, None, 0),
         None => (Some(last), Some(first), last.0 - first.0 + 1),
     };
-    let ask = Ask { needed, oldest, span, filter, ..Ask::of(row, errand.eligible) };
+    let ask = PlanRequest { needed, oldest, span, filter, ..PlanRequest::of(row, errand.eligible) };
     let subject = BlockAsk { ask: &ask, block: &block };
     let Planned { plan, ballot, .. } = make_plan(chain, lane, subject, deadline, now()).await;
     let job = Job {
@@ -344,7 +344,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
     {
         let assurance = chain.assurance(row, &settled.outcome.trail);
         let write = CacheWrite { call: MethodCall { row, params }, at: now() };
-        ticket.keep(chain, write, cached::Answer::Result(list), assurance);
+        ticket.keep(chain, write, cached::ReplyContent::Result(list), assurance);
     }
     (number, Got::Asked(settled))
 }
