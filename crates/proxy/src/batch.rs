@@ -20,14 +20,16 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use wellhead_chain::View;
-use wellhead_dispatch::{Attempt, BATCH_ITEMS_MAX, BatchContext, BatchItem, now, run_batch};
+use wellhead_dispatch::{
+    Attempt, BATCH_ITEMS_MAX, BatchContext, BatchItem, BatchOutcome, now, run_batch,
+};
 use wellhead_eth::{CostClass, Effect, MethodRow, MethodTable};
 use wellhead_jsonrpc::{Call, Malformed};
 use wellhead_route::{Fitness, PlanRequest, assess, plan};
@@ -204,6 +206,23 @@ impl<'a> Pile<'a> {
     }
 }
 
+/// The replies so far, by the place of their items, and the sums of what is told of them.
+struct Replies {
+    by_place: Vec<Option<Reply>>,
+    sums: Sums,
+}
+
+impl Replies {
+    fn new(items: usize) -> Self {
+        Self { by_place: (0..items).map(|_| None).collect(), sums: Sums::default() }
+    }
+
+    fn put(&mut self, item: ItemResult) {
+        self.sums.add(&item);
+        self.by_place[item.place] = item.reply;
+    }
+}
+
 /// Answers the items side by side, a bounded number of exchanges at a time, and puts
 /// the replies together in the order of the items. One slow call holds up no other.
 pub(crate) async fn answer(
@@ -212,8 +231,7 @@ pub(crate) async fn answer(
     parallel: usize,
 ) -> (Answer, Line) {
     let pile = Pile::new(request);
-    let mut replies: Vec<Option<Reply>> = (0..items.len()).map(|_| None).collect();
-    let mut sums = Sums::default();
+    let mut replies = Replies::new(items.len());
     if tiers::are_there(request) {
         let wanted = request.look(|view| wanted(request, items, view));
         // Boxed, as few proxies have slow tiers.
@@ -221,38 +239,11 @@ pub(crate) async fn answer(
     }
     let (work, kept, methods) = divide(request, items);
     for item in kept {
-        let settled = from_memory(request, item, &pile);
-        sums.add(&settled);
-        replies[settled.place] = settled.reply;
+        replies.put(from_memory(request, item, &pile));
     }
-    let mut waiting = VecDeque::from(work);
-    let mut running = FuturesUnordered::new();
-    loop {
-        let Performed { settled, alone } = if running.is_empty() && waiting.len() == 1 {
-            // What stays together as a whole needs nobody to look after several.
-            let Some(work) = waiting.pop_front() else { break };
-            perform(request, items, work, &pile, pile.reserve()).await
-        } else {
-            while running.len() < parallel && !waiting.is_empty() {
-                let room = pile.reserve();
-                // Those under way give back what they do not need.
-                if room.is_none() && !running.is_empty() {
-                    break;
-                }
-                let Some(work) = waiting.pop_front() else { break };
-                running.push(perform(request, items, work, &pile, room));
-            }
-            let Some(performed) = running.next().await else { break };
-            performed
-        };
-        waiting.extend(alone.into_iter().map(Work::One));
-        for item in settled {
-            sums.add(&item);
-            replies[item.place] = item.reply;
-        }
-    }
-    drop(running);
-    let body = write(items, replies, pile);
+    perform_all(request, items, work, parallel, &pile, &mut replies).await;
+    let Replies { by_place, sums } = replies;
+    let body = write(items, by_place, pile);
     let Sums { attempts, failed, trail, upstreams } = sums;
     let answer = Answer {
         status: if body.is_empty() { 204 } else { 200 },
@@ -270,6 +261,41 @@ pub(crate) async fn answer(
         batch: Some(of_batch),
     };
     (answer, line)
+}
+
+/// Performs the work, at most `parallel` exchanges at a time; an item that an exchange does not
+/// settle goes alone.
+async fn perform_all(
+    request: &RequestContext<'_>,
+    items: &[Item],
+    work: Vec<Work<'_>>,
+    parallel: usize,
+    pile: &Pile<'_>,
+    replies: &mut Replies,
+) {
+    let mut waiting = VecDeque::from(work);
+    let mut running = FuturesUnordered::new();
+    loop {
+        let Performed { settled, alone } = if running.is_empty() && waiting.len() == 1 {
+            // What stays together as a whole needs nobody to look after several.
+            let Some(work) = waiting.pop_front() else { break };
+            perform(request, items, work, pile, pile.reserve()).await
+        } else {
+            while running.len() < parallel && !waiting.is_empty() {
+                let room = pile.reserve();
+                // Those under way give back what they do not need.
+                if room.is_none() && !running.is_empty() {
+                    break;
+                }
+                let Some(work) = waiting.pop_front() else { break };
+                running.push(perform(request, items, work, pile, room));
+            }
+            let Some(performed) = running.next().await else { break };
+            performed
+        };
+        waiting.extend(alone.into_iter().map(Work::One));
+        settled.into_iter().for_each(|item| replies.put(item));
+    }
 }
 
 /// All replies in order, in pieces; none when there were only notifications. The larger ones are not
@@ -498,24 +524,39 @@ fn unpaid_for(request: &RequestContext<'_>, place: usize) -> ItemResult {
 async fn together(
     request: &RequestContext<'_>,
     slot: Slot,
-    members: Vec<BatchMember<'_>>,
+    mut members: Vec<BatchMember<'_>>,
     pile: &Pile<'_>,
     room: Option<Share>,
 ) -> Performed {
-    let mut alone = Vec::new();
     if !pile.may_ask(&room) {
         let settled = members.iter().map(|member| too_large(member.place, pile)).collect();
-        return Performed { settled, alone };
+        return Performed { settled, alone: Vec::new() };
     }
-    let chain = request.chain;
-    let mut members = members;
     let paid = request.allowance().take(u32::try_from(members.len()).unwrap_or(u32::MAX));
     let unpaid = members.split_off(paid as usize);
-    let mut settled: Vec<ItemResult> =
-        unpaid.iter().map(|it| unpaid_for(request, it.place)).collect();
+    let settled = unpaid.iter().map(|it| unpaid_for(request, it.place)).collect();
+    let mut performed = Performed { settled, alone: Vec::new() };
     if members.is_empty() {
-        return Performed { settled, alone };
+        return performed;
     }
+    let outcome = exchange(request, slot, &members, pile).await;
+    if !outcome.is_sent {
+        request.allowance().give_back(paid);
+    }
+    // What has come is counted as it is.
+    drop(room);
+    settle(request, slot, &members, pile, outcome, &mut performed);
+    performed
+}
+
+/// Sends the calls of all members to one upstream.
+async fn exchange(
+    request: &RequestContext<'_>,
+    slot: Slot,
+    members: &[BatchMember<'_>],
+    pile: &Pile<'_>,
+) -> BatchOutcome {
+    let chain = request.chain;
     let calls: Vec<BatchItem<'_>> = members
         .iter()
         .map(|it| {
@@ -524,67 +565,41 @@ async fn together(
         })
         .collect();
     request.progress.begin(slot);
-    let outcome = run_batch(
-        &calls,
-        slot,
-        &chain.roster,
-        BatchContext { worker: request.lane, room: pile.room, client: request.progress.client() },
-        &chain.bounds,
-        request.deadline(),
-    )
-    .await;
-    if !outcome.is_sent {
-        request.allowance().give_back(paid);
-    }
-    let ended = outcome.began + outcome.took;
-    settled.reserve(members.len());
+    let context =
+        BatchContext { worker: request.lane, room: pile.room, client: request.progress.client() };
+    run_batch(&calls, slot, &chain.roster, context, &chain.bounds, request.deadline()).await
+}
+
+/// Sorts the members by whether their verdicts settle them, counts and notes what was said.
+fn settle(
+    request: &RequestContext<'_>,
+    slot: Slot,
+    members: &[BatchMember<'_>],
+    pile: &Pile<'_>,
+    outcome: BatchOutcome,
+    performed: &mut Performed,
+) {
+    let (chain, received_at) = (request.chain, request.ctx.received_at);
+    let BatchOutcome { verdicts, began, took, is_counted: is_held, .. } = outcome;
+    let ended = began + took;
+    performed.settled.reserve(members.len());
     let mut is_counted = false;
-    // What has come is counted as it is.
-    drop(room);
-    let is_held = outcome.is_counted;
-    let took = ended.saturating_duration_since(request.ctx.received_at);
-    let mut tally = ItemTally { chain, took, alike: None };
-    for (member, verdict) in members.iter().zip(outcome.verdicts) {
+    let mut tally =
+        ItemTally { chain, took: ended.saturating_duration_since(received_at), alike: None };
+    for (member, verdict) in members.iter().zip(verdicts) {
         let attempt = Attempt {
             slot,
-            after: outcome.began.saturating_duration_since(request.ctx.received_at),
-            took: outcome.took,
+            after: began.saturating_duration_since(received_at),
+            took,
             class: verdict.class,
             rule: verdict.rule,
             learnt: None,
             detail: String::new(),
         };
-        // It may have been refused for the hash alone.
-        let by_hash = member.pin.is_by_hash_at(slot);
-        let is_unsure = by_hash && ByHash::is_unsure(verdict.class);
-        let is_final = !is_unsure
-            && (is_final(&verdict)
-                || (is_null(&verdict) && request.look(|view| is_ahead(&member.pin.block, view))));
-        let is_below = |result: &Bytes| {
-            floor::missed(request, member.row, &member.pin.block, result).is_some()
-        };
-        let (mut reply, outcome) = match (is_final, verdict.payload) {
-            (true, Payload::Result(result)) if !is_below(&result) => {
-                observe::observe_head(chain, slot, member.row, &member.pin.block, &result, ended);
-                let call = MethodCall { row: member.row, params: member.call.params() };
-                if let Some(ticket) = &member.ticket {
-                    // Asked by the height, it may be of any block there.
-                    if by_hash || !member.pin.is_by_hash() {
-                        let assurance = chain.assurance_of(call.row, slot, verdict.rule);
-                        let answer = cached::ReplyContent::Result(&result);
-                        ticket.keep(chain, CacheWrite { call, at: ended }, answer, assurance);
-                    }
-                    chain.note_found(call.row, CacheResult::Miss);
-                }
-                let result = recall::recall(request, call, &member.pin.block, Some(slot), result);
-                (Reply::Result(result), CallOutcome::Answered)
-            }
-            (true, Payload::Error(error)) => (Reply::Error(error), CallOutcome::UpstreamError),
-            (true, Payload::Result(_) | Payload::None { .. }) | (false, _) => {
-                chain.counts().attempted(&attempt);
-                alone.push(member.place);
-                continue;
-            }
+        let Some((mut reply, outcome)) = member_reply(request, slot, member, verdict, ended) else {
+            chain.counts().attempted(&attempt);
+            performed.alone.push(member.place);
+            continue;
         };
         pile.add(&mut reply, is_held);
         let is_failed = outcome != CallOutcome::Answered || reply.is_refused();
@@ -594,17 +609,64 @@ async fn together(
         let place = member.place;
         let reply = Some(reply);
         let (slot, trail) = (Some(slot), String::new());
-        settled.push(ItemResult { place, reply, is_failed, slot, attempts, trail });
+        performed.settled.push(ItemResult { place, reply, is_failed, slot, attempts, trail });
     }
     tally.flush();
     if request.ctx.want_trail
-        && let Some(first) = settled.first_mut()
+        && let Some(first) = performed.settled.first_mut()
     {
         let id = &chain.roster.upstream(slot).identity().id;
-        let ms = outcome.took.as_millis();
-        first.trail = format!("{id}=batch of {}:{ms}ms", members.len());
+        first.trail = format!("{id}=batch of {}:{}ms", members.len(), took.as_millis());
     }
-    Performed { settled, alone }
+}
+
+/// What the verdict on its part of the exchange means for a member; `None`: it goes alone.
+fn member_reply(
+    request: &RequestContext<'_>,
+    slot: Slot,
+    member: &BatchMember<'_>,
+    verdict: Verdict,
+    ended: Instant,
+) -> Option<(Reply, CallOutcome)> {
+    let block = &member.pin.block;
+    // It may have been refused for the hash alone.
+    let is_unsure = member.pin.is_by_hash_at(slot) && ByHash::is_unsure(verdict.class);
+    let is_settled = !is_unsure
+        && (is_final(&verdict)
+            || (is_null(&verdict) && request.look(|view| is_ahead(block, view))));
+    let is_below = |result: &Bytes| floor::missed(request, member.row, block, result).is_some();
+    match (is_settled, verdict.payload) {
+        (true, Payload::Result(result)) if !is_below(&result) => {
+            let result = learn(request, slot, member, verdict.rule, result, ended);
+            Some((Reply::Result(result), CallOutcome::Answered))
+        }
+        (true, Payload::Error(error)) => Some((Reply::Error(error), CallOutcome::UpstreamError)),
+        (true, Payload::Result(_) | Payload::None { .. }) | (false, _) => None,
+    }
+}
+
+/// Learns the head from a member's result and keeps it; returns it as this client may see it.
+fn learn(
+    request: &RequestContext<'_>,
+    slot: Slot,
+    member: &BatchMember<'_>,
+    rule: &'static str,
+    result: Bytes,
+    ended: Instant,
+) -> Bytes {
+    let (chain, BatchMember { row, pin, .. }) = (request.chain, member);
+    observe::observe_head(chain, slot, row, &pin.block, &result, ended);
+    let call = MethodCall { row, params: member.call.params() };
+    if let Some(ticket) = &member.ticket {
+        // Asked by the height, it may be of any block there.
+        if pin.is_by_hash_at(slot) || !pin.is_by_hash() {
+            let assurance = chain.assurance_of(row, slot, rule);
+            let answer = cached::ReplyContent::Result(&result);
+            ticket.keep(chain, CacheWrite { call, at: ended }, answer, assurance);
+        }
+        chain.note_found(row, CacheResult::Miss);
+    }
+    recall::recall(request, call, &pin.block, Some(slot), result)
 }
 
 /// Counts the items of one exchange, those in a row that went alike at once: most
