@@ -219,7 +219,7 @@ impl Verifier {
 
     /// Whether this answer is found sound at the level `full`, wherever it is from. A header that
     /// it proves is remembered.
-    pub(crate) async fn is_proven(
+    pub(crate) async fn prove(
         &self,
         method: &'static str,
         params: &str,

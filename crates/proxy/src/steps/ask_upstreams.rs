@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use wellhead_dispatch::{Bounds, Job, Outcome, Trail};
+use wellhead_dispatch::{Bounds, Failure, Job, Outcome, Served, Trail};
 use wellhead_eth::Effect;
 use wellhead_upstream::{Learnt, Payload, VerdictClass};
 
@@ -71,22 +71,45 @@ pub(crate) async fn ask_upstreams(
             return CallResult::Refused { refusal, outcome: CallOutcome::Refused, trail };
         }
     }
-    let served = match result {
-        Ok(served) => served,
-        Err(failure) => {
-            let call_result = CallResult::failed(chain, failure, trail, ask.eligible);
-            return match job.row.effect {
-                // Its answer may have been lost on the way.
-                Effect::Broadcast => Box::pin(maybe_there(request, job, call_result)).await,
-                Effect::Read
-                | Effect::Write
-                | Effect::Subscribe
-                | Effect::Sticky
-                | Effect::Local => call_result,
-            };
-        }
+    let is_unsettled = may_have_been_taken(job, &result);
+    let call_result = match result {
+        Ok(served) => answered(request, job, subject, served, trail, is_doubtful),
+        Err(failure) => CallResult::failed(chain, failure, trail, ask.eligible),
     };
-    let slot = served.slot;
+    match is_unsettled {
+        true => Box::pin(maybe_there(request, job, call_result)).await,
+        false => call_result,
+    }
+}
+
+/// Whether a transaction that was refused, or whose answer was lost, may be in the pool or in a
+/// block all the same.
+fn may_have_been_taken(job: &Job<'_>, result: &Result<Served, Failure>) -> bool {
+    match result {
+        Ok(Served { class: VerdictClass::TransactionRejected, payload, learnt, .. }) => {
+            matches!(payload, Payload::Error(_)) && *learnt == Some(Learnt::MaybeMined)
+        }
+        Ok(_) => false,
+        Err(_) => match job.row.effect {
+            // Its answer may have been lost on the way.
+            Effect::Broadcast => true,
+            Effect::Read | Effect::Write | Effect::Subscribe | Effect::Sticky | Effect::Local => {
+                false
+            }
+        },
+    }
+}
+
+/// The result of a call to which an upstream had an answer; a height that it shows is noted.
+fn answered(
+    request: &RequestContext<'_>,
+    job: &Job<'_>,
+    BlockAsk { ask, block }: BlockAsk<'_>,
+    served: Served,
+    trail: Trail,
+    is_doubtful: bool,
+) -> CallResult {
+    let (chain, slot) = (request.chain, served.slot);
     match (served.class, served.payload) {
         // It is in the pool, which is what the sender wanted: the hash is the answer.
         (VerdictClass::TransactionKnown, payload) => match (known_hash(job), payload) {
@@ -97,11 +120,6 @@ pub(crate) async fn ask_upstreams(
                 CallResult::exhausted(chain, served.class, trail, ask.eligible)
             }
         },
-        (VerdictClass::TransactionRejected, Payload::Error(error))
-            if served.learnt == Some(Learnt::MaybeMined) =>
-        {
-            Box::pin(maybe_there(request, job, CallResult::Error { error, slot, trail })).await
-        }
         (_, Payload::Result(result)) => {
             let at = job.received_at + trail.lasted();
             observe::observe_head(chain, slot, job.row, block, &result, at);

@@ -24,7 +24,7 @@
 use std::time::{Duration, Instant};
 
 use wellhead_chain::View;
-use wellhead_dispatch::{Bounds, Job, Outcome, Served, TierScope, WorkerUpstreams, now};
+use wellhead_dispatch::{Bounds, Job, Outcome, Served, TierScope, Trail, WorkerUpstreams, now};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef};
 use wellhead_jsonrpc::raw;
 use wellhead_route::{Plan, PlanRequest, plan};
@@ -215,7 +215,7 @@ fn may_hold(
     (may_fit && chance <= CHANCE_MAX).then_some(chance)
 }
 
-/// Asks one of the others who are fit. What `first` said stands, unless that one finds logs.
+/// Asks one of the others that are fit. What `first` said stands, unless that one finds logs.
 async fn second(
     chain: &ServedChain,
     lane: &WorkerUpstreams,
@@ -224,40 +224,16 @@ async fn second(
     doubt: Doubt,
     mut first: Outcome,
 ) -> SearchOutcome {
-    let began = now();
-    // Who was asked already has said what it has to say, and a call has so many attempts.
-    let attempts = first.trail.attempts.iter().map(|attempt| attempt.slot);
-    let abandoned = first.trail.abandoned.iter().map(|attempt| attempt.slot);
-    let asked: UpstreamSet = attempts.chain(abandoned).collect();
-    let attempts_max = chain.bounds.attempts_max.saturating_sub(first.trail.exchanges());
-    let tier = |slot: Slot| chain.roster.upstream(slot).identity().tier;
-    let may_cross = doubt.is_strong() || chain.bounds.extra_tiers == TierScope::All;
-    let slots = chain.roster.upstreams().iter().map(|upstream| upstream.slot());
-    let in_scope = slots.filter(|slot| may_cross || tier(*slot) <= tier(doubt.slot));
-    let eligible = ask.eligible.without(asked).and(in_scope.collect());
-    let others = PlanRequest { eligible, ..*ask };
-    let plan = plan_now(chain, lane, &others);
-    let is_paid = job.allowance().is_none_or(|allowance| allowance.to_spare() > 0);
-    let (ask, plan) = if attempts_max == 0 || began >= job.deadline || !is_paid {
-        return SearchOutcome::unconfirmed(chain, first, doubt);
-    } else if plan.fit() > 0 {
-        (others, plan)
-    } else if doubt.is_strong() {
-        let itself = [doubt.slot].into_iter().collect::<UpstreamSet>().and(ask.eligible);
-        let itself = PlanRequest { eligible: itself, ..*ask };
-        wait_for_head(chain, doubt.slot, job.deadline).await;
-        let plan = plan_now(chain, lane, &itself);
-        (itself, plan)
-    } else {
+    let Some(opinion) = plan_second(chain, lane, job, ask, doubt, &first.trail).await else {
         return SearchOutcome::unconfirmed(chain, first, doubt);
     };
+    let SecondOpinion { ask, plan, bounds } = opinion;
     let began = now();
     if plan.fit() == 0 || began >= job.deadline {
         return SearchOutcome::unconfirmed(chain, first, doubt);
     }
     let deadline = job.deadline.min(began + WAIT);
     let job = Job { deadline, is_first_paid: false, ..*job };
-    let bounds = Bounds { attempts_max, ..chain.bounds };
     let second = run_plan(chain, lane, &job, &plan, &bounds).await;
     observe_reach(chain, &ask, &second.trail);
     first.trail.append(second.trail);
@@ -280,6 +256,55 @@ async fn second(
         }
         Some(_) | None => SearchOutcome::unconfirmed(chain, first, doubt),
     }
+}
+
+/// Which upstreams may give a second opinion, and within which bounds.
+struct SecondOpinion<'a> {
+    ask: PlanRequest<'a>,
+    plan: Plan,
+    bounds: Bounds,
+}
+
+/// Plans a second opinion: of the others, or where none is fit and the evidence is strong, of the
+/// upstream itself once it has shown a new block. `None` where the call may ask for no more.
+async fn plan_second<'a>(
+    chain: &ServedChain,
+    lane: &WorkerUpstreams,
+    job: &Job<'_>,
+    ask: &PlanRequest<'a>,
+    doubt: Doubt,
+    trail: &Trail,
+) -> Option<SecondOpinion<'a>> {
+    let began = now();
+    // An upstream that was asked already has said what it has to say, and a call has so many
+    // attempts.
+    let attempts = trail.attempts.iter().map(|attempt| attempt.slot);
+    let abandoned = trail.abandoned.iter().map(|attempt| attempt.slot);
+    let asked: UpstreamSet = attempts.chain(abandoned).collect();
+    let attempts_max = chain.bounds.attempts_max.saturating_sub(trail.exchanges());
+    let bounds = Bounds { attempts_max, ..chain.bounds };
+    let tier = |slot: Slot| chain.roster.upstream(slot).identity().tier;
+    let may_cross = doubt.is_strong() || chain.bounds.extra_tiers == TierScope::All;
+    let slots = chain.roster.upstreams().iter().map(|upstream| upstream.slot());
+    let in_scope = slots.filter(|slot| may_cross || tier(*slot) <= tier(doubt.slot));
+    let eligible = ask.eligible.without(asked).and(in_scope.collect());
+    let others = PlanRequest { eligible, ..*ask };
+    let plan = plan_now(chain, lane, &others);
+    let is_paid = job.allowance().is_none_or(|allowance| allowance.to_spare() > 0);
+    if attempts_max == 0 || began >= job.deadline || !is_paid {
+        return None;
+    }
+    if plan.fit() > 0 {
+        return Some(SecondOpinion { ask: others, plan, bounds });
+    }
+    if !doubt.is_strong() {
+        return None;
+    }
+    let itself = [doubt.slot].into_iter().collect::<UpstreamSet>().and(ask.eligible);
+    let itself = PlanRequest { eligible: itself, ..*ask };
+    wait_for_head(chain, doubt.slot, job.deadline).await;
+    let plan = plan_now(chain, lane, &itself);
+    Some(SecondOpinion { ask: itself, plan, bounds })
 }
 
 fn found_nothing(served: &Served) -> bool {

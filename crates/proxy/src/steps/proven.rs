@@ -59,9 +59,8 @@ pub(crate) async fn proven(
     };
     let (Some(hash), None) = (searched(chain, block, list), job.ballot) else { return outcome };
     let (list, slot) = (list.clone(), *slot);
-    let Some(differs) =
-        Box::pin(prove(chain, lane, verifier, job, hash, &list, &mut outcome)).await
-    else {
+    let prover = Prover { chain, lane, verifier, job };
+    let Some(differs) = Box::pin(prover.prove(hash, &list, &mut outcome)).await else {
         return outcome;
     };
     let upstream = chain.roster.upstream(slot);
@@ -92,77 +91,82 @@ fn searched(chain: &ServedChain, block: &BlockRef, list: &[u8]) -> Option<BlockH
     }
 }
 
-/// The logs of the block, where the answer is proven not to have just these.
-async fn prove(
-    chain: &ServedChain,
-    lane: &WorkerUpstreams,
-    verifier: &Verifier,
-    job: &Job<'_>,
-    hash: BlockHash,
-    list: &Bytes,
-    outcome: &mut Outcome,
-) -> Option<Bytes> {
-    let filter = Filter::read(job.row, job.params)?;
-    if verifier.header(&hash).is_none() {
-        let params = format!(r#"["{hash}",false]"#);
-        let found = fetch(chain, lane, job, (HEADER, &params), outcome).await?;
-        verifier.is_proven(HEADER, &params, &found, job.deadline).await.then_some(())?;
-    }
-    let header = verifier.header(&hash)?;
-    let is_excluded = |filter: &Filter| {
-        let sieve = filter.sieve(NAMES_MAX);
-        sieve.is_some_and(|sieve| !sieve.sift(&header.logs_bloom.0).may_fit)
-    };
-    let is_empty = raw::items(list).next().is_none();
-    if is_empty && is_excluded(&filter) {
-        return None;
-    }
-    let params = format!(r#"["{hash}"]"#);
-    let receipts = fetch(chain, lane, job, (RECEIPTS, &params), outcome).await?;
-    verifier.is_proven(RECEIPTS, &params, &receipts, job.deadline).await.then_some(())?;
-    match prove_logs(&filter, &receipts, list)? {
-        LogProof::Complete => None,
-        LogProof::Differs { logs } => {
-            let all = [b"[".as_slice(), &logs.join(b",".as_slice()), b"]"];
-            Some(all.concat().into())
-        }
-    }
+/// What a search is proven with: its call, and the upstreams and the time that the call has.
+struct Prover<'a> {
+    chain: &'a ServedChain,
+    lane: &'a WorkerUpstreams,
+    verifier: &'a Verifier,
+    job: &'a Job<'a>,
 }
 
-/// Asks for what a proof needs, with attempts of its own; what was tried is told with the search.
-async fn fetch(
-    chain: &ServedChain,
-    lane: &WorkerUpstreams,
-    job: &Job<'_>,
-    (method, params): (&'static str, &str),
-    outcome: &mut Outcome,
-) -> Option<Bytes> {
-    let row: &'static MethodRow = MethodTable::standard().row(method);
-    let began = now();
-    let eligible = chain.roster.eligible(row, method).ok()?;
-    let ask = PlanRequest::of(row, eligible);
-    let plan =
-        chain.heads.look(|view| lane.with_rng(|rng| plan(&ask, view, &chain.roster, began, rng)));
-    if plan.fit() == 0 || began >= job.deadline {
-        return None;
+impl Prover<'_> {
+    /// The logs of the block, where the answer is proven not to have just these.
+    async fn prove(&self, hash: BlockHash, list: &Bytes, outcome: &mut Outcome) -> Option<Bytes> {
+        let Self { verifier, job, .. } = *self;
+        let filter = Filter::read(job.row, job.params)?;
+        if verifier.header(&hash).is_none() {
+            let params = format!(r#"["{hash}",false]"#);
+            let found = self.fetch(HEADER, &params, outcome).await?;
+            verifier.prove(HEADER, &params, &found, job.deadline).await.then_some(())?;
+        }
+        let header = verifier.header(&hash)?;
+        let is_excluded = |filter: &Filter| {
+            let sieve = filter.sieve(NAMES_MAX);
+            sieve.is_some_and(|sieve| !sieve.sift(&header.logs_bloom.0).may_fit)
+        };
+        let is_empty = raw::items(list).next().is_none();
+        if is_empty && is_excluded(&filter) {
+            return None;
+        }
+        let params = format!(r#"["{hash}"]"#);
+        let receipts = self.fetch(RECEIPTS, &params, outcome).await?;
+        verifier.prove(RECEIPTS, &params, &receipts, job.deadline).await.then_some(())?;
+        match prove_logs(&filter, &receipts, list)? {
+            LogProof::Complete => None,
+            LogProof::Differs { logs } => {
+                let all = [b"[".as_slice(), &logs.join(b",".as_slice()), b"]"];
+                Some(all.concat().into())
+            }
+        }
     }
-    let job = Job {
-        row,
-        method,
-        params: Some(params.as_bytes()),
-        deadline: job.deadline.min(began + WAIT / 2),
-        flows_to: None,
-        ..*job
-    };
-    let found = run_plan(chain, lane, &job, &plan, &chain.bounds).await;
-    outcome.trail.append(found.trail);
-    match found.result {
-        Ok(Served {
-            class: VerdictClass::Answer,
-            payload: Payload::Result(found),
-            rest: None,
-            ..
-        }) => Some(found),
-        Ok(_) | Err(_) => None,
+
+    /// Asks for what a proof needs, with attempts of its own; what was tried is told with the
+    /// search.
+    async fn fetch(
+        &self,
+        method: &'static str,
+        params: &str,
+        outcome: &mut Outcome,
+    ) -> Option<Bytes> {
+        let Self { chain, lane, job, .. } = *self;
+        let row: &'static MethodRow = MethodTable::standard().row(method);
+        let began = now();
+        let eligible = chain.roster.eligible(row, method).ok()?;
+        let ask = PlanRequest::of(row, eligible);
+        let plan = chain
+            .heads
+            .look(|view| lane.with_rng(|rng| plan(&ask, view, &chain.roster, began, rng)));
+        if plan.fit() == 0 || began >= job.deadline {
+            return None;
+        }
+        let job = Job {
+            row,
+            method,
+            params: Some(params.as_bytes()),
+            deadline: job.deadline.min(began + WAIT / 2),
+            flows_to: None,
+            ..*job
+        };
+        let found = run_plan(chain, lane, &job, &plan, &chain.bounds).await;
+        outcome.trail.append(found.trail);
+        match found.result {
+            Ok(Served {
+                class: VerdictClass::Answer,
+                payload: Payload::Result(found),
+                rest: None,
+                ..
+            }) => Some(found),
+            Ok(_) | Err(_) => None,
+        }
     }
 }

@@ -27,7 +27,7 @@ use crate::request::result::CallResult;
 use crate::state::counts::CallOutcome;
 use crate::state::hopeless::Subject;
 use crate::state::parts::Stuck;
-use crate::steps::search::division::Division;
+use crate::steps::search::division::{Division, Range};
 use crate::steps::search::under_way::{Ended, Search};
 
 /// A list in one piece, counted below the ceiling on answers; `None` when there is no room for it.
@@ -111,19 +111,13 @@ async fn search(
         to: range.to,
         eligible: subject.ask.eligible,
     };
-    let stuck = |why, is_of_request| match (why, is_of_request) {
-        (Stuck::TooManyCalls { .. }, true) => {
-            Searched::Failed(Failure::CallsSpent { max: request.allowance().max() })
-        }
-        (why, _) => Searched::Refused(Refusal::too_wide(range.len(), why, request.chain.search)),
-    };
     if let Some(why) = request.chain.hopeless.find(&what, now()) {
-        return stuck(why, false);
+        return stuck(request, range, why, false);
     }
     let is_of_request = allowance.is_bound_by_whole();
     let mut search = match Search::new(request, job, subject, Division { range, size }, allowance) {
         Ok(search) => search,
-        Err(why) => return stuck(why, is_of_request),
+        Err(why) => return stuck(request, range, why, is_of_request),
     };
     let whole_max = request.chain.bounds.whole_bytes_max;
     let ended = loop {
@@ -144,29 +138,49 @@ async fn search(
     };
     trail.append(std::mem::take(&mut search.trail));
     match ended {
-        None => {
-            debug_assert!(search.parts.is_complete(), "all parts were asked for and settled");
-            match whole(&search.parts.take(), request.answers()) {
-                Some(list) => {
-                    let Search { last: slot, is_doubtful, warns, .. } = search;
-                    Searched::Found { list, slot, is_doubtful, warns }
-                }
-                None => Searched::Failed(Failure::NoRoom),
-            }
-        }
+        None => complete(request, search),
         Some(Ended::Error(error, slot)) => Searched::Error(error, slot),
         Some(Ended::Failed(failure)) => Searched::Failed(failure),
         Some(Ended::Filter(refusal)) => Searched::Refused(refusal),
         Some(Ended::Stuck(Stuck::NoRoom)) => Searched::Failed(Failure::NoRoom),
-        Some(Ended::Stuck(why)) => {
-            let is_of_request = search.allowance().is_bound_by_whole();
-            if matches!(why, Stuck::TooManyCalls { .. })
-                && search.parts.was_refused()
-                && !is_of_request
-            {
-                request.chain.hopeless.note(what, why, now());
-            }
-            stuck(why, is_of_request)
+        Some(Ended::Stuck(why)) => give_up(request, range, what, &search, why),
+    }
+}
+
+/// A search that got stuck under way. Where that is for its size, it is remembered as hopeless.
+fn give_up(
+    request: &RequestContext<'_>,
+    range: Range,
+    what: Subject,
+    search: &Search,
+    why: Stuck,
+) -> Searched {
+    let is_of_request = search.allowance().is_bound_by_whole();
+    if matches!(why, Stuck::TooManyCalls { .. }) && search.parts.was_refused() && !is_of_request {
+        request.chain.hopeless.note(what, why, now());
+    }
+    stuck(request, range, why, is_of_request)
+}
+
+/// A search over `range` that cannot be made in parts; where too many calls are what it would
+/// need, they may be those of the whole request.
+fn stuck(request: &RequestContext<'_>, range: Range, why: Stuck, is_of_request: bool) -> Searched {
+    match (why, is_of_request) {
+        (Stuck::TooManyCalls { .. }, true) => {
+            Searched::Failed(Failure::CallsSpent { max: request.allowance().max() })
         }
+        (why, _) => Searched::Refused(Refusal::too_wide(range.len(), why, request.chain.search)),
+    }
+}
+
+/// The list of a search all of whose parts were found.
+fn complete(request: &RequestContext<'_>, mut search: Search) -> Searched {
+    debug_assert!(search.parts.is_complete(), "all parts were asked for and settled");
+    match whole(&search.parts.take(), request.answers()) {
+        Some(list) => {
+            let Search { last: slot, is_doubtful, warns, .. } = search;
+            Searched::Found { list, slot, is_doubtful, warns }
+        }
+        None => Searched::Failed(Failure::NoRoom),
     }
 }

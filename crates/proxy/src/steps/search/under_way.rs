@@ -1,5 +1,6 @@
 //! A search in parts under way: which parts are asked for now, and what came of them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,55 @@ impl Errand {
 
     fn allowance(&self) -> &Allowance {
         self.progress.allowance()
+    }
+
+    /// The params of a part: its blocks and its addresses in the place of those of the whole.
+    fn params_of(&self, tile: &Tile) -> Option<Cow<'_, [u8]>> {
+        let mut params = Cow::Borrowed(self.params.as_deref()?);
+        let (first, last) = (BlockNumber(tile.from), BlockNumber(tile.to));
+        // What could be read as a range before can be written as one.
+        if self.hash.is_none()
+            && let Some(narrowed) = self.row.with_range(&params, first, last)
+        {
+            params = narrowed.into();
+        }
+        let group = self.group(tile);
+        if group.len() < self.addresses.len()
+            && let Some(grouped) = self.row.with_addresses(&params, group)
+        {
+            params = grouped.into();
+        }
+        Some(params)
+    }
+
+    /// The addresses of a part; none where the filter cannot be divided by them.
+    fn group(&self, tile: &Tile) -> &[Box<str>] {
+        &self.addresses[tile.addresses.clone()]
+    }
+
+    /// The blocks that a part searches.
+    fn block_of(&self, tile: &Tile) -> BlockRef {
+        let (first, last) = (BlockNumber(tile.from), BlockNumber(tile.to));
+        let range =
+            BlockRef::Range { from: BlockPoint::Number(first), to: BlockPoint::Number(last) };
+        self.hash.unwrap_or(range)
+    }
+
+    /// What a part asks of upstreams.
+    fn request_of(&self, tile: &Tile) -> PlanRequest<'static> {
+        // The digest is that of the whole: where its results are too many, so are those of a group.
+        let addresses = match self.group(tile).len() {
+            0 => self.filter.addresses,
+            len => len as u64,
+        };
+        let filter = FilterShape { addresses, ..self.filter };
+        let (needed, oldest, span) = match self.hash {
+            Some(_) => (self.needed, None, 0),
+            None => {
+                (Some(BlockNumber(tile.to)), Some(BlockNumber(tile.from)), tile.to - tile.from + 1)
+            }
+        };
+        PlanRequest { needed, oldest, span, filter, ..PlanRequest::of(self.row, self.eligible) }
     }
 }
 
@@ -274,24 +324,9 @@ impl Search {
 
 /// Asks for one part, unless it was kept.
 async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instant) -> (u64, Got) {
-    let Errand { chain, lane, .. } = &*errand;
-    let row = errand.row;
-    let (first, last) = (BlockNumber(tile.from), BlockNumber(tile.to));
-    let params = errand.params.as_deref();
-    let narrowed = match errand.hash {
-        Some(_) => None,
-        None => params.and_then(|params| row.with_range(params, first, last)),
-    };
-    // What could be read as a range before can be written as one.
-    let params = narrowed.as_deref().or(params);
-    let group = &errand.addresses[tile.addresses.clone()];
-    let grouped = match group.len() < errand.addresses.len() {
-        true => params.and_then(|params| row.with_addresses(params, group)),
-        false => None,
-    };
-    let params = grouped.as_deref().or(params);
-    let range = BlockRef::Range { from: BlockPoint::Number(first), to: BlockPoint::Number(last) };
-    let block = errand.hash.unwrap_or(range);
+    let Errand { chain, lane, row, .. } = &*errand;
+    let (row, block, params) = (*row, errand.block_of(&tile), errand.params_of(&tile));
+    let params = params.as_deref();
     let ticket =
         cached::part(chain, MethodCall { row, params }, &block, errand.selected.as_bytes());
     if let Some(ticket) = &ticket
@@ -300,17 +335,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
         errand.allowance().give_back(1);
         return (number, Got::Kept(list));
     }
-    // The digest is that of the whole: where its results are too many, so are those of a group.
-    let addresses = match group.len() {
-        0 => errand.filter.addresses,
-        len => len as u64,
-    };
-    let filter = FilterShape { addresses, ..errand.filter };
-    let (needed, oldest, span) = match errand.hash {
-        Some(_) => (errand.needed, None, 0),
-        None => (Some(last), Some(first), last.0 - first.0 + 1),
-    };
-    let ask = PlanRequest { needed, oldest, span, filter, ..PlanRequest::of(row, errand.eligible) };
+    let ask = errand.request_of(&tile);
     let subject = BlockAsk { ask: &ask, block: &block };
     let Planned { plan, ballot, .. } = make_plan(chain, lane, subject, deadline, now()).await;
     let job = Job {
@@ -334,9 +359,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
         errand.allowance().give_back(1);
     }
     observe_reach(chain, &ask, &outcome.trail);
-    let settled =
-        empty_logs::settled(chain, lane, &job, BlockAsk { ask: &ask, block: &block }, outcome)
-            .await;
+    let settled = empty_logs::settled(chain, lane, &job, subject, outcome).await;
     if let Some(ticket) = ticket
         && let Ok(Served { class: VerdictClass::Answer, payload: Payload::Result(list), .. }) =
             &settled.outcome.result
