@@ -1,8 +1,8 @@
 //! What a call would do next, and next after that, without doing any of it: the steps of
 //! [`crate::decide`] where each attempt fails before the call is sent.
 //!
-//! The same decisions in the same order as for a call, on the candidates as they stand at this
-//! moment: nothing is sent, counted, paid for or waited for. What depends on how an upstream fails
+//! It decides as a call does, in the order in which a call does, on the candidates as they stand at
+//! this moment: nothing is sent, counted, paid for or waited for. What depends on how an upstream fails
 //! is not foreseen, nor are second attempts beside one that takes long.
 
 use std::time::{Duration, Instant};

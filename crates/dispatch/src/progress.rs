@@ -26,7 +26,7 @@ impl Progress {
         Self { allowance, client: None, begun, last }
     }
 
-    /// The same of a request that came from this client, or from none that is known.
+    /// Progress of a request that came from this client, or from an unknown one.
     #[must_use]
     pub fn from_client(self, client: Option<ClientNet>) -> Self {
         Self { client, ..self }

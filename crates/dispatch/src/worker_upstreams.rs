@@ -121,12 +121,12 @@ impl WorkerUpstreams {
         &self.answers
     }
 
-    /// Who looks at answers.
+    /// What inspects answers.
     pub(crate) fn inspect(&self) -> Option<&dyn Inspect> {
         self.inspect.as_deref()
     }
 
-    /// The same for an attempt that may outlive its call.
+    /// What inspects answers, for an attempt that may outlive its call.
     pub(crate) fn shared_inspect(&self) -> Option<Arc<dyn Inspect>> {
         self.inspect.clone()
     }

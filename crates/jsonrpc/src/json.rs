@@ -433,7 +433,7 @@ fn plain_end_long<const ASCII: bool>(text: &[u8], mut at: usize) -> usize {
     plain_end_bytewise::<ASCII>(text, at)
 }
 
-/// The same for what is probably code, a trace or a blob.
+/// As [`plain_end_long`], for what is probably code, a trace or a blob.
 fn plain_end_very_long<const ASCII: bool>(text: &[u8], mut at: usize) -> usize {
     let end = memchr2(b'"', b'\\', &text[at..]).map_or(text.len(), |offset| at + offset);
     // `memchr2` knows nothing of the other kinds; look for them up to its find.

@@ -1,6 +1,6 @@
 //! What would become of a call, without making it: for `GET /explain` and `wellhead explain`.
 //!
-//! The same functions decide here as for a call, on the view of this moment. The call is not
+//! The functions that decide for a call decide here too, on the view of this moment. The call is not
 //! made, no permit taken and nothing counted; upstreams are asked what is final soon after, as
 //! they are while clients want to know. Upstreams of the same tier and fitness are in the order of
 //! their cost, of which a tenth is chance: of equals another may be asked first.

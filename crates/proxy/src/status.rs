@@ -108,7 +108,7 @@ pub struct FoundStatus {
     pub hits: u64,
     /// Nothing: an upstream was asked.
     pub misses: u64,
-    /// The same call under way for another client.
+    /// An identical call under way for another client.
     pub joined: u64,
     /// Credits that hits and joined calls would have cost, each at the least that an upstream of
     /// the chain charges for its method.
@@ -235,9 +235,9 @@ pub struct UpstreamStatus {
     pub self_credits: u64,
     /// Errors that no rule knows, by JSON-RPC code.
     pub unknown_errors: Vec<UnknownError>,
-    /// How often it contradicted those who agreed, about blocks that were final.
+    /// How often it contradicted the upstreams that agreed, about blocks that were final.
     pub dissents_final: u64,
-    /// The same about other blocks, where both may be honest.
+    /// How often it contradicted them about other blocks, where both may be honest.
     pub dissents_open: u64,
     /// Empty answers to searches for logs where another upstream found some.
     pub missed_logs: u64,

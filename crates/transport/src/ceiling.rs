@@ -145,7 +145,7 @@ impl Ceiling {
         share.grow(bytes).then_some(share)
     }
 
-    /// The same, but never beyond a part.
+    /// Room for `bytes`, never beyond a part.
     pub fn try_hold_within(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let mut share = self.share();
         share.grow_within(bytes).then_some(share)
@@ -215,8 +215,8 @@ impl Share {
         fits
     }
 
-    /// The same, but never beyond a part, and not for an answer that is beyond it: that one gets no
-    /// more room than it needs.
+    /// As [`Share::grow`], but never beyond a part, and not for an answer that is beyond it: that one
+    /// gets no more room than it needs.
     pub fn grow_within(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let ceiling = &*self.ceiling;
@@ -244,7 +244,7 @@ impl Share {
         true
     }
 
-    /// The same bytes, counted until the last part of them is dropped.
+    /// `body`, counted until the last part of it is dropped.
     #[must_use]
     pub fn around(mut self, body: Bytes) -> Bytes {
         let bytes = body.len();

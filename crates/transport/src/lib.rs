@@ -69,14 +69,14 @@ impl WireReply {
         Self { status, retry_after: None, body: body.into(), rest: None, timing }
     }
 
-    /// The same reply with `retry_after`.
+    /// This reply with `retry_after`.
     #[must_use]
     pub fn with_retry_after(self, retry_after: Option<Duration>) -> Self {
         Self { retry_after, ..self }
     }
 
-    /// The same reply as a caller gets it who asked for `whole_max`: what lies
-    /// beyond becomes its rest. For transports that have the answer in memory.
+    /// This reply as it comes where `whole_max` was asked for: what lies beyond becomes its rest.
+    /// For transports that have the answer in memory.
     #[must_use]
     pub fn shortened(mut self, whole_max: usize) -> Self {
         if self.rest.is_none() && self.body.len() > whole_max {

@@ -341,7 +341,7 @@ pub(crate) async fn check(method: &str, scripts: &str, expected: &str) {
     check_with(method, scripts, |_| {}, expected).await;
 }
 
-/// The same on a stage that was changed first.
+/// As [`check`], on a stage that `change` has altered first.
 pub(crate) async fn check_with(
     method: &str,
     scripts: &str,

@@ -61,7 +61,7 @@ pub(crate) enum CacheResult {
     Hit,
     /// It was not, and an upstream was asked.
     Miss,
-    /// The same was under way for another client, and what came of it was the answer.
+    /// An identical call was under way for another client, and its result was the answer.
     Joined,
 }
 

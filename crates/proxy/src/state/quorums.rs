@@ -53,7 +53,7 @@ impl Quorums {
         self.0.get(row.index.get()).copied().flatten()
     }
 
-    /// The same for one call about `block`.
+    /// The quorum for one call about `block`, with how its answers are compared.
     pub(crate) fn ballot(&self, row: &MethodRow, block: &BlockRef, view: &View) -> Option<Ballot> {
         let quorum = self.of(row)?;
         let is_open = matches!(block, BlockRef::Tag(_));

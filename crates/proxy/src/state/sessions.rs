@@ -150,7 +150,8 @@ impl Newest {
         self.shown.unwrap_or(self.agreed)
     }
 
-    /// The same, as far as those go who are fit for a call of `row`.
+    /// The newest block of the upstreams fit for a call of `row`: at least the agreed one, at most
+    /// the one that the client was shown.
     pub(crate) fn held(
         self,
         (row, eligible): (&MethodRow, UpstreamSet),

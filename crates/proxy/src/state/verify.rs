@@ -416,7 +416,7 @@ fn scrutiny(level: Level) -> Scrutiny {
     }
 }
 
-/// The same row, which is there for as long as the process.
+/// The row of the standard table, which lives as long as the process.
 fn lasting(row: &MethodRow) -> &'static MethodRow {
     &MethodTable::standard().rows()[row.index.get()]
 }

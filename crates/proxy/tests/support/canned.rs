@@ -46,7 +46,7 @@ impl Bench {
         Self::new(reply, false, None, Level::Off)
     }
 
-    /// The same, where tags are pinned.
+    /// As [`Bench::answering`], where tags are pinned.
     pub(crate) fn pinning(reply: String) -> Self {
         Self::new(reply, true, None, Level::Off)
     }
@@ -56,7 +56,7 @@ impl Bench {
         Self::new(reply, true, None, Level::Cheap)
     }
 
-    /// The same as it is by default: answers kept, calls shared, and states asked for by the hash of
+    /// As a proxy is by default: answers cached, calls coalesced, and states asked for by the hash of
     /// their block at upstreams that honour one.
     pub(crate) fn by_default(reply: String) -> Self {
         let bench = Self::keeping(reply);
@@ -69,7 +69,7 @@ impl Bench {
         bench
     }
 
-    /// The same, where answers are kept, too.
+    /// As [`Bench::pinning`], where answers are cached too.
     pub(crate) fn keeping(reply: String) -> Self {
         let settings = CacheSettings {
             bytes: 4 << 20,

@@ -166,7 +166,7 @@ impl Peer {
         self.searches_slowly(most, Duration::ZERO);
     }
 
-    /// The same, and each takes so long.
+    /// As [`Peer::searches`], where each search takes `time`.
     pub(crate) fn searches_slowly(&self, most: u64, time: Duration) {
         *self.searches.lock() = Some((most, time));
     }
@@ -351,12 +351,12 @@ impl Stage {
         Self::new(vec![Plan { upstreams: count, ..Plan::default() }])
     }
 
-    /// The same, whose answers are kept.
+    /// One chain of `count` upstreams, whose answers are cached.
     pub(crate) fn keeping(count: usize) -> Self {
         Self::new(vec![Plan { upstreams: count, keeps: true, ..Plan::default() }])
     }
 
-    /// The same; blocks up to 90 are final, and 100 is the newest.
+    /// As [`Stage::keeping`]; blocks up to 90 are final, and 100 is the newest.
     pub(crate) fn keeping_to_100(count: usize) -> Self {
         let stage = Self::keeping(count);
         stage.show_to_100();
@@ -467,7 +467,7 @@ impl Stage {
         self.send_from(1, path, body).await
     }
 
-    /// The same with a query, decoded.
+    /// Sends `body` with a query, decoded.
     pub(crate) async fn send_selecting(&self, pairs: &[(&str, &str)], body: &str) -> Answer {
         let select: Vec<_> =
             pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
@@ -477,7 +477,7 @@ impl Stage {
         self.proxy.handle(&self.lanes, ctx, target, Bytes::from(body.to_owned())).await
     }
 
-    /// The same from the client at `127.0.0.client`.
+    /// Sends `body` from the client at `127.0.0.client`.
     pub(crate) async fn send_from(&self, client: u8, path: Option<&str>, body: &str) -> Answer {
         let peer = ([127, 0, 0, client], 1).into();
         let ctx = Ctx { received_at: now(), peer, want_trail: true };
@@ -494,7 +494,7 @@ impl Stage {
         self.call_from(1, method, params).await
     }
 
-    /// The same from the client at `127.0.0.client`.
+    /// As [`Stage::call`], from the client at `127.0.0.client`.
     pub(crate) async fn call_from(&self, client: u8, method: &str, params: &str) -> String {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let answer = text(&self.send_from(client, None, &body).await);
