@@ -8,7 +8,6 @@ use std::fmt;
 use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig, Request, Status};
-use memchr::memchr_iter;
 
 use crate::MalformedHttp;
 use crate::field::{is, length, once, words};
@@ -111,9 +110,14 @@ pub fn head<'h, 'b>(
     Ok(Some(read))
 }
 
-/// Whether a line ends with LF alone.
+/// Whether a line ends with LF alone. Without an early end, so that many bytes are compared at
+/// once: less than half the instructions of a search for each newline.
 fn has_bare_newline(head: &[u8]) -> bool {
-    memchr_iter(b'\n', head).any(|at| at == 0 || head[at - 1] != b'\r')
+    let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
+    let bare = pairs.fold(0, |bare, (before, byte)| {
+        bare | (u8::from(*byte == b'\n') & u8::from(*before != b'\r'))
+    });
+    bare != 0 || head.first() == Some(&b'\n')
 }
 
 /// A `Host`: a name or an address and perhaps a port, or nothing.
