@@ -84,15 +84,8 @@ pub(crate) async fn receive(
         return Err(too_large(bound));
     }
     let mut decoding = Decoding::new(head, if reads_on { usize::MAX } else { bound })?;
-    let mut body = Bytes::new();
-    let mut joined = BytesMut::new();
-    // How much of it will be read, where that is known.
-    let announced = match head.encoding {
-        Encoding::Identity => {
-            head.length.map(|length| usize::try_from(length).map_or(enough, |it| it.min(enough)))
-        }
-        Encoding::Gzip | Encoding::Deflate | Encoding::Foreign => None,
-    };
+    let mut body = JoinedBody::of_length(head.length.map_or(0, |it| (it as usize).min(enough)));
+    let announced = announced(head, enough);
     let mut share = None;
     // What may be read before there must be more room: all of a small answer, and of a
     // large one what was announced.
@@ -102,51 +95,80 @@ pub(crate) async fn receive(
         }
         Some(_) | None => FREE_BYTES,
     };
-    loop {
-        let have = body.len().max(joined.len());
+    let is_whole = loop {
+        let have = body.len();
         if have > bound {
-            if !reads_on {
-                return Err(too_large(bound));
-            }
-            let body = if joined.is_empty() { body } else { joined.freeze() };
-            return Ok(Received { body: ceiling.around(body, share), more: Some(decoding) });
+            break false;
         }
         if have >= room {
             let more = announced.unwrap_or_else(|| next_room(have, enough));
             if !grow(&mut share, ceiling, more) {
-                if !may_be_short {
-                    ceiling.note(Shortage::Refused);
-                    return Err(no_room());
+                if may_be_short {
+                    break false;
                 }
-                let body = if joined.is_empty() { body } else { joined.freeze() };
-                return Ok(Received { body: ceiling.around(body, share), more: Some(decoding) });
+                ceiling.note(Shortage::Refused);
+                return Err(no_room());
             }
             room = if announced.is_some() { enough } else { more };
         }
         // More than `have`, as there was room for that or would be no need of it.
         let at_least = room.min(enough) - have;
-        let Some(piece) = decoding.next(chunks, at_least).await.transpose()? else { break };
-        if have == 0 {
-            body = piece;
-            if decoding.is_end(chunks) {
-                break;
-            }
-            continue;
+        let Some(piece) = decoding.next(chunks, at_least).await.transpose()? else { break true };
+        body.push(piece);
+        if have == 0 && decoding.is_end(chunks) {
+            break true;
         }
-        if joined.is_empty() {
-            let announced = head.length.map_or(0, |length| (length as usize).min(enough));
-            let room = announced.min(TRUSTED_LENGTH_MAX).max(have + piece.len());
-            joined.reserve(room);
-            joined.extend_from_slice(&body);
-            body = Bytes::new();
-        }
-        joined.extend_from_slice(&piece);
-    }
-    if body.len().max(joined.len()) > bound && !reads_on {
+    };
+    if body.len() > bound && !reads_on {
         return Err(too_large(bound));
     }
-    let body = if joined.is_empty() { body } else { joined.freeze() };
-    Ok(Received { body: ceiling.around(body, share), more: None })
+    let body = ceiling.around(body.into_bytes(), share);
+    Ok(Received { body, more: (!is_whole).then_some(decoding) })
+}
+
+/// How much of a body will be read, where that is known.
+fn announced(head: BodyHead, enough: usize) -> Option<usize> {
+    match head.encoding {
+        Encoding::Identity => {
+            head.length.map(|length| usize::try_from(length).map_or(enough, |it| it.min(enough)))
+        }
+        Encoding::Gzip | Encoding::Deflate | Encoding::Foreign => None,
+    }
+}
+
+/// The pieces of a body: the first as it came, and one buffer from the second on.
+struct JoinedBody {
+    /// What the head said that there will be; 0 where it did not.
+    length: usize,
+    first: Bytes,
+    joined: BytesMut,
+}
+
+impl JoinedBody {
+    fn of_length(length: usize) -> Self {
+        Self { length, first: Bytes::new(), joined: BytesMut::new() }
+    }
+
+    fn len(&self) -> usize {
+        self.first.len().max(self.joined.len())
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        if self.len() == 0 {
+            self.first = piece;
+            return;
+        }
+        if self.joined.is_empty() {
+            let both = self.first.len() + piece.len();
+            self.joined.reserve(self.length.min(TRUSTED_LENGTH_MAX).max(both));
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.joined.extend_from_slice(&piece);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
+    }
 }
 
 /// The room to ask for when there is no word on what is still to come: all at once where

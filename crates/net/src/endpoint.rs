@@ -138,38 +138,13 @@ pub(crate) enum Purpose {
 impl Prepared {
     pub(crate) fn new(endpoint: &Endpoint, purpose: Purpose) -> Result<Self, EndpointError> {
         let url = endpoint.url.expose();
-        let (secure, default_port) = match (purpose, url.scheme()) {
-            (Purpose::Calls { .. }, "http") | (Purpose::Feed, "ws") => (false, 80),
-            (Purpose::Calls { .. }, "https") | (Purpose::Feed, "wss") => (true, 443),
-            (Purpose::Calls { .. }, other) => {
-                return Err(EndpointError::Scheme(other.to_owned(), "http or https"));
-            }
-            (Purpose::Feed, other) => {
-                return Err(EndpointError::Scheme(other.to_owned(), "ws or wss"));
-            }
-        };
+        let Scheme { name: scheme, secure, default_port } = Scheme::of(purpose, url.scheme())?;
         let url_host = url.host_str().ok_or(EndpointError::Host)?;
         let host = url_host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = url.port().unwrap_or(default_port);
         let server_name = ServerName::try_from(host.clone()).map_err(|_| EndpointError::Host)?;
 
-        let mut headers = HeaderMap::with_capacity(8 + endpoint.headers.len());
-        if let Purpose::Calls { compression } = purpose {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-            if compression.unwrap_or(secure) {
-                headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate"));
-            }
-        }
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        if let Some(value) = authorization(endpoint)? {
-            headers.insert(AUTHORIZATION, value);
-        }
-        for (name, value) in &endpoint.headers {
-            let (name, value) = header(name, value)?;
-            headers.insert(name, value);
-        }
-
+        let mut headers = headers(endpoint, purpose, secure)?;
         // Rebuilt from its parts, so that user info and fragment cannot slip in.
         let mut authority = url_host.to_owned();
         if let Some(port) = url.port() {
@@ -184,12 +159,6 @@ impl Prepared {
             path.push('?');
             path.push_str(query);
         }
-        let scheme = match purpose {
-            Purpose::Calls { .. } if secure => "https",
-            Purpose::Calls { .. } => "http",
-            Purpose::Feed if secure => "wss",
-            Purpose::Feed => "ws",
-        };
         let h1_uri = Uri::try_from(path.as_str()).map_err(|_| EndpointError::Path)?;
         // Checks the authority as well, which HTTP/1.1 only carries as a header.
         let uri = Uri::builder()
@@ -215,6 +184,54 @@ impl Prepared {
             headers,
         })
     }
+}
+
+/// What the scheme of a URL says.
+struct Scheme {
+    name: &'static str,
+    secure: bool,
+    default_port: u16,
+}
+
+impl Scheme {
+    fn of(purpose: Purpose, name: &str) -> Result<Self, EndpointError> {
+        let plain = |name| Self { name, secure: false, default_port: 80 };
+        let secure = |name| Self { name, secure: true, default_port: 443 };
+        let unsupported = |known| EndpointError::Scheme(name.to_owned(), known);
+        match (purpose, name) {
+            (Purpose::Calls { .. }, "http") => Ok(plain("http")),
+            (Purpose::Calls { .. }, "https") => Ok(secure("https")),
+            (Purpose::Calls { .. }, _) => Err(unsupported("http or https")),
+            (Purpose::Feed, "ws") => Ok(plain("ws")),
+            (Purpose::Feed, "wss") => Ok(secure("wss")),
+            (Purpose::Feed, _) => Err(unsupported("ws or wss")),
+        }
+    }
+}
+
+/// The headers of all requests, those of the settings included; `host` only where these set it.
+fn headers(
+    endpoint: &Endpoint,
+    purpose: Purpose,
+    secure: bool,
+) -> Result<HeaderMap, EndpointError> {
+    let mut headers = HeaderMap::with_capacity(8 + endpoint.headers.len());
+    if let Purpose::Calls { compression } = purpose {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if compression.unwrap_or(secure) {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate"));
+        }
+    }
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    if let Some(value) = authorization(endpoint)? {
+        headers.insert(AUTHORIZATION, value);
+    }
+    for (name, value) in &endpoint.headers {
+        let (name, value) = header(name, value)?;
+        headers.insert(name, value);
+    }
+    Ok(headers)
 }
 
 fn h1_head(uri: &Uri, headers: &HeaderMap) -> Zeroizing<Vec<u8>> {

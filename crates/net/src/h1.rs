@@ -455,12 +455,7 @@ impl H1Connection {
         at_least: usize,
     ) -> Poll<Option<Result<Bytes, TransportError>>> {
         if let Some(body) = self.exchange.unsent.take() {
-            // A peer may answer while it reads, and wait for the end to finish.
-            let _ = self.poll_write(cx, &body, &mut Sent::Maybe);
-            let whole = self.exchange.written == self.exchange.length && !self.exchange.unflushed;
-            if !whole && self.exchange.write_error.is_none() {
-                self.exchange.unsent = Some(body);
-            }
+            self.write_on(cx, body);
         }
         for _ in 0..STEPS_MAX {
             let unread = &self.read[self.taken..];
@@ -511,6 +506,16 @@ impl H1Connection {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Writes more of a request that is being answered: the peer may answer while it reads, and
+    /// wait for the end to finish.
+    fn write_on(&mut self, cx: &mut Context<'_>, body: Bytes) {
+        let _ = self.poll_write(cx, &body, &mut Sent::Maybe);
+        let whole = self.exchange.written == self.exchange.length && !self.exchange.unflushed;
+        if !whole && self.exchange.write_error.is_none() {
+            self.exchange.unsent = Some(body);
+        }
     }
 
     /// Chunks smaller than a read are taken from one that brings several.

@@ -546,6 +546,52 @@ impl Io {
         Poll::Pending
     }
 
+    /// Fails the streams of a connection that stopped, and says why to the peer, to the pool and to
+    /// the journal.
+    fn end(
+        &mut self,
+        cx: &mut Context<'_>,
+        stop: H2Stop,
+        common: &H2Shared,
+        fate: &Fate,
+        observer: &impl H2Observer,
+    ) {
+        let peers_doing = matches!(stop, H2Stop::Lost(_)) && fate.get() != CloseReason::Stuck;
+        let (kind, detail) = match stop {
+            H2Stop::Done => (TransportErrorKind::Closed, String::new()),
+            H2Stop::Lost(error) => {
+                let detail = error.map_or_else(String::new, |error| error.to_string());
+                (TransportErrorKind::Closed, detail)
+            }
+            H2Stop::Broken(Broken(reason, why)) => {
+                fate.set(CloseReason::BadAnswer);
+                self.part(cx, reason);
+                (TransportErrorKind::Protocol, why.to_owned())
+            }
+        };
+        let mut mux = common.mux.lock();
+        if mux.was_told_to_leave() {
+            fate.set(CloseReason::Replaced);
+        }
+        if peers_doing {
+            mux.lost();
+        }
+        let lesson = mux.take_ending();
+        if let Some(page) = &mut self.page {
+            page.requests = mux.requests();
+            page.closed(fate.get(), mux.open() + mux.disowned());
+        }
+        // Fails the streams in flight before the pool hears of the end.
+        mux.end(kind, &detail, self.written);
+        common.note(&mux);
+        drop(mux);
+        if let Some(lesson) = lesson {
+            self.tell(lesson, observer, Instant::now());
+        }
+        // Under TLS this says farewell; what it would have to wait for is left.
+        let _ = Pin::new(&mut self.stream).poll_shutdown(cx);
+    }
+
     /// Passes on how the peer ends the connection.
     fn tell(&self, ending: Ending, observer: &impl H2Observer, now: Instant) {
         let silence = now.saturating_duration_since(self.last_read);
@@ -572,51 +618,15 @@ async fn drive(
     let mut pulse = H2KeepAlive { asked: false, interval, patience };
     let mut timer = pin!(sleep(interval));
     poll_fn(|cx| {
-        let ending = match io.poll(cx, &common, &observer) {
-            Poll::Ready(ending) => ending,
-            Poll::Pending => {
-                if pulse.poll_dead(cx, timer.as_mut(), &common) {
-                    fate.set(CloseReason::Stuck);
-                    H2Stop::Lost(Some(io::Error::other("no answer to a ping")))
-                } else {
-                    return Poll::Pending;
-                }
+        let stop = match io.poll(cx, &common, &observer) {
+            Poll::Ready(stop) => stop,
+            Poll::Pending if pulse.poll_dead(cx, timer.as_mut(), &common) => {
+                fate.set(CloseReason::Stuck);
+                H2Stop::Lost(Some(io::Error::other("no answer to a ping")))
             }
+            Poll::Pending => return Poll::Pending,
         };
-        let peers_doing = matches!(ending, H2Stop::Lost(_)) && fate.get() != CloseReason::Stuck;
-        let (kind, detail) = match ending {
-            H2Stop::Done => (TransportErrorKind::Closed, String::new()),
-            H2Stop::Lost(error) => {
-                let detail = error.map_or_else(String::new, |error| error.to_string());
-                (TransportErrorKind::Closed, detail)
-            }
-            H2Stop::Broken(Broken(reason, why)) => {
-                fate.set(CloseReason::BadAnswer);
-                io.part(cx, reason);
-                (TransportErrorKind::Protocol, why.to_owned())
-            }
-        };
-        let mut mux = common.mux.lock();
-        if mux.was_told_to_leave() {
-            fate.set(CloseReason::Replaced);
-        }
-        if peers_doing {
-            mux.lost();
-        }
-        let lesson = mux.take_ending();
-        if let Some(page) = &mut io.page {
-            page.requests = mux.requests();
-            page.closed(fate.get(), mux.open() + mux.disowned());
-        }
-        // Fails the streams in flight before the pool hears of the end.
-        mux.end(kind, &detail, io.written);
-        common.note(&mux);
-        drop(mux);
-        if let Some(lesson) = lesson {
-            io.tell(lesson, &observer, Instant::now());
-        }
-        // Under TLS this says farewell; what it would have to wait for is left.
-        let _ = Pin::new(&mut io.stream).poll_shutdown(cx);
+        io.end(cx, stop, &common, &fate, &observer);
         Poll::Ready(())
     })
     .await;

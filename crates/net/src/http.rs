@@ -21,6 +21,7 @@ use crate::detect::LearntProtocol;
 use crate::dial::{Dialer, Resolver, TlsClient};
 use crate::endpoint::{Endpoint, EndpointError, Prepared, Purpose};
 use crate::h2::H2Connection;
+use crate::head::AnswerHead;
 use crate::incoming::{Incoming, Remainder, close_reason};
 use crate::journal::ExchangeTimeline;
 use crate::pool::{Choice, Grant, Lease, Pool};
@@ -157,14 +158,15 @@ impl HttpTransport {
         limits: BodyLimits,
         mut passage: Option<&mut ExchangeTimeline>,
     ) -> Result<WireReply, (TransportError, Retry)> {
-        let mut sent = Sent::No;
+        let waited = sent_at - started;
         let (mut incoming, head, reused) = match lease {
             Lease::H1(mut lease) => {
                 let connection = lease.connection();
                 let reused = connection.reused;
                 if let Some(passage) = passage.as_deref_mut() {
-                    connection.board(passage, sent_at - started);
+                    connection.board(passage, waited);
                 }
+                let mut sent = Sent::No;
                 match connection.exchange(&self.prepared, body, sent_at, &mut sent).await {
                     Ok(head) => {
                         if let Some(passage) = passage {
@@ -183,7 +185,7 @@ impl HttpTransport {
                 let connection = lease.connection();
                 let wanted = limits.wanted();
                 let passage = passage.map(|passage| {
-                    connection.board(passage, sent_at - started);
+                    connection.board(passage, waited);
                     (passage, sent_at)
                 });
                 match connection.exchange(&self.prepared, body.clone(), wanted, passage).await {
@@ -198,8 +200,7 @@ impl HttpTransport {
             }
         };
         let came_whole = incoming.has_arrived();
-        let received = receive(&mut incoming, head.body, limits, &self.answers).await;
-        let Received { body, more } = match received {
+        let received = match receive(&mut incoming, head.body, limits, &self.answers).await {
             Ok(received) => received,
             Err(error) => {
                 incoming.fail(error.kind);
@@ -207,15 +208,7 @@ impl HttpTransport {
             }
         };
         let done = if came_whole { head.at } else { Instant::now() };
-        let rest: Option<Box<dyn Rest>> = match more {
-            Some(decoding) => Some(Box::new(Remainder::new(incoming, decoding))),
-            None => {
-                incoming.finish(done);
-                None
-            }
-        };
-        let waited = sent_at - started;
-        // A connection opened for someone else may be older than the wait.
+        // A connection opened for another exchange may be older than the wait.
         let connect = connect.min(waited);
         let timing = Timing {
             queued: waited - connect,
@@ -224,8 +217,26 @@ impl HttpTransport {
             total: done - started,
             reused,
         };
-        Ok(WireReply { status: head.status, retry_after: head.retry_after, body, rest, timing })
+        Ok(reply(&head, received, incoming, timing, done))
     }
+}
+
+/// The reply; what was not read of its body comes as its rest, together with the connection.
+fn reply(
+    head: &AnswerHead,
+    Received { body, more }: Received,
+    incoming: Incoming,
+    timing: Timing,
+    done: Instant,
+) -> WireReply {
+    let rest: Option<Box<dyn Rest>> = match more {
+        Some(decoding) => Some(Box::new(Remainder::new(incoming, decoding))),
+        None => {
+            incoming.finish(done);
+            None
+        }
+    };
+    WireReply { status: head.status, retry_after: head.retry_after, body, rest, timing }
 }
 
 impl Transport for HttpTransport {

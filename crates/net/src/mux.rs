@@ -168,6 +168,28 @@ struct StreamState {
     abandoned: bool,
 }
 
+impl StreamState {
+    /// A stream whose headers are written, and of `request` nothing yet.
+    fn new(begins_at: u64, request: Bytes, wanted: usize, send_window: i64) -> Self {
+        Self {
+            waker: None,
+            begins_at,
+            request,
+            send_window,
+            head: None,
+            answered: false,
+            length: None,
+            data: BytesMut::new(),
+            wanted,
+            received: 0,
+            receive_window: i64::from(STREAM_WINDOW),
+            uncredited: 0,
+            end: None,
+            abandoned: false,
+        }
+    }
+}
+
 /// The connection cannot go on: our reason for the peer, and for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken(pub(crate) H2ErrorCode, pub(crate) &'static str);
@@ -251,13 +273,8 @@ impl Mux {
         (self.is_leaving() || self.closing) && !self.is_wanted() && self.out.is_empty()
     }
 
-    /// Opens a stream for a request; its reader will first want `wanted` bytes.
-    pub(crate) fn request(
-        &mut self,
-        blocks: &Blocks,
-        body: Bytes,
-        wanted: usize,
-    ) -> Result<u32, TransportError> {
+    /// Refuses a request for which no stream can be opened now.
+    fn check_open(&self) -> Result<(), TransportError> {
         if let Some(error) = &self.ended {
             return Err(TransportError { sent: Sent::No, ..error.clone() });
         }
@@ -269,6 +286,17 @@ impl Mux {
             let detail = "the peer does not read what is sent";
             return Err(TransportError::new(TransportErrorKind::PoolFull, Sent::No, detail));
         }
+        Ok(())
+    }
+
+    /// Opens a stream for a request; its reader will first want `wanted` bytes.
+    pub(crate) fn request(
+        &mut self,
+        blocks: &Blocks,
+        body: Bytes,
+        wanted: usize,
+    ) -> Result<u32, TransportError> {
+        self.check_open()?;
         let id = self.next_id;
         self.next_id += 2;
         let begins_at = self.appended;
@@ -292,22 +320,7 @@ impl Mux {
             HeaderTable::Shrinking | HeaderTable::Unused => HeaderTable::Unused,
         };
         self.appended += (self.out.len() - before) as u64;
-        let mut stream = StreamState {
-            waker: None,
-            begins_at,
-            request: body,
-            send_window: self.peer.stream_window,
-            head: None,
-            answered: false,
-            length: None,
-            data: BytesMut::new(),
-            wanted,
-            received: 0,
-            receive_window: i64::from(STREAM_WINDOW),
-            uncredited: 0,
-            end: None,
-            abandoned: false,
-        };
+        let mut stream = StreamState::new(begins_at, body, wanted, self.peer.stream_window);
         if !self.send(id, &mut stream) {
             self.unsent.push_back(id);
         }
