@@ -249,19 +249,7 @@ impl Refusal {
                 let code = VerdictClass::Throttled.client_code();
                 (status, code, "all upstreams are at a limit", Some(wait))
             }
-            Failure::Exhausted { class, retry_after } => match class {
-                VerdictClass::Throttled => {
-                    let wait = retry_after.unwrap_or(RETRY_SOON).min(RETRY_LATE_MAX);
-                    (429, class.client_code(), "the upstreams limit our calls", Some(wait))
-                }
-                // About the call, though nobody found words that can be passed on: the
-                // same call soon after would fare no better.
-                class if class.is_about_call() => (200, class.client_code(), class.about(), None),
-                VerdictClass::Void => {
-                    (503, UNAVAILABLE, "no upstream gave a sound answer", Some(RETRY_SOON))
-                }
-                _ => (503, UNAVAILABLE, "no upstream could answer", Some(RETRY_SOON)),
-            },
+            Failure::Exhausted { class, retry_after } => exhausted(class, retry_after),
         };
         let message = format!("{what}; {}: {each}", tried(trail));
         Self { status, code, message, data, retry_after }
@@ -270,6 +258,27 @@ impl Refusal {
     /// Appends the error reply.
     pub(crate) fn write(&self, out: &mut Vec<u8>, id: Option<&[u8]>) {
         write::error(out, id, self.code, &self.message, self.data.as_deref());
+    }
+}
+
+/// Status, code, words and `Retry-After` where no attempt brought an answer; `class` is the most
+/// specific of their verdicts.
+fn exhausted(
+    class: VerdictClass,
+    retry_after: Option<Duration>,
+) -> (u16, i64, &'static str, Option<Duration>) {
+    match class {
+        VerdictClass::Throttled => {
+            let wait = retry_after.unwrap_or(RETRY_SOON).min(RETRY_LATE_MAX);
+            (429, class.client_code(), "the upstreams limit our calls", Some(wait))
+        }
+        // About the call, though no upstream found words that can be passed on: a second call
+        // soon after would fare no better.
+        class if class.is_about_call() => (200, class.client_code(), class.about(), None),
+        VerdictClass::Void => {
+            (503, UNAVAILABLE, "no upstream gave a sound answer", Some(RETRY_SOON))
+        }
+        _ => (503, UNAVAILABLE, "no upstream could answer", Some(RETRY_SOON)),
     }
 }
 
