@@ -14,6 +14,10 @@ pub(crate) struct WorkerHandler {
 }
 
 impl Handler for WorkerHandler {
+    fn note_cut(&self) {
+        self.proxy.note_cut();
+    }
+
     async fn handle(&self, request: HttpRequest) -> HttpAnswer {
         let HttpRequest { received_at, peer, path, want_trail, body } = request;
         let ctx = Ctx { received_at, peer, want_trail };

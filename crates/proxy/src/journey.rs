@@ -1,5 +1,6 @@
 //! From a body to an answer: one call or a batch, and the closing line.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ pub struct Proxy {
     settings: Settings,
     requests: RequestCounts,
     answers: Arc<Ceiling>,
+    is_cut: AtomicBool,
 }
 
 impl Proxy {
@@ -48,13 +50,19 @@ impl Proxy {
     pub fn new(chains: Vec<Arc<ServedChain>>, settings: Settings) -> Self {
         let directory = Directory::new(&chains);
         let (requests, answers) = (RequestCounts::default(), Arc::default());
-        Self { chains, directory, settings, requests, answers }
+        Self { chains, directory, settings, requests, answers, is_cut: AtomicBool::new(false) }
     }
 
     /// With the ceiling that its lanes hold answers below, to tell of it.
     #[must_use]
     pub fn holding(self, answers: Arc<Ceiling>) -> Self {
         Self { answers, ..self }
+    }
+
+    /// Notes that the listeners cut what is under way, at the end of a drain: such requests are
+    /// logged as cut from now on.
+    pub fn note_cut(&self) {
+        self.is_cut.store(true, Relaxed);
     }
 
     pub(crate) fn answers(&self) -> &Ceiling {
@@ -81,7 +89,7 @@ impl Proxy {
         body: Bytes,
     ) -> Answer {
         let target = target.into();
-        let mut closing = Closing::new(ctx, target, &body, self.settings);
+        let mut closing = Closing::new(ctx, target, &body, self.settings, &self.is_cut);
         let (answer, line) = self.journey(lanes, target, &body, &mut closing).await;
         self.requests.observe(line.ended.saturating_duration_since(closing.ctx.received_at));
         closing.end(&answer, &line);

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -121,6 +122,8 @@ pub(crate) struct Closing<'a> {
     /// Whether a line is left at all.
     is_told: bool,
     is_done: bool,
+    /// Requests that end without an answer are cut, at the end of a drain.
+    is_cut: &'a AtomicBool,
 }
 
 impl<'a> Closing<'a> {
@@ -129,6 +132,7 @@ impl<'a> Closing<'a> {
         target: Target<'a>,
         body: &Bytes,
         Settings { log_requests: is_told, upstream_calls, .. }: Settings,
+        is_cut: &'a AtomicBool,
     ) -> Self {
         Self {
             ctx,
@@ -140,6 +144,7 @@ impl<'a> Closing<'a> {
                 .from_client(Some(ctx.peer.ip().into())),
             is_told,
             is_done: false,
+            is_cut,
         }
     }
 
@@ -203,13 +208,17 @@ impl Drop for Closing<'_> {
             Some(chain.roster.upstream(slot).identity().id.shared())
         };
         let upstream = self.chain.and_then(id);
+        let (status, reason) = match self.is_cut.load(Relaxed) {
+            true => (503, "drain_cut"),
+            false => (CLIENT_CLOSED, "client_closed"),
+        };
         tracing::info!(
             target: "wellhead::request",
             peer = %self.ctx.peer,
             chain = self.chain(),
             method = self.method.as_deref().unwrap_or("-"),
-            status = CLIENT_CLOSED,
-            reason = "client_closed",
+            status,
+            reason,
             upstream = upstream.as_deref().unwrap_or("-"),
             attempts = self.progress.begun(),
             bytes_in = self.bytes_in,

@@ -41,6 +41,20 @@ async fn a_client_that_leaves_leaves_a_line() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_is_cut_was_not_left_by_its_client() {
+    let lines = Lines::collect();
+    let stage = Stage::upstreams(1);
+    stage.peer(0).next("eth_gasPrice", Say::Hang);
+    stage.proxy.note_cut();
+    give_up(&stage, None, &call("eth_gasPrice"), Duration::from_millis(10)).await;
+    assert_eq!(
+        lines.with("method=\"eth_gasPrice\" status=503 reason=\"drain_cut\""),
+        1,
+        "{lines:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_batch_and_a_word_of_the_client_s_own_leave_one_as_well() {
     let lines = Lines::collect();
     let stage = Stage::upstreams(1);

@@ -21,6 +21,9 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Its own deadline is its own business: the listener
     /// waits as long as the client does.
     fn handle(&self, request: HttpRequest) -> impl Future<Output = HttpAnswer> + Send;
+
+    /// The drain time is over: requests under way are dropped next, and not by their clients.
+    fn note_cut(&self) {}
 }
 
 /// One POST, completely read and decoded.

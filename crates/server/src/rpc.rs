@@ -81,6 +81,10 @@ impl<H: Handler> RpcService<H> {
 impl<H: Handler> HttpService for RpcService<H> {
     type Route = RpcRoute;
 
+    fn note_cut(&self) {
+        self.handler.note_cut();
+    }
+
     fn route(&self, ticket: &Ticket, head: &RequestHead<'_>) -> RpcRoute {
         let shared = &ticket.link().shared;
         let cors = &shared.cors;

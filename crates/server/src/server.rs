@@ -100,6 +100,10 @@ impl Server {
             .await
             .is_ok();
         let dropped = if ended { 0 } else { connections.len() };
+        if !ended {
+            self.shared.note_cut();
+            worker.service.note_cut();
+        }
         worker.drain.cut.cancel();
         connections.wait().await;
         Ok(Drained { finished: open - dropped, dropped })

@@ -33,4 +33,7 @@ pub(crate) trait HttpService: Send + Sync + 'static {
         received_at: Instant,
         ticket: Ticket,
     ) -> impl Future<Output = HttpResponse> + Send;
+
+    /// The drain time is over: requests under way are dropped next.
+    fn note_cut(&self) {}
 }

@@ -2,6 +2,7 @@
 //! made of the settings once. Knows no connection.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -34,6 +35,8 @@ pub(crate) struct ServerShared {
     host_hints: LineLimit,
     flood_hints: LineLimit,
     hoarder_hints: LineLimit,
+    /// The drain time is over.
+    is_cut: AtomicBool,
 }
 
 impl ServerShared {
@@ -48,8 +51,19 @@ impl ServerShared {
             host_hints: LineLimit::of_hints(),
             flood_hints: LineLimit::of_hints(),
             hoarder_hints: LineLimit::of_hints(),
+            is_cut: AtomicBool::new(false),
             settings,
         }
+    }
+
+    /// Notes that the drain time is over.
+    pub(crate) fn note_cut(&self) {
+        self.is_cut.store(true, Relaxed);
+    }
+
+    /// The status and the reason that stand for a request without an answer.
+    pub(crate) fn unanswered(&self) -> (u16, &'static str) {
+        if self.is_cut.load(Relaxed) { (503, "drain_cut") } else { (499, "client_closed") }
     }
 
     /// Leaves the line of a request that no handler tells of, or counts it as left out.

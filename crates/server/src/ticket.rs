@@ -17,9 +17,6 @@ use crate::link::ClientLink;
 /// the memory is worth, and `requests_max` bounds it.
 const FREE_BYTES: usize = 16 * 1024;
 
-/// The status that stands for "the client went away before there was an answer".
-const CLIENT_CLOSED: u16 = 499;
-
 /// Gives everything back when dropped, also when the client goes away midway.
 #[derive(Debug)]
 pub(crate) struct Ticket {
@@ -159,9 +156,10 @@ impl Drop for Ticket {
         let counters = &self.link.shared.counters;
         match self.status {
             0 => {
-                counters.end_request(CLIENT_CLOSED);
+                let (status, reason) = self.link.shared.unanswered();
+                counters.end_request(status);
                 if !self.is_handed_over {
-                    self.link.shared.tell(self.link.peer, CLIENT_CLOSED, "client_closed");
+                    self.link.shared.tell(self.link.peer, status, reason);
                 }
             }
             status => counters.end_request(status),

@@ -57,6 +57,7 @@ async fn what_does_not_end_is_cut() {
     let counts = server.counts();
     assert_eq!((counts.connections_open, counts.requests_open), (0, 0));
     assert_eq!(counts.drain_dropped_total, 1);
+    assert_eq!((counts.answered(503), counts.answered(499)), (1, 0), "its client did not leave");
 }
 
 #[tokio::test]
