@@ -1,7 +1,7 @@
 //! Settings become parts: chains, upstreams, transports, control loops.
 //!
 //! What all workers share is made once ([`Parts`]); connections are made per
-//! worker, since each has its own pools ([`Parts::lanes`]).
+//! worker, since each has its own pools ([`Parts::worker_chains`]).
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ use wellhead_net::{
     Resolver, TlsClient, TransportResources, TrustedRoots, WsClient, WsTransport,
 };
 use wellhead_proxy::{
-    Cache, CacheSettings, ChainName, Lanes, Level, Proxy, QuorumRule, SearchBounds, ServedChain,
-    Tiers, VerifyPool, VerifySettings,
+    Cache, CacheSettings, ChainName, Level, Proxy, QuorumRule, SearchBounds, ServedChain, Tiers,
+    VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Only, Roster, RouteRule};
 use wellhead_server::TlsProblem;
@@ -138,22 +138,22 @@ impl Parts {
         Ok(Self { proxy: Arc::new(proxy), cache: commons.cache, answers, chains })
     }
 
-    /// Lanes for one more thread, with connections of their own.
-    pub(crate) fn lanes(&self, rng: &mut impl Rng) -> Result<Lanes, AssembleError> {
-        let mut lanes = Vec::new();
+    /// What one more worker reaches the upstreams of all chains with: connections of its own.
+    pub(crate) fn worker_chains(&self, rng: &mut impl Rng) -> Result<WorkerChains, AssembleError> {
+        let mut chains = Vec::new();
         for chain in &self.chains {
             let mut transports: Vec<Arc<dyn Transport>> = Vec::new();
             for reach in &chain.reach {
                 transports.push(reach.transport(&self.answers, rng)?);
             }
-            let lane = WorkerUpstreams::new(transports, rng.random())
+            let upstreams = WorkerUpstreams::new(transports, rng.random())
                 .spending(Arc::clone(&chain.retry_budget))
                 .holding(Arc::clone(&self.answers))
                 .inspecting(chain.served.inspector())
                 .flowing(chain.reach.iter().map(Reach::flows_max));
-            lanes.push(lane);
+            chains.push(upstreams);
         }
-        Ok(Lanes::new(lanes))
+        Ok(WorkerChains::new(chains))
     }
 
     /// The control loops, one an upstream, with connections of their own.
@@ -687,7 +687,9 @@ chains:
             Box::new(())
         });
         let parts = parts.expect("made");
-        count("lanes", &mut || Box::new([(); 2].map(|()| parts.lanes(&mut rng).expect("usable"))));
+        count("workers", &mut || {
+            Box::new([(); 2].map(|()| parts.worker_chains(&mut rng).expect("usable")))
+        });
         count("loops", &mut || {
             let watchers = parts.watchers(&mut rng).expect("usable");
             let loops = watchers.into_iter().map(|watcher| Box::pin(watcher.run()));

@@ -1,16 +1,16 @@
-//! Between the listeners and the journey: one worker's proxy and lanes.
+//! Between the listeners and the journey: the proxy, with the connections of one worker.
 
 use std::sync::Arc;
 
 use url::form_urlencoded;
-use wellhead_proxy::{Ctx, Lanes, Proxy, Target};
+use wellhead_proxy::{Ctx, Proxy, Target, WorkerChains};
 use wellhead_server::{AnswerBody, Handler, HttpAnswer, HttpRequest};
 
 /// Hands requests of one worker to the proxy.
 #[derive(Debug)]
 pub(crate) struct WorkerHandler {
     pub(crate) proxy: Arc<Proxy>,
-    pub(crate) lanes: Lanes,
+    pub(crate) worker: WorkerChains,
 }
 
 impl Handler for WorkerHandler {
@@ -25,7 +25,7 @@ impl Handler for WorkerHandler {
         let query = path.query().unwrap_or_default();
         let select: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let target = Target { chain: path.chain(), select: &select };
-        let answer = self.proxy.handle(&self.lanes, ctx, target, body).await;
+        let answer = self.proxy.handle(&self.worker, ctx, target, body).await;
         HttpAnswer {
             status: answer.status,
             body: AnswerBody::Many(answer.body),

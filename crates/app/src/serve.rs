@@ -119,7 +119,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
     for (number, listener) in listeners.into_iter().enumerate() {
         let handler = Arc::new(WorkerHandler {
             proxy: Arc::clone(&parts.proxy),
-            lanes: parts.lanes(&mut rng)?,
+            worker: parts.worker_chains(&mut rng)?,
         });
         let (server, shutdown, beats) = (Arc::clone(&server), shutdown.clone(), Arc::clone(&beats));
         let thread = std::thread::Builder::new()

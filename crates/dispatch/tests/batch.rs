@@ -26,7 +26,7 @@ async fn batch(stage: &Stage) -> (&'static str, u128) {
         &[item; 3],
         Slot(0),
         &stage.roster,
-        BatchContext { worker: &stage.lane, room: stage.lane.answers(), client: None },
+        BatchContext { worker: &stage.worker, room: stage.worker.answers(), client: None },
         &stage.bounds,
         deadline,
     )

@@ -66,7 +66,7 @@ fn stage(scripts: &str, connections_max: usize) -> Stage {
             bulky: AtomicUsize::new(0),
         }) as Arc<dyn Transport>
     });
-    stage.lane = WorkerUpstreams::new(pooled.collect(), 1);
+    stage.worker = WorkerUpstreams::new(pooled.collect(), 1);
     stage
 }
 

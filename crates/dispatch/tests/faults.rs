@@ -106,7 +106,7 @@ struct Load {
 struct World {
     stage: Stage,
     nodes: [Arc<Node>; 2],
-    lane: WorkerUpstreams,
+    worker: WorkerUpstreams,
 }
 
 impl World {
@@ -125,8 +125,8 @@ impl World {
         };
         let nodes = [node(7, fault), node(8, Fault::Nothing)];
         let dynamic = |node: &Arc<Node>| Arc::clone(node) as Arc<dyn Transport>;
-        let lane = WorkerUpstreams::new(nodes.iter().map(dynamic).collect(), 9);
-        Arc::new(Self { stage: Stage::new("| "), nodes, lane })
+        let worker = WorkerUpstreams::new(nodes.iter().map(dynamic).collect(), 9);
+        Arc::new(Self { stage: Stage::new("| "), nodes, worker })
     }
 
     async fn call(&self) -> Outcome {
@@ -135,7 +135,7 @@ impl World {
         let view = View::unknown(2, None, None);
         let eligible = roster.eligible(row, row.name).expect("served");
         let ask = PlanRequest::of(row, eligible);
-        let plan = self.lane.with_rng(|rng| plan(&ask, &view, roster, now(), rng));
+        let plan = self.worker.with_rng(|rng| plan(&ask, &view, roster, now(), rng));
         let job = Job {
             row,
             method: row.name,
@@ -151,7 +151,7 @@ impl World {
             is_first_paid: false,
             room: None,
         };
-        run(&job, &plan, roster, &self.lane, &Bounds::default()).await
+        run(&job, &plan, roster, &self.worker, &Bounds::default()).await
     }
 
     /// Asks those who rest, as the control loops do.

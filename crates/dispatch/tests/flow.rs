@@ -63,7 +63,7 @@ fn stage(ending: Ending) -> Stage {
     let mut stage = Stage::new("ok");
     stage.may_flow = true;
     let transport: Arc<dyn Transport> = Arc::new(Large(ending));
-    stage.lane = WorkerUpstreams::new(vec![transport], 1).flowing([2]);
+    stage.worker = WorkerUpstreams::new(vec![transport], 1).flowing([2]);
     stage
 }
 
@@ -152,7 +152,7 @@ async fn a_quarter_of_the_calls_at_once_flows_whether_clients_read_or_not() {
     let upstream = Arc::new(upstream.within(Budget::new(None, &terms, 0)));
     stage.roster = Roster::new(vec![upstream], MethodRules::default(), Vec::new());
     let transport: Arc<dyn Transport> = Arc::new(Large(Ending::Stall));
-    stage.lane = WorkerUpstreams::new(vec![transport], 1).flowing([100]);
+    stage.worker = WorkerUpstreams::new(vec![transport], 1).flowing([100]);
     let (mut first, mut second) = (flow(&stage).await, flow(&stage).await);
     let (mut reads_first, mut reads_second) = (first.next(), second.next());
     for reads in [&mut reads_first, &mut reads_second] {
@@ -189,7 +189,7 @@ fn stage_below(ceiling: &Arc<Ceiling>) -> Stage {
     stage.may_flow = true;
     let transport: Arc<dyn Transport> = Arc::new(Short);
     let transports = vec![Arc::clone(&transport), transport];
-    stage.lane = WorkerUpstreams::new(transports, 1).holding(Arc::clone(ceiling));
+    stage.worker = WorkerUpstreams::new(transports, 1).holding(Arc::clone(ceiling));
     stage
 }
 
@@ -284,7 +284,7 @@ async fn answers_that_wait_for_their_clients_leave_the_upstream_to_others() {
     let mut stage = Stage::new("ok");
     (stage.may_flow, stage.total) = (true, SECOND * 2);
     let transport: Arc<dyn Transport> = Arc::new(Mixed);
-    stage.lane = WorkerUpstreams::new(vec![transport], 1).flowing([100]);
+    stage.worker = WorkerUpstreams::new(vec![transport], 1).flowing([100]);
     small_calls(&stage, 400, 8).await;
     let mut slow = Vec::new();
     for _ in 0..70 {

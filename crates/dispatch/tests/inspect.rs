@@ -76,7 +76,7 @@ fn stage(scripts: &str, inspect: Suspicious) -> (Stage, Arc<Suspicious>) {
     let dynamic = |transport: &Arc<_>| Arc::clone(transport) as Arc<dyn Transport>;
     let transports = stage.transports.iter().map(dynamic).collect();
     let shared: Arc<dyn Inspect> = Arc::<Suspicious>::clone(&inspect);
-    stage.lane = WorkerUpstreams::new(transports, 1).inspecting(Some(shared));
+    stage.worker = WorkerUpstreams::new(transports, 1).inspecting(Some(shared));
     (stage, inspect)
 }
 
@@ -223,7 +223,7 @@ async fn the_items_of_a_batch_are_looked_at_one_by_one() {
     let mut stage = Stage::new("ok");
     let inspect = Arc::new(suspicious("a 1,a 3"));
     let shared: Arc<dyn Inspect> = Arc::<Suspicious>::clone(&inspect);
-    stage.lane = WorkerUpstreams::new(vec![Arc::new(Places)], 1).inspecting(Some(shared));
+    stage.worker = WorkerUpstreams::new(vec![Arc::new(Places)], 1).inspecting(Some(shared));
     let item = |method: &'static str| BatchItem {
         row: MethodTable::standard().row(method),
         method,
@@ -235,7 +235,7 @@ async fn the_items_of_a_batch_are_looked_at_one_by_one() {
         &items,
         Slot(0),
         &stage.roster,
-        BatchContext { worker: &stage.lane, room: stage.lane.answers(), client: None },
+        BatchContext { worker: &stage.worker, room: stage.worker.answers(), client: None },
         &stage.bounds,
         deadline,
     )

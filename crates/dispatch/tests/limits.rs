@@ -59,7 +59,7 @@ fn stage(upstreams: Vec<(Arc<dyn Transport>, BudgetTerms<'_>)>) -> Stage {
     }
     Stage {
         roster: Roster::new(roster, MethodRules::default(), Vec::new()),
-        lane: WorkerUpstreams::new(transports, 1),
+        worker: WorkerUpstreams::new(transports, 1),
         transports: Vec::new(),
         bounds: Bounds::default(),
         total: secs(5),

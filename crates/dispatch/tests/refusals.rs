@@ -105,7 +105,7 @@ fn stage(provider: &Arc<Provider>) -> Stage {
     let upstream = Arc::new(upstream.within(Budget::new(None, &terms, 0)));
     Stage {
         roster: Roster::new(vec![upstream], MethodRules::default(), Vec::new()),
-        lane: WorkerUpstreams::new(vec![Arc::clone(provider) as Arc<dyn Transport>], 1),
+        worker: WorkerUpstreams::new(vec![Arc::clone(provider) as Arc<dyn Transport>], 1),
         transports: Vec::new(),
         bounds: Bounds::default(),
         total: Duration::from_secs(5),

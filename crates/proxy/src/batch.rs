@@ -388,7 +388,7 @@ fn divide_by<'a>(
             }
             Some(_) => work.push(Work::One(place)),
             None => {
-                let plan = request.lane.with_rng(|rng| plan(&ask, view, &chain.roster, now, rng));
+                let plan = request.worker.with_rng(|rng| plan(&ask, view, &chain.roster, now, rng));
                 match plan.candidates().first() {
                     Some(slot) if is_fit(*slot, &ask) => {
                         lead = Some(Group { slot: *slot, members: vec![member], last: ask });
@@ -566,7 +566,7 @@ async fn exchange(
         .collect();
     request.progress.begin(slot);
     let context =
-        BatchContext { worker: request.lane, room: pile.room, client: request.progress.client() };
+        BatchContext { worker: request.worker, room: pile.room, client: request.progress.client() };
     run_batch(&calls, slot, &chain.roster, context, &chain.bounds, request.deadline()).await
 }
 

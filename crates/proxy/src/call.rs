@@ -235,7 +235,7 @@ fn begin<'a>(
         let planned = match lookup {
             CacheLookup::Hit(_) | CacheLookup::Follow(..) => None,
             CacheLookup::Bypass | CacheLookup::Lead(_) => {
-                Some(planning::plan_on(view, request.chain, request.lane, call.at_block(), began))
+                Some(planning::plan_on(view, request.chain, request.worker, call.at_block(), began))
             }
         };
         PreparedCall { call, lookup, planned, aside, began }

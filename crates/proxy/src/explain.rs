@@ -130,13 +130,13 @@ impl Proxy {
         let chain = self.find(chain).map_err(|refusal| refusal.message)?;
         let row = MethodTable::standard().row(method);
         let selection = Selection::read(select, &chain.roster)?;
-        let lane = Arc::new(WorkerUpstreams::new(Vec::new(), 0));
+        let worker = Arc::new(WorkerUpstreams::new(Vec::new(), 0));
         let at = now();
         let ctx = Ctx { received_at: at, peer: (client, 0).into(), want_trail: false };
         let view = chain.heads.view();
         // Nothing is asked.
         let progress = Progress::new(Allowance::new(0));
-        let request = RequestContext::new(chain, &lane, ctx, None, self.total(), &progress)
+        let request = RequestContext::new(chain, &worker, ctx, None, self.total(), &progress)
             .selecting(selection);
         let eligible = request
             .eligible_by_effect(row, method)
@@ -144,7 +144,7 @@ impl Proxy {
         let served = chain.eligible(row, method).unwrap_or_default();
         let call = MethodCall { row, params };
         let pinned_call = pinned(&request, call, eligible, &view);
-        let planned = plan_on(&view, chain, &lane, pinned_call.at_block(), at);
+        let planned = plan_on(&view, chain, &worker, pinned_call.at_block(), at);
         let order = planned.plan.candidates();
         let PinnedCall { ask, pin } = &pinned_call;
         let mut upstreams: Vec<_> = chain
@@ -158,7 +158,7 @@ impl Proxy {
                 why: why(&request, served, upstream, assess(ask, upstream, &view, at)),
             })
             .collect();
-        let mut steps = steps(&request, call, method, &planned, &lane);
+        let mut steps = steps(&request, call, method, &planned, &worker);
         if matches!(row.effect, Effect::Local | Effect::Subscribe) {
             upstreams.clear();
             steps.clear();
@@ -189,7 +189,7 @@ fn steps(
     call: MethodCall<'_>,
     method: &str,
     planned: &Planned,
-    lane: &WorkerUpstreams,
+    worker: &WorkerUpstreams,
 ) -> Vec<String> {
     let chain = request.chain;
     let job = Job {
@@ -209,7 +209,7 @@ fn steps(
     };
     let roster = &chain.roster;
     let at = request.ctx.received_at;
-    let steps = preview(&job, &planned.plan, roster, lane, &chain.bounds, at);
+    let steps = preview(&job, &planned.plan, roster, worker, &chain.bounds, at);
     let id = |slot| &roster.upstream(slot).identity().id;
     let words = steps.into_iter().map(|step| match step {
         PreviewStep::Ask { slot, takes_token: false } => format!("ask {}", id(slot)),

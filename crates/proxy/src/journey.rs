@@ -21,16 +21,15 @@ use crate::state::chain::ServedChain;
 use crate::state::counts::{CacheResult, CallOutcome, RequestCounts};
 use crate::state::directory::{ChainIndex, Directory};
 
-/// What one worker uses to reach upstreams: a lane for each chain, in the order
-/// of the proxy's chains.
+/// What one worker reaches the upstreams of all chains with, in the order of the proxy's chains.
 #[derive(Debug)]
-pub struct Lanes(Vec<Arc<WorkerUpstreams>>);
+pub struct WorkerChains(Vec<Arc<WorkerUpstreams>>);
 
-impl Lanes {
-    /// Lanes in the order of the chains.
-    pub fn new(lanes: Vec<WorkerUpstreams>) -> Self {
+impl WorkerChains {
+    /// One for each chain, in the order of the chains.
+    pub fn new(chains: Vec<WorkerUpstreams>) -> Self {
         // Shared with answers that are still on their way when their request was answered.
-        Self(lanes.into_iter().map(Arc::new).collect())
+        Self(chains.into_iter().map(Arc::new).collect())
     }
 }
 
@@ -53,7 +52,7 @@ impl Proxy {
         Self { chains, directory, settings, requests, answers, is_cut: AtomicBool::new(false) }
     }
 
-    /// With the ceiling that its lanes hold answers below, to tell of it.
+    /// With the ceiling below which its workers hold answers, to tell of it.
     #[must_use]
     pub fn holding(self, answers: Arc<Ceiling>) -> Self {
         Self { answers, ..self }
@@ -69,7 +68,7 @@ impl Proxy {
         &self.answers
     }
 
-    /// The chains, in the order in which a worker's lanes must be.
+    /// The chains, in the order that [`WorkerChains`] must have.
     pub fn chains(&self) -> &[Arc<ServedChain>] {
         &self.chains
     }
@@ -83,14 +82,14 @@ impl Proxy {
     /// Always resolves with an answer, by the total time at the latest; cancel-safe.
     pub async fn handle(
         &self,
-        lanes: &Lanes,
+        worker: &WorkerChains,
         ctx: Ctx,
         target: impl Into<Target<'_>>,
         body: Bytes,
     ) -> Answer {
         let target = target.into();
         let mut closing = Closing::new(ctx, target, &body, self.settings, &self.is_cut);
-        let (answer, line) = self.journey(lanes, target, &body, &mut closing).await;
+        let (answer, line) = self.journey(worker, target, &body, &mut closing).await;
         self.requests.observe(line.ended.saturating_duration_since(closing.ctx.received_at));
         closing.end(&answer, &line);
         answer
@@ -98,7 +97,7 @@ impl Proxy {
 
     async fn journey<'a>(
         &'a self,
-        lanes: &'a Lanes,
+        worker: &'a WorkerChains,
         target: Target<'_>,
         body: &Bytes,
         closing: &mut Closing<'a>,
@@ -128,9 +127,10 @@ impl Proxy {
         chain.pulse.note_call(closing.ctx.received_at);
         // All items of a batch see the same; one call looks for itself, once.
         let view = matches!(packet, Packet::Batch(_)).then(|| chain.heads.view());
-        let (lane, total) = (self.lane(lanes, index), self.settings.total);
-        let request = RequestContext::new(chain, lane, closing.ctx, view, total, &closing.progress)
-            .selecting(selection);
+        let (upstreams, total) = (self.upstreams(worker, index), self.settings.total);
+        let request =
+            RequestContext::new(chain, upstreams, closing.ctx, view, total, &closing.progress)
+                .selecting(selection);
         match packet {
             Packet::Single(Ok(call)) => {
                 let (answer, line) = single(&request, &call).await;
@@ -172,8 +172,12 @@ impl Proxy {
         self.settings.total
     }
 
-    fn lane<'a>(&self, lanes: &'a Lanes, index: ChainIndex) -> &'a Arc<WorkerUpstreams> {
-        &lanes.0[index.0]
+    fn upstreams<'a>(
+        &self,
+        worker: &'a WorkerChains,
+        index: ChainIndex,
+    ) -> &'a Arc<WorkerUpstreams> {
+        &worker.0[index.0]
     }
 }
 

@@ -35,7 +35,7 @@ pub use explain::{
     BlockExplained, CacheExplained, Explanation, QuorumExplained, Thought, UpstreamExplained,
     VerifyExplained,
 };
-pub use journey::{Lanes, Proxy};
+pub use journey::{Proxy, WorkerChains};
 pub use metrics::register;
 pub use request::context::{Ctx, Settings, Target};
 pub use state::cache::{ByHashMode, Cache, CacheSettings};

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
-use wellhead_proxy::{Ctx, Lanes, Proxy};
+use wellhead_proxy::{Ctx, Proxy, WorkerChains};
 use wellhead_sim::World;
 
 use crate::ask::Asker;
@@ -24,7 +24,7 @@ pub struct Desk {
     /// The proxy.
     pub proxy: Arc<Proxy>,
     /// One a worker.
-    pub lanes: Vec<Arc<Lanes>>,
+    pub workers: Vec<Arc<WorkerChains>>,
     /// One a chain.
     pub worlds: Vec<Arc<World>>,
     /// Whether the proxy keeps answers.
@@ -244,9 +244,9 @@ impl Desk {
             peer: ([127, 0, 0, if manner.is_rude { 2 } else { 1 }], 1).into(),
             want_trail: manner.want_trail,
         };
-        let lanes = &self.lanes[client % self.lanes.len()];
+        let worker = &self.workers[client % self.workers.len()];
         let call = body.clone();
-        let mut answer = self.proxy.handle(lanes, ctx, Some(self.names[chain]), body).await;
+        let mut answer = self.proxy.handle(worker, ctx, Some(self.names[chain]), body).await;
         sleep(self.saboteur.delay(self.total)).await;
         let at = self.recorder.now();
         let mut body: Vec<u8> = answer.body.concat();

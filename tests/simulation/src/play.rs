@@ -143,7 +143,7 @@ async fn play_clients(
 ) {
     let desk = Arc::new(Desk {
         proxy: Arc::clone(&stage.proxy),
-        lanes: stage.lanes.clone(),
+        workers: stage.workers.clone(),
         worlds: stage.worlds.clone(),
         keeps: scenario.settings.cache.is_some(),
         names: scenario.chains.iter().map(|chain| chain.name).collect(),

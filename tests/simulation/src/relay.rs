@@ -50,7 +50,7 @@ impl Scenario {
             hedging: Some(Hedging::default()),
             broadcast_max: 3,
             checks: Mode::On,
-            lanes: rng.random_range(1..=2),
+            workers: rng.random_range(1..=2),
             flows_max: None,
             pins: rng.random(),
             cache: None,

@@ -69,7 +69,7 @@ pub struct Settings {
     /// `checks.mode`.
     pub checks: Mode,
     /// Worker threads; here only sources of chance.
-    pub lanes: usize,
+    pub workers: usize,
     /// Large answers of one upstream that flow at a time; the default where it is `None`.
     pub flows_max: Option<usize>,
     /// `pin` of each chain.
@@ -345,7 +345,7 @@ impl Settings {
             hedging: rng.random_ratio(3, 4).then(Hedging::default),
             broadcast_max: rng.random_range(1..=3),
             checks: if rng.random_ratio(1, 8) { Mode::Ephemeral } else { Mode::On },
-            lanes: rng.random_range(1..=2),
+            workers: rng.random_range(1..=2),
             flows_max: None,
             pins: false,
             cache: None,

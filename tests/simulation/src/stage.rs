@@ -12,7 +12,8 @@ use wellhead_eth::ChainId;
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_limit::RetryBudget;
 use wellhead_proxy::{
-    Cache, ChainName, Lanes, Level, Proxy, QuorumRule, ServedChain, VerifyPool, VerifySettings,
+    Cache, ChainName, Level, Proxy, QuorumRule, ServedChain, VerifyPool, VerifySettings,
+    WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_sim::{Dials, SimNode, World, WorldConfig};
@@ -39,7 +40,7 @@ pub struct Stage {
     /// The proxy itself.
     pub proxy: Arc<Proxy>,
     /// One a worker.
-    pub lanes: Vec<Arc<Lanes>>,
+    pub workers: Vec<Arc<WorkerChains>>,
     /// One a chain.
     pub worlds: Vec<Arc<World>>,
     /// By chain and slot.
@@ -81,21 +82,21 @@ impl Stage {
         }
         let budgets: Vec<Arc<RetryBudget>> = upstreams.iter().map(|_| Arc::default()).collect();
         let inspectors: Vec<_> = served.iter().map(|chain| chain.inspector()).collect();
-        let lane = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
+        let reach = |worker: usize, chain: usize, own: &Vec<Arc<SimUpstream>>| {
             let ways = own.iter().map(|it| way(it, false, sabotage)).collect();
-            let lane =
-                WorkerUpstreams::new(ways, scenario.seed ^ ((worker * 8 + chain + 1) as u64))
-                    .spending(Arc::clone(&budgets[chain]))
-                    .inspecting(inspectors[chain].clone());
+            let seed = scenario.seed ^ ((worker * 8 + chain + 1) as u64);
+            let upstreams = WorkerUpstreams::new(ways, seed)
+                .spending(Arc::clone(&budgets[chain]))
+                .inspecting(inspectors[chain].clone());
             match scenario.settings.flows_max {
-                Some(most) => lane.flowing(own.iter().map(|_| most)),
-                None => lane,
+                Some(most) => upstreams.flowing(own.iter().map(|_| most)),
+                None => upstreams,
             }
         };
-        let lanes = (0..scenario.settings.lanes)
+        let workers = (0..scenario.settings.workers)
             .map(|worker| {
-                let own = upstreams.iter().enumerate();
-                Arc::new(Lanes::new(own.map(|(chain, own)| lane(worker, chain, own)).collect()))
+                let chains = upstreams.iter().enumerate().map(|(it, own)| reach(worker, it, own));
+                Arc::new(WorkerChains::new(chains.collect()))
             })
             .collect();
         let settings = wellhead_proxy::Settings {
@@ -109,7 +110,7 @@ impl Stage {
             },
         };
         let proxy = Arc::new(Proxy::new(served, settings));
-        (Self { proxy, lanes, worlds, upstreams }, loops)
+        (Self { proxy, workers, worlds, upstreams }, loops)
     }
 
     /// Calls that the proxy counts as in flight, by upstream; those with none left out.

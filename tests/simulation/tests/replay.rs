@@ -19,8 +19,8 @@ use wellhead_dispatch::{Bounds, WorkerUpstreams};
 use wellhead_eth::{BlockHash, ChainId};
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_proxy::{
-    ByHashMode, Cache, CacheSettings, CacheSweeper, ChainName, Ctx, Lanes, Proxy, ServedChain,
-    Settings,
+    ByHashMode, Cache, CacheSettings, CacheSweeper, ChainName, Ctx, Proxy, ServedChain, Settings,
+    WorkerChains,
 };
 use wellhead_route::Roster;
 use wellhead_sim::traffic::{Mix, Traffic};
@@ -59,7 +59,7 @@ struct Stage {
     world: Arc<World>,
     nodes: Vec<Arc<SimNode>>,
     proxy: Arc<Proxy>,
-    lanes: Lanes,
+    worker: WorkerChains,
     sweeper: CacheSweeper,
 }
 
@@ -111,7 +111,8 @@ impl Stage {
         let way = |node: &Arc<SimNode>| {
             Arc::new(SimTransport::new(Arc::clone(node))) as Arc<dyn Transport>
         };
-        let lanes = Lanes::new(vec![WorkerUpstreams::new(nodes.iter().map(way).collect(), seed)]);
+        let worker =
+            WorkerChains::new(vec![WorkerUpstreams::new(nodes.iter().map(way).collect(), seed)]);
         let settings = Settings {
             limits: ParseLimits::default(),
             batch_parallel: 4,
@@ -121,7 +122,7 @@ impl Stage {
         };
         let proxy = Arc::new(Proxy::new(vec![chain], settings));
         let sweeper = CacheSweeper::new(Arc::clone(&proxy));
-        Self { world, nodes, proxy, lanes, sweeper }
+        Self { world, nodes, proxy, worker, sweeper }
     }
 
     /// A block time, and until the newest block is seen.
@@ -156,7 +157,7 @@ impl Stage {
         let received_at = Instant::now().into_std();
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let ctx = Ctx { received_at, peer, want_trail: false };
-        let answer = self.proxy.handle(&self.lanes, ctx, None, Bytes::from(body)).await;
+        let answer = self.proxy.handle(&self.worker, ctx, None, Bytes::from(body)).await;
         assert_eq!(answer.status, 200);
         (answer.body.concat().into(), answer.cache == Some("hit"))
     }

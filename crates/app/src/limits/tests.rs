@@ -86,7 +86,7 @@ fn settings(provider: &FakeProvider, dir: &Path, upstream: &str) -> Loaded {
 /// Sends `per_second` calls through the proxy, and tells how many were answered in how long.
 async fn load(parts: &Parts, per_second: f64, lasting: Duration) -> (u64, Duration) {
     let mut rng = SmallRng::seed_from_u64(1);
-    let lanes = Arc::new(parts.lanes(&mut rng).expect("lanes"));
+    let worker = Arc::new(parts.worker_chains(&mut rng).expect("usable"));
     let mut loops = JoinSet::new();
     for watcher in parts.watchers(&mut rng).expect("watchers") {
         loops.spawn(watcher.run());
@@ -95,13 +95,13 @@ async fn load(parts: &Parts, per_second: f64, lasting: Duration) -> (u64, Durati
     let count = (per_second * lasting.as_secs_f64()) as u64;
     for n in 0..count {
         sleep_until(began + Duration::from_secs_f64(n as f64 / per_second)).await;
-        let (proxy, lanes) = (Arc::clone(&parts.proxy), Arc::clone(&lanes));
+        let (proxy, worker) = (Arc::clone(&parts.proxy), Arc::clone(&worker));
         calls.spawn(async move {
             let peer = SocketAddr::from(([127, 0, 0, 1], 1));
             let ctx = Ctx { received_at: wellhead_dispatch::now(), peer, want_trail: false };
             let body =
                 format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"eth_gasPrice","params":[]}}"#);
-            let answer = proxy.handle(&lanes, ctx, Target::default(), body.into()).await;
+            let answer = proxy.handle(&worker, ctx, Target::default(), body.into()).await;
             answer.status == 200
         });
     }

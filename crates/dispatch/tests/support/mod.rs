@@ -165,7 +165,7 @@ async fn act(mut step: Step, whole_max: usize) -> Result<WireReply, TransportErr
 /// Some upstreams, named `a`, `b`, ... in the order in which they are asked.
 pub(crate) struct Stage {
     pub(crate) roster: Roster,
-    pub(crate) lane: WorkerUpstreams,
+    pub(crate) worker: WorkerUpstreams,
     pub(crate) transports: Vec<Arc<Scripted>>,
     pub(crate) bounds: Bounds,
     pub(crate) total: Duration,
@@ -224,7 +224,7 @@ impl Stage {
             transports.push(Arc::new(Scripted::new(script)));
         }
         let dynamic = |transport: &Arc<Scripted>| Arc::clone(transport) as Arc<dyn Transport>;
-        let lane = WorkerUpstreams::new(transports.iter().map(dynamic).collect(), 1);
+        let worker = WorkerUpstreams::new(transports.iter().map(dynamic).collect(), 1);
         let dangerous = ["eth_sendTransaction", "evm_mine"];
         let allow = dangerous.map(|method| method.parse().expect("a method")).to_vec();
         let roster = Roster::new(upstreams, MethodRules::default(), Vec::new())
@@ -233,7 +233,7 @@ impl Stage {
         let bounds = Bounds::default();
         Self {
             roster,
-            lane,
+            worker,
             transports,
             bounds,
             total,
@@ -266,7 +266,7 @@ impl Stage {
     /// With another chance.
     pub(crate) fn reseed(&mut self, seed: u64) {
         let dynamic = |transport: &Arc<Scripted>| Arc::clone(transport) as Arc<dyn Transport>;
-        self.lane = WorkerUpstreams::new(self.transports.iter().map(dynamic).collect(), seed);
+        self.worker = WorkerUpstreams::new(self.transports.iter().map(dynamic).collect(), seed);
     }
 
     pub(crate) fn plan(&self, method: &str) -> Plan {
@@ -310,7 +310,7 @@ impl Stage {
             is_first_paid: false,
             room: None,
         };
-        run(&job, &self.plan(method), &self.roster, &self.lane, &self.bounds).await
+        run(&job, &self.plan(method), &self.roster, &self.worker, &self.bounds).await
     }
 
     pub(crate) fn upstream(&self, place: usize) -> &Arc<Upstream> {

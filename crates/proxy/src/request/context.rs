@@ -65,7 +65,7 @@ impl<'a> From<Option<&'a str>> for Target<'a> {
 /// One request on its way to one chain.
 pub(crate) struct RequestContext<'a> {
     pub(crate) chain: &'a Arc<ServedChain>,
-    pub(crate) lane: &'a Arc<WorkerUpstreams>,
+    pub(crate) worker: &'a Arc<WorkerUpstreams>,
     pub(crate) ctx: Ctx,
     /// What was believed of the chain when the batch came, if it is one.
     pub(crate) view: Option<Arc<View>>,
@@ -87,16 +87,27 @@ const LOGS_DOUBTED: &str = "logs-doubted";
 impl<'a> RequestContext<'a> {
     pub(crate) fn new(
         chain: &'a Arc<ServedChain>,
-        lane: &'a Arc<WorkerUpstreams>,
+        worker: &'a Arc<WorkerUpstreams>,
         ctx: Ctx,
         view: Option<Arc<View>>,
         total: Duration,
         progress: &'a Progress,
     ) -> Self {
         let (newest, doubts_logs) = (OnceLock::new(), AtomicBool::new(false));
-        let part = || Arc::new(lane.answers().part(chain.bounds.batch_bytes_max));
+        let part = || Arc::new(worker.answers().part(chain.bounds.batch_bytes_max));
         let room = view.as_ref().map(|_| part());
-        Self { chain, lane, ctx, view, room, newest, total, progress, selection: None, doubts_logs }
+        Self {
+            chain,
+            worker,
+            ctx,
+            view,
+            room,
+            newest,
+            total,
+            progress,
+            selection: None,
+            doubts_logs,
+        }
     }
 
     /// With what the client selects upstreams by.
@@ -175,7 +186,7 @@ impl RequestContext<'_> {
 
     /// Where its answers are counted.
     pub(crate) fn answers(&self) -> &Arc<Ceiling> {
-        self.room.as_ref().unwrap_or(self.lane.answers())
+        self.room.as_ref().unwrap_or(self.worker.answers())
     }
 
     /// What the request may still cost.

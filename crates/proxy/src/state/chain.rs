@@ -158,14 +158,14 @@ impl ServedChain {
     }
 
     /// With answers looked at as these settings say, those that take long in `pool`; by default
-    /// none are. Its lanes have to be told: [`ServedChain::inspector`].
+    /// none are. What it reaches them with has to be told: [`ServedChain::inspector`].
     #[must_use]
     pub fn verifying(self, settings: &VerifySettings, pool: Arc<VerifyPool>) -> Self {
         let verifier = Verifier::new(settings, Arc::clone(&self.pulse), pool);
         Self { verifier: verifier.map(Arc::new), ..self }
     }
 
-    /// Whoever looks at answers, for the lanes of this chain.
+    /// What inspects answers, for the workers' upstreams of this chain.
     pub fn inspector(&self) -> Option<Arc<dyn Inspect>> {
         let verifier = self.verifier.as_ref()?;
         Some(Arc::clone(verifier) as Arc<dyn Inspect>)

@@ -8,7 +8,7 @@ use wellhead_eth::ChainId;
 use crate::answer::NoSuchChain;
 use crate::state::chain::ServedChain;
 
-/// The place of a chain in the proxy's list, and of its lane in a worker's.
+/// The place of a chain in the proxy's list, and of its upstreams in a worker's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChainIndex(pub(crate) usize);
 

@@ -35,14 +35,14 @@ pub(crate) async fn ask_upstreams(
     planned: Option<Planned>,
     terms: AttemptTerms<'_>,
 ) -> CallResult {
-    let (chain, lane) = (request.chain, request.lane);
+    let (chain, worker) = (request.chain, request.worker);
     let BlockAsk { ask, block } = subject;
     let AttemptTerms { bounds, before, began } = terms;
     let range = Range::of(chain, job, block, ask.filter);
     let Planned { plan, null_is_final, is_there, ballot } = match planned {
         Some(planned) if planned.is_decided() => planned,
         // Boxed: it is rare, and few calls should carry the state of waiting.
-        Some(_) | None => Box::pin(make_plan(chain, lane, subject, job.deadline, began)).await,
+        Some(_) | None => Box::pin(make_plan(chain, worker, subject, job.deadline, began)).await,
     };
     // Where several must agree, so many have to accept the range.
     let needed = ballot.map_or(1, |ballot| ballot.quorum.agree);
@@ -54,7 +54,7 @@ pub(crate) async fn ask_upstreams(
         return Box::pin(search::in_parts(request, job, subject, division, before)).await;
     }
     let job = &Job { null_is_final, is_there, ballot, ..*job };
-    let outcome = run_plan(chain, lane, job, &plan, bounds).await;
+    let outcome = run_plan(chain, worker, job, &plan, bounds).await;
     observe::observe_reach(chain, ask, &outcome.trail);
     let SearchOutcome { outcome, is_doubtful, .. } = match empty_logs::is_search(job) {
         true => empty_logs::looked_into(request, job, subject, outcome).await,

@@ -118,7 +118,7 @@ async fn run_by_height(
     let attempts_max = bounds.attempts_max.saturating_sub(failures.clone().count()).max(1);
     let bounds = Bounds { attempts_max, ..*bounds };
     let began = now();
-    let mut planned = try_plan(chain, request.lane, call.at_block(), began);
+    let mut planned = try_plan(chain, request.worker, call.at_block(), began);
     planned.plan = planned.plan.with_last(failures.collect());
     let tried = before.line(&chain.roster);
     let terms = AttemptTerms { bounds: &bounds, before, began };

@@ -108,12 +108,15 @@ pub(crate) async fn looked_into(
     subject: BlockAsk<'_>,
     outcome: Outcome,
 ) -> SearchOutcome {
-    let (chain, lane) = (request.chain, request.lane);
-    let found = settled(chain, lane, job, subject, outcome).await;
+    let (chain, worker) = (request.chain, request.worker);
+    let found = settled(chain, worker, job, subject, outcome).await;
     if found.warns {
         request.warn_of_logs();
     }
-    SearchOutcome { outcome: proven(chain, lane, job, subject.block, found.outcome).await, ..found }
+    SearchOutcome {
+        outcome: proven(chain, worker, job, subject.block, found.outcome).await,
+        ..found
+    }
 }
 
 /// The outcome of a search over `block`, or of a part of one; after a second opinion, where
@@ -122,7 +125,7 @@ pub(crate) async fn looked_into(
 /// Costs a comparison for all other calls. Cancel-safe.
 pub(crate) async fn settled(
     chain: &ServedChain,
-    lane: &WorkerUpstreams,
+    worker: &WorkerUpstreams,
     job: &Job<'_>,
     subject: BlockAsk<'_>,
     outcome: Outcome,
@@ -130,7 +133,7 @@ pub(crate) async fn settled(
     match doubtful(chain, job, subject.block, &outcome) {
         Some(doubt) => {
             chain.counts().doubted();
-            Box::pin(second(chain, lane, job, subject.ask, doubt, outcome)).await
+            Box::pin(second(chain, worker, job, subject.ask, doubt, outcome)).await
         }
         None => SearchOutcome::certain(outcome),
     }
@@ -218,13 +221,13 @@ fn may_hold(
 /// Asks one of the others that are fit. What `first` said stands, unless that one finds logs.
 async fn second(
     chain: &ServedChain,
-    lane: &WorkerUpstreams,
+    worker: &WorkerUpstreams,
     job: &Job<'_>,
     ask: &PlanRequest<'_>,
     doubt: Doubt,
     mut first: Outcome,
 ) -> SearchOutcome {
-    let Some(opinion) = plan_second(chain, lane, job, ask, doubt, &first.trail).await else {
+    let Some(opinion) = plan_second(chain, worker, job, ask, doubt, &first.trail).await else {
         return SearchOutcome::unconfirmed(chain, first, doubt);
     };
     let SecondOpinion { ask, plan, bounds } = opinion;
@@ -234,7 +237,7 @@ async fn second(
     }
     let deadline = job.deadline.min(began + WAIT);
     let job = Job { deadline, is_first_paid: false, ..*job };
-    let second = run_plan(chain, lane, &job, &plan, &bounds).await;
+    let second = run_plan(chain, worker, &job, &plan, &bounds).await;
     observe_reach(chain, &ask, &second.trail);
     first.trail.append(second.trail);
     let is_fit = |slot| plan.candidates()[..plan.fit()].contains(&slot);
@@ -269,7 +272,7 @@ struct SecondOpinion<'a> {
 /// upstream itself once it has shown a new block. `None` where the call may ask for no more.
 async fn plan_second<'a>(
     chain: &ServedChain,
-    lane: &WorkerUpstreams,
+    worker: &WorkerUpstreams,
     job: &Job<'_>,
     ask: &PlanRequest<'a>,
     doubt: Doubt,
@@ -289,7 +292,7 @@ async fn plan_second<'a>(
     let in_scope = slots.filter(|slot| may_cross || tier(*slot) <= tier(doubt.slot));
     let eligible = ask.eligible.without(asked).and(in_scope.collect());
     let others = PlanRequest { eligible, ..*ask };
-    let plan = plan_now(chain, lane, &others);
+    let plan = plan_now(chain, worker, &others);
     let is_paid = job.allowance().is_none_or(|allowance| allowance.to_spare() > 0);
     if attempts_max == 0 || began >= job.deadline || !is_paid {
         return None;
@@ -303,7 +306,7 @@ async fn plan_second<'a>(
     let itself = [doubt.slot].into_iter().collect::<UpstreamSet>().and(ask.eligible);
     let itself = PlanRequest { eligible: itself, ..*ask };
     wait_for_head(chain, doubt.slot, job.deadline).await;
-    let plan = plan_now(chain, lane, &itself);
+    let plan = plan_now(chain, worker, &itself);
     Some(SecondOpinion { ask: itself, plan, bounds })
 }
 
@@ -311,8 +314,8 @@ fn found_nothing(served: &Served) -> bool {
     matches!(&served.payload, Payload::Result(result) if is_empty(result))
 }
 
-fn plan_now(chain: &ServedChain, lane: &WorkerUpstreams, ask: &PlanRequest<'_>) -> Plan {
-    chain.heads.look(|view| lane.with_rng(|rng| plan(ask, view, &chain.roster, now(), rng)))
+fn plan_now(chain: &ServedChain, worker: &WorkerUpstreams, ask: &PlanRequest<'_>) -> Plan {
+    chain.heads.look(|view| worker.with_rng(|rng| plan(ask, view, &chain.roster, now(), rng)))
 }
 
 /// Waits until the upstream shows a higher block, for [`HEAD_WAIT`] at most, and leaves half of the

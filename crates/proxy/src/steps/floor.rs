@@ -93,7 +93,7 @@ async fn ask_at(
     let plan_among = |eligible| {
         let ask = PlanRequest { eligible, needed: Some(floor), ..*ask };
         let planned =
-            try_plan(chain, request.lane, BlockAsk { ask: &ask, block: &pinned.block }, began);
+            try_plan(chain, request.worker, BlockAsk { ask: &ask, block: &pinned.block }, began);
         (ask, planned)
     };
     let (mut ask_there, mut planned) = plan_among(ask.eligible.without(itself));

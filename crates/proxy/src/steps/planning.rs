@@ -109,22 +109,22 @@ impl Planned {
 /// Plans on one view.
 pub(crate) fn try_plan(
     chain: &ServedChain,
-    lane: &WorkerUpstreams,
+    worker: &WorkerUpstreams,
     subject: BlockAsk<'_>,
     now: Instant,
 ) -> Planned {
-    chain.heads.look(|view| plan_on(view, chain, lane, subject, now))
+    chain.heads.look(|view| plan_on(view, chain, worker, subject, now))
 }
 
 /// Plans on this view.
 pub(crate) fn plan_on(
     view: &View,
     chain: &ServedChain,
-    lane: &WorkerUpstreams,
+    worker: &WorkerUpstreams,
     BlockAsk { ask, block }: BlockAsk<'_>,
     now: Instant,
 ) -> Planned {
-    let plan = lane.with_rng(|rng| plan(ask, view, &chain.roster, now, rng));
+    let plan = worker.with_rng(|rng| plan(ask, view, &chain.roster, now, rng));
     Planned {
         plan,
         null_is_final: is_ahead(block, view),
@@ -137,7 +137,7 @@ pub(crate) fn plan_on(
 /// that: a call that comes with the start should not fail.
 pub(crate) async fn make_plan(
     chain: &ServedChain,
-    lane: &WorkerUpstreams,
+    worker: &WorkerUpstreams,
     subject: BlockAsk<'_>,
     deadline: Instant,
     mut now: Instant,
@@ -146,7 +146,7 @@ pub(crate) async fn make_plan(
     loop {
         // Made before the look, so that a verification in between is not missed.
         let verified = chain.pulse.verified();
-        let planned = try_plan(chain, lane, subject, now);
+        let planned = try_plan(chain, worker, subject, now);
         if planned.is_decided() || !startup::is_anybody_unverified(chain, subject.ask.eligible) {
             return planned;
         }

@@ -36,7 +36,7 @@ const NAMES_MAX: usize = 256;
 /// Costs a comparison for all other calls. Cancel-safe.
 pub(crate) async fn proven(
     chain: &ServedChain,
-    lane: &WorkerUpstreams,
+    worker: &WorkerUpstreams,
     job: &Job<'_>,
     block: &BlockRef,
     mut outcome: Outcome,
@@ -59,7 +59,7 @@ pub(crate) async fn proven(
     };
     let (Some(hash), None) = (searched(chain, block, list), job.ballot) else { return outcome };
     let (list, slot) = (list.clone(), *slot);
-    let prover = Prover { chain, lane, verifier, job };
+    let prover = Prover { chain, worker, verifier, job };
     let Some(differs) = Box::pin(prover.prove(hash, &list, &mut outcome)).await else {
         return outcome;
     };
@@ -94,7 +94,7 @@ fn searched(chain: &ServedChain, block: &BlockRef, list: &[u8]) -> Option<BlockH
 /// What a search is proven with: its call, and the upstreams and the time that the call has.
 struct Prover<'a> {
     chain: &'a ServedChain,
-    lane: &'a WorkerUpstreams,
+    worker: &'a WorkerUpstreams,
     verifier: &'a Verifier,
     job: &'a Job<'a>,
 }
@@ -138,14 +138,14 @@ impl Prover<'_> {
         params: &str,
         outcome: &mut Outcome,
     ) -> Option<Bytes> {
-        let Self { chain, lane, job, .. } = *self;
+        let Self { chain, worker, job, .. } = *self;
         let row: &'static MethodRow = MethodTable::standard().row(method);
         let began = now();
         let eligible = chain.roster.eligible(row, method).ok()?;
         let ask = PlanRequest::of(row, eligible);
         let plan = chain
             .heads
-            .look(|view| lane.with_rng(|rng| plan(&ask, view, &chain.roster, began, rng)));
+            .look(|view| worker.with_rng(|rng| plan(&ask, view, &chain.roster, began, rng)));
         if plan.fit() == 0 || began >= job.deadline {
             return None;
         }
@@ -157,7 +157,7 @@ impl Prover<'_> {
             flows_to: None,
             ..*job
         };
-        let found = run_plan(chain, lane, &job, &plan, &chain.bounds).await;
+        let found = run_plan(chain, worker, &job, &plan, &chain.bounds).await;
         outcome.trail.append(found.trail);
         match found.result {
             Ok(Served {

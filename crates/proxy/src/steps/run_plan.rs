@@ -8,10 +8,10 @@ use crate::state::chain::ServedChain;
 /// Asks the upstreams of `chain` by `plan`, within these bounds.
 pub(crate) fn run_plan<'a>(
     chain: &'a ServedChain,
-    lane: &'a WorkerUpstreams,
+    worker: &'a WorkerUpstreams,
     job: &'a Job<'a>,
     plan: &'a Plan,
     bounds: &'a Bounds,
 ) -> impl Future<Output = Outcome> + 'a {
-    wellhead_dispatch::run(job, plan, &chain.roster, lane, bounds)
+    wellhead_dispatch::run(job, plan, &chain.roster, worker, bounds)
 }

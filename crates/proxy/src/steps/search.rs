@@ -124,7 +124,7 @@ async fn search(
         let is_long = search.parts.held() > whole_max && search.parts.is_begun();
         if let Some(client) = job.flows_to.filter(|_| is_long)
             // Where no place is left it is held, as long as it may be.
-            && let Some(place) = request.lane.search_flows().enter(client, now())
+            && let Some(place) = request.worker.search_flows().enter(client, now())
         {
             trail.append(std::mem::take(&mut search.trail));
             let last = search.last;

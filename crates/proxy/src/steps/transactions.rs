@@ -47,19 +47,19 @@ pub(crate) async fn look_there(
     taker: Slot,
     mut call_result: CallResult,
 ) -> CallResult {
-    let (chain, lane) = (request.chain, request.lane);
+    let (chain, worker) = (request.chain, request.worker);
     let began = now();
     let eligible = request.eligible(job.row, job.method).unwrap_or_default();
     if began >= job.deadline || !eligible.contains(taker) {
         return call_result;
     }
     let ask = PlanRequest::of(job.row, [taker].into_iter().collect());
-    let plan = try_plan(chain, lane, BlockAsk { ask: &ask, block }, began).plan;
+    let plan = try_plan(chain, worker, BlockAsk { ask: &ask, block }, began).plan;
     if plan.fit() == 0 {
         return call_result;
     }
     let job = &Job { deadline: job.deadline.min(began + LOOK_THERE), ballot: None, ..*job };
-    let found = run_plan(chain, lane, job, &plan, &chain.bounds).await;
+    let found = run_plan(chain, worker, job, &plan, &chain.bounds).await;
     let trail = call_result.trail_mut();
     trail.append(found.trail);
     match found.result {
@@ -90,7 +90,7 @@ pub(crate) async fn maybe_there(
     job: &Job<'_>,
     mut call_result: CallResult,
 ) -> CallResult {
-    let (chain, lane) = (request.chain, request.lane);
+    let (chain, worker) = (request.chain, request.worker);
     let row = MethodTable::standard().row(TRANSACTION);
     let (Some(hash), Ok(eligible)) = (known_hash(job), request.eligible(row, row.name)) else {
         return call_result;
@@ -102,9 +102,9 @@ pub(crate) async fn maybe_there(
     let look_up = Job { row, method: row.name, params: Some(params.as_bytes()), ..*job };
     let ask = PlanRequest::of(row, eligible);
     let subject = BlockAsk { ask: &ask, block: &BlockRef::None };
-    let planned = make_plan(chain, lane, subject, job.deadline, now()).await;
+    let planned = make_plan(chain, worker, subject, job.deadline, now()).await;
     let plan = planned.plan;
-    let found = run_plan(chain, lane, &look_up, &plan, &chain.bounds).await;
+    let found = run_plan(chain, worker, &look_up, &plan, &chain.bounds).await;
     let trail = call_result.trail_mut();
     trail.append(found.trail);
     match found.result {

@@ -11,8 +11,8 @@ use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
 use wellhead_jsonrpc::ParseLimits;
 use wellhead_proxy::{
-    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Level, Proxy, ServedChain,
-    Settings, VerifyPool, VerifySettings,
+    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Level, Proxy, ServedChain, Settings,
+    VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::Roster;
 use wellhead_transport::{Exchange, ExchangeFuture, Timing, Transport, WireReply};
@@ -37,7 +37,7 @@ impl Transport for Canned {
 /// A proxy of one chain, ready to answer.
 pub(crate) struct Bench {
     proxy: Proxy,
-    lanes: Lanes,
+    worker: WorkerChains,
 }
 
 impl Bench {
@@ -119,7 +119,7 @@ impl Bench {
             Arc::new(VerifyPool::new(1)),
         )
         .sharing(cache.clone(), cache.map(|_| 42));
-        let lane = WorkerUpstreams::new((0..count).map(|_| Arc::clone(&canned)).collect(), 1)
+        let upstreams = WorkerUpstreams::new((0..count).map(|_| Arc::clone(&canned)).collect(), 1)
             .inspecting(chain.inspector());
         let settings = Settings {
             limits: ParseLimits::default(),
@@ -129,13 +129,13 @@ impl Bench {
             upstream_calls: 5_000,
         };
         let proxy = Proxy::new(vec![Arc::new(chain)], settings);
-        Self { proxy, lanes: Lanes::new(vec![lane]) }
+        Self { proxy, worker: WorkerChains::new(vec![upstreams]) }
     }
 
     /// Answers `body`.
     pub(crate) async fn answer(&self, body: &Bytes) -> Answer {
         let ctx = Ctx { received_at: now(), peer: ([127, 0, 0, 1], 1).into(), want_trail: false };
-        self.proxy.handle(&self.lanes, ctx, None, body.clone()).await
+        self.proxy.handle(&self.worker, ctx, None, body.clone()).await
     }
 }
 

@@ -13,8 +13,8 @@ use wellhead_dispatch::{Bounds, WorkerUpstreams, now};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId, MethodTable};
 use wellhead_jsonrpc::{ParseLimits, raw};
 use wellhead_proxy::{
-    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Lanes, Proxy, QuorumRule,
-    ServedChain, Settings, Target, Tiers, VerifyPool, VerifySettings,
+    Answer, ByHashMode, Cache, CacheSettings, ChainName, Ctx, Proxy, QuorumRule, ServedChain,
+    Settings, Target, Tiers, VerifyPool, VerifySettings, WorkerChains,
 };
 use wellhead_route::{DangerousMethods, Roster};
 use wellhead_transport::{
@@ -343,7 +343,7 @@ pub(crate) struct Stage {
     pub(crate) peers: Vec<Vec<Arc<Peer>>>,
     /// Below which all answers are held.
     pub(crate) answers: Arc<Ceiling>,
-    lanes: Lanes,
+    worker: WorkerChains,
 }
 
 impl Stage {
@@ -379,7 +379,7 @@ impl Stage {
 
     /// With these tiers behind the memory.
     pub(crate) fn before(plans: Vec<Plan>, tiers: Tiers) -> Self {
-        let (mut chains, mut lanes, mut peers) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut chains, mut worker, mut peers) = (Vec::new(), Vec::new(), Vec::new());
         let answers = Arc::new(Ceiling::new(256 << 20));
         let by_hash = plans.first().map_or(ByHashMode::On, |plan| plan.by_hash);
         let settings = CacheSettings { by_hash, ..KEPT };
@@ -393,9 +393,9 @@ impl Stage {
             let chain = chain.pinning(true).agreeing_on(&quorum).sharing(kept, calls);
             let chain = chain.verifying(&verify, Arc::new(VerifyPool::new(1)));
             let dynamic = |peer: &Arc<Peer>| Arc::clone(peer) as Arc<dyn Transport>;
-            let lane = WorkerUpstreams::new(own.iter().map(dynamic).collect(), 1);
-            let lane = lane.inspecting(chain.inspector());
-            lanes.push(lane.holding(Arc::clone(&answers)));
+            let upstreams = WorkerUpstreams::new(own.iter().map(dynamic).collect(), 1);
+            let upstreams = upstreams.inspecting(chain.inspector());
+            worker.push(upstreams.holding(Arc::clone(&answers)));
             chains.push(Arc::new(chain));
             peers.push(own);
         }
@@ -407,7 +407,7 @@ impl Stage {
             log_requests: true,
         };
         let proxy = Arc::new(Proxy::new(chains, settings).holding(Arc::clone(&answers)));
-        Self { proxy, peers, answers, lanes: Lanes::new(lanes) }
+        Self { proxy, peers, answers, worker: WorkerChains::new(worker) }
     }
 
     pub(crate) fn chain(&self) -> &ServedChain {
@@ -474,14 +474,14 @@ impl Stage {
         let peer = ([127, 0, 0, 1], 1).into();
         let ctx = Ctx { received_at: now(), peer, want_trail: true };
         let target = Target { chain: None, select: &select };
-        self.proxy.handle(&self.lanes, ctx, target, Bytes::from(body.to_owned())).await
+        self.proxy.handle(&self.worker, ctx, target, Bytes::from(body.to_owned())).await
     }
 
     /// Sends `body` from the client at `127.0.0.client`.
     pub(crate) async fn send_from(&self, client: u8, path: Option<&str>, body: &str) -> Answer {
         let peer = ([127, 0, 0, client], 1).into();
         let ctx = Ctx { received_at: now(), peer, want_trail: true };
-        self.proxy.handle(&self.lanes, ctx, path, Bytes::from(body.to_owned())).await
+        self.proxy.handle(&self.worker, ctx, path, Bytes::from(body.to_owned())).await
     }
 
     /// The body that answers `body`.

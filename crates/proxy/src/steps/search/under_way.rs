@@ -53,7 +53,7 @@ pub(crate) enum Ended {
 /// What every part is asked with. Owned, as a search that flows outlives its request.
 struct Errand {
     chain: Arc<ServedChain>,
-    lane: Arc<WorkerUpstreams>,
+    worker: Arc<WorkerUpstreams>,
     row: &'static MethodRow,
     method: Box<str>,
     params: Option<Box<[u8]>>,
@@ -76,7 +76,7 @@ struct Errand {
 
 impl Errand {
     fn answers(&self) -> &Arc<Ceiling> {
-        self.room.as_ref().unwrap_or(self.lane.answers())
+        self.room.as_ref().unwrap_or(self.worker.answers())
     }
 
     fn allowance(&self) -> &Allowance {
@@ -180,7 +180,7 @@ impl Search {
         let whole = Tile { from: range.from, to: range.to, addresses: 0..addresses.len() };
         let errand = Errand {
             chain: Arc::clone(chain),
-            lane: Arc::clone(request.lane),
+            worker: Arc::clone(request.worker),
             // The same row, for as long as the search takes.
             row: &MethodTable::standard().rows()[job.row.index.get()],
             method: job.method.into(),
@@ -324,7 +324,7 @@ impl Search {
 
 /// Asks for one part, unless it was kept.
 async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instant) -> (u64, Got) {
-    let Errand { chain, lane, row, .. } = &*errand;
+    let Errand { chain, worker, row, .. } = &*errand;
     let (row, block, params) = (*row, errand.block_of(&tile), errand.params_of(&tile));
     let params = params.as_deref();
     let ticket =
@@ -337,7 +337,7 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
     }
     let ask = errand.request_of(&tile);
     let subject = BlockAsk { ask: &ask, block: &block };
-    let Planned { plan, ballot, .. } = make_plan(chain, lane, subject, deadline, now()).await;
+    let Planned { plan, ballot, .. } = make_plan(chain, worker, subject, deadline, now()).await;
     let job = Job {
         row,
         method: &errand.method,
@@ -354,12 +354,12 @@ async fn part(errand: Arc<Errand>, (number, tile): (u64, Tile), deadline: Instan
         is_first_paid: true,
         room: errand.room.as_ref(),
     };
-    let outcome = run_plan(chain, lane, &job, &plan, &chain.bounds).await;
+    let outcome = run_plan(chain, worker, &job, &plan, &chain.bounds).await;
     if outcome.trail.exchanges() == 0 {
         errand.allowance().give_back(1);
     }
     observe_reach(chain, &ask, &outcome.trail);
-    let settled = empty_logs::settled(chain, lane, &job, subject, outcome).await;
+    let settled = empty_logs::settled(chain, worker, &job, subject, outcome).await;
     if let Some(ticket) = ticket
         && let Ok(Served { class: VerdictClass::Answer, payload: Payload::Result(list), .. }) =
             &settled.outcome.result
