@@ -52,14 +52,23 @@ pub enum TierScope {
     All,
 }
 
+impl Bounds {
+    /// [`Bounds::whole_bytes_max`] by default.
+    pub const WHOLE_BYTES_MAX: usize = 1 << 20;
+    /// [`Bounds::answer_bytes_max`] by default.
+    pub const ANSWER_BYTES_MAX: usize = 128 << 20;
+    /// [`Bounds::batch_bytes_max`] by default: about what geth allows.
+    pub const BATCH_BYTES_MAX: usize = 24 << 20;
+}
+
 impl Default for Bounds {
     fn default() -> Self {
         Self {
             attempts_max: 4,
             attempt: Duration::from_secs(5),
-            whole_bytes_max: 1 << 20,
-            answer_bytes_max: 128 << 20,
-            batch_bytes_max: 24 << 20,
+            whole_bytes_max: Self::WHOLE_BYTES_MAX,
+            answer_bytes_max: Self::ANSWER_BYTES_MAX,
+            batch_bytes_max: Self::BATCH_BYTES_MAX,
             hedging: Some(Hedging::default()),
             broadcast_max: 3,
             broadcast_tiers: TierScope::Best,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use url::Host;
-use wellhead_dispatch::TierScope;
+use wellhead_dispatch::{Bounds, TierScope};
 use wellhead_proxy::{ByHashMode, ClientVersion};
 use wellhead_telemetry::SecretUrl;
 use wellhead_telemetry::log::Format;
@@ -134,11 +134,11 @@ section! {
             .if_given_within(1, 100_000_000),
         /// A larger answer to a single read is streamed, so that a request holds this much in
         /// memory and not the whole answer.
-        answer_buffer: ByteSize = default(ByteSize::mib(1))
+        answer_buffer: ByteSize = default(ByteSize(Bounds::WHOLE_BYTES_MAX as u64))
             .within(ByteSize::kib(64), ByteSize::gib(1)),
         /// Largest answer that is held whole, after decompression: in a batch, or when its
         /// beginning does not show that it is a result. A larger one is an error.
-        answer_bytes: ByteSize = default(ByteSize::mib(128))
+        answer_bytes: ByteSize = default(ByteSize(Bounds::ANSWER_BYTES_MAX as u64))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
         /// All answers held at one time: read whole, in batches, or on their way to clients.
         /// Answers of up to 16 KiB are not counted. Above it, answers are streamed where possible;
@@ -147,7 +147,7 @@ section! {
             .within(ByteSize::mib(16), ByteSize::gib(64)),
         /// All replies of one batch together; the batch holds at most this and one answer more.
         /// Calls above it are answered with an error. The default is what geth allows.
-        batch_bytes: ByteSize = default(ByteSize::mib(24))
+        batch_bytes: ByteSize = default(ByteSize(Bounds::BATCH_BYTES_MAX as u64))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
         /// Client connections open at once. With `shares`, a further connection replaces the one
         /// that has been idle longest, of the address that has most. Without `shares`, or if that
