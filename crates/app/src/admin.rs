@@ -167,15 +167,15 @@ mod tests {
     /// Every condition, by a `match` that has to know each.
     fn conditions() -> [Condition; 11] {
         use Condition::{
-            Draining, HalfOpen, OutOfService, Overspent, Ready, Resting, Spent, Syncing, Throttled,
-            Unverified, WrongChain,
+            BreakerOpen, Draining, HalfOpen, OutOfService, Overspent, Ready, Spent, Syncing,
+            Throttled, Unverified, WrongChain,
         };
         let all = [
             Ready,
             Throttled,
             HalfOpen,
             Syncing,
-            Resting,
+            BreakerOpen,
             OutOfService,
             Overspent,
             Spent,
@@ -185,7 +185,7 @@ mod tests {
         ];
         for condition in all {
             match condition {
-                Ready | Throttled | HalfOpen | Syncing | Resting | OutOfService | Overspent
+                Ready | Throttled | HalfOpen | Syncing | BreakerOpen | OutOfService | Overspent
                 | Spent | Draining | Unverified | WrongChain => {}
             }
         }

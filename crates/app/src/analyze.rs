@@ -289,7 +289,7 @@ fn has_place(file: &Path) -> Result<(), Failure> {
 /// Asks whoever is there. Where nobody is, that is an error that says what to do.
 fn is_meant() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        let text = "that is much for an endpoint of somebody else: say `--yes` if it is meant";
+        let text = "too many calls for an endpoint of a third party: confirm with `--yes`";
         return Err(Failure::Config(text.to_owned()));
     }
     let mut error = std::io::stderr();

@@ -294,7 +294,7 @@ fn cache(settings: &config::Cache, now: Instant) -> Result<Option<Arc<Cache>>, A
     }
     let kept = CacheSettings {
         bytes: settings.bytes.0,
-        head: settings.head_time,
+        head: settings.head_ttl,
         null: NULL_TIME,
         by_hash: settings.by_hash,
     };
@@ -313,13 +313,15 @@ fn cache(settings: &config::Cache, now: Instant) -> Result<Option<Arc<Cache>>, A
 pub(crate) fn share_cache(cache: &Cache, redis: &config::CacheRedis, rng: SmallRng) {
     let bounds = SharedBounds {
         ttl_max: redis.ttl,
-        get_within: redis.get_within,
+        get_within: redis.get_timeout,
         ..SharedBounds::default()
     };
     match SharedTier::start(&redis.url, bounds, Arc::new(clock::unix_seconds), rng) {
         Ok(shared) => cache.tiers().share(shared),
         // The config check has looked at the URL.
-        Err(error) => tracing::error!(%error, "the cache goes on without its Redis"),
+        Err(error) => {
+            tracing::error!(%error, "the Redis of the cache cannot be used; continuing without it")
+        }
     }
 }
 
@@ -443,13 +445,17 @@ fn breaker(settings: &Settings) -> BreakerBounds {
     BreakerBounds {
         failures_max: settings.health.failures,
         successes_min: RECOVERY_ANSWERS,
-        rest: settings.health.rest,
-        rest_max: settings.health.rest_max,
+        rest: settings.health.open_for,
+        rest_max: settings.health.open_for_max,
     }
 }
 
 fn checks_of(checks: &config::Checks) -> (PollPace, Checks) {
-    let pace = PollPace { poll_min: checks.head_min, idle: checks.every, ..PollPace::default() };
+    let pace = PollPace {
+        poll_min: checks.head_interval_min,
+        idle: checks.idle_interval,
+        ..PollPace::default()
+    };
     let checks = Checks {
         mode: checks.mode,
         calls: checks.calls.iter().copied().collect(),
@@ -524,11 +530,11 @@ fn route_rule(chain: &config::Chain, route: &config::Route) -> RouteRule {
 }
 
 fn quorum_rule(chain: &config::Chain, rule: &config::Quorum) -> QuorumRule {
-    let config::Quorum { agree, wait, on_dispute, on_few, .. } = *rule;
+    let config::Quorum { agree, wait, on_dispute, on_low_participation, .. } = *rule;
     let of = rule.heard_max(chain.upstreams.len());
     QuorumRule {
         methods: rule.methods.clone(),
-        quorum: wellhead_dispatch::Quorum { agree, of, wait, on_dispute, on_few },
+        quorum: wellhead_dispatch::Quorum { agree, of, wait, on_dispute, on_low_participation },
     }
 }
 

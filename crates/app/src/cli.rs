@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and the words of `--help`.
+//! The command line: its arguments, and the texts of `--help`.
 //!
 //! Only shapes and texts; `serve` and its neighbours do the work.
 
@@ -26,15 +26,15 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve the chains of a config, or of the URLs given
+    /// Serve the chains of a config, or one chain from the given URLs
     Serve(Serve),
-    /// Show the proxy at work: a simulated chain with unreliable upstreams, traffic, dashboard
+    /// Demonstrate the proxy: a simulated chain with unreliable upstreams, traffic and a dashboard
     Demo(Demo),
-    /// Check a config: print it as it is meant, or every problem in it
+    /// Check a config: print the resolved settings, or every problem
     Check(Check),
-    /// Ask a running wellhead what would become of a call: block, cache, upstreams and why
+    /// Explain how a running wellhead would handle a call: block, cache, upstreams and reasons
     Explain(Explain),
-    /// Measure what a provider delivers: limits, streams, latency; says what it costs first
+    /// Measure what a provider delivers: limits, streams, latency; shows the cost first
     Analyze(analyze::Analyze),
     /// Print the JSON schema of the config, for editors
     Schema,
@@ -47,10 +47,10 @@ pub enum Command {
 #[command(after_help = "\
 Examples:
   wellhead serve http://geth:8545 ws://geth:8546 https://eth.example/v2/KEY
-      one chain, found by asking `eth_chainId`; a WebSocket URL tells new blocks
-      of the upstream on the same host
+      one chain, detected with `eth_chainId`; a WebSocket URL is the block feed
+      of the upstream on that host
   wellhead serve -c wellhead.yaml --listen 0.0.0.0:4545
-      what the config says, on another address
+      the config, with another listen address
   wellhead serve
       ./wellhead.yaml, or /etc/wellhead/wellhead.yaml")]
 pub struct Serve {
@@ -60,10 +60,10 @@ pub struct Serve {
     /// The config file
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where clients connect [default: the config's, or 127.0.0.1:4545]
+    /// The address for clients [default: the config's, or 127.0.0.1:4545]
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     pub listen: Option<SocketAddr>,
-    /// Where metrics, health and dashboard are, or `off` [default: the config's, or 127.0.0.1:4546]
+    /// The address of metrics, health and dashboard, or `off` [default: the config's, or 127.0.0.1:4546]
     #[arg(long, value_name = "ADDR", value_parser = parse_admin)]
     pub admin: Option<Admin>,
 }
@@ -73,26 +73,26 @@ pub struct Serve {
 #[command(after_help = "\
 Examples:
   wellhead demo
-      until stopped; the dashboard is at http://127.0.0.1:4546/
+      until interrupted; the dashboard is at http://127.0.0.1:4546/
   wellhead demo --seconds 20 --plain --seed 7
-      the same story each time, as lines of text")]
+      a repeatable run, as lines of text")]
 pub struct Demo {
-    /// Where clients connect
+    /// The address for clients
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4545", value_parser = parse_listen)]
     pub listen: SocketAddr,
-    /// Where metrics, health and dashboard are, or `off`
+    /// The address of metrics, health and dashboard, or `off`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546", value_parser = parse_admin)]
     pub admin: Admin,
-    /// Stop after so many seconds [default: when interrupted]
+    /// Stop after N seconds [default: run until interrupted]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub seconds: Option<u32>,
     /// Print lines instead of a live table
     #[arg(long)]
     pub plain: bool,
-    /// Calls a second
+    /// Calls per second
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rate: u32,
-    /// The seed of chance: the same seed makes the same faults
+    /// The random seed: equal seeds make equal faults
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
@@ -100,7 +100,7 @@ pub struct Demo {
 /// Arguments of `wellhead check`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Secrets are printed as `***`. Exits with 1 when the config has an error.
+Secrets are printed as `***`. The exit code is 1 if the config has an error.
 
 Examples:
   wellhead check -c wellhead.yaml
@@ -115,12 +115,13 @@ pub struct Check {
 /// Arguments of `wellhead explain`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Nothing is sent to an upstream. Of upstreams that are equal in fitness, tier and cost another may
-be the first for the next call. The same is at GET /explain of the admin listener.
+Nothing is sent to an upstream. Among upstreams of equal fitness, tier and cost the order may
+differ for the next call. GET /explain on the admin listener returns this as JSON.
 
 Examples:
   wellhead explain eth_getBalance '[\"0x00000000219ab540356cBB839Cbe05303d7705Fa\",\"latest\"]'
-      which block that is, whether the answer may be kept, and who would be asked
+      the block that `latest` stands for, whether the answer may be cached, and which upstreams
+      would be called
   wellhead explain --chain base --client 10.0.0.7 eth_getTransactionReceipt '[\"0x...\"]'
       on another chain, as the client at that address")]
 pub struct Explain {
@@ -130,19 +131,19 @@ pub struct Explain {
     /// Its parameters, as JSON
     #[arg(value_name = "PARAMS")]
     pub params: Option<String>,
-    /// The chain: its name, alias or id; needed where several are served
+    /// The chain: its name, alias or id; required if several are served
     #[arg(long, value_name = "NAME")]
     pub chain: Option<String>,
-    /// Who would call: what a client was shown decides what is `latest` for it [default: 127.0.0.1]
+    /// The client's address: the blocks it has seen affect its `latest` [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub client: Option<IpAddr>,
-    /// As in the query of a request: only upstreams with this label; may be given several times
+    /// Only upstreams with this label, as in the query of a request; may be given several times
     #[arg(long, value_name = "LABEL=VALUE")]
     pub select: Vec<String>,
-    /// Where the admin listener of the running wellhead is
+    /// The address of the running wellhead's admin listener
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4546")]
     pub admin: SocketAddr,
-    /// Print the JSON object as it came
+    /// Print the JSON object unchanged
     #[arg(long)]
     pub json: bool,
 }

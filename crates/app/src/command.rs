@@ -104,17 +104,17 @@ fn keep_what_is_spent(settings: &mut Settings) {
     }
     let Some(path) = state::default_path(&environment) else {
         tracing::warn!(
-            "what is spent of the caps is forgotten at a restart: `state` is not set, and neither is STATE_DIRECTORY, XDG_STATE_HOME or HOME"
+            "spending against the caps is lost at a restart: neither `state` nor STATE_DIRECTORY, XDG_STATE_HOME or HOME is set"
         );
         return;
     };
     match state::prepare(&path) {
         Ok(()) => {
-            tracing::info!(path = %path.display(), "`state` is not set: what is spent of the caps is kept in this file");
+            tracing::info!(path = %path.display(), "`state` is not set: spending against the caps is kept in this file");
             settings.state = Some(path);
         }
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "what is spent of the caps is forgotten at a restart: `state` is not set, and the default file cannot be written");
+            tracing::warn!(path = %path.display(), %error, "spending against the caps is lost at a restart: `state` is not set, and the default file cannot be written");
         }
     }
 }

@@ -143,7 +143,7 @@ fn rendered(told: &Value) -> String {
     if let (Some(agree), Some(of)) =
         (told["quorum"]["agree"].as_u64(), told["quorum"]["of"].as_u64())
     {
-        lines.push(format!("quorum    {agree} must answer alike, of at most {of} who are heard"));
+        lines.push(format!("quorum    {agree} of at most {of} upstreams must agree"));
     }
     lines.push(format!("verify    {}: {}", text(&verify["level"]), text(&verify["why"])));
     let upstreams = told["upstreams"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -191,7 +191,7 @@ method    eth_getBalance (read, state)
 block     latest -> 100  a tag: what is agreed
 sent as   [\"0xab\",\"0x64\"]
 cache     not asked: off
-quorum    2 must answer alike, of at most 3 who are heard
+quorum    2 of at most 3 upstreams must agree
 verify    cheap: the settings say so
   1  own  primary  fit
   -  late  primary  wrong-chain

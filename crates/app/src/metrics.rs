@@ -44,7 +44,7 @@ impl Collector for StateFile {
         counter(
             &mut encoder,
             "wellhead_state_writes",
-            "Times that the state file was written or could not be, by result",
+            "Writes of the state file, by result",
             &[(&[("result", "written")], written), (&[("result", "failed")], failed)],
         )
     }
@@ -88,20 +88,20 @@ impl Collector for Listeners {
         gauge(
             &mut encoder,
             "wellhead_client_connections",
-            "Open connections of clients",
+            "Open client connections",
             &[(&http1, counts.http1_open as u64), (&http2, counts.http2_open as u64)],
         )?;
         counter(
             &mut encoder,
             "wellhead_client_connections_opened",
-            "Connections of clients so far",
+            "Client connections accepted",
             &[(&http1, counts.http1_total), (&http2, counts.http2_total)],
         )?;
         let reason = |word| [("reason", word)];
         counter(
             &mut encoder,
             "wellhead_client_connections_dropped",
-            "Connections and streams of clients that wellhead ended, by reason",
+            "Client connections and streams closed by wellhead, by reason",
             &[
                 (&reason("idle"), counts.idle_closed_total),
                 (&reason("slow_head"), counts.slow_head_total),
@@ -140,37 +140,37 @@ impl Collector for Listeners {
         counter(
             &mut encoder,
             "wellhead_tls_handshakes",
-            "TLS handshakes of clients that succeeded",
+            "Successful TLS handshakes of clients",
             &[(none, counts.tls_total)],
         )?;
         counter(
             &mut encoder,
             "wellhead_accept_failures",
-            "Times that a connection could not be accepted",
+            "Failures to accept a connection",
             &[(none, counts.accept_failures_total)],
         )?;
         counter(
             &mut encoder,
             "wellhead_answers_compressed",
-            "Answers sent compressed",
+            "Compressed answers",
             &[(none, counts.compressed_total)],
         )?;
         gauge(
             &mut encoder,
             "wellhead_http_requests_open",
-            "Requests under way",
+            "Requests in progress",
             &[(none, counts.requests_open as u64)],
         )?;
         gauge(
             &mut encoder,
             "wellhead_answers_waiting",
-            "Answers that wait for clients that do not take them",
+            "Answers waiting for clients that do not read them",
             &[(none, counts.answers_waiting as u64)],
         )?;
         gauge(
             &mut encoder,
             "wellhead_answers_waiting_bytes",
-            "Bytes of answers that wait for clients that do not take them",
+            "Bytes of answers waiting for clients that do not read them",
             &[(none, counts.answers_waiting_bytes as u64)],
         )
     }
@@ -198,10 +198,7 @@ impl Collector for Pools {
         };
         self.tell(
             &mut encoder,
-            (
-                "wellhead_upstream_connections_closed",
-                "Connections to upstreams that ended, by reason",
-            ),
+            ("wellhead_upstream_connections_closed", "Closed connections to upstreams, by reason"),
             MetricType::Counter,
             |stats| {
                 let told = |reason: &CloseReason| ("reason", reason.word(), closed(stats, *reason));
@@ -225,7 +222,7 @@ impl Collector for Pools {
             &mut encoder,
             (
                 "wellhead_upstream_socket_unclaimed",
-                "Messages on WebSocket connections that answered no call that anybody waited for",
+                "WebSocket messages that answered no pending call",
             ),
             MetricType::Counter,
             |stats| vec![(on_sockets.0, on_sockets.1, stats.unclaimed())],
@@ -241,7 +238,7 @@ impl Pools {
             encoder,
             (
                 "wellhead_upstream_streams_max",
-                "Streams at once that an HTTP/2 connection bears, by how that is known",
+                "Concurrent streams that an HTTP/2 connection allows, by source of the limit",
             ),
             MetricType::Gauge,
             |stats| {
@@ -258,7 +255,7 @@ impl Pools {
             encoder,
             (
                 "wellhead_upstream_connection_bounds",
-                "Requests and idle milliseconds after which HTTP/2 connections are replaced, as learnt",
+                "Learnt number of requests and idle milliseconds after which HTTP/2 connections are replaced",
             ),
             MetricType::Gauge,
             |stats| {

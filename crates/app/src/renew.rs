@@ -25,7 +25,9 @@ pub(crate) async fn run(tls: Arc<Tls>) {
         let looked = tokio::task::spawn_blocking(move || tls.renew()).await;
         match looked {
             Ok(renewed) => tell(&renewed),
-            Err(error) => tracing::error!(%error, "the certificate could not be looked at"),
+            Err(error) => {
+                tracing::error!(%error, "the certificate files cannot be read; keeping the current certificate")
+            }
         }
     }
 }
@@ -33,12 +35,12 @@ pub(crate) async fn run(tls: Arc<Tls>) {
 fn tell(renewed: &Renewed) {
     match renewed {
         Renewed::Unchanged => {}
-        Renewed::Taken => tracing::info!("new connections get the changed certificate"),
+        Renewed::Taken => tracing::info!("the certificate was reloaded for new connections"),
         Renewed::Refused(problems) => {
             for problem in problems {
                 tracing::error!(
                     %problem,
-                    "the certificate or key has changed and cannot be used; the one before stays"
+                    "the changed certificate or key is invalid; keeping the previous pair"
                 );
             }
         }

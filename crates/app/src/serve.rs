@@ -87,7 +87,7 @@ pub(crate) struct Running {
     state: Option<Arc<State>>,
     admin_hosts: Hosts,
     redis: Option<CacheRedis>,
-    unready: Duration,
+    shutdown_delay: Duration,
 }
 
 /// Binds, starts the workers, and returns; [`Running::control`] does the rest.
@@ -142,7 +142,7 @@ pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
         state,
         admin_hosts,
         redis: settings.cache.redis.clone(),
-        unready: settings.timeouts.unready,
+        shutdown_delay: settings.timeouts.shutdown_delay,
     })
 }
 
@@ -260,10 +260,10 @@ impl Running {
         });
         tokio::select! {
             _ = terminate.recv() => {
-                tracing::info!(unready_ms = self.unready.as_millis() as u64, "told to stop: no longer ready");
+                tracing::info!(delay_ms = self.shutdown_delay.as_millis() as u64, "received SIGTERM: no longer ready");
                 self.pages.drain();
                 tokio::select! {
-                    () = tokio::time::sleep(self.unready) => {}
+                    () = tokio::time::sleep(self.shutdown_delay) => {}
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
@@ -283,8 +283,8 @@ impl Running {
                 }
                 Err(error) => tracing::error!(%error, "a worker could not be joined"),
             },
-            _ = terminate.recv() => tracing::warn!("told to stop again: not waiting"),
-            _ = interrupt.recv() => tracing::warn!("interrupted again: not waiting"),
+            _ = terminate.recv() => tracing::warn!("received a second SIGTERM: not waiting for requests in progress"),
+            _ = interrupt.recv() => tracing::warn!("interrupted again: not waiting for requests in progress"),
         }
         loops.shutdown().await;
         if let Some(state) = self.state {
@@ -293,7 +293,9 @@ impl Running {
         if let Some(cache) = &self.parts.cache
             && tokio::time::timeout(DISK_CLOSES_WITHIN, cache.tiers().close()).await.is_err()
         {
-            tracing::warn!("the disk of the cache takes long: what waits for it is lost");
+            tracing::warn!(
+                "the disk cache did not close in time: entries not yet written are lost"
+            );
         }
         admin_shutdown.begin();
         if let Some(admin) = admin {

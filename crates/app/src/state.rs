@@ -211,14 +211,14 @@ impl State {
     fn tell_taken(&self, was_told: &mut bool) {
         if !std::mem::replace(was_told, true) {
             let path = self.path.display();
-            tracing::warn!(%path, "another process keeps this state file: what is spent here is added to it when that process ends, and forgotten if this one ends first; give each wellhead a `state` of its own");
+            tracing::warn!(%path, "another process writes this state file: the spending of this process is added when that one ends, and lost if this one ends first; give each process its own `state`");
         }
     }
 
     fn take_over(&self, read: Result<Vec<Row>, Unreadable>) {
         self.add(read, wellhead_dispatch::now());
         let path = self.path.display();
-        tracing::info!(%path, "the state file is free: it is kept by this process from now on");
+        tracing::info!(%path, "the state file is free: this process writes it from now on");
     }
 
     /// Writes for the last time, and lets another process have the file.
@@ -235,7 +235,7 @@ impl State {
         match tokio::time::timeout(LAST_WRITE_TIME, last).await {
             Err(_elapsed) => tracing::error!(%path, "the state file could not be written in time"),
             Ok(Some(Turnout::Taken)) => {
-                tracing::warn!(%path, "another process keeps the state file: what was spent here is forgotten");
+                tracing::warn!(%path, "another process writes the state file: the spending of this process is lost");
             }
             Ok(Some(Turnout::Written | Turnout::TookOver(_)) | None) => {}
         }
@@ -278,7 +278,7 @@ impl State {
                 // Once: it is tried again and again.
                 if self.failed.fetch_add(1, Relaxed) == 0 {
                     let path = self.path.display();
-                    tracing::error!(%path, %error, "the state file cannot be written; what is spent is forgotten at a restart");
+                    tracing::error!(%path, %error, "the state file cannot be written; spending is lost at a restart");
                 }
                 None
             }
@@ -300,13 +300,13 @@ fn tell(path: &Path, why: &Unreadable) {
     let path = path.display();
     match why {
         Unreadable::Missing => {
-            tracing::info!(%path, "no state file yet: what was spent begins at zero");
+            tracing::info!(%path, "no state file yet: spending starts at zero");
         }
         Unreadable::File(error) => {
-            tracing::warn!(%path, %error, "the state file cannot be read: what was spent begins at zero");
+            tracing::warn!(%path, %error, "the state file cannot be read: spending starts at zero");
         }
         Unreadable::Damaged(what) => {
-            tracing::warn!(%path, what, "the state file is damaged: what was spent begins at zero");
+            tracing::warn!(%path, what, "the state file is damaged: spending starts at zero");
         }
     }
 }

@@ -119,7 +119,7 @@ fn a_profile_that_gives_nothing_is_told() {
     let dir = folder("measured: 2026-11-22 10:15\nupstreams:\n  - host: h\n");
     let loaded = load(dir.path(), NAMED).unwrap_or_else(|report| panic!("{report}"));
     let message = &loaded.warnings.problems()[0].message;
-    assert_eq!(message, "`profile` has no use here: nothing is taken from it");
+    assert_eq!(message, "`profile` has no effect: nothing is taken from it");
 }
 
 /// The problem that a profile makes, as it is shown.

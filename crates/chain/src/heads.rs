@@ -293,7 +293,7 @@ impl Heads {
             }
             Condition::HalfOpen
             | Condition::Syncing
-            | Condition::Resting
+            | Condition::BreakerOpen
             | Condition::OutOfService
             | Condition::Draining
             | Condition::Unverified

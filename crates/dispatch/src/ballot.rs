@@ -23,7 +23,7 @@ pub struct Quorum {
     /// When as many were heard as may be, and too few of them agree.
     pub on_dispute: Otherwise,
     /// When too few upstreams answered to agree, and none of their answers contradict each other.
-    pub on_few: Otherwise,
+    pub on_low_participation: Otherwise,
 }
 
 impl Default for Quorum {
@@ -33,7 +33,7 @@ impl Default for Quorum {
             of: 3,
             wait: Duration::from_secs(2),
             on_dispute: Otherwise::Fail,
-            on_few: Otherwise::Fail,
+            on_low_participation: Otherwise::Fail,
         }
     }
 }

@@ -181,10 +181,10 @@ impl BatchExchange<'_> {
             guarded.give_up();
             upstream.refuses_batches(self.ended);
             let (id, detail) = (&upstream.identity().id, verdict.detail());
-            tracing::info!(upstream = %id, %detail, "upstream does not take batches; calls go to it one by one");
+            tracing::info!(upstream = %id, %detail, "upstream does not accept batches; sending calls one by one");
         }
         note(upstream, self.row, &verdict, change, self.was_unwell, self.ended);
-        self.alone("batch-refused", "the batch was not answered with a batch".to_owned())
+        self.alone("batch-refused", "the reply to the batch is not a batch".to_owned())
     }
 
     /// A verdict for each item by which it is asked for alone.

@@ -559,7 +559,7 @@ impl<C: Candidates> Scene<'_, C> {
                 Condition::HalfOpen
                 | Condition::Overspent
                 | Condition::Syncing
-                | Condition::Resting
+                | Condition::BreakerOpen
                 | Condition::OutOfService
                 | Condition::Draining
                 | Condition::Unverified
@@ -718,7 +718,7 @@ fn is_timed(bound: Bound) -> bool {
         | Bound::Calls
         | Bound::LearntRate
         | Bound::MethodRate
-        | Bound::Line
+        | Bound::Queue
         | Bound::Connections
         | Bound::BulkyShare => true,
         Bound::Day | Bound::Month | Bound::InFlight | Bound::LearntLimit => false,

@@ -31,17 +31,17 @@ pub(crate) fn note(
     match change {
         // It rested before and goes on: that was said when it began.
         Change::Rests if was_unwell => {
-            tracing::debug!(upstream = %id, method, rule, %detail, "upstream failed again and rests longer");
+            tracing::debug!(upstream = %id, method, rule, %detail, "upstream failed again: its breaker stays open longer");
         }
         Change::Rests => {
-            tracing::warn!(upstream = %id, method, rule, %detail, "upstream failed and rests; calls go to others");
+            tracing::warn!(upstream = %id, method, rule, %detail, "upstream failed: its breaker is open; sending calls to other upstreams");
         }
         Change::ClassRests => {
             let class = row.class.word();
-            tracing::warn!(upstream = %id, class, method, rule, %detail, "upstream fails calls of this class; they go to others");
+            tracing::warn!(upstream = %id, class, method, rule, %detail, "upstream fails calls of this class; sending them to other upstreams");
         }
         Change::WentOutOfService => {
-            tracing::error!(upstream = %id, method, rule, %detail, "upstream refused our key or account; out of service until a probe succeeds");
+            tracing::error!(upstream = %id, method, rule, %detail, "upstream refused the key or account; out of service until a probe succeeds");
         }
         Change::None | Change::Recovered => {
             tracing::debug!(upstream = %id, method, rule, %detail, "attempt failed");

@@ -260,7 +260,7 @@ impl Poll {
     /// How the poll ends.
     pub(crate) fn end(&self, is_too_large: bool) -> PollEnd {
         let Some((leader, votes)) = self.leader() else { return PollEnd::Nothing };
-        let Quorum { agree, on_dispute, on_few, .. } = self.ballot.quorum;
+        let Quorum { agree, on_dispute, on_low_participation, .. } = self.ballot.quorum;
         let heard = self.votes.len();
         let is_disputed = self.is_disputed();
         if votes >= agree {
@@ -270,7 +270,7 @@ impl Poll {
             // The client can ask for less, and then all may answer.
             return PollEnd::Nothing;
         }
-        match if is_disputed { on_dispute } else { on_few } {
+        match if is_disputed { on_dispute } else { on_low_participation } {
             Otherwise::MostSaid => PollEnd::Serve(leader),
             Otherwise::Fail if is_disputed => {
                 PollEnd::Fail(Failure::Disputed { agreed: votes, heard, agree })

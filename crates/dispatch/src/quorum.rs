@@ -235,6 +235,6 @@ fn note_dissent(context: RunContext<'_>, vote: &Vote, ballot: Ballot) {
     let class = vote.verdict.class.word();
     if upstream.note_dissent(ballot.is_final, now()) {
         let is_final = ballot.is_final;
-        tracing::warn!(upstream = %id, class, is_final, "upstream contradicts others about the same call");
+        tracing::warn!(upstream = %id, class, is_final, "upstream disagrees with the quorum");
     }
 }

@@ -490,7 +490,7 @@ impl WaitQueue {
         };
         let mut first = by.first;
         // What the queue itself said counts those before already.
-        let mut before = if first.bound == Bound::Line { 0 } else { ticket.before };
+        let mut before = if first.bound == Bound::Queue { 0 } else { ticket.before };
         let is_patient_until =
             now().checked_add(PATIENCE).filter(|_| priority == Priority::Bulk).unwrap_or(latest);
         loop {
@@ -604,7 +604,7 @@ impl WaitQueue {
         let said = state.said.get(&(slot, None));
         let (wait, pace) = said.map_or_else(Default::default, |held| (held.wait, held.pace));
         let wait = wait.saturating_add(pace.saturating_mul(state.before(claim)));
-        Some(LimitedBy { bound: Bound::Line, wait, pace })
+        Some(LimitedBy { bound: Bound::Queue, wait, pace })
     }
 
     /// A place at the end of its priority; `None` when there is none to be had.

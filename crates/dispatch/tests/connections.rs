@@ -127,7 +127,7 @@ async fn logs_that_hang_leave_half_of_the_connections_to_other_calls() {
     assert_eq!(stage.tell(&outcome), r#"a=answer -> a "0x1""#);
     assert_eq!((now() - began).as_millis(), 2);
     let held = |bound| stage.upstream(0).held(bound);
-    assert_eq!((held(Bound::BulkyShare), held(Bound::Line)), (2, 0), "it holds their kind alone");
+    assert_eq!((held(Bound::BulkyShare), held(Bound::Queue)), (2, 0), "it holds their kind alone");
     // Nor does one of them stand before others once it has waited for long.
     let outcome = tokio::select! {
         outcomes = hanging.as_mut() => panic!("they ended: {outcomes:?}"),
@@ -138,5 +138,5 @@ async fn logs_that_hang_leave_half_of_the_connections_to_other_calls() {
     };
     assert_eq!(stage.tell(&outcome), r#"a=answer -> a "0x1""#);
     assert_eq!((now() - began).as_millis(), 4_003);
-    assert_eq!(held(Bound::Line), 0);
+    assert_eq!(held(Bound::Queue), 0);
 }

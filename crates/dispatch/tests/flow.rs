@@ -91,7 +91,7 @@ async fn one_that_is_cut_or_stalls_is_a_failure_of_its_upstream() {
             assert!(!read(flow(&stage).await, Duration::ZERO).await);
         }
         // Three beginnings were good, and are no reason to go on with it.
-        assert_eq!(stage.upstream(0).condition(now()), Condition::Resting, "{ending:?}");
+        assert_eq!(stage.upstream(0).condition(now()), Condition::BreakerOpen, "{ending:?}");
         assert_eq!(stage.upstream(0).totals(), (3, 3), "{ending:?}");
         assert!(stage.upstream(0).last_problem().is_some());
         assert_eq!(stage.upstream(0).in_flight(), 0);

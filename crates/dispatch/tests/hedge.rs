@@ -181,7 +181,7 @@ async fn a_stall_rests_its_upstream_and_frees_all_who_wait_for_it() {
     }
     // Some hedges at 250 ms; when the alarm rings again, a stall is seen and all go.
     assert!(slowest <= ms(600), "{slowest:?}");
-    assert_eq!(stage.upstream(0).condition(now()), Condition::Resting);
+    assert_eq!(stage.upstream(0).condition(now()), Condition::BreakerOpen);
     let problem = stage.upstream(0).last_problem().expect("told to the operator").text;
     assert!(problem.contains("nothing was heard while another upstream answered"), "{problem}");
 }

@@ -178,7 +178,7 @@ async fn a_void_answer_has_no_voice_in_a_quorum() {
         of: 3,
         wait: Duration::from_secs(2),
         on_dispute: Otherwise::Fail,
-        on_few: Otherwise::Fail,
+        on_low_participation: Otherwise::Fail,
     };
     let ballot = Ballot { quorum, is_final: true, largest: false };
     let (mut stage, _) = stage("ok | 5ms~ok | 9ms~ok", suspicious("a"));

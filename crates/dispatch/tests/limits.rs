@@ -616,7 +616,7 @@ async fn a_full_line_refuses_and_its_last_gives_way_to_a_write() {
         tokio::time::sleep(ms(1)).await;
         let began = now();
         let refused = stage.run("eth_getLogs").await.result.map(|_| ());
-        let place = |bound| matches!(bound, Bound::Line | Bound::InFlight);
+        let place = |bound| matches!(bound, Bound::Queue | Bound::InFlight);
         assert!(matches!(refused, Err(Failure::Held { bound, .. }) if place(bound)), "{refused:?}");
         assert_eq!(now(), began);
         let write = Rc::clone(&stage);

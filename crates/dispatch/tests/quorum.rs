@@ -13,7 +13,7 @@ const BALLOT: Ballot = Ballot {
         of: 3,
         wait: Duration::from_secs(2),
         on_dispute: Otherwise::Fail,
-        on_few: Otherwise::Fail,
+        on_low_participation: Otherwise::Fail,
     },
     is_final: true,
     largest: false,
@@ -100,7 +100,7 @@ async fn whoever_fails_is_replaced() {
 async fn fewer_than_must_agree_are_told_or_served_as_the_settings_say() {
     let few = "TooFew { heard: 1, agree: 2 }";
     check("ok | resting ok", |_| {}, &format!("a=answer -> {few}")).await;
-    let most = |ballot: &mut Ballot| ballot.quorum.on_few = Otherwise::MostSaid;
+    let most = |ballot: &mut Ballot| ballot.quorum.on_low_participation = Otherwise::MostSaid;
     check("ok | resting ok", most, r#"a=answer -> a "0x1""#).await;
     // Without a single word it is told how they failed.
     let stage = stage("connect connect connect | connect connect connect", |_| {});

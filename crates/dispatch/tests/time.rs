@@ -106,7 +106,7 @@ async fn an_upstream_that_hangs_looks_slow_and_rests() {
         // And for calls of a kind that was never measured there.
         assert!(upstream.cost(CostClass::Logs, now()) >= 4.9e9);
     }
-    assert_eq!(upstream.condition(now()), Condition::Resting);
+    assert_eq!(upstream.condition(now()), Condition::BreakerOpen);
     assert_eq!(upstream.totals(), (3, 3));
 }
 
@@ -128,7 +128,7 @@ async fn whoever_had_no_time_is_not_blamed() {
     for _ in 0..3 {
         stage.run("eth_call").await;
     }
-    assert_eq!(stage.upstream(0).condition(now()), Condition::Resting);
+    assert_eq!(stage.upstream(0).condition(now()), Condition::BreakerOpen);
 }
 
 #[tokio::test(start_paused = true)]

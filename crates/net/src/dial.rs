@@ -125,7 +125,7 @@ impl Resolver {
                 Ok(addresses)
             }
             (Err(error), Some(known)) => {
-                tracing::warn!(host, %error, "name look-up failed, using the last known addresses");
+                tracing::warn!(host, %error, "name lookup failed; using the last known addresses");
                 // Counts as fresh: asking again at every connect would slow each of them down.
                 if let Some(name) = self.names.lock().get_mut(&key) {
                     name.found = Instant::now();

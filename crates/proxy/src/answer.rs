@@ -79,7 +79,7 @@ pub(crate) const SERVER_ERROR: i64 = -32000;
 pub(crate) const BATCH_TOO_LARGE: i64 = -32003;
 
 /// What is said when the ceiling on answers keeps one from being held.
-const NO_ROOM: &str = "too many large answers are on their way to clients";
+const NO_ROOM: &str = "too many large answers are being sent to clients";
 
 /// How long a client is asked to wait when nobody could answer.
 const RETRY_SOON: Duration = Duration::from_secs(1);
@@ -111,7 +111,7 @@ impl Refusal {
                 format!("unknown chain `{named}`; known: `{known}`")
             }
             NoSuchChain::NotYetKnown => {
-                let message = "no upstream has told its chain id yet".to_owned();
+                let message = "no upstream has reported its chain id yet".to_owned();
                 return Self::unavailable(message);
             }
         };
@@ -126,9 +126,9 @@ impl Refusal {
                 let why = match access {
                     // Never refused for it.
                     Access::Public => "it is refused",
-                    Access::Admin => "it is meant for the operator of a node",
+                    Access::Admin => "it is intended for node operators",
                     Access::Keys => "it uses keys that a node holds",
-                    Access::Dev => "it is a cheat of test chains",
+                    Access::Dev => "it manipulates a test chain",
                 };
                 format!(
                     "the method `{method}` is off by default because {why}; the setting \
@@ -149,8 +149,10 @@ impl Refusal {
     }
 
     pub(crate) fn needs_websocket(method: &str) -> Self {
-        let message =
-            format!("`{}` needs a connection that stays open; poll, or use filters", shown(method));
+        let message = format!(
+            "`{}` needs a persistent connection, which is not supported; poll, or use filters",
+            shown(method)
+        );
         Self::new(200, METHOD_NOT_FOUND, message)
     }
 
@@ -170,7 +172,7 @@ impl Refusal {
     pub(crate) fn chain_id_unknown(roster: &Roster) -> Self {
         let all = roster.upstreams().iter().map(|upstream| upstream.slot()).collect();
         let each = each(&Trail::default(), roster, all);
-        Self::unavailable(format!("no upstream has told its chain id yet: {each}"))
+        Self::unavailable(format!("no upstream has reported its chain id yet: {each}"))
     }
 
     fn unavailable(message: String) -> Self {
@@ -179,7 +181,7 @@ impl Refusal {
 
     pub(crate) fn batch_too_large(bytes_max: usize) -> Self {
         let message =
-            format!("response too large: the replies of this batch are above {bytes_max} bytes");
+            format!("response too large: the replies of this batch exceed {bytes_max} bytes");
         Self::new(200, BATCH_TOO_LARGE, message)
     }
 
@@ -215,12 +217,12 @@ impl Refusal {
         let each = each(trail, roster, eligible);
         let (status, code, what, retry_after) = match failure {
             Failure::NobodyToAsk => {
-                let message = format!("no upstream can be asked: {each}");
+                let message = format!("no upstream is available: {each}");
                 return Self { data, ..Self::unavailable(message) };
             }
             // As each of them said lately, in the words of geth, which programs look for.
             Failure::NotOffered => {
-                let what = "the method does not exist/is not available: no upstream that is well \
+                let what = "the method does not exist/is not available: no healthy upstream \
                             offers it";
                 return Self { data, ..Self::new(200, METHOD_NOT_FOUND, what.to_owned()) };
             }
@@ -230,8 +232,7 @@ impl Refusal {
             }
             Failure::Disputed { agreed, heard, agree } => {
                 let what = format!(
-                    "the upstreams contradict each other: {agreed} of {heard} said the same, \
-                     {agree} must"
+                    "the upstreams disagree: {agreed} of {heard} agreed, {agree} are required"
                 );
                 let message = format!("{what}; {}: {each}", tried(trail));
                 return Self { data, ..Self::unavailable(message) };
@@ -284,7 +285,7 @@ fn exhausted(
 
 fn tried(trail: &Trail) -> String {
     match trail.exchanges() {
-        0 => "asked nobody".to_owned(),
+        0 => "made no attempt".to_owned(),
         1 => "tried 1 upstream".to_owned(),
         n => format!("made {n} attempts"),
     }
@@ -292,7 +293,7 @@ fn tried(trail: &Trail) -> String {
 
 /// What was tried, and how each upstream of the chain is now:
 /// `{"attempts":[{"upstream":"geth-a","verdict":"fault","detail":"...","ms":3}],
-/// "upstreams":[{"upstream":"geth-a","condition":"resting","detail":"..."}]}`
+/// "upstreams":[{"upstream":"geth-a","condition":"breaker_open","detail":"..."}]}`
 fn data(trail: &Trail, roster: &Roster) -> Vec<u8> {
     let mut out = Vec::from(*br#"{"attempts":["#);
     for (place, attempt) in trail.attempts.iter().enumerate() {
@@ -390,7 +391,7 @@ fn pause(trail: &Trail, upstream: &Upstream) -> Option<Duration> {
 fn why(trail: &Trail, upstream: &Upstream, condition: Condition) -> String {
     let problem = || {
         upstream.last_problem().map_or_else(
-            || "nothing is known of it".to_owned(),
+            || "nothing is known about it".to_owned(),
             |problem| problem.told_to_clients().to_owned(),
         )
     };
@@ -398,21 +399,21 @@ fn why(trail: &Trail, upstream: &Upstream, condition: Condition) -> String {
         Condition::Ready => match trail.holds.iter().find(|hold| hold.slot == upstream.slot()) {
             Some(hold) => {
                 let (bound, wait) = (hold.bound.word(), hold.wait.as_millis());
-                format!("its bound `{bound}` holds calls for another {wait} ms")
+                format!("its limit `{bound}` delays calls for another {wait} ms")
             }
-            None => "it was not asked".to_owned(),
+            None => "it was not tried".to_owned(),
         },
         Condition::Throttled => {
             let whole = upstream.throttled_for(now());
             let pause = whole.or_else(|| pause(trail, upstream)).unwrap_or_default();
-            format!("it limits our calls for another {} ms", pause.as_millis())
+            format!("it rate-limits calls for another {} ms", pause.as_millis())
         }
-        Condition::Syncing => "it says that it is behind".to_owned(),
-        Condition::OutOfService => "it refused our key or account".to_owned(),
-        Condition::Spent | Condition::Overspent => "what may be spent there is spent".to_owned(),
+        Condition::Syncing => "it reports that it is syncing".to_owned(),
+        Condition::OutOfService => "it refused the key or account".to_owned(),
+        Condition::Spent | Condition::Overspent => "its budget is spent".to_owned(),
         Condition::Draining => "it is being taken out".to_owned(),
         Condition::HalfOpen
-        | Condition::Resting
+        | Condition::BreakerOpen
         | Condition::Unverified
         | Condition::WrongChain => problem(),
     }

@@ -68,7 +68,7 @@ impl Exposed {
         let counts = self.0.requests();
         let family = encoder.encode_descriptor(
             "wellhead_http_request_duration",
-            "From the head of a request to its answer, batches included",
+            "Time from the head of a request to its answer, including batches",
             Some(&Unit::Seconds),
             prometheus_client::metrics::MetricType::Histogram,
         )?;
@@ -80,15 +80,11 @@ impl Exposed {
         let gauge = prometheus_client::metrics::MetricType::Gauge;
         let none: &[(&str, &str)] = &[];
         for (name, help, bytes) in [
-            ("wellhead_answers_held_bytes", "Bytes of answers held now", answers.held()),
-            (
-                "wellhead_answers_held_peak_bytes",
-                "The most bytes of answers that were held at once",
-                answers.peak(),
-            ),
+            ("wellhead_answers_held_bytes", "Bytes of buffered answers", answers.held()),
+            ("wellhead_answers_held_peak_bytes", "Peak bytes of buffered answers", answers.peak()),
             (
                 "wellhead_answers_bytes_max",
-                "Bytes of answers that may be held at once",
+                "Limit of bytes of buffered answers",
                 answers.bytes_max(),
             ),
         ] {
@@ -143,11 +139,11 @@ impl Exposed {
             }
         }
         for (name, help, count) in [
-            ("wellhead_cache_stored", "Answers put into memory", stats.stored),
-            ("wellhead_cache_evicted", "Kept answers pushed out by others", stats.evicted),
+            ("wellhead_cache_stored", "Answers stored in memory", stats.stored),
+            ("wellhead_cache_evicted", "Cached answers evicted by others", stats.evicted),
             (
                 "wellhead_cache_orphaned",
-                "Kept answers freed because their block was orphaned",
+                "Cached answers removed because their block was orphaned",
                 stats.orphaned,
             ),
         ] {
@@ -155,9 +151,9 @@ impl Exposed {
             ConstCounter::new(count).encode(family.encode_family(&none)?)?;
         }
         for (name, help, now) in [
-            ("wellhead_cache_entries", "Answers kept now", stats.entries),
-            ("wellhead_cache_bytes", "Bytes that kept answers take, all counted", stats.bytes),
-            ("wellhead_cache_bytes_max", "Bytes that kept answers may take", cache.bytes_max()),
+            ("wellhead_cache_entries", "Cached answers", stats.entries),
+            ("wellhead_cache_bytes", "Bytes of cached answers, including overhead", stats.bytes),
+            ("wellhead_cache_bytes_max", "Limit of bytes of cached answers", cache.bytes_max()),
         ] {
             let mut family = encoder.encode_descriptor(name, help, None, gauge)?;
             ConstGauge::new(now).encode(family.encode_family(&none)?)?;
@@ -168,7 +164,7 @@ impl Exposed {
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let mut family = encoder.encode_descriptor(
             "wellhead_calls",
-            "JSON-RPC calls, by method and by how they ended for the client",
+            "JSON-RPC calls, by method and outcome for the client",
             None,
             prometheus_client::metrics::MetricType::Counter,
         )?;
@@ -188,7 +184,7 @@ impl Exposed {
         }
         let mut family = encoder.encode_descriptor(
             "wellhead_call_duration",
-            "From a call's turn to its reply, by cost class of the method",
+            "Time from the start of a call to its reply, by cost class of the method",
             Some(&Unit::Seconds),
             prometheus_client::metrics::MetricType::Histogram,
         )?;
@@ -226,7 +222,7 @@ impl Exposed {
         }
         let mut family = encoder.encode_descriptor(
             "wellhead_attempts_abandoned",
-            "Exchanges that nobody waited for any more, because another upstream answered",
+            "Exchanges abandoned because another upstream answered",
             None,
             prometheus_client::metrics::MetricType::Counter,
         )?;
@@ -242,7 +238,7 @@ impl Exposed {
         }
         let mut family = encoder.encode_descriptor(
             "wellhead_attempt_duration",
-            "From sending to an upstream to its verdict",
+            "Time from sending a call to an upstream to the verdict on its reply",
             Some(&Unit::Seconds),
             prometheus_client::metrics::MetricType::Histogram,
         )?;
@@ -349,7 +345,7 @@ impl Exposed {
     fn dissents(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let mut family = encoder.encode_descriptor(
             "wellhead_quorum_dissents",
-            "Words of upstreams that contradicted those who agreed, by whether the block was final",
+            "Answers that disagreed with the quorum, by whether the block was final",
             None,
             prometheus_client::metrics::MetricType::Counter,
         )?;

@@ -353,7 +353,7 @@ impl Proxy {
             | Condition::HalfOpen
             | Condition::Syncing
             | Condition::Overspent => true,
-            Condition::Resting
+            Condition::BreakerOpen
             | Condition::OutOfService
             | Condition::Spent
             | Condition::Draining

@@ -59,7 +59,7 @@ impl CacheSweeper {
             if was_reset {
                 tracing::warn!(
                     chain = %chain.name.name,
-                    "blocks that were final were replaced: all kept answers are forgotten"
+                    "final blocks were replaced: the cache was cleared"
                 );
                 memory.clear();
                 shares.tier_guard.begin(&chain.pulse);

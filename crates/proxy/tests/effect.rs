@@ -75,7 +75,10 @@ async fn subscriptions_need_a_connection_that_stays() {
     let stage = Stage::upstreams(1);
     for method in ["eth_subscribe", "eth_unsubscribe"] {
         let told = stage.call(method, "[\"newHeads\"]").await;
-        assert!(told.starts_with(r#"{"code":-32601,"#) && told.contains("stays open"), "{told}");
+        assert!(
+            told.starts_with(r#"{"code":-32601,"#) && told.contains("persistent connection"),
+            "{told}"
+        );
     }
     assert!(stage.peer(0).seen().is_empty());
 }
@@ -264,7 +267,7 @@ async fn a_failure_says_who_was_asked_and_why_it_failed() {
     let told = stage.call("eth_call", "[{}]").await;
     let begins = r#"{"code":-32002,"message":"no upstream could answer; made 4 attempts: a: fault: could not connect: injected; b: fault: the upstream failed: HTTP 502 with a body that is not JSON","data":{"attempts":[{"upstream":"a","verdict":"fault","detail":"could not connect: injected","ms":0},{"upstream":"b","verdict":"fault","detail":""#;
     assert!(told.starts_with(begins), "{told}");
-    let ends = r#""upstreams":[{"upstream":"a","condition":"resting","detail":"could not connect: injected"},{"upstream":"b","condition":"resting","detail":"the upstream failed: HTTP 502 with a body that is not JSON"}]}}"#;
+    let ends = r#""upstreams":[{"upstream":"a","condition":"breaker_open","detail":"could not connect: injected"},{"upstream":"b","condition":"breaker_open","detail":"the upstream failed: HTTP 502 with a body that is not JSON"}]}}"#;
     assert!(told.ends_with(ends), "{told}");
 }
 
@@ -336,11 +339,11 @@ async fn the_height_is_the_agreed_one() {
 
 /// Each kind of dangerous method, with what is said of it.
 const DANGEROUS: [(&str, &str); 5] = [
-    ("admin_addPeer", "it is meant for the operator of a node"),
-    ("admin_notListed", "it is meant for the operator of a node"),
-    ("debug_setHead", "it is meant for the operator of a node"),
+    ("admin_addPeer", "it is intended for node operators"),
+    ("admin_notListed", "it is intended for node operators"),
+    ("debug_setHead", "it is intended for node operators"),
     ("eth_sendTransaction", "it uses keys that a node holds"),
-    ("evm_mine", "it is a cheat of test chains"),
+    ("evm_mine", "it manipulates a test chain"),
 ];
 
 #[tokio::test(start_paused = true)]

@@ -37,7 +37,7 @@ async fn a_minute_without_anybody_is_told_in_time_and_ends_at_once() {
         let told = text(&answer);
         for name in ["a", "b", "c"] {
             let tried = format!("{name}: fault: could not connect: injected");
-            let rests = format!("{name} is resting: fault: could not connect: injected");
+            let rests = format!("{name} is breaker_open: fault: could not connect: injected");
             let half = format!("{name} is half_open: fault: could not connect: injected");
             let is_named = [tried, rests, half].iter().any(|words| told.contains(words.as_str()));
             assert!(is_named, "{name}: {told}");
@@ -91,7 +91,7 @@ async fn a_pause_that_ends_too_late_is_told_at_once() {
     let answer = stage.send(None, CALL).await;
     assert_eq!((answer.status, elapsed(began)), (429, Duration::ZERO));
     assert_eq!(answer.retry_after, Some(Duration::from_secs(90)));
-    let words = "asked nobody: a is throttled: it limits our calls for another 90000 ms";
+    let words = "made no attempt: a is throttled: it rate-limits calls for another 90000 ms";
     assert!(text(&answer).contains(words), "{}", text(&answer));
     assert!(stage.peer(0).seen().is_empty());
 }

@@ -261,7 +261,7 @@ async fn calls_of_a_batch_without_room_are_refused_and_the_others_stay() {
     let told = text(&answer).replace(&large, "LARGE");
     assert_eq!(
         told,
-        r#"[{"jsonrpc":"2.0","id":0,"result":LARGE},{"jsonrpc":"2.0","id":1,"error":{"code":-32005,"message":"too many large answers are on their way to clients: try again later"}},{"jsonrpc":"2.0","id":2,"result":[]}]"#
+        r#"[{"jsonrpc":"2.0","id":0,"result":LARGE},{"jsonrpc":"2.0","id":1,"error":{"code":-32005,"message":"too many large answers are being sent to clients: try again later"}},{"jsonrpc":"2.0","id":2,"result":[]}]"#
     );
     drop(others);
     assert!(stage.answers.held() > 200_000, "until it is written");
@@ -397,7 +397,8 @@ async fn a_chain_id_that_nobody_told_is_waited_for_and_then_refused() {
     let began = now();
     let answer = stage.send(None, CHAIN_ID).await;
     assert_eq!((answer.status, elapsed(began)), (503, Duration::from_secs(5)));
-    let words = "no upstream has told its chain id yet: a is unverified: nothing is known of it";
+    let words =
+        "no upstream has reported its chain id yet: a is unverified: nothing is known about it";
     assert!(text(&answer).contains(words), "{}", text(&answer));
     let began = now();
     let (answer, ()) = tokio::join!(stage.send(None, CHAIN_ID), async {
@@ -436,25 +437,29 @@ async fn nobody_waits_for_those_who_cannot_serve_the_call() {
         ..Plan::default()
     }]);
     stage.upstream(0).set_standing(Standing::WrongChain(wellhead_eth::ChainId(5)));
-    stage.upstream(0).note_problem("it is on chain 5, this is chain 1".into(), now());
+    stage.upstream(0).note_problem("it is on chain 5, expected chain 1".into(), now());
     let began = now();
     let body = r#"{"id":1,"method":"eth_gasPrice"}"#;
     let answer = stage.send(None, body).await;
     assert_eq!((answer.status, elapsed(began)), (503, Duration::ZERO));
     assert_eq!(
         text(&answer),
-        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no upstream can be asked: a is wrong_chain: it is on chain 5, this is chain 1","data":{"attempts":[],"upstreams":[{"upstream":"a","condition":"wrong_chain","detail":"it is on chain 5, this is chain 1"},{"upstream":"b","condition":"unverified","detail":"nothing is known of it"}]}}}"#
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32002,"message":"no upstream is available: a is wrong_chain: it is on chain 5, expected chain 1","data":{"attempts":[],"upstreams":[{"upstream":"a","condition":"wrong_chain","detail":"it is on chain 5, expected chain 1"},{"upstream":"b","condition":"unverified","detail":"nothing is known about it"}]}}}"#
     );
     // And for those who could, five seconds.
     let stage = Stage::new(vec![Plan { verified: false, ..Plan::default() }]);
     let began = now();
     let answer = stage.send(None, body).await;
     assert_eq!((answer.status, elapsed(began)), (503, Duration::from_secs(5)));
-    assert!(text(&answer).contains("a is unverified: nothing is known of it"), "{}", text(&answer));
+    assert!(
+        text(&answer).contains("a is unverified: nothing is known about it"),
+        "{}",
+        text(&answer)
+    );
     // When it is known to be down, one.
     stage.upstream(0).note_problem("eth_chainId: could not connect".into(), now());
     for (body, words) in [
-        (body, "no upstream can be asked: a is unverified: eth_chainId: could not connect"),
+        (body, "no upstream is available: a is unverified: eth_chainId: could not connect"),
         (CHAIN_ID, "\"result\":\"0x1\""),
     ] {
         let began = now();

@@ -55,7 +55,7 @@ async fn a_dispute_is_an_error_that_names_everybody() {
     assert_eq!((answer.status, answer.attempts), (503, 3));
     let told = text(&answer);
     assert!(told.contains(r#""code":-32002"#), "{told}");
-    assert!(told.contains("contradict each other: 1 of 3 said the same, 2 must"), "{told}");
+    assert!(told.contains("disagree: 1 of 3 agreed, 2 are required"), "{told}");
     for name in ["a", "b", "c"] {
         assert!(told.contains(&format!("{name}: answer")), "{told}");
         let place = usize::from(name.as_bytes()[0] - b'a');

@@ -151,7 +151,7 @@ async fn when_all_lie_the_error_names_the_check() {
     let message = error["error"]["message"].as_str().expect("words");
     assert_eq!(
         message,
-        "no upstream gave a sound answer; made 2 attempts: \
+        "no upstream gave a valid answer; made 2 attempts: \
          a: void: `asked-number`: block 3, not 2; b: void: `shape`: `hash` is missing"
     );
     assert_eq!(error["error"]["data"]["attempts"][0]["verdict"], "void");

@@ -740,7 +740,7 @@ mod tests {
             let ask = PlanRequest::of(row, eligible);
             [0, 1, 2].map(|slot| assess(&ask, roster.upstream(Slot(slot)), &view, now))
         };
-        let (fit, rests) = (Fitness::Fit, Fitness::Unwell(Condition::Resting));
+        let (fit, rests) = (Fitness::Fit, Fitness::Unwell(Condition::BreakerOpen));
         let half = Fitness::Unwell(Condition::HalfOpen);
         assert_eq!(shown("eth_call", at(500)), [rests, fit, rests]);
         assert_eq!(shown("eth_call", at(1500)), [fit, fit, half], "its rest is over");

@@ -57,7 +57,7 @@ pub struct DangerousMethods {
 pub enum NotServed {
     /// The chain's `methods` setting keeps it out.
     Forbidden,
-    /// It is not meant for every client, and `methods.dangerous` does not name it.
+    /// It is a dangerous method, and `methods.dangerous` does not name it.
     Dangerous(Access),
     /// The `routes` and the upstreams' own `methods` leave nobody.
     NoUpstream,

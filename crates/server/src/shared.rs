@@ -83,7 +83,7 @@ impl ServerShared {
             tracing::warn!(
                 origin,
                 left_out,
-                "a web page may not call from a browser: list its origin under `cors.origins`"
+                "refused a call from a web page: add its origin to `cors.origins`"
             );
         }
     }
@@ -97,7 +97,7 @@ impl ServerShared {
             tracing::warn!(
                 host,
                 left_out,
-                "a request by this name was refused: list the name under `{setting}`"
+                "refused a request for this host name: add the name to `{setting}`"
             );
         }
     }
@@ -108,7 +108,7 @@ impl ServerShared {
             tracing::warn!(
                 %peer,
                 left_out,
-                "an HTTP/2 connection was ended: its client resets streams without end"
+                "closed an HTTP/2 connection: its client resets too many streams"
             );
         }
     }
@@ -119,7 +119,7 @@ impl ServerShared {
             tracing::warn!(
                 %peer,
                 left_out,
-                "a connection was ended: its client lets many answers wait and takes none"
+                "closed a connection: its client does not read its answers"
             );
         }
     }

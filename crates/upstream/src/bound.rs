@@ -26,7 +26,7 @@ pub enum Bound {
     /// The calls that it may be sent at once, learnt from its delay.
     LearntLimit,
     /// None of its own: other calls wait for it already.
-    Line,
+    Queue,
     /// None of its own: all of our connections to it carry a call.
     Connections,
     /// None of its own: calls whose answers are long have their share of our connections to it, and of
@@ -47,7 +47,7 @@ impl Bound {
         Self::MethodRate,
         Self::InFlight,
         Self::LearntLimit,
-        Self::Line,
+        Self::Queue,
         Self::Connections,
         Self::BulkyShare,
     ];
@@ -65,7 +65,7 @@ impl Bound {
             Self::MethodRate => "method_rate",
             Self::InFlight => "in_flight",
             Self::LearntLimit => "learnt_limit",
-            Self::Line => "line",
+            Self::Queue => "queue",
             Self::Connections => "connections",
             Self::BulkyShare => "bulky_share",
         }
@@ -76,7 +76,7 @@ impl Bound {
         match self {
             Self::InFlight
             | Self::LearntLimit
-            | Self::Line
+            | Self::Queue
             | Self::Connections
             | Self::BulkyShare => true,
             Self::Pause

@@ -60,23 +60,23 @@ pub enum Standing {
 pub enum Condition {
     /// Yes.
     Ready,
-    /// It asked for a pause, by refusing calls of several methods.
+    /// It is paused, after it refused calls of several methods.
     Throttled,
-    /// It failed; its rest is over, and a probe or a last resort may try.
+    /// It failed; its breaker is half-open: a probe, or a call without another candidate, may test it.
     HalfOpen,
-    /// It is behind and says so itself.
+    /// It reports that it is syncing.
     Syncing,
-    /// It failed and rests.
-    Resting,
+    /// It failed, and its breaker is open.
+    BreakerOpen,
     /// Its key or its account was refused.
     OutOfService,
-    /// Its credits of the day or the month are spent, and it may be asked beyond them.
+    /// Its credits of the day or the month are spent, and its settings allow overspending.
     Overspent,
-    /// They are spent, and it may not.
+    /// Its credits of the day or the month are spent, and it must not be used.
     Spent,
-    /// It is being taken out.
+    /// It is being removed.
     Draining,
-    /// Nobody knows yet which chain it is on.
+    /// Its chain id is not verified yet.
     Unverified,
     /// It is on another chain.
     WrongChain,
@@ -90,7 +90,7 @@ impl Condition {
             Self::Throttled
             | Self::HalfOpen
             | Self::Syncing
-            | Self::Resting
+            | Self::BreakerOpen
             | Self::OutOfService
             | Self::Overspent => true,
             Self::Spent | Self::Draining | Self::Unverified | Self::WrongChain => false,
@@ -104,7 +104,7 @@ impl Condition {
             Self::Throttled => "throttled",
             Self::HalfOpen => "half_open",
             Self::Syncing => "syncing",
-            Self::Resting => "resting",
+            Self::BreakerOpen => "breaker_open",
             Self::OutOfService => "out_of_service",
             Self::Overspent => "overspent",
             Self::Spent => "spent",
@@ -357,7 +357,7 @@ impl Upstream {
         // upstream that is well nothing does, and a call asks a dozen times.
         if !self.breaker.is_closed() {
             match self.breaker.state(self.stamp(now)) {
-                BreakerState::Open(_) => return Condition::Resting,
+                BreakerState::Open(_) => return Condition::BreakerOpen,
                 BreakerState::HalfOpen => return Condition::HalfOpen,
                 BreakerState::Closed => {}
             }

@@ -182,9 +182,9 @@ impl Asker {
             Payment::Refused { is_news } => {
                 if is_news {
                     let id = &self.upstream.identity().id;
-                    tracing::warn!(upstream = %id, "the credits of this day for checks are spent; until tomorrow clients' calls find out how the upstream is");
+                    tracing::warn!(upstream = %id, "today's credits for checks are spent; until tomorrow only clients' calls show the health of the upstream");
                 }
-                Err("the credits of this day for checks are spent".to_owned())
+                Err("today's credits for checks are spent".to_owned())
             }
         }
     }
@@ -259,13 +259,13 @@ impl Asker {
             Change::Recovered => tracing::info!(upstream = %id, "upstream recovered"),
             // It rested before and goes on: that was said when it began.
             Change::Rests if was_unwell => {
-                tracing::debug!(upstream = %id, detail = %verdict.detail(), "upstream failed another probe and rests longer");
+                tracing::debug!(upstream = %id, detail = %verdict.detail(), "upstream failed another probe: its breaker stays open longer");
             }
             Change::Rests => {
-                tracing::warn!(upstream = %id, detail = %verdict.detail(), "upstream failed a probe and rests");
+                tracing::warn!(upstream = %id, detail = %verdict.detail(), "upstream failed a probe: its breaker is open");
             }
             Change::WentOutOfService => {
-                tracing::error!(upstream = %id, detail = %verdict.detail(), "upstream refused our key or account; out of service until a probe succeeds");
+                tracing::error!(upstream = %id, detail = %verdict.detail(), "upstream refused the key or account; out of service until a probe succeeds");
             }
         }
     }

@@ -99,12 +99,12 @@ fn agrees(chain_id: ChainId, asker: &Asker, heads: &Heads) -> bool {
     if upstream.set_standing(Standing::WrongChain(chain_id)) {
         tracing::error!(
             upstream = %upstream.identity().id, reported = %chain_id, %expected,
-            "the upstream's feed is on another chain; the upstream will not be used until both agree"
+            "the upstream's feed is on another chain; not using the upstream until both agree"
         );
     }
     heads.forget(upstream.slot(), now());
     upstream
-        .note_problem(format!("its feed is on chain {chain_id}, this is chain {expected}"), now());
+        .note_problem(format!("its feed is on chain {chain_id}, expected chain {expected}"), now());
     false
 }
 

@@ -87,7 +87,7 @@ impl Watcher {
                         tries = tries.saturating_add(1);
                         if tries == VERIFY_WARN_AFTER {
                             let id = &self.upstream().identity().id;
-                            tracing::warn!(upstream = %id, %detail, "upstream does not tell its chain id and is not used; still asking");
+                            tracing::warn!(upstream = %id, %detail, "upstream did not report its chain id and is not used; retrying");
                         }
                         let due = now() + pause.min(self.verify_pause_max());
                         next = Some(next.map_or(due, |next| next.min(due)));
@@ -131,7 +131,7 @@ impl Watcher {
         }
         if upstream.set_standing(Standing::Verified) {
             let id = &upstream.identity().id;
-            tracing::info!(upstream = %id, %chain, "upstream is not asked for its chain id and taken to be on the chain of the settings");
+            tracing::info!(upstream = %id, %chain, "the chain id of the upstream is not checked; trusting the `id` of the chain");
         }
         self.pulse().tell_verified();
         true
@@ -153,11 +153,11 @@ impl Watcher {
             if self.upstream().set_standing(Standing::WrongChain(reported)) {
                 tracing::error!(
                     upstream = %id, %reported, %expected,
-                    "upstream is on another chain and will not be used; check its URL and the chain's `id`"
+                    "upstream is on another chain and is not used; check its URL and the chain's `id`"
                 );
             }
             self.heads.forget(self.upstream().slot(), now());
-            let text = format!("it is on chain {reported}, this is chain {expected}");
+            let text = format!("it is on chain {reported}, expected chain {expected}");
             self.upstream().note_problem(text, now());
             return ChainIdentity::Wrong;
         }

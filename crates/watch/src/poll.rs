@@ -215,7 +215,7 @@ impl Watcher {
             // One that wants to be left alone serves nobody just now.
             Condition::Throttled
             | Condition::HalfOpen
-            | Condition::Resting
+            | Condition::BreakerOpen
             | Condition::OutOfService
             | Condition::Draining
             | Condition::Unverified
@@ -455,10 +455,10 @@ impl Watcher {
         match (is_news, syncing, isolated) {
             (false, _, _) => {}
             (true, true, _) => {
-                tracing::warn!(upstream = %id, "upstream is syncing and left out while others can serve");
+                tracing::warn!(upstream = %id, "upstream is syncing and not used while others can serve");
             }
             (true, false, true) => {
-                tracing::warn!(upstream = %id, "upstream has no peers and is left out while others can serve");
+                tracing::warn!(upstream = %id, "upstream has no peers and is not used while others can serve");
             }
             (true, false, false) => tracing::info!(upstream = %id, "upstream finished syncing"),
         }

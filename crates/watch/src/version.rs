@@ -39,7 +39,7 @@ impl Watcher {
             && let Some(version) = self.upstream().client_version()
         {
             let id = &self.upstream().identity().id;
-            tracing::info!(upstream = %id, %version, "upstream told its version");
+            tracing::info!(upstream = %id, %version, "upstream version detected");
         }
         // A client that asks for the version may wait for the first one.
         self.pulse().tell_verified();

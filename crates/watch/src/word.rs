@@ -18,7 +18,7 @@ pub(crate) fn take(heads: &Heads, asker: &Asker, seen: Observation, source: Sour
         if fell > view.lag_bound() && asker.falls.tell(now()) {
             tracing::warn!(
                 upstream = %id, from = head.number.0, to = seen.number.0,
-                "upstream fell back by {fell} blocks; it is taken at its word"
+                "upstream went back by {fell} blocks; its lower head is accepted"
             );
         }
     }

@@ -200,7 +200,7 @@ async fn when_the_credits_of_a_day_are_spent_nothing_is_asked_until_the_next() {
     stage.busy_for(seconds(3600), seconds(1)).await;
     assert_eq!(stage.asked[0].credits(), 20);
     assert_eq!(stage.condition(0), Condition::Ready, "that is no reason to leave it out");
-    assert_eq!(lines.with("WARN the credits of this day"), 1, "{lines:?}");
+    assert_eq!(lines.with("WARN today's credits for checks"), 1, "{lines:?}");
     // It dies. Nobody probes, so a client's call may try when its rest is over.
     fail(&stage, 0);
     assert!(!stage.upstreams[0].takes_trial(now()));

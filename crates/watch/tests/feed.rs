@@ -100,7 +100,7 @@ async fn a_feed_of_another_chain_takes_its_upstream_out() {
     assert_eq!(stage.condition(0), Condition::WrongChain);
     assert_eq!(stage.head(0), None);
     let problem = stage.upstreams[0].last_problem().expect("told to the operator");
-    assert_eq!(problem.text, "its feed is on chain 5, this is chain 1");
+    assert_eq!(problem.text, "its feed is on chain 5, expected chain 1");
     // It is not asked in circles, and not used in between.
     for _ in 0..110 {
         stage.busy_for(seconds(1), seconds(1)).await;

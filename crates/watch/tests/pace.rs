@@ -228,7 +228,7 @@ async fn a_refused_key_is_tried_again_every_minute() {
     let began = now();
     stage.busy_for(seconds(600), seconds(1)).await;
     assert!((9..=10).contains(&node.calls_of("eth_chainId", began).len()));
-    assert_eq!(lines.with("ERROR upstream refused our key"), 1, "{lines:?}");
+    assert_eq!(lines.with("ERROR upstream refused the key"), 1, "{lines:?}");
     // Down while it is out of service: not at every tick either.
     node.feel(Mood::Refuses);
     let began = now();

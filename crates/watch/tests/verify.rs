@@ -38,7 +38,7 @@ async fn one_on_another_chain_is_refused_said_once_and_asked_again() {
     assert_eq!(stage.head(1), None);
     assert_eq!(stage.heads.view().best.map(|head| head.number.0), Some(1000));
     let problem = stage.upstreams[1].last_problem().expect("told to the operator");
-    assert_eq!(problem.text, "it is on chain 5, this is chain 1");
+    assert_eq!(problem.text, "it is on chain 5, expected chain 1");
     pass(seconds(190)).await;
     assert_eq!(stage.asked(1), "verify=4", "once a minute, and nothing but the chain id");
     assert_eq!(lines.with("ERROR upstream is on another chain"), 1, "{lines:?}");
@@ -76,8 +76,8 @@ async fn who_does_not_answer_is_asked_with_growing_pauses() {
         asked,
         [0, 250, 750, 1750, 3750, 7750, 15_750, 31_750, 63_750, 127_750, 202_750, 277_750]
     );
-    assert_eq!(lines.with("WARN upstream failed a probe and rests"), 1, "{lines:?}");
-    assert_eq!(lines.with("WARN upstream does not tell its chain id"), 1, "{lines:?}");
+    assert_eq!(lines.with("WARN upstream failed a probe: its breaker is open"), 1, "{lines:?}");
+    assert_eq!(lines.with("WARN upstream did not report its chain id"), 1, "{lines:?}");
     node.feel(Mood::Well);
     pass(seconds(75)).await;
     assert_eq!(stage.condition(0), Condition::Ready);

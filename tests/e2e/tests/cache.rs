@@ -214,7 +214,7 @@ mod with_anvil {
             let server = redis(&folder, port);
             // A busy machine may be slow; that is looked at in the tests of the store.
             let tiers =
-                format!("redis: {{ url: \"redis://127.0.0.1:{port}\", get_within: 500ms }}");
+                format!("redis: {{ url: \"redis://127.0.0.1:{port}\", get_timeout: 500ms }}");
             let (one, other) = (start(&node, &tiers).await, start(&node, &tiers).await);
             for wellhead in [&one, &other] {
                 is_up(wellhead, true).await;
@@ -252,7 +252,7 @@ mod with_anvil {
             let port = free_port();
             let _server = redis(&folder, port);
             let url = format!("redis://127.0.0.1:{port}");
-            let tiers = format!("redis: {{ url: \"{url}\", get_within: 500ms }}");
+            let tiers = format!("redis: {{ url: \"{url}\", get_timeout: 500ms }}");
             for (chain_id, node, truth) in [(8, &other, &other_truth), (7, &node, &own_truth)] {
                 let wellhead = start_for(chain_id, node, &tiers).await;
                 is_up(&wellhead, true).await;

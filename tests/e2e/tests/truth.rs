@@ -360,7 +360,7 @@ mod with_anvil {
 
     async fn wellhead(more: &str, nodes: [&Node; 2], feeds: bool) -> Wellhead {
         let mut chain = format!(
-            "  main:\n    id: {CHAIN_ID}\n    block_time: 250ms\n    checks: {{ head_min: 50ms }}\n    \
+            "  main:\n    id: {CHAIN_ID}\n    block_time: 250ms\n    checks: {{ head_interval_min: 50ms }}\n    \
              upstreams:\n"
         );
         for (id, node) in ["a", "b"].into_iter().zip(nodes) {

@@ -243,7 +243,7 @@ impl Watch for Live<'_> {
     fn silent(&mut self, experiment: &str, target: u32) {
         self.now = None;
         let line = format!(
-            "{} {experiment}: no call was answered for a minute: it is asked no more, `resume` would",
+            "{} {experiment}: no call was answered for a minute: giving up; `resume` tries again",
             self.name(target)
         );
         self.line(&line);

@@ -189,14 +189,14 @@ async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Resul
         .map(|(target, (goal, greeting))| Member { target, goal, greeting })
         .collect();
     if members.len() < goals.len() {
-        complain("who answers no call is left out");
+        complain("targets that answer no call are left out");
     }
     let (name, version) = inquiry.name();
     if members.len() < inquiry.targets_min() {
         if stop.is_set() || budget.is_over() {
             return Ok(());
         }
-        let why = format!("`{name}` has nobody to compare: nothing was measured");
+        let why = format!("`{name}` has no second endpoint to compare with: nothing was measured");
         return Err(Failure::System(why));
     }
     let sockets: Vec<Option<SecretUrl>> = members

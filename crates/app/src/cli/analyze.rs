@@ -16,73 +16,73 @@ const CALLS_MAX: u64 = 1_000_000_000;
 /// Arguments of `wellhead analyze`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Start with `quick`: it says what it will send and asks before it sends much.
-Records and run.json go to a directory; no URL and no key is written there.
+Start with `quick`. It prints what it will send, and asks for confirmation before many calls.
+Records and run.json are written to a directory; they contain no URL and no key.
 
 Examples:
   wellhead analyze quick https://eth.example/v2/KEY
-      who it is, how fast, streams on a connection, whether small rates are refused
+      identity, latency, streams per connection, whether low rates are refused
   wellhead analyze rate --to 200 --dry-run https://eth.example/v2/KEY
-      what finding the limit up to 200 calls a second would send and cost
+      the calls and the cost of finding a limit up to 200 calls per second
   wellhead analyze connection --requests 0 --idle 300 https://eth.example/v2/KEY
-      after how long a silence a connection is closed, up to five minutes
+      the idle timeout of a connection, up to five minutes
   wellhead analyze agree https://eth.example/v2/KEY https://other.example http://127.0.0.1:8545
-      whether they say the same, who is alone, and the smallest call that shows it
+      whether they agree, which one is in the minority, and the smallest call that shows it
   wellhead analyze limits --max-calls 50000 https://a.example/KEY https://b.example/KEY
       streams, rate, window and silent shaping of two providers, in one report
   wellhead analyze quick https://eth.example/v2/KEY --profile eth.yaml
-      as the first, and eth.yaml for `profile: eth.yaml` of an upstream that `serve` uses
+      as the first, and writes eth.yaml for the setting `profile: eth.yaml` of an upstream
   wellhead analyze report wellhead-analysis-eth.example-20261122-101500
-      the same conclusions again, from the records, and report.html beside them")]
+      the conclusions, recomputed from the records, and report.html beside them")]
 pub struct Analyze {
-    /// What to find out
+    /// What to measure
     #[command(subcommand)]
     pub what: Experiment,
 }
 
-/// What to find out.
+/// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum Experiment {
-    /// A cheap first look: chain, head, client, protocol, latency, streams to 128, rates to 40/s
+    /// A cheap first check: chain, head, client, protocol, latency, streams to 128, rates to 40/s
     Quick(Quick),
-    /// How many calls a second are let through: rates from low to high, open loop
+    /// How many calls per second pass: rising rates in an open loop
     Rate(Rate),
-    /// How many calls one HTTP/2 connection bears at once: doubling, then bisecting
+    /// How many concurrent calls one HTTP/2 connection allows: doubling, then bisecting
     Streams(Streams),
-    /// Whether more calls at once become slower instead of being refused
+    /// Whether more concurrent calls become slower instead of being refused
     Throttle(Throttle),
-    /// HTTP/1.1 against HTTP/2, by connections, calls at a time and the size of answers
+    /// HTTP/1.1 compared with HTTP/2, by connections, concurrency and answer size
     Protocol(Protocol),
-    /// How many requests a connection bears, and how long it may be silent
+    /// How many requests a connection serves, and how long it may stay idle
     Connection(Connection),
-    /// How fast large answers come, and whether small ones wait for them
+    /// How fast large answers arrive, and whether small ones wait behind them
     Bodies(Bodies),
-    /// What becomes of a load that you set: rates, or users, stage after stage
+    /// Which load the target sustains: stages of rates or of users
     Load(Load),
-    /// Whether several endpoints answer alike at blocks that cannot change any more
+    /// Whether several endpoints agree about blocks that can no longer change
     Agree(Agree),
-    /// How soon each of several endpoints shows a new block, watched side by side
+    /// How soon each of several endpoints shows a new block
     Fresh(Fresh),
-    /// Methods served, how far back states, blocks, logs and traces go, ranges, batches, WebSocket
+    /// Which methods are served, how far back history goes, ranges, batches, WebSocket
     Reach(Reach),
-    /// All about limits in one report: streams, rate, window and throttle
+    /// All limits in one report: streams, rate, window and throttle
     Limits(limits::Limits),
-    /// How many calls pass at once, and how they pass again: a bucket, or a window of which kind
+    /// The kind of rate limit: its burst, its window, and how it refills
     Window(limits::Window),
-    /// What methods count against the limit, compared with each other and with the catalogue
+    /// How much each method counts against the limit, compared with the catalogue
     Cost(limits::Cost),
-    /// How it does over a long time, and whether times or errors drift
+    /// A long run: whether latency or errors drift
     Soak(limits::Soak),
-    /// Conclude again from the records of a run, and write its report
+    /// Recompute the conclusions from the records of a run, and write its report
     Report(ReportDir),
-    /// Go on with a run that was cut: cells that were played to their end are kept
+    /// Resume an interrupted run: completed cells are kept
     Resume(Resume),
-    /// Put two runs beside each other: changed verdicts first, times with their intervals
+    /// Compare two runs: changed verdicts first, then latencies with their intervals
     Compare(Compare),
 }
 
 impl Experiment {
-    /// What all that send something take.
+    /// The common arguments, of every experiment that sends calls.
     pub fn common_mut(&mut self) -> Option<&mut Common> {
         match self {
             Self::Quick(it) => Some(&mut it.common),
@@ -105,35 +105,35 @@ impl Experiment {
     }
 }
 
-/// What all experiments take.
+/// Arguments of all experiments.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Whom to measure: one after another, or side by side where they are compared; NAME=URL gives
-    /// one a name in the report
+    /// The targets, measured in turn, or side by side by `agree` and `fresh`; NAME=URL
+    /// names a target in the report
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
-    /// Where records go [default: wellhead-analysis-HOST-DATE-TIME]
+    /// The directory for records [default: wellhead-analysis-HOST-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Also write what follows for the settings of an upstream, for its `profile`
+    /// Also write the settings that follow from the results, for the `profile` of an upstream
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Said in the report beside the machine, such as the region that it was measured from
+    /// A remark for the report, such as the region of the measuring machine
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
-    /// The seed of chance: what is asked, and in which order
+    /// The random seed: decides the calls and their order
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Not one call more is sent, to all targets together
+    /// The most calls to send, to all targets together
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = calls(1))]
     pub max_calls: u64,
-    /// Say what would be sent and what it would cost, and send nothing
+    /// Print the planned calls and their cost, and send nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not ask before many calls
+    /// Do not ask for confirmation before many calls
     #[arg(long)]
     pub yes: bool,
-    /// The directory of a run that is gone on with; set by `resume`.
+    /// The directory of the run to continue; set by `resume`.
     #[arg(skip)]
     pub goes_on: Option<PathBuf>,
 }
@@ -141,7 +141,7 @@ pub struct Common {
 /// Arguments of `wellhead analyze quick`.
 #[derive(Debug, Args)]
 pub struct Quick {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
 }
@@ -149,22 +149,22 @@ pub struct Quick {
 /// Arguments of `wellhead analyze rate`.
 #[derive(Debug, Args)]
 pub struct Rate {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// The first rate, calls a second
+    /// The first rate, in calls per second
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
     pub from: f64,
-    /// The last rate, calls a second
+    /// The last rate, in calls per second
     #[arg(long, value_name = "N", default_value_t = 150.0, value_parser = positive)]
     pub to: f64,
-    /// Each rate is so many times the one before
+    /// The factor from each rate to the next
     #[arg(long, value_name = "X", default_value_t = 2.0, value_parser = positive)]
     pub step: f64,
-    /// How long each rate is kept [default: 30, and 3 windows of a provider that is known]
+    /// How long each rate is held, seconds [default: 30, and at least 3 windows of a known provider]
     #[arg(long, value_name = "N", value_parser = seconds(1))]
     pub seconds: Option<u64>,
-    /// The rest between rates, seconds [default: 2, and 2 windows of a provider that is known]
+    /// The pause between rates, seconds [default: 2, and at least 2 windows of a known provider]
     #[arg(long, value_name = "N", value_parser = seconds(0))]
     pub rest: Option<u64>,
 }
@@ -172,10 +172,10 @@ pub struct Rate {
 /// Arguments of `wellhead analyze streams`.
 #[derive(Debug, Args)]
 pub struct Streams {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// The largest number that is tried; each cell has so many calls
+    /// The highest concurrency to try, which is also the number of calls in each cell
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub up_to: u64,
 }
@@ -183,10 +183,10 @@ pub struct Streams {
 /// Arguments of `wellhead analyze throttle`.
 #[derive(Debug, Args)]
 pub struct Throttle {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// Calls at once, one number a cell
+    /// Concurrent calls, one number per cell
     #[arg(
         long,
         value_name = "N,N",
@@ -195,10 +195,10 @@ pub struct Throttle {
         value_parser = at_once()
     )]
     pub at_once: Vec<usize>,
-    /// Connections: two numbers tell a limit of the connection from one of the account
+    /// Connections: two numbers distinguish a limit per connection from one per account
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "2,4", value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     pub connections: Vec<usize>,
-    /// Calls of a cell
+    /// Calls in each cell
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = calls(1))]
     pub calls: u64,
 }
@@ -206,22 +206,22 @@ pub struct Throttle {
 /// Arguments of `wellhead analyze protocol`.
 #[derive(Debug, Args)]
 pub struct Protocol {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// Connections; over HTTP/1.1 a call has one for itself as long as it lasts
+    /// Connections; over HTTP/1.1 each call in flight has its own
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: Vec<u16>,
-    /// Calls at a time
+    /// Concurrent calls
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "4,50", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub at_once: Vec<u16>,
-    /// What is asked: small, medium and large answers are cheap, small and large work
+    /// The kind of calls, by answer size
     #[arg(long, value_name = "KIND,KIND", value_delimiter = ',', default_value = "cheap,large")]
     pub bodies: Vec<Kind>,
-    /// Calls of a cell
+    /// Calls in each cell
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = calls(1))]
     pub calls: u64,
-    /// How often each cell is played, each time in another order
+    /// How often each cell is repeated, each time in another order
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeats: u32,
 }
@@ -229,13 +229,13 @@ pub struct Protocol {
 /// Arguments of `wellhead analyze connection`.
 #[derive(Debug, Args)]
 pub struct Connection {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// Requests on one connection at most; three connections are used up. 0 leaves it out
+    /// The most requests on one connection; three connections are used. 0 skips this part
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = calls(0))]
     pub requests: u64,
-    /// The longest silence, seconds. 0 leaves it out
+    /// The longest silence, seconds. 0 skips this part
     #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u64).range(..=86_400))]
     pub idle: u64,
 }
@@ -243,16 +243,16 @@ pub struct Connection {
 /// Arguments of `wellhead analyze bodies`.
 #[derive(Debug, Args)]
 pub struct Bodies {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// Large answers of a cell, for each at a time
+    /// Large answers in each cell, per concurrent call
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub calls: u64,
-    /// Large answers at a time, where it is more than one
+    /// Concurrent large answers, in the cells with more than one
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=64))]
     pub at_once: u16,
-    /// How often each cell is played, each time in another order
+    /// How often each cell is repeated, each time in another order
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeats: u32,
 }
@@ -260,43 +260,43 @@ pub struct Bodies {
 /// Arguments of `wellhead analyze load`.
 #[derive(Debug, Args)]
 pub struct Load {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// Stages by rate, calls a second, open loop
+    /// Stages by rate, in calls per second (open loop)
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "10,20,50", value_parser = positive)]
     pub rates: Vec<f64>,
-    /// Stages by users instead, who each ask again when they have an answer
+    /// Stages by number of users instead, each of which calls again after an answer (closed loop)
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = at_once())]
     pub users: Vec<usize>,
-    /// Users think for so long before they ask again, milliseconds
+    /// The pause of a user after an answer, milliseconds
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=3_600_000), requires = "users")]
     pub think: u64,
-    /// Calls that a user makes in a second at most: a stage ends early when they are made
+    /// The most calls of a user per second of the stage: a stage ends early when they are made
     #[arg(long, value_name = "N", default_value_t = PER_USER, value_parser = clap::value_parser!(u64).range(1..=100_000), requires = "users")]
     pub per_user: u64,
-    /// A spike instead: the first rate, the second for a third of the time, and the first again
+    /// A spike instead: the first rate, the second rate for a third of the time, then the first again
     #[arg(long, value_name = "N,N", value_delimiter = ',', num_args = 1, conflicts_with = "users", value_parser = positive)]
     pub spike: Vec<f64>,
-    /// How long a stage lasts
+    /// How long a stage lasts, seconds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = seconds(1))]
     pub seconds: u64,
-    /// What is asked
+    /// The kind of calls
     #[arg(long, value_name = "KIND", default_value = "mix")]
     pub work: Kind,
-    /// HTTP/2 connections; over HTTP/1.1 there are 64, if you do not ask for it. More where the rate
+    /// HTTP/2 connections; over HTTP/1.1 the default is 64. More if the rate
     /// needs them
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: u16,
-    /// Which HTTP to speak
+    /// The HTTP version
     #[arg(long, value_name = "HTTP", default_value = "auto")]
     pub http: Http,
 }
 
-/// Which HTTP to speak.
+/// The HTTP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Http {
-    /// HTTP/2 where the target offers it
+    /// HTTP/2 if the target offers it
     Auto,
     /// HTTP/1.1
     #[value(name = "1.1")]
@@ -309,22 +309,22 @@ pub enum Http {
 /// Arguments of `wellhead analyze agree`.
 #[derive(Debug, Args)]
 pub struct Agree {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// The newest block that is asked about [default: the newest that is final everywhere]
+    /// The newest block to ask about [default: the newest that is final at every endpoint]
     #[arg(long, value_name = "N")]
     pub block: Option<u64>,
-    /// Blocks that are looked into, and their transactions, accounts, contracts and logs
+    /// Blocks to examine, with their transactions, accounts, contracts and logs
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub blocks: u16,
-    /// How far below the newest one they may be: nodes that are no archive keep 128 states
+    /// How far below the newest one they may be: full nodes keep 128 states
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_024))]
     pub depth: u64,
-    /// Questions; each that is answered differently is asked again
+    /// Questions; each with differing answers is repeated
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub asks: u32,
-    /// Calls a second to each endpoint at most
+    /// The most calls per second to each endpoint
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
     pub rate: f64,
 }
@@ -332,13 +332,13 @@ pub struct Agree {
 /// Arguments of `wellhead analyze fresh`.
 #[derive(Debug, Args)]
 pub struct Fresh {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// How long they are watched
+    /// How long to watch, seconds
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = seconds(1))]
     pub seconds: u64,
-    /// Between two polls of one endpoint, on the average
+    /// The average time between two polls of one endpoint, milliseconds
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(20..=600_000))]
     pub every_ms: u64,
 }
@@ -346,33 +346,33 @@ pub struct Fresh {
 /// Arguments of `wellhead analyze reach`.
 #[derive(Debug, Args)]
 pub struct Reach {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// Blocks in one search for logs that are tried at most
+    /// The most blocks to try in one log search
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub range_up_to: u64,
-    /// Calls in one batch that are tried at most; finding a limit takes up to ten times as many
+    /// The most calls to try in one batch; finding a limit takes up to ten times as many
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub batch_up_to: u64,
-    /// Where WebSocket is, once for each endpoint in their order [default: the same URL]
+    /// The WebSocket URLs, one for each endpoint, in their order [default: the endpoint's URL]
     #[arg(long, value_name = "URL")]
     pub ws: Vec<String>,
-    /// Calls a second to each endpoint at most
+    /// The most calls per second to each endpoint
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
     pub rate: f64,
 }
 
-/// What is asked.
+/// The kind of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// `eth_blockNumber`
     Cheap,
-    /// Late blocks without transactions
+    /// Recent blocks without transactions
     Small,
-    /// Late blocks with all transactions
+    /// Recent blocks with all transactions
     Large,
-    /// What dapps, wallets and indexers ask
+    /// Typical calls of dapps, wallets and indexers
     Mix,
 }
 
@@ -382,7 +382,7 @@ pub struct ReportDir {
     /// The directory of a run
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Also write what follows for the settings of an upstream, for its `profile`
+    /// Also write the settings that follow from the results, for the `profile` of an upstream
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
 }
@@ -390,8 +390,8 @@ pub struct ReportDir {
 /// Arguments of `wellhead analyze resume`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-run.json says what was asked for, but of URLs the host alone: those with a path or a key have
-to be given again.
+run.json keeps the arguments, but only the host of each URL. Give URLs with a path or a key
+again.
 
 Example:
   wellhead analyze resume wellhead-analysis-eth.example-20261122-101500 https://eth.example/v2/KEY")]
@@ -399,13 +399,13 @@ pub struct Resume {
     /// The directory of the run
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// URLs that hold more than a host
+    /// The URLs that have more than a host
     #[arg(value_name = "URL")]
     pub urls: Vec<String>,
-    /// Also write what follows for the settings of an upstream, for its `profile`
+    /// Also write the settings that follow from the results, for the `profile` of an upstream
     #[arg(long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Do not ask before many calls
+    /// Do not ask for confirmation before many calls
     #[arg(long)]
     pub yes: bool,
 }
@@ -413,8 +413,8 @@ pub struct Resume {
 /// Arguments of `wellhead analyze compare`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exits with 0 where nothing differs, with 3 where a verdict or a time does: a time only where the
-interval of 95 % excludes no difference. With 1 where a run cannot be read.")]
+The exit code is 0 if nothing differs, 3 if a verdict or a latency does (a latency only if the
+95 % interval excludes a negligible difference), and 1 if a run cannot be read.")]
 pub struct Compare {
     /// The directory of the earlier run
     #[arg(value_name = "BEFORE")]
@@ -425,7 +425,7 @@ pub struct Compare {
     /// Also write it as Markdown, for a pull request
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
-    /// Also write it as a page
+    /// Also write it as an HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -438,7 +438,7 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A length in seconds, 30 days at most: what adds up of them still is one.
+/// A duration in seconds, at most 30 days, so that sums of several do not overflow.
 fn seconds(from: u64) -> impl TypedValueParser<Value = u64> {
     RangedU64ValueParser::<u64>::new().range(from..=SECONDS_MAX)
 }
@@ -448,7 +448,7 @@ fn calls(from: u64) -> impl TypedValueParser<Value = u64> {
     RangedU64ValueParser::<u64>::new().range(from..=CALLS_MAX)
 }
 
-/// Calls or users at once: of more than that no cell bears all.
+/// Concurrent calls or users, at most as many as one cell can run.
 fn at_once() -> impl TypedValueParser<Value = usize> {
     RangedU64ValueParser::<usize>::new().range(1..=10_000)
 }

@@ -29,13 +29,13 @@ const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// More than anybody sells in a day.
+/// More than any provider sells per day.
 const CREDITS_MAX: u64 = 1_000_000_000_000;
 
 /// More requests than any connection lives for.
 const REQUESTS_MAX: u64 = 1_000_000_000;
 
-/// More blocks than any chain has; more is a slip of the pen.
+/// More blocks than any chain has; a larger value is a typing error.
 const BLOCKS_MAX: u64 = 100_000_000_000;
 
 section! {
@@ -71,8 +71,8 @@ section! {
         upstreams: Vec<Upstream> = required(),
         /// Methods that only some upstreams serve. The first route that matches decides.
         routes: Vec<Route> = default(Vec::new()),
-        /// Reads that several upstreams must answer alike. The first rule that names a method
-        /// counts for it. See docs/quorum.md.
+        /// Reads on which several upstreams must agree. The first rule that names a method
+        /// applies to it. See docs/quorum.md.
         quorum: Vec<Quorum> = default(Vec::new()),
     }
 }
@@ -96,14 +96,14 @@ section! {
     Verify {
         /// `off`: no check. `cheap`: each answer is compared with its call and with itself, which
         /// takes a few microseconds, and a millisecond for the largest blocks. `full`: hashes,
-        /// roots, blooms and signatures are recomputed as well, which takes up to 0.1 s of another
+        /// roots, blooms and signatures are recomputed as well, which takes up to 0.1 s on another
         /// core for a large block; when that is too much, answers are checked at `cheap`. Without
-        /// this setting, upstreams of others are checked at `cheap`: those of a provider that
+        /// this setting, third-party upstreams are checked at `cheap`: those of a provider that
         /// wellhead knows, and those at an `https://` URL with a public name or address. All other
         /// upstreams count as your own. A level that is set here applies to all upstreams of the
         /// chain.
         level: Option<Level> = derived("`cheap` for upstreams of others, `off` for your own"),
-        /// Other levels for some methods. The first match decides.
+        /// Levels for some methods, instead of `level`. The first match decides.
         levels: Vec<MethodLevel> = default(Vec::new()),
         /// Whether the chain hashes its blocks, transactions and receipts as Ethereum does. If that
         /// is unknown, a value that cannot be recomputed is not treated as false.
@@ -113,7 +113,7 @@ section! {
 }
 
 section! {
-    /// Another level for some methods.
+    /// The level for some methods.
     MethodLevel {
         /// Which methods.
         methods: Vec<MethodGlob> = required(),
@@ -145,22 +145,22 @@ section! {
     /// The calls that wellhead makes on its own behalf, and how often. Heads are learnt from
     /// answers to clients first: while these show the head as it moves, no upstream is polled.
     Checks {
-        /// `on`: wellhead follows the head and probes resting upstreams. `ephemeral`: it checks an
-        /// upstream at start, while it rests and while it seems to lag, and otherwise not. `off`:
-        /// no checks. The upstream is assumed to be on the chain whose `id` is then required, its
+        /// `on`: wellhead follows the head and probes upstreams whose breaker is open. `ephemeral`: it
+        /// checks an upstream only at start, while its breaker is open, and while it seems to lag.
+        /// `off`: no checks. The upstream is assumed to be on the chain whose `id` is then required, its
         /// lag is known from answers alone, and clients' calls find out whether it has recovered.
         mode: Mode = default(Mode::On),
-        /// The checks: `chain_id` (`eth_chainId`, when it is first used and after each rest),
+        /// The checks: `chain_id` (`eth_chainId`, before its first use and after its breaker was open),
         /// `head` (`eth_getBlockByNumber`), `syncing` (`eth_syncing`), `peers` (`net_peerCount`;
-        /// one without peers is left out), `version` (`web3_clientVersion`, when `chain_id` is
-        /// asked). The first of these that is listed, `version` apart, is the probe while the
-        /// upstream rests. Without `chain_id` the chain's `id` is required.
+        /// an upstream without peers is not used), `version` (`web3_clientVersion`, together with
+        /// `chain_id`). The first one in the list, except `version`, is the probe while the
+        /// breaker is open. Without `chain_id` the chain's `id` is required.
         calls: Vec<CheckKind> = default(vec![CheckKind::ChainId, CheckKind::Head, CheckKind::Syncing, CheckKind::Version]),
-        /// While no client calls the chain: the time between two checks, of whatever kind.
-        every: Duration = default(secs(60)).within(ms(100), secs(86_400)),
+        /// While no client calls the chain: the time between two checks of any kind.
+        idle_interval: Duration = default(secs(60)).within(ms(100), secs(86_400)),
         /// While clients call the chain: the shortest time between two polls of the head, which
         /// otherwise follow the block time.
-        head_min: Duration = default(ms(250)).within(ms(10), secs(300)),
+        head_interval_min: Duration = default(ms(250)).within(ms(10), secs(300)),
         /// Whether wellhead subscribes to new blocks over `ws`, while clients call the chain and
         /// the upstream's tier serves them. If not set, it does so when `mode` is `on` and a pushed
         /// block costs no more than a polled one by the provider's prices.
@@ -173,17 +173,17 @@ section! {
 }
 
 section! {
-    /// Other checks for one upstream.
+    /// Checks of one upstream, instead of the chain's.
     UpstreamChecks {
         /// When it is checked.
         mode: Option<Mode> = derived("as for the chain"),
         /// Which calls.
         calls: Option<Vec<CheckKind>> = derived("as for the chain"),
         /// While no client calls the chain: the time between two checks.
-        every: Option<Duration> =
+        idle_interval: Option<Duration> =
             derived("as for the chain").if_given_within(ms(100), secs(86_400)),
         /// While clients call the chain: the shortest time between two polls of the head.
-        head_min: Option<Duration> =
+        head_interval_min: Option<Duration> =
             derived("as for the chain").if_given_within(ms(10), secs(300)),
         /// Whether wellhead subscribes to new blocks over `ws`.
         ws: Option<bool> = derived("as for the chain"),
@@ -274,9 +274,9 @@ section! {
         ca_file_adds: bool = default(false),
         /// Whether to ask for compressed answers.
         gzip: Option<bool> = derived("over `https://` only, where bytes cost more than time"),
-        /// Other time limits for this upstream.
+        /// Time limits of this upstream, instead of the global ones.
         timeouts: UpstreamTimeouts = default(UpstreamTimeouts::default()),
-        /// Other checks for this upstream.
+        /// Checks of this upstream, instead of the chain's.
         checks: UpstreamChecks = default(UpstreamChecks::default()),
     }
 }
@@ -317,7 +317,7 @@ section! {
 }
 
 section! {
-    /// Other time limits for one upstream.
+    /// Time limits of one upstream, instead of the global ones.
     UpstreamTimeouts {
         /// One attempt.
         attempt: Option<Duration> =
@@ -347,8 +347,8 @@ section! {
         /// Calls per second, whatever they cost.
         calls_per_second: Option<u64> =
             derived("as the plan says, or learnt").if_given_within(1, CREDITS_MAX),
-        /// The time in which the provider counts these: 100 a second in `10s` are a thousand
-        /// in any ten seconds. Where it is longer, more calls may go together.
+        /// The window in which the provider counts them: with 100 per second, `10s` means a thousand
+        /// in any ten seconds. A longer window allows larger bursts.
         calls_window: Option<Duration> = derived("1s").if_given_within(ms(10), secs(86_400)),
         /// The burst of the provider's token bucket. After a pause, up to nine tenths of it are
         /// sent together.
@@ -368,7 +368,7 @@ section! {
     Route {
         /// Which methods.
         methods: Vec<MethodGlob> = required(),
-        /// The upstreams that carry all of these labels.
+        /// The upstreams with all of these labels.
         only: Option<Map<LabelName, Text>> = derived("none"),
         /// The upstreams with these ids.
         upstreams: Option<Vec<UpstreamId>> = derived("none"),
@@ -376,7 +376,7 @@ section! {
 }
 
 section! {
-    /// Reads that several upstreams must answer alike before a client gets the answer. Each call
+    /// Reads on which several upstreams must agree before a client gets the answer. Each call
     /// costs at least `agree` upstream calls, and more if one fails, is slow or disagrees.
     Quorum {
         /// The methods: reads whose answer depends on the chain alone. Other methods that a pattern
@@ -384,7 +384,7 @@ section! {
         methods: Vec<MethodGlob> = required(),
         /// Upstreams that must agree.
         agree: usize = default(2).within(2, 16),
-        /// Upstreams that are asked at most.
+        /// The most upstreams that are called.
         of: Option<usize> =
             derived("one more than `agree`, if the chain has so many upstreams").if_given_within(2, 16),
         /// How long wellhead waits for the others after the first answer.
@@ -393,7 +393,7 @@ section! {
         /// of them gave.
         on_dispute: Otherwise = default(Otherwise::Fail),
         /// What a client gets when fewer upstreams answer than must agree: `error`, or `most`.
-        on_few: Otherwise = default(Otherwise::Fail),
+        on_low_participation: Otherwise = default(Otherwise::Fail),
     }
 }
 
@@ -417,8 +417,8 @@ impl Chain {
         Checks {
             mode: own.mode.unwrap_or(all.mode),
             calls: own.calls.clone().unwrap_or_else(|| all.calls.clone()),
-            every: own.every.unwrap_or(all.every),
-            head_min: own.head_min.unwrap_or(all.head_min),
+            idle_interval: own.idle_interval.unwrap_or(all.idle_interval),
+            head_interval_min: own.head_interval_min.unwrap_or(all.head_interval_min),
             ws: own.ws.or(all.ws),
             credits_per_day: own.credits_per_day.or(all.credits_per_day),
         }

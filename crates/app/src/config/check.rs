@@ -185,7 +185,7 @@ impl Checker<'_> {
         if others.any(|other| other == state) && !self.touched(&path) {
             self.error(
                 &path,
-                "`state` is written over, and this file is read for its certificates or key",
+                "`state` would overwrite this file, which holds certificates or a key",
                 "give it a file of its own",
             );
         }
@@ -199,7 +199,7 @@ impl Checker<'_> {
         if self.touched(&Path::root().key("state")) || self.touched(&path) {
             return;
         }
-        let message = "`state` is not set, and what is spent of a cap has to survive a restart";
+        let message = "`state` is not set, but spending against a cap must survive a restart";
         let hint = "`wellhead serve` keeps it in $STATE_DIRECTORY or ~/.local/state/wellhead; name the file with `state` to choose";
         self.push(Problem::warning(&path, message).hint(hint));
     }
@@ -209,7 +209,7 @@ impl Checker<'_> {
         for key in ["disk", "redis"] {
             let place = path.key(key);
             if !cache.enabled && self.given(&place) && !self.touched(&place) {
-                let message = format!("`{key}` has no use here: `cache.enabled` is `false`");
+                let message = format!("`{key}` has no effect: `cache.enabled` is `false`");
                 self.key_error(&place, message, "remove it, or set `cache.enabled: true`");
             }
         }
@@ -234,7 +234,7 @@ impl Checker<'_> {
         }
         let health = &self.settings.health;
         let path = Path::root().key("health");
-        self.ordered(&path, "rest", "rest_max", health.rest > health.rest_max);
+        self.ordered(&path, "open_for", "open_for_max", health.open_for > health.open_for_max);
         let limits = &self.settings.limits;
         let path = Path::root().key("limits");
         let reversed = limits.body_bytes > limits.bodies_total_bytes;
@@ -267,19 +267,25 @@ impl Checker<'_> {
             && !self.touched(&place)
             && !self.touched(&own)
         {
-            let message = "new blocks are to be listened for, and no upstream has a `ws`";
+            let message = "`checks.ws` is on, but no upstream has a `ws`";
             self.error(&place, message, "give one of them a `ws`, or remove this");
         }
-        let bounds = (chain.checks.head_min, chain.checks.every);
-        self.ordered(&all, "head_min", "every", bounds.0 > bounds.1);
+        let bounds = (chain.checks.head_interval_min, chain.checks.idle_interval);
+        self.ordered(&all, "head_interval_min", "idle_interval", bounds.0 > bounds.1);
         for (index, upstream) in chain.upstreams.iter().enumerate() {
             let own = own.item(index).key("checks");
             let checks = chain.checks_of(upstream);
             self.useless_checks(&own, checks.mode);
             self.socket(&path.key("upstreams").item(index), upstream, &checks);
-            let given = self.given(&own.key("head_min")) || self.given(&own.key("every"));
+            let given =
+                self.given(&own.key("head_interval_min")) || self.given(&own.key("idle_interval"));
             if given {
-                self.ordered(&own, "head_min", "every", checks.head_min > checks.every);
+                self.ordered(
+                    &own,
+                    "head_interval_min",
+                    "idle_interval",
+                    checks.head_interval_min > checks.idle_interval,
+                );
             }
             if chain.id.is_none() && checks.trust_the_id() {
                 let key = if checks.mode == Mode::Off { "mode" } else { "calls" };
@@ -287,7 +293,7 @@ impl Checker<'_> {
                 if !self.touched(&place) && !self.touched(&path.key("id")) {
                     self.error(
                         &place.key(key),
-                        "with these checks nobody asks upstreams for their chain id",
+                        "these checks do not verify the chain ids of upstreams",
                         "give the chain its `id`",
                     );
                     // Once says it: it is the chain's to mend.
@@ -306,12 +312,12 @@ impl Checker<'_> {
         }
         if upstream.ws.is_none() {
             if is_carrier {
-                let message = "calls are to go over WebSocket, and the upstream has no `ws`";
+                let message = "`calls_over` is `websocket`, but the upstream has no `ws`";
                 self.error(&place, message, "give it a `ws`, or leave `calls_over` out");
             }
             let place = path.key("checks").key("ws");
             if upstream.checks.ws == Some(true) && self.given(&place) && !self.touched(&place) {
-                let message = "new blocks are to be listened for, and the upstream has no `ws`";
+                let message = "`checks.ws` is on, but the upstream has no `ws`";
                 self.error(&place, message, "give it a `ws`, or remove this");
             }
         } else if !is_carrier
@@ -319,7 +325,7 @@ impl Checker<'_> {
             && !self.touched(path)
             && !checks.ws.unwrap_or(checks.mode == Mode::On)
         {
-            let message = "`ws` has no use here: new blocks are not listened for";
+            let message = "`ws` has no effect: wellhead does not subscribe to new blocks here";
             let hint = "remove it, or set `checks.ws: true`, or `calls_over: websocket`";
             self.push(Problem::warning(&ws, message).hint(hint));
         }
@@ -327,11 +333,11 @@ impl Checker<'_> {
 
     /// What is asked, where nothing is.
     fn useless_checks(&mut self, path: &Path, mode: Mode) {
-        for key in ["calls", "every", "head_min"] {
+        for key in ["calls", "idle_interval", "head_interval_min"] {
             let place = path.key(key);
             if mode == Mode::Off && self.given(&place) && !self.touched(&place) {
-                let message = format!("`{key}` has no use here: `mode` is `off`");
-                self.key_error(&place, message, "remove it, or let the checks be on");
+                let message = format!("`{key}` has no effect: `mode` is `off`");
+                self.key_error(&place, message, "remove it, or turn the checks on");
             }
         }
     }
@@ -421,7 +427,7 @@ impl Checker<'_> {
             {
                 let other = self.span(&path.item(first).key("url"));
                 let problem = Problem::warning(&item.key("url"), "two upstreams have this URL")
-                    .hint("one of them will not help when the other fails");
+                    .hint("one of them cannot replace the other when it fails");
                 self.push(problem.other(other, "also here"));
             }
             self.upstream(&item, upstream);
@@ -458,16 +464,12 @@ impl Checker<'_> {
             && !upstream.ws.as_ref().is_some_and(secure)
             && !self.touched(&url_path)
         {
-            self.key_error(
-                &ca,
-                "`ca_file` has no use here: the URL is not `https://`",
-                "remove it",
-            );
+            self.key_error(&ca, "`ca_file` has no effect: the URL is not `https://`", "remove it");
         }
         if upstream.ca_file_adds && upstream.ca_file.is_none() && !self.touched(&ca) {
             self.key_error(
                 &path.key("ca_file_adds"),
-                "`ca_file_adds` has no use without `ca_file`",
+                "`ca_file_adds` has no effect without `ca_file`",
                 "name the file, or remove it: the public authorities are trusted by default",
             );
         }
@@ -522,7 +524,7 @@ impl Checker<'_> {
         for key in ["calls_window", "calls_burst"] {
             let place = path.key(key);
             if self.given(&place) {
-                let message = format!("`{key}` has no use here: no `calls_per_second` is told");
+                let message = format!("`{key}` has no effect: `calls_per_second` is not set");
                 self.key_error(&place, message, "give the rate as well, or remove it");
             }
         }
@@ -555,7 +557,7 @@ impl Checker<'_> {
     /// A loop would multiply one call until nothing else is served.
     fn own_listener(&mut self, path: &Path, url: &Url) {
         if reaches(url, self.settings.listen) {
-            let hint = "name the upstream itself; wellhead would call itself for ever";
+            let hint = "name the upstream itself: wellhead would call itself";
             self.error(path, "the URL is wellhead's own `listen` address", hint);
         }
     }
@@ -708,8 +710,8 @@ impl Checker<'_> {
                 .peekable();
             // What no table knows was told already.
             if named.peek().is_some() && !named.any(QuorumRule::is_possible) {
-                let message = format!("`{glob}` cannot be asked of several upstreams");
-                let hint = "writes, filters and what is an upstream's own go to one at a time";
+                let message = format!("`{glob}` cannot be sent to several upstreams");
+                let hint = "writes, filters and answers about an upstream itself go to one upstream at a time";
                 self.error(&path.item(index), &message, hint);
             }
         }
@@ -724,7 +726,7 @@ impl Checker<'_> {
             && self.given(&place)
             && !self.touched(path)
         {
-            let message = "`ethereum` has no use here: no answer is looked at";
+            let message = "`ethereum` has no effect: no answer is checked";
             self.key_error(&place, message, "remove it, or set `level: cheap`");
         }
         for (index, level) in verify.levels.iter().enumerate() {
@@ -815,7 +817,7 @@ impl Checker<'_> {
                 explained = true;
                 self.error(
                     &path.key("upstreams"),
-                    "`upstreams` names nobody",
+                    "`upstreams` is empty",
                     "write `upstreams: [id]`",
                 );
             }

@@ -133,7 +133,7 @@ names! {
             return Err(Wrong::hinted("this is not a host name", hint));
         }
         if bare.parse::<std::net::Ipv4Addr>().is_ok() {
-            return Err(Wrong::new("addresses need not be listed: they are always answered"));
+            return Err(Wrong::new("addresses need not be listed: they are always accepted"));
         }
         if bare.bytes().any(|b| b.is_ascii_uppercase()) {
             let hint = format!("write `{}`: case does not matter", text.to_ascii_lowercase());
@@ -163,7 +163,7 @@ names! {
         }
         if text.contains('*') {
             let hint = "list each origin, or write `*` alone for all";
-            return Err(Wrong::hinted("an origin is compared as it is and holds no pattern", hint));
+            return Err(Wrong::hinted("an origin is compared verbatim and cannot be a pattern", hint));
         }
         // Browsers send what is compared.
         if text.bytes().any(|b| b.is_ascii_uppercase()) {

@@ -219,7 +219,7 @@ impl Settings {
                         };
                         let keys = take(upstream, found, &given);
                         if keys.is_empty() {
-                            let message = "`profile` has no use here: nothing is taken from it";
+                            let message = "`profile` has no effect: nothing is taken from it";
                             let hint = "all that it says is said here, or it says nothing";
                             problems.push(Problem::warning(&place, message).hint(hint));
                         }

@@ -280,24 +280,34 @@ pub(super) struct Reader<'a> {
 /// Keys whose values are secret, wherever they stand.
 const SECRET_KEYS: [&str; 6] = ["headers", "auth", "basic", "bearer", "password", "user"];
 
-/// Keys that are called otherwise since some version.
-const RENAMED: [(&str, &str); 2] =
-    [("answers_bytes", "answers_total_bytes"), ("bodies_bytes", "bodies_total_bytes")];
-
-/// Keys that are no settings any more: in which section, and what holds instead.
-const RETIRED: [(&str, &str, &str); 9] = [
-    ("limits", "json_depth", "requests may be nested 128 levels deep"),
-    ("limits", "batch_parallel", "32 calls of a batch run at one time"),
-    ("hedging", "delay_min", "a hedge starts after 20 ms at the earliest"),
-    ("hedging", "delay_max", "a hedge starts after 1 s at the latest, 4 s for logs and traces"),
-    ("cache", "null_time", "a `null` is not kept"),
-    ("compression", "min_bytes", "answers of less than 4 KiB are sent uncompressed"),
-    ("searches", "parallel", "4 parts of a search run at one time"),
-    ("checks", "rise", "one good answer ends a rest"),
-    ("checks", "fall", "`health.failures` failures in a row begin a rest"),
+/// Old names of keys, each with its new name.
+const RENAMED: [(&str, &str); 10] = [
+    ("answers_bytes", "answers_total_bytes"),
+    ("bodies_bytes", "bodies_total_bytes"),
+    ("every", "idle_interval"),
+    ("get_within", "get_timeout"),
+    ("head_min", "head_interval_min"),
+    ("head_time", "head_ttl"),
+    ("on_few", "on_low_participation"),
+    ("rest", "open_for"),
+    ("rest_max", "open_for_max"),
+    ("unready", "shutdown_delay"),
 ];
 
-/// What to say of a key that was a setting: the new name where it has one here, or what holds now.
+/// Removed keys: the section, the key, and what applies instead.
+const RETIRED: [(&str, &str, &str); 9] = [
+    ("limits", "json_depth", "requests may be nested 128 levels deep"),
+    ("limits", "batch_parallel", "32 calls of a batch run concurrently"),
+    ("hedging", "delay_min", "a hedge starts after 20 ms at the earliest"),
+    ("hedging", "delay_max", "a hedge starts after 1 s at the latest, 4 s for logs and traces"),
+    ("cache", "null_time", "`null` is not cached"),
+    ("compression", "min_bytes", "answers of less than 4 KiB are sent uncompressed"),
+    ("searches", "parallel", "4 parts of a search run concurrently"),
+    ("checks", "rise", "one good answer closes the breaker"),
+    ("checks", "fall", "`health.failures` consecutive failures open the breaker"),
+];
+
+/// The hint for an old key: its new name if this section has it, or what applies instead.
 fn former(
     key: &str,
     section: &Path,
@@ -305,11 +315,11 @@ fn former(
 ) -> Option<(String, Option<&'static str>)> {
     let renamed = RENAMED.iter().find(|(old, new)| *old == key && allowed.contains(new));
     if let Some((_, new)) = renamed {
-        return Some((format!("it is called `{new}` now"), Some(new)));
+        return Some((format!("it was renamed to `{new}`"), Some(new)));
     }
     let Some(Step::Key(section)) = section.steps().last() else { return None };
     let (_, _, holds) = RETIRED.iter().find(|(home, old, _)| *home == section && *old == key)?;
-    Some((format!("this is no setting any more: {holds}"), None))
+    Some((format!("this setting was removed: {holds}"), None))
 }
 
 /// The map of a section while it is read.

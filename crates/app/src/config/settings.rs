@@ -30,28 +30,28 @@ const fn secs(n: u64) -> Duration {
 }
 
 section! {
-    /// Everything that wellhead can be told.
+    /// All settings of wellhead.
     Settings {
         /// Where clients connect, over HTTP/1.1 or HTTP/2. The default is for this machine only;
         /// `0.0.0.0:4545` listens on every IPv4 address.
         listen: SocketAddr = default(SocketAddr::from(([127, 0, 0, 1], 4545))),
-        /// The names by which clients may call `listen`: those in the `Host` header, without
-        /// port. `*.example.org` stands for all names below it, `*` for every name. Addresses,
-        /// `localhost` and names below it are always answered; a request by another name is
-        /// refused (403), as a web page may have made its own name lead here.
+        /// The host names that clients may use for `listen` (the `Host` header, without
+        /// port). `*.example.org` matches all its subdomains, `*` every name. Addresses,
+        /// `localhost` and its subdomains are always accepted. A request for another name is
+        /// refused (403), because a web page could otherwise point its own name here (DNS rebinding).
         hosts: Option<Vec<ListenerName>> =
             derived("`*` when `listen` is reached from other machines, otherwise none besides"),
-        /// TLS for `listen`, whose clients then connect with `https://` and no longer without.
+        /// TLS for `listen`. Clients must then connect with `https://`.
         tls: Option<Tls> = derived("none: clients speak plain HTTP"),
         /// Where metrics, health, status and the dashboard are served, or `off`. It has no
         /// password: keep it away from the internet.
         admin: Admin = default(Admin::At(SocketAddr::from(([127, 0, 0, 1], 4546)))),
-        /// The names by which `admin` may be called, as in `hosts`: `wellhead` for a Prometheus
+        /// The host names that clients may use for `admin`, as in `hosts`: `wellhead` for a Prometheus
         /// that scrapes `http://wellhead:4546/metrics`.
         admin_hosts: Vec<ListenerName> = default(Vec::new()),
-        /// A file in which what was spent at each upstream in the day and the month survives a
-        /// restart. Written every 10 s, so that a crash forgets as much. Its folder must exist;
-        /// each running wellhead needs a file of its own. Where it is not set and an upstream
+        /// A file that keeps the daily and monthly spending at each upstream across
+        /// restarts. It is written every 10 s, so a crash loses at most that much. Its directory must exist;
+        /// each wellhead process needs its own file. If it is not set and an upstream
         /// has a cap, `wellhead serve` keeps `wellhead.state` in $STATE_DIRECTORY, else in
         /// `wellhead` in $XDG_STATE_HOME or ~/.local/state.
         state: Option<PathBuf> = derived("a default file where an upstream has a cap"),
@@ -81,7 +81,7 @@ section! {
         compression: Compression = default(Compression::default()),
         /// Which web pages may call from a browser.
         cors: Cors = default(Cors::default()),
-        /// When a failing upstream rests, and for how long.
+        /// When the circuit breaker of an upstream opens, and for how long.
         health: Health = default(Health::default()),
         /// The chains to serve, by name. Each is reached at `/name`, at its aliases and at
         /// its id; the only chain also at `/`.
@@ -189,9 +189,9 @@ section! {
         idle: Duration = default(secs(75)).within(secs(1), secs(86_400)),
         /// How long a client may take to accept a piece of its answer.
         write: Duration = default(secs(30)).within(ms(100), secs(3_600)),
-        /// Time after SIGTERM in which `/readyz` already fails and the listeners are still open, so
-        /// that load balancers notice first. An interrupt from the keyboard skips it.
-        unready: Duration = default(secs(2)).within(Duration::ZERO, secs(3_600)),
+        /// Delay between SIGTERM, when `/readyz` starts to fail, and the closing of the listeners, so
+        /// that load balancers notice first. SIGINT skips it.
+        shutdown_delay: Duration = default(secs(2)).within(Duration::ZERO, secs(3_600)),
         /// Time that requests in progress have to finish during shutdown. Less than the 30 s that
         /// Kubernetes allows.
         drain: Duration = default(secs(25)).within(Duration::ZERO, secs(3_600)),
@@ -241,7 +241,7 @@ section! {
         /// How long an answer that changes with the newest block (`eth_gasPrice`) is kept, at most
         /// until the next block. During this time all clients get one upstream's answer; 0 keeps
         /// none.
-        head_time: Duration = default(secs(1)).within(Duration::ZERO, secs(60)),
+        head_ttl: Duration = default(secs(1)).within(Duration::ZERO, secs(60)),
         /// Whether reads of state (`eth_call`, `eth_getBalance`) at unfinalized blocks are sent
         /// with the hash of the agreed block (EIP-1898), so that their answers can be kept. `auto`:
         /// to upstreams that were found to honour the hash. `on`: to all upstreams, without a test.
@@ -274,7 +274,7 @@ section! {
         ttl: Duration = default(secs(86_400)).within(secs(1), secs(30 * 86_400)),
         /// The longest time for a look-up. A slower one is a miss; if many are slower, Redis is not
         /// used until it is fast again.
-        get_within: Duration = default(ms(2)).within(ms(1), secs(1)),
+        get_timeout: Duration = default(ms(2)).within(ms(1), secs(1)),
     }
 }
 
@@ -298,14 +298,14 @@ section! {
 }
 
 section! {
-    /// When a failing upstream rests, and for how long.
+    /// When the circuit breaker of an upstream opens, and for how long.
     Health {
-        /// Failures in a row after which an upstream rests.
+        /// Consecutive failures that open the breaker.
         failures: u32 = default(3).within(1, 1_000),
-        /// The first rest. Each relapse doubles it.
-        rest: Duration = default(secs(1)).within(ms(10), secs(3_600)),
-        /// No rest is longer.
-        rest_max: Duration = default(secs(30)).within(ms(10), secs(86_400)),
+        /// How long the breaker stays open at first. Each relapse doubles it.
+        open_for: Duration = default(secs(1)).within(ms(10), secs(3_600)),
+        /// The longest time that the breaker stays open.
+        open_for_max: Duration = default(secs(30)).within(ms(10), secs(86_400)),
     }
 }
 

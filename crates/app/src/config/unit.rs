@@ -164,7 +164,7 @@ pub(super) fn size(text: &str) -> Result<ByteSize, Wrong> {
     number
         .and_then(|number| number.checked_mul(*factor))
         .map(ByteSize)
-        .ok_or_else(|| Wrong::new("the size is too large to count"))
+        .ok_or_else(|| Wrong::new("the size is too large"))
 }
 
 /// Reads `100`, `1_000`, `30M`.

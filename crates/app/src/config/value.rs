@@ -480,7 +480,7 @@ impl Word for PathBuf {
     fn parse(text: &str) -> Result<Self, Wrong> {
         if text.contains("-----BEGIN") {
             let hint = "write it to a file and name that here";
-            return Err(Wrong::hinted("this is what such a file holds, not its path", hint));
+            return Err(Wrong::hinted("this is the content of such a file, not its path", hint));
         }
         text_like(text).map(|()| Self::from(text))
     }

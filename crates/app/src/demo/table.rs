@@ -211,7 +211,7 @@ mod tests {
             head: None,
             lag_blocks: None,
             latency_ms: None,
-            condition: "resting",
+            condition: "breaker_open",
             lagging: true,
             ..upstream("shaky", 100, 9)
         };
@@ -234,7 +234,7 @@ mod tests {
         let table = table(&two(), &figures(), &sky);
         let expected = "  upstream       head   lag   latency   share   failed  state
   swift           120     0      7 ms    75 %        2  ready
-  shaky             -     -         -    25 %        9  resting, lagging  (down: connections are refused)
+  shaky             -     -         -    25 %        9  breaker_open, lagging  (down: connections are refused)
 
   client: 400 calls, 0 failed, p50 7.2 ms, p99 40.0 ms
 ";

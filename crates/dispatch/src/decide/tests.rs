@@ -60,7 +60,7 @@ impl Actor {
                     candidate.rank = Rank::Unwell;
                     candidate.outage = Some(OUTAGE_IS_NEW * 2);
                     candidate.condition = match word {
-                        "rests" => Condition::Resting,
+                        "rests" => Condition::BreakerOpen,
                         _ => Condition::HalfOpen,
                     };
                 }
@@ -68,7 +68,7 @@ impl Actor {
                 _ if let Some(ms) = ms("paused") => paused_until = Some(began + ms),
                 _ if let Some(ms) = ms("back") => {
                     candidate.rank = Rank::Unwell;
-                    candidate.condition = Condition::Resting;
+                    candidate.condition = Condition::BreakerOpen;
                     candidate.outage = Some(MS);
                     returns_at = Some(began + ms);
                 }

@@ -172,7 +172,7 @@ fn too_few_or_a_dispute_end_as_the_settings_say() {
     let most = Quorum { on_dispute: Otherwise::MostSaid, ..quorum(2, 3) };
     check(most, "a b c", "x y z", "a b c serve:a");
     check(most, "a b", "x", "a b late TooFew { heard: 1, agree: 2 }");
-    let most = Quorum { on_few: Otherwise::MostSaid, ..quorum(2, 3) };
+    let most = Quorum { on_low_participation: Otherwise::MostSaid, ..quorum(2, 3) };
     check(most, "a b:rests", "x", "a serve:a");
     check(most, "a", "", "a late nothing");
     check(quorum(2, 3), "a b", "x wide", "a b nothing");

@@ -200,7 +200,7 @@ impl WsPool {
         drop(state);
         if self.stats.note_without_sockets(false) {
             let host = self.client.host();
-            tracing::info!(host, "a WebSocket connection is open; calls go over it");
+            tracing::info!(host, "a WebSocket connection is open; sending calls over it");
         }
         self.changed();
     }
@@ -215,7 +215,7 @@ impl WsPool {
         };
         if is_down && self.stats.note_without_sockets(true) {
             let host = self.client.host();
-            tracing::warn!(host, %error, "no WebSocket connection can be opened; calls go by HTTP meanwhile");
+            tracing::warn!(host, %error, "no WebSocket connection can be opened; sending calls over HTTP");
         }
         self.changed();
     }

@@ -289,7 +289,7 @@ impl Mux {
         let wrong = match (fields.malformed, fields.status) {
             (Some(why), _) => Some(why),
             (None, None) => Some("an answer without a status"),
-            (None, Some(101)) => Some("an interim answer that nobody asked for"),
+            (None, Some(101)) => Some("an unsolicited interim answer"),
             (None, Some(100..=199)) if ends => Some("an interim answer that is the last"),
             (None, Some(100..=199)) => return self.idle_frame(),
             (None, Some(_)) => None,

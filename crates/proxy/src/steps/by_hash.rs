@@ -129,7 +129,7 @@ async fn run_by_height(
         let pause = by_hash.refused(job.row, now());
         tracing::debug!(
             method = job.row.name, %tried, ?pause,
-            "a block by its hash was refused: its height is asked for instead"
+            "upstream refused a call by block hash: using the height instead"
         );
     }
     call_result

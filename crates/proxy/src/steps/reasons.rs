@@ -25,7 +25,7 @@ const WHY_CHARS_MAX: usize = 100;
 
 /// What the trail tells of a call beside its attempts, on the view by which it was planned: what
 /// the cache says, and which upstreams are not fit and why, in the words of an explanation:
-/// `cache=live left_out=[geth-b: lags by 9 blocks; reth-c: resting]`.
+/// `cache=live left_out=[geth-b: lags by 9 blocks; reth-c: breaker_open]`.
 pub(crate) fn aside(
     request: &RequestContext<'_>,
     call: MethodCall<'_>,

@@ -8,7 +8,7 @@ const GOOD = ["healthy", "ok", "ready", "closed", "up", "good", "synced"];
 const WARN = ["degraded", "throttled", "half_open", "half-open", "lagging", "syncing", "draining", "unknown",
   "unverified", "overspent", "astray"];
 const BAD = ["failed", "unhealthy", "open", "down", "out_of_service", "bad", "stalled", "unready",
-  "resting", "wrong_chain", "spent"];
+  "breaker_open", "wrong_chain", "spent"];
 // Sections that come before the others.
 const FIRST = ["chains", "upstreams"];
 // The columns of a table of upstreams, as far as they are there.

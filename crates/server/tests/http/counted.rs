@@ -58,11 +58,11 @@ async fn what_is_refused_is_counted_and_told() {
         let line = format!("status={status} reason=\"{reason}\"");
         assert_eq!(lines.with(&line), 1, "{line}");
     }
-    let hint = "a web page may not call from a browser: list its origin under `cors.origins` \
+    let hint = "refused a call from a web page: add its origin to `cors.origins` \
                 origin=\"https://app.example\"";
     assert_eq!(lines.with(hint), 1, "at once");
     let hint =
-        "a request by this name was refused: list the name under `hosts` host=\"evil.example\"";
+        "refused a request for this host name: add the name to `hosts` host=\"evil.example\"";
     assert_eq!(lines.with(hint), 1, "at once");
 }
 

@@ -8,13 +8,13 @@ use super::{Common, Kind, at_once, calls, positive, seconds};
 /// Arguments of `wellhead analyze limits`.
 #[derive(Debug, Args)]
 pub struct Limits {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// The highest rate, calls a second; floods are four times as fast
+    /// The highest rate, in calls per second; floods are four times as fast
     #[arg(long, value_name = "N", default_value_t = 150.0, value_parser = positive)]
     pub to: f64,
-    /// How long each rate is kept; 30 for a rate that is counted over 10 seconds
+    /// How long each rate is held, seconds; use 30 for a rate that is counted over 10 seconds
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = seconds(1))]
     pub seconds: u64,
 }
@@ -22,19 +22,19 @@ pub struct Limits {
 /// Arguments of `wellhead analyze window`.
 #[derive(Debug, Args)]
 pub struct Window {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// Calls a second of a flood; twice the limit or more, to see whether a window slides
+    /// The rate of a flood, in calls per second; at least twice the limit, to detect a sliding window
     #[arg(long, value_name = "N", default_value_t = 400.0, value_parser = positive)]
     pub flood: f64,
-    /// Calls of one flood and the knocks after it; there are three, and one more at most
+    /// Calls of one flood and the probes after it; there are three floods, and at most one more
     #[arg(long, value_name = "N", default_value_t = 3_000, value_parser = calls(1))]
     pub calls: u64,
-    /// How long a flood and its knocks last at most: twice the window, and a little
+    /// The longest time for a flood and its probes, seconds: slightly more than twice the window
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = seconds(1))]
     pub seconds: u64,
-    /// The silence before the first flood, seconds [default: 2, and 2 windows of a provider that is known]
+    /// The silence before the first flood, seconds [default: 2, and at least 2 windows of a known provider]
     #[arg(long, value_name = "N", value_parser = seconds(0))]
     pub rest: Option<u64>,
 }
@@ -42,7 +42,7 @@ pub struct Window {
 /// Arguments of `wellhead analyze cost`.
 #[derive(Debug, Args)]
 pub struct Cost {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
     /// Methods to compare
@@ -54,13 +54,13 @@ pub struct Cost {
         value_parser = clap::builder::PossibleValuesParser::new(METHODS)
     )]
     pub methods: Vec<String>,
-    /// Calls a second of a flood, above the limit of the cheapest method
+    /// The rate of a flood, in calls per second; above the limit of the cheapest method
     #[arg(long, value_name = "N", default_value_t = 400.0, value_parser = positive)]
     pub flood: f64,
-    /// Calls of each method at most, each of two times
+    /// The most calls of each method in each of two rounds
     #[arg(long, value_name = "N", default_value_t = 1_500, value_parser = calls(1))]
     pub calls: u64,
-    /// How long one of these lasts at most
+    /// The longest time for one method in one round, seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = seconds(1))]
     pub seconds: u64,
 }
@@ -68,26 +68,26 @@ pub struct Cost {
 /// Arguments of `wellhead analyze soak`.
 #[derive(Debug, Args)]
 pub struct Soak {
-    /// What all experiments take.
+    /// Arguments of all experiments.
     #[command(flatten)]
     pub common: Common,
-    /// Calls a second, open loop
+    /// Calls per second (open loop)
     #[arg(long, value_name = "N", default_value_t = 5.0, value_parser = positive)]
     pub rate: f64,
-    /// Users instead, who each ask again when they have an answer; it ends early when they have made
-    /// 20 calls a second each
+    /// Users instead (closed loop), each of which calls again after an answer; the run ends early after
+    /// an average of 20 calls per second and user
     #[arg(long, value_name = "N", value_parser = at_once())]
     pub users: Option<usize>,
-    /// How long it lasts
+    /// How long the run lasts, minutes
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=43_200))]
     pub minutes: u64,
-    /// Seconds that one line of the records tells of; ten lines show a drift
+    /// Seconds covered by one line of the records; ten lines are needed to detect a drift
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = seconds(1))]
     pub every: u64,
-    /// What is asked
+    /// The kind of calls
     #[arg(long, value_name = "KIND", default_value = "mix")]
     pub work: Kind,
-    /// HTTP/2 connections; over HTTP/1.1 there are 64, or one for each user
+    /// HTTP/2 connections; over HTTP/1.1 there are 64, or one per user
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: u16,
 }

@@ -27,7 +27,7 @@ impl Checker<'_> {
         for (index, glob) in allow.iter().enumerate() {
             let item = path.key("allow").item(index);
             if are_public(glob).is_some_and(|(_, none)| none) && !self.touched(&item) {
-                let message = format!("`{glob}` is not meant for every client");
+                let message = format!("`{glob}` is a dangerous method");
                 self.error(&item, message, "write it under `dangerous`, where it is allowed");
             }
         }
@@ -37,7 +37,7 @@ impl Checker<'_> {
                 continue;
             }
             if are_public(glob).is_some_and(|(all, _)| all) {
-                let message = format!("`{glob}` is not dangerous: it is allowed without this");
+                let message = format!("`{glob}` is not dangerous and needs no entry here");
                 self.push(Problem::warning(&item, message).hint("remove it"));
             }
             if deny.contains(glob) {

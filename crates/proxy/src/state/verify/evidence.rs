@@ -141,7 +141,7 @@ impl Findings {
         let unlogged = self.voids.lock().add(evidence);
         if let Some(unlogged) = unlogged {
             let detail = upstream.hidden(detail.to_owned());
-            tracing::warn!(upstream = %id, method = row.name, check, %detail, unlogged, "upstream gave an answer that cannot be true; others are asked");
+            tracing::warn!(upstream = %id, method = row.name, check, %detail, unlogged, "upstream gave an invalid answer; trying other upstreams");
         }
     }
 }
