@@ -108,7 +108,7 @@ impl Client {
         Self::connect_to(port, None, buffer_bytes)
     }
 
-    /// The same, under TLS where a certificate is to be trusted.
+    /// Connects, with TLS if there is a certificate to trust.
     pub(crate) fn connect_to(
         port: u16,
         trusted: Option<&Certificate>,

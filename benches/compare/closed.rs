@@ -64,7 +64,7 @@ pub(crate) fn wrk(
     }
 }
 
-/// The same over HTTP/2, with so many streams on each connection.
+/// Runs a closed loop over HTTP/2, with several streams on each connection.
 pub(crate) fn h2load(
     port: u16,
     tls: bool,

@@ -31,8 +31,8 @@ pub(crate) fn open(port: u16, request: &Request, per_second: u32, turn: Duration
     })
 }
 
-/// The same with what `ask` does with a client when the request of this number is due. What is
-/// due within the first of the two times is not measured.
+/// Runs an open loop that calls `ask` with a client when the request of that number is due.
+/// Requests due within the first of the two times are not measured.
 pub(crate) fn open_each(
     port: u16,
     per_second: u32,

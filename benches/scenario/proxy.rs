@@ -51,7 +51,7 @@ impl Wellhead {
         Self::start_with(upstreams, log, "").await
     }
 
-    /// The same with more lines at the top level of its settings.
+    /// Starts with more lines at the top level of the settings.
     pub(crate) async fn start_with(upstreams: &Upstreams, log: Log, more: &str) -> Self {
         let began = Instant::now();
         let folder = tempfile::tempdir().expect("there is room for a config");

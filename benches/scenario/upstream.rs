@@ -104,7 +104,7 @@ impl Upstreams {
         Self::start_after(seed, DELAY)
     }
 
-    /// The same, whose good answers take `delay`.
+    /// Starts upstreams whose good answers take `delay`.
     pub(crate) fn start_after(seed: u64, delay: Duration) -> Self {
         let (began, began_unix) = (Instant::now(), wall_clock());
         let upstream = |seed: u64| Upstream {

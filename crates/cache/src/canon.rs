@@ -1,9 +1,9 @@
-//! What the pinned view says of blocks: the few questions that decide whether an
-//! answer is still true.
+//! What the pinned view knows about blocks: the few questions that decide whether an
+//! answer is still valid.
 //!
-//! Implemented by whoever follows the chain; nothing here learns anything. One request
-//! uses one view for its key, its look-up and, when the answer is there, the newest view
-//! for the rule: an answer may be about a block that came while it was under way.
+//! The crate that follows the chain implements it; nothing here learns anything. One request
+//! uses one view for its key, its look-up and, when the answer has arrived, the newest view
+//! for the rule: an answer may be about a block that arrived during the call.
 
 use wellhead_eth::{BlockHash, BlockNumber};
 

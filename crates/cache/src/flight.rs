@@ -1,17 +1,17 @@
-//! Flights: identical reads in the air share one upstream call.
+//! Flights: identical concurrent reads share one upstream call.
 //!
-//! The first who asks leads: it makes the call and hands what came of it to all who asked
-//! the same meanwhile, its followers. A leader that goes away (its client hung up, its
-//! deadline passed) hands over to the follower that waits longest; the others go on
-//! waiting, so that a hundred clients never become a hundred calls because one hung up.
+//! The first request leads: it makes the call and hands the result to its followers, the requests
+//! that ask the same meanwhile. A leader that goes away (its client disconnected, its
+//! deadline passed) hands over to the follower that has waited longest; the others keep
+//! waiting, so that one disconnect never turns a hundred waiting clients into a hundred calls.
 //! A leader whose call failed hands over too, but only [`LEADS_MAX`] leaders may fail: then
-//! that failure is everybody's, because trying once per follower, one behind the other,
-//! would keep the last one waiting longest for the same.
+//! all followers get that failure, because one attempt per follower, in sequence,
+//! would make the last one wait longest for an equal result.
 //!
 //! Followers have their own deadlines: they drop the [`Follow`], and nothing else changes.
-//! A flight tells nobody what to do with a result. Nothing here sleeps or spawns; threads
-//! share flights through short locks, and waking a follower on another thread is what its
-//! waker does.
+//! A flight does not decide what to do with a result. Nothing here sleeps or spawns; threads
+//! share flights through short locks, and its waker wakes a follower on another
+//! thread.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;

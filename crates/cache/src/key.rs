@@ -5,11 +5,11 @@
 //! run into the same bytes (`["a","b"]` and `["a,b"]`, `[[]]` and `[[],[]]`, `1` and
 //! `"1"`). Keys are compared whole; hashes only find them.
 //!
-//! The same, because nobody can mean anything else by them: white space, the order of an
+//! Equal keys, because the spelling cannot change the meaning: white space, the order of an
 //! object's members, escapes (`"\u0061"` and `"a"`), and the case of hex digits in a value
 //! that is `0x` and hex digits only, or in a member's name that is an address or a word of
 //! 32 bytes (state overrides). The order counts where a name is neither such data nor a
-//! plain word, because two of those may mean one thing. Different, because somebody may: numbers as written (`1`,
+//! plain word, because two of those may mean one thing. Different keys, because the meaning may differ: numbers as written (`1`,
 //! `1.0`, `1e0`), leading zeros (`"0x01"` and `"0x1"`), `"0X1"`, `null` and an absent
 //! parameter, no parameters and `[]`, names in another case. That costs a miss at worst.
 //!

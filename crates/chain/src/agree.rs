@@ -1,40 +1,40 @@
 //! Which block is the newest that enough upstreams hold.
 //!
-//! **Voters** are the well upstreams that were heard of lately. Of them are left out:
+//! **Voters** are the healthy upstreams with recent reports, except an upstream
 //!
-//! - who is idle ([`View::idle`]) while one is heard that is not: its last word is up to a
-//!   minute old, and would hold the head down between its polls. It speaks against what cannot be;
-//! - who claims more blocks than can have been made since the agreed head moved, unless
-//!   such claims are the majority of all well upstreams, or others follow it: somebody stands on a block that was
-//!   its own head earlier, and it went on from there at the pace of the chain;
-//! - who is further behind the others than the lag bound;
-//! - who is further ahead of two others than the lag bound while the time between blocks is not
-//!   known and fewer than `k` are with it: nobody can say yet what can have been made;
-//! - who is behind at least as many as are with it, and stayed there while they stood on their
-//!   heads for longer than a block takes to spread: where no block follows, one that is late
-//!   by a few would else hold up the head for good.
+//! - that is idle ([`View::idle`]) while one that is not idle reports: its last report is up to a
+//!   minute old, and would hold the head down between its polls. It still votes against impossible heads;
+//! - that claims more blocks than can have been made since the agreed head moved, unless
+//!   such claims are the majority of all healthy upstreams, or another upstream confirms it: that one is
+//!   on a block that was this one's head earlier, and this one advanced at the pace of the chain;
+//! - that is further behind the others than the lag bound;
+//! - that is further ahead of two others than the lag bound while the block time is not
+//!   known and fewer than `k` are with it: the number of possible blocks is not known yet;
+//! - that is behind at least as many upstreams as are with it, and did not move while those kept their
+//!   heads for longer than a block takes to spread: if no block follows, an upstream that is late
+//!   by a few blocks would otherwise hold the head down forever.
 //!
-//! A voter **holds** a block when it stands on it or above, and not on another branch as
-//! far as parents are known. The agreed head is the highest block on which a voter stands
-//! and that `k` voters hold; `k` is the setting, 2 by default, or the number of voters
-//! where that is smaller. So one that is heard of less often delays the head by the time
-//! between its polls at most, and not at all when two others are quicker.
+//! A voter **holds** a block if its head is that block or above it, and not on another branch as
+//! far as parents are known. The agreed head is the highest head of a voter
+//! that `k` voters hold; `k` is the setting, 2 by default, or the number of voters
+//! if that is smaller. So an upstream with rare reports delays the head by at most its poll
+//! interval, and not at all if two others are faster.
 //!
-//! It **never goes back**, whoever dies, but for these, each told as a reorg:
+//! The head **never goes back**, whichever upstream fails, except in these cases, each reported as a reorg:
 //!
-//! - `k` voters are known to hold another branch, and fewer hold the old head. Where that branch was
-//!   left before, those that stayed on it count only while no upstream holds the old head;
-//! - nobody holds it any more, and one who stands as high is on another branch;
-//! - those who held it said themselves that they stand lower, by more than the lag bound or
-//!   for longer than a view stays fresh, and nobody holds it any more or stands above them, not
-//!   even by the last word of one that is away: the chain was reset;
-//! - nobody but the first to speak ever held it, and two others stand far below.
+//! - `k` voters are known to hold another branch, and fewer hold the old head. If that branch was
+//!   abandoned before, the upstreams that stayed on it count only while no upstream holds the old head;
+//! - no upstream holds the head any more, and one at that height or above is on another branch;
+//! - the upstreams that held the head report lower heads, by more than the lag bound or
+//!   for longer than a view stays fresh, and no upstream holds it any more or is above it, not
+//!   even by the last report of one that is away: the chain was reset;
+//! - only the first upstream to report ever held it, and two others are far below.
 //!
-//! When branches last and none has `k` voters, the one with most of them is followed as
-//! soon as the voters are further ahead than the lag bound: a frozen head helps nobody.
+//! If branches persist and none has `k` voters, the head follows the branch with the most voters as
+//! soon as the voters are ahead by more than the lag bound: a frozen head is of no use.
 //!
-//! Not withstood: `k` that are wrong in the same way, and a minority while the majority stands still
-//! for longer than the lag bound: from outside that is an upstream that got stuck.
+//! Not covered: `k` upstreams that are wrong in one way, and a minority that advances while the majority
+//! stands still for longer than the lag bound, because the minority then looks faulty.
 
 use std::cmp::{Ordering, Reverse};
 use std::sync::Arc;

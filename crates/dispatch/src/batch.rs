@@ -1,18 +1,18 @@
 //! Several reads to one upstream in one exchange.
 //!
-//! One body up, one body down, each item judged alone. Only reads that may be
-//! asked again come here: an item that this upstream cannot answer is for the
-//! caller to run by itself, and with the whole exchange all of them may be.
+//! One body up, one body down, each item judged by itself. Only repeatable reads are
+//! batched: the caller runs an item that this upstream cannot answer
+//! by itself, and all items if the exchange fails.
 //!
-//! There is no second exchange beside one that is merely slow: it is as slow as its slowest
-//! item, and to ask for all of them again would cost a hundred calls for the sake of one.
-//! But an upstream that stalls holds nobody up: when nothing was heard of it by anybody for
+//! A batch that is merely slow is not hedged: it is as slow as its slowest
+//! item, and repeating all items would cost a hundred calls for the sake of one.
+//! But a batch at a stalled upstream is abandoned: if the upstream has answered no call for
 //! four times as long as nineteen in twenty exchanges take (250 ms at least, 4 s at most),
-//! or when it has begun to rest, and another is well, the exchange is left as one that timed
-//! out, and its items go on alone.
+//! or if its breaker has opened, and another upstream is healthy, the exchange counts as timed
+//! out, and its items continue one by one.
 //!
-//! An upstream that answers a batch with something else, a single error say, is
-//! not ill: it does not take batches, and is sent none for a while.
+//! An upstream that answers a batch with something else, such as a single error, is
+//! not unhealthy: it does not accept batches, and gets none for a while.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -1,16 +1,15 @@
 //! A raw transaction goes to several upstreams at once.
 //!
-//! One acceptance is enough, and "already known" is one. The others are let finish, each
-//! as a task of its own and within its attempt's time, because every pool that holds the
-//! transaction makes it likelier to be mined. A refusal is believed when all have spoken,
+//! One acceptance is enough, and "already known" is one. The other attempts may finish, each
+//! as a separate task and within its attempt's time, because every pool that holds the
+//! transaction makes it likelier to be mined. A refusal is accepted when all have answered,
 //! or a little after the first: an upstream that is behind refuses what the next one takes.
 //!
-//! It stays among the upstreams of the best tier of which one is well, unless the settings say
-//! otherwise: who reads transactions before they are mined is for the operator to choose. A tier
-//! has failed when all of it that is well did, or would hold the transaction for longer than
-//! two seconds; then the next one is sent to. A refusal is no failure.
-//!
-//! When nobody took or refused it, [`run`](crate::run) goes on with those not asked yet.
+//! The transaction stays in the best tier with a healthy upstream, unless the settings say
+//! otherwise: the operator chooses which providers see transactions before they are mined. A tier
+//! has failed when all of its healthy upstreams did, or would delay the transaction for longer than
+//! two seconds; then the next tier is used. A refusal is no failure.
+//! If no upstream accepted or refused it, [`run`](crate::run) continues with those not tried yet.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
-//! Answers are looked at before anybody believes them.
+//! Answers are checked before they are used.
 //!
-//! Whoever [`Inspect`]s stands between the judge, who reads the envelope, and everybody who
-//! relies on the verdict: health, the loop over candidates, and all that comes after it. A
-//! result that is found void becomes a failure of its upstream ([`VerdictClass::Void`]), so
-//! that the next candidate is asked within the usual bounds.
+//! An [`Inspect`] runs between the judge, which reads the envelope, and all users of
+//! the verdict: health, the loop over candidates, and all later steps. A
+//! void result becomes a failure of its upstream ([`VerdictClass::Void`]), so
+//! that the next candidate is tried within the usual bounds.
 //!
-//! What flows to the client as it arrives is not looked at: when its end is known the client
-//! has it. Who needs it whole says so ([`Inspect::whole_bytes`]).
+//! A streamed answer is not checked: when its end is known the client
+//! has it. An inspector that needs the whole answer requests it ([`Inspect::whole_bytes`]).
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What a request is doing, for whoever has to tell of it when its future is dropped: then the
+//! What a request is doing, for the log line that is written when its future is dropped: then the
 //! trail is gone with it.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

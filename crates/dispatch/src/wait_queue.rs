@@ -1,32 +1,32 @@
-//! Where calls wait for their turn at upstreams that are at a bound.
+//! The queue of calls that wait for upstreams at a limit.
 //!
-//! A call whose candidates are all held stands in line until one of them lets it go. There
-//! are [`PLACES_MAX`] places at one worker. A call that finds no place, or that could not be
-//! answered before its deadline, is refused at once with the time to come back. Writes go first,
-//! logs and traces last; in a full queue the last call gives way to a call that goes before it. So
-//! that logs and traces are served at all, the first of them that has waited for [`PATIENCE`] joins
+//! A call whose candidates are all limited waits in the queue until one of them admits it. A worker's
+//! queue has [`PLACES_MAX`] places. A call that finds no place, or that could not be
+//! answered before its deadline, is refused at once with the time to retry. Writes go first,
+//! logs and traces last; in a full queue the last call is refused for a call with a better position. To
+//! avoid starvation of logs and traces, the first of them that has waited for [`PATIENCE`] joins
 //! the end of the usual calls, one at a time: it has one turn in a round of the others.
 //!
-//! A call that its own method's pause or rate holds ([`Bound::lets_others_pass`]) stands **aside**
-//! there: calls of other methods go past it, and those of its method behind it. At most
-//! [`ASIDE_MAX`] stand aside everywhere, so that one method that is refused leaves places to others.
+//! A call that its own method's pause or rate delays ([`Bound::lets_others_pass`]) waits **aside**:
+//! calls of other methods pass it, and those of its method queue behind it. At most
+//! [`ASIDE_MAX`] calls wait aside in all, so that one refused method leaves places to others.
 //!
 //! Among calls of one priority **clients take turns** (start-time fair queueing): each call has a
-//! round, which is one more than that of the same client's call before it, and not less than the
-//! round that its priority has come to: that of the call that was let go last, or of the first that
-//! waits yet, if that is lower. So a client that has thousands of calls in line is passed by one
-//! that has a single call, wherever its own other calls go meanwhile, and of a full queue the call of
-//! the highest round gives way. Rounds are counted for each upstream ([`Rounds`]), as a call may be
-//! stuck at one while calls go on at another; a call that waits for several has its round at that of
-//! them which has come farthest.
+//! round, which is one more than that of its client's previous call, and at least the
+//! current round of its priority: that of the last admitted call, or of the first waiting
+//! call, if that is lower. So a client with one call passes a client with thousands of queued calls,
+//! wherever the other calls of either go meanwhile, and in a full queue a call of
+//! the highest round is refused. Rounds are counted per upstream ([`Rounds`]), because a call may be
+//! stuck at one while calls proceed at another; a call that waits for several has its round at the one
+//! that has advanced furthest.
 //!
-//! A call waits for some upstreams, and it is its turn at those of them for which nobody
-//! before it waits; so one that waits for a slow bound holds up nobody who goes elsewhere.
-//! Whose turn it is looks when the bound was said to end, or when a call ended; newcomers
-//! stand behind all of their round or a lower one who wait with their priority, and behind those
-//! with a better one.
+//! A call waits for some upstreams, and it is its turn at those for which no call
+//! before it waits; so a call that waits for a slow limit does not block calls for other upstreams.
+//! The call whose turn it is tries again when the limit should end, or when a call ended. New calls
+//! queue behind the calls of their priority with an equal or lower round, and behind those of a better
+//! priority.
 //!
-//! A call that waits has no task, and a call that finds the queue empty pays one atomic load.
+//! A waiting call has no task, and a call that finds the queue empty pays one atomic load.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -85,7 +85,7 @@ impl WorkerUpstreams {
         Self { flows: flows_max.into_iter().map(Flows::new).collect(), ..self }
     }
 
-    /// With somebody who looks at all answers before they are believed; by default nobody does.
+    /// With an inspector that checks all answers before they are used; by default there is none.
     #[must_use]
     pub fn inspecting(self, inspect: Option<Arc<dyn Inspect>>) -> Self {
         Self { inspect, ..self }

@@ -21,7 +21,7 @@ impl MethodGlob {
         self.covers(name, |one, other| one == other)
     }
 
-    /// The same without regard for upper and lower case, for rules that forbid: nodes exist that
+    /// Like [`Self::matches`], but ignores letter case. For rules that forbid methods: some nodes
     /// ignore case, and would serve `Debug_traceBlock` where `debug_*` is denied.
     pub fn matches_ignoring_case(&self, name: &str) -> bool {
         self.covers(name, u8::eq_ignore_ascii_case)

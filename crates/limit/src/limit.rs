@@ -52,7 +52,7 @@ const WINDOW_MIN: Duration = Duration::from_millis(20);
 const WINDOW_MAX: Duration = Duration::from_secs(10);
 /// Between two dips.
 const DIP_PAUSE: Duration = Duration::from_secs(30);
-/// The same after one that found a lower base: the next may find a lower one still.
+/// The pause after a dip that found a lower base: the next dip may find a still lower one.
 const DIP_PAUSE_SHORT: Duration = Duration::from_millis(500);
 /// From this `ρ` on a dip is worth its cost.
 const DIP_FROM: f64 = 1.1;

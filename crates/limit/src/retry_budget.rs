@@ -1,12 +1,12 @@
-//! How many attempts may be made beyond one for each call.
+//! How many attempts may be made in addition to one per call.
 //!
 //! Tokens come with calls (a share of them) and with time (a floor, for services that are
-//! rarely called), and are not saved beyond a bound. When every target is failing, retries and
-//! hedges so multiply the load of those that try to come back by little. A hedge takes a token of
-//! the hedges beside one of the retries. A retry that the caller's rules allow in any case is
-//! noted: it takes a token as far as there is one, and leaves no debt.
+//! rarely called), and are saved up to a bound. So retries and hedges add little load while every
+//! target fails and tries to recover. A hedge takes a hedge token in addition to a retry token. A
+//! retry that the caller's rules allow in any case is recorded: it takes a token if there is one,
+//! and leaves no debt.
 //!
-//! Calls are counted with one addition; what they earned is worked out when a token is spent.
+//! Calls are counted with one addition; the tokens that they earned are computed when one is spent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -1,7 +1,7 @@
-//! An answer on its way, together with the connection that brings it.
+//! An answer that is being received, together with its connection.
 //!
-//! Whoever has it reads; when it is complete the connection is free again, and
-//! when it is dropped before, the exchange ends: a late answer reaches nobody.
+//! The holder reads it. When it is complete the connection is free again;
+//! if it is dropped before, the exchange ends, and a late answer is discarded.
 
 use std::task::{Context, Poll};
 

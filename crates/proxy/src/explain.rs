@@ -97,7 +97,7 @@ pub struct CacheExplained {
 pub struct QuorumExplained {
     /// So many.
     pub agree: usize,
-    /// Of at most so many who are heard.
+    /// The most upstreams that are called.
     pub of: usize,
 }
 

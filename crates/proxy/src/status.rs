@@ -126,7 +126,7 @@ pub struct ChainStatus {
     pub aliases: Vec<String>,
     /// The newest block that enough upstreams hold: `latest` in calls.
     pub head: Option<u64>,
-    /// The agreed block that is `safe`, once somebody asked for it.
+    /// The agreed block that is `safe`, once a client has used the tag.
     pub safe: Option<u64>,
     /// And `finalized`.
     pub finalized: Option<u64>,
@@ -149,7 +149,7 @@ pub struct ChainStatus {
     pub upstreams: Vec<UpstreamStatus>,
 }
 
-/// An answer that could not be true, and so went to nobody.
+/// An invalid answer, which was not used.
 #[derive(Debug, Clone, Serialize)]
 pub struct VoidStatus {
     /// When it came.
@@ -188,7 +188,7 @@ pub struct CallStatus {
     pub answered: u64,
     /// With an error that an upstream wrote: a revert, bad params.
     pub upstream_error: u64,
-    /// With an error of ours: nobody could answer.
+    /// With wellhead's own error: no upstream could answer.
     pub failed: u64,
     /// With an error of ours: not served here.
     pub refused: u64,
@@ -245,7 +245,7 @@ pub struct UpstreamStatus {
     pub resting_classes: Vec<&'static str>,
     /// Methods that it refused, and that pause while others go on.
     pub paused_methods: Vec<PausedMethodStatus>,
-    /// Credits spent since the start; calls, where nobody counts credits.
+    /// Credits spent since the start; calls, if credits are not counted.
     pub credits: u64,
     /// Those of today, where there is a budget.
     pub credits_today: Option<u64>,
@@ -259,9 +259,9 @@ pub struct UpstreamStatus {
     pub learnt_rate: Option<f64>,
     /// Calls that it may be sent at once now.
     pub in_flight_max: Option<u32>,
-    /// Its connections; for whoever has the sockets to fill in.
+    /// Its connections; the owner of the sockets fills this in.
     pub connections: Option<ConnectionStatus>,
-    /// What bounds it; for whoever has the settings to fill in.
+    /// Its limits; the owner of the settings fills this in.
     pub limits: Vec<LimitStatus>,
     /// Calls that a bound of it held, by bound: `learnt_rate=12`.
     pub held: Vec<String>,

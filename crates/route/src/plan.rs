@@ -1,15 +1,15 @@
 //! The order in which candidates are tried.
 //!
-//! First whoever is fit, tier by tier, the cheapest first; then whose rate is used up for
-//! the moment or who asked for a pause, so that traffic moves on before it waits; then, because an
-//! answer that may be late is better than none, the last resorts: laggards
-//! before those that rest. Cost is the expected latency times the calls that
+//! First the fit upstreams, tier by tier, the cheapest first; then those that are at a rate limit
+//! or paused, so that traffic moves on before it waits; then, because a
+//! late answer is better than none, the last resorts: lagging upstreams
+//! before those with an open breaker. Cost is the expected latency times the calls that
 //! would be in flight (peak EWMA, as in Finagle and linkerd).
 //!
 //! With four or more fit upstreams in a tier the first is the cheaper of two
 //! drawn at random: always taking the cheapest would send every worker's
-//! next call to the same place. Below four a full scan with a little chance in
-//! the cost does the same.
+//! next call to one upstream. With fewer a full scan with a small random part in
+//! the cost has that effect.
 
 use std::cmp::Ordering;
 use std::fmt;

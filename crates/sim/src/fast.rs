@@ -64,8 +64,8 @@ impl Canned {
         Self::delayed(now_unix, chain_id, Duration::ZERO)
     }
 
-    /// The same with a pause before each answer over HTTP, so that what a client makes of time can
-    /// be compared with another's.
+    /// Starts with a pause before each answer over HTTP, so that the latencies that two clients
+    /// measure can be compared.
     pub fn delayed(now_unix: Duration, chain_id: u64, delay: Duration) -> Arc<Self> {
         let small = format!("\"0x{:064x}\"", 0x1234_5678u64);
         Arc::new(Self {

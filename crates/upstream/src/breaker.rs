@@ -1,16 +1,16 @@
-//! When an upstream rests, and for how long.
+//! The circuit breaker: when it opens, and for how long.
 //!
-//! A count of consecutive failures rather than a rate: with few calls a rate
-//! says nothing, and a dead upstream has no successes to count against.
-//! Rests double from `rest` up to `rest_max`; the doubling is forgotten only
-//! after the upstream stayed well for as long as `rest_max`, so that one which
+//! It counts consecutive failures rather than a rate: with few calls a rate
+//! says nothing, and a dead upstream has no successes to compare with.
+//! The open time doubles from `rest` up to `rest_max`; the doubling is reset only
+//! after the upstream stayed healthy for `rest_max`, so that an upstream which
 //! answers a probe and fails the next call does not start over each time.
 //!
-//! After its rest it is half open: whoever asks it then asks on trial. One trial at a time
-//! is claimed, so that one call and not all of them finds out that nothing has changed;
-//! the claim ends with the call, also with one that nobody waits for any more.
+//! After that time the breaker is half-open: the next call is a trial. One trial at a time
+//! is claimed, so that one call and not all of them finds out that the upstream still fails;
+//! the claim ends with the call, even with an abandoned one.
 //!
-//! A rate of failures is the business of `failure_rate`, which has a breaker for each class.
+//! For rates of failures see `failure_rate`, which has a breaker for each class.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,14 +1,14 @@
-//! Whether an upstream says nothing at all any more.
+//! Whether an upstream has stopped answering altogether.
 //!
-//! One that stalls takes calls and never answers. Its calls would each wait for their own
-//! time-out, and three of them before it rests: seconds, in which everybody who asked it
-//! waits. It can be told much earlier from one that is merely slow with some call: it says
-//! nothing to anybody. So a call that waits longer than such calls usually take is noted
-//! here, and any reply, to any call, wipes that out.
+//! A stalled upstream accepts calls and never answers. Each of its calls would wait for its own
+//! timeout, and three of them before the breaker opens: for seconds all of its calls
+//! wait. A stall can be distinguished much earlier from a slow call, because the upstream
+//! answers no call at all. So a call that waits longer than such calls usually take is noted
+//! here, and any reply, to any call, resets that.
 //!
-//! Says only that it looks like a stall. Whether the silence is the upstream's doing, and
-//! not our own network's, shows when another upstream answers the same call; whoever saw
-//! that settles it (`dispatch::hedge`).
+//! This only reports that it looks like a stall. Another upstream that answers the call shows that
+//! the upstream is the cause, and not the local network; the caller that sees this
+//! records it (`dispatch::hedge`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

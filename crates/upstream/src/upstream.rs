@@ -1,7 +1,7 @@
 //! One upstream as the request path and the control loops share it.
 //!
-//! All state is atomics: the path reads and counts, `watch` verifies and probes,
-//! and nobody waits for anybody. Every instant is told by the caller and kept
+//! All state is atomics: the request path reads and counts, `watch` verifies and probes,
+//! and neither waits for the other. The caller passes every instant, which is kept
 //! as a [`Stamp`] of [`Upstream`]'s own epoch.
 
 use std::fmt;

@@ -1,12 +1,13 @@
 //! The control loops: one per upstream, each following its head and its health.
 //!
-//! A loop verifies which chain its upstream is on before anything is believed of
-//! it, then listens to newHeads where there is a WebSocket and that costs no more, and polls
-//! where it does. It polls at the chain's own pace while clients ask, not at all while
-//! answers to clients tell the same, and while nobody asks it makes one call a minute,
-//! whatever for. An upstream of a tier that serves no calls is idle, too (see the module `need`). An upstream that rests is probed when its rest ends, and twice a second
-//! while clients ask and no upstream is well; the probe, not a client's call, finds out
-//! whether it is back. What is asked at all, and at what cost, is [`Checks`].
+//! A loop verifies the chain id of its upstream before anything else is used, then subscribes to
+//! newHeads if there is a WebSocket and that costs no more, and otherwise polls.
+//! It polls at the chain's own pace while clients call, not at all while
+//! answers to clients show the head, and while no client calls it makes one call a minute
+//! of any kind. An upstream of a tier that serves no calls is idle, too (see the module `need`).
+//! An upstream with an open breaker is probed when the open time ends, and twice a second
+//! while clients call and no upstream is healthy; the probe, not a client's call, detects the
+//! recovery. [`Checks`] sets which calls are made, and at what cost.
 //!
 //! Requests never wait for a loop. [`Pulse`] is what the two sides share.
 

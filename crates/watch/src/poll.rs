@@ -1,10 +1,10 @@
-//! What one upstream is asked while it is followed: its head, its state, and whether it
-//! is back.
+//! The calls to one upstream while it is followed: for its head, its state, and its
+//! recovery.
 //!
-//! While clients ask, heads are polled at the pace of blocks. While nobody does, all
-//! calls together wait for their turn (`budget::Turns`), and the most telling one takes
-//! it: a probe of one that rests, else whether one that was syncing still is, else its
-//! head, which tells that it lives and how far it is in one answer.
+//! While clients call, heads are polled at the pace of blocks. While no client calls, all
+//! calls together wait for their turn (`budget::Turns`), and the most informative one takes
+//! it: a probe if the breaker is open, else whether an upstream that was syncing still is, else the
+//! head, which shows in one answer that the upstream lives and how far it is.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

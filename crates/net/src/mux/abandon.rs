@@ -1,11 +1,11 @@
 //! Streams whose readers have gone.
 //!
-//! The peer is told by RST_STREAM, so that it need not finish an answer for
-//! nobody. But since resets were used to attack servers, many count them and end
-//! the connection of a client that sends too many: hedges and timeouts must not.
-//! A connection is therefore sent [`RESETS_MAX`] of them in [`RESETS_WINDOW`]. Beyond
+//! RST_STREAM tells the peer that it need not finish the answer.
+//! But since resets were used to attack servers, many count them and close
+//! the connection of a client that sends too many: hedges and timeouts must not cause that.
+//! A connection is therefore sent at most [`RESETS_MAX`] of them in [`RESETS_WINDOW`]. Beyond
 //! that a stream stays open: it keeps its place among the streams that the peer allows,
-//! its answer is thrown away as it arrives, and it is reset after all when there is
+//! its answer is discarded as it arrives, and it is reset when there is
 //! budget again, the oldest first.
 
 use std::collections::VecDeque;

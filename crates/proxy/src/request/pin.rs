@@ -1,11 +1,11 @@
-//! Which block a call is answered at, by one view: tags become the numbers that the view
-//! agrees on, so that whoever is asked answers the same question, and nobody is asked who
-//! does not hold the block.
+//! The block at which a call is answered, by one view: tags become the numbers that the view
+//! agrees on, so that every upstream answers the same question, and only upstreams that hold the
+//! block are called.
 //!
-//! Not promised: that the number names one block. Two branches may have one each while a
-//! reorg goes on; the view keeps upstreams on the other branch from being asked as soon as
-//! that is known. Where answers are kept, those that read a state are therefore asked by the
-//! hash of the block, if it is known and may be: see [`crate::steps::by_hash`].
+//! Not promised: that the number names one block. During a reorg each of two branches may have one;
+//! the view excludes upstreams on the other branch as soon as
+//! that is known. With a cache, reads of state are therefore sent with the
+//! hash of the block, if it is known and allowed: see [`crate::steps::by_hash`].
 
 use wellhead_cache::Canon as _;
 use wellhead_chain::View;

@@ -1,13 +1,13 @@
-//! Which upstreams a client asks for: `POST /ethereum?archive=true`.
+//! Which upstreams a client selects: `POST /ethereum?archive=true`.
 //!
-//! Each key of the query is a label of the settings, and an upstream has to carry all of
-//! them. `archive=true` may always be said: where nobody carries such a label it means those
-//! of whom it is not known that old blocks are missing, by kind of data. It never widens
-//! what `routes` and `methods` let a call go to. A key or a value that nobody carries is
-//! refused, as the client would otherwise take what it gets for what it asked for.
+//! Each key of the query is a label of the settings, and an upstream must have all of
+//! them. `archive=true` is always allowed: if no upstream has such a label, it selects the upstreams
+//! that are not known to lack old blocks, by kind of data. A selection never widens
+//! what `routes` and `methods` allow. A key or a value that no upstream has is
+//! refused, because the client would otherwise mistake another answer for the one that it selected.
 //!
-//! Whoever selects shares neither kept answers nor calls under way with those who select
-//! otherwise: a `null`, an empty list or a trace may well depend on who was asked.
+//! Requests with different selections share neither cached answers nor calls in flight:
+//! a `null`, an empty list or a trace may depend on the upstream.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

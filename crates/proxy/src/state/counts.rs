@@ -20,7 +20,7 @@ pub(crate) enum CallOutcome {
     Answered,
     /// With an error that an upstream wrote: a revert, bad params, missing data.
     UpstreamError,
-    /// With an error of ours, because nobody could answer.
+    /// With wellhead's own error, because no upstream could answer.
     Failed,
     /// With an error of ours, because it may or can not be served.
     Refused,
@@ -92,7 +92,7 @@ pub(crate) struct Counts {
     pub(crate) attempts: Box<[[AtomicU64; VERDICTS]]>,
     /// By slot.
     pub(crate) attempt_took: Box<[Histogram]>,
-    /// By slot: those that nobody waited for any more.
+    /// By slot: exchanges that were abandoned.
     pub(crate) abandoned: Box<[AtomicU64]>,
     /// By what the cache had.
     found: [AtomicU64; CacheResult::ALL.len()],

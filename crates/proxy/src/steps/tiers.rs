@@ -1,9 +1,9 @@
-//! Asking the slow tiers behind the memory: [`crate::state::tiers`].
+//! Look-ups in the slow tiers behind the memory: [`crate::state::tiers`].
 //!
-//! They are asked when memory has nothing, before an upstream is, by one of those who ask the
-//! same; what they have goes to memory first and is served as from there, by what the newest
-//! view says of its block. Each look is bounded in time by `wellhead_store`, so that a tier
-//! that hangs, is full or gone costs a moment now and then and no answer. Puts never wait.
+//! One of the requests that share a call looks them up, after a miss in memory and before a call to an
+//! upstream. What they return is stored in memory first and served from there, by what the newest
+//! view says of its block. `wellhead_store` bounds the time of each look-up, so that a tier
+//! that hangs, is full or is gone costs a moment now and then and no answer. Puts never wait.
 
 use bytes::Bytes;
 use futures_util::StreamExt;

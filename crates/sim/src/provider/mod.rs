@@ -87,7 +87,7 @@ impl FakeProvider {
         Self::start_on(local(0), id, world, dials, None)
     }
 
-    /// The same with TLS. Clients check the name: let the certificate be for 127.0.0.1.
+    /// Starts with TLS. Clients check the name: the certificate must be for 127.0.0.1.
     pub fn start_tls(
         id: &str,
         world: Arc<World>,

@@ -1,9 +1,9 @@
-//! Work that would hold up other calls, done elsewhere.
+//! A pool for work that would delay other calls.
 //!
 //! A worker's thread serves thousands of calls; a whole block at the level `full` takes a
-//! tenth of a second. Such work goes to the runtime's threads for that, a few at a time over
-//! the whole process, and waits in a bounded line for a bounded time. At the bound it is not
-//! done, and whoever wanted it is told so at once.
+//! tenth of a second. Such work runs on the runtime's blocking threads, a few at a time over
+//! the whole process, and waits in a bounded queue for a bounded time. At the bound it is not
+//! done, and the caller learns so at once.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
