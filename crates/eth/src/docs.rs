@@ -13,61 +13,61 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from crates/eth/data/methods.txt by `cargo xtask docs`; edit that file. -->
 
-What wellhead knows of each method, and so how it treats a call.
-Methods that are not listed work too: they take the first row's way, which
+What wellhead knows about each method, and therefore how it handles a call.
+Methods that are not listed work too: they are handled by the first row, which
 assumes nothing.
 
-## What the columns say
+## Columns
 
 **Effect**: what a call does.
 
 | word | meaning |
 | --- | --- |
-| read | changes nothing; another upstream may be asked |
-| broadcast | hands over one signed transaction and answers its hash; may go to several upstreams, \"already known\" is a success |
-| write | changes one upstream, or uses a key or relay of its own; one upstream, never sent again once it may have arrived |
+| read | changes nothing; may be repeated at another upstream |
+| broadcast | sends one signed transaction and returns its hash; may go to several upstreams; \"already known\" is a success |
+| write | changes one upstream, or uses its key or its relay; goes to one upstream, and is never repeated once it may have arrived |
 | subscribe | starts or ends a subscription |
-| sticky | speaks of a filter that lives in one upstream: `create`s, `use`s or `drop`s it |
+| sticky | is about a filter that one upstream holds: `create`s, `use`s or `drop`s it |
 | local | answered by wellhead |
 
-**Block**: where the call says which block it speaks of. Parameters count from 0.
+**Block**: where the call names its block. Parameters count from 0.
 
 | form | meaning |
 | --- | --- |
 | - | no block |
-| at:1=latest | parameter 1 is a tag, number, hash or EIP-1898 object; `latest` when it is absent |
-| field:1.blockNumber=latest | the same, in a member of an object |
+| at:1=latest | parameter 1 is a tag, number, hash or EIP-1898 object; `latest` if it is absent |
+| field:1.blockNumber=latest | as `at`, in a member of an object |
 | hash:0 | parameter 0 is a block hash |
 | filter:0=latest..latest | parameter 0 is an object with `fromBlock` and `toBlock` (and their defaults), or `blockHash` |
 | range:0..1 | parameters 0 and 1 are the first and the last block |
 
-**Final**: how long an answer stays true.
+**Final**: how long an answer stays valid.
 
 | word | meaning |
 | --- | --- |
-| fixed | for ever |
+| fixed | forever |
 | block | as long as the block referred to is canonical |
-| inclusion | found by hash; as long as the block it was found in is canonical |
-| head | until the next head; also what changes while a rollup settles |
+| inclusion | found by hash; as long as the block that contains it is canonical |
+| head | until the next head; also for values that change while a rollup settles |
 | live | not reusable |
 
-**Again**: whether the same call may be sent twice without harm.
+**Again**: whether the call may be sent twice without harm.
 
 **Cost**: roughly what a call costs an upstream: light, state, block, call, logs, trace, write.
 
-**Null**: `answer` when a `null` result says something true; `missing` when it
-means that this upstream lacks what another may have.
+**Null**: `answer` if a `null` result is an answer; `missing` if it means that this
+upstream lacks something that another may have.
 
-**Access**: which clients it is meant for. All but `public` are refused (-32601) unless the
-setting `methods.dangerous` of the chain names them; those of `keys` and `dev` are also taken
-where a chain is seen to be a test chain on this machine ([security](../SECURITY.md)).
+**Access**: the intended users of the method. All but `public` methods are refused (-32601) unless the
+chain's setting `methods.dangerous` lists them; `keys` and `dev` methods are also allowed on a
+test chain on this machine ([security](../SECURITY.md)).
 
 | word | meaning |
 | --- | --- |
 | public | every client |
-| admin | the operator of the node: steers or stops it, writes or reads its files, shows its insides |
-| keys | uses, makes or shows keys that the node holds |
-| dev | cheats of test chains |
+| admin | the operator of the node: controls or stops it, reads or writes its files, shows its internals |
+| keys | uses, creates or shows keys that the node holds |
+| dev | manipulates a test chain |
 ";
 
 /// The whole page.
@@ -95,10 +95,10 @@ fn heading(page: &mut String, family: &str) {
     page.push_str("| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
 }
 
-/// What the names of methods that are not listed say of their access.
+/// The access of methods that are not listed, by their names.
 fn patterns(page: &mut String, table: &MethodTable) {
     page.push_str(
-        "\nThese are not public (the first pattern that matches, in any case of letters):\n\n",
+        "\nUnlisted methods with these names are not public (the first match decides; case is ignored):\n\n",
     );
     page.push_str("| Names | Access |\n| --- | --- |\n");
     for (pattern, access) in table.patterns() {

@@ -37,21 +37,20 @@ fn write(page: &mut String, rules: &RuleSet) -> std::fmt::Result {
 
 <!-- Generated from crates/upstream/data/rules by `cargo xtask docs`. Do not edit. -->
 
-Every reply of an upstream becomes a verdict before anyone sees it: a client, the
-cache, or a quorum. The verdict decides whether the reply is final, whether another
-upstream is asked, and what it says about the upstream's health. Errors are told
-apart by {count} rules, asked in the order below; the first that fits decides. The
-name of the rule is in the trail and in the metrics.
+Every reply of an upstream becomes a verdict before a client, the cache or a quorum gets it. The
+verdict decides whether the reply is final, whether another upstream is called, and what it means
+for the upstream's health. {count} rules classify errors. They are applied in the order below; the
+first one that matches decides. The name of the rule is in the trail and in the metrics.
 
-A reply with a `result` under our id is an answer and meets no rule. Texts are
-compared without regard to case. The rules are data, in `crates/upstream/data/rules`,
-and each carries the errors it was written for as its test: {recorded} of them. {seen} are
-bodies that somebody published, named beside them, with our id and without keys; of
-the others the text is known and the body around it is ours.
+A reply with a `result` under wellhead's id is an answer, and no rule applies to it. Texts are
+compared without regard to case. The rules are data, in `crates/upstream/data/rules`, and each
+contains the errors for which it was written, as its test: {recorded} in all. {seen} of these are
+published bodies, with their source, with the id replaced and keys removed. For the others only the
+text is known, and the body around it was reconstructed.
 
-## What follows from a class
+## Classes
 
-| class | meaning | whose doing | try elsewhere | health | code |
+| class | meaning | caused by | try another upstream | health | code |
 | --- | --- | --- | --- | --- | --- |",
         count = rules.rules().len(),
     )?;
@@ -59,12 +58,12 @@ the others the text is known and the body around it is ours.
     writeln!(
         page,
         "
-*Try elsewhere* says whether another upstream may do better; whether a call may be
-repeated at all is the method table's to say. *Code* is used when the proxy has to
-write the error itself: an upstream's own error object goes to the client as it came,
-except those of `auth` and `billing`, which may quote a key.
+*Try another upstream* says whether another one may do better; the method table decides whether a
+call may be repeated at all. *Code* is used if the proxy has to write the error itself. An upstream's
+own error object goes to the client unchanged, except for `auth` and `billing`, whose text may quote
+a key.
 
-## Without a rule
+## Verdicts without a rule
 
 | verdict | class | when |
 | --- | --- | --- |"
@@ -79,7 +78,7 @@ except those of `auth` and `billing`, which may quote a key.
 fn write_rules(page: &mut String, rules: &RuleSet) -> std::fmt::Result {
     for (index, stage) in rules.stages().iter().enumerate() {
         writeln!(page, "\n## {}\n\n{}\n", title(stage.name), stage.about)?;
-        writeln!(page, "| rule | class | when | for example | known from |")?;
+        writeln!(page, "| rule | class | condition | example | source |")?;
         writeln!(page, "| --- | --- | --- | --- | --- |")?;
         for rule in rules.rules().iter().filter(|rule| rule.stage() == index) {
             row(page, rule)?;
@@ -110,7 +109,7 @@ fn write_classes(page: &mut String) -> std::fmt::Result {
 fn row(page: &mut String, rule: &VerdictRule) -> std::fmt::Result {
     let mut class = format!("`{}`", rule.class());
     if rule.elsewhere() != rule.class().try_elsewhere() {
-        write!(class, "; elsewhere: {}", rule.elsewhere().word())?;
+        write!(class, "; try another upstream: {}", rule.elsewhere().word())?;
     }
     if rule.health() != rule.class().health() {
         write!(class, "; health: {}", rule.health().word())?;

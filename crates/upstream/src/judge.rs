@@ -32,42 +32,46 @@ const QUOTED_CHARS_MAX: usize = 512;
 
 /// The verdicts that need no rule: name, class, what they mean. The page lists them.
 pub(crate) const BUILT_IN: &[(&str, VerdictClass, &str)] = &[
-    ("result", VerdictClass::Answer, "a result under our id"),
+    ("result", VerdictClass::Answer, "a result under wellhead's id"),
+    ("sound-cheap", VerdictClass::Answer, "a result that passed the checks of the level `cheap`"),
+    ("sound-full", VerdictClass::Answer, "a result that passed the checks of the level `full`"),
     (
-        "sound-cheap",
-        VerdictClass::Answer,
-        "a result in which the level `cheap` found nothing wrong",
+        "result-null",
+        VerdictClass::Null,
+        "`null`, for a method whose `null` is `missing` in the method table",
     ),
-    ("sound-full", VerdictClass::Answer, "the same of the level `full`"),
-    ("result-null", VerdictClass::Null, "`null`, and the method table says it proves nothing"),
-    ("result-beside-status", VerdictClass::Fault, "a result, but HTTP says that the call failed"),
+    ("result-beside-status", VerdictClass::Fault, "a result, with an HTTP status of a failure"),
     ("id-missing", VerdictClass::Fault, "a result without an id"),
-    ("id-wrong", VerdictClass::Fault, "an id that is not the number we sent"),
+    ("id-wrong", VerdictClass::Fault, "an id that is not the one that was sent"),
     ("body-empty", VerdictClass::Fault, "no body"),
     ("body-html", VerdictClass::Fault, "a web page"),
     ("body-not-json", VerdictClass::Fault, "neither JSON nor a web page"),
     ("body-truncated", VerdictClass::Fault, "JSON that ends too early"),
-    ("body-array", VerdictClass::Fault, "a batch where one object was asked"),
+    ("body-array", VerdictClass::Fault, "an array in reply to a single call"),
     ("body-not-object", VerdictClass::Fault, "JSON, but not an object"),
     ("body-no-outcome", VerdictClass::Fault, "neither `result` nor `error`"),
     ("body-both-outcomes", VerdictClass::Fault, "`result` and `error` at once"),
     ("body-duplicate-key", VerdictClass::Fault, "`id`, `result` or `error` twice"),
-    ("body-too-deep", VerdictClass::Fault, "arrays and objects nested beyond reason"),
+    ("body-too-deep", VerdictClass::Fault, "arrays and objects nested too deeply"),
     ("body-too-large", VerdictClass::Fault, "4 GiB or more"),
-    ("error-unreadable", VerdictClass::Fault, "`error` is neither an object nor a text"),
-    ("unknown-error", VerdictClass::Unknown, "an error that no rule knows"),
+    ("error-unreadable", VerdictClass::Fault, "`error` is neither an object nor a string"),
+    ("unknown-error", VerdictClass::Unknown, "an error that matches no rule"),
     ("transport-dns", VerdictClass::Fault, "the host name did not resolve"),
     ("transport-connect", VerdictClass::Fault, "no connection"),
     ("transport-tls", VerdictClass::Fault, "the TLS handshake failed"),
     ("transport-connect-timeout", VerdictClass::Fault, "connecting took too long"),
     ("transport-timeout", VerdictClass::Fault, "no answer in time"),
     ("transport-closed", VerdictClass::Fault, "closed before an answer"),
-    ("transport-refused", VerdictClass::Fault, "turned away unread, as a retiring connection does"),
-    ("transport-truncated", VerdictClass::Fault, "closed inside the answer"),
+    (
+        "transport-refused",
+        VerdictClass::Fault,
+        "refused before it was read, for example by a connection that is shutting down",
+    ),
+    ("transport-truncated", VerdictClass::Fault, "closed in the middle of the answer"),
     ("transport-protocol", VerdictClass::Fault, "not HTTP"),
-    ("transport-too-large", VerdictClass::RangeTooLarge, "more than we are willing to hold"),
-    ("transport-pool-full", VerdictClass::Fault, "too many of our calls wait for a connection"),
-    ("transport-no-room", VerdictClass::Fault, "too many large answers are held"),
+    ("transport-too-large", VerdictClass::RangeTooLarge, "larger than wellhead's limits allow"),
+    ("transport-pool-full", VerdictClass::Fault, "too many calls wait for a connection"),
+    ("transport-no-room", VerdictClass::Fault, "no memory for another large answer"),
 ];
 
 /// From here on a reply is not parsed from end to end; see [`large`].
@@ -79,7 +83,7 @@ pub struct Judge {
     rules: RuleSet,
 }
 
-/// What the id of a reply says about whose it is.
+/// What the id of a reply says about its call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Address {
     Ours,
@@ -88,7 +92,7 @@ enum Address {
 }
 
 impl Judge {
-    /// The judge who knows the rules of `data/rules`, read once.
+    /// The judge with the rules of `data/rules`, read once.
     pub fn standard() -> &'static Self {
         static STANDARD: OnceLock<Judge> = OnceLock::new();
         STANDARD.get_or_init(|| Self {
@@ -186,7 +190,7 @@ impl Judge {
     fn error(&self, row: &MethodRow, reply: &WireReply, span: Span, address: Address) -> Verdict {
         let raw = span.of(&reply.body);
         let Some(error) = scan_error(raw) else {
-            return fault("error-unreadable", "`error` is neither an object nor a text".into());
+            return fault("error-unreadable", "`error` is neither an object nor a string".into());
         };
         let subject = ErrorSubject {
             status: reply.status,
@@ -431,7 +435,7 @@ fn shape(body: &[u8], error: &ScanError) -> (&'static str, &'static str) {
         ScanError::NotJson { .. } => ("body-not-json", "a body that is not JSON"),
         ScanError::Truncated => ("body-truncated", "JSON that ends too early"),
         ScanError::NotAnObject if start.starts_with(b"[") => {
-            ("body-array", "a batch where one object was asked")
+            ("body-array", "an array in reply to a single call")
         }
         ScanError::NotAnObject if start.starts_with(b"<") => {
             ("body-html", "a web page instead of JSON")
@@ -440,7 +444,7 @@ fn shape(body: &[u8], error: &ScanError) -> (&'static str, &'static str) {
         ScanError::NoOutcome => ("body-no-outcome", "neither `result` nor `error`"),
         ScanError::BothOutcomes => ("body-both-outcomes", "both `result` and `error`"),
         ScanError::DuplicateKey => ("body-duplicate-key", "the same key twice"),
-        ScanError::TooDeep => ("body-too-deep", "JSON nested beyond reason"),
+        ScanError::TooDeep => ("body-too-deep", "JSON nested too deeply"),
         ScanError::TooLarge => ("body-too-large", "a body beyond what we can address"),
         // `scan` reads one object and never says these.
         ScanError::NotAnArray | ScanError::TooManyItems => {

@@ -1,9 +1,9 @@
-//! What a reply means: whose doing it is, and what follows from it.
+//! What a reply means: its class, its cause, and the consequences.
 //!
-//! A [`Verdict`] is made by [`Judge`](crate::Judge) alone and read by everyone:
-//! `dispatch` asks whether to try elsewhere, `health` what to count, `proxy` what
-//! the client is told. Nothing here looks at bytes or at other verdicts: choosing
-//! among several is the dispatcher's business.
+//! Only [`Judge`](crate::Judge) makes a [`Verdict`]. `dispatch` reads whether to try
+//! another upstream, `health` what to count, `proxy` what to tell the client.
+//! Nothing here looks at bytes or at other verdicts: the dispatcher chooses among
+//! several.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use bytes::Bytes;
 
 /// What a reply is, in one word.
 ///
-/// Everything that follows from a class is a column of one table, so that a new class has to answer
-/// every question. A `match` over the classes elsewhere is a decision of its own.
+/// Every consequence of a class is a column of one table, so that a new class has to define all of
+/// them. A `match` over the classes in another module is a separate decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VerdictClass {
     /// A result.
@@ -23,9 +23,9 @@ pub enum VerdictClass {
     Null,
     /// The call ran and the contract refused it: as final as an answer.
     Reverted,
-    /// The request is wrong, whoever is asked.
+    /// The request is wrong at any upstream.
     CallerFault,
-    /// The pool has this transaction already: a success for whoever sent it.
+    /// The pool has this transaction already: a success for its sender.
     TransactionKnown,
     /// The pool or the pre-checks refused the transaction.
     TransactionRejected,
@@ -40,40 +40,40 @@ pub enum VerdictClass {
     Throttled,
     /// The account behind the upstream has to be paid or upgraded.
     Billing,
-    /// The key behind the upstream is missing, wrong or not allowed this.
+    /// The key for the upstream is missing, wrong or lacks permission.
     Auth,
     /// This upstream does not offer the method.
     Unsupported,
     /// The upstream or its gateway is broken, or its reply is not JSON-RPC.
     Fault,
-    /// A result that cannot be true or does not answer the call, as whoever looked at it found.
+    /// A result that cannot be true or does not answer the call, as a check found.
     Void,
-    /// An error that no rule knows.
+    /// An error that matches no rule.
     Unknown,
 }
 
-/// Whose doing a verdict is.
+/// The party that caused a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Doing {
     /// Nothing went wrong.
     Nobody,
-    /// Whoever wrote the request.
+    /// The author of the request.
     Caller,
     /// The contract that was called.
     Contract,
-    /// The upstream, or whoever runs it.
+    /// The upstream or its provider.
     Upstream,
-    /// Whoever runs this proxy: the key, the plan, the rate we send at.
+    /// The operator of this proxy: its key, its plan, the rate of its calls.
     Operator,
 }
 
-/// Whether another upstream may do better. Says nothing about whether the call
-/// may be repeated at all: that is the method table's `Effect`.
+/// Whether another upstream may do better. The method table's `Effect` decides whether
+/// the call may be repeated at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TryElsewhere {
     /// The reply is final.
     No,
-    /// One other upstream is worth asking; if it agrees, the reply is final.
+    /// One other upstream is tried; if it agrees, the reply is final.
     Once,
     /// As long as there are candidates.
     Yes,
@@ -84,15 +84,15 @@ pub enum TryElsewhere {
 pub enum HealthEffect {
     /// It works.
     Good,
-    /// Says nothing.
+    /// No effect.
     Neutral,
-    /// It works but must rest: never a failure.
+    /// It works but must be paused: never a failure.
     Throttled,
     /// Counts as a failure.
     Failed,
     /// One is enough to open the breaker.
     FailedAtOnce,
-    /// Take it out until a probe succeeds, and tell someone.
+    /// Take it out of service until a probe succeeds, and log an error.
     OutOfService,
 }
 
@@ -164,16 +164,16 @@ static TABLE: [ClassFacts; 16] = table! {
     // class             word                    code  whose    elsewhere health telling  rd me ac ch ca up un pa fa pr
     Answer              "answer"                   0 Nobody   No   Good         30   + + + + - - - - - -
         "a result";
-    // A client that polls for a receipt gets null from everyone: asking everyone each time would
-    // multiply its load by the upstreams.
+    // A client that polls for a receipt gets null from every upstream: calling all of them each time
+    // would multiply its load.
     Null                "null"                     0 Nobody   Once Neutral      20   + + - + - - - - - -
-        "null where it may mean that the upstream does not have it";
+        "null, which may mean that the upstream does not have it";
     Reverted            "reverted"                 3 Contract No   Neutral      29   + + - + + - - - - -
-        "the contract refused the call";
+        "the contract reverted the call";
     CallerFault         "caller_fault"        -32602 Caller   No   Neutral      16   + - - + + - - - - -
         "the request is wrong";
     TransactionKnown    "transaction_known"        0 Nobody   No   Neutral      30   + - + - - - - - - -
-        "the transaction is in the pool already";
+        "the pool already has the transaction";
     TransactionRejected "transaction_rejected" -32003 Caller  No   Neutral      28   + - - - + - - - - -
         "the transaction was refused";
     MissingData         "missing_data"        -32014 Upstream Yes  Neutral      14   + - - - + - - - - -
@@ -184,11 +184,11 @@ static TABLE: [ClassFacts; 16] = table! {
     FilterTooLarge      "filter_too_large"    -32012 Caller   Once Neutral      18   + - - - + - - - - -
         "more addresses or topics than the upstream allows in one call";
     Throttled           "throttled"           -32005 Operator Yes  Throttled     6   - - - - - + + - - -
-        "the upstream limits our calls";
+        "the upstream limits the rate of calls";
     Billing             "billing"             -32005 Operator Yes  OutOfService  2   - - - - - + + - - +
-        "the account behind the upstream has reached the end of its plan";
+        "the account at the provider has used up its plan";
     Auth                "auth"                -32016 Operator Yes  OutOfService  1   - - - - - + + - - +
-        "the upstream refused our credentials";
+        "the upstream refused wellhead's credentials";
     Unsupported         "unsupported"         -32601 Upstream Yes  Neutral       8   - - - - + - + - - -
         "the upstream does not offer the method";
     Fault               "fault"               -32603 Upstream Yes  Failed        4   - - - - - + - + + -
@@ -196,7 +196,7 @@ static TABLE: [ClassFacts; 16] = table! {
     Void                "void"                -32603 Upstream Yes  Failed        7   - - - - - - - - - -
         "an answer that cannot be true";
     Unknown             "unknown"             -32603 Upstream Once Neutral      12   - - - - - - - - + -
-        "an error that no rule knows";
+        "an error that matches no rule";
 };
 
 // The rows are found by their place.
@@ -259,7 +259,7 @@ impl VerdictClass {
         self.facts().client_code
     }
 
-    /// Whose doing it is.
+    /// The party that caused it.
     pub fn doing(self) -> Doing {
         self.facts().doing
     }
@@ -276,7 +276,7 @@ impl VerdictClass {
         self.facts().health
     }
 
-    /// How much a verdict tells the client: with several failures, the most telling is passed on.
+    /// How specific a verdict is: of several failures, the client gets the most specific one.
     pub fn telling(self) -> u8 {
         self.facts().telling
     }
@@ -296,8 +296,8 @@ impl VerdictClass {
         !matches!(self.health(), HealthEffect::Good | HealthEffect::Neutral)
     }
 
-    /// Whether it is about our key, our plan or our rate. Its words are then none of the
-    /// client's business and the same words again would say nothing of the call.
+    /// Whether it is about the operator's key, plan or rate. Clients then do not see its message, and
+    /// an equal message from another upstream would show nothing about the call.
     pub fn is_between_us_and_the_upstream(self) -> bool {
         self.doing() == Doing::Operator
     }
@@ -409,7 +409,7 @@ impl Doing {
     /// A word for the reference page.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Nobody => "nobody",
+            Self::Nobody => "–",
             Self::Caller => "caller",
             Self::Contract => "contract",
             Self::Upstream => "upstream",

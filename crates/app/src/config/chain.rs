@@ -1,7 +1,7 @@
 //! The settings of one chain: its upstreams, and which methods go where.
 //!
-//! Described here once, as in `settings`. What several of these say together, such
-//! as a route that leaves nobody, is checked in `check`.
+//! Each is described here once, as in `settings`. Combinations, such as a route that leaves no
+//! upstream, are checked in `check`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -43,17 +43,17 @@ section! {
     Chain {
         /// The chain id, decimal or `0x` hex. Upstreams that report another id are not used.
         id: Option<ChainId> = derived("found by asking `eth_chainId`"),
-        /// Other names, each a path of its own.
+        /// Other names of the chain, each with its own path.
         aliases: Vec<ChainName> = default(Vec::new()),
         /// The time between blocks.
         block_time: Option<Duration> = derived("measured").if_given_within(ms(10), secs(3_600)),
         /// Blocks that an upstream may be behind the best one before it is excluded.
         lag_blocks_max: Option<u64> = derived("the blocks of 20 s, at least 3"),
-        /// Healthy upstreams that must hold a block before it is `latest`. With 1, the first
-        /// upstream that shows a block is believed.
+        /// Healthy upstreams that must hold a block before it is `latest`. With 1, a block is
+        /// `latest` as soon as one upstream shows it.
         agreement: Option<u64> = derived("2, or as many as are well").if_given_within(1, 128),
         /// Whether `latest`, `safe` and `finalized` in calls are replaced by the numbers of the
-        /// agreed blocks. All upstreams then answer the same question, and no client is shown an
+        /// agreed blocks. All upstreams then answer the same question, and no client gets an
         /// older block than before. See docs/chain.md.
         pin: bool = default(true),
         /// Depth below the newest block at which a block counts as safe and final, where no
@@ -147,8 +147,8 @@ section! {
     Checks {
         /// `on`: wellhead follows the head and probes upstreams whose breaker is open. `ephemeral`: it
         /// checks an upstream only at start, while its breaker is open, and while it seems to lag.
-        /// `off`: no checks. The upstream is assumed to be on the chain whose `id` is then required, its
-        /// lag is known from answers alone, and clients' calls find out whether it has recovered.
+        /// `off`: no checks. The chain's `id` is then required, and the upstream is assumed to be on that
+        /// chain; its lag is known only from answers, and only client calls detect its recovery.
         mode: Mode = default(Mode::On),
         /// The checks: `chain_id` (`eth_chainId`, before its first use and after its breaker was open),
         /// `head` (`eth_getBlockByNumber`), `syncing` (`eth_syncing`), `peers` (`net_peerCount`;
@@ -194,7 +194,7 @@ section! {
 }
 
 section! {
-    /// Which methods clients may call. `*` in a name stands for any run of characters.
+    /// Which methods clients may call. `*` in a name matches any characters.
     ChainMethods {
         /// If not empty: only these methods, and those in `dangerous`.
         allow: Vec<MethodGlob> = default(Vec::new()),
@@ -211,7 +211,7 @@ section! {
 }
 
 section! {
-    /// Which methods may be called. `*` in a name stands for any run of characters.
+    /// Which methods may be called. `*` in a name matches any characters.
     Methods {
         /// If not empty: only these methods.
         allow: Vec<MethodGlob> = default(Vec::new()),
@@ -251,9 +251,9 @@ section! {
         profile: Option<Profile> = derived("none"),
         /// The HTTP version; `auto` uses HTTP/2 if the upstream offers it.
         http: HttpVersion = default(HttpVersion::Auto),
-        /// How single calls are sent: `http`, or `websocket`, where many share a few connections to
-        /// `ws`. Batches, logs and traces are sent to `url` in any case, and so is every call while
-        /// `ws` cannot be reached. Answers over WebSocket are held whole: one above
+        /// How single calls are sent: `http`, or `websocket`, where many calls share a few connections
+        /// to `ws`. Batches, logs and traces are sent to `url` in any case, and so is every call while
+        /// `ws` cannot be reached. Answers over WebSocket are buffered whole: one above
         /// `limits.answer_bytes` ends its connection.
         calls_over: CallsOver = default(CallsOver::Http),
         /// Which methods this upstream gets.
@@ -265,7 +265,7 @@ section! {
         /// Limits of one connection to it.
         connection: Connection = default(Connection::default()),
         /// HTTP/1.1 connections open at one time, for each worker. Logs, traces and batches use at
-        /// most half of them. A call that finds none free goes to another upstream or waits.
+        /// most half of them. If none is free, a call goes to another upstream or waits.
         connections_max: usize = default(256).within(1, 65_536),
         /// Certificates (PEM) of the authorities to trust for this upstream, instead of the
         /// public ones.
@@ -273,7 +273,7 @@ section! {
         /// Trust the public authorities as well as those in `ca_file`.
         ca_file_adds: bool = default(false),
         /// Whether to ask for compressed answers.
-        gzip: Option<bool> = derived("over `https://` only, where bytes cost more than time"),
+        gzip: Option<bool> = derived("`true` for `https://`, otherwise `false`"),
         /// Time limits of this upstream, instead of the global ones.
         timeouts: UpstreamTimeouts = default(UpstreamTimeouts::default()),
         /// Checks of this upstream, instead of the chain's.
@@ -287,12 +287,12 @@ section! {
     Connection {
         /// Concurrent calls on one HTTP/2 connection.
         streams_max: Option<usize> =
-            derived("90, or fewer where that is learnt").if_given_within(1, 1_000),
+            derived("90, or a lower learnt value").if_given_within(1, 1_000),
         /// Requests after which an HTTP/2 connection is replaced.
         requests_max: Option<u64> = derived("learnt").if_given_within(1, REQUESTS_MAX),
         /// Time after which an unused connection is closed.
         idle: Option<Duration> =
-            derived("1m, or less where that is learnt").if_given_within(ms(100), secs(3_600)),
+            derived("1m, or a shorter learnt time").if_given_within(ms(100), secs(3_600)),
     }
 }
 
@@ -311,7 +311,7 @@ section! {
     Basic {
         /// The user.
         user: Text = required(),
-        /// The password. Better `${PASSWORD}` from the environment than in the file.
+        /// The password. Prefer `${PASSWORD}` from the environment to a value in the file.
         password: Secret = required(),
     }
 }
@@ -341,7 +341,7 @@ section! {
         /// the start of wellhead, or across restarts with `state`.
         credits_per_day: Option<u64> =
             derived("as the plan says, or no cap").if_given_within(1, CREDITS_MAX),
-        /// Credits per calendar month, in UTC, counted likewise.
+        /// Credits per calendar month, in UTC, with the effect of `credits_per_day`.
         credits_per_month: Option<u64> =
             derived("as the plan says, or no cap").if_given_within(1, CREDITS_MAX),
         /// Calls per second, whatever they cost.
@@ -424,8 +424,8 @@ impl Chain {
         }
     }
 
-    /// How closely answers of one of its upstreams are verified, but for methods that have a level
-    /// of their own.
+    /// How closely answers of one of its upstreams are verified, except for methods with their own
+    /// level.
     pub fn verify_level(&self, upstream: &Upstream) -> Level {
         match self.verify.level {
             Some(level) => level,
@@ -436,14 +436,14 @@ impl Chain {
 }
 
 impl Checks {
-    /// Whether an upstream is never asked which chain it is on.
+    /// Whether the chain id of an upstream is never checked.
     pub fn trust_the_id(&self) -> bool {
         self.mode == Mode::Off || !self.calls.contains(&CheckKind::ChainId)
     }
 }
 
 impl Upstream {
-    /// Whether what it may spend in a day or a month has a cap, its own or its plan's.
+    /// Whether its spending per day or month has a cap, from its settings or its plan.
     pub fn has_cap(&self) -> bool {
         let budget = &self.budget;
         let plan = self.known_provider().zip(budget.plan.as_ref());
@@ -453,15 +453,15 @@ impl Upstream {
         budget.credits_per_day.is_some() || budget.credits_per_month.is_some() || of_plan
     }
 
-    /// Whether the operator seems to run it: no known provider does, and it is reached in clear
-    /// text or at a place that is not public.
+    /// Whether the operator seems to run it: it belongs to no known provider, and its URL is clear
+    /// text or not public.
     pub fn is_own(&self) -> bool {
         let url = self.url.expose();
         self.known_provider().is_none() && (url.scheme() != "https" || is_private(url))
     }
 
-    /// What is known of its provider: the one that is named, or else the one whose host
-    /// the URL has.
+    /// Its provider in the catalogue: the one that `provider` names, or else the one to which the
+    /// host of the URL belongs.
     pub fn known_provider(&self) -> Option<&'static Provider> {
         match &self.provider {
             Some(name) => Provider::named(&name.0),
@@ -471,7 +471,7 @@ impl Upstream {
 }
 
 impl Quorum {
-    /// How many are heard at most on a chain with so many upstreams.
+    /// The most upstreams that a quorum calls, on a chain with this many upstreams.
     pub fn heard_max(&self, upstreams: usize) -> usize {
         self.of.unwrap_or_else(|| (self.agree + 1).min(upstreams).max(self.agree))
     }

@@ -13,9 +13,9 @@ use super::write::Yaml;
 
 const INTRO: &str = "# Configuration
 
-<!-- Made by `cargo xtask docs` from crates/app/src/config. Do not edit. -->
+<!-- Generated from crates/app/src/config by `cargo xtask docs`. Do not edit. -->
 
-`wellhead serve` reads the file named by `-c`, or `./wellhead.yaml`, or
+`wellhead serve` reads the file that `-c` names, or else `./wellhead.yaml`, or else
 `/etc/wellhead/wellhead.yaml`. Ten lines are enough:
 
 ```yaml
@@ -29,9 +29,9 @@ chains:
         tier: fallback
 ```
 
-`wellhead check` prints the settings as they are meant, defaults filled in and
-secrets hidden, or every problem in the file with its place. For completion in an
-editor, write the schema beside the file and name it in its first line:
+`wellhead check` prints the resolved settings, with defaults filled in and secrets
+hidden, or every problem in the file with its line. For completion in an editor,
+write the schema next to the file and name it in the first line of the file:
 
 ```sh
 wellhead schema > wellhead.schema.json
@@ -41,21 +41,21 @@ wellhead schema > wellhead.schema.json
 # yaml-language-server: $schema=wellhead.schema.json
 ```
 
-## How values are written
+## Values
 
 | Kind | Examples | |
 |---|---|---|
 | duration | `500ms`, `3s`, `1m30s`, `2h` | whole numbers, always with a unit |
-| size | `512B`, `64KiB`, `5MB`, `1GiB` | `KiB`, `MiB`, `GiB` are x 1024; `KB`, `MB`, `GB` x 1000 |
-| count | `100`, `1_000`, `30M` | `K`, `M`, `G` are x 1000 |
-| method | `eth_call`, `debug_*`, `*` | `*` stands for any run of characters. Case matters, but not for `deny`: nodes exist that ignore it |
-| `${VAR}` | `https://eth.example/v2/${ETH_KEY}` | a variable of the environment, inside any value; it is an error if it is not set, or set to nothing |
-| `${VAR:-default}` | `0.0.0.0:${PORT:-4545}` | with a default, which may be empty, for when it is not set or empty |
+| size | `512B`, `64KiB`, `5MB`, `1GiB` | `KiB`, `MiB`, `GiB` are powers of 1024; `KB`, `MB`, `GB` powers of 1000 |
+| count | `100`, `1_000`, `30M` | `K`, `M`, `G` are powers of 1000 |
+| method | `eth_call`, `debug_*`, `*` | `*` matches any characters. Case matters, except in `deny`, because some nodes ignore it |
+| `${VAR}` | `https://eth.example/v2/${ETH_KEY}` | an environment variable, inside any value; it is an error if it is unset or empty |
+| `${VAR:-default}` | `0.0.0.0:${PORT:-4545}` | with a default, which may be empty, for a variable that is unset or empty |
 | `$$` | `pa$$word` | a dollar sign |
 
-A variable is put in after the YAML is read: it can hold any character and never adds
-settings. Inside `{ }` and `[ ]`, quote values that hold `${...}`. Unknown keys are
-errors. Anchors, aliases and `<<` work.
+Variables are substituted after the YAML is parsed: a value may contain any character
+and never adds settings. Inside `{ }` and `[ ]`, quote values that contain `${...}`.
+Unknown keys are errors. Anchors, aliases and `<<` work.
 
 ";
 

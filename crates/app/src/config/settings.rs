@@ -1,8 +1,8 @@
-//! The settings as meant, and the one place where each is described.
+//! The resolved settings, and the one place where each is described.
 //!
-//! A description here is what rustdoc, the JSON schema, the reference page and the
-//! reader's hints say. Keep it one short paragraph for someone who is new.
-//! What is served, chain by chain, is in `chain`.
+//! rustdoc, the JSON schema, the reference page and the hints of the config reader use these
+//! descriptions. Keep each to one short paragraph for a new user. The settings of a chain are
+//! in `chain`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ section! {
         /// `localhost` and its subdomains are always accepted. A request for another name is
         /// refused (403), because a web page could otherwise point its own name here (DNS rebinding).
         hosts: Option<Vec<ListenerName>> =
-            derived("`*` when `listen` is reached from other machines, otherwise none besides"),
+            derived("`*` if other machines can reach `listen`, otherwise empty"),
         /// TLS for `listen`. Clients must then connect with `https://`.
         tls: Option<Tls> = derived("none: clients speak plain HTTP"),
         /// Where metrics, health, status and the dashboard are served, or `off`. It has no
@@ -54,7 +54,7 @@ section! {
         /// each wellhead process needs its own file. If it is not set and an upstream
         /// has a cap, `wellhead serve` keeps `wellhead.state` in $STATE_DIRECTORY, else in
         /// `wellhead` in $XDG_STATE_HOME or ~/.local/state.
-        state: Option<PathBuf> = derived("a default file where an upstream has a cap"),
+        state: Option<PathBuf> = derived("a default file if an upstream has a cap"),
         /// Worker threads, each with its own connections.
         workers: Option<usize> = derived("one per available core").if_given_within(1, 256),
         /// What `web3_clientVersion` returns. `upstream`: the version of the first ready upstream,
@@ -63,7 +63,7 @@ section! {
         client_version: ClientVersion = default(ClientVersion::Upstream),
         /// What is logged, and how.
         log: Log = default(Log::default()),
-        /// How much clients may send and hold. Memory is bounded by these.
+        /// Limits on what clients may send and hold. They bound memory.
         limits: Limits = default(Limits::default()),
         /// How long things may take.
         timeouts: Timeouts = default(Timeouts::default()),
@@ -71,15 +71,14 @@ section! {
         attempts: Attempts = default(Attempts::default()),
         /// A second attempt for reads that take long.
         hedging: Hedging = default(Hedging::default()),
-        /// Answers that are kept.
+        /// The cache of answers.
         cache: Cache = default(Cache::default()),
-        /// Whether identical calls that are in flight at one time share one upstream call. Each
-        /// client keeps its own deadline. A failed call is repeated once before all of them get its
-        /// error.
+        /// Whether identical concurrent calls share one upstream call. Each client keeps its own
+        /// deadline. A failed call is repeated once before all of them get its error.
         coalesce: bool = default(true),
         /// Compression of answers to clients.
         compression: Compression = default(Compression::default()),
-        /// Which web pages may call from a browser.
+        /// Which web pages may call from a browser (CORS).
         cors: Cors = default(Cors::default()),
         /// When the circuit breaker of an upstream opens, and for how long.
         health: Health = default(Health::default()),
@@ -108,13 +107,13 @@ section! {
         level: LogFilter = default(LogFilter("info".to_owned())),
         /// `text` for people, `json` for collectors; `auto` is `text` on a terminal.
         format: Format = default(Format::Auto),
-        /// Whether wellhead writes one line for each request when it is done.
+        /// Whether wellhead writes one line per request when it ends.
         requests: bool = default(true),
     }
 }
 
 section! {
-    /// How much clients may send and hold.
+    /// Limits on what clients may send and hold.
     Limits {
         /// Largest body of one request, after decompression. A larger one is answered with 413.
         body_bytes: ByteSize = default(ByteSize::mib(5))
@@ -132,25 +131,25 @@ section! {
         upstream_calls: Option<u32> =
             derived("one more than `attempts.max` for each of `batch_items`: 5000")
             .if_given_within(1, 100_000_000),
-        /// A larger answer to a single read is streamed, so that a request holds this much in
-        /// memory and not the whole answer.
+        /// A larger answer to a single read is streamed, so that a request buffers this much and
+        /// not the whole answer.
         answer_buffer: ByteSize = default(ByteSize(Bounds::WHOLE_BYTES_MAX as u64))
             .within(ByteSize::kib(64), ByteSize::gib(1)),
-        /// Largest answer that is held whole, after decompression: in a batch, or when its
+        /// Largest answer that is buffered whole, after decompression: in a batch, or when its
         /// beginning does not show that it is a result. A larger one is an error.
         answer_bytes: ByteSize = default(ByteSize(Bounds::ANSWER_BYTES_MAX as u64))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
-        /// All answers held at one time: read whole, in batches, or on their way to clients.
+        /// All answers in memory at one time: being buffered, in batches, or on their way to clients.
         /// Answers of up to 16 KiB are not counted. Above it, answers are streamed where possible;
         /// others wait up to a second and then fail with 503.
         answers_total_bytes: ByteSize = default(ByteSize::mib(256))
             .within(ByteSize::mib(16), ByteSize::gib(64)),
-        /// All replies of one batch together; the batch holds at most this and one answer more.
+        /// All replies of one batch together; the batch holds at most this plus one answer.
         /// Calls above it are answered with an error. The default is what geth allows.
         batch_bytes: ByteSize = default(ByteSize(Bounds::BATCH_BYTES_MAX as u64))
             .within(ByteSize::kib(64), ByteSize::gib(4)),
         /// Client connections open at once. With `shares`, a further connection replaces the one
-        /// that has been idle longest, of the address that has most. Without `shares`, or if that
+        /// that has been idle longest, of the address with the most connections. Without `shares`, or if that
         /// address has no idle connection, the new one is answered with 503 and closed; under TLS
         /// it is closed without an answer.
         connections: usize = default(10_000).within(1, 1_000_000),
@@ -201,29 +200,29 @@ section! {
 section! {
     /// How often wellhead tries a call.
     Attempts {
-        /// Attempts for one call at most, the first included. A call that changes something is
-        /// repeated only where that is safe.
+        /// The most attempts for one call, including the first. A call that changes something is
+        /// repeated only if that is safe.
         max: u32 = default(4).within(1, 32),
-        /// Upstreams that a raw transaction is sent to at once, as far as that many are healthy.
-        /// One that accepts it is enough. With 1, upstreams are tried one after another.
+        /// Upstreams to which a raw transaction is sent at once, if that many are healthy. One
+        /// acceptance is enough. With 1, upstreams are tried one after another.
         broadcast: u32 = default(3).within(1, 16),
-        /// The tiers that a raw transaction may be sent to. `best`: the best tier with a healthy
+        /// The tiers to which a raw transaction may be sent. `best`: the best tier with a healthy
         /// upstream, and the next tier only if that one fails or would delay the transaction by 2
         /// s. `all`: any tier, the best first. A provider that receives a transaction can act on it
         /// before it is mined.
         broadcast_tiers: TierScope = default(TierScope::Best),
-        /// The tiers that a hedge or a second opinion may go to, which are attempts beside or after
-        /// one that did not fail. `best`: no dearer tier than that of the first attempt. `all`: any
-        /// tier. After a failure or a stall, any tier may be used.
+        /// The tiers to which hedges and second opinions may go: additional attempts although none
+        /// failed. `best`: no more expensive tier than that of the first attempt. `all`: any tier.
+        /// After a failure or a stall, any tier may be used.
         extra_tiers: TierScope = default(TierScope::Best),
     }
 }
 
 section! {
-    /// A second attempt at another upstream, for a read that takes longer than 95 % of its class
-    /// take at the first one, and at least 20 ms. The first good answer is used. At most 5 % of a chain's calls are
-    /// hedged, and one more each second, so that a chain with little traffic has hedges, too; up to
-    /// 32 unused ones are saved. An attempt that leaves a stalled upstream does not count.
+    /// A second attempt at another upstream, for a read that takes longer than 95 % of the reads of
+    /// its class at the first one, and at least 20 ms. The first good answer is used. At most 5 % of a
+    /// chain's calls are hedged, plus one per second, so that a chain with little traffic has hedges,
+    /// too; up to 32 unused ones are saved. Abandoning a stalled upstream does not count.
     Hedging {
         /// Whether slow reads are hedged.
         enabled: bool = default(true),
@@ -231,20 +230,20 @@ section! {
 }
 
 section! {
-    /// Answers are kept in memory for as long as they are true. `docs/cache.md` says which answers
-    /// are final, canonical or not kept.
+    /// Answers are cached in memory for as long as they are valid. `docs/cache.md` says which
+    /// answers are final, canonical or not cached.
     Cache {
-        /// Whether answers are kept.
+        /// Whether answers are cached.
         enabled: bool = default(true),
-        /// Memory for kept answers of all chains together. One answer may take up to a 64th of it.
+        /// Memory for the cached answers of all chains together. One answer may take up to 1/64 of it.
         bytes: ByteSize = default(ByteSize::mib(64)).within(ByteSize::mib(1), ByteSize::gib(64)),
-        /// How long an answer that changes with the newest block (`eth_gasPrice`) is kept, at most
-        /// until the next block. During this time all clients get one upstream's answer; 0 keeps
-        /// none.
+        /// How long an answer that changes with the newest block (`eth_gasPrice`) is cached, at
+        /// most until the next block. During this time all clients get one upstream's answer; 0
+        /// caches none.
         head_ttl: Duration = default(secs(1)).within(Duration::ZERO, secs(60)),
         /// Whether reads of state (`eth_call`, `eth_getBalance`) at unfinalized blocks are sent
-        /// with the hash of the agreed block (EIP-1898), so that their answers can be kept. `auto`:
-        /// to upstreams that were found to honour the hash. `on`: to all upstreams, without a test.
+        /// with the hash of the agreed block (EIP-1898), so that their answers can be cached.
+        /// `auto`: to upstreams that were found to honour the hash. `on`: to all upstreams, without a test.
         /// `off`: to none. Other upstreams get the height.
         by_hash: ByHashMode = default(ByHashMode::Auto),
         /// A disk cache behind the memory, for final answers. It survives restarts.
@@ -256,11 +255,11 @@ section! {
 }
 
 section! {
-    /// Where final answers are kept across restarts.
+    /// A disk cache for final answers, which survives restarts.
     CacheDisk {
         /// A directory that only this wellhead uses. It is created if it does not exist.
         path: PathBuf = required(),
-        /// The most that its files take together; the oldest answers are removed first.
+        /// The largest size of its files together; the oldest answers are removed first.
         bytes: ByteSize = default(ByteSize::gib(4)).within(ByteSize::mib(1), ByteSize::gib(4096)),
     }
 }
@@ -270,7 +269,7 @@ section! {
     CacheRedis {
         /// `redis://host:6379/0`, or `rediss://` for TLS; a password in it is never shown.
         url: SecretUrl = required(),
-        /// The longest time that an answer is kept there.
+        /// The longest time that an answer stays there.
         ttl: Duration = default(secs(86_400)).within(secs(1), secs(30 * 86_400)),
         /// The longest time for a look-up. A slower one is a miss; if many are slower, Redis is not
         /// used until it is fast again.

@@ -10,15 +10,14 @@ const INTRODUCTION: &str = "# Providers
 
 <!-- Generated from crates/upstream/data/providers.toml by `cargo xtask docs`. Do not edit. -->
 
-What wellhead knows of what providers charge and allow, so that it can count credits
-and keep to a plan. A provider is found by the host of an upstream's URL, or named with
-`provider`. No plan is assumed: name yours with `budget.plan`, or say what it allows in
-`budget`, which goes before anything here. Prices and plans move; each figure has the
-place and the day where it was read. How bounds are kept is in [limits.md](limits.md).
+The prices and limits of providers that wellhead knows, so that it can count credits and stay
+within a plan. wellhead recognises a provider by the host of an upstream's URL, or by the setting
+`provider`. It assumes no plan: name yours with `budget.plan`, or set its limits in `budget`, which
+take precedence over these figures. Prices and plans change; each figure has its source and the date
+on which it was read. [limits.md](limits.md) describes how limits are applied.
 
-Where the page names no price for pushed blocks, wellhead counts the price of \"all others\" for
-each. Whether new blocks are pushed or polled follows from these prices:
-[health.md](health.md).
+If a provider lists no price for pushed blocks, wellhead uses the price of \"all others\" for each.
+These prices decide whether wellhead subscribes to new blocks or polls ([health.md](health.md)).
 ";
 
 /// The page `docs/providers.md`. `cargo xtask docs` writes it.
@@ -35,10 +34,10 @@ fn write(page: &mut String, provider: &Provider) -> std::fmt::Result {
     writeln!(page, "\n## {name}\n")?;
     let hosts: Vec<_> = provider.hosts.iter().map(|host| shown(host)).collect();
     let found = match hosts.is_empty() {
-        true => "by name alone".to_owned(),
+        true => "only by this setting".to_owned(),
         false => format!("by {}", hosts.join(", ")),
     };
-    writeln!(page, "`provider: {id}`, found {found}. Counts in {unit}.")?;
+    writeln!(page, "`provider: {id}`, recognised {found}. Its unit is the {unit}.")?;
     if let Some(rate) = &provider.rate {
         let (meter, window) = (rate.meter.word(), rate.window().as_secs());
         let (source, as_of) = (&rate.source, &rate.as_of);
@@ -46,14 +45,14 @@ fn write(page: &mut String, provider: &Provider) -> std::fmt::Result {
     }
     if let Some(push) = &provider.push {
         let price = match (push.credits, push.byte_thousandths) {
-            (Some(credits), _) => format!("{credits} {unit} a message"),
+            (Some(credits), _) => format!("{credits} {unit} per message"),
             (None, Some(thousandths)) => {
-                format!("{} {unit} a byte", f64::from(thousandths) / 1_000.0)
+                format!("{} {unit} per byte", f64::from(thousandths) / 1_000.0)
             }
             (None, None) => "nothing".to_owned(),
         };
         let (source, as_of) = (&push.source, &push.as_of);
-        writeln!(page, "New blocks that are pushed over `ws` cost {price} ({source}, {as_of}).")?;
+        writeln!(page, "Blocks pushed over `ws` cost {price} ({source}, {as_of}).")?;
     }
     if let Some(note) = &provider.note {
         writeln!(page, "{note}")?;
@@ -70,7 +69,7 @@ fn write(page: &mut String, provider: &Provider) -> std::fmt::Result {
     if provider.plans.is_empty() {
         return Ok(());
     }
-    writeln!(page, "\n| plan | rate | a day | a month | source | as of |")?;
+    writeln!(page, "\n| plan | rate | per day | per month | source | as of |")?;
     writeln!(page, "| --- | --- | --- | --- | --- | --- |")?;
     for plan in &provider.plans {
         let (day, month) = (number(plan.credits_per_day), number(plan.credits_per_month));
