@@ -51,7 +51,7 @@ section! {
         lag_blocks_max: Option<u64> = derived("the blocks of 20 s, at least 3"),
         /// Healthy upstreams that must hold a block before it is `latest`. With 1, a block is
         /// `latest` as soon as one upstream shows it.
-        agreement: Option<u64> = derived("2, or as many as are well").if_given_within(1, 128),
+        agreement: Option<u64> = derived("2, or as many as are healthy").if_given_within(1, 128),
         /// Whether `latest`, `safe` and `finalized` in calls are replaced by the numbers of the
         /// agreed blocks. All upstreams then answer the same question, and no client gets an
         /// older block than before. See docs/chain.md.
@@ -102,7 +102,7 @@ section! {
         /// wellhead knows, and those at an `https://` URL with a public name or address. All other
         /// upstreams count as your own. A level that is set here applies to all upstreams of the
         /// chain.
-        level: Option<Level> = derived("`cheap` for upstreams of others, `off` for your own"),
+        level: Option<Level> = derived("`cheap` for third-party upstreams, `off` for your own"),
         /// Levels for some methods, instead of `level`. The first match decides.
         levels: Vec<MethodLevel> = default(Vec::new()),
         /// Whether the chain hashes its blocks, transactions and receipts as Ethereum does. If that
@@ -386,7 +386,7 @@ section! {
         agree: usize = default(2).within(2, 16),
         /// The most upstreams that are called.
         of: Option<usize> =
-            derived("one more than `agree`, if the chain has so many upstreams").if_given_within(2, 16),
+            derived("one more than `agree`, if the chain has that many upstreams").if_given_within(2, 16),
         /// How long wellhead waits for the others after the first answer.
         wait: Duration = default(secs(2)).within(ms(1), secs(60)),
         /// What a client gets when upstreams disagree: `error`, or `most` for the answer that most
