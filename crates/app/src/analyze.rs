@@ -1,7 +1,7 @@
 //! `wellhead analyze`: what is asked for becomes plans, and their records become lines.
 //!
-//! Before anything is sent it is told what that may be and cost, and asked whether that is meant
-//! where it is much and goes to somebody else.
+//! Before a run it prints how many calls it may send and what they cost, and asks for confirmation
+//! if there are many and they go to a third party.
 
 mod compare;
 mod limits;
@@ -42,7 +42,7 @@ const UNASKED_MAX: u64 = 300;
 const INTERRUPTED: i32 = 130;
 /// Calls that greet a target.
 const GREETING: u64 = 3;
-/// The rest between cells that are no burst for anybody.
+/// The pause between cells that are no burst at any provider.
 const REST: Duration = Duration::from_secs(1);
 /// Between rates, where nothing is known of the provider's window.
 const RATE_REST: Duration = Duration::from_secs(2);
@@ -286,7 +286,7 @@ fn has_place(file: &Path) -> Result<(), Failure> {
     Err(Failure::Config(format!("`{}` cannot be written: {why}", file.display())))
 }
 
-/// Asks whoever is there. Where nobody is, that is an error that says what to do.
+/// Asks for confirmation on the terminal. Without a terminal it is an error that says what to do.
 fn is_meant() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
         let text = "too many calls for an endpoint of a third party: confirm with `--yes`";
@@ -355,7 +355,7 @@ struct Going<'a> {
     ahead: Ahead,
 }
 
-/// Whether there was anybody to measure.
+/// Whether there was a target to measure.
 async fn play(
     common: &Common,
     going: Going<'_>,
@@ -453,7 +453,7 @@ fn terms(common: &Common, now: u64) -> Terms {
 }
 
 /// Ends the run at the first signal, and the process at the second. On a thread of its own: a
-/// report that takes long is written while nobody drives the runtime of the run.
+/// report that takes long is written while the runtime of the run is not driven.
 async fn interrupted(stop: Arc<Stop>) {
     let listen = move || {
         let Ok(runtime) = serve::runtime() else { return };
@@ -473,7 +473,7 @@ async fn signals(stop: &Stop) {
         _ = interrupt.recv() => {}
     }
     stop.set();
-    // Whoever asks again does not want to wait for what is under way.
+    // A second signal does not wait for calls in progress.
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

@@ -422,7 +422,7 @@ fn verify_settings(chain: &config::Chain) -> VerifySettings {
     }
 }
 
-/// To look at answers takes at most half of the cores from those who wait for some.
+/// Checks of answers take at most half of the cores.
 fn verify_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() / 2).max(1)
 }

@@ -15,7 +15,7 @@ use wellhead_server::Health;
 use crate::cli::Explain;
 use crate::terminal::{Failure, say};
 
-/// The page is quick; longer means that somebody else listens there.
+/// The page is quick; longer means that another program listens there.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// No explanation is longer: 128 upstreams with a line each.
 const ANSWER_MAX: u64 = 1 << 20;

@@ -3,8 +3,8 @@
 //! - [`config`]: the file, read and checked; known to this crate alone
 //! - `assemble`: settings become chains, upstreams, transports and loops
 //! - `serve`: worker threads, the control thread, signals, the drain
-//! - `admin`, `metrics`: what the admin listener tells
-//! - `limits`: what bounds each upstream, and who said so
+//! - `admin`, `metrics`: the pages of the admin listener
+//! - `limits`: the limits of each upstream, and their sources
 //! - `analyze`: what a provider delivers, measured
 //! - `demo`: a simulated chain behind the real proxy
 //!

@@ -17,7 +17,7 @@ use crate::config;
 /// Where a limit comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
-    /// Nobody said anything.
+    /// Not set and not learnt.
     Default,
     /// The settings, or the plan that they name.
     Given,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use wellhead_server::{Renewed, Tls};
 
-/// Certificates are renewed weeks before they end, so nobody waits for this.
+/// Certificates are renewed weeks before they expire, so this is not urgent.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 /// Looks until it is dropped.

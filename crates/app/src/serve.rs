@@ -181,7 +181,7 @@ fn server_settings(settings: &Settings) -> wellhead_server::Settings {
         hosts: match &settings.hosts {
             Some(listed) => hosts(listed),
             None if settings.listen.ip().is_loopback() => Hosts::LOCAL,
-            // Who listens to others is called by names that we do not know.
+            // A listener for other machines is called by unknown names.
             None => Hosts::Any,
         },
         log_requests: settings.log.requests,

@@ -17,8 +17,8 @@ pub trait Canon {
     /// The newest block that is believed to exist.
     fn head(&self) -> Option<BlockNumber>;
 
-    /// The newest block that can no longer be replaced, by the word of those whom the
-    /// settings trust. `None` where that is not known: then nothing is final.
+    /// The newest block that can no longer be replaced, as reported by the upstreams that the
+    /// settings trust. `None` if it is unknown: then nothing is final.
     fn finalized(&self) -> Option<BlockNumber>;
 
     /// The canonical block of this height, as far as it is remembered.

@@ -150,7 +150,7 @@ const KIND_HEAD: u8 = 3;
 /// Enough that a damaged entry passes once in 2^64, which is never.
 const CHECKSUM_BYTES: usize = 8;
 
-/// Why bytes are no entry. Whoever reads one treats it as absent.
+/// Why bytes are no entry. A reader treats it as absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryError {
     /// Written by another version, or no entry at all.

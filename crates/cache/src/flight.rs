@@ -36,8 +36,8 @@ const SHARDS: usize = 16;
 
 /// What must be the same for two reads to share one call.
 ///
-/// The head is part of it: who has seen block 100 is not handed what was asked for before
-/// it came, even where the kept answer would not depend on it.
+/// The head is part of it: a client that has seen block 100 does not get the result of a call
+/// from before that block, even if the cached answer would not depend on it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FlightKey {
     /// Everything that the call means.
@@ -95,7 +95,7 @@ struct Flight<T> {
 #[derive(Debug)]
 struct State<T> {
     phase: Phase<T>,
-    /// Who waits, by the order in which they came; a waker once they were polled.
+    /// The waiting followers, in order of arrival; a waker once they were polled.
     followers: BTreeMap<u64, Option<Waker>>,
     next_ticket: u64,
     leads_failed: u32,
@@ -103,7 +103,7 @@ struct State<T> {
 
 #[derive(Debug)]
 enum Phase<T> {
-    /// Somebody leads.
+    /// It has a leader.
     Led,
     /// The follower with this ticket leads as soon as it is polled.
     Chosen(u64),
@@ -151,8 +151,8 @@ impl<T: Clone> Flights<T> {
 
     /// Joins the flight of this key, or begins it.
     ///
-    /// Whoever leads looks once more into the memory before the call: the flight before
-    /// this one may have landed since the first look.
+    /// The leader looks into the memory again before the call: the previous flight may have
+    /// landed since the first look-up.
     pub fn join(&self, key: FlightKey) -> Joined<T> {
         let inner = &self.0;
         let mut flights = inner.shard(&key).lock();
@@ -216,7 +216,7 @@ struct Of<T> {
 }
 
 impl<T> Of<T> {
-    /// Ends the flight, so that nobody joins it any more, and wakes all who follow.
+    /// Ends the flight, so that no call can join it, and wakes all followers.
     fn end(&self, phase: Phase<T>) {
         self.leave_map(&mut self.inner.shard(&self.flight.key).lock());
         let mut state = self.flight.state.lock();
@@ -226,7 +226,7 @@ impl<T> Of<T> {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Hands over to whoever waits longest; ends the flight when nobody does.
+    /// Hands over to the follower that has waited longest; ends the flight if there is none.
     fn hand_over(&self) {
         let mut flights = self.inner.shard(&self.flight.key).lock();
         let mut state = self.flight.state.lock();
@@ -257,22 +257,22 @@ impl<T> Of<T> {
 
 /// The duty to tell the followers. Dropped without a word, it goes to the next of them.
 #[derive(Debug)]
-#[must_use = "whoever leads tells the others; dropped, another one leads"]
+#[must_use = "the leader passes its result on; if it is dropped, another one leads"]
 pub struct Lead<T> {
     of: Of<T>,
     told: bool,
 }
 
 impl<T> Lead<T> {
-    /// What came of the call is for everybody. Keep it before, so that whoever comes
-    /// next finds it kept.
+    /// Passes the result of the call to all followers. Cache it before, so that the next call
+    /// finds it.
     pub fn land(mut self, outcome: T) {
         self.told = true;
         self.of.end(Phase::Landed(outcome));
     }
 
     /// The call failed, in a way that another attempt might not. The next follower leads,
-    /// unless [`LEADS_MAX`] have failed: then `outcome` is for everybody.
+    /// unless [`LEADS_MAX`] have failed: then all followers get `outcome`.
     pub fn fail(mut self, outcome: T) {
         self.told = true;
         let mut state = self.of.flight.state.lock();

@@ -16,7 +16,7 @@
 //! Where the method's row says that a block reference sits, a mark stands for it and the
 //! [`Pin`] says which block: `"latest"` that is sent as number 100 and `"0x64"` share a
 //! key. A reference spelled as no library does (`100`, `"0x064"`) is kept beside its mark:
-//! some upstreams refuse it, and a refusal must not be shared with those who spelled well.
+//! some upstreams refuse it, and a refusal must not be shared with well-formed calls.
 //!
 //! No key: an object with a member twice (upstreams take the first, the last, or none),
 //! also when only the case differs or a name is not ASCII (Go folds both), and parameters
@@ -34,7 +34,7 @@ use wellhead_jsonrpc::raw;
 use crate::pin::{Pin, Point};
 use crate::reason::Reason;
 
-/// Larger parameters are code to simulate, which nobody sends twice, and would fill the
+/// Larger parameters are code to simulate, which is hardly ever sent twice, and would fill the
 /// memory with keys.
 pub const PARAMS_BYTES_MAX: usize = 64 * 1024;
 
@@ -61,7 +61,7 @@ pub struct CacheRequest<'a> {
     /// head ends with it, see [`crate::Validity::Head`].
     pub head: Option<BlockNumber>,
     /// Whatever else changes the answer: a directive, the name of the upstream that must
-    /// give it, a tenant with a view of its own. Empty for everybody else.
+    /// give it, a tenant with its own view. Empty otherwise.
     pub salt: &'a [u8],
 }
 
@@ -468,7 +468,7 @@ impl<'a> Walk<'a, '_> {
     }
 
     /// Puts the members of the object that is being written into the order of their names,
-    /// where all names are plain, and refuses names that somebody may take for the same.
+    /// where all names are plain, and refuses names that an upstream may take for one another.
     fn sort_members(&mut self, first: usize) -> Result<(), Reason> {
         let Scratch { out, members, moved } = &mut *self.scratch;
         let written = &mut members[first..];
@@ -504,8 +504,8 @@ fn order(one: &[u8], other: &[u8]) -> Ordering {
     }
 }
 
-/// Whether nobody takes this name, as it is written into a key, for that of another member
-/// but by its case. An upstream may read `0x1`, `0x01` and `1`, or an address with and
+/// Whether no upstream takes this name, as it is written into a key, for that of another member,
+/// except by its case. An upstream may read `0x1`, `0x01` and `1`, or an address with and
 /// without `0x`, as one number or address; which of two then counts depends on their order.
 fn is_plain(name: &[u8]) -> bool {
     match name {
@@ -521,7 +521,7 @@ fn is_plain(name: &[u8]) -> bool {
 
 const BARE_ADDRESS_DIGITS: usize = 40;
 
-/// The mark for a block reference that everybody spells like that.
+/// The mark for a block reference in its usual spelling.
 fn pinned(text: &[u8]) -> Option<u8> {
     match text {
         [b'0', b'x', digits @ ..] if digits.iter().all(u8::is_ascii_hexdigit) => match digits {

@@ -1,24 +1,24 @@
-//! Answers kept as long as they are true, and one upstream call for many who ask the same.
+//! Answers that are cached for as long as they are valid, and coalescing of identical calls.
 //!
-//! # What is kept, and for how long
+//! # What is cached, and for how long
 //!
 //! A [`Pin`] says on which block an answer depends, from the method's row and the block
-//! reference that goes upstream. [`Canon`] is what the view says of blocks.
+//! reference that goes upstream. [`Canon`] is the view's knowledge about blocks.
 //!
 //! | the call | is kept | [`Validity`] |
 //! |---|---|---|
-//! | depends on no block (`web3_sha3`) | for ever | `Final` |
-//! | names a height at or below the finalized one, or a range of such | for ever | `Final` |
+//! | depends on no block (`web3_sha3`) | forever | `Final` |
+//! | names a height at or below the finalized one, or a range of such | forever | `Final` |
 //! | names a block by hash | until that is known to be orphaned | `Named`, `Final` once it is |
-//! | names a height above it, and the answer tells its block's hash | until that block is orphaned | `Canonical` |
-//! | the same, and the answer does not tell (`eth_call`) | not: nobody knows from which block it is | |
+//! | names a height above it, and the answer names its block's hash | until that block is orphaned | `Canonical` |
+//! | names a height above it, and the answer names no block (`eth_call`) | never: its block is unknown | |
 //! | finds something by hash (a receipt) | until the block that the answer names is orphaned | `Canonical`, or `Final` |
-//! | speaks of the head (`eth_gasPrice`) | until the next head, and the settings' short time | `Head` |
-//! | is sent with a tag, `pending`, to a pool, or writes | not | |
+//! | depends on the head (`eth_gasPrice`) | until the next head, at most the short time of the settings | `Head` |
+//! | is sent with a tag or `pending`, reads a pool, or writes | never | |
 //!
-//! Errors and answers not read to their end are never kept, nor is `null`, but for the
-//! settings' short time where the method table says that it is an answer. Each decision
-//! has a [`Reason`].
+//! Errors and incomplete answers are never cached. `null` is cached only if the method table
+//! says that it is an answer, for the short time of the settings. Each decision has a
+//! [`Reason`].
 //!
 //! # Why no answer of an orphaned block is served
 //!
@@ -26,7 +26,7 @@
 //! ([`Validity::under`]). What hangs on a block is served only where that view still has the
 //! block as canonical. Cleaning up only frees memory early.
 //!
-//! # The way of a request
+//! # A request
 //!
 //! ```
 //! use wellhead_cache::*;
@@ -46,9 +46,9 @@
 //! let row = MethodTable::standard().row("eth_getBalance");
 //! let params = Some(&br#"["0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48","0x50"]"#[..]);
 //!
-//! // The reference as it goes upstream: where `latest` is replaced, what replaces it.
+//! // The reference as it goes upstream: the replacement of `latest`, if it was replaced.
 //! let sent = row.block_ref(params);
-//! let pin = Pin::of(row, sent, &pinned_view)?; // `Err`: neither kept nor shared, and why
+//! let pin = Pin::of(row, sent, &pinned_view)?; // `Err`: neither cached nor shared, with the reason
 //! let head = pinned_view.head();
 //! let ask = CacheRequest { chain: ChainId(1), row, params, pin, head, salt: b"" };
 //! let key = Key::of(&ask)?; // `Err`: the same
@@ -66,7 +66,7 @@
 //!         let ruling = rule(&ask, ReplyContent::Result(result), &newest_view, Times::default(), now_ms);
 //!         memory.put(&key, ruling, result); // before it lands, so that the next one finds it
 //!         let result = bytes::Bytes::copy_from_slice(result);
-//!         lead.land(result.clone()); // or `fail`, or `part` when the answer flows
+//!         lead.land(result.clone()); // or `fail`, or `part` when the answer is streamed
 //!         Ok(result)
 //!     }
 //!     Joined::Follow(follow) => wait_for(follow), // within the request's own deadline
@@ -84,12 +84,11 @@
 //!
 //! # What is deliberately not here
 //!
-//! Sockets, tasks, clocks: `now_ms` is passed in, milliseconds of one clock that all who
-//! share entries agree on. Other tiers: they store [`Entry::encode`] under
-//! [`Key::digest`], and [`Memory::adopt`] takes what they find. Judging answers, and
-//! replacing tags. Some chains fill fields of a receipt in later (ZKsync's
-//! `l1BatchNumber`): that is known nowhere here, so their finalized block must be one
-//! whose receipts are complete.
+//! Sockets, tasks, clocks: `now_ms` is passed in, milliseconds of a clock that all sharers of
+//! the entries use. Other tiers: they store [`Entry::encode`] under [`Key::digest`], and
+//! [`Memory::adopt`] takes what they find. Judging answers, and replacing tags. Some chains
+//! complete the fields of a receipt later (ZKsync's `l1BatchNumber`): this crate does not know
+//! that, so the receipts of their finalized block must be complete.
 //!
 //! # What it costs
 //!

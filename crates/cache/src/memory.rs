@@ -5,11 +5,10 @@
 //! it does not know: how much an answer really weighs, when it ends, and that what hangs
 //! on a block is asked of the view at each look-up ([`crate::Validity::under`]).
 //!
-//! Correctness rests on that question alone. The index of blocks below serves two lesser
-//! ends, both of [`Memory::settle`]: entries of orphaned blocks free their memory at once,
-//! and entries whose block became final are told so while the view still remembers it.
-//! It may miss an entry that is replaced meanwhile; that entry is then served for as long
-//! as the view says, and ages out.
+//! Correctness depends on that check alone. The index of blocks below has two lesser purposes,
+//! both in [`Memory::settle`]: it frees the memory of orphaned blocks at once, and marks entries
+//! as final while the view still remembers their block. It may miss an entry that is replaced
+//! at that time; that entry is then served for as long as the view allows, and ages out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,15 +27,15 @@ use crate::entry::{Entry, Retention, Use, Validity};
 use crate::key::Key;
 use crate::reason::Reason;
 
-/// One answer may be this part of the whole at most: a few large traces must not push out
-/// what everybody asks. It also has to fit one shard, see `SHARDS_MAX`.
+/// One answer may be at most this part of the whole: a few large traces must not evict the
+/// answers that most clients request. It also has to fit one shard, see `SHARDS_MAX`.
 pub const LARGEST_SHARE: u64 = 64;
 
 /// Enough that threads rarely meet. Each shard holds its part of the bytes and evicts for
 /// itself, so more of them would hold large answers worse.
 const SHARDS_MAX: u64 = 16;
 
-/// Below this a shard would hold too few answers to choose well whom to evict.
+/// Below this a shard would hold too few answers to evict well.
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 
 /// What an entry takes beside the bytes of key and value: counts and lengths of the three
@@ -78,7 +77,7 @@ pub struct SettleStats {
 #[derive(Debug)]
 struct Stored {
     entry: Entry,
-    /// The block became final: nobody has to be asked any more.
+    /// The block became final: the view need not be checked any more.
     is_final: AtomicBool,
 }
 
@@ -111,8 +110,8 @@ fn indexed(hold: Validity) -> Option<(BlockNumber, BlockHash)> {
     Some((block.number?, block.hash))
 }
 
-/// Hands evicted entries to whoever inserted, so that the index is not touched, nor
-/// anything freed, under the lock of a shard.
+/// Hands evicted entries to the caller of the insertion, so that neither the index is touched
+/// nor memory freed under the lock of a shard.
 #[derive(Debug, Clone)]
 struct Evicted;
 
@@ -126,7 +125,7 @@ impl Lifecycle<Key, Arc<Stored>> for Evicted {
 
 impl Memory {
     /// Holds `bytes_max` bytes of answers, their keys and what goes with them. `seed` is a
-    /// secret: it decides where a key's slot is, so that nobody can choose keys that meet.
+    /// secret: it decides where a key's slot is, so that no client can choose keys that collide.
     pub fn new(bytes_max: u64, seed: u64) -> Self {
         let shards = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         // The next power of two below: the table would round up.

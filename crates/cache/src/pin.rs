@@ -1,10 +1,9 @@
-//! What an answer depends on: the blocks that a call speaks of, as it is sent upstream.
+//! What an answer depends on: the blocks that a call names, as it is sent upstream.
 //!
-//! A pin is part of the key, so that an answer is found again only by those who ask about
-//! the same block. It is made from the reference *that goes upstream*: whoever replaces
-//! `latest` by a number or a hash before sending makes the pin from that number or hash.
-//! A tag that is sent as a tag stays one, and nothing is kept under it, because another
-//! upstream may mean another block.
+//! A pin is part of the key, so that only calls about that block find the answer. It is made
+//! from the reference *that goes upstream*: if `latest` was replaced by a number or a hash, the
+//! pin is made from that number or hash. A tag that is sent as a tag stays one, and no answer
+//! is cached under it, because another upstream may mean another block.
 
 use wellhead_eth::{BlockHash, BlockNumber, BlockPoint, BlockRef, BlockTag};
 use wellhead_eth::{Effect, Finality, MethodRow};
@@ -19,7 +18,7 @@ pub enum Pin {
     Fixed,
     /// On the block in which something is found; the answer names it.
     Inclusion,
-    /// On the head, and what the upstream makes of it.
+    /// On the head, as the upstream sees it.
     Head,
     /// On one block.
     Block(Point),
@@ -32,14 +31,14 @@ pub enum Pin {
     },
 }
 
-/// One block, as the upstream is told it.
+/// One block, as the call names it to the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
     /// By a height at or below the finalized one: the height alone names the block.
     Final(BlockNumber),
     /// By its hash.
     Hash(BlockHash),
-    /// By a height at which another block may come to stand.
+    /// By a height whose block may still be replaced.
     Height(BlockNumber),
     /// By a tag, so that the upstream decides.
     Tag(BlockTag),
@@ -48,8 +47,8 @@ pub enum Point {
 impl Pin {
     /// What the answer depends on when a call of this method is sent with this reference.
     ///
-    /// Fails for calls whose answers can be neither kept nor shared: all but repeatable
-    /// reads, those about pending things, and those that can be read in two ways.
+    /// Fails for calls whose answers can be neither cached nor shared: all except repeatable
+    /// reads, calls about pending state, and calls that are ambiguous.
     pub fn of(
         row: &MethodRow,
         sent: BlockRef,

@@ -1,9 +1,9 @@
-//! Whether an answer is kept, and for how long: a plain function of the call, the answer,
+//! Whether an answer is cached, and for how long: a plain function of the call, the answer,
 //! the newest view and the settings.
 //!
-//! It believes the upstream that gave the answer no more than it must: what hangs on a
-//! block that may be replaced is kept only where the answer, or the call by a hash, names
-//! that block. Whether the answer is good at all was judged before.
+//! It trusts the upstream that gave the answer no more than necessary: an answer that depends
+//! on a block that may be replaced is cached only if the answer, or the call by a hash, names
+//! that block. The answer itself was judged before.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::reason::Reason;
 /// What else stands behind an answer is for the caller to say: see [`Retention::with`].
 const WORD: Assurance = Assurance::WORD;
 
-/// How long answers are kept that nothing but time ends, or time at the latest.
+/// How long answers are cached that end by time, or by time at the latest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// For methods whose answer changes with the head, beside its end with the next one.
-    /// Zero keeps none. Upstreams disagree about such answers (`eth_gasPrice`), so this is
-    /// also how long one upstream's word stands for all.
+    /// For methods whose answer changes with the head; it ends with the next head, too. Zero
+    /// caches none. Upstreams disagree about such answers (`eth_gasPrice`), so this is also how
+    /// long all clients get one upstream's answer.
     pub head: Duration,
     /// For `null` where the table calls it an answer, beside its end with the next head:
     /// a receipt that is not there yet. Zero keeps none.
@@ -33,8 +33,8 @@ pub struct Times {
 }
 
 impl Default for Times {
-    /// A second for the head, nothing for `null`: whoever has seen a transaction in a
-    /// block elsewhere and asks for its receipt is not told that there is none.
+    /// A second for the head, nothing for `null`: a client that has seen a transaction in a
+    /// block elsewhere, and requests its receipt, must not get a stale `null`.
     fn default() -> Self {
         Self { head: Duration::from_secs(1), null: Duration::ZERO }
     }
@@ -54,7 +54,7 @@ pub enum ReplyContent<'a> {
 /// Whether any answer to such a call is kept: what can be told before it is made.
 ///
 /// A balance at a height that may still get another block never is, since it does not tell
-/// from which block it is. Whoever asks by the block's hash instead can keep it.
+/// from which block it is. A call by the block's hash instead can be cached.
 pub fn may_be_kept(row: &MethodRow, pin: Pin) -> Result<(), Reason> {
     // The pin was made by `Pin::of`, which refuses these; but what is kept by mistake is
     // served for long, so this is asked again.
@@ -137,8 +137,8 @@ pub fn rule(
         // Both ends are final, or none would be kept.
         Pin::Range { .. } => for_ever(Reason::Final),
     };
-    // Whoever judged a large reply looked at its ends alone. That is enough for one client who
-    // reads it, and not for all who come after.
+    // Of a large reply only the two ends were judged. That is enough for the one client that
+    // reads it, but not for all later ones.
     match ruling {
         Ok(_) if result.len() >= LARGE_BYTES && !is_json(result) => Err(Reason::Unfinished),
         ruling => ruling,

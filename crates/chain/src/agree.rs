@@ -63,11 +63,11 @@ const SPREADS_IN_BLOCKS: u32 = 3;
 pub(crate) struct Rules {
     /// How many have to hold a block.
     pub(crate) agreement: Option<usize>,
-    /// So far below the newest a block counts as final where nobody tells.
+    /// The depth at which a block counts as final if no upstream reports it.
     pub(crate) final_after: Option<u64>,
 }
 
-/// One whose word counts.
+/// An upstream whose report counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Voter {
     slot: Slot,
@@ -87,11 +87,11 @@ pub(crate) struct Agreement {
     /// By slot, what it holds to be safe and final.
     marks: Box<[[Option<Mark>; Tag::COUNT]]>,
     moved_at: Option<Instant>,
-    /// Those who held the agreed head at some time.
+    /// The upstreams that held the agreed head at some time.
     held_by: UpstreamSet,
-    /// Two ever held the same head.
+    /// Two upstreams held one head at some time.
     is_confirmed: bool,
-    /// Who told [`View::best`].
+    /// The source of [`View::best`].
     leader: Option<Leader>,
 }
 
@@ -146,8 +146,8 @@ impl Agreement {
         }
     }
 
-    /// Forgets an upstream that is not on this chain. When nobody else ever held the head,
-    /// that is forgotten too: it was another chain's.
+    /// Forgets an upstream that is not on this chain. If no other upstream ever held the head, it
+    /// is forgotten too, because it was another chain's.
     pub(crate) fn forget(&mut self, view: &mut View, slot: Slot, now: Instant) {
         let others = self.held_by.without([slot].into_iter().collect());
         if let Some(latest) = view.latest
@@ -208,7 +208,7 @@ impl Agreement {
         standing(view).filter(|it| well.contains(it.slot) && heard(it.slot)).collect()
     }
 
-    /// Those of them whose word counts, and whether it counts against the present head.
+    /// The upstreams whose reports count, and whether they count against the present head.
     fn voters(
         &self,
         view: &View,
@@ -240,8 +240,8 @@ impl Agreement {
         };
         let (near, far): (Vec<Voter>, Vec<Voter>) =
             present.iter().partition(|voter| is_near(voter) || is_followed(voter));
-        // Those who were not heard of lately may say otherwise soon. Before a head was
-        // confirmed one that is ahead is likelier than one that is wrong.
+        // Upstreams without recent reports may soon report something else. Before a head was
+        // confirmed, an upstream is more likely to be ahead than to be wrong.
         let silent = standing(view).filter(|it| well.contains(it.slot)).count() - present.len();
         let against = near.len() + silent;
         let is_minority = far.len() < against + usize::from(self.is_confirmed && against > 0);
@@ -320,7 +320,7 @@ impl Agreement {
             .iter()
             .map(|head| (head, support(head)))
             .filter(|(_, support)| *support >= k)
-            // Who does not say which block it is agrees with everybody, and tells nobody which.
+            // A report without a hash agrees with every block of its height, and identifies none.
             .max_by_key(|(head, support)| {
                 (head.number, head.hash.is_some(), *support, head.hash, Reverse(head.slot))
             });
@@ -332,9 +332,9 @@ impl Agreement {
         let is_other = |known: Option<BlockHash>| {
             known.zip(next.hash).is_some_and(|(known, hash)| known != hash)
         };
-        // Of one that stands far above, it is not known which branch it is on: that may carry the
-        // head up, and not over to a branch on which one old word stands. And who only stayed where
-        // the chain went away from says nothing new.
+        // The branch of an upstream far above is not known: it may move the head up, but not over to
+        // a branch that a single old report supports. And an upstream that stayed on an abandoned
+        // branch shows nothing new.
         let left_at = next.hash.and_then(|hash| view.reorgs().orphaned_at(next.number, &hash));
         let left_at = left_at.filter(|_| self.is_held(view, now));
         let is_anew = |it: &Voter| {
@@ -374,9 +374,9 @@ impl Agreement {
         (!stays).then_some(*most)
     }
 
-    /// Where to go when nobody holds the head any more, not even by the last word of one that
-    /// is away, and one who stands as high or higher is on another branch: those below cannot
-    /// tell which branch is theirs, and a head that nobody holds helps nobody.
+    /// The new head if no upstream holds the old one any more, not even by the last report of one
+    /// that is away, and an upstream at that height or above is on another branch: upstreams below
+    /// cannot show their branch, and a head that no upstream holds is of no use.
     fn left_behind(&self, view: &View, voters: &[Voter], now: Instant) -> Option<Voter> {
         let latest = view.latest.filter(|_| !self.is_held(view, now))?;
         let support = |head: &Voter| voters.iter().filter(|it| self.holds(it, head)).count();
@@ -395,8 +395,8 @@ impl Agreement {
         self.heard[slot.index()].is_some_and(|at| now.saturating_duration_since(at) <= WORD_LASTS)
     }
 
-    /// Whether those who held the head say that they stand lower, and nobody holds it, not
-    /// even by the last word of one that is away.
+    /// Whether the upstreams that held the head report lower ones, and no upstream holds it, not
+    /// even by the last report of one that is away.
     fn has_fallen(&self, view: &View, present: &[Voter], now: Instant) -> bool {
         let (Some(latest), Some(confirmed_at)) = (view.latest, view.confirmed_at) else {
             return false;
@@ -404,7 +404,7 @@ impl Agreement {
         let highest = present.iter().map(|voter| voter.number).max().unwrap_or_default();
         let is_deep = latest.number.0.saturating_sub(highest) > bound(view);
         let is_long = now.saturating_duration_since(confirmed_at) >= view.fresh_for();
-        // Who is away and stands above the others need not have held the head itself.
+        // An upstream that is away and above the others need not have held the head itself.
         let is_above = |it: &Voter| it.number > highest && !view.is_astray(it.slot);
         let speaks_against = |it: &Voter| is_above(it) || self.holds_latest(it, view);
         !standing(view).any(|it| self.is_remembered(it.slot, now) && speaks_against(&it))
@@ -448,7 +448,7 @@ impl Agreement {
         self.held_by = UpstreamSet::default();
     }
 
-    /// Notes who holds the head, and when that was last heard.
+    /// Records which upstreams hold the head, and the time of the last report.
     fn confirm(&mut self, view: &mut View, present: &[Voter]) {
         let holding: Vec<&Voter> =
             present.iter().filter(|voter| self.holds_latest(voter, view)).collect();
@@ -459,9 +459,9 @@ impl Agreement {
         view.confirmed_at = heard.max(view.confirmed_at);
     }
 
-    /// Safe and final blocks: the highest that `k` of those who tell hold to be so. They
-    /// never go back and are never above the newest. What is final is safe, also where it was
-    /// told first.
+    /// Safe and final blocks: the highest that `k` of the reporting upstreams consider safe or
+    /// final. They never go back and are never above the newest. A final block is safe, even if it
+    /// was reported as final first.
     fn set_marks(&self, view: &mut View, well: UpstreamSet, now: Instant) {
         let Some(latest) = view.latest else { return };
         let slots = (0_u8..).map(Slot).zip(self.marks.iter());
@@ -502,7 +502,7 @@ impl Agreement {
         }
     }
 
-    /// Who is on another branch, or claims what cannot be; and the best of the others.
+    /// Finds the upstreams on another branch or with implausible heads, and the best of the others.
     fn tell_astray(&mut self, view: &mut View, voting: UpstreamSet, now: Instant) {
         let Some(latest) = view.latest else {
             (view.astray, self.leader) = (UpstreamSet::default(), None);
@@ -566,7 +566,7 @@ fn electing(mut voters: Vec<Voter>, view: &View) -> Vec<Voter> {
     voters
 }
 
-/// Where everybody stands of whom anything is known.
+/// The heads of all upstreams with a known head.
 fn standing(view: &View) -> impl Iterator<Item = Voter> + '_ {
     let slots = (0_u8..).map(Slot);
     slots.zip(view.heads.iter()).filter_map(|(slot, head)| {

@@ -1,9 +1,9 @@
-//! The logs blooms of recent headers, as upstreams told them: which logs a block may hold.
+//! The logs blooms of recent headers, as upstreams reported them: which logs a block may hold.
 //!
-//! Kept beside the views, since most requests never ask. A bloom is believed as the sum of
-//! what was told under a block's hash: whoever leaves bits out hides nothing, and whoever
-//! adds some only makes an empty answer doubtful. Not promised: that any is known; polls
-//! skip blocks, and some chains leave all blooms empty.
+//! Stored beside the views, since most requests never need them. The bloom of a block hash is
+//! the union of all reports: an upstream that omits bits hides nothing, and one that adds bits
+//! only makes an empty answer doubtful. Not guaranteed: that any bloom is known; polls skip
+//! blocks, and some chains leave all blooms empty.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Bloom {
 /// Those that are remembered.
 #[derive(Debug, Default)]
 pub(crate) struct Blooms {
-    /// Locked for moments: by a new header, and by whoever holds an empty answer against it.
+    /// Locked for moments: by a new header, and to check an empty answer.
     by_block: RwLock<BTreeMap<(u64, BlockHash), Box<Bloom>>>,
 }
 

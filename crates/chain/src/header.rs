@@ -1,9 +1,9 @@
-//! The recent headers of a chain, as far as they were heard of: which block follows which,
-//! and who stood on it.
+//! The recent headers of a chain, as far as they were reported: which block follows which, and
+//! which upstreams had it as their head.
 //!
-//! A tree, since there are siblings; bounded in depth and in number. Gaps are left as they
-//! are: a poller skips blocks, and asking for them would cost calls. What is not linked by
-//! known parents counts as unknown, never as another fork.
+//! A tree, since there are siblings; bounded in depth and in number. Gaps are not filled: a
+//! poller skips blocks, and fetching them would cost calls. A block that is not linked by known
+//! parents counts as unknown, never as another fork.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -21,7 +21,7 @@ const HEADERS_MAX: usize = 4 * DEPTH as usize;
 struct RememberedHeader {
     number: u64,
     parent: Option<BlockHash>,
-    /// Those whose own newest block it was, and since when.
+    /// The upstreams that had it as their head, and since when.
     stood: Vec<(Slot, Instant)>,
 }
 
@@ -76,7 +76,7 @@ impl HeaderMemory {
     ) -> impl Iterator<Item = (u64, BlockHash)> + '_ {
         let parent = |(number, hash): &(u64, BlockHash)| {
             let header = self.by_hash.get(hash)?;
-            // A parent is one below; whoever says otherwise is not followed.
+            // A parent is one below; any other claim is ignored.
             (header.number == *number && *number > 0).then_some(())?;
             Some((number - 1, header.parent?))
         };

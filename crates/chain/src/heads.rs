@@ -67,7 +67,7 @@ pub enum News {
     Known,
     /// This upstream's head.
     OwnHead,
-    /// The highest head that anybody claims, and that others may not have heard of yet.
+    /// The highest head of all, which other upstreams may not have reported yet.
     BestHead,
 }
 
@@ -80,13 +80,13 @@ pub struct Heads {
     rules: Rules,
     block_time: Option<Duration>,
     blooms: Blooms,
-    /// Whose condition says whether their word counts; where they are not given, all are well.
+    /// The upstreams whose condition decides whether their reports count; if not given, all count.
     upstreams: Vec<Arc<Upstream>>,
 }
 
 impl Heads {
-    /// Heads of a chain with so many upstreams. `block_time` and `lag_blocks_max`
-    /// come from the settings where they are given.
+    /// Heads of a chain with this many upstreams. `block_time` and `lag_blocks_max` come from the
+    /// settings.
     pub fn new(
         upstreams: usize,
         block_time: Option<Duration>,
@@ -103,14 +103,13 @@ impl Heads {
         }
     }
 
-    /// So many upstreams have to hold a block before it is the newest.
+    /// Sets how many upstreams have to hold a block before it is the newest.
     #[must_use]
     pub fn agreeing(self, agreement: Option<usize>) -> Self {
         self.ruled(|rules| rules.agreement = agreement)
     }
 
-    /// Where no upstream tells which block is safe or final, the one so far below the
-    /// newest is.
+    /// Sets the depth at which a block is safe and final if no upstream reports these.
     #[must_use]
     pub fn final_after(self, blocks: Option<u64>) -> Self {
         self.ruled(|rules| rules.final_after = blocks)
@@ -123,8 +122,8 @@ impl Heads {
         self
     }
 
-    /// Polls come no faster than this, so that what they told has to last for longer.
-    /// `None`: nobody is polled, and what is known of heads is never fresh.
+    /// Sets the shortest interval of polls, so that their results stay valid for longer.
+    /// `None`: no upstream is polled, and the view is never fresh.
     #[must_use]
     pub fn polled_every(self, poll_min: Option<Duration>) -> Self {
         let (is_followed, poll_min) = (poll_min.is_some(), poll_min.unwrap_or_default());
@@ -240,8 +239,8 @@ impl Heads {
         self.view.store(Arc::new(next));
     }
 
-    /// Forgets the head of an upstream of which nobody told lately: how far it is is not
-    /// known any more. What was agreed stays, as what was there is still there.
+    /// Forgets the head of an upstream without recent reports: its height is no longer known.
+    /// The agreed head stays, because the block still exists.
     pub fn fade(&self, slot: Slot) {
         let _writer = self.writer.lock();
         let mut next = View::clone(&self.view.load());
@@ -279,8 +278,8 @@ impl Heads {
         self.view.store(Arc::new(next));
     }
 
-    /// Those whose word counts: what they say is not in doubt, whatever keeps calls from
-    /// them for the moment.
+    /// The upstreams whose reports count: they are reliable, even if they get no calls at the
+    /// moment.
     fn well(&self, now: Instant) -> UpstreamSet {
         if self.upstreams.is_empty() {
             return (0..UPSTREAMS_MAX)

@@ -1,13 +1,13 @@
-//! What we believe of one chain: who stands on which head, and which one they agree on.
+//! The state of one chain: the head of each upstream, and the head on which they agree.
 //!
 //! [`Heads`] takes observations (feeds, polls, and answers that happen to name a
-//! block) and publishes an immutable [`View`]; a request pins one view and asks
-//! it everything. Nothing here sleeps or reads a clock; `watch` feeds it.
+//! block) and publishes an immutable [`View`]; a request pins one view and uses
+//! it throughout. Nothing here sleeps or reads a clock; `watch` feeds it.
 //!
-//! - `agree`: the rules of agreement, and what they do not withstand
+//! - `agree`: the rules of agreement, and what they do not cover
 //! - `header`: the tree of recent headers
 //! - `bloom`: which logs recent blocks may hold
-//! - `reorg`: which blocks are canonical, and what was taken back
+//! - `reorg`: which blocks are canonical, and which were replaced
 //! - `pace`: the time between blocks
 
 mod agree;

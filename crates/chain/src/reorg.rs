@@ -1,8 +1,7 @@
-//! Which blocks are canonical, and what was taken back.
+//! Which blocks are canonical, and which were replaced.
 //!
-//! A published view never takes a block back without saying so: what was canonical in one
-//! view and is not in the next is in a [`Reorg`], in the order in which it happened, so that
-//! whoever keeps something by block can drop it.
+//! A published view never removes a block silently: a block that was canonical in one view and
+//! is not in the next is in a [`Reorg`], in order, so that data stored by block can be dropped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use wellhead_eth::{BlockHash, BlockNumber};
 
 use crate::header::{DEPTH, HeaderMemory};
 
-/// So many reorgs are remembered; whoever looks less often has to drop everything.
+/// The reorgs that are remembered. A reader that misses some of them has to drop everything.
 const REORGS_MAX: usize = 64;
 
 /// A head that was taken back.
@@ -100,9 +99,9 @@ pub enum Canonical {
 pub(crate) struct CanonicalChain {
     /// Sorted by number; at most [`DEPTH`] blocks.
     blocks: Vec<(u64, BlockHash)>,
-    /// From here on the head is known to stand on them. Those below were on its branch when
-    /// they were heard of, and nobody showed that it still hangs on them: a poll after a
-    /// reorg shows the new head and its parent, however deep the reorg went.
+    /// From here on they are known to be ancestors of the head. Those below were on its branch when
+    /// they were reported, but no report shows that they still are: a poll after a reorg shows the
+    /// new head and its parent, however deep the reorg went.
     linked_from: u64,
     pub(crate) reorgs: Reorgs,
 }

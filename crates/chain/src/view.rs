@@ -60,51 +60,51 @@ impl Tag {
 pub struct Mark {
     /// Its number.
     pub number: BlockNumber,
-    /// Its hash, where told.
+    /// Its hash, if it was reported.
     pub hash: Option<BlockHash>,
-    /// When that was last heard.
+    /// The time of the last report.
     pub told_at: Instant,
 }
 
-/// What is believed of a chain at one moment. Immutable.
+/// The state of a chain at one moment, as far as it is known. Immutable.
 #[derive(Debug, Clone)]
 pub struct View {
     /// The newest block that enough upstreams hold. From one view to the next it never
     /// goes back without a reorg in [`View::reorgs`].
     pub latest: Option<Head>,
-    /// The highest head of an upstream that is not astray; one that others may not hold. Where that
-    /// upstream says that it stands a little lower, and no reorg is known, this stays for as long as
-    /// the view is fresh ([`View::fresh_for`]).
+    /// The highest head of an upstream that is not astray, which other upstreams may not hold. If
+    /// that upstream then reports a slightly lower head, and no reorg is known, this stays for as
+    /// long as the view is fresh ([`View::fresh_for`]).
     pub best: Option<Head>,
     /// By slot, each upstream's own head.
     pub heads: Box<[Option<Head>]>,
-    /// Those that are known to be on another branch than `latest`, or claim more blocks
-    /// than can have been made.
+    /// The upstreams that are known to be on another branch than `latest`, or that claim more
+    /// blocks than can have been made.
     pub astray: UpstreamSet,
-    /// Those whose heads are asked for once a minute or less: the last word of one says how far
-    /// it was then, and nothing of now.
+    /// The upstreams whose heads are polled at most once a minute: the last report shows the
+    /// height at that time, and not the present one.
     pub idle: UpstreamSet,
-    /// By slot, the agreed head at the time of an idle upstream's last word, which its lag is
-    /// counted from.
+    /// By slot, the agreed head at the time of an idle upstream's last report, from which its lag
+    /// is counted.
     pub(crate) agreed_then: Arc<[Option<Head>]>,
-    /// When somebody was last heard to hold `latest`.
+    /// The last report of an upstream that holds `latest`.
     pub confirmed_at: Option<Instant>,
-    /// How long [`View::is_fresh`] holds. Each request asks several times, so it is worked out once.
+    /// How long [`View::is_fresh`] holds. Each request needs it several times, so it is computed once.
     pub(crate) fresh_until: Option<Instant>,
     /// The time between blocks, given or measured; `None` until two were seen.
     pub block_time: Option<Duration>,
-    /// The lag in blocks from which an upstream is left out, when the settings say so.
+    /// The lag in blocks from which an upstream is excluded, if the settings give it.
     pub lag_blocks_max: Option<u64>,
     /// Upstreams are not polled more often than this.
     pub(crate) poll_min: Duration,
-    /// Somebody is asked for its head, or tells it.
+    /// Some upstream is polled for its head, or pushes it.
     pub(crate) is_followed: bool,
     pub(crate) marks: [Option<Mark>; Tag::COUNT],
     pub(crate) canon: Arc<CanonicalChain>,
 }
 
 impl View {
-    /// A view of a chain of which nothing is known.
+    /// A view of a chain about which nothing is known.
     pub fn unknown(
         upstreams: usize,
         block_time: Option<Duration>,
@@ -259,10 +259,9 @@ impl View {
     /// Whether an upstream is so far behind that it should be left out.
     /// `own_bound` is the upstream's own setting and outranks the chain's.
     ///
-    /// While the time between blocks is not known, a few blocks may be a minute or less
-    /// than a second, and nobody is left out for what happened since it was polled: the
-    /// blocks' own timestamps decide, and where there are none, as many blocks as the
-    /// quickest chain makes in that time.
+    /// While the block time is not known, a few blocks may take a minute or less than a second,
+    /// and no upstream is excluded for blocks since its last poll: the blocks' own timestamps
+    /// decide, and if there are none, as many blocks as the fastest chain makes in that time.
     pub fn is_lagging(&self, slot: Slot, own_bound: Option<u64>) -> bool {
         let Some(lag) = self.lag_blocks(slot).filter(|lag| *lag > 0) else { return false };
         let bound = own_bound.or(self.lag_blocks_max);

@@ -32,8 +32,8 @@ pub(crate) struct AttemptResult {
     pub(crate) no_room: bool,
 }
 
-/// So long an answer waits for others to be written and forgotten, when there is no room
-/// for it: what is held is on its way to clients, most of whom take it within a second.
+/// How long an answer waits for the memory of others: those are on their way to clients, most of
+/// which read them within a second.
 const ROOM_WAIT: Duration = Duration::from_secs(1);
 /// How often it looks.
 const ROOM_LOOK: Duration = Duration::from_millis(10);
@@ -45,15 +45,15 @@ const ROOM_STEP: usize = 256 << 10;
 pub(crate) struct AttemptDeadline<'a> {
     /// The attempt ends here.
     pub(crate) deadline: Instant,
-    /// An upstream that had less time than this is not blamed for the silence: the
-    /// request was late already, by somebody else's doing.
+    /// An upstream that had less time than this is not blamed for the silence: the request was late
+    /// already, for another reason.
     pub(crate) blame_after: Duration,
     /// Rings when it takes long.
     pub(crate) hedge_timer: Option<&'a HedgeTimer>,
 }
 
-/// What is done with an answer as it comes: how much of it is held before it is passed on,
-/// and who looks at it.
+/// The handling of an answer as it arrives: how much of it is buffered before it is streamed,
+/// and the inspector that checks it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnswerLimits<'a> {
     /// A longer answer may be passed on as it arrives.
@@ -64,7 +64,7 @@ pub(crate) struct AnswerLimits<'a> {
     pub(crate) flows: Option<MayFlow<'a>>,
     /// Where answers are counted; `None` for those that are small.
     pub(crate) answers: Option<&'a Arc<Ceiling>>,
-    /// Who looks at it.
+    /// The inspector.
     pub(crate) inspect: Option<&'a dyn Inspect>,
 }
 
@@ -347,8 +347,8 @@ impl AnswerRoom<'_> {
     }
 }
 
-/// An exchange under way: counted as in flight, and never without a word on how long
-/// it lasted, even when nobody waits for its end.
+/// An exchange in progress: counted as in flight, and its duration is recorded even if it is
+/// abandoned.
 pub(crate) struct Guarded<'a> {
     upstream: &'a Arc<Upstream>,
     row: &'a MethodRow,
@@ -437,7 +437,7 @@ impl<'a> Guarded<'a> {
         drop(self);
     }
 
-    /// Ends because somebody else settled the verdicts.
+    /// Ends because the verdicts were settled elsewhere.
     pub(crate) fn ended(&mut self) -> InFlight {
         self.in_flight.take().expect("taken only here, and each caller ends the exchange")
     }

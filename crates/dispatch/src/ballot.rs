@@ -7,7 +7,7 @@ use std::time::Duration;
 pub enum Otherwise {
     /// The client gets an error.
     Fail,
-    /// What most of those said who were heard, or the first of them when none is ahead.
+    /// The most frequent answer, or the first one if several are equally frequent.
     MostSaid,
 }
 

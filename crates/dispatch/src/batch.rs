@@ -226,8 +226,8 @@ impl BatchExchange<'_> {
     }
 }
 
-/// So many times longer than most exchanges take, without a word to anybody, is a stall: as
-/// for single calls.
+/// An upstream that has answered no call for this many times longer than most exchanges take is
+/// stalled, as for single calls.
 const QUIET_FACTOR: u32 = 4;
 
 fn is_another_well(roster: &Roster, slot: Slot, now: Instant) -> bool {
@@ -303,7 +303,7 @@ async fn admitted(
     turn.ok().map(|(_, in_flight)| in_flight)
 }
 
-/// Nobody was asked.
+/// No upstream was called.
 fn held(items: &[BatchItem<'_>]) -> BatchOutcome {
     let detail = "the upstream is at a bound".to_owned();
     let verdict = Verdict::new(VerdictClass::Throttled, "batch-held", Payload::None { detail });

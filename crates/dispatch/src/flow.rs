@@ -23,9 +23,9 @@ const BYTES_MAX: u64 = 4 << 30;
 const GRACE: Duration = Duration::from_secs(30);
 /// After that it must have come, and been taken, so quickly on average: half a megabit.
 /// A few hundred clients that read a byte now and then would otherwise hold all
-/// connections to an upstream, and nobody else could be served from it.
+/// connections to an upstream, and it could serve no other client.
 const BYTES_PER_SECOND_MIN: u64 = 64 << 10;
-/// And it may take this long at whatever pace.
+/// The time that it may take at any pace.
 const TIME_MAX: Duration = Duration::from_secs(3600);
 /// After a client took no piece for so long, an upstream that hangs up is not blamed.
 const CLIENT_PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -39,7 +39,7 @@ use crate::hedge_timer::HedgeTimer;
 use crate::now;
 use crate::run::{Run, try_pay};
 
-/// An upstream that rests and said nothing to anybody for so long answers no long search.
+/// An upstream with an open breaker that has answered no call for this long answers no long search.
 const HEAVY_QUIET: Duration = Duration::from_secs(1);
 
 /// A plain call is hedged in a dearer tier only after its upstream has answered no call for at
@@ -98,7 +98,7 @@ impl Run<'_> {
             let now = now();
             if !row.class.is_heavy() {
                 if upstream.came_back_after(began) {
-                    // Returning gives its connection to those who wait for one.
+                    // Returning frees its connection for calls that wait for one.
                     return self.ended(context, slot, left_behind(began, now));
                 }
                 upstream.overdue(began, noted.replace(now), now);
@@ -263,8 +263,8 @@ fn left_behind(began: Instant, now: Instant) -> AttemptResult {
     AttemptResult { verdict, began, ended: now, sent, rest: None, no_room: false }
 }
 
-/// Another upstream answered while `upstream` said nothing to anybody: that is a failure,
-/// though its time was not over.
+/// Another upstream answered while `upstream` answered no call: that is a failure, although the
+/// attempt had time left.
 fn lost(upstream: &Upstream, row: &MethodRow, began: Instant, usual: Duration, now: Instant) {
     if row.class.is_heavy() || !upstream.is_silent(usual, now) {
         return;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// A timer rings at least so often once it has rung: who was away may be back by then.
+/// The longest interval once a timer has rung: an upstream that was down may have recovered by then.
 const RING_EVERY_MAX: Duration = Duration::from_millis(500);
 
 /// Rings inside an attempt that takes long: after a while, then after twice, four times as
-/// long and so on, and in the end every [`RING_EVERY_MAX`]. Whoever polls the attempt looks
+/// long and so on, and in the end every [`RING_EVERY_MAX`]. The poller of the attempt checks
 /// whether it rang.
 #[derive(Debug)]
 pub(crate) struct HedgeTimer {

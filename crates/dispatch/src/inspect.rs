@@ -82,7 +82,7 @@ pub trait Inspect: fmt::Debug + Send + Sync {
     fn flows(&self, row: &MethodRow);
 }
 
-/// The result of a verdict that somebody may look at.
+/// The result of a verdict that may be inspected.
 pub(crate) fn subject(verdict: &Verdict) -> Option<&Bytes> {
     match &verdict.payload {
         Payload::Result(result) if verdict.class == VerdictClass::Answer => Some(result),

@@ -10,7 +10,7 @@ use crate::trail::Trail;
 /// What an upstream said, to be passed on.
 #[derive(Debug)]
 pub struct Served {
-    /// Who said it.
+    /// The upstream that answered.
     pub slot: Slot,
     /// What it was judged to be: an answer, or a refusal that no other upstream would lift.
     pub class: VerdictClass,
@@ -39,9 +39,9 @@ pub enum Failure {
     NotOffered,
     /// The time was over.
     Deadline,
-    /// All who could be asked failed; `class` is what their failures have in common best.
+    /// All candidates failed; `class` describes their failures best.
     Exhausted {
-        /// The most telling verdict.
+        /// The most specific verdict.
         class: VerdictClass,
         /// The shortest pause that any of them asked for.
         retry_after: Option<Duration>,
@@ -53,14 +53,14 @@ pub enum Failure {
         /// The most that it may make.
         max: u32,
     },
-    /// Nobody was asked: all are at a bound, and would be until after the deadline.
+    /// No upstream was called: all are at a limit, until after the deadline.
     Held {
         /// The bound that ends first.
         bound: Bound,
         /// When that may be.
         retry_after: Duration,
     },
-    /// Those who had to agree contradict each other.
+    /// The upstreams of a quorum contradict each other.
     Disputed {
         /// The most upstreams with one answer.
         agreed: usize,

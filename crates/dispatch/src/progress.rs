@@ -53,7 +53,7 @@ impl Progress {
         self.begun.load(Relaxed)
     }
 
-    /// With whom the last one began.
+    /// The upstream of the last attempt.
     pub fn last(&self) -> Option<Slot> {
         let last = self.last.load(Relaxed).checked_sub(1)?;
         u8::try_from(last).ok().map(Slot)

@@ -9,7 +9,7 @@ use wellhead_upstream::{Bound, Learnt, LimitedBy, Slot, VerdictClass};
 /// One exchange with one upstream.
 #[derive(Debug, Clone)]
 pub struct Attempt {
-    /// Whom.
+    /// The upstream.
     pub slot: Slot,
     /// How long after the request began it was sent.
     pub after: Duration,
@@ -25,10 +25,10 @@ pub struct Attempt {
     pub detail: String,
 }
 
-/// One exchange that nobody waited for any more: another upstream had answered.
+/// An abandoned exchange: another upstream had answered.
 #[derive(Debug, Clone)]
 pub struct Abandoned {
-    /// Whom.
+    /// The upstream.
     pub slot: Slot,
     /// How long after the request began it was sent.
     pub after: Duration,
@@ -39,9 +39,9 @@ pub struct Abandoned {
 /// An upstream that was not asked because it is at a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hold {
-    /// Whom.
+    /// The upstream.
     pub slot: Slot,
-    /// What holds its calls.
+    /// The limit that delays its calls.
     pub bound: Bound,
     /// For about how long.
     pub wait: Duration,
@@ -64,9 +64,9 @@ pub struct Trail {
     /// Those that were left: a second attempt was quicker, or a transaction was taken
     /// elsewhere.
     pub abandoned: Vec<Abandoned>,
-    /// Who was passed over, and why; each once, with the last word.
+    /// The upstreams that were skipped, and why; each once, with the last reason.
     pub holds: Vec<Hold>,
-    /// Where several had to agree: how many did, of those who were heard.
+    /// With a quorum: how many upstreams agreed, of those that answered.
     pub heard: Option<Heard>,
 }
 

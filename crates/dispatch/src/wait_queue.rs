@@ -59,7 +59,7 @@ const CLIENTS_KNOWN_MAX: usize = 128;
 /// So long the patient wait before one of them may be raised.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who goes first.
+/// The order of calls in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Priority {
     /// Writes: there is no other way for them, and they are few.
@@ -145,7 +145,7 @@ impl Holders {
     }
 }
 
-/// Nobody would let the call go in time.
+/// No upstream would admit the call in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoTurn {
     /// What holds it.
@@ -154,7 +154,7 @@ pub(crate) struct NoTurn {
     pub(crate) retry_after: Duration,
 }
 
-/// Sorted by who goes first.
+/// Sorted by the order in which calls are admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct QueuePosition {
     priority: Priority,
@@ -472,8 +472,8 @@ impl WaitQueue {
         Err(held)
     }
 
-    /// Waits until one of `candidates` that is in `by` lets the call go; until `latest` at
-    /// the latest. Cancel-safe: who goes away leaves the queue.
+    /// Waits until one of `candidates` that is in `by` admits the call; until `latest` at the
+    /// latest. Cancel-safe: a dropped call leaves the queue.
     pub(crate) async fn wait(
         &self,
         candidates: &[Slot],
@@ -519,7 +519,7 @@ impl WaitQueue {
             if began.checked_add(expected).is_none_or(|turn| turn >= latest) {
                 return Err(no_turn(expected));
             }
-            // Without a turn there is nothing to look at before somebody leaves.
+            // Without a turn there is nothing to try before another call leaves.
             let mut until = soonest.map_or(latest, |held| latest.min(began + held.wait));
             if began < is_patient_until {
                 until = until.min(is_patient_until);
@@ -650,8 +650,8 @@ impl WaitQueue {
 }
 
 /// When the turn has to come at the latest, so that there is time for the answer: one that
-/// comes later would be taken from others for nothing. What has to be left is twice what
-/// answers take at whoever takes longest, but no more than a quarter of what there is now.
+/// comes later would be taken from others for nothing. The time left must be twice the
+/// answer time of the slowest candidate, but at most a quarter of the time that is left now.
 pub(crate) fn latest_turn(
     candidates: &[Slot],
     by: Holders,
@@ -681,9 +681,9 @@ impl Drop for QueueTicket<'_> {
         let mut state = self.queue.state.lock();
         state.remove(self.position);
         self.queue.len.store(state.waiting.len(), Ordering::Relaxed);
-        // Whoever is first now, at any of its upstreams, has something to look at.
+        // The call that is first now, at any of its upstreams, can try again.
         let mut left = self.slots;
-        // Those of its method that stand aside wait for it wherever it stood.
+        // The calls of its method that wait aside wait for it wherever it was.
         let mut left_aside = match state.aside_somewhere {
             0 => UpstreamSet::default(),
             _ => self.slots,

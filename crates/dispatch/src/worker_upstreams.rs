@@ -22,10 +22,10 @@ const FLOWS_MAX: usize = 64;
 /// Searches in parts that flow to clients at a time: each holds what it found and its client has
 /// not taken, and goes on asking.
 const SEARCH_FLOWS_MAX: usize = 64;
-/// How long until it is worth looking again for a connection: one that comes free by itself, as
-/// when its call was dropped, wakes nobody.
+/// The interval of checks for a free connection: one that is freed by itself, for example because
+/// its call was dropped, wakes no waiting call.
 const CONNECTION_LOOK: Duration = Duration::from_millis(10);
-/// Attempts of a broadcast that may be under way, also after their call was answered.
+/// Attempts of a broadcast that may be in progress, even after their call was answered.
 const OUTLIVING_MAX: usize = 256;
 
 /// The transports of one chain, by slot, and a source of chance. Each worker has

@@ -1,8 +1,8 @@
 //! Writing a block's hash in the place of its height: a height may come to name another
 //! block, a hash does not, so that the answer is known to be of that block.
 //!
-//! EIP-1898 lets the methods that read a state take an object with the hash. Not promised:
-//! that whoever is asked understands it.
+//! EIP-1898 lets the methods that read a state take an object with the hash. Not guaranteed:
+//! that the upstream understands it.
 
 use std::io::Write as _;
 

@@ -5,7 +5,7 @@
 //! what a method does, which block it speaks of and how long its answer lasts.
 //!
 //! Nothing here knows an upstream, a head or a clock: whether `latest` is block
-//! 20 000 000 is for `chain`, who can serve it for `route`.
+//! 20 000 000 is for `chain`, which upstreams can serve it is for `route`.
 //! The table itself is `data/methods.txt`; start with [`method`] to read it.
 
 mod at_hash;

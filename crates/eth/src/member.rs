@@ -1,6 +1,6 @@
 //! Looking up members of a raw JSON object, where being misled would matter.
 //!
-//! Whoever reads `{"toBlock":"0x1","toBlock":"latest"}` may take either: Go
+//! A reader of `{"toBlock":"0x1","toBlock":"latest"}` may take either: Go
 //! takes the last, others the first or none, and Go also takes `"TOBLOCK"` for
 //! the same. If we took one and the upstream the other, an answer about the
 //! head could be kept as one about a final block. So everything ambiguous is

@@ -100,7 +100,7 @@ word_enum! {
         Admin = "admin",
         /// The owner of the keys that the node holds: uses, makes or shows them.
         Keys = "keys",
-        /// Whoever tests on a chain of their own: cheats.
+        /// For tests on a private chain: manipulates it.
         Dev = "dev",
     }
 }

@@ -24,8 +24,8 @@ const ROWS_MAX: usize = u16::MAX as usize;
 #[derive(Debug)]
 pub struct MethodTable {
     rows: Vec<MethodRow>,
-    // The keys are ours, so nobody can choose them to collide: a fixed seed
-    // and the quickest hash will do.
+    // The keys are constants, so no client can choose colliding ones: a fixed seed and the
+    // fastest hash suffice.
     by_name: HashMap<&'static str, MethodIndex, FixedState>,
     /// Patterns over names in lower case, for methods that are not listed.
     patterns: Vec<(MethodGlob, Access)>,

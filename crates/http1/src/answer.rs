@@ -1,7 +1,7 @@
 //! The head of an answer, and where its body ends.
 //!
 //! Strict where two readers could disagree about that: what follows would be taken
-//! for the next answer, that is for somebody else's.
+//! for the next answer, which belongs to another call.
 
 use std::mem::MaybeUninit;
 

@@ -1,8 +1,8 @@
-//! The framing of a chunked body, whoever sends it.
+//! The framing of a chunked body, in both directions.
 
 use crate::MalformedHttp;
 
-/// Bytes of the line before a chunk: a size and extensions that nobody uses.
+/// Bytes of the line before a chunk: a size and extensions, which are hardly ever used.
 const CHUNK_LINE_MAX: usize = 256;
 /// Hexadecimal digits of a chunk's size: 64 bits.
 const CHUNK_DIGITS_MAX: usize = 16;

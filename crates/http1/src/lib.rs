@@ -2,7 +2,7 @@
 //!
 //! `net` reads answers with it and `server` requests; they move the bytes. Parsing a
 //! line is httparse's business; what two readers could understand differently is
-//! refused here, because what follows would be taken for somebody else's message.
+//! refused here, because what follows would be taken for another message.
 
 pub mod answer;
 mod chunked;

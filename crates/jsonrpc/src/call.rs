@@ -35,7 +35,7 @@ pub struct Call {
 pub(crate) enum Method {
     /// As written, without the quotes.
     Plain(Span),
-    /// Somebody wrote `"eth\u005fcall"`: legal, and never seen from a library.
+    /// Written as `"eth\u005fcall"`: legal, and never seen from a library.
     Unescaped(Box<str>),
 }
 

@@ -1,7 +1,7 @@
 //! What the first bytes of a reply already tell, so that the rest can stream.
 //!
 //! It promises nothing about bytes it has not seen: the value may be cut, broken
-//! or contradicted by an `error` that follows the result. Whoever streams must
+//! or contradicted by an `error` that follows the result. A caller that streams must
 //! still follow the text to its end; [`crate::scan`] does when it is all there.
 
 use crate::envelope::{REPLY_DEPTH_MAX, ReplyKey, known_part};

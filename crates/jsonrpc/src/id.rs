@@ -1,5 +1,5 @@
-//! Where the id of a call or a reply is: for whoever carries many of them over one
-//! connection and has to know whose each is.
+//! The position of the id in a call or a reply: for multiplexing many of them over one
+//! connection.
 //!
 //! Looks no further than the id, and says nothing about the rest: a text that is broken
 //! behind it still has one. Whether the reply is any good is told by [`crate::scan`].

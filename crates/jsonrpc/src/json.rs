@@ -339,8 +339,8 @@ impl<'a> Text<'a> {
                 Some(b'"') => return Ok(at + 1),
                 Some(b'\\') => at = self.escape(at)?,
                 Some(0x80..) => {
-                    // Whoever writes one such letter writes more of them: from
-                    // here to the end of the run they are plain as well.
+                    // Such letters usually come in runs: from here to the end of the run
+                    // they are plain as well.
                     self.beyond_ascii.set(true);
                     at = plain_end::<false>(self.bytes, at);
                     continue;

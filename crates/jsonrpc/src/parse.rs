@@ -124,7 +124,7 @@ fn batch(
     Ok(Packet::Batch(drafts.into_iter().map(|draft| draft.settle(body)).collect()))
 }
 
-/// Where the parts of one item are, before anybody asks whether they will do.
+/// The positions of the parts of one item, before they are validated.
 #[derive(Default)]
 struct Draft {
     start: usize,

@@ -1,7 +1,7 @@
 //! Making calls and replies, appended to a buffer of the caller's.
 //!
-//! Ids, params, results and errors are copied as they are: whoever passes bytes
-//! that are not JSON gets text that is not JSON. Nothing is sent from here.
+//! Ids, params, results and errors are copied unchanged: bytes that are not JSON result
+//! in text that is not JSON. Nothing is sent from here.
 
 const VERSION_AND_ID: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A count of those who are in. The bound is given with each call, as it may be learnt.
+/// A count of holders. The bound is given with each call, because it may be learnt.
 #[derive(Debug, Default)]
 pub struct Gate {
     inside: AtomicU32,
@@ -12,7 +12,7 @@ pub struct Gate {
 impl Gate {
     /// Goes in unless `max` are in already. Says whether it did.
     pub fn enter(&self, max: u32) -> bool {
-        // Added first: two who come together never both pass the last place.
+        // Added first: of two concurrent callers at most one gets the last place.
         if self.inside.fetch_add(1, Ordering::Relaxed) < max {
             return true;
         }
@@ -20,12 +20,12 @@ impl Gate {
         false
     }
 
-    /// Goes in whoever is in.
+    /// Enters regardless of the bound.
     pub fn enter_anyway(&self) {
         self.inside.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Goes out; to be called once for each who went in.
+    /// Leaves; to be called once for each entry.
     pub fn leave(&self) {
         let inside = self.inside.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(inside > 0, "each leaves once, after it entered");

@@ -1,8 +1,8 @@
 //! What was spent: today, this month, and since the start.
 //!
 //! Days and months are those of UTC. A provider whose month begins on another day counts
-//! differently; a cap is then a little early or late. What was spent before the process
-//! started is known when somebody kept the [`Pages`] and gives them back.
+//! differently; a cap is then a little early or late. The spending before the process
+//! started is known if the caller kept the [`Pages`] and gives them back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,7 +57,7 @@ impl Ledger {
         add(&self.month, credits, month_of(today));
     }
 
-    /// Notes `credits` in the total alone: enough where nobody asks for days.
+    /// Adds `credits` to the total alone: enough if days are not counted.
     pub fn spend_undated(&self, credits: u64) {
         self.total.fetch_add(credits, Ordering::Relaxed);
     }

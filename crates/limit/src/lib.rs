@@ -10,8 +10,8 @@
 //! | [`FairShare`] | how much of a common bound one client holds | dynamic thresholds |
 //! | [`RetryBudget`] | attempts beyond one a call | a share of the calls, and a floor |
 //! | [`Ledger`] | a sum a day and a month | a count |
-//! | [`LearntRate`] | a rate that nobody told us, from refusals | CUBIC |
-//! | [`LearntLimit`] | how many at once, from delay | gradient |
+//! | [`LearntRate`] | an unknown rate, learnt from refusals | CUBIC |
+//! | [`LearntLimit`] | an unknown concurrency, learnt from latency | gradient |
 //!
 //! Nothing here knows upstreams, providers or tenants, reads a clock, sleeps or waits
 //! for a lock. Every instant is told by the caller as the time since an epoch of its

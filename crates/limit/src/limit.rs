@@ -25,7 +25,7 @@
 //! soon and goes twice as deep; this finds a base that was taken under load. When latency
 //! does not fall at all there was no queue before either, and the base follows. Latencies below [`FLOOR`] count as that:
 //! the calls of a quick node of one's own wait for a few milliseconds for reasons that
-//! are ours, and nobody would notice.
+//! are ours, and no client would notice.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, TryLockError};
@@ -38,7 +38,7 @@ const TOLERANCE: f64 = 1.2;
 /// Where `L` begins: what an upstream gets before anything is known of it. `N` calls that
 /// come together then are all answered after `⌈log2(N/INITIAL + 1)⌉` times the latency, as
 /// `L` doubles with each round of answers. To begin higher is no help: of an upstream that is
-/// busy from the start nobody would see a latency without a queue.
+/// busy from the start, no latency without a queue would be measured.
 const INITIAL: u32 = 32;
 /// `L` never falls below.
 const LEAST: u32 = 2;

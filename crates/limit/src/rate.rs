@@ -1,4 +1,4 @@
-//! A rate that nobody told us, learnt from refusals.
+//! An unknown rate, learnt from refusals.
 //!
 //! Before the first refusal there is no bound, and a call costs an addition. A refusal
 //! (429, or the same in a 200) cuts the rate and pauses; afterwards it grows again by the
@@ -13,15 +13,15 @@
 //! Over the way back to `W` the mean is `1 - (1 - f)/4` of `W`: 98 %.
 //!
 //! The first `W` is what went out in the second before, if that was not next to nothing. Later ones are the rate then
-//! allowed, or twice what really went out if that is less: who did not use its rate
-//! learnt nothing of it. Calls sent before the cut say nothing new, however many are
+//! allowed, or twice the rate that was sent if that is less: a rate that was not used
+//! taught nothing. Calls sent before the cut say nothing new, however many are
 //! refused. From the fourth refusal in a row on `f` is cut further and `W` stays: a
 //! provider whose window of ten seconds is used up refuses everything until it is over,
 //! and then takes as much as before.
 //!
 //! A call that was refused though no other went out in the second before says nothing of a
-//! rate, however often that happens: whoever refuses everything, for its account or its day,
-//! is paused for, and takes all again when it is back.
+//! rate, however often that happens: an upstream that refuses everything, because of its account
+//! or its daily limit, is paused, and gets all calls again when it recovers.
 //!
 //! The pause is what the provider asked for. Without that, or where it asks for none and refuses
 //! all the same, it is a second the first time,

@@ -1,9 +1,9 @@
 //! A sum in a window that opens with its first call.
 //!
 //! How a counter with an expiry counts: the first call starts the window, all calls in
-//! it are added up, and when it is over the count starts anew with the next call. Who
-//! counts the same calls knows the same window, a little earlier: the provider's begins
-//! when the call arrives. So ours stays shut for [`GUARD`] longer.
+//! it are added up, and when it is over the count starts anew with the next call. A client
+//! that counts these calls sees that window slightly earlier: the provider's begins when the call
+//! arrives. So this window stays closed for [`GUARD`] longer.
 //!
 //! Not for windows that begin with the minute of a provider's clock, or that slide: we do
 //! not see when they begin. For those, [`crate::Pace::for_window`].

@@ -77,7 +77,7 @@ pub(crate) async fn receive(
     ceiling: &Arc<Ceiling>,
 ) -> Result<Received, TransportError> {
     let (bound, enough) = (limits.bound(), limits.wanted());
-    // Whoever wants everything is told that it is too much; others read on.
+    // A caller that needs the whole answer gets an error; others read on.
     let reads_on = limits.whole_max < limits.answer_bytes_max;
     let may_be_short = limits.whole_max != usize::MAX;
     if !reads_on && head.length.is_some_and(|length| length > bound as u64) {

@@ -267,7 +267,7 @@ impl Lessons {
                 Manner::Orderly => ORDERLY_ENDS_MIN,
                 Manner::Abrupt => ABRUPT_ENDS_MIN,
             };
-            // Without a GOAWAY nobody knows how many of the last ones it took.
+            // Without a GOAWAY the number of accepted requests is unknown.
             self.requests.saw(ending.requests, ending.requests / 50 + 2, ends_min, now);
         }
     }

@@ -18,7 +18,7 @@
 //!
 //! What is bounded: connections, calls on each (those given up count until they are
 //! answered), calls that wait for room, the size of an answer (a socket that brings a
-//! longer one is ended, for nobody can say whose it is), the time without a word from the
+//! longer one is closed, because its call cannot be identified), the time without a word from the
 //! peer, the pause between attempts to connect. At a bound a call fails, or goes by HTTP.
 //!
 //! Not promised: that a call which was given up stops at the upstream. WebSocket has no

@@ -79,7 +79,7 @@ impl Connector {
         if let Err(error) = &result {
             self.stats.note_connect_failed(error.kind);
             self.stats.caps.was_down(Instant::now());
-            // Whoever answers next may be another server.
+            // The next connection may reach another server.
             self.learnt.forget();
         }
         result

@@ -29,7 +29,7 @@ pub struct Endpoint {
     pub url: SecretUrl,
     /// Headers sent with every request, over our own ones of the same name.
     pub headers: Vec<(String, Secret)>,
-    /// How to prove who we are.
+    /// The credentials of wellhead.
     pub auth: Auth,
     /// Which HTTP to speak.
     pub version: HttpVersion,
@@ -42,7 +42,7 @@ impl Endpoint {
     }
 }
 
-/// How to prove who we are.
+/// The credentials of wellhead.
 #[derive(Debug, Clone)]
 pub enum Auth {
     /// With the user info of the URL as basic auth, if there is one.

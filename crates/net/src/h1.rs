@@ -172,15 +172,15 @@ impl H1Connection {
         } else if !keeps_open {
             Some(CloseReason::Replaced)
         } else if self.taken < self.read.len() {
-            // Nobody asked for what follows the answer.
+            // There are unrequested bytes after the answer.
             Some(CloseReason::BadAnswer)
         } else {
             None
         }
     }
 
-    /// Whether the peer has closed an idle connection, or said what nobody asked
-    /// for. Otherwise `cx` is woken when it does.
+    /// Whether the peer has closed an idle connection, or sent unrequested bytes. Otherwise `cx` is
+    /// woken when it does.
     pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut byte = [MaybeUninit::uninit()];
         let mut byte = ReadBuf::uninit(&mut byte);
@@ -572,7 +572,7 @@ impl H1Connection {
         }
         let announced = match self.exchange.body {
             Body::Length(_) => usize::try_from(left).unwrap_or(usize::MAX),
-            // Nobody knows how much will come: grows with what did.
+            // The length is unknown: it grows with what arrived.
             Body::Chunked(_) | Body::UntilClose | Body::Ended => joined.len().max(some),
         };
         let wanted = at_least.saturating_sub(joined.len()).max(PIECE);

@@ -72,7 +72,7 @@ struct H2Shared {
     /// The peer's SETTINGS arrived.
     settled: AtomicBool,
     leaving: AtomicBool,
-    /// Streams that are open for nobody.
+    /// Abandoned streams that are still open.
     abandoned: AtomicUsize,
     /// Set by each use, cleared by the sweep.
     used: AtomicBool,
@@ -108,7 +108,7 @@ pub(crate) struct Opening {
 }
 
 /// The handle of one connection. When the last handle is dropped the connection
-/// ends; whoever has a stream on it has a handle.
+/// ends; each stream on it has a handle.
 #[derive(Debug)]
 pub(crate) struct H2Connection {
     common: Arc<H2Shared>,
@@ -202,7 +202,7 @@ impl H2Connection {
         self.common.leaving.load(Relaxed)
     }
 
-    /// Streams in flight, with those that are open for nobody.
+    /// Streams in flight, including abandoned ones.
     pub(crate) fn in_flight(&self) -> usize {
         self.common.in_flight.load(Relaxed) + self.common.abandoned.load(Relaxed)
     }
@@ -300,7 +300,7 @@ impl H2Connection {
             self.common.stats.note_refused();
             let below = self.in_flight().saturating_sub(1).max(1);
             self.common.tolerated.fetch_min(below, Relaxed);
-            // Whoever refuses everything has no room for other reasons.
+            // A peer that refuses everything does so for other reasons.
             let borne = self.common.mux.lock().open();
             self.common.stats.caps.refused(borne, Instant::now());
         }
@@ -654,7 +654,7 @@ impl H2KeepAlive {
         }
         while timer.as_mut().poll(cx).is_ready() {
             let mut mux = common.mux.lock();
-            // Nobody would miss it; a peer that does not read must not keep it.
+            // It is not needed; a peer that does not read must not keep it open.
             if self.asked || mux.is_closing() {
                 return true;
             }

@@ -3,7 +3,7 @@
 //! Takes a connection from `pool`, sends, reads the answer and tells how long
 //! each phase took. Repeats an exchange at most
 //! once, and only when its first connection certainly did not process it; any
-//! other retry is for the caller, who knows what the call does.
+//! other retry is for the caller, which knows what the call does.
 
 use std::fmt;
 use std::sync::Arc;

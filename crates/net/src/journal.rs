@@ -1,13 +1,13 @@
-//! What happens on the wire, for those who study an upstream: what connections do
-//! ([`Journal`]), and what one exchange meets on its way ([`ExchangeTimeline`]).
+//! Events on the wire, for measurements: the events of connections ([`Journal`]), and the
+//! phases of one exchange ([`ExchangeTimeline`]).
 //!
-//! The cost for everybody else: without a journal a connection has an empty pointer in its
-//! place, which is looked at a few times per exchange. Nothing is allocated, locked or timed for
+//! The cost without measurements: a connection has an empty pointer instead of a journal, which
+//! is checked a few times per exchange. Nothing is allocated, locked or timed for
 //! it. With one, each connection has a box of its own, and each event takes the journal's lock.
 //!
 //! Of headers only those that tell of limits are kept, and of them only what cannot be a key.
-//! What a GOAWAY says is handed on as it came, within a bound: whoever writes it down has to
-//! look for secrets in it.
+//! The text of a GOAWAY is passed on unchanged, within a bound: its writer has to remove
+//! secrets from it.
 
 use std::mem;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::protocol::{CloseReason, Protocol};
 
-/// Events that are held until somebody takes them; later ones are only counted.
+/// Events that are stored until they are taken; further ones are only counted.
 const EVENTS_MAX: usize = 100_000;
 /// Bytes of what a GOAWAY says.
 const DEBUG_BYTES_MAX: usize = 200;
@@ -110,7 +110,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// An empty one. `numbers` is the next connection's, common to those who share it.
+    /// An empty one. `numbers` is the next connection's number, common to all journals that share
+    /// it.
     pub fn new(numbers: Arc<AtomicU64>) -> Self {
         Self { numbers, ..Self::default() }
     }
@@ -205,7 +206,7 @@ impl ExchangeTimeline {
         set_up: Option<SetUp>,
         waited: Duration,
     ) {
-        // A connection that was begun for someone else may be older than the wait.
+        // A connection that was opened for another call may be older than the wait.
         let set_up = set_up.filter(|set_up| !waited.is_zero() && set_up.total() <= waited);
         self.connection = Some(number);
         self.protocol = Some(protocol);

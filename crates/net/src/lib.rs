@@ -2,12 +2,12 @@
 //!
 //! [`HttpTransport`] and [`WsTransport`] implement `transport::Transport` and [`WsClient`]
 //! `transport::feed::FeedConnector`. They move bytes and keep connections; what
-//! the bytes mean, whom to ask and how often is decided elsewhere (`upstream`,
+//! the bytes mean, which upstream is called and how often is decided elsewhere (`upstream`,
 //! `route`, `dispatch`). From outside in: `http` one exchange, `pool` which
 //! connection it takes, `caps` what their ends taught, `connect` how one comes to be,
 //! `h1` (over the crate `http1`) and `h2` what happens on it, `body` how the answer
 //! becomes bytes, `incoming` how a long one is read on demand, `journal` what is noted of all
-//! that for those who study it. `carrier` is the other way:
+//! that for measurements. `carrier` is the other way:
 //! plain calls over a few WebSocket connections, many at a time.
 
 mod body;

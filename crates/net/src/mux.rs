@@ -4,7 +4,7 @@
 //! Exchanges append their requests to one buffer, which the connection's task
 //! (`h2`) writes as one; what it reads is taken apart here and waits with its
 //! stream. A stream's window opens only as its answer is taken, so that an
-//! answer nobody reads costs that window and no more; the connection's window
+//! answer that is not read costs that window and no more; the connection's window
 //! opens at once, so that it never holds up the others.
 //!
 //! What went wrong is told to each stream together with whether its request can
@@ -102,7 +102,7 @@ pub(crate) struct Mux {
     resets_in_a_row: usize,
     /// Streams that we called off.
     called_off: u64,
-    /// How the peer ended the connection, until somebody has asked.
+    /// How the peer ended the connection, until it was read.
     ending: Option<Ending>,
     /// How it said GOAWAY.
     farewell: Option<Manner>,
@@ -164,7 +164,7 @@ struct StreamState {
     receive_window: i64,
     uncredited: u32,
     end: Option<Result<(), TransportError>>,
-    /// Nobody reads it, and the peer was not told.
+    /// It is abandoned, and the peer does not know.
     abandoned: bool,
 }
 
@@ -201,8 +201,7 @@ impl From<Undecodable> for Broken {
 }
 
 impl Mux {
-    /// A connection whose preface may have been written by someone else; `is_near` asks for
-    /// large frames.
+    /// A connection whose preface may have been written already; `is_near` requests large frames.
     pub(crate) fn new(preface_written: bool, is_near: bool) -> Self {
         let frame_bytes_max = if is_near { LARGE_FRAME_BYTES } else { FRAME_BYTES_MAX };
         let mut out = Vec::with_capacity(1024);
@@ -493,7 +492,7 @@ impl Mux {
         self.goaway.is_some()
     }
 
-    /// Whether nobody will ask for anything any more.
+    /// Whether no further request will come.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing
     }
@@ -503,7 +502,7 @@ impl Mux {
         !self.streams.is_empty()
     }
 
-    /// Whether somebody waits for a request under way.
+    /// Whether some request in progress is not abandoned.
     fn is_wanted(&self) -> bool {
         self.streams.len() > self.abandoned.len()
     }

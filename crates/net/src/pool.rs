@@ -323,7 +323,7 @@ impl Pool {
             // The first connection tells what to do with the others.
             None => usize::from(state.connecting == 0 && (waiting > 0 || grow)),
             Some(Protocol::H2) => {
-                // While one warms up, those who wait will find room in it.
+                // While one warms up, waiting calls will find room in it.
                 let coming = state.connecting > 0 || state.h2.iter().any(|c| c.is_warming());
                 let room = state.h2.len() < self.settings.h2_connections_max;
                 usize::from(!coming && (grow || (waiting > 0 && room)))
@@ -397,7 +397,7 @@ impl Pool {
         state.connecting -= 1;
         state.no_growth_before = Some(now + GROW_PAUSE);
         // While something is alive or on its way, only one exchange pays for one
-        // failure. Otherwise nobody can hope, and whoever waits should go elsewhere.
+        // failure. Otherwise all waiting calls fail, and can go to another upstream.
         let hope = state.connecting > 0 || state.h1_open > 0 || !state.h2.is_empty();
         let failing = if hope { 1 } else { state.waiters.len() };
         for _ in 0..failing {
@@ -457,7 +457,7 @@ impl Pool {
         if state.waiters.is_empty() {
             let waker = state.watcher.as_ref().unwrap_or(Waker::noop());
             if pooled.connection.poll_ended(&mut Context::from_waker(waker)).is_ready() {
-                // Nobody waits: nothing is to be opened in its place.
+                // No call waits, so it is not replaced.
                 pooled.end_idle(&mut state.h1_open, CloseReason::Peer);
             } else {
                 state.idle.push(pooled);
@@ -585,7 +585,7 @@ fn best<'a>(
     filling.or_else(|| usable().min_by_key(|c| c.in_flight()))
 }
 
-/// Hands `grant` to the first in the queue; returns it when nobody waits.
+/// Hands `grant` to the first call in the queue; returns it if the queue is empty.
 fn offer(state: &mut State, mut grant: Grant) -> Option<Grant> {
     while let Some(waiting) = state.waiters.pop() {
         match waiting.send(Ok(grant)) {

@@ -60,7 +60,7 @@ pub struct ClientSettings {
     /// where bytes usually cost more than time.
     pub compression: Option<bool>,
     /// Whether an exchange that its connection certainly did not process is sent again, once,
-    /// over another one. Off for those who want to see what an upstream refuses.
+    /// over another one. Off for measurements of what an upstream refuses.
     pub resend: bool,
 }
 

@@ -77,8 +77,8 @@ impl ConnectionStats {
         self.on_sockets.load(Relaxed)
     }
 
-    /// Messages on WebSocket connections that answered no call that anybody waits for: late
-    /// answers, announcements that nobody asked for, garbage.
+    /// Messages on WebSocket connections that answered no pending call: late answers, unrequested
+    /// notifications, garbage.
     pub fn unclaimed(&self) -> u64 {
         self.unclaimed.load(Relaxed)
     }

@@ -75,7 +75,7 @@ impl WsClient {
         Ok(Self { prepared, dialer, settings })
     }
 
-    /// Whom it calls, for the log: without path and query.
+    /// The host of the peer, for the log: without path and query.
     pub(crate) fn host(&self) -> &str {
         &self.prepared.host
     }
@@ -171,8 +171,8 @@ impl WsConnection {
     /// meanwhile. May be dropped and called again without losing a message.
     pub async fn next_text(&mut self) -> Option<Result<Bytes, TransportError>> {
         loop {
-            // The socket first: what arrived while nobody read is a sign of life
-            // that must count before the timer is believed.
+            // The socket first: data that arrived before this read shows that the peer is alive,
+            // and must count before the timer.
             let arrived = tokio::select! {
                 biased;
                 arrived = self.stream.next() => arrived,

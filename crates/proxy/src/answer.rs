@@ -25,8 +25,8 @@ pub struct Answer {
     /// What follows, as it arrives. An error in it means that the answer is cut:
     /// the listener must not let it pass for whole.
     pub rest: Option<Box<dyn Rest>>,
-    /// Who answered, when it was one call: an upstream, or `view` and `cache` where none was
-    /// asked.
+    /// The source of the answer to a single call: an upstream, or `view` or `cache` if none was
+    /// called.
     pub upstream: Option<Arc<str>>,
     /// Attempts, over all calls of a batch.
     pub attempts: u32,
@@ -70,7 +70,7 @@ pub(crate) const INVALID_REQUEST: i64 = -32600;
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 /// JSON-RPC: the params do not fit the method.
 pub(crate) const INVALID_PARAMS: i64 = -32602;
-/// EIP-1474: resource unavailable. Nobody could answer.
+/// EIP-1474: resource unavailable. No upstream could answer.
 pub(crate) const UNAVAILABLE: i64 = -32002;
 /// geth's code for an unknown filter.
 pub(crate) const SERVER_ERROR: i64 = -32000;
@@ -81,7 +81,7 @@ pub(crate) const BATCH_TOO_LARGE: i64 = -32003;
 /// What is said when the ceiling on answers keeps one from being held.
 const NO_ROOM: &str = "too many large answers are being sent to clients";
 
-/// How long a client is asked to wait when nobody could answer.
+/// How long a client is asked to wait if no upstream could answer.
 const RETRY_SOON: Duration = Duration::from_secs(1);
 /// And at most, whatever an upstream asks of us: another may be well sooner.
 const RETRY_LATE_MAX: Duration = Duration::from_secs(300);

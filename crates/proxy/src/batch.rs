@@ -98,7 +98,7 @@ struct ItemResult {
     /// `None` for a malformed item, which is worded where the batch is written.
     reply: Option<Reply>,
     is_failed: bool,
-    /// Who answered, if an upstream did.
+    /// The upstream that answered, if one did.
     slot: Option<Slot>,
     attempts: usize,
     trail: String,
@@ -701,7 +701,7 @@ impl ItemTally<'_> {
     }
 }
 
-/// Whether nobody else has to be asked.
+/// Whether no other upstream has to be tried.
 fn is_final(verdict: &Verdict) -> bool {
     verdict.elsewhere == TryElsewhere::No
 }

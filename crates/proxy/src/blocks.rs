@@ -8,7 +8,7 @@ use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, CostClass, MethodRow};
 /// cost more to read than the poll that it saves.
 pub(crate) const LOOK_INTO_MAX: usize = 64 * 1024;
 
-/// The highest block that is agreed, or that one who is not astray holds.
+/// The highest block that is agreed, or that an upstream which is not astray holds.
 pub(crate) fn highest(view: &View) -> Option<BlockNumber> {
     let number = |head: Option<Head>| head.map(|head| head.number);
     number(view.best).max(number(view.latest))
@@ -29,8 +29,8 @@ pub(crate) fn needed(block: &BlockRef) -> Option<BlockNumber> {
     }
 }
 
-/// The height of the block that a search for logs names by its hash, where that is known: who
-/// is below it would find nothing.
+/// The height of the block that a log search names by its hash, if it is known: an upstream below
+/// it would find nothing.
 pub(crate) fn named(row: &MethodRow, block: &BlockRef, view: &View) -> Option<BlockNumber> {
     match block {
         BlockRef::Hash(hash) if row.class == CostClass::Logs => view.height_of(hash),

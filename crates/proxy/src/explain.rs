@@ -37,7 +37,7 @@ pub struct Thought<'a> {
     pub method: &'a str,
     /// Raw JSON; it has to be valid.
     pub params: Option<&'a [u8]>,
-    /// Who would call.
+    /// The address of the client.
     pub client: IpAddr,
     /// By which labels it would select upstreams, as in the query of a request.
     pub select: &'a [(Cow<'a, str>, Cow<'a, str>)],

@@ -41,7 +41,7 @@ impl Line {
     }
 }
 
-/// The methods of a batch and those who answered.
+/// The methods of a batch and the upstreams that answered.
 #[derive(Debug)]
 pub(crate) struct InBatch {
     pub(crate) methods: Methods,

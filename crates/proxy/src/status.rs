@@ -154,9 +154,9 @@ pub struct ChainStatus {
 pub struct VoidStatus {
     /// When it came.
     pub ms_ago: u64,
-    /// Who gave it.
+    /// The upstream that gave it.
     pub upstream: String,
-    /// To which method.
+    /// The method of the call.
     pub method: &'static str,
     /// The params as they were sent, cut short.
     pub params: String,

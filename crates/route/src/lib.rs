@@ -1,9 +1,9 @@
 //! Which upstreams to try for a request, and in which order. Pure: told the
 //! time, given the chance, it returns a [`Plan`] and touches nothing.
 //!
-//! [`Roster`] holds what the settings say (who serves which methods), [`View`]
-//! what is believed of the chain, and each upstream its own condition. `dispatch`
-//! runs the plan; whether a failure may be tried elsewhere is decided there.
+//! [`Roster`] has the settings (which upstreams serve which methods), [`View`] the
+//! state of the chain, and each upstream its own condition. `dispatch` runs the plan,
+//! and decides whether a failed call is tried elsewhere.
 //!
 //! [`View`]: wellhead_chain::View
 

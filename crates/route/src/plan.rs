@@ -30,23 +30,24 @@ pub const CANDIDATES_MAX: usize = 16;
 const FEW: usize = 8;
 /// From so many equals on, two are drawn and the cheaper is taken.
 const DRAW_FROM: usize = 4;
-/// The place of who is fit in the order of last resort.
+/// The rank of a fit upstream in the order of last resort.
 const RANK_FIT: u8 = 0;
-/// The place of who is well, and whose rate is used up for the moment.
+/// The rank of a healthy upstream that is at a rate limit for the moment.
 const RANK_HELD: u8 = 1;
-/// The place of who is well, and may not hold the block yet.
+/// The rank of a healthy upstream that may not hold the block yet.
 const RANK_BEHIND: u8 = 2;
-/// The place of whose calls of this class fail; behind it come all who are not well.
+/// The rank of an upstream whose breaker for the class is open; unhealthy upstreams come after it.
 const RANK_CLASS_RESTS: u8 = 4;
-/// The place of who searches over fewer blocks or for fewer addresses; before it come all who are not well.
+/// The rank of an upstream that accepts fewer blocks or addresses in a search; unhealthy upstreams
+/// come before it.
 const RANK_TOO_WIDE: u8 = 98;
 /// How much of a cost is chance, so that equals share.
 const COST_CHANCE: f64 = 0.1;
 
 /// An upstream that holds a call for less, by its rate or because it asked for a pause, is as
-/// good as one that does not: the wait is no longer than a call to a worse one takes, and
-/// nobody waits while another of its tier is free. Before a dearer tier is asked, whoever
-/// dispatches waits for so long.
+/// good as one that does not: the wait is no longer than a call to a worse one takes, and no
+/// call waits while another upstream of the tier is free. Before a more expensive tier is used, the
+/// dispatcher waits this long.
 pub const HOLD_SHORT: Duration = Duration::from_millis(100);
 
 /// What a request asks of the plan.
@@ -54,7 +55,7 @@ pub const HOLD_SHORT: Duration = Duration::from_millis(100);
 pub struct PlanRequest<'a> {
     /// The row of its method.
     pub row: &'a MethodRow,
-    /// Who may be asked at all: from [`Roster::eligible`], or a single slot for what is sticky.
+    /// The upstreams that may be used: from [`Roster::eligible`], or a single slot for sticky calls.
     pub eligible: UpstreamSet,
     /// The block that the upstream must hold, when the request names one by number.
     pub needed: Option<BlockNumber>,
@@ -217,8 +218,8 @@ impl Plan {
         }
     }
 
-    /// Whether nobody is to be asked because no upstream offers the method: none that is well,
-    /// and none of the others was seen to.
+    /// Whether no upstream offers the method: no healthy one does, and none of the others was seen
+    /// to.
     pub fn is_unoffered(&self) -> bool {
         self.is_unoffered
     }
@@ -247,8 +248,8 @@ impl Plan {
         self.well
     }
 
-    /// How many of them, from the front, are up: those who are well, and those who lag, stand
-    /// astray or fail calls of this class more often than others.
+    /// How many of them, from the front, are up: the healthy ones, and those that lag, are astray or
+    /// fail calls of this class more often than others.
     pub fn up(&self) -> usize {
         self.unwell
     }
@@ -268,9 +269,9 @@ pub fn assess(ask: &PlanRequest<'_>, upstream: &Upstream, view: &View, now: Inst
         return Fitness::NotEligible;
     }
     match upstream.condition(now) {
-        // Who asked for a pause is well, and worth waiting for.
+        // An upstream that asked for a pause is healthy, and worth waiting for.
         Condition::Ready | Condition::Throttled => {}
-        // Where nobody probes, somebody's call has to find out whether it is back.
+        // Without probes, a client's call has to detect its recovery.
         Condition::HalfOpen | Condition::OutOfService
             if ask.row.idempotent && upstream.takes_trial(now) => {}
         unwell => return Fitness::Unwell(unwell),

@@ -1,4 +1,4 @@
-//! Who serves which methods on one chain: the settings, turned into sets.
+//! Which upstreams serve which methods on one chain: the settings, turned into sets.
 //!
 //! Sets per row of the method table are computed once, so that a known method
 //! costs one array look-up; unknown methods are matched when they come.
@@ -59,9 +59,9 @@ pub enum NotServed {
     Forbidden,
     /// It is a dangerous method, and `methods.dangerous` does not name it.
     Dangerous(Access),
-    /// The `routes` and the upstreams' own `methods` leave nobody.
+    /// The `routes` and the upstreams' own `methods` leave no upstream.
     NoUpstream,
-    /// They leave somebody, and the client selects none of them.
+    /// They leave upstreams, but the client selects none of them.
     NotSelected,
 }
 
@@ -117,7 +117,7 @@ impl Roster {
         &self.upstreams[slot.index()]
     }
 
-    /// Who may be asked for `method`, whose row is `row`.
+    /// The upstreams that may serve `method`, whose row is `row`.
     pub fn eligible(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
         match row.is_unknown() {
             true => self.match_method(row, method),
@@ -133,7 +133,7 @@ impl Roster {
         }
     }
 
-    /// Who may be asked for `method`, whichever clients it is meant for.
+    /// The upstreams that may serve `method`, whatever its access.
     pub fn eligible_on_test_chain(&self, method: &str) -> Result<UpstreamSet, NotServed> {
         if self.methods.denies(method) {
             return Err(NotServed::Forbidden);

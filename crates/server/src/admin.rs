@@ -2,7 +2,7 @@
 //!
 //! Only reads. What is in the answers is for the [`AdminHandler`] to say; here are the
 //! routes, the headers, and the page, which knows no more of the status than
-//! that it is JSON. Nobody is asked who he is: bind it where only friends are.
+//! that it is JSON. There is no authentication: bind it to a trusted network only.
 
 use std::sync::Arc;
 

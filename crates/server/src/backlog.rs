@@ -211,7 +211,7 @@ impl Backlog {
         }
     }
 
-    /// So many bytes of an answer were taken, or nobody wants them any more.
+    /// Records that `bytes` of an answer were taken, or were abandoned.
     pub(crate) fn took(&self, bytes: usize, now: impl FnOnce() -> u64, pools: AnswerPools<'_>) {
         self.state.lock().took(bytes, now, pools);
     }

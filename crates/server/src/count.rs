@@ -1,4 +1,4 @@
-//! What the listeners count: atomics inside, one plain copy for whoever reads.
+//! The counters of the listeners: atomics inside, one plain copy for readers.
 //!
 //! Each request is counted once by the status of its answer when its place is given back
 //! ([`crate::ticket`]), also when it had none. What the calls in it were is for the handler

@@ -33,7 +33,7 @@ impl AddAssign for Drained {
 }
 
 impl Shutdown {
-    /// A handle of which nobody has begun to drain.
+    /// A handle whose drain has not begun.
     pub fn new() -> Self {
         Self::default()
     }

@@ -152,7 +152,7 @@ impl Body for Frames {
         }
         let Some(flow) = &mut this.flow else { return Poll::Ready(None) };
         if let Some(pace) = &this.pace {
-            // Until there is a piece, it is not the client who is waited for.
+            // Until there is a piece, the wait is not for the client.
             pace.note_asked();
         }
         let bytes = ready!(flow.as_mut().poll_next(cx));

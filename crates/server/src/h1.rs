@@ -117,7 +117,7 @@ enum After {
     Close,
     /// Part of the request is unread: closing now could destroy the answer.
     Linger,
-    /// Nobody is there any more, or the answer could not be completed.
+    /// The client is gone, or the answer could not be completed.
     Drop,
 }
 
@@ -284,7 +284,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
     /// under TLS a client could not tell that from being cut off.
     async fn part(&mut self) {
         if S::SAYS_WHEN_IT_ENDS {
-            // Whoever is gone already cannot be told.
+            // A client that is gone cannot be told.
             let _ = self.stream.shutdown().await;
         }
     }
@@ -396,7 +396,7 @@ fn begin_body(
     }
 }
 
-/// How many bytes a body takes that nobody wants, if all of it is there.
+/// The length of a body to skip, if all of it is there.
 fn skipped(rest: &[u8], length: u64) -> Option<usize> {
     usize::try_from(length).ok().filter(|length| *length <= rest.len())
 }

@@ -1,4 +1,4 @@
-//! What the listeners ask of whoever answers: one request in, one answer out.
+//! The interface between the listeners and the handler: one request in, one answer out.
 //!
 //! No HTTP types cross this border, so that the journey (`proxy`) can be tested
 //! without a socket. A large answer may flow: see [`HttpAnswer::rest`].

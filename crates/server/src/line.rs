@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// Lines of refused requests a second and listener.
 const LINES_MAX: u64 = 20;
-/// Hints to whoever may mend something: so many in so many seconds.
+/// The hints for operators: at most this many in [`HINT_SECONDS`].
 const HINTS_MAX: u64 = 1;
 const HINT_SECONDS: u64 = 60;
 

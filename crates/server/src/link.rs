@@ -82,8 +82,7 @@ struct LinkTimes {
     stalled_since: AtomicU64,
     stalled_bytes: AtomicU64,
     lingering_since: AtomicU64,
-    /// When the answer under way was put together, for whoever asks next: a reading
-    /// of the clock less for each request.
+    /// When the current answer was made, for later use: it saves a clock reading per request.
     answered_at: AtomicU64,
 }
 
@@ -250,7 +249,7 @@ impl ClientLink {
         self.note_taken(usize::MAX);
     }
 
-    /// So many bytes of an answer were taken, or nobody wants them any more.
+    /// Records that `bytes` of an answer were taken, or were abandoned.
     pub(crate) fn note_taken(&self, bytes: usize) {
         self.backlog.took(bytes, || self.clock(), self.pools());
     }
@@ -376,8 +375,8 @@ impl ClientLink {
         now
     }
 
-    /// An answer is out (HTTP/2: was handed to hyper), or nobody waits for it any more.
-    /// One that took long to send has noted when the last of it was.
+    /// An answer was sent (HTTP/2: was handed to hyper), or abandoned. One that took long to send
+    /// has recorded the time of its last byte.
     pub(crate) fn end_request(&self) {
         let answered_at = self.times.answered_at.load(Relaxed);
         let since = if answered_at == NEVER { self.clock() } else { answered_at };

@@ -54,7 +54,7 @@ impl Listener {
     /// Binds one socket for each of `workers` to the same address; with port 0
     /// all to the port that the first was given.
     ///
-    /// Fails when anybody listens there already: two processes that share a
+    /// Fails if another process listens there already: two processes that share a
     /// port by mistake would each get half of the requests.
     pub fn bind_workers(address: SocketAddr, workers: usize) -> io::Result<Vec<Self>> {
         if workers <= 1 {

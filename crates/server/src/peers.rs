@@ -1,7 +1,7 @@
 //! The connections of each client address, and which of them gives way to another.
 //!
 //! Looked at when a connection is opened and when it ends. An address is an IPv4 address, or
-//! the /64 of an IPv6 one: whoever has one address of such a network has all of them.
+//! the /64 of an IPv6 one: a host with one address of such a network has all of them.
 //!
 //! When all places are taken, a connection that has been idle for longest gives way: one of the
 //! address that has most connections where that has a large part of all, else of any address. One

@@ -50,7 +50,7 @@ pub struct Settings {
     /// From the head of a request to the last byte of its body. Over it: 408.
     pub body_timeout: Duration,
     /// How long a connection may stay without a request. The default is over
-    /// the 60 s of common load balancers: whoever closes first loses a request.
+    /// the 60 s of common load balancers: if the server closes first, a request is lost.
     pub idle_timeout: Duration,
     /// How long a client may take to accept 16 KiB of an answer. Over it the
     /// connection (HTTP/2: the stream) is dropped.

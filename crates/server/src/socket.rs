@@ -103,7 +103,7 @@ impl<S: ClientStream> ClientSocket<S> {
     fn say_calm(&mut self, cx: &mut Context<'_>) {
         // What was written before was taken whole, so that a frame may begin.
         if self.link.is_flushed() {
-            // Whoever cannot be told is not waited for.
+            // If the peer cannot be told, the close does not wait.
             let _ = Pin::new(&mut self.inner).poll_write(cx, CALM);
             let _ = Pin::new(&mut self.inner).poll_flush(cx);
         }

@@ -29,7 +29,7 @@ tokio::task_local! {
     static PACE: Arc<StreamPace>;
 }
 
-/// How many pieces of its answer a stream has taken, and who is waited for.
+/// How many pieces of its answer a stream has taken, and which side it waits for.
 #[derive(Debug, Default)]
 pub(crate) struct StreamPace {
     pieces: AtomicU32,

@@ -22,7 +22,7 @@ const FREE_BYTES: usize = 16 * 1024;
 pub(crate) struct Ticket {
     link: Arc<ClientLink>,
     held_bytes: usize,
-    /// Of the answer, those that nobody told yet to be taken.
+    /// The bytes of the answer that are not taken yet.
     unsent_bytes: usize,
     /// Of the answer; 0 while there is none.
     status: u16,
@@ -72,7 +72,7 @@ impl Ticket {
         }
         match self.link.share.as_ref().filter(|_| self.place == RequestPlace::Shared) {
             None => true,
-            // As it was before this request: the last place may go to one who has none.
+            // As it was before this request: the last permit may go to an address that has none.
             Some(share) => {
                 let held = share.places.get();
                 fits(held.saturating_sub(1), open.saturating_sub(1), most)

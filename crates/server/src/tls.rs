@@ -111,7 +111,7 @@ impl Tls {
             .with_cert_resolver(Arc::clone(&current) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         // Sealed and given to the client, so that no worker has to ask another for them. Early
-        // data stays off: whoever records it could have a call repeated.
+        // data stays off: an attacker who records it could have a call repeated.
         config.ticketer = aws_lc_rs::Ticketer::new().map_err(library)?;
         config.send_tls13_tickets = TICKETS;
         Ok(Arc::new(Self {
@@ -165,7 +165,7 @@ pub(crate) fn agreed(stream: &TlsStream<TcpStream>) -> Option<ClientProtocol> {
 pub enum HandshakeFailure {
     /// It was not done in time.
     Slow,
-    /// The client went away: also balancers that only look whether somebody listens.
+    /// The client disconnected; also load balancers that only check whether the port is open.
     Left,
     /// What came was not TLS; mostly plain HTTP.
     NotTls,

@@ -6,7 +6,7 @@
 //! touches the disk. `index` says where values lie, `segment` keeps the files,
 //! `queue` is what leads to the threads.
 //!
-//! Deliberately absent: compression (a caller who knows the values does it better),
+//! Deliberately absent: compression (a caller that knows the values does it better),
 //! forcing to disk (it is a cache: checksums find what a power cut took), deletion.
 
 mod index;
@@ -354,7 +354,7 @@ impl DiskCore {
 
 fn read(inner: &DiskCore) {
     while let Some(Look { digest, place, answer }) = inner.reads.take(1).pop() {
-        // Nobody waits any more: late, or the request went away.
+        // The request timed out or is gone.
         if answer.is_closed() {
             continue;
         }

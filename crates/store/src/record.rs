@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The checksum finds damage, torn writes and replies to another question. It is
-//! no protection from somebody who may write to the store on purpose.
+//! no protection from an attacker who can write to the store.
 
 use xxhash_rust::xxh3::Xxh3;
 

@@ -12,8 +12,8 @@
 //! Gets that are under way together are written together by the client; `MGET` would
 //! make the first wait for the last.
 //!
-//! Deliberately absent: Redis Cluster and Sentinel, and trust: whoever may write to
-//! this Redis decides what clients are told.
+//! Deliberately absent: Redis Cluster and Sentinel, and trust: anything that can write to
+//! this Redis decides what clients get.
 
 mod breaker;
 mod link;

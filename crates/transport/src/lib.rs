@@ -1,7 +1,7 @@
 //! How bytes reach an upstream, as a trait: no sockets here.
 //!
 //! `net` implements [`Transport`] over HTTP/1.1 and HTTP/2, `sim` implements it
-//! without a network. Who may be asked, how often and what an answer means is decided
+//! without a network. Which upstream is called, how often, and what an answer means is decided
 //! elsewhere (`route`, `dispatch`, `upstream`).
 
 mod ceiling;

@@ -101,7 +101,7 @@ impl Upstream {
         self.controls().push_price()
     }
 
-    /// What one call of `row` costs on the bill; one where nobody knows.
+    /// What the provider charges for one call of `row`; one if that is unknown.
     pub fn price(&self, row: &MethodRow) -> u64 {
         self.controls().billed(row)
     }
@@ -129,8 +129,8 @@ impl Upstream {
         self.controls().spending(self.since_epoch(now))
     }
 
-    /// What was spent on the last day and in the last month, to be kept over a restart;
-    /// `None` where nobody counts days.
+    /// The spending of the last day and month, to be kept across a restart; `None` if days are not
+    /// counted.
     pub fn pages(&self) -> Option<Pages> {
         self.controls().pages()
     }

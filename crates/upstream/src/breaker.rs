@@ -114,7 +114,7 @@ impl CircuitBreaker {
         self.rest_began.get().is_none()
     }
 
-    /// Whether it is half open and nobody is trying it.
+    /// Whether it is half-open and no trial is in progress.
     pub(crate) fn takes_trial(&self, now: Stamp) -> bool {
         self.state(now) == BreakerState::HalfOpen && self.is_untried(now)
     }

@@ -43,9 +43,9 @@ pub struct Budget {
     pub(crate) caps: Caps,
     /// Calls at once.
     pub(crate) in_flight: Option<u32>,
-    /// Whether it may be asked beyond its caps when nobody else can serve.
+    /// Whether it may be used beyond its caps if no other upstream can serve.
     pub(crate) overspend: bool,
-    /// Whether limits that nobody told us are not learnt.
+    /// Whether unknown limits are not learnt.
     pub(crate) fixed: bool,
     /// The wall time of the upstream's epoch, in seconds since 1970: days are counted by it.
     pub(crate) epoch_unix: u64,
@@ -70,9 +70,9 @@ pub struct BudgetTerms<'a> {
     pub calls_burst: Option<u64>,
     /// Calls at once.
     pub in_flight: Option<u32>,
-    /// Whether it may be asked beyond its caps when nobody else can serve.
+    /// Whether it may be used beyond its caps if no other upstream can serve.
     pub overspend: bool,
-    /// Whether limits that nobody told us are learnt.
+    /// Whether unknown limits are learnt.
     pub learn: bool,
 }
 

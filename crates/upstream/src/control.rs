@@ -3,7 +3,8 @@
 //!
 //! A refusal lowers the rate and never the number of calls at once; a slow answer lowers
 //! that number and never the rate. Mechanisms and formulas are in `wellhead_limit`, the
-//! bounds in [`Budget`]. Nothing waits here: who may not go is told why, and for how long.
+//! bounds in [`Budget`]. Nothing waits here: a call that is not admitted gets the reason and the
+//! time to wait.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,7 +37,7 @@ const FLOWS_SHARE: u32 = 4;
 pub struct Spending {
     /// Credits since the start.
     pub total: u64,
-    /// Credits today and this month; `None` where nobody counts days.
+    /// Credits today and this month; `None` if days are not counted.
     pub day: Option<u64>,
     /// See `day`.
     pub month: Option<u64>,
@@ -148,13 +149,13 @@ impl Controls {
         Err(bound)
     }
 
-    /// Lets a call go that nobody holds: one of our own. It is paid for all the same.
+    /// Admits one of wellhead's own calls, which limits do not delay. It is charged as any other.
     pub(crate) fn begin(&self, row: &MethodRow, now: Duration) {
         self.gate.enter_anyway();
         self.charge(row, now);
     }
 
-    /// Pays for a call that nobody holds and that takes no place.
+    /// Charges a call that limits do not delay and that takes no permit.
     pub(crate) fn charge(&self, row: &MethodRow, now: Duration) {
         let price = self.price(std::iter::once(row));
         if let Some(BudgetRate::Paced(pace)) = self.budget.credits {
@@ -330,7 +331,7 @@ impl Controls {
         }
     }
 
-    /// What was spent, to be kept; `None` where nobody counts days.
+    /// The spending, to be kept; `None` if days are not counted.
     pub(crate) fn pages(&self) -> Option<Pages> {
         self.is_bounded.then(|| self.ledger.pages())
     }

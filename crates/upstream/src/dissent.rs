@@ -1,4 +1,4 @@
-//! Who contradicts others about the same call: counted, and told of once a while.
+//! Upstreams that contradict others about a call: counted, and logged once in a while.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::stamp::{Stamp, StampCell};
 /// What contradicts others is told of at most once in this time.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// How often one upstream said something else than those who agreed.
+/// How often one upstream disagreed with the quorum.
 #[derive(Debug, Default)]
 pub(crate) struct Dissents {
     about_final: AtomicU64,

@@ -50,7 +50,7 @@ impl ClassFailureRate {
         self.breaker.is_closed()
     }
 
-    /// Whether its calls should go elsewhere: it rests, or somebody is trying it.
+    /// Whether its calls should go elsewhere: its breaker is open, or a trial is in progress.
     pub(crate) fn rests(&self, now: Stamp) -> bool {
         match self.breaker.state(now) {
             BreakerState::Closed => false,

@@ -1,4 +1,4 @@
-//! Who an upstream is: what the settings say of it and traffic cannot change.
+//! The identity of an upstream: its settings, which traffic cannot change.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! From the bytes of a reply to a [`Verdict`].
 //!
-//! The envelope is judged here, in code, because it is the same for everyone;
-//! the words inside are judged by the rules in `data/rules`, because every
-//! provider has its own. A reply with a result never meets the rules.
+//! The envelope is judged here, in code, because all upstreams use one format; the
+//! message inside is judged by the rules in `data/rules`, because every provider has
+//! its own. The rules do not apply to a reply with a result.
 //!
 //! Not judged: whether a result is true (see `verify`), fits the method, or holds an
 //! error inside (a trace whose entries timed out, the bytes of `Error(string)`
@@ -201,8 +201,8 @@ impl Judge {
         };
         let found = self.rules.find(&subject, RuleScope::Reply);
         let class = found.map_or(VerdictClass::Unknown, VerdictRule::class);
-        // Under another's id an error may tell how the upstream is, never how
-        // our call went: on a mixed-up connection it is somebody else's revert.
+        // Under another id an error may show the state of the upstream, never the result of this
+        // call: on a mixed-up connection it is the revert of another call.
         if address == Address::SomeoneElse && !class.is_about_upstream() {
             return fault("id-wrong", "an error with an id that we did not send".into());
         }

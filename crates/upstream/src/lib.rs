@@ -1,4 +1,4 @@
-//! One upstream: who it is, how it fares, and what its replies mean.
+//! One upstream: its identity, its health, and the meaning of its replies.
 //!
 //! Nothing here sleeps, spawns or reads a clock; `dispatch` sends and reports,
 //! `watch` probes, `route` reads. Connections belong to `net`, heads to `chain`.

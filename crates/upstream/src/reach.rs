@@ -21,7 +21,7 @@ use crate::stamp::{Stamp, StampCell};
 const NEAR_HEAD: u64 = 64;
 /// So many old blocks have to be missing before the history is taken to be short.
 const MISSES_MIN: u32 = 3;
-/// The states that a provider keeps for whoever did not pay for old ones.
+/// The states that a provider serves on plans without history.
 const STATES_WITHOUT_HISTORY: u64 = 128;
 
 /// What the settings say of how far an upstream reaches; `None` where they say nothing.
@@ -39,7 +39,7 @@ impl ReachSettings {
     }
 }
 
-/// A number with an end. Zero is none: nobody can keep less than from block 0 on, and no
+/// A number that expires. Zero means none: no upstream keeps less than from block 0 on, and no
 /// range is empty.
 #[derive(Debug, Default)]
 struct Fading {

@@ -275,7 +275,7 @@ impl VerdictRule {
         &self.when.words
     }
 
-    /// Who says such things, and where that is known from.
+    /// The upstreams that send such errors, and the source.
     pub fn source(&self) -> &str {
         &self.source
     }

@@ -21,7 +21,7 @@ impl Slot {
 pub struct UpstreamSet(u128);
 
 impl UpstreamSet {
-    /// With nobody in it.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// Adds one.
@@ -40,13 +40,13 @@ impl UpstreamSet {
         Self(self.0 & other.0)
     }
 
-    /// Those who are not in the other.
+    /// The members that are not in the other.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether nobody is in.
+    /// Whether it has no members.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

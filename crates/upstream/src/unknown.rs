@@ -9,8 +9,8 @@ use wellhead_jsonrpc::scan_error;
 
 use crate::verdict::Payload;
 
-/// An upstream has at most so many codes counted apart, those that came first; the others
-/// are counted together, so that nobody can grow the label set.
+/// The number of codes of an upstream that are counted separately, the first ones; all others
+/// are counted together, so that the label set cannot grow.
 pub const UNKNOWN_CODES_MAX: usize = 16;
 
 /// How often one upstream said something that no rule knows.

@@ -115,7 +115,7 @@ impl Condition {
     }
 }
 
-/// What a settled exchange changed, for whoever logs it.
+/// What a settled exchange changed, for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Nothing that anyone must hear of.
@@ -126,7 +126,7 @@ pub enum Change {
     ClassRests,
     /// A rest ended well.
     Recovered,
-    /// Its key or account was refused: someone must act.
+    /// Its key or account was refused: an operator must act.
     WentOutOfService,
 }
 
@@ -164,7 +164,7 @@ pub struct Upstream {
     syncing: AtomicBool,
     draining: AtomicBool,
     breaker: CircuitBreaker,
-    /// Nobody probes it on our behalf: clients' calls find out whether it is back.
+    /// No check probes it: client calls detect its recovery.
     tried_by_clients: AtomicBool,
     failure_rates: [ClassFailureRate; CostClass::ALL.len()],
     unknowns: Unknowns,
@@ -403,13 +403,13 @@ impl Upstream {
         Some(self.stamp(now).since(since))
     }
 
-    /// Notes that nobody probes it on our behalf, or that somebody does again.
+    /// Sets whether client calls have to detect its recovery, because no check probes it.
     pub fn set_tried_by_clients(&self, tried: bool) {
         self.tried_by_clients.store(tried, Ordering::Relaxed);
     }
 
-    /// Whether it is unwell, its rest is over, and a client's call is the one to find out
-    /// whether it is back: nobody else does, and no other call is trying.
+    /// Whether its breaker is half-open and a client's call has to test it: no check does, and no
+    /// other call is testing it.
     pub fn takes_trial(&self, now: Instant) -> bool {
         if !self.tried_by_clients.load(Ordering::Relaxed) {
             return false;
@@ -513,7 +513,7 @@ impl Upstream {
         self.silence.heard(self.stamp(now));
     }
 
-    /// Whether it said anything to anybody after `began`.
+    /// Whether it answered any call after `began`.
     pub fn was_heard_after(&self, began: Instant) -> bool {
         self.silence.was_heard_after(self.stamp(began))
     }
@@ -533,20 +533,18 @@ impl Upstream {
         (self.attempts.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed))
     }
 
-    /// Counts that it said something else than those who agreed, about a final block or another
-    /// one; whether it is time to tell of it, which is once a minute at most. Costs no health.
+    /// Counts that it disagreed with the quorum, about a final block or another one. Returns whether
+    /// to log it, at most once a minute. Does not affect health.
     pub fn note_dissent(&self, is_final: bool, now: Instant) -> bool {
         self.dissents.note(is_final, self.stamp(now))
     }
 
-    /// How often it said something else than those who agreed, about final blocks and about
-    /// others.
+    /// How often it disagreed with the quorum, about final blocks and about others.
     pub fn dissents(&self) -> (u64, u64) {
         self.dissents.told()
     }
 
-    /// `verdict` on what it said, without its secrets. To be called on each verdict before
-    /// anybody reads it.
+    /// `verdict` on its reply, without its secrets. To be called on each verdict before any use.
     pub fn redacted(&self, mut verdict: Verdict) -> Verdict {
         self.redactor.apply(&mut verdict);
         verdict
@@ -653,8 +651,8 @@ impl Upstream {
                 self.well(span)
             }
             HealthEffect::Neutral => {
-                // Who refuses a call for its content has read it: such failures as came
-                // before were not in a row. Ending a rest takes more, a good answer.
+                // An upstream that refuses a call for its content has read it, so earlier failures
+                // were not consecutive. Closing the breaker takes more: a good answer.
                 if shows_that_it_works(verdict) {
                     self.controls.refusals().answered(row, span);
                     self.failure_rates[row.class as usize].answered(span);
@@ -679,9 +677,9 @@ impl Upstream {
         }
     }
 
-    /// Takes into account that whoever asked gave up after `took`, without a verdict:
-    /// an answer would have taken longer still. Never a failure, but an upstream
-    /// that hangs must not look quick because every client is less patient than we are.
+    /// Records that the caller gave up after `took`, without a verdict: an answer would have taken
+    /// longer still. Never a failure, but an upstream that hangs must not look fast because its
+    /// clients have shorter timeouts than wellhead.
     pub fn given_up(&self, row: &MethodRow, took: Duration, now: Instant) {
         let now = self.stamp(now);
         for average in [&self.latency[row.class as usize], &self.latency_overall] {

@@ -418,10 +418,10 @@ impl Doing {
     }
 }
 
-/// A fact about the upstream that its words give away.
+/// A fact about the upstream that its message shows.
 ///
 /// Only ever read from text that the upstream wrote itself, never from a
-/// contract's. Still a claim: who acts on it decides for how long.
+/// contract's. Still a claim: its user decides for how long to rely on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Learnt {
     /// This block range would have been answered.

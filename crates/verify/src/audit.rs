@@ -12,7 +12,7 @@ use crate::json::Value;
 pub enum Rules {
     /// Ethereum's own: what cannot be recomputed by them is false.
     Ethereum,
-    /// Not known. Many chains add header fields, transactions that nobody signed or
+    /// Not known. Many chains add header fields, unsigned transactions or
     /// receipts that no root covers, or call something else a hash. What differs here is
     /// [`Why::Rules`] and never `Void`.
     #[default]
@@ -22,7 +22,7 @@ pub enum Rules {
 impl Rules {
     /// The chains that are certain to follow Ethereum's rules: its own public ones.
     ///
-    /// For all others, private ones of unchanged nodes among them, someone has to say so.
+    /// For all others, private ones of unchanged nodes among them, the settings have to say so.
     pub const fn of(chain: ChainId) -> Self {
         match chain.0 {
             // Mainnet, Holesky, Hoodi, Sepolia.

@@ -1,4 +1,4 @@
-//! Blocks and headers: who they say they are, and whether their parts add up to that.
+//! Blocks and headers: their claimed hash, and whether their parts match it.
 
 use alloy_primitives::{B256, Bloom, b256, keccak256};
 use alloy_trie::EMPTY_ROOT_HASH;

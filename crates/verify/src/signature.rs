@@ -1,4 +1,4 @@
-//! Who signed a digest.
+//! The signer of a digest.
 
 use alloy_primitives::{Address, B256, U256, keccak256};
 use k256::ecdsa::{RecoveryId, Signature, VerifyingKey};

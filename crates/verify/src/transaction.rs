@@ -1,4 +1,4 @@
-//! Transactions: as JSON, as bytes, and who signed them.
+//! Transactions: as JSON, as bytes, and their signers.
 //!
 //! Types 0 to 4 are known: legacy, access lists (EIP-2930), dynamic fees (EIP-1559),
 //! blobs (EIP-4844) and set-code (EIP-7702). Whether a transaction is allowed, paid
@@ -118,7 +118,7 @@ fn chain_id(audit: &mut Audit<'_>, tx: &TransactionJson<'_>) -> Result<(), Inval
             None => None,
         },
         ACCESS_LIST..=SET_CODE => audit.take(want(tx.chain_id, "chainId", Value::quantity))?,
-        // Of other types nothing is known, not even whether somebody signed them.
+        // Of other types nothing is known, not even whether they are signed.
         _ => None,
     };
     match named {
@@ -336,13 +336,13 @@ impl RawTransaction {
         })
     }
 
-    /// Who signed it; `None` when the signature fits no key.
+    /// Its signer; `None` if the signature fits no key.
     pub fn sender(&self) -> Option<Address> {
         signature::recover(self.digest, self.r, self.s, self.y_is_odd)
     }
 }
 
-/// Who signed a transaction, given as `eth_sendRawTransaction` takes it.
+/// The signer of a transaction in the form of `eth_sendRawTransaction`.
 pub fn sender_of_raw(raw: &[u8]) -> Option<Address> {
     RawTransaction::read(raw)?.sender()
 }

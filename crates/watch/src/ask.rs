@@ -333,9 +333,9 @@ impl Asker {
         }
     }
 
-    /// What tells its chain from one that was started anew: the hash of block 1, whose time is
-    /// that of its making also where each genesis is the same. Who does not keep that block any
-    /// more is no chain that is started anew, and its genesis will do.
+    /// What distinguishes its chain from one that was restarted: the hash of block 1, which contains
+    /// its time even if each genesis is equal. A chain whose upstream no longer has that block was
+    /// not restarted recently, so its genesis suffices.
     pub(crate) async fn origin(&self) -> Result<BlockHash, String> {
         let first =
             self.ask(CallReason::Finality, "eth_getBlockByNumber", r#"["0x1",false]"#).await;

@@ -1,4 +1,4 @@
-//! What the calls of the house cost, and when the next one may be made while nobody asks.
+//! What wellhead's own calls cost, and when the next one may be made while no client calls.
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ impl Day {
     }
 }
 
-/// Whose turn it is while nobody asks: nobody's, until `every` after the last call.
+/// The turns of own calls while no client calls: the next one is `every` after the last call.
 #[derive(Debug)]
 pub(crate) struct Turns {
     every: Duration,
@@ -91,7 +91,7 @@ impl Turns {
         Self { every, free_at: Mutex::new(None) }
     }
 
-    /// When the next call may be made while nobody asks.
+    /// When the next call may be made while no client calls.
     pub(crate) fn free_at(&self, now: Instant) -> Instant {
         self.free_at.lock().unwrap_or(now)
     }

@@ -119,8 +119,8 @@ pub struct PollPace {
     /// Polls come no slower while clients ask, however slow the chain; where
     /// `poll_min` is longer, that holds.
     pub poll_max: Duration,
-    /// While nobody asks, all calls of the house together come no faster than this, nor
-    /// faster than `poll_min`.
+    /// The shortest interval of all own calls together while no client calls; never shorter than
+    /// `poll_min`.
     pub idle: Duration,
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn is_doubtful(view: &View, slot: Slot, seen: &Observation, now: Inst
     };
     let before = seen.number.0.checked_sub(1).map(BlockNumber);
     let fell = view.head(slot).map_or(0, |head| head.number.0.saturating_sub(seen.number.0));
-    // What is known may be old where nobody asked for long.
+    // The known head may be old after a long time without polls.
     let latest = view.latest.filter(|_| view.is_fresh(now));
     let ahead = latest.map_or(0, |latest| seen.number.0.saturating_sub(latest.number.0));
     is_other(seen.number, seen.hash)

@@ -12,7 +12,7 @@ use crate::ask::{CallReason, now};
 use crate::feed;
 use crate::watcher::Watcher;
 
-/// The first pause before asking again who does not answer at the start; doubles.
+/// The first pause before the next try at an upstream that does not answer at the start; doubles.
 const VERIFY_PAUSE: Duration = Duration::from_millis(250);
 /// Its bound while clients ask: they may be waiting for this very upstream. Then one
 /// that hangs is asked again meanwhile.
@@ -21,11 +21,11 @@ const VERIFY_PAUSE_BUSY: Duration = Duration::from_secs(1);
 const VERIFY_OPEN_MAX: usize = 8;
 /// The loop looks up so often whether clients ask by now.
 const VERIFY_TICK: Duration = Duration::from_secs(1);
-/// After so many tries in vain (8 s) someone should know that it is not used.
+/// After this many failed tries (8 s) a warning says that it is not used.
 const VERIFY_WARN_AFTER: u32 = 5;
-/// A refused upstream is asked again so often: somebody may have mended its URL.
+/// The interval at which a rejected upstream is tried again: its URL may have been corrected.
 pub(crate) const WRONG_CHAIN_PAUSE: Duration = Duration::from_secs(62);
-/// What asking for the chain id brought.
+/// The result of a check of the chain id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChainIdentity {
     /// It is on our chain.
@@ -52,10 +52,10 @@ impl Watcher {
         let mut open = JoinSet::new();
         let mut pause = VERIFY_PAUSE;
         let mut tries = 0_u32;
-        // `None` while an answer is waited for and nobody is in a hurry.
+        // `None` while an answer is pending and no call waits for it.
         let mut next = Some(now());
         loop {
-            // Made before looking, so that a client who comes meanwhile is not missed.
+            // Created before the check, so that a client call in between is not missed.
             let (woken, verified) = (self.pulse().woken(), self.pulse().verified());
             let is_needed_anew = self.look_at_need();
             let may_ask = self.checks.verifies() && !self.asker.allowance.is_spent(now());
@@ -104,8 +104,8 @@ impl Watcher {
         }
     }
 
-    /// While nobody asks a little longer than a turn, so that the first quick questions
-    /// are made good for within the hour.
+    /// While no client calls, slightly longer than a turn, to offset the frequent checks at the
+    /// start within the hour.
     fn verify_pause_max(&self) -> Duration {
         match self.is_busy() {
             true => VERIFY_PAUSE_BUSY,
@@ -113,8 +113,8 @@ impl Watcher {
         }
     }
 
-    /// Takes it to be on the chain of the settings without asking; false while nobody
-    /// knows which chain that is, and when it was seen to be on another one.
+    /// Assumes that it is on the chain of the settings, without a check; false while that chain is
+    /// not known, and if the upstream was seen to be on another one.
     async fn trust(&self) -> bool {
         let Some(chain) = self.pulse().chain_id() else { return false };
         let upstream = self.upstream();

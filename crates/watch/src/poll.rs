@@ -55,14 +55,14 @@ const FINALITY_EVERY_MIN: Duration = Duration::from_secs(15);
 const FINALITY_EVERY_MAX: Duration = Duration::from_secs(60);
 /// A syncing or lagging upstream is asked about it so often.
 const STATE_EVERY: Duration = Duration::from_secs(60);
-/// And so often while nobody asks, which is when the answer matters to nobody.
+/// The interval while no client calls, when the answer matters less.
 const STATE_EVERY_IDLE: Duration = Duration::from_secs(600);
-/// A feed is trusted to tell the next head for so many block times.
+/// The number of block times for which a feed is trusted to push the next head.
 const FEED_TRUST_BLOCKS: u32 = 3;
 /// But for this at least, and while the block time is not known.
 const FEED_TRUST_MIN: Duration = Duration::from_secs(5);
-/// So long after it was told, the head of an upstream that nobody asks for it keeps it from
-/// being used: as long as the slowest polls are apart.
+/// For this long after it was reported, the head of an upstream that is not polled can exclude it:
+/// as long as the interval of the slowest polls.
 const UNASKED_TRUST: Duration = Duration::from_secs(15);
 
 /// What the loop found at the beginning of a round.
@@ -85,7 +85,7 @@ impl Watcher {
         let mut was_unwell = false;
         let mut probes = Probes::default();
         loop {
-            // Made before looking, so that a client who comes meanwhile is not missed.
+            // Created before the check, so that a client call in between is not missed.
             let (woken, heard) = (self.pulse().woken(), self.pulse().head());
             let called = self.called.notified();
             let is_needed_anew = self.look_at_need();
@@ -129,9 +129,9 @@ impl Watcher {
                 () = woken => {}
                 // One came to this very upstream.
                 () = called => {}
-                // Somebody showed a block that this one may have, too.
+                // Another upstream showed a block that this one may have, too.
                 () = heard => {}
-                // Its feed told a head that is hard to believe.
+                // Its feed pushed an implausible head.
                 () = self.asker.doubt.raised() => {}
             }
         }
@@ -151,7 +151,7 @@ impl Watcher {
     async fn ask_what_is_due(&self, round: Round, polled: &mut Instant) -> bool {
         self.while_it_is_well(self.look_at_version_in_turn()).await;
         if self.checks.mode == Mode::On {
-            // Before the head: while nobody asks there is one turn for both.
+            // Before the head: while no client calls, there is one turn for both.
             self.while_it_is_well(self.look_at_state_again()).await;
             self.while_it_is_well(self.look_at_finality()).await;
             self.while_it_is_well(self.look_at_origin()).await;
@@ -212,7 +212,7 @@ impl Watcher {
     fn is_urgent(&self) -> bool {
         let could_serve = |condition| match condition {
             Condition::Ready | Condition::Overspent | Condition::Syncing => true,
-            // One that wants to be left alone serves nobody just now.
+            // A paused upstream serves no call now.
             Condition::Throttled
             | Condition::HalfOpen
             | Condition::BreakerOpen
@@ -240,7 +240,7 @@ impl Watcher {
         }
     }
 
-    /// Whether a call may be made although nobody asks.
+    /// Whether a call may be made although no client calls.
     fn has_turn(&self) -> bool {
         self.asker.turns.free_at(now()) <= now()
     }
@@ -308,7 +308,7 @@ impl Watcher {
     fn poll_would_tell(&self, interval: Duration) -> bool {
         let view = self.heads.view();
         let Some(head) = view.head(self.upstream().slot()) else { return true };
-        // What a poll told, and nobody since, grows old at once.
+        // A head from a poll, and not reported since, counts as old at once.
         if *self.polled.lock() == Some(head.number) {
             return true;
         }
@@ -347,8 +347,8 @@ impl Watcher {
         self.is_busy() && self.heads.view().is_lagging(slot, own)
     }
 
-    /// Where nobody asks for its head, an old one would keep it from the very calls that
-    /// tell a newer one.
+    /// Without polls, an old head would exclude the upstream from the calls that would show a newer
+    /// one.
     fn let_old_head_fade(&self, is_asked: bool) {
         if is_asked || !self.seems_to_lag() {
             return;
@@ -373,8 +373,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Asks which block is final, while somebody wants to know, and which is safe, while
-    /// clients ask for such tags: side by side, and told together.
+    /// Polls for the final block while it is needed, and for the safe block while clients use such
+    /// tags: concurrently, and reported together.
     async fn look_at_finality(&self) {
         if !self.pulse().wants_finality(now()) || !self.is_busy() {
             return;
@@ -475,7 +475,7 @@ impl Watcher {
             return;
         }
         let was_behind = self.upstream().condition(now()) == Condition::Syncing;
-        // While nobody asks, each head is as old as its own last poll, and they differ.
+        // While no client calls, each head is as old as its own last poll, and they differ.
         let lags = || {
             let (slot, own) = (self.upstream().slot(), self.upstream().identity().lag_blocks_max);
             is_busy && self.heads.view().is_lagging(slot, own)

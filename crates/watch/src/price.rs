@@ -62,7 +62,7 @@ impl Watcher {
     /// Returns when a feed should be open.
     pub(crate) async fn until_a_feed_is_worth_it(&self) {
         loop {
-            // Made before looking, so that a client who comes meanwhile is not missed.
+            // Created before the check, so that a client call in between is not missed.
             let (woken, called) = (self.pulse().woken(), self.called.notified());
             if self.is_a_feed_worth_it() {
                 return;

@@ -16,8 +16,8 @@ pub(crate) const BUSY_FOR: Duration = Duration::from_secs(30);
 const TAGS_FOR: Duration = Duration::from_secs(30);
 /// And so long what is final is followed at all.
 const FINALITY_FOR: Duration = Duration::from_secs(600);
-/// So long after the last call that could be asked by the hash of its block, it is found out who
-/// honours hashes.
+/// For this long after the last call that could be sent by block hash, wellhead tests which
+/// upstreams honour hashes.
 const BLOCK_HASHES_FOR: Duration = Duration::from_secs(600);
 /// `note_call` writes at most so often: the request path should not share a hot cache line.
 const NOTE_EVERY_MS: u64 = 250;
@@ -32,9 +32,9 @@ pub struct Pulse {
     woken: Notify,
     verified: Notify,
     head: Notify,
-    /// When somebody last wanted to know what is final; as `last_call_ms`.
+    /// When the final block was last needed; as `last_call_ms`.
     last_finality_ms: AtomicU64,
-    /// When a client last asked for a safe or final block; as `last_call_ms`.
+    /// When a client last called at a safe or final block; as `last_call_ms`.
     last_tag_ms: AtomicU64,
     wants_origin: AtomicBool,
     /// When a call last could be asked by the hash of its block; as `last_call_ms`.
@@ -46,8 +46,8 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// A chain that nobody has asked for yet. `chain_id` is the setting, if given;
-    /// otherwise the first upstream to answer decides.
+    /// A chain without any calls yet. `chain_id` is the setting, if given; otherwise the first
+    /// upstream to answer decides.
     pub fn new(chain_id: Option<ChainId>, now: Instant) -> Self {
         let known = OnceLock::new();
         if let Some(id) = chain_id {
@@ -134,8 +134,7 @@ impl Pulse {
         }
     }
 
-    /// Notes that somebody wants to know which block is final: only then are upstreams
-    /// asked.
+    /// Records that the final block is needed: upstreams are polled for it only then.
     pub fn want_finality(&self, now: Instant) {
         let (now_ms, last) = (self.ms(now), self.last_finality_ms.load(Ordering::Relaxed));
         if last == 0 || now_ms >= last + NOTE_EVERY_MS {
@@ -143,7 +142,7 @@ impl Pulse {
         }
     }
 
-    /// Whether somebody wanted to know that lately.
+    /// Whether it was needed recently.
     pub fn wants_finality(&self, now: Instant) -> bool {
         match self.last_finality_ms.load(Ordering::Relaxed) {
             0 => false,
@@ -178,8 +177,7 @@ impl Pulse {
         self.honouring.load()
     }
 
-    /// From now on upstreams are asked for their origin, once somebody wants to know what is
-    /// final.
+    /// From now on upstreams are asked for their origin, once the final block is needed.
     pub fn want_origin(&self) {
         self.wants_origin.store(true, Ordering::Relaxed);
     }
@@ -205,8 +203,8 @@ impl Pulse {
         self.origins.lock().clear();
     }
 
-    /// What tells this chain from one that was started anew under the same id. `None` while
-    /// nobody told, and while two differ.
+    /// What distinguishes this chain from one that was restarted from a new genesis under its id.
+    /// `None` while no upstream has reported it, and while two differ.
     pub fn origin(&self) -> Option<BlockHash> {
         let origins = self.origins.lock();
         let mut told = origins.values();
@@ -260,7 +258,7 @@ mod tests {
         assert!(!pulse.is_busy(start), "nobody asked yet");
         pulse.note_call(at(5));
         assert!(pulse.is_busy(at(5)) && pulse.is_busy(at(35)) && !pulse.is_busy(at(36)));
-        // Only who comes after a quiet time wakes.
+        // Only a call after an idle period wakes.
         let check = async |seconds, wakes: bool| {
             let woken = pulse.woken();
             pulse.note_call(at(seconds));

@@ -21,8 +21,8 @@ use crate::fall::Falls;
 use crate::pulse::Pulse;
 use crate::state::State;
 
-/// While nobody asks turns come by this part slower than the settings say, so that an
-/// hour never holds one more than it should.
+/// While no client calls, turns are longer than the settings say by this part, so that an hour
+/// never has one turn too many.
 const TURN_SLIDE: u32 = 32;
 
 /// Follows one upstream. Run it with [`Watcher::run`]; dropping the future ends it.

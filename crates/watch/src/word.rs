@@ -5,8 +5,8 @@ use wellhead_chain::{Heads, News, Observation, Source};
 use crate::ask::{Asker, now};
 use crate::doubt::is_doubtful;
 
-/// Takes in what an upstream says of its head, and lets those look who have not heard of
-/// it yet: the more of them know a block, the sooner it is the newest.
+/// Records the head that an upstream reports, and wakes the loops of upstreams that have not
+/// reported it yet: the more upstreams hold a block, the sooner it is the newest.
 ///
 /// One that falls back by more than the lag bound did not see a reorg: its chain was
 /// reset, or what it showed before was never there.

@@ -1,7 +1,7 @@
 //! How a run goes, on a terminal: a line for each cell that is over, and below them what is
 //! being done, drawn over again.
 //!
-//! Where nobody looks at a terminal there are the lines alone, as for a file.
+//! Without a terminal it prints only the lines, as for a file.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! What settings say together: names used twice, routes that leave nobody, URLs of
+//! Checks of settings in combination: names used twice, routes that leave no upstream, URLs of
 //! the wrong kind.
 //!
 //! Runs after every value has been read, over settings in which blanks stand for

@@ -207,9 +207,9 @@ impl Drop for SocketTask {
 enum SocketStop {
     /// Nobody needs it any more.
     Done,
-    /// Nobody used it for too long.
+    /// It was idle for too long.
     Idle,
-    /// The peer said farewell.
+    /// The peer closed it.
     Farewell,
     /// It broke, or the peer broke the protocol.
     Broken(WsError),

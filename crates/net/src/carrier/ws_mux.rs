@@ -3,9 +3,8 @@
 //!
 //! Callers hand in a call under an id of their own. It goes out under a number that this
 //! connection uses once, and its answer is found by that number and handed back under the
-//! caller's id. A call that is given up is forgotten: its late answer finds nobody. Only
-//! the outermost id of a message is looked for; whether the rest is any good is judged by
-//! whoever asked.
+//! caller's id. An abandoned call is forgotten: its late answer is discarded. Only the
+//! outermost id of a message is read; the caller judges the rest.
 
 use std::collections::{HashMap, VecDeque};
 use std::task::{Context, Poll, Waker};
@@ -36,7 +35,7 @@ pub(super) struct WsMux {
     used: Instant,
     /// Set while the task sleeps.
     task: Option<Waker>,
-    /// Somebody gave up on the peer; the task has not looked yet.
+    /// A call timed out; the task has not checked the peer yet.
     doubted: bool,
     has_answered: bool,
     /// Takes no more calls, and ends after the last one.
@@ -152,7 +151,7 @@ impl WsMux {
         Poll::Pending
     }
 
-    /// Nobody waits for this call any more. Does nothing when its answer was taken.
+    /// Abandons this call. Does nothing if its answer was taken.
     pub(super) fn forget(&mut self, number: u64) {
         let Some(call) = self.calls.remove(&number) else { return };
         if !call.written {
@@ -176,7 +175,7 @@ impl WsMux {
         Some(message)
     }
 
-    /// Takes a message of the peer. `false` when it answers no call that anybody waits for.
+    /// Takes a message of the peer. `false` if it answers no pending call.
     pub(super) fn receive(&mut self, message: &[u8], now: Instant) -> bool {
         let Some((at, number)) = self.addressed(message) else { return false };
         let Some(call) = self.calls.get_mut(&number) else {
@@ -277,7 +276,7 @@ impl WsMux {
         }
     }
 
-    /// Whether somebody gave up since this was asked last.
+    /// Whether a call timed out since the last check.
     pub(super) fn take_doubt(&mut self) -> bool {
         std::mem::take(&mut self.doubted)
     }

@@ -244,7 +244,7 @@ impl WsPool {
             }
             connect
         };
-        // Without the lock: a place that nobody takes comes back at once.
+        // Without the lock: a grant that is not taken is returned at once.
         for (grant, granted) in served {
             let _ = grant.send(granted);
         }

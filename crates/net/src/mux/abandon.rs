@@ -60,7 +60,7 @@ impl Mux {
         if let Some(told) = &mut self.told {
             told.forget(id);
         }
-        // An early answer leaves a request that nobody wants any more.
+        // After an early answer the rest of the request is not needed.
         let unsent = !stream.request.is_empty();
         let unfinished = stream.end.is_none() || unsent;
         let mut stays = false;
@@ -88,7 +88,7 @@ impl Mux {
         stays
     }
 
-    /// Streams that are open for nobody.
+    /// Abandoned streams that are still open.
     pub(crate) fn abandoned(&self) -> usize {
         self.abandoned.len()
     }

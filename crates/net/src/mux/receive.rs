@@ -271,7 +271,7 @@ impl Mux {
 
     /// A whole block of headers: an answer's, or the trailers behind it.
     fn answered(&mut self, id: u32, block: &[u8], ends: bool, now: Instant) -> Result<(), Broken> {
-        // Also for a stream that nobody reads: the table is common to all.
+        // Also for an abandoned stream: all streams share the table.
         let fields = self.decoder.decode(block)?;
         let Some(stream) = self.streams.get_mut(&id) else { return self.idle_frame() };
         if stream.end.is_some() {
@@ -317,7 +317,7 @@ impl Mux {
         self.reset(id, H2ErrorCode::PROTOCOL_ERROR);
     }
 
-    /// More data than announced: which of the two is wrong, nobody knows.
+    /// More data than announced: either of the two may be wrong.
     fn overrun(&mut self, id: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.fail(TransportErrorKind::Truncated, false, "the answer does not have its length");

@@ -1,4 +1,4 @@
-//! Who has a connection, and what happens when they let go of it.
+//! The leases of connections, and what happens when a lease ends.
 //!
 //! Every connection is counted while it is open, by something that cannot be
 //! forgotten: dropping it is what ends the count.
@@ -118,7 +118,7 @@ impl Pool {
 /// An HTTP/1.1 connection for one exchange.
 ///
 /// Dropped before it was used, it goes back; dropped during use, it is ended,
-/// so that a late answer can reach nobody.
+/// so that a late answer cannot reach another call.
 #[derive(Debug)]
 pub(crate) struct H1Lease {
     pool: Arc<Pool>,

@@ -153,7 +153,7 @@ impl RequestContext<'_> {
         self.newest(view).map(|newest| newest.held((row, eligible), view, roster, at))
     }
 
-    /// Who may be asked for `method` by the settings and by what the client selects.
+    /// The upstreams that may serve `method`, by the settings and the client's selection.
     pub(crate) fn eligible(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
         let roster = &self.chain.roster;
         let eligible = self.chain.eligible(row, method)?;

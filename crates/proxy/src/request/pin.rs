@@ -110,7 +110,7 @@ impl PinnedParams {
         }
     }
 
-    /// The parameters with the hash of the block, and who is sent them.
+    /// The parameters with the hash of the block, and the upstreams to which they are sent.
     pub(crate) fn at_block_hash(&self) -> Option<AtHash<'_>> {
         let ByBlockHash { params, honoured_by, .. } = self.by_hash.as_ref()?;
         Some(AtHash { params, honoured_by: *honoured_by })

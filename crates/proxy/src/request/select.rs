@@ -25,7 +25,7 @@ const PAIRS_MAX: usize = 8;
 const WORD_CHARS_MAX: usize = 64;
 const LISTED_MAX: usize = 16;
 
-/// The label that has a meaning where nobody carries it.
+/// The label that has a meaning even if no upstream has it.
 const ARCHIVE: &str = "archive";
 /// What clients bring along that were made for a provider's URL.
 const CREDENTIALS: [&str; 8] =

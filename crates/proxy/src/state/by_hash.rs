@@ -14,8 +14,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// And the longest; after a quiet time of this length the next one is short again.
 const PAUSE_MAX: Duration = Duration::from_secs(3_600);
 
-/// Of one chain: which methods are not to be asked by hash for a while, and who is known to
-/// take one.
+/// Of one chain: the methods that are not sent by hash for a while, and the upstreams that are known
+/// to accept a hash.
 #[derive(Debug)]
 pub(crate) struct ByHash {
     since: Instant,

@@ -59,9 +59,9 @@ pub enum ClientVersion {
 pub struct ServedChain {
     /// What it is called.
     pub name: ChainName,
-    /// Its upstreams, and who serves what.
+    /// Its upstreams, and the methods that each serves.
     pub roster: Roster,
-    /// What is believed of it.
+    /// Its view.
     pub heads: Arc<Heads>,
     /// What the loops and the requests tell each other.
     pub pulse: Arc<Pulse>,
@@ -219,8 +219,9 @@ impl ServedChain {
         prices.min().unwrap_or(0)
     }
 
-    /// Who may be asked for `method` by the settings. What uses keys or cheats is allowed on a
-    /// test chain where they say so; while the chain's id is not known it is none.
+    /// The upstreams that may serve `method` by the settings. Methods that use keys or manipulate a
+    /// test chain are allowed on a test chain, if the settings allow it; a chain without a known id is
+    /// none.
     pub(crate) fn eligible(&self, row: &MethodRow, method: &str) -> Result<UpstreamSet, NotServed> {
         let roster = &self.roster;
         match roster.eligible(row, method) {

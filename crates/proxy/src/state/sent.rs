@@ -28,7 +28,7 @@ const LASTS: Duration = Duration::from_secs(60);
 /// More are not remembered: the oldest is forgotten.
 const SENT_MAX: usize = 8192;
 
-/// Who sent what, and with which nonce, as far as that could be read.
+/// The sender and nonce of a transaction, if they could be read.
 pub(crate) type Sender = (Address, u64);
 
 /// The sender and nonce of the transaction in the parameters of `eth_sendRawTransaction`.
@@ -54,7 +54,7 @@ pub(crate) struct SentTransactions {
 struct State {
     /// The oldest first; what was sent again is there again.
     order: VecDeque<(Instant, TransactionHash, Option<Sender>)>,
-    /// By whom, and when last.
+    /// The upstream that accepted it, and when last.
     taken_by: HashMap<TransactionHash, (Slot, Instant)>,
     /// When each nonce was last sent.
     nonces: HashMap<Address, BTreeMap<u64, Instant>>,
@@ -79,7 +79,7 @@ impl SentTransactions {
         self.len.store(state.order.len(), Relaxed);
     }
 
-    /// Who took a transaction.
+    /// The upstream that accepted a transaction.
     pub(crate) fn taken_by(&self, hash: &TransactionHash, now: Instant) -> Option<Slot> {
         self.look(now, |state| state.taken_by.get(hash).map(|(slot, _)| *slot))
     }

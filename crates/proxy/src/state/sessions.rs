@@ -17,8 +17,8 @@
 //! remembered as far as somebody who is not astray claims to be, and for two minutes: long
 //! before that it is agreed on, or gone. Logs and filters do not count.
 //!
-//! Not promised: that the block is still the same one. After a reorg nobody holds what was
-//! shown, or another block has its number, as with any node.
+//! Not guaranteed: that it is still that block. After a reorg no upstream holds it, or another
+//! block has its number, as with any node.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::IpAddr;
@@ -49,7 +49,7 @@ const SECONDS: u64 = 1 << SECONDS_BITS;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     /// Made when a client is first shown a block above the agreed one: most chains of a large
-    /// roster are called by nobody.
+    /// roster get no calls.
     places: OnceLock<Box<[AtomicU64]>>,
     hasher: RandomState,
     since: Instant,
@@ -62,7 +62,7 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// `None` while nobody was shown anything.
+    /// `None` while no client has seen a block above the agreed one.
     fn place(&self, client: IpAddr) -> Option<&AtomicU64> {
         Some(&self.places.get()?[self.index(client)])
     }

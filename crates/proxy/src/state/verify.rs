@@ -1,4 +1,4 @@
-//! Answers are compared with their calls, and recomputed, before anybody relies on them.
+//! Answers are compared with their calls, and recomputed, before they are used.
 //!
 //! What can be told of an answer is the business of `wellhead_verify`. Here is what that needs
 //! to know of the world: the level of each method ([`VerifySettings`]), the chain's id and
@@ -308,7 +308,7 @@ impl Verifier {
         inspections
     }
 
-    /// Has an answer looked at where it holds up nobody; `None` when there is no time for that.
+    /// Has an answer checked in the pool, where it delays no other call; `None` if there is no time.
     fn elsewhere(
         &self,
         slot: Slot,
@@ -430,7 +430,7 @@ fn find(level: Level, answered: &Answered<'_>, terms: Terms, headers: &Headers) 
     let known = Known { chain_id: terms.chain_id, rules: terms.rules, header, ..Known::default() };
     let mut result: &[u8] = result;
     let mut finding = verify(level, row, params, result, &known);
-    // Behind a long result other members may stand, which nobody has read.
+    // Behind a long result there may be other members, which were not read.
     if let Finding::Void { .. } = finding
         && let Some(alone) = raw::leading(result)
         && alone.len() < raw::trim(result).len()

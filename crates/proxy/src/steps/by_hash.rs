@@ -112,8 +112,8 @@ async fn run_by_height(
 ) -> CallResult {
     let by_height = Job { params: call.pin.by_height(job.params), at_hash: None, ..*job };
     let (chain, by_hash, bounds) = (request.chain, &request.chain.by_hash, &request.chain.bounds);
-    // Whoever failed otherwise has used up an attempt and is not asked first. Those that the hash
-    // took are made up for, as it was our choice.
+    // An upstream that failed otherwise has used up an attempt and is not tried first. Attempts that
+    // the hash cost are given back, because wellhead chose to send it.
     let failures = before.attempts.iter().filter(|it| it.class.is_failure()).map(|it| it.slot);
     let attempts_max = bounds.attempts_max.saturating_sub(failures.clone().count()).max(1);
     let bounds = Bounds { attempts_max, ..*bounds };

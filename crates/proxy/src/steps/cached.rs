@@ -276,19 +276,19 @@ impl CacheTicket {
         self.required
     }
 
-    /// Tells those who wait that a slow tier had the answer.
+    /// Passes an answer from a slow tier to the followers.
     pub(crate) fn found(self, result: &Bytes) {
         if let Some(lead) = self.lead {
             lead.land(SharedResult::Result(result.clone(), None));
         }
     }
 
-    /// Leads those who wait for the same.
+    /// Makes this the leader of identical calls.
     pub(crate) fn leading(self, lead: Lead<SharedResult>) -> Self {
         Self { lead: Some(lead), ..self }
     }
 
-    /// Keeps what an upstream said where it may be kept, and tells those who wait.
+    /// Caches the answer of an upstream if it may be cached, and passes it to the followers.
     pub(crate) fn settle(
         self,
         chain: &ServedChain,

@@ -188,9 +188,8 @@ fn ends(block: &BlockRef, view: &View) -> Option<(BlockNumber, BlockNumber)> {
     }
 }
 
-/// Whether nothing speaks against the upstream standing at `last` or above, on the agreed
-/// branch. Blocks that are not agreed on are nobody's to hold, and while the view is not fresh
-/// it says nothing of heads.
+/// Whether the upstream may be at `last` or above, on the agreed branch. No upstream counts as
+/// holding a block that is not agreed, and a view that is not fresh says nothing about heads.
 fn is_held(view: &View, slot: Slot, last: BlockNumber) -> bool {
     let is_agreed = view.latest.is_some_and(|latest| last <= latest.number);
     if !is_agreed || !view.is_fresh(now()) {

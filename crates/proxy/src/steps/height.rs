@@ -12,7 +12,7 @@ use crate::state::sessions::Newest;
 pub(crate) const BLOCK_NUMBER: &str = "eth_blockNumber";
 
 /// The number of the newest block for this client, while the view is fresh: what `latest`
-/// means in the calls that follow, or more while nobody can be asked there. Parameters are for an upstream to refuse.
+/// means in the calls that follow, or more while no upstream can be called there. Parameters are for an upstream to refuse.
 pub(crate) fn known_height(request: &RequestContext<'_>, params: Option<&[u8]>) -> Option<String> {
     let is_plain = params
         .is_none_or(|params| params.iter().filter(|byte| !byte.is_ascii_whitespace()).eq(b"[]"));
@@ -23,8 +23,8 @@ pub(crate) fn known_height(request: &RequestContext<'_>, params: Option<&[u8]>) 
     Some(format!("\"0x{:x}\"", number.0))
 }
 
-/// What an upstream said of its height, seen from what is agreed by now, and what this client
-/// was shown: nobody hears of a height that is taken back with the next answer.
+/// The height that an upstream returned, corrected by the agreed height and by what this client has
+/// seen: a client never gets a height that its next answer would take back.
 pub(crate) fn agreed_height(request: &RequestContext<'_>, result: Bytes) -> Bytes {
     let chain = request.chain;
     let Some(told) = raw::quantity(&result).filter(|_| chain.pins) else { return result };

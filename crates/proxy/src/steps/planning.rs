@@ -46,8 +46,8 @@ pub(crate) fn pinned_in_batch<'a>(
     Some(pinned(request, MethodCall { row, params: call.params() }, eligible, view))
 }
 
-/// What a call about `block` asks of the plan. What has no height, a receipt or a pending
-/// nonce, is asked of those who hold the newest block of this client.
+/// What a call about `block` requires of the plan. A call without a height, for a receipt or a
+/// pending nonce, goes to upstreams that hold the newest block of this client.
 fn ask<'a>(
     request: &RequestContext<'_>,
     MethodCall { row, params }: MethodCall<'a>,
@@ -100,7 +100,7 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// Whether it says who is to be asked, or that nobody need be.
+    /// Whether it has candidates, or shows that no upstream offers the method.
     pub(crate) fn is_decided(&self) -> bool {
         !self.plan.candidates().is_empty() || self.plan.is_unoffered()
     }

@@ -15,7 +15,7 @@ const START_WAIT: Duration = Duration::from_secs(5);
 /// rather than slow, and a client that hears so can do something else.
 const DOWN_WAIT: Duration = Duration::from_secs(1);
 
-/// Whether one of those who may be asked has yet to tell its chain.
+/// Whether one of the eligible upstreams is not verified yet.
 pub(crate) fn is_anybody_unverified(chain: &ServedChain, eligible: UpstreamSet) -> bool {
     unverified(chain, eligible).next().is_some()
 }
@@ -34,7 +34,7 @@ pub(crate) async fn wait(
     if now >= until {
         return false;
     }
-    // In steps, as those who are still asked may turn out to be down meanwhile.
+    // In steps, because upstreams that are being verified may turn out to be down meanwhile.
     let step = until.min(now + DOWN_WAIT);
     let _ = tokio::time::timeout_at(step.into(), verified).await;
     true

@@ -32,7 +32,7 @@ pub(crate) fn note_sent(chain: &ServedChain, job: &Job<'_>, slot: Option<Slot>, 
     }
 }
 
-/// Who took the transaction that is asked for, when another said that it has none.
+/// The upstream that accepted the requested transaction, when another one did not find it.
 pub(crate) fn taker(chain: &ServedChain, job: &Job<'_>, asked: Option<Slot>) -> Option<Slot> {
     let hash = raw::string(raw::item(raw::trim(job.params?), 0)?)?.parse().ok()?;
     chain.sent.taken_by(&hash, now()).filter(|taker| Some(*taker) != asked)
@@ -83,7 +83,7 @@ pub(crate) fn known_hash(job: &Job<'_>) -> Option<String> {
 
 /// A raw transaction was refused because its nonce is used, which is also what is
 /// said of one that was mined since: after a lost answer, or when the sender asks
-/// twice. Or nobody answered, though somebody may have taken it. Whether the chain has it
+/// twice. Or no upstream answered, though one may have accepted it. Whether the chain has it
 /// decides; without an answer to that, `call_result` stands.
 pub(crate) async fn maybe_there(
     request: &RequestContext<'_>,

@@ -168,7 +168,7 @@ impl<S: ClientStream> H1Wire<'_, S> {
     }
 }
 
-/// Writes the head of an answer of `length` bytes, or of nobody knows how many.
+/// Writes the head of an answer of `length` bytes, or of unknown length.
 fn write_head(
     head: &mut Vec<u8>,
     reply: &HttpResponse,

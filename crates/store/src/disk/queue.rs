@@ -41,8 +41,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Pushes even when full: for the rare item that takes no room and that somebody
-    /// waits for. A closed queue drops it.
+    /// Pushes even when full: for the rare item that takes no room and that a caller awaits. A
+    /// closed queue drops it.
     pub(super) fn push_over(&self, item: T) {
         let mut state = self.state.lock();
         if !state.closed {

@@ -365,7 +365,7 @@ fn ids(directory: &Path) -> io::Result<Vec<u64>> {
 fn id_of(name: &str) -> Option<u64> {
     let (id, kind) = name.split_once('.')?;
     let ours = KINDS.contains(&kind) && id.bytes().all(|byte| byte.is_ascii_digit());
-    // The last id has no successor; nobody gets there honestly.
+    // The last id has no successor; no real store reaches it.
     id.parse().ok().filter(|id| ours && *id < u64::MAX)
 }
 

@@ -9,7 +9,7 @@ const FAILURE: u32 = 99;
 /// Five failures in a row are enough.
 const TRIP_AT: u32 = 5 * FAILURE;
 
-/// Counts for one connection. Tripped once, it stays so: whoever replaces the
+/// Counts for one connection. Once tripped, it stays so: the next
 /// connection begins a new one.
 #[derive(Debug, Default)]
 pub(super) struct Breaker(AtomicU32);

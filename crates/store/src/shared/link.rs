@@ -48,7 +48,7 @@ impl Link {
         }
     }
 
-    /// Whether somebody found that it is over.
+    /// Whether it was found to be over.
     pub(super) fn is_over(&self) -> bool {
         self.over.get().is_some()
     }
@@ -61,7 +61,7 @@ pub(super) fn client(url: &SecretUrl) -> RedisResult<Client> {
     Client::open(url.expose().as_str().into_connection_info()?.set_tcp_settings(tcp))
 }
 
-/// The one who makes links, looks after them and takes them away.
+/// Opens links, checks and closes them.
 pub(super) struct Keeper {
     pub(super) inner: Arc<SharedCore>,
     pub(super) client: Client,

@@ -1,8 +1,8 @@
 //! Headers that were recomputed, by their hashes, for answers that need one.
 //!
-//! The hash of a header that was recomputed is a proof of all that stands in it, whoever told
-//! it and on whichever branch it is. So an answer that names a block is compared with the
-//! header of that name, and a reorg makes no answer void.
+//! The recomputed hash of a header proves all of its content, whichever upstream sent it and
+//! whatever its branch. So an answer that names a block is compared with the header of that hash,
+//! and a reorg makes no answer void.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -56,7 +56,7 @@ impl VerifyPool {
         };
         let work = tokio::task::spawn_blocking(move || {
             let done = work();
-            // Not earlier, though nobody may wait for it any more.
+            // Not earlier, even if the caller has given up.
             drop(turn);
             done
         });
