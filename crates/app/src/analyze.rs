@@ -411,7 +411,7 @@ async fn play(
             }
             player.play_in_turn(&mut parts, &mut live).await?;
             if stop.is_set() {
-                live.line("interrupted: what was played to its end is kept");
+                live.line("interrupted: completed cells are kept");
                 break;
             }
             if budget.is_over() {

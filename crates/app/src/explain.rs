@@ -138,7 +138,7 @@ fn rendered(told: &Value) -> String {
     if let Some(params) = block["params"].as_str() {
         lines.push(format!("sent as   {params}"));
     }
-    let asked = if cache["asked"] == true { "asked" } else { "not asked" };
+    let asked = if cache["asked"] == true { "looked up" } else { "not looked up" };
     lines.push(format!("cache     {asked}: {}", text(&cache["why"])));
     if let (Some(agree), Some(of)) =
         (told["quorum"]["agree"].as_u64(), told["quorum"]["of"].as_u64())
@@ -174,29 +174,29 @@ mod tests {
     fn it_is_told_for_people() {
         let told = json!({
             "chain": "main", "method": "eth_getBalance", "effect": "read", "class": "state",
-            "block": { "asked": "latest", "sent": "100", "why": "a tag: what is agreed",
+            "block": { "asked": "latest", "sent": "100", "why": "a tag: the agreed block",
                        "params": "[\"0xab\",\"0x64\"]" },
             "cache": { "asked": false, "why": "off" },
             "quorum": { "agree": 2, "of": 3 },
-            "verify": { "level": "cheap", "why": "the settings say so" },
+            "verify": { "level": "cheap", "why": "set in the config" },
             "upstreams": [
                 { "id": "own", "tier": "primary", "place": 1, "why": "fit" },
                 { "id": "late", "tier": "primary", "place": null, "why": "wrong-chain" },
             ],
-            "steps": ["ask own", "pause for at most 100 ms"],
+            "steps": ["call own", "pause for at most 100 ms"],
         });
         let expected = "\
 chain     main
 method    eth_getBalance (read, state)
-block     latest -> 100  a tag: what is agreed
+block     latest -> 100  a tag: the agreed block
 sent as   [\"0xab\",\"0x64\"]
-cache     not asked: off
+cache     not looked up: off
 quorum    2 of at most 3 upstreams must agree
-verify    cheap: the settings say so
+verify    cheap: set in the config
   1  own  primary  fit
   -  late  primary  wrong-chain
 steps     if each attempt fails:
-  1  ask own
+  1  call own
   2  pause for at most 100 ms";
         assert_eq!(rendered(&told), expected);
     }

@@ -258,7 +258,7 @@ async fn unless_stalled(
         if !is_quiet && upstream.condition(now) == Condition::Ready {
             return Poll::Pending;
         }
-        let what = "nothing was heard while others are well; its calls go on alone";
+        let what = "silent while other upstreams are healthy; its calls continue one by one";
         Poll::Ready(Err(TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, what)))
     })
     .await

@@ -269,7 +269,7 @@ fn lost(upstream: &Upstream, row: &MethodRow, began: Instant, usual: Duration, n
     if row.class.is_heavy() || !upstream.is_silent(usual, now) {
         return;
     }
-    let what = "nothing was heard while another upstream answered the same call";
+    let what = "silent while another upstream answered the call";
     let error = TransportError::new(TransportErrorKind::Timeout, Sent::Maybe, what);
     let mut verdict = Judge::standard().transport(&error);
     verdict.health = HealthEffect::FailedAtOnce;

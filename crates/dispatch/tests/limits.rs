@@ -368,7 +368,7 @@ async fn when_all_hold_it_the_call_waits_for_the_first() {
     assert!(stage.upstream(1).held(Bound::Calls) >= 1);
 }
 
-/// `b` did not know the method lately, so it is a last resort.
+/// `b` refused the method recently, so it is a last resort.
 #[tokio::test(start_paused = true)]
 async fn one_that_is_known_to_refuse_is_asked_only_when_the_others_hold_the_call_for_long() {
     let (a, b) = (scripted(&"50ms~ok ".repeat(3)), scripted("ok"));

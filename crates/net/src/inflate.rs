@@ -84,7 +84,7 @@ impl Inflate {
                 Some(Self::Deflate { held, decoder: None, out, ended: false })
             }
             Encoding::Foreign => {
-                let detail = "the answer has a content encoding that was not asked for";
+                let detail = "the answer has an unrequested content encoding";
                 return Err(undecodable(detail));
             }
         })

@@ -212,12 +212,12 @@ fn steps(
     let steps = preview(&job, &planned.plan, roster, worker, &chain.bounds, at);
     let id = |slot| &roster.upstream(slot).identity().id;
     let words = steps.into_iter().map(|step| match step {
-        PreviewStep::Ask { slot, takes_token: false } => format!("ask {}", id(slot)),
+        PreviewStep::Ask { slot, takes_token: false } => format!("call {}", id(slot)),
         PreviewStep::Ask { slot, takes_token: true } => {
-            format!("ask {}, if the retry budget has a token", id(slot))
+            format!("call {}, if the retry budget has a token", id(slot))
         }
         PreviewStep::Held { slot, bound, wait } => {
-            format!("pass over {}: {} for {} ms", id(slot), bound.word(), wait.as_millis())
+            format!("skip {}: {} for {} ms", id(slot), bound.word(), wait.as_millis())
         }
         PreviewStep::Turn { most } => {
             format!("wait in the queue for at most {} ms", most.as_millis())
@@ -236,9 +236,9 @@ fn verify(chain: &ServedChain, row: &MethodRow) -> VerifyExplained {
     let why = match level {
         Level::Off if !has_checks(row) => "there is no check for this method",
         Level::Cheap | Level::Full if differs => {
-            "the default for upstreams of others; your own are not verified"
+            "the default for third-party upstreams; your own are not verified"
         }
-        Level::Off | Level::Cheap | Level::Full => "the settings say so",
+        Level::Off | Level::Cheap | Level::Full => "set in the config",
     };
     VerifyExplained { level: level.word(), why }
 }
@@ -253,22 +253,22 @@ fn block(
     let params = pin.at_block_hash().map(|it| it.params).or(pin.by_height(None)).map(text);
     let why = match (&pin.params, asked) {
         (None, BlockRef::Number(_)) if pin.is_by_hash() => {
-            "the client named its height; by the hash the answer may be kept"
+            "the client named the height; with the hash the answer can be cached"
         }
         (Some(_), _) if request.newest(view).is_some_and(Newest::is_shown) => {
-            "a tag: what this client was shown, or what is agreed"
+            "a tag: the block that this client has seen, or the agreed one"
         }
-        (Some(_), _) => "a tag: what is agreed",
+        (Some(_), _) => "a tag: the agreed block",
         (None, BlockRef::None) => "it names no block",
         (None, BlockRef::Number(_) | BlockRef::Hash(_)) => "the client named it",
-        (None, BlockRef::Unreadable) => "it cannot be read: an upstream says what is wrong",
+        (None, BlockRef::Unreadable) => "it cannot be parsed: the upstream reports the error",
         (None, BlockRef::Tag(_) | BlockRef::Range { .. }) if !request.chain.pins => {
-            "as it came: the settings say `pin: false`"
+            "unchanged: `pin` is `false`"
         }
         (None, BlockRef::Tag(_) | BlockRef::Range { .. }) if !view.is_fresh(now()) => {
-            "as it came: the view of the chain is not fresh"
+            "unchanged: the view of the chain is not fresh"
         }
-        (None, BlockRef::Tag(_) | BlockRef::Range { .. }) => "as it came",
+        (None, BlockRef::Tag(_) | BlockRef::Range { .. }) => "unchanged",
     };
     BlockExplained { asked: asked.to_string(), sent: pin.sent().to_string(), why, params }
 }

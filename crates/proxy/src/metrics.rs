@@ -92,7 +92,7 @@ impl Exposed {
             // As `f64`, which holds any size that there is.
             ConstGauge::new(bytes as f64).encode(family.encode_family(&none)?)?;
         }
-        let help = "Answers for which there was no room, by what became of them";
+        let help = "Answers without memory, by outcome";
         let counter = prometheus_client::metrics::MetricType::Counter;
         let mut family =
             encoder.encode_descriptor("wellhead_answers_without_room", help, None, counter)?;
@@ -110,7 +110,7 @@ impl Exposed {
         let counter = prometheus_client::metrics::MetricType::Counter;
         let gauge = prometheus_client::metrics::MetricType::Gauge;
         let none: &[(&str, &str)] = &[];
-        let help = "Calls that the cache was asked for: hit, miss, or joined to another's";
+        let help = "Cache look-ups by result: hit, miss, or joined";
         let mut family = encoder.encode_descriptor("wellhead_cache_calls", help, None, counter)?;
         for (chain, served) in self.chains() {
             for found in CacheResult::ALL {
@@ -129,7 +129,7 @@ impl Exposed {
         }
         let Some(cache) = self.0.cache() else { return Ok(()) };
         let stats = cache.stats();
-        let help = "Calls and answers that were not kept, by reason";
+        let help = "Calls and answers that were not cached, by reason";
         let mut family =
             encoder.encode_descriptor("wellhead_cache_not_kept", help, None, counter)?;
         for (reason, count) in NotKept::ALL.iter().zip(stats.refused) {
@@ -292,7 +292,7 @@ impl Exposed {
             let count = i64::from(upstream.in_flight());
             ConstGauge::new(count).encode(family.encode_family(labels)?)?;
         }
-        let help = "1 for the condition that an upstream is in";
+        let help = "1 for the condition of an upstream";
         let mut family =
             encoder.encode_descriptor("wellhead_upstream_condition", help, None, gauge)?;
         for ([chain, id], upstream, _, _) in &rows {
@@ -321,7 +321,7 @@ impl Exposed {
                 }
             }
         }
-        let help = "New blocks and other messages that upstreams pushed over feeds";
+        let help = "New blocks and other messages that upstreams pushed over subscriptions";
         let mut family = encoder.encode_descriptor("wellhead_self_pushed", help, None, counter)?;
         for (chain, served) in self.chains() {
             for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
@@ -331,7 +331,7 @@ impl Exposed {
                 }
             }
         }
-        let help = "Credits that calls and pushed messages on wellhead's own behalf cost";
+        let help = "Credits spent on wellhead's own calls and on pushed messages";
         let mut family = encoder.encode_descriptor("wellhead_self_credits", help, None, counter)?;
         for (chain, served) in self.chains() {
             for (upstream, asked) in served.roster.upstreams().iter().zip(&served.asked) {
@@ -394,7 +394,7 @@ fn tiers(seen: &[TierSeen], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
     }
     let counter = prometheus_client::metrics::MetricType::Counter;
     let gauge = prometheus_client::metrics::MetricType::Gauge;
-    let help = "Looks into the slow tiers of the cache, by how they ended";
+    let help = "Look-ups in the slow tiers of the cache, by result";
     let mut family = encoder.encode_descriptor("wellhead_cache_tier_gets", help, None, counter)?;
     for TierSeen { name, stats } in seen {
         for (result, count) in [
@@ -409,7 +409,7 @@ fn tiers(seen: &[TierSeen], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
             ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
         }
     }
-    let help = "Answers given to the slow tiers of the cache, by what became of them";
+    let help = "Writes to the slow tiers of the cache, by result";
     let mut family = encoder.encode_descriptor("wellhead_cache_tier_puts", help, None, counter)?;
     for TierSeen { name, stats } in seen {
         for (result, count) in
@@ -419,19 +419,19 @@ fn tiers(seen: &[TierSeen], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
             ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
         }
     }
-    let help = "Values of the slow tiers of the cache that were damaged and are forgotten";
+    let help = "Damaged values in the slow tiers of the cache, which were removed";
     let mut family =
         encoder.encode_descriptor("wellhead_cache_tier_damaged", help, None, counter)?;
     for TierSeen { name, stats } in seen {
         ConstCounter::new(stats.damaged).encode(family.encode_family(&[("tier", *name)])?)?;
     }
-    let help = "Whether a slow tier of the cache is worth asking";
+    let help = "Whether a slow tier of the cache is in use";
     let mut family = encoder.encode_descriptor("wellhead_cache_tier_up", help, None, gauge)?;
     for TierSeen { name, stats } in seen {
         let is_up = u64::from(stats.state == State::Up);
         ConstGauge::new(is_up).encode(family.encode_family(&[("tier", *name)])?)?;
     }
-    let help = "Bytes that a slow tier of the cache holds";
+    let help = "Bytes in a slow tier of the cache";
     let mut family = encoder.encode_descriptor("wellhead_cache_tier_bytes", help, None, gauge)?;
     for (name, bytes) in seen.iter().filter_map(|it| Some((it.name, it.stats.bytes?))) {
         ConstGauge::new(bytes).encode(family.encode_family(&[("tier", name)])?)?;

@@ -239,7 +239,7 @@ pub struct UpstreamStatus {
     pub dissents_final: u64,
     /// How often it contradicted them about other blocks, where both may be honest.
     pub dissents_open: u64,
-    /// Empty answers to searches for logs where another upstream found some.
+    /// Empty answers to log searches for which another upstream found logs.
     pub missed_logs: u64,
     /// Classes of calls that fail too often and go elsewhere.
     pub resting_classes: Vec<&'static str>,
@@ -255,7 +255,7 @@ pub struct UpstreamStatus {
     pub credits_per_day: Option<u64>,
     /// And in a month.
     pub credits_per_month: Option<u64>,
-    /// The rate learnt from refusals, in credits a second.
+    /// The rate learnt from refusals, in credits per second.
     pub learnt_rate: Option<f64>,
     /// Calls that it may be sent at once now.
     pub in_flight_max: Option<u32>,

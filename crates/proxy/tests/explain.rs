@@ -108,7 +108,7 @@ async fn the_steps_are_those_of_a_call_whose_attempts_fail() {
         stage.peer(place.into()).always("*", support::Say::Refuse);
     }
     let told = explain(&stage, 1, "eth_getBalance", r#"["0xab","latest"]"#).expect("told");
-    let asked = ["ask b", "ask a", "ask c"];
+    let asked = ["call b", "call a", "call c"];
     assert_eq!(told.steps[..3], asked, "{told:?}");
     assert_eq!(told.steps[3], "pause for at most 100 ms");
     assert!(stage.peers[0].iter().all(|peer| peer.seen().is_empty()));
@@ -126,7 +126,7 @@ async fn the_steps_are_those_of_a_call_whose_attempts_fail() {
     let row = MethodTable::standard().row("eth_call");
     stage.upstream(0).settle(row, &verdict, now(), now());
     let told = explain(&stage, 1, "eth_call", r#"[{},"latest"]"#).expect("told");
-    assert_eq!(told.steps[..2], ["ask b", "pass over a: method_pause for 3000 ms"], "{told:?}");
+    assert_eq!(told.steps[..2], ["call b", "skip a: method_pause for 3000 ms"], "{told:?}");
     // Raw transactions go to several upstreams at once.
     let told = explain(&stage, 1, "eth_sendRawTransaction", r#"["0xab"]"#).expect("told");
     assert_eq!(told.steps, [""; 0]);

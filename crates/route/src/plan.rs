@@ -137,18 +137,18 @@ impl fmt::Display for Fitness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fit => f.write_str("fit"),
-            Self::Held { wait } => write!(f, "held back for {} ms", wait.as_millis()),
-            Self::Behind { head } => write!(f, "at block {head}, before the one that is needed"),
+            Self::Held { wait } => write!(f, "limited for {} ms", wait.as_millis()),
+            Self::Behind { head } => write!(f, "at block {head}, below the required one"),
             Self::TooWide { max } => write!(f, "searches over {max} blocks at once"),
             Self::TooManyAddresses { max } => write!(f, "searches for {max} addresses at once"),
-            Self::Pruned { oldest } => write!(f, "keeps blocks from {oldest} on"),
+            Self::Pruned { oldest } => write!(f, "has blocks from {oldest} on"),
             Self::Astray => f.write_str("astray: on another branch, or too far ahead"),
             Self::Lagging { blocks } => write!(f, "lags by {blocks} blocks"),
-            Self::ClassRests => f.write_str("calls of this class failed there"),
+            Self::ClassRests => f.write_str("too many failed calls of this class"),
             Self::Unwell(condition) => f.write_str(condition.word()),
-            Self::MethodUnknown => f.write_str("did not know the method lately"),
+            Self::MethodUnknown => f.write_str("refused the method recently"),
             Self::MethodLacking => f.write_str("does not offer the method"),
-            Self::NotEligible => f.write_str("the settings keep the method from it"),
+            Self::NotEligible => f.write_str("excluded by the settings"),
         }
     }
 }

@@ -415,7 +415,7 @@ fn claim(directory: &Path) -> Result<File, OpenError> {
         if !found.is_empty() {
             warn!(
                 directory = %directory.display(),
-                "the disk store is of another format: it starts empty, what it held is fetched anew"
+                "the disk store has another format; it starts empty, and its answers are fetched again"
             );
         }
         segment::remove_all(directory)?;

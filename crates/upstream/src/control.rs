@@ -43,7 +43,7 @@ pub struct Spending {
     pub month: Option<u64>,
     /// The caps of both.
     pub caps: Caps,
-    /// The rate learnt from refusals, in credits a second: of the whole, or of the method that is
+    /// The rate learnt from refusals, in credits per second: of the whole, or of the method that is
     /// bounded most where only methods are.
     pub learnt_rate: Option<f64>,
     /// The limit of calls at once that holds now.

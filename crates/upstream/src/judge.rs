@@ -443,7 +443,7 @@ fn shape(body: &[u8], error: &ScanError) -> (&'static str, &'static str) {
         ScanError::NotAnObject => ("body-not-object", "JSON that is not an object"),
         ScanError::NoOutcome => ("body-no-outcome", "neither `result` nor `error`"),
         ScanError::BothOutcomes => ("body-both-outcomes", "both `result` and `error`"),
-        ScanError::DuplicateKey => ("body-duplicate-key", "the same key twice"),
+        ScanError::DuplicateKey => ("body-duplicate-key", "a duplicate key"),
         ScanError::TooDeep => ("body-too-deep", "JSON nested too deeply"),
         ScanError::TooLarge => ("body-too-large", "a body beyond what we can address"),
         // `scan` reads one object and never says these.
@@ -479,6 +479,6 @@ mod tests {
         assert_eq!(class, VerdictClass::Unsupported);
         assert!((512..2_048).contains(&bytes), "{bytes}");
         let (_, bytes) = passed_on(&refusal("eth_foo"));
-        assert!(bytes > 2 * refusal("eth_foo").len(), "as it came");
+        assert!(bytes > 2 * refusal("eth_foo").len(), "unchanged");
     }
 }

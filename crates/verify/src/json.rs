@@ -246,7 +246,7 @@ pub(crate) fn put<'a, E: Error>(
 ) -> Result<(), E> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(E::custom(format_args!("`{key}` stands there twice"))),
+        Some(_) => Err(E::custom(format_args!("`{key}` is there twice"))),
     }
 }
 

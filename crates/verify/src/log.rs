@@ -364,7 +364,7 @@ pub(crate) fn logs(
         if filter.fits(address, &topics[..count]) {
             return Ok(());
         }
-        let detail = format!("a log of {address} in block {} was not asked for", place.number);
+        let detail = format!("a log of {address} in block {} was not requested", place.number);
         Err(InvalidAnswer::new(Check::Filter, detail))
     })
 }
@@ -391,7 +391,7 @@ fn in_range(audit: &Audit<'_>, filter: &Filter, place: Place) -> Result<(), Inva
     if too_low || too_high {
         return Err(InvalidAnswer::new(
             Check::Range,
-            format!("block {} was not asked for", place.number),
+            format!("block {} was not requested", place.number),
         ));
     }
     Ok(())

@@ -77,7 +77,7 @@ pub(crate) fn proof(
         match asked.slots.get(index) {
             Some(asked) if *asked == key => {}
             Some(_) | None => {
-                let detail = format!("slot {key:#x} was not asked for in place {index}");
+                let detail = format!("slot {key:#x} was not requested at index {index}");
                 return Err(InvalidAnswer::new(Check::ProofAsked, detail));
             }
         }

@@ -69,7 +69,7 @@ impl Watcher {
         let honours = honours.unwrap_or(false);
         if self.pulse().tell_honours_hashes(self.upstream().slot(), honours) {
             let id = &self.upstream().identity().id;
-            tracing::debug!(upstream = %id, honours, "whether states are asked for by the hash of their block");
+            tracing::debug!(upstream = %id, honours, "whether the upstream honours block hashes");
         }
     }
 }

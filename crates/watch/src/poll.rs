@@ -256,7 +256,7 @@ impl Watcher {
             }
             Some(CheckKind::Peers) => self.asker.ask_isolated(CallReason::Probe).await.map(drop),
             // Its version tells nothing of its health, so that it is no probe.
-            Some(CheckKind::Version) | None => Err("nothing may be asked".to_owned()),
+            Some(CheckKind::Version) | None => Err("no check is allowed".to_owned()),
         };
         told.map_or_else(ChainIdentity::Unknown, |()| ChainIdentity::Right)
     }

@@ -40,7 +40,7 @@ async fn demo_serves_its_chain() {
     assert!(curls >= 3, "three curl lines to try:\n{}", demo.log());
     let (told, said) = explain(&admin, &["eth_getBalance", r#"["0xab","latest"]"#]);
     assert_eq!(told, Some(0), "{said}");
-    for part in ["block     latest -> ", "a tag: what is agreed", "  1  ", "  fit"] {
+    for part in ["block     latest -> ", "a tag: the agreed block", "  1  ", "  fit"] {
         assert!(said.contains(part), "no `{part}` in:\n{said}");
     }
     let (told, said) = explain(&admin, &["eth_getBalance", "[nonsense"]);

@@ -25,14 +25,14 @@ pub(super) fn command(it: &Resume) -> Result<(), Failure> {
     complain(&format!("{} cells were played before", earlier.cells()));
     let words = earlier.run().asked.clone();
     if words.is_empty() {
-        return Err(Failure::Config("the run does not say what was asked for".to_owned()));
+        return Err(Failure::Config("the run has no command line".to_owned()));
     }
     let words = ["wellhead", "analyze"].into_iter().map(str::to_owned).chain(words);
     let cli = Cli::try_parse_from(words).map_err(|error| {
-        Failure::Config(format!("what was asked for is not known here: {error}"))
+        Failure::Config(format!("the command line of the run is not valid for this version: {error}"))
     })?;
     let Command::Analyze(mut analyze) = cli.command else {
-        return Err(Failure::Config("the run does not say what was asked for".to_owned()));
+        return Err(Failure::Config("the run has no command line".to_owned()));
     };
     // The same host may be there for HTTP and for WebSocket.
     let (sockets, given) = it.urls.iter().cloned().partition::<Vec<_>, _>(|url| is_socket(url));
@@ -42,7 +42,7 @@ pub(super) fn command(it: &Resume) -> Result<(), Failure> {
         urls(&[], &sockets)?;
     }
     let Some(common) = analyze.what.common_mut() else {
-        return Err(Failure::Config("what was asked for is no run".to_owned()));
+        return Err(Failure::Config("the command line of the run is not that of a run".to_owned()));
     };
     common.urls = urls(&common.urls, &given)?;
     common.goes_on = Some(it.dir.clone());
@@ -107,7 +107,7 @@ fn urls(kept: &[String], given: &[String]) -> Result<Vec<String>, Failure> {
             }
             None if text.ends_with(LEFT_OUT) => {
                 let host = host.unwrap_or_default();
-                let hint = "give its URL again, for path and query are not kept";
+                let hint = "give its URL again: path and query are not stored";
                 return Err(Failure::Config(format!("`{host}`: {hint}")));
             }
             None => whole.push(text.clone()),
@@ -182,7 +182,7 @@ mod tests {
         check(&[kept, "http://h:1"], &[key], Ok(&[key, "http://h:1"]));
         check(&["x=https://a.example/…"], &[key], Ok(&["x=https://a.example/v2/k"]));
         check(&[kept, kept], &[key, "https://a.example/2"], Ok(&[key, "https://a.example/2"]));
-        let again = "`a.example`: give its URL again, for path and query are not kept";
+        let again = "`a.example`: give its URL again: path and query are not stored";
         check(&[kept], &[], Err(again));
         check(&[kept], &["https://b.example/k"], Err(again));
         check(&["http://h:1"], &["http://h:2"], Err("`h:2` was not measured in this run"));

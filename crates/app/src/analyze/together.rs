@@ -214,7 +214,7 @@ async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Resul
     .map_err(failed)?;
     watching.abort();
     if stop.is_set() {
-        complain("interrupted: what was played to its end is kept");
+        complain("interrupted: completed cells are kept");
     } else if budget.is_over() {
         complain("the bound on calls is reached: what is left was not played");
     }

@@ -689,10 +689,10 @@ impl Checker<'_> {
         }
         let Some(of) = rule.of else { return };
         if of < rule.agree {
-            let message = format!("{of} are heard, and {} must agree", rule.agree);
+            let message = format!("at most {of} upstreams are called, but {} must agree", rule.agree);
             self.error(&path.key("of"), &message, "write at least as many as `agree`");
         } else if of > upstreams {
-            let message = format!("{of} are heard, and {have}");
+            let message = format!("`of` is {of}, but {have}");
             self.error(&path.key("of"), &message, "lower it, or add upstreams");
         }
     }

@@ -140,7 +140,7 @@ section! {
         /// The host, and its port where it is not the usual one.
         host: Text = required(),
         /// The name that it was measured under.
-        id: Option<Text> = derived("not told"),
+        id: Option<Text> = derived("none"),
         /// The chain that it served.
         chain_id: Option<ChainId> = derived("not known"),
         /// Which HTTP to speak.
@@ -220,7 +220,7 @@ impl Settings {
                         let keys = take(upstream, found, &given);
                         if keys.is_empty() {
                             let message = "`profile` has no effect: nothing is taken from it";
-                            let hint = "all that it says is said here, or it says nothing";
+                            let hint = "the config sets all of its settings itself, or the profile has none";
                             problems.push(Problem::warning(&place, message).hint(hint));
                         }
                         upstream.profile =

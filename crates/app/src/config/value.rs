@@ -352,7 +352,7 @@ impl Word for MethodGlob {
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         text.parse().map_err(|_| {
-            let hint = "`*` stands for any run of characters; there is no `?`, `[...]` or `{...}`";
+            let hint = "`*` matches any characters; there is no `?`, `[...]` or `{...}`";
             Wrong::hinted(format!("expected {}", Self::EXPECTED), hint)
         })
     }

@@ -11,7 +11,7 @@ use super::Exposed;
 
 impl Exposed {
     pub(super) fn logs(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Empty answers to searches for logs that were doubtful: another was asked";
+        let help = "Doubtful empty answers to log searches, for which another upstream was called";
         let name = "wellhead_logs_doubted";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (chain, served) in self.chains() {
@@ -26,7 +26,7 @@ impl Exposed {
             let count = ConstCounter::new(served.counts().unconfirmed.load(Ordering::Relaxed));
             count.encode(family.encode_family(&[("chain", chain)])?)?;
         }
-        let help = "Empty answers to searches for logs where another upstream found some";
+        let help = "Empty answers to log searches for which another upstream found logs";
         let name = "wellhead_upstream_missed_logs";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (chain, served) in self.chains() {

@@ -21,7 +21,7 @@ impl Exposed {
         if chains.is_empty() {
             return Ok(());
         }
-        let help = "Answers that were to be looked at before they were used, by method and finding";
+        let help = "Answers to verify before use, by method and result";
         let mut family =
             encoder.encode_descriptor("wellhead_verify", help, None, MetricType::Counter)?;
         for (chain, _, verifier) in &chains {
@@ -36,7 +36,7 @@ impl Exposed {
                 }
             }
         }
-        let help = "Answers that cannot be true, by upstream, method and the check that failed";
+        let help = "Void answers, by upstream, method and failed check";
         let mut family =
             encoder.encode_descriptor("wellhead_verify_void", help, None, MetricType::Counter)?;
         for (chain, served, verifier) in &chains {

@@ -14,7 +14,7 @@ impl Exposed {
     pub(super) fn views(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let rows: Vec<_> =
             self.chains().map(|(chain, served)| (chain, served, served.heads.view())).collect();
-        let help = "The agreed block that a tag stands for";
+        let help = "The agreed block of a tag";
         let mut family =
             encoder.encode_descriptor("wellhead_chain_block", help, None, MetricType::Gauge)?;
         for (chain, _, view) in &rows {
@@ -29,14 +29,14 @@ impl Exposed {
                 ConstGauge::new(number.0).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "Times that the agreed head was taken back";
+        let help = "Reorgs of the agreed head";
         let mut family =
             encoder.encode_descriptor("wellhead_chain_reorgs", help, None, MetricType::Counter)?;
         for (chain, _, view) in &rows {
             let labels = [("chain", *chain)];
             ConstCounter::new(view.reorgs().last()).encode(family.encode_family(&labels)?)?;
         }
-        let help = "Blocks that the last reorg took back";
+        let help = "Blocks that the last reorg removed";
         let name = "wellhead_chain_reorg_depth_blocks";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (chain, _, view) in &rows {
@@ -44,7 +44,7 @@ impl Exposed {
             let labels = [("chain", *chain)];
             ConstGauge::new(reorg.depth).encode(family.encode_family(&labels)?)?;
         }
-        let help = "1 for an upstream on another branch, or that claims more blocks than can be";
+        let help = "1 for an upstream on another branch, or with an implausibly high head";
         let mut family =
             encoder.encode_descriptor("wellhead_upstream_astray", help, None, MetricType::Gauge)?;
         for (chain, served, view) in &rows {
