@@ -256,7 +256,7 @@ fn may_send(
     complain(&lines.join("\n"));
     let predicted: u64 = forecasts.iter().map(|forecast| forecast.calls() + GREETING).sum();
     let most = predicted.saturating_add(spent).min(common.max_calls);
-    complain(&format!("not more than {most} calls in all"));
+    complain(&format!("at most {most} calls in all"));
     if common.dry_run {
         say("nothing was sent");
         return Ok(None);
@@ -385,7 +385,7 @@ async fn play(
             say(&greeted(name, goal, &greeting));
             if greeting.chain_id.is_none() && greeting.block.is_none() {
                 if !stop.is_set() && !budget.is_over() {
-                    complain("it answers no call: nothing is measured there");
+                    complain("it answers no call, so it is not measured");
                 }
                 continue;
             }
@@ -415,7 +415,7 @@ async fn play(
                 break;
             }
             if budget.is_over() {
-                live.line("the bound on calls is reached: what is left was not played");
+                live.line("the bound on calls is reached; the remaining cells were not run");
                 break;
             }
         }
@@ -532,7 +532,7 @@ fn report(dir: &Path, profile: Option<&Path>) -> Result<(), Failure> {
 /// A run and its records.
 fn read(dir: &Path) -> Result<(record::Run, Vec<Record>), Failure> {
     let unread = |why: &dyn std::fmt::Display| {
-        Failure::Config(format!("`{}` is no run that can be read: {why}", dir.display()))
+        Failure::Config(format!("`{}` is not a readable run: {why}", dir.display()))
     };
     let run = fs::read_to_string(dir.join("run.json")).map_err(|error| unread(&error))?;
     let run: record::Run = serde_json::from_str(&run).map_err(|error| unread(&error))?;
@@ -544,7 +544,7 @@ fn read(dir: &Path) -> Result<(record::Run, Vec<Record>), Failure> {
     let read = record::read_all(BufReader::new(records)).map_err(|error| unread(&error))?;
     let (records, torn) = read;
     if let Some(line) = torn {
-        complain(&format!("line {line} of the records is cut: it is left out"));
+        complain(&format!("line {line} of the records is truncated and ignored"));
     }
     Ok((run, records))
 }

@@ -39,20 +39,20 @@ fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
             "method" => method = Some(value.into_owned()),
             "params" => {
                 let valid: Result<&RawValue, _> = serde_json::from_str(&value);
-                valid.map_err(|error| format!("`params` is no JSON: {error}"))?;
+                valid.map_err(|error| format!("`params` is not JSON: {error}"))?;
                 params = Some(value.into_owned());
             }
             "client" => {
-                client = value.parse().map_err(|_| format!("`client`: no address: `{value}`"))?;
+                client = value.parse().map_err(|_| format!("`client` is not an address: `{value}`"))?;
             }
             "select" => select.push(value.into_owned()),
             other => {
                 let known = "`method`, `params`, `chain`, `client` and `select`";
-                return Err(format!("unknown: `{other}`; known are {known}"));
+                return Err(format!("`{other}` is unknown; known parameters are {known}"));
             }
         }
     }
-    let method = method.ok_or("say which `method`: /explain?method=eth_getBalance&params=[...]")?;
+    let method = method.ok_or("`method` is missing: /explain?method=eth_getBalance&params=[...]")?;
     let params = params.as_deref().map(str::as_bytes);
     let pair = |select: &String| match select.split_once('=') {
         Some((label, value)) => (label.to_owned().into(), value.to_owned().into()),
@@ -70,10 +70,10 @@ pub(crate) fn command(arguments: &Explain) -> Result<(), Failure> {
     let target = target(arguments);
     let (status, body) = get(arguments.admin, &target).map_err(|why| {
         let admin = arguments.admin;
-        Failure::System(format!("no wellhead tells at {admin} (--admin): {why}"))
+        Failure::System(format!("no wellhead answers at {admin} (--admin): {why}"))
     })?;
     let told: Value = serde_json::from_str(&body)
-        .map_err(|_| Failure::System(format!("not a wellhead's answer: HTTP {status}")))?;
+        .map_err(|_| Failure::System(format!("this is not the answer of a wellhead: HTTP {status}")))?;
     if status != 200 {
         let why = told["error"].as_str().unwrap_or("it cannot be explained");
         return Err(Failure::Config(why.to_owned()));

@@ -44,11 +44,11 @@ async fn demo_serves_its_chain() {
         assert!(said.contains(part), "no `{part}` in:\n{said}");
     }
     let (told, said) = explain(&admin, &["eth_getBalance", "[nonsense"]);
-    assert!(told == Some(1) && said.contains("`params` is no JSON"), "{said}");
+    assert!(told == Some(1) && said.contains("`params` is not JSON"), "{said}");
     demo.signal(Signal::Term);
     assert_eq!(demo.exit_code(BOUND).await, Some(0), "{}", demo.log());
     let (told, words) = explain(&admin, &["eth_chainId"]);
-    assert!(told == Some(2) && words.contains("no wellhead tells at"), "{words}");
+    assert!(told == Some(2) && words.contains("no wellhead answers at"), "{words}");
 }
 
 fn explain(admin: &str, arguments: &[&str]) -> (Option<i32>, String) {

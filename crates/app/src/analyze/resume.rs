@@ -22,7 +22,7 @@ const WS: &str = "--ws=";
 /// Goes on with a run.
 pub(super) fn command(it: &Resume) -> Result<(), Failure> {
     let earlier = read(&it.dir)?;
-    complain(&format!("{} cells were played before", earlier.cells()));
+    complain(&format!("{} cells were completed before", earlier.cells()));
     let words = earlier.run().asked.clone();
     if words.is_empty() {
         return Err(Failure::Config("the run has no command line".to_owned()));
@@ -42,7 +42,7 @@ pub(super) fn command(it: &Resume) -> Result<(), Failure> {
         urls(&[], &sockets)?;
     }
     let Some(common) = analyze.what.common_mut() else {
-        return Err(Failure::Config("the command line of the run is not that of a run".to_owned()));
+        return Err(Failure::Config("the command line of the run measures nothing".to_owned()));
     };
     common.urls = urls(&common.urls, &given)?;
     common.goes_on = Some(it.dir.clone());

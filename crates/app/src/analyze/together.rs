@@ -123,7 +123,7 @@ pub(super) fn measure(common: &Common, inquiry: &Inquiry<'_>) -> Result<(), Fail
     let goals = goals(&common.urls)?;
     let (name, _) = inquiry.name();
     if goals.len() < inquiry.targets_min() {
-        return Err(Failure::Config(format!("`{name}` compares endpoints: give two URLs or more")));
+        return Err(Failure::Config(format!("`{name}` compares endpoints: give at least two URLs")));
     }
     let sockets = match inquiry {
         Inquiry::Reach(it) => sockets(it)?,
@@ -189,7 +189,7 @@ async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Resul
         .map(|(target, (goal, greeting))| Member { target, goal, greeting })
         .collect();
     if members.len() < goals.len() {
-        complain("targets that answer no call are left out");
+        complain("targets that answer no call are not measured");
     }
     let (name, version) = inquiry.name();
     if members.len() < inquiry.targets_min() {
@@ -216,7 +216,7 @@ async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Resul
     if stop.is_set() {
         complain("interrupted: completed cells are kept");
     } else if budget.is_over() {
-        complain("the bound on calls is reached: what is left was not played");
+        complain("the bound on calls is reached; the remaining cells were not run");
     }
     Ok(())
 }

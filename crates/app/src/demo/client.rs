@@ -150,7 +150,7 @@ impl Client {
 
     fn failed(&self, why: String) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(%why, "a call of the demo's client failed");
+        tracing::warn!(%why, "a call of the demo client failed");
         *self.last_failure.lock() = Some(why);
     }
 
