@@ -43,7 +43,8 @@ fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
                 params = Some(value.into_owned());
             }
             "client" => {
-                client = value.parse().map_err(|_| format!("`client` is not an address: `{value}`"))?;
+                client =
+                    value.parse().map_err(|_| format!("`client` is not an address: `{value}`"))?;
             }
             "select" => select.push(value.into_owned()),
             other => {
@@ -52,7 +53,8 @@ fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
             }
         }
     }
-    let method = method.ok_or("`method` is missing: /explain?method=eth_getBalance&params=[...]")?;
+    let method =
+        method.ok_or("`method` is missing: /explain?method=eth_getBalance&params=[...]")?;
     let params = params.as_deref().map(str::as_bytes);
     let pair = |select: &String| match select.split_once('=') {
         Some((label, value)) => (label.to_owned().into(), value.to_owned().into()),
@@ -72,8 +74,9 @@ pub(crate) fn command(arguments: &Explain) -> Result<(), Failure> {
         let admin = arguments.admin;
         Failure::System(format!("no wellhead answers at {admin} (--admin): {why}"))
     })?;
-    let told: Value = serde_json::from_str(&body)
-        .map_err(|_| Failure::System(format!("this is not the answer of a wellhead: HTTP {status}")))?;
+    let told: Value = serde_json::from_str(&body).map_err(|_| {
+        Failure::System(format!("this is not the answer of a wellhead: HTTP {status}"))
+    })?;
     if status != 200 {
         let why = told["error"].as_str().unwrap_or("it cannot be explained");
         return Err(Failure::Config(why.to_owned()));

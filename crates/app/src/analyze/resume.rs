@@ -29,7 +29,9 @@ pub(super) fn command(it: &Resume) -> Result<(), Failure> {
     }
     let words = ["wellhead", "analyze"].into_iter().map(str::to_owned).chain(words);
     let cli = Cli::try_parse_from(words).map_err(|error| {
-        Failure::Config(format!("the command line of the run is not valid for this version: {error}"))
+        Failure::Config(format!(
+            "the command line of the run is not valid for this version: {error}"
+        ))
     })?;
     let Command::Analyze(mut analyze) = cli.command else {
         return Err(Failure::Config("the run has no command line".to_owned()));

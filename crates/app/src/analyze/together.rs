@@ -123,7 +123,9 @@ pub(super) fn measure(common: &Common, inquiry: &Inquiry<'_>) -> Result<(), Fail
     let goals = goals(&common.urls)?;
     let (name, _) = inquiry.name();
     if goals.len() < inquiry.targets_min() {
-        return Err(Failure::Config(format!("`{name}` compares endpoints: give at least two URLs")));
+        return Err(Failure::Config(format!(
+            "`{name}` compares endpoints: give at least two URLs"
+        )));
     }
     let sockets = match inquiry {
         Inquiry::Reach(it) => sockets(it)?,

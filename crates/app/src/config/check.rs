@@ -689,7 +689,8 @@ impl Checker<'_> {
         }
         let Some(of) = rule.of else { return };
         if of < rule.agree {
-            let message = format!("at most {of} upstreams are called, but {} must agree", rule.agree);
+            let message =
+                format!("at most {of} upstreams are called, but {} must agree", rule.agree);
             self.error(&path.key("of"), &message, "write at least as many as `agree`");
         } else if of > upstreams {
             let message = format!("`of` is {of}, but {have}");
