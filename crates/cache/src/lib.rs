@@ -51,7 +51,7 @@
 //! let pin = Pin::of(row, sent, &pinned_view)?; // `Err`: neither cached nor shared, with the reason
 //! let head = pinned_view.head();
 //! let ask = CacheRequest { chain: ChainId(1), row, params, pin, head, salt: b"" };
-//! let key = Key::of(&ask)?; // `Err`: the same
+//! let key = Key::of(&ask)?; // `Err`: as above
 //!
 //! if let Some(hit) = memory.get(&key, &pinned_view, required, now_ms) {
 //!     return Ok(hit.value);
@@ -62,9 +62,9 @@
 //!             lead.land(hit.value.clone()); // the flight before this one had just landed
 //!             return Ok(hit.value);
 //!         }
-//!         let result = ask_upstreams(); // dropped meanwhile: another one leads
+//!         let result = ask_upstreams(); // if it is dropped, another one leads
 //!         let ruling = rule(&ask, ReplyContent::Result(result), &newest_view, Times::default(), now_ms);
-//!         memory.put(&key, ruling, result); // before it lands, so that the next one finds it
+//!         memory.put(&key, ruling, result); // before it lands, so that the next call finds it
 //!         let result = bytes::Bytes::copy_from_slice(result);
 //!         lead.land(result.clone()); // or `fail`, or `part` when the answer is streamed
 //!         Ok(result)

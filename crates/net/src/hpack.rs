@@ -282,7 +282,7 @@ impl Meaning {
             FieldName::Encoding => Self::Encoding(Encoding::of(Some(value))),
             FieldName::RetryAfter => Self::RetryAfter(Bytes::copy_from_slice(value)),
             FieldName::Date => Self::Date(Bytes::copy_from_slice(value)),
-            // Whoever keeps it has its name as well.
+            // The table entry has its name as well.
             FieldName::Limit | FieldName::Other => Self::Other,
             FieldName::Wrong => Self::Malformed("a header's name is not valid"),
         }

@@ -338,8 +338,8 @@ struct PlanEntry {
 
 /// Orders the upstreams of `roster` for `ask`, seen from one pinned `view`.
 ///
-/// An empty plan means that nobody may be asked: all are on another chain, not
-/// yet verified or being taken out.
+/// An empty plan means that no upstream may be used: all are on another chain, not
+/// yet verified or being removed.
 pub fn plan(
     ask: &PlanRequest<'_>,
     view: &View,

@@ -249,7 +249,7 @@ fn errors_without_a_code_or_a_message_are_completed() {
     );
     check_payload(
         r#"{"code":-32099}"#,
-        r#"{"code":-32099,"message":"an error that no rule knows"}"#,
+        r#"{"code":-32099,"message":"an error that matches no rule"}"#,
     );
     check_payload(r#"{"code":"429","message":"x \" y"}"#, r#"{"code":429,"message":"x \" y"}"#);
 }

@@ -205,7 +205,7 @@ impl Drop for SocketTask {
 
 /// Why a connection ends.
 enum SocketStop {
-    /// Nobody needs it any more.
+    /// It is not needed any more.
     Done,
     /// It was idle for too long.
     Idle,
@@ -423,7 +423,7 @@ where
     Ok(())
 }
 
-/// Whether the peer is still there, and whether anybody needs it.
+/// Whether the peer is still alive, and whether the connection is in use.
 struct SocketKeepAlive {
     /// When something last arrived.
     heard: Instant,

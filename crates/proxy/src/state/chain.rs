@@ -86,7 +86,7 @@ pub struct ServedChain {
     pub(crate) sessions: Sessions,
     /// What they sent.
     pub(crate) sent: SentTransactions,
-    /// Looks at answers, if anybody does.
+    /// Checks answers, if `verify` is on.
     pub(crate) verifier: Option<Arc<Verifier>>,
     /// Searches that take too many calls.
     pub(crate) hopeless: Hopeless,

@@ -68,7 +68,7 @@ impl Tiers {
 
     /// Adds the tier that is shared with others. There is one at most.
     pub fn share(&self, shared: SharedTier) {
-        // A second one would be a defect of whoever assembles, and is not used.
+        // A second one would be a defect of the assembly, and is not used.
         let _is_first = self.shared.set(shared);
     }
 

@@ -138,8 +138,8 @@ fn depends_on(
 ) -> Result<Pin, Reason> {
     let (pulse, at) = (&request.chain.pulse, request.ctx.received_at);
     let of = Pin::of(row, pin.sent(), &ViewCanon::at(view, at))?;
-    // What is final is kept for ever. Whoever names a height may name a final one; who
-    // speaks of the newest block does not.
+    // Final answers are cached forever. A call by height may name a final block; a call at the newest
+    // block does not.
     let is_by_height = matches!(of, Pin::Block(Point::Height(_) | Point::Hash(_)))
         && matches!(pin.block, BlockRef::Number(_))
         && pin.params.is_none();
@@ -182,7 +182,7 @@ fn ticket_for(
 ) -> Result<CacheTicket, Reason> {
     let chain = request.chain.pulse.chain_id().ok_or(Reason::Off)?;
     let head = ViewCanon::at(view, request.ctx.received_at).head();
-    // Whoever selects upstreams shares with those who select the same.
+    // Requests share only with requests that select the same upstreams.
     let salt = request.selected().as_bytes();
     let key = Key::of(&CacheRequest { chain, row, params, pin, head, salt })?;
     let required = request.chain.required(row);
