@@ -81,7 +81,7 @@ impl Bucket {
         }
     }
 
-    /// Takes `credits` that were spent whatever the bucket holds: those who ask wait longer.
+    /// Takes `credits` that were spent regardless of the bucket: later calls wait longer.
     pub fn charge(&self, credits: f64, pace: Pace, now: Duration) {
         let (now, cost) = (nanos(now), (credits * pace.nanos_per_credit) as u64);
         let charge = |arrival: u64| Some(arrival.max(now).saturating_add(cost));

@@ -28,7 +28,7 @@ impl Recent {
         if place.load(Ordering::Relaxed) >> 32 == slice {
             place.fetch_add(u64::from(credits), Ordering::Relaxed);
         } else {
-            // Two who turn the page together may lose one of their counts.
+            // Two concurrent callers that start a slice may lose one of their counts.
             place.store(slice << 32 | u64::from(credits), Ordering::Relaxed);
         }
     }

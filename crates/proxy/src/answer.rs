@@ -206,7 +206,7 @@ impl Refusal {
         Self { retry_after: Some(RETRY_SOON), ..Self::new(503, code, message) }
     }
 
-    /// Nobody answered: says of each upstream what it said last, or why it was not asked.
+    /// No upstream answered: names the last failure of each, or why it was not called.
     pub(crate) fn failed(
         failure: Failure,
         trail: &Trail,

@@ -1,22 +1,21 @@
-//! A batch: each item answered alone, reads for one upstream sent to it together.
+//! A batch: each call is answered by itself, and reads for one upstream are sent to it together.
 //!
-//! What can go together: reads that may be asked again and that are quick by their
-//! class. They are planned as single calls are; whoever leads the plan of the first
-//! gets all those that it is fit for, in one exchange of bounded size. An item that
-//! this upstream cannot answer, or all of them when the exchange fails, then goes
-//! its own way, so that no item ever does worse than alone.
+//! Repeatable reads of quick classes can share an exchange. They are planned like single calls; the
+//! first upstream in the plan of the first call gets all calls for which it is fit, in one exchange
+//! of bounded size. A call that this upstream cannot answer, or all of them if the exchange fails,
+//! then continues by itself, so no call does worse than alone.
 //!
-//! The replies of one batch hold at most `limits.batch_bytes` together, and one answer more; calls
-//! that follow are refused unasked: one batch may ask for the largest answer a thousand times. Room
-//! for an answer is reserved before it is asked for ([`Pile`]), below the ceiling on all answers; a reply
-//! for which there is none is refused, and the others stay.
+//! The replies of one batch hold at most `limits.batch_bytes` together, plus one answer; further
+//! calls are refused without an attempt, because one batch could request the largest answer a
+//! thousand times. Memory for an answer is reserved before its call is sent ([`Pile`]), below the
+//! ceiling on all answers; a reply for which there is none is refused, and the others stay.
 //!
-//! Answers that are kept do not go upstream at all, and those that come are kept as those of
-//! single calls are; items that go together neither wait for the same call of another client
-//! nor are waited for.
+//! Cached answers do not go upstream at all, and new ones are cached like those of single calls;
+//! calls that share an exchange neither wait for identical calls of other clients nor are waited
+//! for.
 //!
-//! Traces, logs, writes and filters go alone from the start: one slow item would
-//! hold up all that share its exchange.
+//! Traces, logs, writes and filters are sent one by one from the start: one slow call would delay
+//! all others of its exchange.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

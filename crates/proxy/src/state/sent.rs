@@ -1,17 +1,17 @@
-//! What was sent through here a moment ago, so that its sender does not miss it.
+//! Recently sent transactions, so that their senders can read them at once.
 //!
-//! An upstream that took a transaction knows it at once, the others after it was told around,
-//! and a sender's next question may go to one of those. So for a minute it is remembered who
-//! took which transaction, and which nonces a sender used:
+//! An upstream that accepted a transaction knows it at once, the others only after it has
+//! propagated, and the sender's next call may go to one of those. So for a minute this stores which
+//! upstream accepted which transaction, and which nonces a sender used:
 //!
-//! - the pending nonce is raised over nonces that were sent and follow on it without a gap;
-//! - a transaction that is not found is looked for again where it was taken.
+//! - the pending nonce is raised by nonces that were sent and continue it without a gap;
+//! - a transaction that is not found is looked up at the upstream that accepted it.
 //!
-//! The sender is recovered from the signature, some hundred microseconds a transaction.
-//! Transactions that cannot be read (types that came later) are found by hash alone.
+//! The sender is recovered from the signature, which takes some hundred microseconds per
+//! transaction. Transactions of unknown types are found by hash alone.
 //!
-//! Not promised: that a nonce stays used. A transaction that was dropped or replaced within
-//! the minute still counts, as it does at an upstream that has not heard of that.
+//! Not guaranteed: that a nonce stays used. A transaction that was dropped or replaced within the
+//! minute still counts, as it does at an upstream that does not know of that.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

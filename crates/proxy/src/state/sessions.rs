@@ -1,21 +1,22 @@
-//! What a client was shown: it is never shown less afterwards.
+//! The newest block that each client has seen: later answers are never older.
 //!
-//! The agreed head waits for a second upstream, while a receipt comes from the first. A client
-//! that saw its transaction in block N and then asks for its balance at `latest` has to be
-//! answered at N or above, though N is not agreed yet. So the highest block that any answer to
-//! a client named is remembered, and what follows is answered there: by an upstream that holds
-//! it, and never above what an upstream claims that is not astray.
+//! The agreed head waits for a second upstream, while a receipt comes from the first. A client that
+//! saw its transaction in block N and then requests its balance at `latest` must be answered at N
+//! or above, even if N is not agreed yet. So the highest block that any answer to a client named is
+//! stored, and later calls are answered there: by an upstream that holds it, and never above the
+//! head of an upstream that is not astray.
 //!
-//! A client is the **address** that it calls from, whatever the port: libraries open several
-//! connections, and calls on one have to follow from answers on another. Behind one address
-//! (a load balancer, one cluster) all clients are one; each then sees at least what any of
-//! them saw. The table is made once and does not grow: addresses that share a place in a table
-//! are one client, too; which ones do differs from process to process.
+//! A client is an **address**, whatever the port: libraries open several connections, and calls on
+//! one have to be consistent with answers on another. All clients behind one address (a load
+//! balancer, one cluster) count as one; each then sees at least what any of them has seen. The
+//! table has a fixed size: addresses that share a slot count as one client, too; which ones do
+//! differs from process to process.
 //!
-//! What counts is what nodes themselves write: blocks, transactions and receipts, heights
-//! that calls named, and the height that an upstream told while nothing was agreed lately. A trace says what the client's own program says. What was shown is
-//! remembered as far as somebody who is not astray claims to be, and for two minutes: long
-//! before that it is agreed on, or gone. Logs and filters do not count.
+//! Data written by nodes counts: blocks, transactions and receipts, heights that calls named, and
+//! the height that an upstream reported while nothing was agreed recently. A trace contains the
+//! output of the client's own program. A block counts as seen as far as an upstream that is not
+//! astray claims to hold it, and for two minutes: long before that it is agreed or gone. Logs and
+//! filters do not count.
 //!
 //! Not guaranteed: that it is still that block. After a reorg no upstream holds it, or another
 //! block has its number, as with any node.
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(above(client(1)), None);
         show(client(1), 101);
         assert_eq!((above(client(1)), above(client(2))), (Some(BlockNumber(101)), None));
-        // What nobody has is no floor, and an older answer does not lower it.
+        // A block that no upstream has does not count, and an older answer does not lower it.
         show(client(1), 5000);
         show(client(1), u64::MAX);
         show(client(1), 7);

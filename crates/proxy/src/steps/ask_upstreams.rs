@@ -1,4 +1,4 @@
-//! One call at the upstreams of its plan, and what is learnt from what they say.
+//! One call at the upstreams of its plan, and what their answers teach.
 
 use std::time::Instant;
 

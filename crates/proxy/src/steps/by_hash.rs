@@ -1,17 +1,17 @@
-//! States asked for by the hash of their block (EIP-1898).
+//! Reads of state by block hash (EIP-1898).
 //!
-//! An answer about a height that may get another block does not tell of which block it is, and
-//! so can never be kept. Most calls of dapps and wallets are such. Asked by the hash of the
-//! agreed block, the answer is of that block or none at all, and is kept under it.
+//! An answer at a height whose block may be replaced does not show its block, so it can never be
+//! cached. Most calls of dapps and wallets are of this kind. If the call is sent with the hash of
+//! the agreed block, the answer is for that block or is an error, and is cached under the hash.
 //!
-//! A hash goes only to upstreams that were found to honour one (`wellhead_watch`); the others are
-//! asked by the height in the course of the same call, and what they say is told and not kept.
+//! A hash goes only to upstreams that were found to honour one (`wellhead_watch`); the others get
+//! the height within the same call, and their answers are returned but not cached.
 //!
-//! Not every such upstream takes a hash in every method. Whoever refuses one is asked again by the height, and
-//! when that is understood no call of this method is asked by hash for a while: a second, and
-//! twice as long with each refusal within an hour, up to an hour. What comes of the second call
-//! is told and not kept. The word of an upstream that took a hash in this method before is not
-//! doubted when it finds fault with the call.
+//! Not every such upstream accepts a hash in every method. If one refuses it, the call is repeated
+//! by height, and if that succeeds no call of this method is sent by hash for a while: a second,
+//! and twice as long with each refusal within an hour, up to an hour. The answer to the second call
+//! is returned but not cached. If an upstream has accepted a hash in this method before, its error
+//! about the call is taken as such.
 
 use std::time::Instant;
 

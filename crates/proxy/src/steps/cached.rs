@@ -1,12 +1,12 @@
-//! Answers kept and shared: the cache is asked before an upstream is, and what came is written to it.
+//! The cache and coalescing: the look-up before an upstream is called, and the write of its answer.
 //!
-//! What may be kept and for how long is decided in `wellhead_cache`; what it is told of the world
-//! is in [`crate::state::cache`]. Here a call becomes the words that the cache understands
-//! ([`CacheTicket`]), and it is decided whether a call waits for that of another client.
+//! `wellhead_cache` decides what may be cached and for how long; [`crate::state::cache`] gives it
+//! the state of the chain. Here a call is translated for the cache ([`CacheTicket`]), and it is
+//! decided whether it waits for an identical call of another client.
 //!
-//! Not promised: that a chain whose final blocks are replaced, as when a development node
-//! starts anew, is seen so at once. What was kept is forgotten when the view falls below
-//! its finalized block.
+//! Not guaranteed: that a chain whose final blocks are replaced, as when a development node is
+//! restarted, is detected at once. Cached answers are dropped when the view falls below its
+//! finalized block.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,25 +1,25 @@
-//! Empty answers to searches for logs, held against what headers say.
+//! Empty answers to log searches, compared with headers.
 //!
-//! A node that has a block and not yet its logs, or lost them, says that there are none, and
-//! an indexer goes on without them. So an empty answer is **doubtful** where the bloom of a
-//! known canonical block of its range may hold what was asked for, or where whoever gave it
-//! is not seen to hold the last block. Then one more upstream is asked: what it finds is the
-//! answer, and the first is counted and named in the log; when it finds nothing either, that
-//! is believed. A dearer tier is asked only where there is hardly any doubt ([`CHANCE_ALONE_MAX`]):
-//! then the first one failed, and the call goes where others go after a failure.
+//! A node that has a block but does not have its logs yet, or has lost them, returns an empty list,
+//! and an indexer continues without them. So an empty answer is **doubtful** if the bloom of a
+//! known canonical block in its range may contain a match, or if the upstream is not known to hold
+//! the last block. Then one more upstream is called: if it finds logs, these are the answer, and
+//! the first upstream is counted and logged; if it finds none, the empty list is accepted. A more
+//! expensive tier is used only if there is hardly any doubt left ([`CHANCE_ALONE_MAX`]): then the
+//! first attempt failed, and the call continues as after any failure.
 //!
-//! Where no other upstream is fit and was not asked yet, and chance explains the bloom in at most
-//! [`CHANCE_ALONE_MAX`] of all cases, the upstream itself is asked once more: after it showed a
-//! new block, which is when logs that were late are there, and after [`HEAD_WAIT`] at the latest.
-//! When it finds nothing again, or no second opinion could be had, the empty answer is served with
-//! a warning: a header (`x-wellhead-warning: logs-doubted`) and a count.
+//! If no other upstream is fit and untried, and the probability of a false positive is at most
+//! [`CHANCE_ALONE_MAX`], the upstream itself is called once more: after it showed a new block, when
+//! late logs are there, and after [`HEAD_WAIT`] at the latest. If the list is empty again, or there
+//! was no second opinion, the empty answer is served with a warning: a header (`x-wellhead-warning:
+//! logs-doubted`) and a count.
 //!
-//! What it costs is bounded: no upstream is asked again where chance alone would explain a bloom that
-//! fits more often than not ([`CHANCE_MAX`]), as with many full blocks, nor beyond `attempts.max` or what
-//! the search may cost, and the second one has [`WAIT`]. Where no bloom is known nothing changes.
+//! The cost is bounded: no second call is made if a false positive is more likely than not
+//! ([`CHANCE_MAX`]), as with many full blocks, nor beyond `attempts.max` or the bound of the
+//! search, and the second call is limited to [`WAIT`]. Without a known bloom nothing changes.
 //!
-//! Not promised: that logs are there when two upstreams miss the same, nor anything of
-//! answers that miss only some.
+//! Not guaranteed: that logs are found if two upstreams lack them, nor that answers which lack only
+//! some logs are detected.
 
 use std::time::{Duration, Instant};
 

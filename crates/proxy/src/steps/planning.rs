@@ -1,4 +1,4 @@
-//! Which block a call is answered at, what it asks of upstreams, and the plan for it.
+//! The block at which a call is answered, its requirements on upstreams, and its plan.
 
 use std::time::Instant;
 

@@ -1,13 +1,12 @@
-//! A search over many blocks or for many addresses, such as `eth_getLogs`, made in parts that
-//! upstreams accept.
+//! A search over many blocks or for many addresses, such as `eth_getLogs`, in parts that upstreams
+//! accept.
 //!
-//! A search is tried whole wherever some upstream is not known to accept less. Where all
-//! accept less, or one refuses it for its size or its number of addresses, its parts are asked
-//! for side by side, each like a call of its own with its own plan and attempts, and put together
-//! in their order. How large parts are and when that is hopeless:
-//! [`crate::state::parts`]. All parts hold together
-//! at most what one answer may hold, and the whole has the deadline of the call, unless it
-//! is large and flows: [`stream`]. Where answers are kept, so are parts that are final.
+//! A search is sent whole if some upstream is not known to accept less. If all accept less, or one
+//! refuses it because of its size or its number of addresses, its parts are requested concurrently,
+//! each like a separate call with its own plan and attempts, and joined in order.
+//! [`crate::state::parts`] decides how large parts are, and when a search cannot succeed. All parts
+//! together hold at most as much as one answer, and the whole search has the deadline of the call,
+//! unless it is large and streamed: [`stream`]. With a cache, final parts are cached.
 
 pub(crate) mod division;
 mod stream;
