@@ -271,13 +271,13 @@ fn exhausted(
     match class {
         VerdictClass::Throttled => {
             let wait = retry_after.unwrap_or(RETRY_SOON).min(RETRY_LATE_MAX);
-            (429, class.client_code(), "the upstreams limit our calls", Some(wait))
+            (429, class.client_code(), "the upstreams rate-limit calls", Some(wait))
         }
-        // About the call, though no upstream found words that can be passed on: a second call
+        // About the call, but without a message that can be passed on: a second call
         // soon after would fare no better.
         class if class.is_about_call() => (200, class.client_code(), class.about(), None),
         VerdictClass::Void => {
-            (503, UNAVAILABLE, "no upstream gave a sound answer", Some(RETRY_SOON))
+            (503, UNAVAILABLE, "no upstream gave a valid answer", Some(RETRY_SOON))
         }
         _ => (503, UNAVAILABLE, "no upstream could answer", Some(RETRY_SOON)),
     }

@@ -38,7 +38,7 @@ impl Exposed {
 
 fn credits(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
     let name = "wellhead_upstream_credits";
-    let help = "Credits spent, our own calls included; calls where credits are not known";
+    let help = "Credits spent, including wellhead's own calls; calls if credits are not known";
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for UpstreamRow { labels, spending, .. } in rows {
         ConstCounter::new(spending.total).encode(family.encode_family(labels)?)?;
@@ -48,7 +48,7 @@ fn credits(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Enc
 
 fn held(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
     let name = "wellhead_upstream_held";
-    let help = "Calls that an upstream's bound held, by bound";
+    let help = "Calls that a limit of an upstream delayed, by limit";
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for UpstreamRow { labels: [chain, id], upstream, .. } in rows {
         for bound in Bound::ALL {
@@ -64,7 +64,7 @@ fn held(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Encode
 
 fn limits(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
     let name = "wellhead_upstream_in_flight_max";
-    let help = "Calls that an upstream may be sent at once";
+    let help = "Limit on concurrent calls to an upstream";
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for UpstreamRow { labels, spending, .. } in rows {
         if let Some(limit) = spending.limit {
@@ -72,7 +72,7 @@ fn limits(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Enco
         }
     }
     let name = "wellhead_upstream_learnt_rate";
-    let help = "The rate learnt from refusals, in credits a second";
+    let help = "The rate learnt from refusals, in credits per second";
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for UpstreamRow { labels, spending, .. } in rows {
         if let Some(rate) = spending.learnt_rate {
@@ -84,7 +84,7 @@ fn limits(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Enco
 
 fn caps(rows: &[UpstreamRow<'_>], encoder: &mut DescriptorEncoder<'_>) -> Encoded {
     let name = "wellhead_upstream_cap_spent_ratio";
-    let help = "Share of a cap that is spent, by period";
+    let help = "Spent share of a cap, by period";
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for UpstreamRow { labels: [chain, id], spending, .. } in rows {
         let periods = [
