@@ -320,7 +320,7 @@ pub(crate) fn share_cache(cache: &Cache, redis: &config::CacheRedis, rng: SmallR
         Ok(shared) => cache.tiers().share(shared),
         // The config check has looked at the URL.
         Err(error) => {
-            tracing::error!(%error, "the Redis of the cache cannot be used; continuing without it")
+            tracing::error!(%error, "the Redis of the cache cannot be used; continuing without it");
         }
     }
 }

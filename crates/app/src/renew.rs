@@ -26,7 +26,7 @@ pub(crate) async fn run(tls: Arc<Tls>) {
         match looked {
             Ok(renewed) => tell(&renewed),
             Err(error) => {
-                tracing::error!(%error, "the certificate files cannot be read; keeping the current certificate")
+                tracing::error!(%error, "the certificate files cannot be read; keeping the current certificate");
             }
         }
     }
