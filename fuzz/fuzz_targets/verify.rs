@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use wellhead_eth::{ChainId, MethodTable};
-use wellhead_verify::{Filter, Finding, Header, Known, Level, Rules, sender_of_raw, verify};
+use wellhead_verify::{Filter, AnswerFinding, HeaderFacts, KnownFacts, Level, Rules, sender_of_raw, verify};
 
 fuzz_target!(|data: &[u8]| {
     let _ = sender_of_raw(data);
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     else {
         return;
     };
-    let header = Header::read(header);
+    let header = HeaderFacts::read(header);
     // Only the methods with checks: few enough for one byte.
     let rows: Vec<_> = MethodTable::standard()
         .rows()
@@ -24,16 +24,16 @@ fuzz_target!(|data: &[u8]| {
     let row = rows[usize::from(which) % rows.len()];
     let _ = Filter::read(row, Some(params));
     for rules in [Rules::Ethereum, Rules::Unknown] {
-        let known = Known {
+        let known = KnownFacts {
             chain_id: Some(ChainId(1)),
             rules,
             header: header.as_ref(),
-            ..Known::default()
+            ..KnownFacts::default()
         };
         let cheap = verify(Level::Cheap, row, Some(params), result, &known);
         let full = verify(Level::Full, row, Some(params), result, &known);
-        if matches!(cheap, Finding::Void { .. }) {
-            assert!(matches!(full, Finding::Void { .. }), "{cheap:?}, then {full:?}");
+        if matches!(cheap, AnswerFinding::Void { .. }) {
+            assert!(matches!(full, AnswerFinding::Void { .. }), "{cheap:?}, then {full:?}");
         }
     }
 });

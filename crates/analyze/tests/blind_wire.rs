@@ -21,8 +21,8 @@ use wellhead_analyze::verdict::{Finding, Flow, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::Work;
 use wellhead_net::HttpVersion;
-use wellhead_sim::node::Latency as Pace;
-use wellhead_sim::provider::{BodyTruth, EndTruth, ProtocolTruth, Refusal};
+use wellhead_sim::node::LatencyDial as Pace;
+use wellhead_sim::provider::{BodyTruth, EndTruth, ProtocolTruth, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -309,7 +309,7 @@ async fn records_tell_the_connection_the_stream_and_the_farewell() {
 async fn records_tell_what_headers_say_of_limits() {
     let world = world(1);
     for http2 in [true, false] {
-        let refusal = Refusal::too_many(Some(SECOND * 7));
+        let refusal = RefusalForm::too_many(Some(SECOND * 7));
         let barred = ProviderDials { barred: Some(refusal), http2, ..dials() };
         let plan = Connection::new(3, Duration::ZERO, HttpVersion::Auto, SECOND);
         let played = play(&world, barred, plan).await;

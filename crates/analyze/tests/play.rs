@@ -21,8 +21,10 @@ use wellhead_analyze::verdict::{CapWay, Finding, RefusalWay, Scope as Whose, ver
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::Work;
 use wellhead_net::HttpVersion;
-use wellhead_sim::node::Latency as Pace;
-use wellhead_sim::provider::{Bucket, Refusal, Scope, Shaping, StreamCap, StreamWay};
+use wellhead_sim::node::LatencyDial as Pace;
+use wellhead_sim::provider::{
+    CreditBucket, LimitScope, RefusalForm, Shaping, StreamCap, StreamWay,
+};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -205,9 +207,9 @@ async fn where_there_is_no_cap_none_is_found() {
 
 #[tokio::test(start_paused = true)]
 async fn the_rates_that_pass_are_those_below_the_limit() {
-    for refusal in [Refusal::too_many(Some(SECOND)), Refusal::too_many_in_body()] {
-        let in_body = matches!(refusal, Refusal::InBody { .. });
-        let buckets = vec![Bucket::steady(50.0, SECOND, refusal)];
+    for refusal in [RefusalForm::too_many(Some(SECOND)), RefusalForm::too_many_in_body()] {
+        let in_body = matches!(refusal, RefusalForm::InBody { .. });
+        let buckets = vec![CreditBucket::steady(50.0, SECOND, refusal)];
         let plan = Rate::new(20.0, 200.0, 1.25, SECOND * 10, SECOND * 2);
         let played = play(ProviderDials { buckets, ..dials() }, plan).await;
         let refused = played.count("rate", |call| call.class == "throttled");
@@ -251,7 +253,7 @@ async fn verdicts_name_the_cap_and_its_way() {
 
 #[tokio::test(start_paused = true)]
 async fn verdicts_name_the_rate() {
-    let buckets = vec![Bucket::steady(50.0, SECOND, Refusal::too_many(None))];
+    let buckets = vec![CreditBucket::steady(50.0, SECOND, RefusalForm::too_many(None))];
     let plan = || Rate::new(20.0, 100.0, 1.25, SECOND * 10, SECOND * 2);
     let found = finding(&play(ProviderDials { buckets, ..dials() }, plan()).await);
     match found {
@@ -266,7 +268,8 @@ async fn verdicts_name_the_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn verdicts_name_silent_shaping_and_whose_it_is() {
-    for (scope, named) in [(Scope::Account, Whose::Account), (Scope::Connection, Whose::Connection)]
+    for (scope, named) in
+        [(LimitScope::Account, Whose::Account), (LimitScope::Connection, Whose::Connection)]
     {
         let shaping = Some(Shaping { per_second: 200.0, scope });
         let mut rng = SmallRng::seed_from_u64(1);

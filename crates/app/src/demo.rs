@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &cli::Demo) -> Result<(), Failure> {
 /// its upstreams should not wait for the control loops.
 struct World {
     urls: Vec<(String, String, String)>,
-    known: tokio::sync::watch::Receiver<wellhead_sim::world::Known>,
+    known: tokio::sync::watch::Receiver<wellhead_sim::world::KnownWorld>,
     sky: tokio::sync::watch::Receiver<wellhead_sim::fleet::Sky>,
 }
 

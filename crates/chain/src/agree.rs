@@ -45,7 +45,7 @@ use wellhead_upstream::{Slot, UpstreamSet};
 
 use crate::header::HeaderMemory;
 use crate::pace::BlockPace;
-use crate::view::{BLOCK_TIME_QUICKEST, Head, LAG_BLOCKS_QUICKEST, Mark, Tag, View};
+use crate::view::{BLOCK_TIME_QUICKEST, LAG_BLOCKS_QUICKEST, Mark, Tag, UpstreamHead, View};
 
 /// So many have to hold a block, where the settings do not say.
 const AGREEMENT: usize = 2;
@@ -60,7 +60,7 @@ const SPREADS_IN_BLOCKS: u32 = 3;
 
 /// What the settings say of agreement.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rules {
+pub(crate) struct AgreementRules {
     /// How many have to hold a block.
     pub(crate) agreement: Option<usize>,
     /// The depth at which a block counts as final if no upstream reports it.
@@ -78,7 +78,7 @@ struct Voter {
 /// What is kept from one decision to the next.
 #[derive(Debug)]
 pub(crate) struct Agreement {
-    rules: Rules,
+    rules: AgreementRules,
     headers: HeaderMemory,
     pace: BlockPace,
     block_time_given: Option<Duration>,
@@ -99,7 +99,7 @@ pub(crate) struct Agreement {
 #[derive(Debug, Clone, Copy)]
 struct Leader {
     slot: Slot,
-    head: Head,
+    head: UpstreamHead,
     /// The last reorg when it told that head.
     reorg: u64,
     /// Since when it says that it stands lower.
@@ -107,7 +107,11 @@ struct Leader {
 }
 
 impl Agreement {
-    pub(crate) fn new(upstreams: usize, rules: Rules, block_time_given: Option<Duration>) -> Self {
+    pub(crate) fn new(
+        upstreams: usize,
+        rules: AgreementRules,
+        block_time_given: Option<Duration>,
+    ) -> Self {
         Self {
             rules,
             headers: HeaderMemory::default(),
@@ -439,7 +443,7 @@ impl Agreement {
     fn adopt(&mut self, view: &mut View, next: Voter, now: Instant) {
         let old = view.latest.map(|head| head.number.0);
         let own = view.heads[next.slot.index()];
-        view.latest = own.map(|own| Head { seen_at: now, ..own });
+        view.latest = own.map(|own| UpstreamHead { seen_at: now, ..own });
         let canon = Arc::make_mut(&mut view.canon);
         canon.adopt(old, (next.number, next.hash), &self.headers, now);
         if old != Some(next.number) {

@@ -9,9 +9,9 @@ use wellhead_eth::{BlockHash, BlockNumber};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Condition, Slot, UPSTREAMS_MAX, Upstream, UpstreamSet};
 
-use crate::agree::{Agreement, Rules};
+use crate::agree::{Agreement, AgreementRules};
 use crate::bloom::{Bloom, Blooms};
-use crate::view::{Head, Mark, Tag, View};
+use crate::view::{Mark, Tag, UpstreamHead, View};
 
 /// How we heard of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub struct Heads {
     view: ArcSwap<View>,
     /// Writers take turns; readers never wait.
     writer: Mutex<Agreement>,
-    rules: Rules,
+    rules: AgreementRules,
     block_time: Option<Duration>,
     blooms: Blooms,
     /// The upstreams whose condition decides whether their reports count; if not given, all count.
@@ -92,7 +92,7 @@ impl Heads {
         block_time: Option<Duration>,
         lag_blocks_max: Option<u64>,
     ) -> Self {
-        let rules = Rules::default();
+        let rules = AgreementRules::default();
         Self {
             view: ArcSwap::from_pointee(View::unknown(upstreams, block_time, lag_blocks_max)),
             writer: Mutex::new(Agreement::new(upstreams, rules, block_time)),
@@ -115,7 +115,7 @@ impl Heads {
         self.ruled(|rules| rules.final_after = blocks)
     }
 
-    fn ruled(mut self, change: impl FnOnce(&mut Rules)) -> Self {
+    fn ruled(mut self, change: impl FnOnce(&mut AgreementRules)) -> Self {
         change(&mut self.rules);
         let upstreams = self.view().heads.len();
         self.writer = Mutex::new(Agreement::new(upstreams, self.rules, self.block_time));
@@ -171,7 +171,7 @@ impl Heads {
         writer.hear(&present, slot, seen.number.0, seen.hash, seen.parent, now);
         let mut next = View::clone(&present);
         if is_news {
-            let head = Head {
+            let head = UpstreamHead {
                 number: seen.number,
                 hash: seen.hash,
                 timestamp: seen.timestamp,
@@ -304,7 +304,7 @@ impl Heads {
 
 /// Keeps the agreed head, which the lag of an idle upstream is counted from.
 fn count_lag_from_now(view: &mut View, slot: Slot) {
-    let mut agreed: Vec<Option<Head>> = view.agreed_then.to_vec();
+    let mut agreed: Vec<Option<UpstreamHead>> = view.agreed_then.to_vec();
     agreed.resize(view.heads.len(), None);
     if let Some(place) = agreed.get_mut(slot.index()) {
         *place = view.latest;
@@ -313,7 +313,7 @@ fn count_lag_from_now(view: &mut View, slot: Slot) {
 }
 
 /// Whether something newer was learnt while this was under way.
-fn is_late(known: Option<&Head>, seen: &Observation, source: Source) -> bool {
+fn is_late(known: Option<&UpstreamHead>, seen: &Observation, source: Source) -> bool {
     match (known, source) {
         (Some(known), Source::Polled(asked_at)) => {
             let is_other = seen.hash.is_some() && known.hash.is_some() && seen.hash != known.hash;
@@ -324,7 +324,7 @@ fn is_late(known: Option<&Head>, seen: &Observation, source: Source) -> bool {
     }
 }
 
-fn is_news(known: Option<&Head>, seen: &Observation, source: Source) -> bool {
+fn is_news(known: Option<&UpstreamHead>, seen: &Observation, source: Source) -> bool {
     let Some(known) = known else { return true };
     match source {
         Source::Answer => seen.number > known.number,
@@ -354,8 +354,9 @@ mod tests {
             heads.observe(Slot(slot.parse().expect("a slot")), seen, source, now);
         }
         let view = heads.view();
-        let word =
-            |head: &Option<Head>| head.map_or_else(|| "-".into(), |head| head.number.0.to_string());
+        let word = |head: &Option<UpstreamHead>| {
+            head.map_or_else(|| "-".into(), |head| head.number.0.to_string())
+        };
         let own: Vec<String> = view.heads.iter().map(word).collect();
         assert_eq!(format!("{} | {}", word(&view.best), own.join(" ")), expected, "{script}");
     }

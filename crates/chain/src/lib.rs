@@ -21,4 +21,4 @@ mod view;
 pub use bloom::Bloom;
 pub use heads::{Heads, News, Observation, Source};
 pub use reorg::{Canonical, Reorg, Reorgs};
-pub use view::{Head, Mark, Tag, View};
+pub use view::{Mark, Tag, UpstreamHead, View};

@@ -30,7 +30,7 @@ const MARK_FRESH: Duration = Duration::from_secs(300);
 
 /// The newest block that an upstream is known to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub struct UpstreamHead {
     /// Its number.
     pub number: BlockNumber,
     /// Its hash, where what taught us the number told it.
@@ -71,13 +71,13 @@ pub struct Mark {
 pub struct View {
     /// The newest block that enough upstreams hold. From one view to the next it never
     /// goes back without a reorg in [`View::reorgs`].
-    pub latest: Option<Head>,
+    pub latest: Option<UpstreamHead>,
     /// The highest head of an upstream that is not astray, which other upstreams may not hold. If
     /// that upstream then reports a slightly lower head, and no reorg is known, this stays for as
     /// long as the view is fresh ([`View::fresh_for`]).
-    pub best: Option<Head>,
+    pub best: Option<UpstreamHead>,
     /// By slot, each upstream's own head.
-    pub heads: Box<[Option<Head>]>,
+    pub heads: Box<[Option<UpstreamHead>]>,
     /// The upstreams that are known to be on another branch than `latest`, or that claim more
     /// blocks than can have been made.
     pub astray: UpstreamSet,
@@ -86,7 +86,7 @@ pub struct View {
     pub idle: UpstreamSet,
     /// By slot, the agreed head at the time of an idle upstream's last report, from which its lag
     /// is counted.
-    pub(crate) agreed_then: Arc<[Option<Head>]>,
+    pub(crate) agreed_then: Arc<[Option<UpstreamHead>]>,
     /// The last report of an upstream that holds `latest`.
     pub confirmed_at: Option<Instant>,
     /// How long [`View::is_fresh`] holds. Each request needs it several times, so it is computed once.
@@ -129,7 +129,7 @@ impl View {
     }
 
     /// The head of one upstream.
-    pub fn head(&self, slot: Slot) -> Option<&Head> {
+    pub fn head(&self, slot: Slot) -> Option<&UpstreamHead> {
         self.heads.get(slot.index())?.as_ref()
     }
 
@@ -146,7 +146,7 @@ impl View {
 
     /// The head that the lag of an upstream is counted from: the agreed one, or what that was
     /// when an idle upstream last told its own.
-    fn agreed_for(&self, slot: Slot) -> Option<Head> {
+    fn agreed_for(&self, slot: Slot) -> Option<UpstreamHead> {
         match self.is_idle(slot) {
             true => self.agreed_then.get(slot.index()).copied().flatten(),
             false => self.latest,
@@ -268,7 +268,7 @@ impl View {
         if bound.is_some() || self.block_time.is_some() {
             return lag > bound.unwrap_or_else(|| self.lag_bound());
         }
-        let timestamp = |head: Option<&Head>| head.and_then(|head| head.timestamp);
+        let timestamp = |head: Option<&UpstreamHead>| head.and_then(|head| head.timestamp);
         match (timestamp(self.agreed_for(slot).as_ref()), timestamp(self.head(slot))) {
             (Some(latest), Some(own)) => {
                 lag > LAG_BLOCKS_MIN && latest.saturating_sub(own) > LAG_TIME.as_secs()
@@ -303,7 +303,7 @@ mod tests {
     fn before_the_pace_is_known_timestamps_tell_who_lags() {
         #[allow(clippy::disallowed_methods, reason = "an arbitrary origin")]
         let now = Instant::now();
-        let head = |number: u64, timestamp| Head {
+        let head = |number: u64, timestamp| UpstreamHead {
             number: BlockNumber(number),
             hash: None,
             timestamp,

@@ -150,7 +150,7 @@ fn range(
 
 /// One place to be written anew.
 #[derive(Debug, Clone)]
-struct Cut {
+struct ParamEdit {
     at: Range<usize>,
     before: &'static str,
     name: Option<&'static str>,
@@ -161,11 +161,11 @@ struct Cut {
 /// The places of a text that are written anew, in their order; a reference has two at most.
 struct Cuts<'a> {
     text: &'a [u8],
-    cuts: [Option<Cut>; 2],
+    cuts: [Option<ParamEdit>; 2],
 }
 
 impl Cuts<'_> {
-    fn add(&mut self, cut: Cut) {
+    fn add(&mut self, cut: ParamEdit) {
         if let Some(free) = self.cuts.iter_mut().find(|it| it.is_none()) {
             *free = Some(cut);
         }
@@ -176,7 +176,7 @@ impl Cuts<'_> {
         let value = raw::trim(value);
         let start = self.place_of(value);
         let at = start..start + value.len();
-        self.add(Cut { at, before: "", name: None, number, after: "" });
+        self.add(ParamEdit { at, before: "", name: None, number, after: "" });
     }
 
     /// The ends of the filter at `index`, each where it stands or as a new member.
@@ -200,7 +200,7 @@ impl Cuts<'_> {
         let is_empty = raw::members(object).next().is_none()
             && self.cuts.iter().flatten().all(|cut| cut.name.is_none());
         let after = if is_empty { "" } else { "," };
-        self.add(Cut { at: start..start, before: "", name: Some(name), number, after });
+        self.add(ParamEdit { at: start..start, before: "", name: Some(name), number, after });
     }
 
     /// A new last parameter, when those before it are all there.
@@ -211,7 +211,7 @@ impl Cuts<'_> {
         }
         let end = self.text.len().checked_sub(1)?;
         let before = if index == 0 { "" } else { "," };
-        self.add(Cut { at: end..end, before, name: None, number, after: "" });
+        self.add(ParamEdit { at: end..end, before, name: None, number, after: "" });
         Some(())
     }
 
@@ -230,7 +230,7 @@ impl Cuts<'_> {
         let cuts = self.cuts.iter().flatten();
         let mut out = Vec::with_capacity(self.text.len() + WRITTEN_MAX * cuts.clone().count());
         let mut done = 0;
-        for Cut { at, before, name, number, after } in cuts {
+        for ParamEdit { at, before, name, number, after } in cuts {
             out.extend_from_slice(self.text.get(done..at.start)?);
             out.extend_from_slice(before.as_bytes());
             if let Some(name) = name {

@@ -1,7 +1,7 @@
 //! What a view says of the block that a call speaks of, and how far answers are looked into for
 //! the block that they name.
 
-use wellhead_chain::{Head, View};
+use wellhead_chain::{UpstreamHead, View};
 use wellhead_eth::{BlockNumber, BlockPoint, BlockRef, CostClass, MethodRow};
 
 /// Larger answers are not looked into: a block with all its transactions would
@@ -10,7 +10,7 @@ pub(crate) const LOOK_INTO_MAX: usize = 64 * 1024;
 
 /// The highest block that is agreed, or that an upstream which is not astray holds.
 pub(crate) fn highest(view: &View) -> Option<BlockNumber> {
-    let number = |head: Option<Head>| head.map(|head| head.number);
+    let number = |head: Option<UpstreamHead>| head.map(|head| head.number);
     number(view.best).max(number(view.latest))
 }
 

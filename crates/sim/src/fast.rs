@@ -28,7 +28,7 @@ use tokio_tungstenite::accept_async_with_config;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
-use crate::fake::body::Parts;
+use crate::fake::body::PartedBody;
 
 /// Bytes of the large block.
 pub const BLOCK_BYTES: usize = 300_000;
@@ -242,7 +242,7 @@ async fn http2(stream: TcpStream, canned: Arc<Canned>) -> io::Result<()> {
             let mut parts = Vec::with_capacity(3);
             canned.answer(&body, &mut parts);
             canned.pause().await;
-            let mut response = Response::new(Parts::whole(gathered(parts)));
+            let mut response = Response::new(PartedBody::whole(gathered(parts)));
             let kind = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, kind);
             Ok::<_, io::Error>(response)

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::fake::FakeUpstream;
-use crate::node::{Dials, Fault, Latency, SimNode};
+use crate::node::{Dials, Fault, LatencyDial, SimNode};
 use crate::world::{World, WorldConfig};
 
 /// Between two looks at the clock.
@@ -119,9 +119,9 @@ pub fn character(upstream: &str, chain_id: u64) -> Dials {
     let millis = Duration::from_millis;
     let mut dials = Dials::healthy(chain_id);
     match upstream {
-        "swift" => dials.latency = Latency::even(millis(5), millis(10)),
+        "swift" => dials.latency = LatencyDial::even(millis(5), millis(10)),
         "shaky" => {
-            dials.latency = Latency {
+            dials.latency = LatencyDial {
                 base: millis(12),
                 jitter: millis(8),
                 tail_percent: 3.0,
@@ -139,7 +139,7 @@ pub fn character(upstream: &str, chain_id: u64) -> Dials {
             ];
         }
         _ => {
-            dials.latency = Latency {
+            dials.latency = LatencyDial {
                 base: millis(28),
                 jitter: millis(6),
                 tail_percent: 0.5,

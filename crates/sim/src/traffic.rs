@@ -2,14 +2,14 @@
 //!
 //! Three kinds of client: a wallet (balances, nonces, fees), a dapp (many
 //! `eth_call`s at the head) and an indexer (blocks, receipts and logs, in
-//! order). The stream knows only what [`Known`] tells; it never asks the world.
+//! order). The stream knows only what [`KnownWorld`] tells; it never asks the world.
 
 use alloy_primitives::{Address, B256, U256};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
-use crate::world::Known;
+use crate::world::KnownWorld;
 use crate::world::abi::{self, selector};
 
 /// Who calls, as weights.
@@ -52,20 +52,20 @@ impl TrafficCall {
 pub struct Traffic {
     rng: SmallRng,
     mix: Mix,
-    known: Known,
+    known: KnownWorld,
     /// Where the indexer is.
     cursor: u64,
 }
 
 impl Traffic {
     /// The stream of this seed.
-    pub fn new(seed: u64, mix: Mix, known: Known) -> Self {
+    pub fn new(seed: u64, mix: Mix, known: KnownWorld) -> Self {
         let cursor = known.head.saturating_sub(32);
         Self { rng: SmallRng::seed_from_u64(seed), mix, known, cursor }
     }
 
     /// Tells what is new in the world.
-    pub fn learn(&mut self, known: Known) {
+    pub fn learn(&mut self, known: KnownWorld) {
         self.known = known;
     }
 

@@ -12,7 +12,7 @@ use wellhead_transport::{
     WireReply,
 };
 
-use crate::node::{Ending, SimNode};
+use crate::node::{SimNode, WireEnding};
 
 /// Reaches one simulated node.
 #[derive(Debug, Clone)]
@@ -41,17 +41,17 @@ impl Transport for SimTransport {
             let reply = self.node.answer(started.into_std(), &exchange.body);
             let failed = |kind, sent| Err(TransportError::new(kind, sent, "simulated"));
             match reply.ending {
-                Ending::Refused => return failed(TransportErrorKind::Connect, Sent::No),
-                Ending::Silence => return std::future::pending().await,
-                Ending::Whole | Ending::Cut | Ending::Reset => {}
+                WireEnding::Refused => return failed(TransportErrorKind::Connect, Sent::No),
+                WireEnding::Silence => return std::future::pending().await,
+                WireEnding::Whole | WireEnding::Cut | WireEnding::Reset => {}
             }
             if !reply.delay.is_zero() {
                 tokio::time::sleep(reply.delay).await;
             }
             match reply.ending {
-                Ending::Cut => failed(TransportErrorKind::Truncated, Sent::Maybe),
-                Ending::Reset => failed(TransportErrorKind::Closed, Sent::Maybe),
-                Ending::Whole | Ending::Refused | Ending::Silence => {
+                WireEnding::Cut => failed(TransportErrorKind::Truncated, Sent::Maybe),
+                WireEnding::Reset => failed(TransportErrorKind::Closed, Sent::Maybe),
+                WireEnding::Whole | WireEnding::Refused | WireEnding::Silence => {
                     let retry_after = reply.retry_after();
                     let total = started.elapsed();
                     let timing =

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 use wellhead_sim::fast::{self, Canned};
-use wellhead_sim::node::Latency;
+use wellhead_sim::node::LatencyDial;
 use wellhead_sim::{FakeUpstream, Fault, SimNode, World, WorldConfig};
 
 const BLOCK_NUMBER: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
@@ -93,7 +93,7 @@ async fn a_slow_call_does_not_hold_up_others_over_h2c() {
     let upstream = upstream();
     let addr = upstream.addr();
     let mut client = h2(addr).await.unwrap();
-    let slow = Latency::even(Duration::from_secs(3600), Duration::ZERO);
+    let slow = LatencyDial::even(Duration::from_secs(3600), Duration::ZERO);
     upstream.node().turn(|dials| dials.latency = slow);
     let waiting = tokio::spawn(client.clone().send_request(request(addr, BLOCK_NUMBER)));
     within(async {
@@ -102,7 +102,7 @@ async fn a_slow_call_does_not_hold_up_others_over_h2c() {
         }
     })
     .await;
-    upstream.node().turn(|dials| dials.latency = Latency::NONE);
+    upstream.node().turn(|dials| dials.latency = LatencyDial::NONE);
     for _ in 0..20 {
         let answer = within(client.send_request(request(addr, BLOCK_NUMBER))).await.unwrap();
         assert_eq!(within(text(answer)).await.unwrap(), ANSWER);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use wellhead_sim::node::{Ending, Latency, RateLimit, Reply};
+use wellhead_sim::node::{LatencyDial, NodeReply, RateLimit, WireEnding};
 use wellhead_sim::traffic::{Mix, Traffic};
 use wellhead_sim::{Fault, SimNode, SimTransport, World, WorldConfig};
 use wellhead_transport::{Exchange, Sent, Transport, TransportErrorKind};
@@ -23,7 +23,7 @@ fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-fn text(reply: &Reply) -> &str {
+fn text(reply: &NodeReply) -> &str {
     std::str::from_utf8(&reply.body).unwrap()
 }
 
@@ -80,23 +80,23 @@ fn envelopes() {
 #[test]
 fn faults_look_as_they_do_in_life() {
     let node = node();
-    let check = |fault: Fault, status: u16, ending: Ending, has: &str| {
+    let check = |fault: Fault, status: u16, ending: WireEnding, has: &str| {
         node.turn(|dials| dials.fault = Some(fault));
         let reply = node.answer(now(), BLOCK_NUMBER);
         assert_eq!((reply.status, reply.ending), (status, ending), "{fault:?}");
         assert!(text(&reply).contains(has), "{fault:?}: {}", text(&reply));
     };
-    check(Fault::Down, 0, Ending::Refused, "");
-    check(Fault::Hang, 0, Ending::Silence, "");
-    check(Fault::Reset, 0, Ending::Reset, "");
-    check(Fault::Truncated, 200, Ending::Cut, "\"result\":\"0x10\"");
-    check(Fault::Status(500), 500, Ending::Whole, "Internal Server Error");
-    check(Fault::Html(502), 502, Ending::Whole, "<title>502 Bad Gateway</title>");
-    check(Fault::TooMany { retry_after: None }, 429, Ending::Whole, "-32005");
-    check(Fault::TooManyIn200, 200, Ending::Whole, "\"id\":1,\"error\":{\"code\":-32005");
-    check(Fault::Internal, 200, Ending::Whole, "-32603");
-    check(Fault::Empty, 200, Ending::Whole, "");
-    check(Fault::CutJson, 200, Ending::Whole, "{\"jsonrpc\"");
+    check(Fault::Down, 0, WireEnding::Refused, "");
+    check(Fault::Hang, 0, WireEnding::Silence, "");
+    check(Fault::Reset, 0, WireEnding::Reset, "");
+    check(Fault::Truncated, 200, WireEnding::Cut, "\"result\":\"0x10\"");
+    check(Fault::Status(500), 500, WireEnding::Whole, "Internal Server Error");
+    check(Fault::Html(502), 502, WireEnding::Whole, "<title>502 Bad Gateway</title>");
+    check(Fault::TooMany { retry_after: None }, 429, WireEnding::Whole, "-32005");
+    check(Fault::TooManyIn200, 200, WireEnding::Whole, "\"id\":1,\"error\":{\"code\":-32005");
+    check(Fault::Internal, 200, WireEnding::Whole, "-32603");
+    check(Fault::Empty, 200, WireEnding::Whole, "");
+    check(Fault::CutJson, 200, WireEnding::Whole, "{\"jsonrpc\"");
     let cut = node.answer(now(), BLOCK_NUMBER);
     assert!(serde_json::from_slice::<Value>(&cut.body).is_err());
     let patient = Fault::TooMany { retry_after: Some(Duration::from_secs(7)) };
@@ -110,11 +110,11 @@ fn faults_look_as_they_do_in_life() {
 
 #[test]
 fn chance_follows_from_the_seed() {
-    let play = |id: &str| -> Vec<(u16, Duration, Ending)> {
+    let play = |id: &str| -> Vec<(u16, Duration, WireEnding)> {
         let node = SimNode::new(id, World::new(WorldConfig::seeded(7)));
         node.turn(|dials| {
             dials.error_percent = 30.0;
-            dials.latency = Latency {
+            dials.latency = LatencyDial {
                 base: Duration::from_millis(5),
                 jitter: Duration::from_millis(10),
                 tail_percent: 10.0,
@@ -208,7 +208,7 @@ fn exchange() -> Exchange {
 async fn the_transport_takes_the_simulated_time() {
     let node = node();
     let delay = Duration::from_millis(1500);
-    node.turn(|dials| dials.latency = Latency::even(delay, Duration::ZERO));
+    node.turn(|dials| dials.latency = LatencyDial::even(delay, Duration::ZERO));
     let transport = SimTransport::new(Arc::clone(&node));
     let started = tokio::time::Instant::now();
     let reply = transport.exchange(exchange()).await.unwrap();

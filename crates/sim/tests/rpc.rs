@@ -9,7 +9,7 @@ use alloy_primitives::{Address, B256, Bytes, U256};
 use serde_json::{Value, json};
 use wellhead_sim::rpc::{History, Lie, RpcError};
 use wellhead_sim::world::abi::{self, selector};
-use wellhead_sim::world::block::Block;
+use wellhead_sim::world::block::SimBlock;
 use wellhead_sim::world::contract::CLOSED_REASON;
 use wellhead_sim::world::{Fee, Standpoint, Tx, TxBody};
 use wellhead_sim::{SimNode, World, WorldConfig};
@@ -38,7 +38,7 @@ impl Bench {
         self.node.ask(method, Some(&params)).unwrap_err()
     }
 
-    fn block(&self, number: u64) -> Arc<Block> {
+    fn block(&self, number: u64) -> Arc<SimBlock> {
         Arc::clone(self.world.chain().canonical(number).unwrap())
     }
 
@@ -183,7 +183,7 @@ fn no_coin_is_made_or_lost() {
     let bench = Bench::new();
     bench.world.reorg(3).unwrap();
     for coin in &bench.world.contracts().coins {
-        let total = |block: &Block| {
+        let total = |block: &SimBlock| {
             let state = block.state.as_ref().unwrap();
             let mut owners = bench.world.known().accounts;
             owners.push(bench.world.contracts().pair);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use alloy_primitives::{Address, B256, Bloom, Bytes, TxKind, U256, keccak256};
 use wellhead_sim::world::block::{
-    Block, bloom_of, receipts_root, rlp_size, transactions_root, withdrawals_root,
+    SimBlock, bloom_of, receipts_root, rlp_size, transactions_root, withdrawals_root,
 };
 use wellhead_sim::world::{Fee, ForkError, PoolError, Standpoint, Tx, TxBody};
 use wellhead_sim::{World, WorldConfig};
@@ -16,7 +16,7 @@ fn world() -> Arc<World> {
     World::new(WorldConfig::seeded(42))
 }
 
-fn blocks(world: &World) -> Vec<Arc<Block>> {
+fn blocks(world: &World) -> Vec<Arc<SimBlock>> {
     let chain = world.chain();
     (0..=chain.head().number()).map(|number| chain.canonical(number).unwrap().clone()).collect()
 }

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use wellhead_eth::{ChainId, MethodTable};
 use wellhead_sim::{SimNode, World, WorldConfig};
-use wellhead_verify::{Finding, Header, Known, Level, Rules, sender_of_raw, verify};
+use wellhead_verify::{
+    AnswerFinding, HeaderFacts, KnownFacts, Level, Rules, sender_of_raw, verify,
+};
 
 const ROUNDS: usize = 25;
 /// A round lasts about this long, and at least one call.
@@ -26,7 +28,7 @@ fn main() {
     };
     let number = "0x9";
     let block = ask("eth_getBlockByNumber", &json!([number, true]));
-    let header = Header::read(block.as_bytes()).expect("a block has a header");
+    let header = HeaderFacts::read(block.as_bytes()).expect("a block has a header");
     let parsed: Value = serde_json::from_str(&block).expect("the block is JSON");
     let count = parsed["transactions"].as_array().map_or(0, Vec::len);
     println!("the block has {count} transactions");
@@ -45,15 +47,15 @@ fn main() {
         let result = ask(method, &params);
         let params = params.to_string();
         for level in [Level::Cheap, Level::Full] {
-            let known = Known {
+            let known = KnownFacts {
                 chain_id: Some(ChainId(1337)),
                 rules: Rules::Ethereum,
                 header: Some(&header).filter(|_| method == "eth_getBlockReceipts"),
-                ..Known::default()
+                ..KnownFacts::default()
             };
             let row = MethodTable::standard().row(method);
             let run = || verify(level, row, Some(params.as_bytes()), result.as_bytes(), &known);
-            assert_eq!(run(), Finding::Sound, "{what}");
+            assert_eq!(run(), AnswerFinding::Sound, "{what}");
             measure(&format!("{what}, {level}"), result.len(), || {
                 std::hint::black_box(run());
             });

@@ -4,7 +4,7 @@ use alloy_primitives::B256;
 use wellhead_eth::{BlockHash, BlockNumber, BlockPoint, BlockRef, BlockTag, ChainId};
 
 use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
-use crate::header::Header;
+use crate::header::HeaderFacts;
 use crate::json::Value;
 
 /// Whose rules a chain follows when it hashes headers, transactions and receipts.
@@ -35,7 +35,7 @@ impl Rules {
 /// What is known before an answer is looked at. Each part that is left out is a
 /// check that is not made, or [`Why::NoHeader`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known<'a> {
+pub struct KnownFacts<'a> {
     /// The chain that the answer must be of.
     pub chain_id: Option<ChainId>,
     /// Whose rules it follows.
@@ -46,18 +46,18 @@ pub struct Known<'a> {
     /// The hash of that block.
     pub hash: Option<BlockHash>,
     /// The header of that block, believed.
-    pub header: Option<&'a Header>,
+    pub header: Option<&'a HeaderFacts>,
 }
 
 /// Which block the call itself asked for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct RequestedBlock {
     number: Option<u64>,
     hash: Option<B256>,
     pub(crate) pending: bool,
 }
 
-impl Asked {
+impl RequestedBlock {
     pub(crate) fn of(block: BlockRef) -> Self {
         let mut asked = Self { number: None, hash: None, pending: false };
         match block {
@@ -88,7 +88,7 @@ pub(crate) fn ends(block: BlockRef) -> (Option<u64>, Option<u64>) {
 
 /// The block in which something says it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BlockPosition {
     pub(crate) number: u64,
     pub(crate) hash: B256,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Place {
 /// One answer being looked at.
 #[derive(Debug)]
 pub(crate) struct Audit<'a> {
-    pub(crate) known: &'a Known<'a>,
+    pub(crate) known: &'a KnownFacts<'a>,
     pub(crate) full: bool,
     /// Signatures looked at so far.
     pub(crate) senders: usize,
@@ -104,7 +104,7 @@ pub(crate) struct Audit<'a> {
 }
 
 impl<'a> Audit<'a> {
-    pub(crate) fn new(known: &'a Known<'a>, full: bool) -> Self {
+    pub(crate) fn new(known: &'a KnownFacts<'a>, full: bool) -> Self {
         Self { known, full, senders: 0, doubt: None }
     }
 
@@ -144,7 +144,11 @@ impl<'a> Audit<'a> {
     }
 
     /// The answer says it is of this block; is it the one that was asked for?
-    pub(crate) fn names(&self, asked: Asked, place: Place) -> Result<(), InvalidAnswer> {
+    pub(crate) fn names(
+        &self,
+        asked: RequestedBlock,
+        place: BlockPosition,
+    ) -> Result<(), InvalidAnswer> {
         let known = self.known;
         let header = known.header;
         let number = |check, want: Option<u64>| match want {
@@ -169,7 +173,7 @@ impl<'a> Audit<'a> {
     /// Something that stands in `place` names a block itself.
     pub(crate) fn stands(
         &mut self,
-        place: Place,
+        place: BlockPosition,
         number: Option<Value<'_>>,
         hash: Option<Value<'_>>,
     ) -> Result<(), InvalidAnswer> {

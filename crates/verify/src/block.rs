@@ -4,11 +4,11 @@ use alloy_primitives::{B256, Bloom, b256, keccak256};
 use alloy_trie::EMPTY_ROOT_HASH;
 use alloy_trie::root::ordered_trie_root_encoded;
 
-use crate::audit::{Asked, Audit, Place, must, want};
+use crate::audit::{Audit, BlockPosition, RequestedBlock, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::header::BlockJson;
-use crate::json::{Entry, Value, hash_of, object};
-use crate::rlp::List;
+use crate::json::{HashOrObject, Value, hash_of, object};
+use crate::rlp::RlpList;
 use crate::transaction::{self, TransactionJson};
 
 /// keccak(rlp([])): the hash of no uncles.
@@ -29,7 +29,7 @@ object! {
 /// A block or header; `whole` says whether transactions were asked for whole, if known.
 pub(crate) fn block(
     audit: &mut Audit<'_>,
-    asked: Asked,
+    asked: RequestedBlock,
     whole: Option<bool>,
     answer: Value<'_>,
 ) -> Result<(), InvalidAnswer> {
@@ -38,7 +38,7 @@ pub(crate) fn block(
         audit.doubt(Why::Pending);
         return Ok(());
     }
-    let place = Place {
+    let place = BlockPosition {
         number: must(block.number, "number", Value::quantity)?,
         hash: must(block.hash, "hash", Value::hash)?,
     };
@@ -74,7 +74,7 @@ fn block_hash(
 
 /// The header's RLP: fifteen fields of old, and those that forks added, one after another.
 fn encode(block: &BlockJson<'_>) -> Result<Vec<u8>, Obstacle> {
-    let mut list = List::default();
+    let mut list = RlpList::default();
     list.add(&want(block.parent_hash, "parentHash", Value::hash)?);
     list.add(&want(block.sha3_uncles, "sha3Uncles", Value::hash)?);
     list.add(&want(block.miner, "miner", Value::address)?);
@@ -158,7 +158,7 @@ fn withdrawals(audit: &mut Audit<'_>, block: &BlockJson<'_>) -> Result<(), Inval
 }
 
 fn encode_withdrawal(withdrawal: &WithdrawalJson<'_>) -> Result<Vec<u8>, Obstacle> {
-    let mut list = List::default();
+    let mut list = RlpList::default();
     list.add(&want(withdrawal.index, "index", Value::quantity)?);
     list.add(&want(withdrawal.validator_index, "validatorIndex", Value::quantity)?);
     list.add(&want(withdrawal.address, "address", Value::address)?);
@@ -171,26 +171,26 @@ fn transactions(
     block: &BlockJson<'_>,
     list: Value<'_>,
     whole: Option<bool>,
-    place: Place,
+    place: BlockPosition,
 ) -> Result<(), InvalidAnswer> {
     let (mut count, mut hashes) = (0, 0);
     let mut encoded = Vec::new();
-    list.each::<Entry<'_, TransactionJson<'_>>>(|index, entry| {
+    list.each::<HashOrObject<'_, TransactionJson<'_>>>(|index, entry| {
         count += 1;
-        let is_whole = matches!(entry, Entry::Whole(_));
+        let is_whole = matches!(entry, HashOrObject::Whole(_));
         if whole.is_some_and(|whole| whole != is_whole) {
             let detail =
                 format!("transaction {index} is {}", ["a hash", "whole"][usize::from(is_whole)]);
             return Err(InvalidAnswer::new(Check::Shape, detail));
         }
         match entry {
-            Entry::Hash(text) => {
+            HashOrObject::Hash(text) => {
                 hashes += 1;
                 let shape =
                     || InvalidAnswer::new(Check::Shape, format!("transaction {index} is no hash"));
                 hash_of(text).map(|_| ()).ok_or_else(shape)
             }
-            Entry::Whole(tx) => {
+            HashOrObject::Whole(tx) => {
                 audit.stands(place, tx.block_number, tx.block_hash)?;
                 transaction::numbered(audit, tx.index, index)?;
                 encoded.extend(transaction::check(audit, &tx)?);

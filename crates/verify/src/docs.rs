@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::finding::{Check, Level};
-use crate::method::{Kind, METHODS};
+use crate::method::{METHODS, ResultKind};
 use crate::{CHEAP_BYTES_MAX, FULL_BYTES_MAX, SENDERS_MAX};
 
 const INTRODUCTION: &str = "\
@@ -148,7 +148,7 @@ fn methods(page: &mut String) {
     page.push_str(
         "\n| answer | methods | cheap | full, in addition |\n| --- | --- | --- | --- |\n",
     );
-    for kind in Kind::ALL {
+    for kind in ResultKind::ALL {
         let (what, checks) = kind.about();
         let names = METHODS.iter().filter(|(_, of)| of == kind).map(|(name, _)| *name);
         let at = |level| {
@@ -192,17 +192,17 @@ mod tests {
         assert!(METHODS.is_sorted_by(|one, other| one.0 < other.0));
         for (name, kind) in METHODS {
             assert!(!MethodTable::standard().row(name).is_unknown(), "{name}");
-            assert!(Kind::ALL.contains(kind), "{name}");
+            assert!(ResultKind::ALL.contains(kind), "{name}");
         }
     }
 
     #[test]
     fn every_kind_has_a_method_and_every_check_a_kind() {
-        for kind in Kind::ALL {
+        for kind in ResultKind::ALL {
             assert!(METHODS.iter().any(|(_, of)| of == kind), "{kind:?}");
         }
         for check in Check::ALL {
-            assert!(Kind::ALL.iter().any(|kind| kind.about().1.contains(check)), "{check}");
+            assert!(ResultKind::ALL.iter().any(|kind| kind.about().1.contains(check)), "{check}");
         }
     }
 }

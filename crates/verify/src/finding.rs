@@ -35,7 +35,7 @@ impl fmt::Display for Level {
 
 /// What is known of an answer after it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
+pub enum AnswerFinding {
     /// Every check of the level passed that applies to what the answer contains.
     /// It may still be false in what no check looks at: see `docs/verify.md`.
     Sound,

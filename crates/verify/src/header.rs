@@ -41,7 +41,7 @@ object! {
 
 /// What other answers about a block can be compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct HeaderFacts {
     /// Height.
     pub number: BlockNumber,
     /// The block's name.
@@ -58,7 +58,7 @@ pub struct Header {
     pub gas_used: u64,
 }
 
-impl Header {
+impl HeaderFacts {
     /// What a block's or header's answer says of itself; `None` when something is missing.
     ///
     /// Nothing is recomputed: believe it only after [`crate::verify`] found the answer

@@ -157,21 +157,21 @@ impl<'de> Deserialize<'de> for Value<'de> {
 }
 
 /// A member's name, with escapes undone.
-pub(crate) struct Key<'a>(pub(crate) Cow<'a, str>);
+pub(crate) struct MemberName<'a>(pub(crate) Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Key<'de> {
+impl<'de> Deserialize<'de> for MemberName<'de> {
     fn deserialize<D: serde::Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
         struct Text;
         impl<'de> Visitor<'de> for Text {
-            type Value = Key<'de>;
+            type Value = MemberName<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a key")
             }
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(text)))
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<MemberName<'de>, E> {
+                Ok(MemberName(Cow::Borrowed(text)))
             }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(text.to_owned())))
+            fn visit_str<E: Error>(self, text: &str) -> Result<MemberName<'de>, E> {
+                Ok(MemberName(Cow::Owned(text.to_owned())))
             }
         }
         reader.deserialize_str(Text)
@@ -209,24 +209,30 @@ where
 }
 
 /// Something that is written either as a hash or as a whole object.
-pub(crate) enum Entry<'a, T> {
+pub(crate) enum HashOrObject<'a, T> {
     Hash(&'a str),
     Whole(T),
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entry<'de, T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for HashOrObject<'de, T> {
     fn deserialize<D: serde::Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
         struct Either<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
-            type Value = Entry<'de, T>;
+            type Value = HashOrObject<'de, T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a hash or an object")
             }
-            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Entry<'de, T>, E> {
-                Ok(Entry::Hash(text))
+            fn visit_borrowed_str<E: Error>(
+                self,
+                text: &'de str,
+            ) -> Result<HashOrObject<'de, T>, E> {
+                Ok(HashOrObject::Hash(text))
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Entry<'de, T>, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Entry::Whole)
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                map: A,
+            ) -> Result<HashOrObject<'de, T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(HashOrObject::Whole)
             }
         }
         reader.deserialize_any(Either(PhantomData))
@@ -275,7 +281,7 @@ macro_rules! object {
                         mut map: A,
                     ) -> Result<$name<'de>, A::Error> {
                         let mut object = $name::default();
-                        while let Some($crate::json::Key(key)) = map.next_key()? {
+                        while let Some($crate::json::MemberName(key)) = map.next_key()? {
                             let value = map.next_value::<$crate::json::Value<'de>>()?;
                             match &*key {
                                 $($key => $crate::json::put(&mut object.$field, value, $key)?,)+

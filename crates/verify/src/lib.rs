@@ -1,7 +1,7 @@
 //! Whether an answer can be true.
 //!
 //! [`verify`] is told the method, the raw parameters, the raw result and what is
-//! [`Known`], and says that the result is [`Finding::Sound`], that it is `Void`, or that
+//! [`KnownFacts`], and says that the result is [`AnswerFinding::Sound`], that it is `Void`, or that
 //! something stood in the way of knowing. At the level `cheap` an answer is compared with
 //! the call and with itself; at `full` everything is recomputed that can be: block,
 //! transaction and receipt hashes, tries, blooms, signatures, proofs. Each check, with
@@ -31,9 +31,9 @@ mod signature;
 mod transaction;
 
 pub use alloy_primitives::Address;
-pub use audit::{Known, Rules};
-pub use finding::{Check, Finding, Level, Why};
-pub use header::Header;
+pub use audit::{KnownFacts, Rules};
+pub use finding::{AnswerFinding, Check, Level, Why};
+pub use header::HeaderFacts;
 pub use log::{Emptiness, Filter, LogProof, Sieve, Sifted, blooms_may_match, prove_logs};
 pub use method::{has_checks, verify};
 pub use signature::recover;

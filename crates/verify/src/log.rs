@@ -4,9 +4,9 @@ use alloy_primitives::{Address, B256, Bloom, keccak256};
 use wellhead_eth::{BlockNumber, BlockRef, MethodRow};
 use wellhead_jsonrpc::raw;
 
-use crate::audit::{Audit, Place, Rules, ends, must, want};
+use crate::audit::{Audit, BlockPosition, Rules, ends, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle};
-use crate::header::Header;
+use crate::header::HeaderFacts;
 use crate::json::{Value, object};
 
 /// Topics of a log: the virtual machine knows no more.
@@ -288,7 +288,7 @@ pub enum Emptiness {
 pub fn blooms_may_match<'a>(
     filter: &Filter,
     rules: Rules,
-    headers: impl IntoIterator<Item = &'a Header>,
+    headers: impl IntoIterator<Item = &'a HeaderFacts>,
 ) -> Emptiness {
     if rules != Rules::Ethereum {
         return Emptiness::Unknown;
@@ -337,10 +337,10 @@ pub(crate) fn logs(
     answer: Value<'_>,
 ) -> Result<(), InvalidAnswer> {
     // Where the log before stands, and its index.
-    let mut before: Option<Place> = None;
+    let mut before: Option<BlockPosition> = None;
     let mut last_log = None;
     answer.each::<LogJson<'_>>(|_, log| {
-        let place = Place {
+        let place = BlockPosition {
             number: must(log.block_number, "blockNumber", Value::quantity)?,
             hash: must(log.block_hash, "blockHash", Value::hash)?,
         };
@@ -369,7 +369,7 @@ pub(crate) fn logs(
     })
 }
 
-fn in_range(audit: &Audit<'_>, filter: &Filter, place: Place) -> Result<(), InvalidAnswer> {
+fn in_range(audit: &Audit<'_>, filter: &Filter, place: BlockPosition) -> Result<(), InvalidAnswer> {
     if let Some(hash) = filter.hash {
         if hash != place.hash {
             return Err(InvalidAnswer::new(

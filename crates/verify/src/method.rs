@@ -4,8 +4,8 @@ use alloy_primitives::{B256, keccak256};
 use wellhead_eth::{BlockRef, MethodRow, raw_transaction_hash};
 use wellhead_jsonrpc::raw;
 
-use crate::audit::{Asked, Audit, Known, Place, must, want};
-use crate::finding::{Check, Finding, InvalidAnswer, Level, Why};
+use crate::audit::{Audit, BlockPosition, KnownFacts, RequestedBlock, must, want};
+use crate::finding::{AnswerFinding, Check, InvalidAnswer, Level, Why};
 use crate::json::Value;
 use crate::log::{self, Filter};
 use crate::proof::{self, AskedProof};
@@ -14,7 +14,7 @@ use crate::{CHEAP_BYTES_MAX, FULL_BYTES_MAX, block, receipt};
 
 /// What a method answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ResultKind {
     /// A block; the second parameter says whether with whole transactions.
     Block,
     /// A header.
@@ -41,7 +41,7 @@ pub(crate) enum Kind {
     Quantity,
 }
 
-impl Kind {
+impl ResultKind {
     /// Every kind, as the page lists them.
     pub(crate) const ALL: &[Self] = &[
         Self::Block,
@@ -131,32 +131,32 @@ impl Kind {
 }
 
 /// Every method that has checks, sorted by name.
-pub(crate) const METHODS: &[(&str, Kind)] = &[
-    ("eth_blockNumber", Kind::Quantity),
-    ("eth_estimateGas", Kind::Quantity),
-    ("eth_gasPrice", Kind::Quantity),
-    ("eth_getBalance", Kind::Quantity),
-    ("eth_getBlockByHash", Kind::Block),
-    ("eth_getBlockByNumber", Kind::Block),
-    ("eth_getBlockReceipts", Kind::Receipts),
-    ("eth_getBlockTransactionCountByHash", Kind::Quantity),
-    ("eth_getBlockTransactionCountByNumber", Kind::Quantity),
-    ("eth_getHeaderByHash", Kind::Header),
-    ("eth_getHeaderByNumber", Kind::Header),
-    ("eth_getLogs", Kind::Logs),
-    ("eth_getProof", Kind::Proof),
-    ("eth_getRawTransactionByHash", Kind::RawTransaction),
-    ("eth_getTransactionByBlockHashAndIndex", Kind::TransactionByIndex),
-    ("eth_getTransactionByBlockNumberAndIndex", Kind::TransactionByIndex),
-    ("eth_getTransactionByHash", Kind::TransactionByHash),
-    ("eth_getTransactionBySenderAndNonce", Kind::TransactionByNonce),
-    ("eth_getTransactionCount", Kind::Quantity),
-    ("eth_getTransactionReceipt", Kind::Receipt),
-    ("eth_maxPriorityFeePerGas", Kind::Quantity),
-    ("eth_sendRawTransaction", Kind::SentTransaction),
+pub(crate) const METHODS: &[(&str, ResultKind)] = &[
+    ("eth_blockNumber", ResultKind::Quantity),
+    ("eth_estimateGas", ResultKind::Quantity),
+    ("eth_gasPrice", ResultKind::Quantity),
+    ("eth_getBalance", ResultKind::Quantity),
+    ("eth_getBlockByHash", ResultKind::Block),
+    ("eth_getBlockByNumber", ResultKind::Block),
+    ("eth_getBlockReceipts", ResultKind::Receipts),
+    ("eth_getBlockTransactionCountByHash", ResultKind::Quantity),
+    ("eth_getBlockTransactionCountByNumber", ResultKind::Quantity),
+    ("eth_getHeaderByHash", ResultKind::Header),
+    ("eth_getHeaderByNumber", ResultKind::Header),
+    ("eth_getLogs", ResultKind::Logs),
+    ("eth_getProof", ResultKind::Proof),
+    ("eth_getRawTransactionByHash", ResultKind::RawTransaction),
+    ("eth_getTransactionByBlockHashAndIndex", ResultKind::TransactionByIndex),
+    ("eth_getTransactionByBlockNumberAndIndex", ResultKind::TransactionByIndex),
+    ("eth_getTransactionByHash", ResultKind::TransactionByHash),
+    ("eth_getTransactionBySenderAndNonce", ResultKind::TransactionByNonce),
+    ("eth_getTransactionCount", ResultKind::Quantity),
+    ("eth_getTransactionReceipt", ResultKind::Receipt),
+    ("eth_maxPriorityFeePerGas", ResultKind::Quantity),
+    ("eth_sendRawTransaction", ResultKind::SentTransaction),
 ];
 
-fn kind_of(method: &str) -> Option<Kind> {
+fn kind_of(method: &str) -> Option<ResultKind> {
     let place = METHODS.binary_search_by(|(name, _)| (*name).cmp(method)).ok()?;
     Some(METHODS[place].1)
 }
@@ -175,9 +175,9 @@ pub fn verify(
     row: &MethodRow,
     params: Option<&[u8]>,
     result: &[u8],
-    known: &Known<'_>,
-) -> Finding {
-    let not_checked = |why| Finding::NotChecked { why };
+    known: &KnownFacts<'_>,
+) -> AnswerFinding {
+    let not_checked = |why| AnswerFinding::NotChecked { why };
     if level == Level::Off {
         return not_checked(Why::Off);
     }
@@ -199,15 +199,15 @@ pub fn verify(
         None => Err(InvalidAnswer::new(Check::Shape, "the answer is not UTF-8")),
     };
     match (outcome, audit.into_doubt()) {
-        (Err(InvalidAnswer { check, detail }), _) => Finding::Void { check, detail },
+        (Err(InvalidAnswer { check, detail }), _) => AnswerFinding::Void { check, detail },
         (Ok(()), Some(why)) => not_checked(why),
-        (Ok(()), None) => Finding::Sound,
+        (Ok(()), None) => AnswerFinding::Sound,
     }
 }
 
 fn look(
     audit: &mut Audit<'_>,
-    kind: Kind,
+    kind: ResultKind,
     row: &MethodRow,
     params: Option<&[u8]>,
     answer: Value<'_>,
@@ -217,16 +217,16 @@ fn look(
         audit.doubt(Why::Params);
         return Ok(());
     }
-    let asked = Asked::of(block);
+    let asked = RequestedBlock::of(block);
     let param = |index| Value::new(raw::item(raw::trim(params?), index)?);
     let params_are_clear = match kind {
-        Kind::Block => {
+        ResultKind::Block => {
             let whole = param(1).map(Value::is_true);
             return block::block(audit, asked, whole, answer);
         }
-        Kind::Header => return block::block(audit, asked, None, answer),
-        Kind::Receipts => return receipt::all(audit, asked, answer),
-        Kind::Quantity => {
+        ResultKind::Header => return block::block(audit, asked, None, answer),
+        ResultKind::Receipts => return receipt::all(audit, asked, answer),
+        ResultKind::Quantity => {
             return match answer.big() {
                 Some(_) => Ok(()),
                 None => {
@@ -234,20 +234,20 @@ fn look(
                 }
             };
         }
-        Kind::TransactionByHash => param(0).and_then(Value::hash).map(|hash| {
+        ResultKind::TransactionByHash => param(0).and_then(Value::hash).map(|hash| {
             let tx: TransactionJson<'_> = answer.read()?;
             is_asked(must(tx.hash, "hash", Value::hash)?, hash, Check::AskedHash)?;
             transaction::check(audit, &tx).map(|_| ())
         }),
-        Kind::TransactionByIndex => {
+        ResultKind::TransactionByIndex => {
             param(1).and_then(Value::quantity).map(|index| by_index(audit, asked, index, answer))
         }
-        Kind::TransactionByNonce => by_nonce(audit, param(0), param(1), answer),
-        Kind::RawTransaction => param(0).and_then(Value::hash).map(|hash| {
+        ResultKind::TransactionByNonce => by_nonce(audit, param(0), param(1), answer),
+        ResultKind::RawTransaction => param(0).and_then(Value::hash).map(|hash| {
             let raw = must(Some(answer), "result", Value::data)?;
             if audit.full { sent(&raw, hash) } else { Ok(()) }
         }),
-        Kind::SentTransaction => {
+        ResultKind::SentTransaction => {
             let hash = must(Some(answer), "result", Value::hash)?;
             match audit.full {
                 true => params
@@ -256,11 +256,15 @@ fn look(
                 false => Some(Ok(())),
             }
         }
-        Kind::Receipt => {
+        ResultKind::Receipt => {
             param(0).and_then(Value::hash).map(|hash| receipt::one(audit, hash, answer))
         }
-        Kind::Logs => Filter::read(row, params).map(|filter| log::logs(audit, &filter, answer)),
-        Kind::Proof => AskedProof::read(params).map(|asked| proof::proof(audit, &asked, answer)),
+        ResultKind::Logs => {
+            Filter::read(row, params).map(|filter| log::logs(audit, &filter, answer))
+        }
+        ResultKind::Proof => {
+            AskedProof::read(params).map(|asked| proof::proof(audit, &asked, answer))
+        }
     };
     match params_are_clear {
         Some(outcome) => outcome,
@@ -286,7 +290,7 @@ fn sent(raw: &[u8], want: B256) -> Result<(), InvalidAnswer> {
 
 fn by_index(
     audit: &mut Audit<'_>,
-    asked: Asked,
+    asked: RequestedBlock,
     index: u64,
     answer: Value<'_>,
 ) -> Result<(), InvalidAnswer> {
@@ -298,7 +302,7 @@ fn by_index(
     let number = audit.take(want(tx.block_number, "blockNumber", Value::quantity))?;
     let hash = audit.take(want(tx.block_hash, "blockHash", Value::hash))?;
     if let (Some(number), Some(hash)) = (number, hash) {
-        audit.names(asked, Place { number, hash })?;
+        audit.names(asked, BlockPosition { number, hash })?;
     }
     match audit.take(want(tx.index, "transactionIndex", Value::quantity))? {
         Some(named) if named != index => {

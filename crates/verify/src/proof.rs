@@ -10,7 +10,7 @@ use wellhead_jsonrpc::raw;
 use crate::audit::{Audit, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::json::{Value, object};
-use crate::rlp::{Item, List};
+use crate::rlp::{RlpItem, RlpList};
 
 /// keccak of nothing: the code of an account that has none.
 const EMPTY_CODE: B256 =
@@ -103,7 +103,7 @@ fn account(
         audit.doubt(Why::NoHeader);
         return Ok(None);
     };
-    let Some(account) = audit.take(Account::read(proof))? else { return Ok(None) };
+    let Some(account) = audit.take(ProvenAccount::read(proof))? else { return Ok(None) };
     let Some(nodes) = audit.take(nodes(proof.account_proof, "accountProof"))? else {
         return Ok(None);
     };
@@ -144,14 +144,14 @@ fn storage(
     }
 }
 
-struct Account {
+struct ProvenAccount {
     nonce: u64,
     balance: U256,
     storage_root: B256,
     code_hash: B256,
 }
 
-impl Account {
+impl ProvenAccount {
     fn read(proof: &ProofJson<'_>) -> Result<Self, Obstacle> {
         // For an account that is not there, some nodes write zeros instead of empty hashes.
         let or = |hash: B256, empty| if hash.is_zero() { empty } else { hash };
@@ -174,7 +174,7 @@ impl Account {
     }
 
     fn encoded(&self) -> Vec<u8> {
-        let mut list = List::default();
+        let mut list = RlpList::default();
         list.add(&self.nonce);
         list.add(&self.balance);
         list.add(&self.storage_root);
@@ -216,7 +216,7 @@ fn value_at(root: B256, key: B256, nodes: &[Vec<u8>]) -> Result<Option<&[u8]>, &
     let mut depth = 0;
     // Each step goes down one nibble at least, or ends.
     loop {
-        let (items, count) = Item::only(node).and_then(Item::items::<17>).ok_or(MALFORMED)?;
+        let (items, count) = RlpItem::only(node).and_then(RlpItem::items::<17>).ok_or(MALFORMED)?;
         let child = match count {
             17 if depth == PATH_NIBBLES => return Err(MALFORMED),
             17 => {
@@ -225,7 +225,7 @@ fn value_at(root: B256, key: B256, nodes: &[Vec<u8>]) -> Result<Option<&[u8]>, &
                 items[usize::from(nibble)]
             }
             2 => {
-                let (path, is_leaf) = Path::read(items[0]).ok_or(MALFORMED)?;
+                let (path, is_leaf) = NibblePath::read(items[0]).ok_or(MALFORMED)?;
                 let fits = path.is_at(&key, depth);
                 depth += path.len();
                 match (fits, is_leaf) {
@@ -253,14 +253,14 @@ fn nibble(key: &B256, place: usize) -> u8 {
 }
 
 /// The nibbles that a leaf or extension covers, as encoded.
-struct Path<'a> {
+struct NibblePath<'a> {
     /// The first byte is flags, and the first nibble when there is an odd number.
     encoded: &'a [u8],
     is_odd: bool,
 }
 
-impl<'a> Path<'a> {
-    fn read(item: Item<'a>) -> Option<(Self, bool)> {
+impl<'a> NibblePath<'a> {
+    fn read(item: RlpItem<'a>) -> Option<(Self, bool)> {
         let flags = *item.payload.first()? >> 4;
         if item.is_list || flags > 3 {
             return None;

@@ -3,12 +3,12 @@
 use alloy_primitives::{Address, B256, Bloom, BloomInput, Bytes};
 use alloy_trie::root::ordered_trie_root_encoded;
 
-use crate::audit::{Asked, Audit, Place, must, want};
+use crate::audit::{Audit, BlockPosition, RequestedBlock, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
-use crate::header::Header;
+use crate::header::HeaderFacts;
 use crate::json::{Value, object};
 use crate::log::{LogJson, order, topics};
-use crate::rlp::List;
+use crate::rlp::RlpList;
 use crate::transaction;
 
 object! {
@@ -47,7 +47,7 @@ pub(crate) fn one(
 /// All receipts of a block.
 pub(crate) fn all(
     audit: &mut Audit<'_>,
-    asked: Asked,
+    asked: RequestedBlock,
     answer: Value<'_>,
 ) -> Result<(), InvalidAnswer> {
     let mut sum = Sum { last_log: None, gas: 0, bloom: Bloom::ZERO, encoded: Vec::new() };
@@ -99,7 +99,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn compare(&self, audit: &mut Audit<'_>, header: &Header) -> Result<(), InvalidAnswer> {
+    fn compare(&self, audit: &mut Audit<'_>, header: &HeaderFacts) -> Result<(), InvalidAnswer> {
         let root = ordered_trie_root_encoded(&self.encoded);
         if root != header.receipts_root {
             let detail = format!("the header says {}, computed {root}", header.receipts_root);
@@ -118,10 +118,13 @@ impl Sum {
 }
 
 /// Where the receipt says it stands; `None` when it does not say.
-fn place(audit: &mut Audit<'_>, receipt: &ReceiptJson<'_>) -> Result<Option<Place>, InvalidAnswer> {
+fn place(
+    audit: &mut Audit<'_>,
+    receipt: &ReceiptJson<'_>,
+) -> Result<Option<BlockPosition>, InvalidAnswer> {
     let number = audit.take(want(receipt.block_number, "blockNumber", Value::quantity))?;
     let hash = audit.take(want(receipt.block_hash, "blockHash", Value::hash))?;
-    Ok(number.zip(hash).map(|(number, hash)| Place { number, hash }))
+    Ok(number.zip(hash).map(|(number, hash)| BlockPosition { number, hash }))
 }
 
 /// What follows from a receipt that could be recomputed.
@@ -135,14 +138,14 @@ fn inside(
     audit: &mut Audit<'_>,
     receipt: &ReceiptJson<'_>,
     hash: B256,
-    place: Place,
+    place: BlockPosition,
     last_log: &mut Option<u64>,
 ) -> Result<Option<Made>, InvalidAnswer> {
     let Some(list) = audit.take(receipt.logs.ok_or(Why::Missing { field: "logs" }.into()))? else {
         return Ok(None);
     };
     let index = receipt.index.and_then(Value::quantity);
-    let mut logs = List::default();
+    let mut logs = RlpList::default();
     let mut bloom = Bloom::ZERO;
     let mut complete = audit.full;
     list.each::<LogJson<'_>>(|_, log| {
@@ -192,12 +195,12 @@ fn encode_log(log: &LogJson<'_>, bloom: &mut Bloom) -> Result<Vec<u8>, Obstacle>
     let (topics, count) = topics(log)?;
     let topics = &topics[..count];
     bloom.accrue(BloomInput::Raw(address.as_slice()));
-    let mut hashes = List::default();
+    let mut hashes = RlpList::default();
     for topic in topics {
         bloom.accrue(BloomInput::Raw(topic.as_slice()));
         hashes.add(topic);
     }
-    let mut list = List::default();
+    let mut list = RlpList::default();
     list.add(&address);
     list.add_encoded(&hashes.close(None));
     list.add(&Bytes::from(want(log.data, "data", Value::data)?));
@@ -205,9 +208,9 @@ fn encode_log(log: &LogJson<'_>, bloom: &mut Bloom) -> Result<Vec<u8>, Obstacle>
 }
 
 /// The bytes that the block commits to.
-fn encode(receipt: &ReceiptJson<'_>, bloom: &Bloom, logs: &List) -> Result<Vec<u8>, Obstacle> {
+fn encode(receipt: &ReceiptJson<'_>, bloom: &Bloom, logs: &RlpList) -> Result<Vec<u8>, Obstacle> {
     let prefix = transaction::prefix(transaction::kind(receipt.kind)?)?;
-    let mut list = List::default();
+    let mut list = RlpList::default();
     match receipt.status {
         Some(status) => match status.quantity() {
             Some(status @ (0 | 1)) => list.add(&status),

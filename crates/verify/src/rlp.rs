@@ -5,7 +5,7 @@ use alloy_rlp::{Encodable, Header};
 
 /// One item of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Item<'a> {
+pub(crate) struct RlpItem<'a> {
     /// With its header.
     pub(crate) whole: &'a [u8],
     /// Without.
@@ -13,7 +13,7 @@ pub(crate) struct Item<'a> {
     pub(crate) is_list: bool,
 }
 
-impl<'a> Item<'a> {
+impl<'a> RlpItem<'a> {
     /// The first item of `bytes`, and what follows it.
     fn first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let mut rest = bytes;
@@ -66,9 +66,9 @@ impl<'a> Item<'a> {
 
 /// A list in the making.
 #[derive(Debug, Default)]
-pub(crate) struct List(Vec<u8>);
+pub(crate) struct RlpList(Vec<u8>);
 
-impl List {
+impl RlpList {
     pub(crate) fn add(&mut self, item: &impl Encodable) {
         item.encode(&mut self.0);
     }
@@ -100,27 +100,27 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut inner = List::default();
+        let mut inner = RlpList::default();
         inner.add(&7u64);
-        let mut list = List::default();
+        let mut list = RlpList::default();
         list.add(&436u64);
         list.add_bytes(vec![0; 60]);
         list.add_encoded(&inner.close(None));
         let encoded = list.close(Some(2));
         assert_eq!(encoded[0], 2);
-        let (items, count) = Item::only(&encoded[1..]).unwrap().items::<3>().unwrap();
+        let (items, count) = RlpItem::only(&encoded[1..]).unwrap().items::<3>().unwrap();
         assert_eq!((count, items[0].number(), items[1].payload), (3, Some(436), &[0; 60][..]));
         assert_eq!((items[2].is_list, items[2].whole), (true, &[0xc1, 7][..]));
-        assert_eq!(Item::only(&encoded[1..]).unwrap().items::<2>(), None, "one too many");
+        assert_eq!(RlpItem::only(&encoded[1..]).unwrap().items::<2>(), None, "one too many");
     }
 
     #[test]
     fn broken_lists() {
         for broken in [&[][..], &[0xc1], &[0xc0, 0], &[0xf8, 1, 1], &[0xff; 9], &[0xc2, 0xc5, 1]] {
-            let items = Item::only(broken).and_then(Item::items::<17>);
+            let items = RlpItem::only(broken).and_then(RlpItem::items::<17>);
             assert_eq!(items, None, "{broken:?}");
         }
-        let number = |bytes| Item::only(bytes).and_then(Item::number);
+        let number = |bytes| RlpItem::only(bytes).and_then(RlpItem::number);
         assert_eq!(number(&[0x80]), Some(0));
         assert_eq!(number(&[0x82, 1, 0]), Some(256));
         assert_eq!(number(&[0x82, 0, 1]), None, "a leading zero");

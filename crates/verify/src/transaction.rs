@@ -10,7 +10,7 @@ use wellhead_eth::{ChainId, TransactionHash, transaction_hash};
 use crate::audit::{Audit, must, want};
 use crate::finding::{Check, InvalidAnswer, Obstacle, Why};
 use crate::json::{Value, object};
-use crate::rlp::{Item, List};
+use crate::rlp::{RlpItem, RlpList};
 use crate::{SENDERS_MAX, signature};
 
 const LEGACY: u64 = 0;
@@ -163,7 +163,7 @@ fn encode(tx: &TransactionJson<'_>) -> Result<Vec<u8>, Obstacle> {
     if r.is_zero() && s.is_zero() {
         return Err(Why::Unsigned.into());
     }
-    let mut list = List::default();
+    let mut list = RlpList::default();
     if kind != LEGACY {
         list.add(&want(tx.chain_id, "chainId", Value::big)?);
     }
@@ -199,9 +199,9 @@ fn encode(tx: &TransactionJson<'_>) -> Result<Vec<u8>, Obstacle> {
 }
 
 fn access_list(member: Option<Value<'_>>) -> Result<Vec<u8>, Obstacle> {
-    let mut list = List::default();
+    let mut list = RlpList::default();
     fill(member, "accessList", |entry: &AccessJson<'_>| {
-        let mut item = List::default();
+        let mut item = RlpList::default();
         item.add(&want(entry.address, "address", Value::address)?);
         item.add_encoded(&hashes(entry.storage_keys, "storageKeys")?);
         list.add_encoded(&item.close(None));
@@ -211,9 +211,9 @@ fn access_list(member: Option<Value<'_>>) -> Result<Vec<u8>, Obstacle> {
 }
 
 fn authorizations(member: Option<Value<'_>>) -> Result<Vec<u8>, Obstacle> {
-    let mut list = List::default();
+    let mut list = RlpList::default();
     fill(member, "authorizationList", |entry: &AuthorizationJson<'_>| {
-        let mut item = List::default();
+        let mut item = RlpList::default();
         item.add(&want(entry.chain_id, "chainId", Value::big)?);
         item.add(&want(entry.address, "address", Value::address)?);
         item.add(&want(entry.nonce, "nonce", Value::quantity)?);
@@ -227,7 +227,7 @@ fn authorizations(member: Option<Value<'_>>) -> Result<Vec<u8>, Obstacle> {
 }
 
 fn hashes(member: Option<Value<'_>>, name: &'static str) -> Result<Vec<u8>, Obstacle> {
-    let mut list = List::default();
+    let mut list = RlpList::default();
     fill(member, name, |hash: &Value<'_>| {
         list.add(&want(Some(*hash), name, Value::hash)?);
         Ok(())
@@ -290,7 +290,7 @@ impl RawTransaction {
             SET_CODE => 10,
             _ => return None,
         };
-        let mut list = Item::only(body)?;
+        let mut list = RlpItem::only(body)?;
         if kind == BLOB {
             let (items, count) = list.items::<14>()?;
             // With blobs, the transaction is the first item of a list around it.
@@ -315,7 +315,7 @@ impl RawTransaction {
             _ if v <= 1 => (v == 1, Some(items[0].number()?), items[1].number()?),
             _ => return None,
         };
-        let mut payload = List::default();
+        let mut payload = RlpList::default();
         for item in &items[..signed] {
             payload.add_encoded(item.whole);
         }

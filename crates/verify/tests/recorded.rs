@@ -8,7 +8,9 @@ mod support;
 use serde_json::{Value, json};
 use support::{dev, header, named, not_checked, recorded, sound, void};
 use wellhead_eth::{BlockHash, BlockNumber, ChainId};
-use wellhead_verify::{Check, Finding, Known, Level, RawTransaction, Rules, Why, sender_of_raw};
+use wellhead_verify::{
+    AnswerFinding, Check, KnownFacts, Level, RawTransaction, Rules, Why, sender_of_raw,
+};
 
 /// The header that an answer is compared with.
 fn block_of(name: &str) -> Option<&'static str> {
@@ -26,7 +28,7 @@ fn what_geth_answers_is_sound() {
         let header = block_of(&answer.name).map(|name| header(&named(name)));
         sound(&answer, &dev(header.as_ref()));
         // With rules that are not known it is sound all the same.
-        let known = Known { header: header.as_ref(), ..Known::default() };
+        let known = KnownFacts { header: header.as_ref(), ..KnownFacts::default() };
         sound(&answer, &known);
     }
 }
@@ -44,7 +46,7 @@ fn forged(name: &str, pointer: &str, value: Value, check: Check) {
 fn misshapen(name: &str, pointer: &str, value: Value) {
     let header = block_of(name).map(|name| header(&named(name)));
     let found = named(name).forged(pointer, value).find(Level::Full, &dev(header.as_ref()));
-    assert!(matches!(found, Finding::Void { check: Check::Shape, .. }), "{found:?}");
+    assert!(matches!(found, AnswerFinding::Void { check: Check::Shape, .. }), "{found:?}");
 }
 
 const OTHER_HASH: &str = "0x7777777777777777777777777777777777777777777777777777777777777777";
@@ -73,10 +75,10 @@ fn another_block_than_the_pinned_one() {
     sound(&latest, &dev(None));
     let number = BlockNumber(6);
     let hash: BlockHash = latest.result["hash"].as_str().unwrap().parse().unwrap();
-    sound(&latest, &Known { number: Some(number), hash: Some(hash), ..dev(None) });
+    sound(&latest, &KnownFacts { number: Some(number), hash: Some(hash), ..dev(None) });
     let other = BlockHash([7; 32]);
-    void(&latest, &Known { number: Some(BlockNumber(7)), ..dev(None) }, Check::Pinned);
-    void(&latest, &Known { hash: Some(other), ..dev(None) }, Check::Pinned);
+    void(&latest, &KnownFacts { number: Some(BlockNumber(7)), ..dev(None) }, Check::Pinned);
+    void(&latest, &KnownFacts { hash: Some(other), ..dev(None) }, Check::Pinned);
     void(&latest, &dev(Some(&header(&named("blob block")))), Check::Pinned);
 }
 
@@ -383,7 +385,7 @@ fn what_is_not_known_is_no_lie() {
 
 #[test]
 fn where_the_rules_are_not_known_a_difference_is_a_doubt() {
-    let known = Known { rules: Rules::Unknown, ..dev(None) };
+    let known = KnownFacts { rules: Rules::Unknown, ..dev(None) };
     let forged = named("block").forged("/stateRoot", json!(OTHER_HASH));
     not_checked(&forged, Level::Full, &known, &Why::Rules { check: Check::BlockHash });
     let forged = named("transaction").forged("/from", json!(OTHER_ADDRESS));
@@ -404,11 +406,11 @@ fn what_is_too_large_is_left_alone() {
     let bytes = wellhead_verify::FULL_BYTES_MAX + 1;
     text.insert_str(1, &" ".repeat(bytes - text.len()));
     let found = |level, text: &str| block.find_raw(level, &dev(None), text.as_bytes());
-    let too_large = |bytes| Finding::NotChecked { why: Why::TooLarge { bytes } };
-    assert_eq!(found(Level::Cheap, &text), Finding::Sound);
+    let too_large = |bytes| AnswerFinding::NotChecked { why: Why::TooLarge { bytes } };
+    assert_eq!(found(Level::Cheap, &text), AnswerFinding::Sound);
     assert_eq!(found(Level::Full, &text), too_large(bytes));
     let forged = text.replace(r#""number":"0x6""#, r#""number":"0x9""#);
-    assert!(matches!(found(Level::Full, &forged), Finding::Void { .. }));
+    assert!(matches!(found(Level::Full, &forged), AnswerFinding::Void { .. }));
     let bytes = wellhead_verify::CHEAP_BYTES_MAX + 1;
     text.insert_str(1, &" ".repeat(bytes - text.len()));
     assert_eq!(found(Level::Cheap, &text), too_large(bytes));
@@ -419,10 +421,13 @@ fn text_that_is_no_json() {
     let block = named("block");
     for text in ["", " ", "{", "{]", "nul", "{\"number\":\"0x6\",\"number\":\"0x6\"}", "\u{0}"] {
         let found = block.find_raw(Level::Full, &dev(None), text.as_bytes());
-        assert!(matches!(found, Finding::Void { check: Check::Shape, .. }), "{text}: {found:?}");
+        assert!(
+            matches!(found, AnswerFinding::Void { check: Check::Shape, .. }),
+            "{text}: {found:?}"
+        );
     }
     let found = block.find_raw(Level::Full, &dev(None), &[0xff]);
-    assert!(matches!(found, Finding::Void { check: Check::Shape, .. }));
+    assert!(matches!(found, AnswerFinding::Void { check: Check::Shape, .. }));
 }
 
 /// The header of Ethereum's first block, whose hash everybody knows.
@@ -454,7 +459,8 @@ fn the_genesis_of_ethereum() {
     });
     let genesis = support::Answer::new("eth_getBlockByNumber", &json!(["0x0", false]), result);
     let mainnet = ChainId(1);
-    let known = Known { chain_id: Some(mainnet), rules: Rules::of(mainnet), ..Known::default() };
+    let known =
+        KnownFacts { chain_id: Some(mainnet), rules: Rules::of(mainnet), ..KnownFacts::default() };
     sound(&genesis, &known);
     void(&genesis.forged("/nonce", json!("0x0000000000000043")), &known, Check::BlockHash);
     void(&genesis.forged("/difficulty", json!("0x400000001")), &known, Check::BlockHash);

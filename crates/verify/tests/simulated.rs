@@ -12,7 +12,8 @@ use support::{Answer, dev, sound, void};
 use wellhead_eth::{BlockNumber, MethodTable};
 use wellhead_sim::{SimNode, World, WorldConfig};
 use wellhead_verify::{
-    Check, Emptiness, Filter, Finding, Header, Known, Level, Rules, blooms_may_match,
+    AnswerFinding, Check, Emptiness, Filter, HeaderFacts, KnownFacts, Level, Rules,
+    blooms_may_match,
 };
 
 struct Bench {
@@ -34,7 +35,7 @@ impl Bench {
         self.ask("eth_getBlockByNumber", &json!([format!("{number:#x}"), whole]))
     }
 
-    fn headers(&self, numbers: std::ops::RangeInclusive<u64>) -> Vec<Header> {
+    fn headers(&self, numbers: std::ops::RangeInclusive<u64>) -> Vec<HeaderFacts> {
         numbers.map(|number| support::header(&self.block(number, false))).collect()
     }
 }
@@ -142,7 +143,7 @@ fn a_sieve_says_what_blooms_say_and_how_much_that_is_worth() {
 fn headers_that_do_not_cover_the_range_say_nothing() {
     let bench = Bench::new(2, 0);
     let headers = bench.headers(1..=16);
-    let check = |wanted: &Filter, headers: &[Header], want: Emptiness| {
+    let check = |wanted: &Filter, headers: &[HeaderFacts], want: Emptiness| {
         assert_eq!(blooms_may_match(wanted, Rules::Ethereum, headers), want);
     };
     let range = filter(&json!({"fromBlock": "0x1", "toBlock": "0x10"}));
@@ -201,12 +202,12 @@ fn damaged_answers_are_survived() {
             let known = dev(with_header.then_some(&header));
             let cheap = answer.find_raw(Level::Cheap, &known, &text);
             let full = answer.find_raw(Level::Full, &known, &text);
-            if matches!(cheap, Finding::Void { .. }) {
-                prop_assert!(matches!(full, Finding::Void { .. }), "{:?} {:?}", cheap, full);
+            if matches!(cheap, AnswerFinding::Void { .. }) {
+                prop_assert!(matches!(full, AnswerFinding::Void { .. }), "{:?} {:?}", cheap, full);
             }
             // Nor does anything when nothing is known, and the text begins anywhere.
             let half = &text[text.len() / 2..];
-            let _ = answer.find_raw(Level::Full, &Known::default(), half);
+            let _ = answer.find_raw(Level::Full, &KnownFacts::default(), half);
             Ok(())
         })
         .unwrap();

@@ -24,7 +24,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
 use rustls::crypto::tls13::OkmBlock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use wellhead_sim::world::{Fee, Key, TxBody};
+use wellhead_sim::world::{AccountKey, Fee, TxBody};
 
 use crate::node::{Node, READY_MAX, words};
 use crate::process::{Process, free_port, tool};
@@ -276,9 +276,9 @@ impl ConsensusDriver {
 
     /// One of the accounts that the genesis made rich.
     #[must_use]
-    pub fn key(index: u32) -> Key {
+    pub fn key(index: u32) -> AccountKey {
         assert!(index < Self::KEYS, "account {index} has nothing");
-        Key::derive(KEYS_SEED, index)
+        AccountKey::derive(KEYS_SEED, index)
     }
 
     /// A signed transaction: account `index` calls [`Self::LOGGER`], which logs this value.

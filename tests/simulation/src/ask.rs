@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 use wellhead_sim::World;
 use wellhead_sim::world::abi::{self, selector};
-use wellhead_sim::world::{Fee, Key, Known, TxBody};
+use wellhead_sim::world::{AccountKey, Fee, KnownWorld, TxBody};
 
 use crate::evidence::{Ask, Item};
 
@@ -27,7 +27,7 @@ pub struct Asker {
     /// Makes texts that occur once in a scenario.
     name: usize,
     made: u64,
-    known: Known,
+    known: KnownWorld,
     chain_id: u64,
     /// The highest block that an answer showed.
     seen: u64,
@@ -198,7 +198,7 @@ impl Asker {
     }
 
     /// A signed transaction: the next one, or the last one again.
-    pub fn transaction(&mut self, key: &Key) -> Item {
+    pub fn transaction(&mut self, key: &AccountKey) -> Item {
         if let Some(sent) = &self.sent
             && self.rng.random_ratio(1, 3)
         {

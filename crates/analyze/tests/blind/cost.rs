@@ -3,7 +3,7 @@
 use wellhead_analyze::knock::Knocking;
 use wellhead_analyze::plan::Cost;
 use wellhead_analyze::verdict::{Confidence, Finding};
-use wellhead_sim::provider::{Bucket, Refill, Subject, Truth};
+use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, rng};
 
@@ -16,7 +16,7 @@ fn plan(seed: u64) -> Cost {
 }
 
 /// Calls of a method that fit: of a window, what is left of the last is lost.
-fn fit(bucket: &Bucket, method: &str) -> f64 {
+fn fit(bucket: &CreditBucket, method: &str) -> f64 {
     match bucket.refill {
         Refill::Steady { .. } => bucket.calls_per_second(method),
         Refill::Window { .. } | Refill::Sliding { .. } => bucket.calls_at_once(method).floor(),
@@ -25,7 +25,7 @@ fn fit(bucket: &Bucket, method: &str) -> f64 {
 
 async fn costs(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let (dials, truth) = drawn(seed, Subject::Costs);
+        let (dials, truth) = drawn(seed, DrawnDial::Costs);
         let told = concluded(dials, plan(seed)).await;
         let Truth::Bucket(bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
         assert_eq!(told.len(), METHODS.len() - 1, "{told:#?}");
@@ -58,7 +58,7 @@ async fn costs_of_further_seeds() {
 
 #[tokio::test(start_paused = true)]
 async fn where_nothing_is_refused_nothing_is_said() {
-    let (dials, _) = drawn(3, Subject::Nothing);
+    let (dials, _) = drawn(3, DrawnDial::Nothing);
     let told = concluded(dials, plan(3)).await;
     assert!(matches!(told[0].finding, Finding::CannotTell { .. }), "{told:#?}");
 }

@@ -7,14 +7,14 @@ use wellhead_analyze::record::{Doubt, Record};
 use wellhead_analyze::verdict::{Finding, verdicts};
 use wellhead_analyze::work::Work;
 use wellhead_sim::ProviderDials;
-use wellhead_sim::node::Latency;
-use wellhead_sim::provider::{Scope, Shaping, StreamCap, StreamWay};
+use wellhead_sim::node::LatencyDial;
+use wellhead_sim::provider::{LimitScope, Shaping, StreamCap, StreamWay};
 
 use crate::harness::{SECOND, concluded, idle, near, only, played, provider, rng};
 
 /// Answers after 200 ms.
 fn far() -> ProviderDials {
-    let latency = Latency::even(SECOND / 5, SECOND / 100);
+    let latency = LatencyDial::even(SECOND / 5, SECOND / 100);
     ProviderDials { latency, ..ProviderDials::default() }
 }
 
@@ -70,7 +70,7 @@ async fn where_ours_are_full_nothing_is_said() {
 /// Ours are full as well, and what filled them is that it does not keep up.
 #[tokio::test(start_paused = true)]
 async fn who_grows_slow_is_the_bound() {
-    let shaping = Some(Shaping { per_second: 50.0, scope: Scope::Account });
+    let shaping = Some(Shaping { per_second: 50.0, scope: LimitScope::Account });
     let stages = vec![Stage::Rate(40.0), Stage::Rate(100.0)];
     let plan = Load::new(stages, SECOND * 10, Work::Cheap, 4).with_rest(SECOND * 5);
     let stream_cap = Some(StreamCap { max: 16, way: StreamWay::Announced });

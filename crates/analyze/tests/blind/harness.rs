@@ -12,7 +12,7 @@ use wellhead_analyze::record::{self, Cell, Machine, Record, Run};
 use wellhead_analyze::run::{Budget, CpuClock, Player, Stop, Taken, Terms, Watch};
 use wellhead_analyze::verdict::{Verdict, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_sim::provider::{Subject, Truth};
+use wellhead_sim::provider::{DrawnDial, Truth};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -29,7 +29,7 @@ pub(crate) fn rng(seed: u64) -> SmallRng {
 }
 
 /// A provider drawn from `seed`, and what it really does.
-pub(crate) fn drawn(seed: u64, subject: Subject) -> (ProviderDials, Truth) {
+pub(crate) fn drawn(seed: u64, subject: DrawnDial) -> (ProviderDials, Truth) {
     ProviderDials::draw(&mut rng(seed), subject)
 }
 

@@ -7,7 +7,7 @@ use wellhead_analyze::plan::{Load, Stage};
 use wellhead_analyze::verdict::Finding;
 use wellhead_analyze::work::Work;
 use wellhead_sim::ProviderDials;
-use wellhead_sim::provider::{Refill, Scope, Subject, Truth};
+use wellhead_sim::provider::{DrawnDial, LimitScope, Refill, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, only, rng};
 
@@ -32,7 +32,7 @@ async fn borne(seed: u64, dials: ProviderDials, limit: f64, lasting: Duration) {
 #[tokio::test(start_paused = true)]
 async fn what_a_limit_lets_pass() {
     for seed in 0..10 {
-        let (mut dials, truth) = drawn(seed, Subject::Bucket);
+        let (mut dials, truth) = drawn(seed, DrawnDial::Bucket);
         let Truth::Bucket(mut bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
         let window = bucket.window().unwrap();
         // 10 to 100 calls a second, or 1 to 10 where that takes longer.
@@ -52,13 +52,13 @@ async fn what_a_limit_lets_pass() {
 #[tokio::test(start_paused = true)]
 async fn what_is_served_where_calls_wait_in_silence() {
     for seed in 10..20 {
-        let (mut dials, _) = drawn(seed, Subject::Shaping);
+        let (mut dials, _) = drawn(seed, DrawnDial::Shaping);
         let shaping = dials.shaping.as_mut().unwrap();
         shaping.per_second /= 10.0;
         // `plan` has two connections.
         let lines = match shaping.scope {
-            Scope::Connection => 2.0,
-            Scope::Account => 1.0,
+            LimitScope::Connection => 2.0,
+            LimitScope::Account => 1.0,
         };
         let limit = shaping.per_second * lines;
         borne(seed, dials, limit, SECOND * 20).await;
@@ -68,7 +68,7 @@ async fn what_is_served_where_calls_wait_in_silence() {
 #[tokio::test(start_paused = true)]
 async fn no_limit_where_there_is_none() {
     for seed in 0..4 {
-        let (mut dials, _) = drawn(seed, Subject::Nothing);
+        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let stages = vec![Stage::Rate(10.0), Stage::Rate(40.0)];
         let load = Load::new(stages, SECOND * 10, Work::Mix, 2);

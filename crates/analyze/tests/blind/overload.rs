@@ -14,7 +14,7 @@ use wellhead_analyze::run::{CpuClock, Taken};
 use wellhead_analyze::verdict::{Finding, verdicts};
 use wellhead_analyze::work::Work;
 use wellhead_net::HttpVersion;
-use wellhead_sim::provider::Subject;
+use wellhead_sim::provider::DrawnDial;
 
 use crate::harness::{SECOND, drawn, idle, played, provider, rng};
 
@@ -50,31 +50,31 @@ async fn hog() {
     }
 }
 
-fn plans() -> Vec<(Box<dyn Plan>, Subject)> {
+fn plans() -> Vec<(Box<dyn Plan>, DrawnDial)> {
     let knock = Knocking { settle: SECOND, per_second: 100.0, calls: 200, within: SECOND * 9 };
     let auto = HttpVersion::Auto;
     let throttle = Throttle::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
     vec![
-        (Box::new(Rate::new(40.0, 160.0, 2.0, SECOND * 5, SECOND)), Subject::Bucket),
-        (Box::new(throttle), Subject::Shaping),
-        (Box::new(Window::new(100.0, 300, SECOND * 20, SECOND)), Subject::Window),
+        (Box::new(Rate::new(40.0, 160.0, 2.0, SECOND * 5, SECOND)), DrawnDial::Bucket),
+        (Box::new(throttle), DrawnDial::Shaping),
+        (Box::new(Window::new(100.0, 300, SECOND * 20, SECOND)), DrawnDial::Window),
         (
             Box::new(Cost::new(&["eth_call", "eth_getLogs"], knock, SECOND, &mut rng(1))),
-            Subject::Costs,
+            DrawnDial::Costs,
         ),
         (
             Box::new(Load::new(vec![Stage::Rate(50.0)], SECOND * 5, Work::Cheap, 2)),
-            Subject::Nothing,
+            DrawnDial::Nothing,
         ),
         (
             Box::new(Soak::new(Pace::Rate(5.0), SECOND * 60, SECOND * 5, Work::Cheap, 1)),
-            Subject::Nothing,
+            DrawnDial::Nothing,
         ),
     ]
 }
 
 /// No clock says when their calls begin.
-fn closed_plans() -> Vec<(Box<dyn Plan>, Subject)> {
+fn closed_plans() -> Vec<(Box<dyn Plan>, DrawnDial)> {
     let auto = HttpVersion::Auto;
     let throttle = Throttle::new(&[5, 20, 60, 100], &[2, 4], 120, auto, SECOND, &mut rng(1));
     let sweep = Sweep {
@@ -87,20 +87,20 @@ fn closed_plans() -> Vec<(Box<dyn Plan>, Subject)> {
     let users = Load::new(vec![Stage::Users(4)], SECOND * 3, Work::Cheap, 2);
     let thinking = Load::new(vec![Stage::Users(4)], SECOND * 3, Work::Cheap, 2);
     vec![
-        (Box::new(throttle), Subject::Shaping),
-        (Box::new(Protocol::new(sweep, SECOND, &mut rng(1))), Subject::Nothing),
-        (Box::new(Bodies::new(4, 2, 2, auto, SECOND, &mut rng(1))), Subject::Nothing),
-        (Box::new(users), Subject::Nothing),
-        (Box::new(thinking.with_users(SECOND / 2, 20)), Subject::Nothing),
-        (Box::new(Latency::new(30)), Subject::Nothing),
+        (Box::new(throttle), DrawnDial::Shaping),
+        (Box::new(Protocol::new(sweep, SECOND, &mut rng(1))), DrawnDial::Nothing),
+        (Box::new(Bodies::new(4, 2, 2, auto, SECOND, &mut rng(1))), DrawnDial::Nothing),
+        (Box::new(users), DrawnDial::Nothing),
+        (Box::new(thinking.with_users(SECOND / 2, 20)), DrawnDial::Nothing),
+        (Box::new(Latency::new(30)), DrawnDial::Nothing),
         (
             Box::new(Soak::new(Pace::Users(3), SECOND * 60, SECOND * 5, Work::Cheap, 1)),
-            Subject::Nothing,
+            DrawnDial::Nothing,
         ),
     ]
 }
 
-async fn says_nothing(plan: &mut dyn Plan, subject: Subject, cpu: CpuClock) {
+async fn says_nothing(plan: &mut dyn Plan, subject: DrawnDial, cpu: CpuClock) {
     let (dials, _) = drawn(5, subject);
     let provider = provider(dials);
     let (run, records) = played(&provider, plan, cpu).await;
@@ -147,7 +147,7 @@ async fn a_closed_loop_that_lags_says_nothing() {
 async fn a_short_silence_that_nobody_timed_says_nothing() {
     let mut plan = Connection::new(0, SECOND, HttpVersion::Auto, SECOND);
     tokio::select! {
-        () = says_nothing(&mut plan, Subject::Nothing, idle) => {}
+        () = says_nothing(&mut plan, DrawnDial::Nothing, idle) => {}
         () = hog() => unreachable!("it has no end"),
     }
 }
@@ -157,7 +157,7 @@ async fn a_short_silence_that_nobody_timed_says_nothing() {
 async fn an_open_loop_that_lags_says_nothing() {
     let mut plan = Rate::new(100.0, 100.0, 2.0, SECOND, Duration::ZERO);
     tokio::select! {
-        () = says_nothing(&mut plan, Subject::Nothing, idle) => {}
+        () = says_nothing(&mut plan, DrawnDial::Nothing, idle) => {}
         () = hog() => unreachable!("it has no end"),
     }
 }

@@ -2,7 +2,7 @@
 
 use wellhead_analyze::plan::Rate;
 use wellhead_analyze::verdict::{Finding, RefusalWay};
-use wellhead_sim::provider::{Bucket, Refill, Refusal, Subject, Truth};
+use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, only};
 
@@ -13,7 +13,7 @@ fn plan(from: f64, to: f64) -> Rate {
 
 async fn limited(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let (mut dials, truth) = drawn(seed, Subject::Bucket);
+        let (mut dials, truth) = drawn(seed, DrawnDial::Bucket);
         let Truth::Bucket(mut bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
         // A quarter of it, 5 to 50 calls a second, so that fewer calls find it.
         bucket.size /= 4.0;
@@ -28,8 +28,8 @@ async fn limited(seeds: std::ops::Range<u64>) {
         };
         near(per_second, bucket.calls_per_second("eth_blockNumber"), &(seed, &bucket, &told));
         let planted = match bucket.refusal {
-            Refusal::Status { .. } => RefusalWay::Status429,
-            Refusal::InBody { .. } => RefusalWay::InBody,
+            RefusalForm::Status { .. } => RefusalWay::Status429,
+            RefusalForm::InBody { .. } => RefusalWay::InBody,
         };
         assert_eq!(way, planted, "seed {seed}");
     }
@@ -48,7 +48,7 @@ async fn limits_of_further_seeds() {
 #[tokio::test(start_paused = true)]
 async fn no_limit_where_there_is_none() {
     for seed in 0..4 {
-        let (mut dials, _) = drawn(seed, Subject::Nothing);
+        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let told = only(concluded(dials, plan(15.0, 60.0)).await);
         let Finding::NoRateLimit { up_to_per_second, kept_s } = told.finding else {
@@ -62,8 +62,8 @@ async fn no_limit_where_there_is_none() {
 /// Of a window of a minute half a minute shows too little, and that is what is said.
 #[tokio::test(start_paused = true)]
 async fn too_short_a_look_tells_nothing() {
-    let (mut dials, _) = drawn(1, Subject::Nothing);
-    dials.buckets = vec![Bucket::fixed(600.0, SECOND * 60, Refusal::too_many(None))];
+    let (mut dials, _) = drawn(1, DrawnDial::Nothing);
+    dials.buckets = vec![CreditBucket::fixed(600.0, SECOND * 60, RefusalForm::too_many(None))];
     let told = only(concluded(dials, plan(20.0, 80.0)).await);
     assert!(matches!(told.finding, Finding::CannotTell { .. }), "{told:#?}");
     assert!(told.sentence.contains("try `window`"), "{told:#?}");

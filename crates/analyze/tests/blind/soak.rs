@@ -9,7 +9,7 @@ use wellhead_analyze::record::Record;
 use wellhead_analyze::verdict::{Drifting, Finding, Verdict, verdicts};
 use wellhead_analyze::work::Work;
 use wellhead_sim::FakeProvider;
-use wellhead_sim::provider::{Refusal, Subject};
+use wellhead_sim::provider::{DrawnDial, RefusalForm};
 
 use crate::harness::{SECOND, drawn, idle, played, provider, rng};
 
@@ -48,7 +48,8 @@ async fn live(provider: &FakeProvider, life: Life) {
             }
             Life::Failing(most) => {
                 let failing = PART.mul_f64(most * share);
-                provider.turn(|dials| dials.barred = Some(Refusal::status(503, -32000, "down")));
+                provider
+                    .turn(|dials| dials.barred = Some(RefusalForm::status(503, -32000, "down")));
                 sleep(failing).await;
                 provider.turn(|dials| dials.barred = None);
                 sleep(PART - failing).await;
@@ -59,7 +60,7 @@ async fn live(provider: &FakeProvider, life: Life) {
 }
 
 async fn soaked(seed: u64, life: Life, pace: Pace) -> (Vec<Verdict>, Vec<Record>) {
-    let (dials, _) = drawn(seed, Subject::Nothing);
+    let (dials, _) = drawn(seed, DrawnDial::Nothing);
     let provider = provider(dials);
     let mut plan = Soak::new(pace, PART * PARTS, PART, Work::Cheap, 2);
     let (run, records) = tokio::select! {
@@ -128,7 +129,7 @@ async fn records_do_not_grow_with_the_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn users_who_ask_again_at_once_are_told_as_well() {
-    let (dials, _) = drawn(2, Subject::Nothing);
+    let (dials, _) = drawn(2, DrawnDial::Nothing);
     let provider = provider(dials);
     let mut plan = Soak::new(Pace::Users(2), SECOND * 24, SECOND, Work::Cheap, 1);
     let (run, records) = played(&provider, &mut plan, idle).await;
@@ -142,7 +143,7 @@ async fn users_who_ask_again_at_once_are_told_as_well() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_soak_does_not_judge_a_drift() {
-    let (dials, _) = drawn(1, Subject::Nothing);
+    let (dials, _) = drawn(1, DrawnDial::Nothing);
     let provider = provider(dials);
     let mut plan = Soak::new(Pace::Rate(5.0), SECOND * 30, SECOND * 10, Work::Cheap, 1);
     let (run, records) = played(&provider, &mut plan, idle).await;

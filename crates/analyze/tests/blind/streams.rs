@@ -3,7 +3,7 @@
 use wellhead_analyze::plan::Streams;
 use wellhead_analyze::verdict::{CapWay, Finding, Verdict};
 use wellhead_sim::ProviderDials;
-use wellhead_sim::provider::{Bucket, Refusal, StreamWay, Subject, Truth};
+use wellhead_sim::provider::{CreditBucket, DrawnDial, RefusalForm, StreamWay, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, only};
 
@@ -29,7 +29,7 @@ fn is_told(seed: u64, truth: &Truth, told: &Verdict) {
 #[tokio::test(start_paused = true)]
 async fn caps() {
     for seed in 0..20 {
-        let (dials, truth) = drawn(seed, Subject::Streams);
+        let (dials, truth) = drawn(seed, DrawnDial::Streams);
         is_told(seed, &truth, &told(dials).await);
     }
 }
@@ -37,7 +37,7 @@ async fn caps() {
 #[tokio::test(start_paused = true)]
 async fn no_cap_where_there_is_none() {
     for seed in 0..5 {
-        let (dials, _) = drawn(seed, Subject::Nothing);
+        let (dials, _) = drawn(seed, DrawnDial::Nothing);
         let told = told(dials).await;
         assert!(matches!(told.finding, Finding::NoStreamCap { up_to: 256 }), "{told:#?}");
     }
@@ -47,16 +47,16 @@ async fn no_cap_where_there_is_none() {
 #[tokio::test(start_paused = true)]
 async fn caps_of_providers_that_meter() {
     for seed in 20..30 {
-        let (mut dials, truth) = drawn(seed, Subject::Streams);
+        let (mut dials, truth) = drawn(seed, DrawnDial::Streams);
         let refusal = match seed % 2 {
-            0 => Refusal::too_many(None),
-            _ => Refusal::too_many_in_body(),
+            0 => RefusalForm::too_many(None),
+            _ => RefusalForm::too_many_in_body(),
         };
-        dials.buckets = vec![Bucket::steady(60.0, SECOND, refusal)];
+        dials.buckets = vec![CreditBucket::steady(60.0, SECOND, refusal)];
         is_told(seed, &truth, &told(dials).await);
     }
-    let (mut dials, _) = drawn(1, Subject::Nothing);
-    dials.buckets = vec![Bucket::steady(60.0, SECOND, Refusal::too_many(None))];
+    let (mut dials, _) = drawn(1, DrawnDial::Nothing);
+    dials.buckets = vec![CreditBucket::steady(60.0, SECOND, RefusalForm::too_many(None))];
     let told = told(dials).await;
     assert!(matches!(told.finding, Finding::NoStreamCap { up_to: 256 }), "{told:#?}");
     assert!(told.evidence.iter().any(|line| line.contains("refused for their rate")));
@@ -66,7 +66,7 @@ async fn caps_of_providers_that_meter() {
 #[tokio::test(start_paused = true)]
 async fn an_end_after_some_requests_is_no_cap() {
     for (seed, requests) in [1, 1, 5, 5, 20, 60, 120].into_iter().enumerate() {
-        let (mut dials, _) = drawn(seed as u64, Subject::Nothing);
+        let (mut dials, _) = drawn(seed as u64, DrawnDial::Nothing);
         dials.recycle_after = Some(requests);
         dials.recycle_abruptly = seed % 2 == 0;
         let told = told(dials).await;

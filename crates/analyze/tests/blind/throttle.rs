@@ -3,7 +3,7 @@
 use wellhead_analyze::plan::Throttle;
 use wellhead_analyze::verdict::{Finding, Scope as Whose};
 use wellhead_net::HttpVersion;
-use wellhead_sim::provider::{Scope, Subject, Truth};
+use wellhead_sim::provider::{DrawnDial, LimitScope, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, only, rng};
 
@@ -15,15 +15,15 @@ fn plan(seed: u64) -> Throttle {
 
 async fn shaped(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let (dials, truth) = drawn(seed, Subject::Shaping);
+        let (dials, truth) = drawn(seed, DrawnDial::Shaping);
         let told = only(concluded(dials, plan(seed)).await);
         let Truth::Shaping(shaping) = truth else { panic!("seed {seed} draws {truth:?}") };
         let Finding::Shaped { calls_per_second, scope, .. } = told.finding else {
             panic!("seed {seed}, {shaping:?}: {told:#?}");
         };
         let planted = match shaping.scope {
-            Scope::Connection => Whose::Connection,
-            Scope::Account => Whose::Account,
+            LimitScope::Connection => Whose::Connection,
+            LimitScope::Account => Whose::Account,
         };
         assert_eq!(scope, planted, "seed {seed}, {shaping:?}: {told:#?}");
         near(calls_per_second, shaping.per_second, &(seed, shaping, &told));
@@ -43,7 +43,7 @@ async fn shaping_of_further_seeds() {
 #[tokio::test(start_paused = true)]
 async fn no_shaping_where_there_is_none() {
     for seed in 0..4 {
-        let (mut dials, _) = drawn(seed, Subject::Nothing);
+        let (mut dials, _) = drawn(seed, DrawnDial::Nothing);
         dials.http2 = seed % 2 == 0;
         let told = only(concluded(dials, plan(seed)).await);
         assert!(matches!(told.finding, Finding::NotShaped { .. }), "seed {seed}: {told:#?}");
@@ -54,10 +54,10 @@ async fn no_shaping_where_there_is_none() {
 #[tokio::test(start_paused = true)]
 async fn shaping_over_http_1() {
     for seed in 0..4 {
-        let (mut dials, _) = drawn(seed, Subject::Shaping);
+        let (mut dials, _) = drawn(seed, DrawnDial::Shaping);
         dials.http2 = false;
         let shaping = dials.shaping.as_mut().unwrap();
-        shaping.scope = Scope::Account;
+        shaping.scope = LimitScope::Account;
         let planted = shaping.per_second;
         let told = only(concluded(dials, plan(seed)).await);
         let Finding::Shaped { calls_per_second, scope: Whose::Open, .. } = told.finding else {

@@ -2,7 +2,7 @@
 
 use wellhead_analyze::plan::Window;
 use wellhead_analyze::verdict::{Finding, Pause, Refilled, RefusalWay};
-use wellhead_sim::provider::{Bucket, Refill, Refusal, Subject, Truth};
+use wellhead_sim::provider::{CreditBucket, DrawnDial, Refill, RefusalForm, Truth};
 
 use crate::harness::{SECOND, concluded, drawn, near, only};
 
@@ -12,8 +12,8 @@ fn plan() -> Window {
 }
 
 /// What its refusals are worth.
-fn pause(bucket: &Bucket) -> Pause {
-    let Refusal::Status { retry_after: Some(asked), .. } = bucket.refusal else {
+fn pause(bucket: &CreditBucket) -> Pause {
+    let RefusalForm::Status { retry_after: Some(asked), .. } = bucket.refusal else {
         return Pause::NotGiven;
     };
     match bucket.refill {
@@ -24,7 +24,7 @@ fn pause(bucket: &Bucket) -> Pause {
 
 async fn found(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let (mut dials, truth) = drawn(seed, Subject::Window);
+        let (mut dials, truth) = drawn(seed, DrawnDial::Window);
         dials.http2 = seed % 5 != 0;
         let told = only(concluded(dials, plan()).await);
         let Truth::Bucket(bucket) = truth else { panic!("seed {seed} draws {truth:?}") };
@@ -45,8 +45,8 @@ async fn found(seeds: std::ops::Range<u64>) {
         assert_eq!(refill, planted, "{about:#?}");
         assert_eq!(retry_after, pause(&bucket), "{about:#?}");
         let planted = match bucket.refusal {
-            Refusal::Status { .. } => RefusalWay::Status429,
-            Refusal::InBody { .. } => RefusalWay::InBody,
+            RefusalForm::Status { .. } => RefusalWay::Status429,
+            RefusalForm::InBody { .. } => RefusalWay::InBody,
         };
         assert_eq!(way, planted, "{about:#?}");
     }
@@ -65,7 +65,7 @@ async fn windows_of_further_seeds() {
 #[tokio::test(start_paused = true)]
 async fn none_where_there_is_none() {
     for seed in 0..5 {
-        let (dials, _) = drawn(seed, Subject::Nothing);
+        let (dials, _) = drawn(seed, DrawnDial::Nothing);
         let plan = Window::new(400.0, 800, SECOND * 150, SECOND * 2);
         let told = only(concluded(dials, plan).await);
         assert!(matches!(told.finding, Finding::NoBucket { up_to: 800 }), "{told:#?}");
@@ -75,8 +75,8 @@ async fn none_where_there_is_none() {
 /// The fake's windows of an hour are longer than anybody waits.
 #[tokio::test(start_paused = true)]
 async fn a_window_that_is_not_seen_to_its_end_is_not_guessed() {
-    let (mut dials, _) = drawn(1, Subject::Nothing);
-    dials.buckets = vec![Bucket::fixed(100.0, SECOND * 3_600, Refusal::too_many(None))];
+    let (mut dials, _) = drawn(1, DrawnDial::Nothing);
+    dials.buckets = vec![CreditBucket::fixed(100.0, SECOND * 3_600, RefusalForm::too_many(None))];
     let told = only(concluded(dials, plan()).await);
     assert!(matches!(told.finding, Finding::CannotTell { .. }), "{told:#?}");
     assert!(told.sentence.contains(" calls pass and then none"), "{told:#?}");

@@ -21,7 +21,7 @@ use wellhead_analyze::verdict::{Confidence, Extent, Finding, Verdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_eth::mean_the_same;
 use wellhead_sim::node::SimNode;
-use wellhead_sim::provider::{Bucket, Matter, Refusal};
+use wellhead_sim::provider::{CreditBucket, Matter, RefusalForm};
 use wellhead_sim::rpc::Lie;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
@@ -243,9 +243,9 @@ async fn what_one_does_not_tell_is_no_difference() {
 #[tokio::test(start_paused = true)]
 async fn who_refuses_for_the_rate_is_asked_again_and_not_accused() {
     let second = Duration::from_secs(1);
-    for refusal in [Refusal::too_many(None), Refusal::too_many_in_body()] {
+    for refusal in [RefusalForm::too_many(None), RefusalForm::too_many_in_body()] {
         let mut dials = vec![ProviderDials::default(); 2];
-        dials[1].buckets = vec![Bucket::steady(5.0, second, refusal)];
+        dials[1].buckets = vec![CreditBucket::steady(5.0, second, refusal)];
         let providers = start(busy(), dials);
         let terms = agree::Terms { asks: 60, ..agree::Terms::default() };
         let played = play(&providers, Inquiry::Agree(terms)).await;
@@ -260,7 +260,7 @@ async fn who_refuses_for_the_rate_is_asked_again_and_not_accused() {
 #[tokio::test(start_paused = true)]
 async fn who_lets_nobody_in_is_not_compared() {
     let mut dials = vec![ProviderDials::default(); 3];
-    dials[2].barred = Some(Refusal::no_key());
+    dials[2].barred = Some(RefusalForm::no_key());
     let providers = start(busy(), dials);
     let terms = agree::Terms { asks: 40, ..agree::Terms::default() };
     let played = play(&providers, Inquiry::Agree(terms)).await;

@@ -9,7 +9,7 @@ use wellhead_analyze::run::{Budget, Part, Player, Stop, Terms, Watch};
 use wellhead_analyze::verdict::{Confidence, Finding, Verdict, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::Work;
-use wellhead_sim::node::Latency;
+use wellhead_sim::node::LatencyDial;
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -30,7 +30,7 @@ fn three() -> Vec<Stage> {
 async fn play(latencies_ms: [u64; 2], stages: fn() -> Vec<Stage>) -> (Vec<u32>, Vec<Verdict>) {
     let providers = latencies_ms.map(|ms| {
         let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
-        let latency = Latency::even(Duration::from_millis(ms), Duration::from_millis(5));
+        let latency = LatencyDial::even(Duration::from_millis(ms), Duration::from_millis(5));
         let dials = ProviderDials { latency, seed: ms, ..ProviderDials::default() };
         FakeProvider::start("provider", world, dials).expect("a port")
     });

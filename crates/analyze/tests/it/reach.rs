@@ -15,7 +15,7 @@ use wellhead_analyze::verdict::{Extent, Finding};
 use wellhead_analyze::way::{Goal, Socket};
 use wellhead_analyze::work::Ask;
 use wellhead_sim::node::{Fault, SimNode};
-use wellhead_sim::provider::{Bucket, Refusal};
+use wellhead_sim::provider::{CreditBucket, RefusalForm};
 use wellhead_sim::{FakeProvider, FakeUpstream, ProviderDials};
 use wellhead_telemetry::SecretUrl;
 
@@ -39,18 +39,21 @@ fn first_of<'a>(played: &'a Played, probe: &str) -> Option<&'a Cell> {
 #[tokio::test(start_paused = true)]
 async fn an_account_that_is_spent_denies_no_method_and_ends_no_history() {
     let refusals = [
-        Refusal::payment_required(),
-        Refusal::month_spent(),
-        Refusal::no_key(),
-        Refusal::status(403, 0, "forbidden"),
-        Refusal::in_body(-32600, "visit https://dashboard.example/settings/billing to continue"),
+        RefusalForm::payment_required(),
+        RefusalForm::month_spent(),
+        RefusalForm::no_key(),
+        RefusalForm::status(403, 0, "forbidden"),
+        RefusalForm::in_body(
+            -32600,
+            "visit https://dashboard.example/settings/billing to continue",
+        ),
     ];
     let whole = play(&start(busy(), vec![ProviderDials::default()]), short()).await;
     let all: u64 = whole.cells(0).map(|cell| cell.calls).sum();
     for (n, refusal) in refusals.into_iter().enumerate() {
         // In the middle of the methods, of the second asking, of the depths.
         for calls in [5, 30 + n as u64, all / 2, all * 3 / 4] {
-            let bucket = Bucket::spent_once(calls as f64, refusal.clone());
+            let bucket = CreditBucket::spent_once(calls as f64, refusal.clone());
             let dials = ProviderDials { buckets: vec![bucket], ..ProviderDials::default() };
             let providers = start(busy(), vec![dials]);
             let played = play(&providers, short()).await;
@@ -77,7 +80,7 @@ async fn an_account_that_is_spent_denies_no_method_and_ends_no_history() {
 
 #[tokio::test(start_paused = true)]
 async fn the_next_target_is_asked_when_the_account_of_one_is_refused() {
-    let bucket = Bucket::spent_once(20.0, Refusal::payment_required());
+    let bucket = CreditBucket::spent_once(20.0, RefusalForm::payment_required());
     let spent = ProviderDials { buckets: vec![bucket], ..ProviderDials::default() };
     let providers = start(busy(), vec![spent, ProviderDials::default()]);
     let played = play(&providers, short()).await;
@@ -85,16 +88,16 @@ async fn the_next_target_is_asked_when_the_account_of_one_is_refused() {
 }
 
 /// A provider that refuses these methods so, whatever else is asked.
-fn refusing(methods: &[&str], refusal: Refusal) -> ProviderDials {
+fn refusing(methods: &[&str], refusal: RefusalForm) -> ProviderDials {
     let costs: Vec<(&str, f64)> = methods.iter().map(|name| (*name, 2.0)).collect();
-    let bucket = Bucket::spent_once(1.0, refusal).priced(0.0, &costs);
+    let bucket = CreditBucket::spent_once(1.0, refusal).priced(0.0, &costs);
     ProviderDials { buckets: vec![bucket], ..ProviderDials::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_lets_a_method_not_through_but_others_is_believed() {
-    let forbidden = Refusal::status(403, 0, "forbidden");
-    for (refusal, denies) in [(forbidden, true), (Refusal::payment_required(), false)] {
+    let forbidden = RefusalForm::status(403, 0, "forbidden");
+    for (refusal, denies) in [(forbidden, true), (RefusalForm::payment_required(), false)] {
         let dials = refusing(&["eth_feeHistory"], refusal.clone());
         let played = play(&start(busy(), vec![dials]), short()).await;
         let (profile, told) = told(&played);
@@ -111,7 +114,7 @@ async fn who_lets_a_method_not_through_but_others_is_believed() {
 async fn credits_that_pay_for_cheap_calls_alone_end_no_history() {
     // Of a method that costs 2; what is asked as the control is free.
     for credits in [1.0, 6.0, 10.0, 14.0, 20.0] {
-        let bucket = Bucket::spent_once(credits, Refusal::payment_required());
+        let bucket = CreditBucket::spent_once(credits, RefusalForm::payment_required());
         let bucket = bucket.priced(0.0, &[("eth_getBalance", 2.0)]);
         let dials = ProviderDials { buckets: vec![bucket], ..ProviderDials::default() };
         let providers = start(long(), vec![dials]);
@@ -225,7 +228,7 @@ async fn a_method_that_one_of_two_nodes_has_is_served() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_height_nothing_is_said_of_the_past() {
-    let dials = refusing(&["eth_blockNumber"], Refusal::in_body(-32000, "internal error"));
+    let dials = refusing(&["eth_blockNumber"], RefusalForm::in_body(-32000, "internal error"));
     let played = play(&start(busy(), vec![dials]), short()).await;
     assert!(played.of(0).len() > 4, "{:?}", played.of(0));
     for finding in played.of(0) {
@@ -238,7 +241,7 @@ async fn without_a_height_nothing_is_said_of_the_past() {
 
 #[tokio::test(start_paused = true)]
 async fn who_only_throttles_has_told_nothing_of_its_methods() {
-    let bucket = Bucket::spent_once(3.0, Refusal::too_many_in_body());
+    let bucket = CreditBucket::spent_once(3.0, RefusalForm::too_many_in_body());
     let dials = ProviderDials { buckets: vec![bucket], ..ProviderDials::default() };
     let played = play(&start(busy(), vec![dials]), short()).await;
     assert!(!played.of(0).iter().any(|it| matches!(it, Finding::Methods { .. })));

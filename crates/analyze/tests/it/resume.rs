@@ -16,7 +16,7 @@ use wellhead_analyze::verdict::{Finding, trials, verdicts};
 use wellhead_analyze::way::Goal;
 use wellhead_analyze::work::Work;
 use wellhead_net::HttpVersion;
-use wellhead_sim::provider::{Bucket, Refusal, StreamCap, StreamWay};
+use wellhead_sim::provider::{CreditBucket, RefusalForm, StreamCap, StreamWay};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -51,8 +51,8 @@ impl Watch for Cut<'_> {
 fn provider() -> FakeProvider {
     let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
     let stream_cap = Some(StreamCap { max: 11, way: StreamWay::Refused { announced: None } });
-    let buckets = vec![Bucket::steady(40.0, SECOND, Refusal::too_many(None))];
-    let latency = wellhead_sim::node::Latency::even(SECOND / 50, Duration::ZERO);
+    let buckets = vec![CreditBucket::steady(40.0, SECOND, RefusalForm::too_many(None))];
+    let latency = wellhead_sim::node::LatencyDial::even(SECOND / 50, Duration::ZERO);
     let recycle_after = Some(30);
     let dials =
         ProviderDials { stream_cap, buckets, latency, recycle_after, ..ProviderDials::default() };

@@ -20,7 +20,7 @@ use wellhead_analyze::run::{
 };
 use wellhead_analyze::verdict::{Extent, Finding, Verdict, verdicts};
 use wellhead_analyze::way::Goal;
-use wellhead_sim::provider::{Bucket, Falsehood, Refusal};
+use wellhead_sim::provider::{CreditBucket, Falsehood, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -302,7 +302,7 @@ async fn what_a_spent_account_left_is_tried_when_it_is_filled_again() {
     let (expected, told) = (cells(uncut.path()), said(uncut.path()));
     let all = calls(&expected);
     for paid in [20, all / 2, all * 2 / 3, all - 3] {
-        let bucket = Bucket::spent_once(paid as f64, Refusal::payment_required());
+        let bucket = CreditBucket::spent_once(paid as f64, RefusalForm::payment_required());
         let providers =
             start(busy(), &[ProviderDials { buckets: vec![bucket], ..dials[0].clone() }]);
         let dir = TempDir::new().unwrap();

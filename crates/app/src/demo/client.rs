@@ -19,7 +19,7 @@ use wellhead_net::{
     TlsClient, TransportResources, TrustedRoots,
 };
 use wellhead_sim::traffic::{Mix, Traffic};
-use wellhead_sim::world::Known;
+use wellhead_sim::world::KnownWorld;
 use wellhead_telemetry::SecretUrl;
 use wellhead_transport::{Exchange, Sent, Transport, TransportError, TransportErrorKind};
 
@@ -81,7 +81,7 @@ impl Client {
     }
 
     /// Calls for ever.
-    pub(crate) async fn call(self: Arc<Self>, known: watch::Receiver<Known>) {
+    pub(crate) async fn call(self: Arc<Self>, known: watch::Receiver<KnownWorld>) {
         let mut traffic = Traffic::new(self.seed, Mix::default(), known.borrow().clone());
         let mut known = known;
         let began = tokio::time::Instant::now();

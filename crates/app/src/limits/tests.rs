@@ -19,7 +19,7 @@ use wellhead_analyze::run::{Budget, Player, Stop, Terms, Watch};
 use wellhead_analyze::verdict::verdicts;
 use wellhead_analyze::way::Goal;
 use wellhead_proxy::{Ctx, Target};
-use wellhead_sim::provider::{Bucket, Refusal};
+use wellhead_sim::provider::{CreditBucket, RefusalForm};
 use wellhead_sim::{FakeProvider, ProviderDials, World, WorldConfig};
 use wellhead_telemetry::SecretUrl;
 
@@ -39,10 +39,10 @@ impl Watch for Unwatched {
     fn played(&mut self, _: &str, _: &Cell, _: &Outcome) {}
 }
 
-fn provider(bucket: Bucket) -> FakeProvider {
+fn provider(bucket: CreditBucket) -> FakeProvider {
     let world = World::new(WorldConfig { history_blocks: 16, ..WorldConfig::default() });
     let latency =
-        wellhead_sim::node::Latency::even(Duration::from_millis(20), Duration::from_millis(5));
+        wellhead_sim::node::LatencyDial::even(Duration::from_millis(20), Duration::from_millis(5));
     let dials = ProviderDials { buckets: vec![bucket], latency, ..ProviderDials::default() };
     FakeProvider::start("provider", world, dials).expect("a port")
 }
@@ -116,9 +116,9 @@ async fn load(parts: &Parts, per_second: f64, lasting: Duration) -> (u64, Durati
 #[tokio::test(start_paused = true)]
 async fn a_proxy_that_loads_what_was_measured_is_hardly_refused_and_wastes_little() {
     let buckets = [
-        Bucket::steady(LIMIT, SECOND, Refusal::too_many(None)),
-        Bucket::fixed(LIMIT, SECOND, Refusal::too_many_in_body()),
-        Bucket::steady(LIMIT * 3.0, SECOND * 3, Refusal::too_many(Some(SECOND))),
+        CreditBucket::steady(LIMIT, SECOND, RefusalForm::too_many(None)),
+        CreditBucket::fixed(LIMIT, SECOND, RefusalForm::too_many_in_body()),
+        CreditBucket::steady(LIMIT * 3.0, SECOND * 3, RefusalForm::too_many(Some(SECOND))),
     ];
     for bucket in buckets {
         let provider = provider(bucket.clone());
@@ -158,7 +158,7 @@ fn limit(limits: &[Value], name: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn the_status_says_who_said_so() {
-    let provider = provider(Bucket::steady(LIMIT, SECOND, Refusal::too_many(None)));
+    let provider = provider(CreditBucket::steady(LIMIT, SECOND, RefusalForm::too_many(None)));
     let dir = tempfile::tempdir().expect("a directory");
     let profile = "measured: \"2026-11-22 10:15\"\nupstreams:\n  - host: elsewhere\n    \
                    budget: { calls_per_second: 80, in_flight: 7 }\n    \

@@ -28,7 +28,8 @@ use wellhead_eth::{BlockHash, ChainId, MethodGlob, MethodRow, MethodTable};
 use wellhead_jsonrpc::raw;
 use wellhead_upstream::{Slot, Upstream, UpstreamSet, VerdictClass};
 use wellhead_verify::{
-    Check, FULL_BYTES_MAX, Finding, Header, Known, Level, Rules, Why, has_checks, verify,
+    AnswerFinding, Check, FULL_BYTES_MAX, HeaderFacts, KnownFacts, Level, Rules, Why, has_checks,
+    verify,
 };
 use wellhead_watch::Pulse;
 
@@ -126,7 +127,7 @@ struct PartialInspection {
 }
 
 /// What came of an answer: what was found, at which level.
-type LevelledFinding = (Finding, Level);
+type LevelledFinding = (AnswerFinding, Level);
 
 impl Verifier {
     /// `None` where nothing would be looked at.
@@ -213,7 +214,7 @@ impl Verifier {
     }
 
     /// The header with this hash, if it was recomputed lately.
-    pub(crate) fn header(&self, hash: &BlockHash) -> Option<Arc<Header>> {
+    pub(crate) fn header(&self, hash: &BlockHash) -> Option<Arc<HeaderFacts>> {
         self.headers.by_hash(hash)
     }
 
@@ -233,7 +234,7 @@ impl Verifier {
             let answered = Answered { row, params: Some(params.as_bytes()), result: &result };
             find(Level::Full, &answered, terms, &headers)
         });
-        found.await == Some(Finding::Sound)
+        found.await == Some(AnswerFinding::Sound)
     }
 
     /// Counts and shows an answer with logs that differs from the receipts of its block.
@@ -259,7 +260,7 @@ impl Verifier {
         bytes: &mut usize,
     ) -> Option<LevelledFinding> {
         match self.level_at(answered.row, slot) {
-            Level::Off => Some((Finding::NotChecked { why: Why::Off }, Level::Off)),
+            Level::Off => Some((AnswerFinding::NotChecked { why: Why::Off }, Level::Off)),
             Level::Cheap => self.here(answered, Level::Cheap, CHEAP_HERE_MAX, terms, bytes),
             Level::Full => self.here(answered, Level::Full, FULL_HERE_MAX, terms, bytes),
         }
@@ -336,26 +337,26 @@ impl Verifier {
     ) -> Inspection {
         let Answered { row, params, result } = *answered;
         let (seen, inspection) = match found {
-            Some((Finding::Void { check, detail }, _)) => {
+            Some((AnswerFinding::Void { check, detail }, _)) => {
                 let (check, row) = (check.word(), lasting(row));
                 let bad = Bad { row, params, result, check, detail: &detail };
                 self.findings.void(upstream, bad, now());
                 (InspectionOutcome::Void, Inspection::Invalid { check, detail })
             }
             // What it means is said by the method table.
-            Some((Finding::NotChecked { why: Why::Off | Why::Null }, _)) => {
+            Some((AnswerFinding::NotChecked { why: Why::Off | Why::Null }, _)) => {
                 return Inspection::Unchecked;
             }
-            Some((Finding::NotChecked { .. }, _)) if is_busy => {
+            Some((AnswerFinding::NotChecked { .. }, _)) if is_busy => {
                 (InspectionOutcome::Busy, Inspection::Hurried)
             }
-            Some((Finding::NotChecked { .. }, _)) => {
+            Some((AnswerFinding::NotChecked { .. }, _)) => {
                 (InspectionOutcome::NotChecked, Inspection::Unchecked)
             }
-            Some((Finding::Sound, Level::Full)) => {
+            Some((AnswerFinding::Sound, Level::Full)) => {
                 (InspectionOutcome::Sound, Inspection::Sound { rule: "sound-full" })
             }
-            Some((Finding::Sound, Level::Cheap | Level::Off)) => {
+            Some((AnswerFinding::Sound, Level::Cheap | Level::Off)) => {
                 (InspectionOutcome::Sound, Inspection::Sound { rule: SOUND_CHEAP })
             }
             None => (InspectionOutcome::Busy, Inspection::Hurried),
@@ -422,24 +423,29 @@ fn lasting(row: &MethodRow) -> &'static MethodRow {
 }
 
 /// Looks at one answer, and remembers the header that it proves.
-fn find(level: Level, answered: &Answered<'_>, terms: Terms, headers: &Headers) -> Finding {
+fn find(level: Level, answered: &Answered<'_>, terms: Terms, headers: &Headers) -> AnswerFinding {
     let Answered { row, params, result } = *answered;
     let is_full = level == Level::Full;
     let header = if is_full { headers.of(row, params, result) } else { None };
     let header = header.as_deref();
-    let known = Known { chain_id: terms.chain_id, rules: terms.rules, header, ..Known::default() };
+    let known = KnownFacts {
+        chain_id: terms.chain_id,
+        rules: terms.rules,
+        header,
+        ..KnownFacts::default()
+    };
     let mut result: &[u8] = result;
     let mut finding = verify(level, row, params, result, &known);
     // Behind a long result there may be other members, which were not read.
-    if let Finding::Void { .. } = finding
+    if let AnswerFinding::Void { .. } = finding
         && let Some(alone) = raw::leading(result)
         && alone.len() < raw::trim(result).len()
     {
         result = alone;
         finding = verify(level, row, params, result, &known);
     }
-    if is_full && finding == Finding::Sound && names_a_header(row) {
-        Header::read(result).into_iter().for_each(|header| headers.keep(header));
+    if is_full && finding == AnswerFinding::Sound && names_a_header(row) {
+        HeaderFacts::read(result).into_iter().for_each(|header| headers.keep(header));
     }
     finding
 }

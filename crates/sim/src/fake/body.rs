@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 
 /// Parts sent one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
+pub(crate) struct PartedBody {
     parts: VecDeque<Bytes>,
     breaks: Option<Break>,
 }
@@ -22,7 +22,7 @@ enum Break {
     Now,
 }
 
-impl Parts {
+impl PartedBody {
     /// Ends well.
     pub(crate) fn whole(parts: impl IntoIterator<Item = Bytes>) -> Self {
         let parts = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -41,7 +41,7 @@ impl Parts {
     }
 }
 
-impl Body for Parts {
+impl Body for PartedBody {
     type Data = Bytes;
     type Error = io::Error;
 

@@ -18,10 +18,10 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_util::sync::CancellationToken;
 
-use crate::node::{Ending, Fault, Reply, SimNode};
+use crate::node::{Fault, NodeReply, SimNode, WireEnding};
 use crate::rpc::logs::Criteria;
 use crate::rpc::{RpcError, json as shape};
-use crate::world::Block;
+use crate::world::SimBlock;
 
 /// Calls under way on one socket; further messages wait unread.
 const IN_FLIGHT_MAX: usize = 256;
@@ -106,9 +106,9 @@ pub(super) async fn serve(stream: Upgraded, node: Arc<SimNode>, open: Cancellati
     }
 }
 
-async fn ready(node: Arc<SimNode>, body: Bytes) -> Reply {
+async fn ready(node: Arc<SimNode>, body: Bytes) -> NodeReply {
     let reply = node.answer(tokio::time::Instant::now().into_std(), &body);
-    if reply.ending == Ending::Silence {
+    if reply.ending == WireEnding::Silence {
         // Ends with the socket.
         std::future::pending::<()>().await;
     }
@@ -116,8 +116,8 @@ async fn ready(node: Arc<SimNode>, body: Bytes) -> Reply {
     reply
 }
 
-fn spoken(reply: &Reply) -> Option<String> {
-    let whole = reply.ending == Ending::Whole && reply.status == 200;
+fn spoken(reply: &NodeReply) -> Option<String> {
+    let whole = reply.ending == WireEnding::Whole && reply.status == 200;
     whole.then(|| String::from_utf8_lossy(&reply.body).trim_end().to_owned())
 }
 
@@ -211,7 +211,7 @@ impl Subscriptions {
                         .map(|block| event(id, &shape::header(&block.header, block.hash).into())),
                 ),
                 Topic::Logs(criteria) => {
-                    let logs = |block: &Arc<Block>| criteria.in_block(block).unwrap_or_default();
+                    let logs = |block: &Arc<SimBlock>| criteria.in_block(block).unwrap_or_default();
                     for mut log in gone.iter().flat_map(logs) {
                         log["removed"] = json!(true);
                         out.push(event(id, &log));

@@ -16,10 +16,10 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
 
-use super::body::Parts;
+use super::body::PartedBody;
 use super::feed;
 use super::socket::ResetFlag;
-use crate::node::{Ending, Fault, SimNode};
+use crate::node::{Fault, SimNode, WireEnding};
 
 /// Largest request taken, as geth's default.
 const REQUEST_BYTES_MAX: usize = 5 * 1024 * 1024;
@@ -28,16 +28,19 @@ const HANG_MAX: Duration = Duration::from_secs(3600);
 
 /// What serves the requests of one connection.
 #[derive(Debug, Clone)]
-pub(super) struct Desk {
+pub(super) struct HttpDesk {
     pub(super) node: Arc<SimNode>,
     pub(super) reset: ResetFlag,
     /// Ends when the upstream goes down.
     pub(super) open: CancellationToken,
 }
 
-impl Desk {
+impl HttpDesk {
     /// Answers one request. An error breaks the connection.
-    pub(super) async fn serve(self, request: Request<Incoming>) -> io::Result<Response<Parts>> {
+    pub(super) async fn serve(
+        self,
+        request: Request<Incoming>,
+    ) -> io::Result<Response<PartedBody>> {
         if wants_websocket(request.headers()) {
             return self.upgrade(request).await;
         }
@@ -66,23 +69,23 @@ impl Desk {
         self.answer(&body).await
     }
 
-    async fn answer(self, body: &[u8]) -> io::Result<Response<Parts>> {
+    async fn answer(self, body: &[u8]) -> io::Result<Response<PartedBody>> {
         let now = tokio::time::Instant::now().into_std();
         let reply = self.node.answer(now, body);
-        if reply.ending == Ending::Silence {
+        if reply.ending == WireEnding::Silence {
             tokio::time::sleep(HANG_MAX).await;
         }
         if !reply.delay.is_zero() {
             tokio::time::sleep(reply.delay).await;
         }
         let body = match reply.ending {
-            Ending::Whole => Parts::whole([reply.body.clone()]),
-            Ending::Cut => {
+            WireEnding::Whole => PartedBody::whole([reply.body.clone()]),
+            WireEnding::Cut => {
                 self.reset.store(true, Ordering::Relaxed);
-                Parts::broken_after(reply.body.slice(..reply.body.len() / 2))
+                PartedBody::broken_after(reply.body.slice(..reply.body.len() / 2))
             }
             // Asked while it was going down.
-            Ending::Reset | Ending::Refused | Ending::Silence => {
+            WireEnding::Reset | WireEnding::Refused | WireEnding::Silence => {
                 self.reset.store(true, Ordering::Relaxed);
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
@@ -99,7 +102,7 @@ impl Desk {
         Ok(response)
     }
 
-    async fn upgrade(self, mut request: Request<Incoming>) -> io::Result<Response<Parts>> {
+    async fn upgrade(self, mut request: Request<Incoming>) -> io::Result<Response<PartedBody>> {
         if self.node.dials().fault == Some(Fault::Hang) {
             tokio::time::sleep(HANG_MAX).await;
         }
@@ -128,8 +131,8 @@ impl Desk {
     }
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<Parts> {
-    let mut response = Response::new(Parts::whole([Bytes::from_static(text.as_bytes())]));
+fn plain(status: StatusCode, text: &'static str) -> Response<PartedBody> {
+    let mut response = Response::new(PartedBody::whole([Bytes::from_static(text.as_bytes())]));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);

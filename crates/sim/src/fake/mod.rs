@@ -23,8 +23,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::http::Desk;
-use self::socket::Socket;
+use self::http::HttpDesk;
+use self::socket::FakeSocket;
 use crate::node::{Fault, SimNode};
 
 /// Connections open at once; further ones wait in the listener's queue.
@@ -177,8 +177,8 @@ async fn accept(
 
 async fn serve(stream: TcpStream, node: Arc<SimNode>, open: CancellationToken) {
     let reset = Arc::new(AtomicBool::new(false));
-    let socket = Socket::new(stream, Arc::clone(&reset));
-    let desk = Desk { node, reset, open: open.clone() };
+    let socket = FakeSocket::new(stream, Arc::clone(&reset));
+    let desk = HttpDesk { node, reset, open: open.clone() };
     let service = service_fn(move |request| desk.clone().serve(request));
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new());

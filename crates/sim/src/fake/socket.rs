@@ -13,12 +13,12 @@ use tokio::net::TcpStream;
 pub(super) type ResetFlag = Arc<AtomicBool>;
 
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(super) struct FakeSocket {
     stream: TcpStream,
     reset: ResetFlag,
 }
 
-impl Socket {
+impl FakeSocket {
     pub(super) fn new(stream: TcpStream, reset: ResetFlag) -> Self {
         Self { stream, reset }
     }
@@ -28,7 +28,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for FakeSocket {
     fn drop(&mut self) {
         if self.reset.load(Ordering::Relaxed) {
             // Failing leaves an orderly close, which a caller must survive as well.
@@ -37,7 +37,7 @@ impl Drop for Socket {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for FakeSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -47,7 +47,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for FakeSocket {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -13,7 +13,7 @@ const BROADCASTS_MAX: usize = 65_536;
 
 /// How often an upstream was asked for what.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct NodeCounts {
     /// HTTP requests (or WebSocket messages).
     pub requests: u64,
     /// Calls in them.
@@ -30,7 +30,7 @@ pub struct Counts {
     pub broadcasts: BTreeMap<B256, u64>,
 }
 
-impl Counts {
+impl NodeCounts {
     /// Calls of one method.
     pub fn of(&self, method: &str) -> u64 {
         self.by_method.get(method).copied().unwrap_or_default()
@@ -38,11 +38,11 @@ impl Counts {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    counts: Mutex<Counts>,
+pub(super) struct NodeCounters {
+    counts: Mutex<NodeCounts>,
 }
 
-impl Counters {
+impl NodeCounters {
     pub(super) fn request(&self, calls: usize, batch: bool) {
         let mut counts = self.counts.lock();
         counts.requests += 1;
@@ -70,7 +70,7 @@ impl Counters {
         }
     }
 
-    pub(super) fn snapshot(&self) -> Counts {
+    pub(super) fn snapshot(&self) -> NodeCounts {
         self.counts.lock().clone()
     }
 }

@@ -39,7 +39,7 @@ pub enum Fault {
 
 /// How long answers take.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Latency {
+pub struct LatencyDial {
     /// At least.
     pub base: Duration,
     /// Up to so much more, evenly spread.
@@ -50,7 +50,7 @@ pub struct Latency {
     pub tail: Duration,
 }
 
-impl Latency {
+impl LatencyDial {
     /// No delay at all.
     pub const NONE: Self = Self::even(Duration::ZERO, Duration::ZERO);
 
@@ -86,7 +86,7 @@ pub struct Dials {
     /// What it is and how much it keeps.
     pub facts: Facts,
     /// How long it takes.
-    pub latency: Latency,
+    pub latency: LatencyDial,
     /// Blocks behind the canonical head.
     pub lag_blocks: u64,
     /// Stands at this block, whatever happens; beats `lag_blocks`.
@@ -118,7 +118,7 @@ impl Dials {
                 unsupported: Vec::new(),
                 lie: None,
             },
-            latency: Latency::NONE,
+            latency: LatencyDial::NONE,
             lag_blocks: 0,
             stuck_at: None,
             fault: None,

@@ -19,20 +19,20 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 
-pub use self::counter::Counts;
-pub use self::dial::{Dials, Fault, Latency, RateLimit};
+pub use self::counter::NodeCounts;
+pub use self::dial::{Dials, Fault, LatencyDial, RateLimit};
 
-use self::counter::Counters;
+use self::counter::NodeCounters;
 use crate::envelope::{Parsed, WireCall, parse, write_error, write_result};
-use crate::rpc::{self, Asked, Filters, RpcError};
-use crate::world::{Block, Standpoint, World};
+use crate::rpc::{self, CallContext, Filters, RpcError};
+use crate::world::{SimBlock, Standpoint, World};
 
 /// Calls in one batch, as geth's default.
 pub const BATCH_ITEMS_MAX: usize = 1000;
 
 /// How an exchange ends on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum WireEnding {
     /// The whole body arrives.
     Whole,
     /// Half of the body arrives, then the connection breaks.
@@ -47,26 +47,26 @@ pub enum Ending {
 
 /// What comes back, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct NodeReply {
     /// HTTP status.
     pub status: u16,
     /// Header names in lower case, `content-type` among them.
     pub headers: Vec<(&'static str, String)>,
-    /// The body; for [`Ending::Cut`] the whole of which half arrives.
+    /// The body; for [`WireEnding::Cut`] the whole of which half arrives.
     pub body: Bytes,
     /// From the request's arrival to the answer's.
     pub delay: Duration,
     /// Whether it arrives.
-    pub ending: Ending,
+    pub ending: WireEnding,
 }
 
-impl Reply {
+impl NodeReply {
     fn new(status: u16, kind: &str, body: impl Into<Bytes>, delay: Duration) -> Self {
         let headers = vec![("content-type", kind.to_owned())];
-        Self { status, headers, body: body.into(), delay, ending: Ending::Whole }
+        Self { status, headers, body: body.into(), delay, ending: WireEnding::Whole }
     }
 
-    fn broken(ending: Ending, delay: Duration) -> Self {
+    fn broken(ending: WireEnding, delay: Duration) -> Self {
         Self { status: 0, headers: Vec::new(), body: Bytes::new(), delay, ending }
     }
 
@@ -85,19 +85,19 @@ pub struct SimNode {
     dials: RwLock<Arc<Dials>>,
     /// Counts the turns of a dial, so that sockets notice.
     turned: watch::Sender<u64>,
-    inner: Mutex<Inner>,
-    counters: Counters,
+    inner: Mutex<NodeState>,
+    counters: NodeCounters,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct NodeState {
     rng: SmallRng,
     filters: Filters,
-    bucket: Option<Bucket>,
+    bucket: Option<TokenBucket>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Bucket {
+struct TokenBucket {
     tokens: f64,
     at: Instant,
 }
@@ -120,8 +120,8 @@ impl SimNode {
             world,
             dials: RwLock::new(Arc::new(dials)),
             turned: watch::Sender::new(0),
-            inner: Mutex::new(Inner { rng, filters, bucket: None }),
-            counters: Counters::default(),
+            inner: Mutex::new(NodeState { rng, filters, bucket: None }),
+            counters: NodeCounters::default(),
         })
     }
 
@@ -175,13 +175,13 @@ impl SimNode {
     }
 
     /// The newest block it shows.
-    pub fn head(&self) -> Arc<Block> {
+    pub fn head(&self) -> Arc<SimBlock> {
         Arc::clone(self.world.chain().view(self.standpoint()).head())
     }
 
     /// From the block `since` to its head now: blocks left behind, newest first,
     /// and blocks gained, oldest first.
-    pub fn moved_since(&self, since: &B256) -> (Vec<Arc<Block>>, Vec<Arc<Block>>) {
+    pub fn moved_since(&self, since: &B256) -> (Vec<Arc<SimBlock>>, Vec<Arc<SimBlock>>) {
         let chain = self.world.chain();
         rpc::filter::moved(&chain.view(self.standpoint()), since)
     }
@@ -193,12 +193,12 @@ impl SimNode {
     }
 
     /// What it was asked so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> NodeCounts {
         self.counters.snapshot()
     }
 
     /// Answers one HTTP body: a call or a batch.
-    pub fn answer(&self, now: Instant, body: &[u8]) -> Reply {
+    pub fn answer(&self, now: Instant, body: &[u8]) -> NodeReply {
         let dials = self.dials();
         let parsed = parse(body);
         let calls = match &parsed {
@@ -215,17 +215,17 @@ impl SimNode {
             self.counters.fault(matches!(fault, Some(Fault::TooMany { .. } | Fault::TooManyIn200)));
         }
         let item_error = match fault {
-            Some(Fault::Down) => return Reply::broken(Ending::Refused, Duration::ZERO),
-            Some(Fault::Hang) => return Reply::broken(Ending::Silence, delay),
-            Some(Fault::Reset) => return Reply::broken(Ending::Reset, delay),
+            Some(Fault::Down) => return NodeReply::broken(WireEnding::Refused, Duration::ZERO),
+            Some(Fault::Hang) => return NodeReply::broken(WireEnding::Silence, delay),
+            Some(Fault::Reset) => return NodeReply::broken(WireEnding::Reset, delay),
             Some(Fault::Status(status)) => {
-                return Reply::new(status, "text/plain; charset=utf-8", words(status), delay);
+                return NodeReply::new(status, "text/plain; charset=utf-8", words(status), delay);
             }
             Some(Fault::TooMany { retry_after }) => return too_many(retry_after, delay),
             Some(Fault::Html(status)) => {
-                return Reply::new(status, "text/html", page(status), delay);
+                return NodeReply::new(status, "text/html", page(status), delay);
             }
-            Some(Fault::Empty) => return Reply::new(200, "application/json", "", delay),
+            Some(Fault::Empty) => return NodeReply::new(200, "application/json", "", delay),
             Some(Fault::TooManyIn200) => Some(RpcError::new(-32005, "rate limit exceeded")),
             Some(Fault::Internal) => Some(RpcError::new(-32603, "internal error")),
             Some(Fault::Truncated | Fault::CutJson) | None => None,
@@ -242,9 +242,9 @@ impl SimNode {
             // geth's encoder ends every answer so.
             out.push(b'\n');
         }
-        let mut reply = Reply::new(200, "application/json", out, delay);
+        let mut reply = NodeReply::new(200, "application/json", out, delay);
         match fault {
-            Some(Fault::Truncated) => reply.ending = Ending::Cut,
+            Some(Fault::Truncated) => reply.ending = WireEnding::Cut,
             Some(Fault::CutJson) => reply.body.truncate(reply.body.len() / 2),
             _ => {}
         }
@@ -266,7 +266,7 @@ impl SimNode {
         let standpoint = self.standpoint();
         let mut inner = self.inner.lock();
         let chain = self.world.chain();
-        let mut asked = Asked {
+        let mut asked = CallContext {
             world: &self.world,
             view: chain.view(standpoint),
             facts: &dials.facts,
@@ -342,7 +342,7 @@ impl SimNode {
     }
 }
 
-impl Inner {
+impl NodeState {
     /// What goes wrong with this exchange, if anything.
     fn fault(&mut self, now: Instant, dials: &Dials, calls: usize) -> Option<Fault> {
         if dials.fault.is_some() {
@@ -359,7 +359,7 @@ impl Inner {
     }
 
     fn take(&mut self, now: Instant, limit: RateLimit, calls: f64) -> bool {
-        let bucket = self.bucket.get_or_insert(Bucket { tokens: limit.burst, at: now });
+        let bucket = self.bucket.get_or_insert(TokenBucket { tokens: limit.burst, at: now });
         let gained = now.saturating_duration_since(bucket.at).as_secs_f64() * limit.per_second;
         bucket.tokens = (bucket.tokens + gained).min(limit.burst);
         bucket.at = now;
@@ -371,9 +371,9 @@ impl Inner {
     }
 }
 
-fn too_many(retry_after: Option<Duration>, delay: Duration) -> Reply {
+fn too_many(retry_after: Option<Duration>, delay: Duration) -> NodeReply {
     let body = "{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{\"code\":-32005,\"message\":\"rate limit exceeded\"}}\n";
-    let mut reply = Reply::new(429, "application/json", body, delay);
+    let mut reply = NodeReply::new(429, "application/json", body, delay);
     if let Some(after) = retry_after {
         reply.headers.push(("retry-after", after.as_secs().to_string()));
     }

@@ -36,11 +36,11 @@ pub struct ProviderCounts {
 macro_rules! counters {
     ($($name:ident),* $(,)?) => {
         #[derive(Debug, Default)]
-        pub(super) struct Counters {
+        pub(super) struct ProviderCounters {
             $(pub(super) $name: AtomicU64,)*
         }
 
-        impl Counters {
+        impl ProviderCounters {
             pub(super) fn snapshot(&self) -> ProviderCounts {
                 ProviderCounts { $($name: self.$name.load(Ordering::Relaxed),)* }
             }

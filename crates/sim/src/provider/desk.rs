@@ -2,7 +2,7 @@
 //! the node's answer.
 //!
 //! One desk serves all connections of a provider. What belongs to one connection alone
-//! is its [`Place`]. How an answer is sent is the connections' business.
+//! is its [`ConnectionState`]. How an answer is sent is the connections' business.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,16 +16,16 @@ use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
-use super::count::{Counters, Present, ProviderCounts, add, count};
-use super::dial::{ProviderDials, Refusal, STREAMS_MAX, Scope, Shaping, StreamWay};
-use super::meter::{Charge, Line, Tank, charge};
+use super::count::{Present, ProviderCounters, ProviderCounts, add, count};
+use super::dial::{LimitScope, ProviderDials, RefusalForm, STREAMS_MAX, Shaping, StreamWay};
+use super::meter::{Charge, PacedLine, Tank, charge};
 use crate::envelope::{Parsed, WireCall, parse, write_error, write_result};
 use crate::node::SimNode;
 use crate::rpc::RpcError;
 
 /// An answer on its way out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ProviderAnswer {
     /// HTTP status.
     pub(super) status: u16,
     /// `Retry-After`, in seconds.
@@ -34,7 +34,7 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
-impl Answer {
+impl ProviderAnswer {
     /// A status that is no JSON-RPC provider's decision, with nothing to say.
     pub(super) fn bare(status: u16) -> Self {
         Self { status, retry_after: None, body: Bytes::new() }
@@ -56,22 +56,27 @@ pub(super) enum Welcome {
 
 /// What one connection has for itself.
 #[derive(Debug, Default)]
-pub(super) struct Place {
-    line: Mutex<Option<Queue>>,
+pub(super) struct ConnectionState {
+    line: Mutex<Option<ShapedLine>>,
 }
 
 /// A line, and the dial that it was begun for: a turned one begins anew.
 #[derive(Debug, Clone, Copy)]
-struct Queue {
+struct ShapedLine {
     shaping: Shaping,
-    line: Line,
+    line: PacedLine,
 }
 
-fn queue(queue: &mut Option<Queue>, shaping: Shaping, now: Duration, calls: usize) -> Duration {
+fn queue(
+    queue: &mut Option<ShapedLine>,
+    shaping: Shaping,
+    now: Duration,
+    calls: usize,
+) -> Duration {
     if queue.is_some_and(|queue| queue.shaping != shaping) {
         *queue = None;
     }
-    let queue = queue.get_or_insert(Queue { shaping, line: Line::default() });
+    let queue = queue.get_or_insert(ShapedLine { shaping, line: PacedLine::default() });
     queue.line.place(now, calls, shaping.per_second)
 }
 
@@ -111,10 +116,10 @@ pub(super) struct Desk {
     node: Arc<SimNode>,
     started: Instant,
     setup: RwLock<Arc<Setup>>,
-    line: Mutex<Option<Queue>>,
+    line: Mutex<Option<ShapedLine>>,
     rng: Mutex<SmallRng>,
     turned: watch::Sender<u64>,
-    pub(super) counters: Counters,
+    pub(super) counters: ProviderCounters,
 }
 
 impl Desk {
@@ -127,7 +132,7 @@ impl Desk {
             setup: RwLock::new(Setup::new(dials, None)),
             line: Mutex::default(),
             turned: watch::Sender::new(0),
-            counters: Counters::default(),
+            counters: ProviderCounters::default(),
         }
     }
 
@@ -193,7 +198,7 @@ impl Desk {
     }
 
     /// Answers one request body, when its time has come.
-    pub(super) async fn answer(&self, place: &Place, body: &[u8]) -> Answer {
+    pub(super) async fn answer(&self, place: &ConnectionState, body: &[u8]) -> ProviderAnswer {
         let setup = self.setup();
         let request = Request::read(body);
         count(&self.counters.requests);
@@ -211,7 +216,11 @@ impl Desk {
     }
 
     /// Bars, bounds and buckets.
-    fn admit<'a>(&self, setup: &'a Setup, request: &Request<'_>) -> Result<Admitted<'a>, Answer> {
+    fn admit<'a>(
+        &self,
+        setup: &'a Setup,
+        request: &Request<'_>,
+    ) -> Result<Admitted<'a>, ProviderAnswer> {
         let dials = &setup.dials;
         if let Some(refusal) = &dials.barred {
             return Err(self.refused(refusal, request));
@@ -231,7 +240,7 @@ impl Desk {
         if dials.buckets.is_empty() {
             return Ok(Admitted { permit, refused: Vec::new() });
         }
-        let methods: Vec<&str> = request.calls.iter().map(Item::method).collect();
+        let methods: Vec<&str> = request.calls.iter().map(RequestItem::method).collect();
         let now = self.started.elapsed();
         let charged = charge(&mut setup.tanks.lock(), &dials.buckets, now, &methods);
         match charged {
@@ -244,17 +253,17 @@ impl Desk {
     async fn serve<'a>(
         &self,
         setup: &'a Setup,
-        place: &Place,
+        place: &ConnectionState,
         request: &Request<'_>,
         admitted: Admitted<'a>,
-    ) -> (Answer, Option<SemaphorePermit<'a>>) {
+    ) -> (ProviderAnswer, Option<SemaphorePermit<'a>>) {
         let Admitted { permit, refused } = admitted;
         let calls = request.calls.len() - refused.iter().flatten().count();
         let leaves_at = match setup.dials.shaping {
             Some(shaping) if calls > 0 => {
                 let line = match shaping.scope {
-                    Scope::Connection => &place.line,
-                    Scope::Account => &self.line,
+                    LimitScope::Connection => &place.line,
+                    LimitScope::Account => &self.line,
                 };
                 queue(&mut line.lock(), shaping, self.started.elapsed(), calls)
             }
@@ -277,7 +286,7 @@ impl Desk {
         dials: &ProviderDials,
         request: &Request<'_>,
         refused: &[Option<usize>],
-    ) -> Answer {
+    ) -> ProviderAnswer {
         request.answered(|index, call| {
             if let Some(bucket) = refused.get(index).copied().flatten() {
                 count(&self.counters.refusals);
@@ -295,14 +304,18 @@ impl Desk {
     }
 
     /// Turns all calls of a request away.
-    fn refused(&self, refusal: &Refusal, request: &Request<'_>) -> Answer {
+    fn refused(&self, refusal: &RefusalForm, request: &Request<'_>) -> ProviderAnswer {
         let error = error_of(refusal);
         match refusal {
-            Refusal::Status { status, retry_after, .. } => {
+            RefusalForm::Status { status, retry_after, .. } => {
                 let retry_after = retry_after.map(|after| after.as_secs_f64().ceil() as u64);
-                Answer { status: *status, retry_after, ..self.refused_whole(&error, request) }
+                ProviderAnswer {
+                    status: *status,
+                    retry_after,
+                    ..self.refused_whole(&error, request)
+                }
             }
-            Refusal::InBody { .. } => {
+            RefusalForm::InBody { .. } => {
                 add(&self.counters.refusals, request.calls.len());
                 request.answered(|_, _| Err(error.clone()))
             }
@@ -310,15 +323,15 @@ impl Desk {
     }
 
     /// With one error, whatever was asked.
-    fn refused_whole(&self, error: &RpcError, request: &Request<'_>) -> Answer {
+    fn refused_whole(&self, error: &RpcError, request: &Request<'_>) -> ProviderAnswer {
         add(&self.counters.refusals, request.calls.len());
         let mut out = Vec::with_capacity(128);
         let id = match (&request.calls[..], request.batch) {
-            ([Item::Call(call)], false) => call.told_id(),
+            ([RequestItem::Call(call)], false) => call.told_id(),
             _ => None,
         };
         write_error(&mut out, id, error);
-        Answer::ok(out)
+        ProviderAnswer::ok(out)
     }
 }
 
@@ -349,9 +362,9 @@ fn show(node: &SimNode, dials: &ProviderDials) {
     });
 }
 
-fn error_of(refusal: &Refusal) -> RpcError {
+fn error_of(refusal: &RefusalForm) -> RpcError {
     match refusal {
-        Refusal::Status { code, message, .. } | Refusal::InBody { code, message } => {
+        RefusalForm::Status { code, message, .. } | RefusalForm::InBody { code, message } => {
             RpcError::new(*code, message.as_str())
         }
     }
@@ -360,23 +373,23 @@ fn error_of(refusal: &Refusal) -> RpcError {
 /// A body, read.
 #[derive(Debug)]
 struct Request<'a> {
-    calls: Vec<Item<'a>>,
+    calls: Vec<RequestItem<'a>>,
     batch: bool,
 }
 
 #[derive(Debug)]
-enum Item<'a> {
+enum RequestItem<'a> {
     Call(WireCall<'a>),
     /// JSON, and no call.
     Odd,
     NotJson,
 }
 
-impl Item<'_> {
+impl RequestItem<'_> {
     fn method(&self) -> &str {
         match self {
-            Item::Call(call) => call.method.as_deref().unwrap_or_default(),
-            Item::Odd | Item::NotJson => "",
+            RequestItem::Call(call) => call.method.as_deref().unwrap_or_default(),
+            RequestItem::Odd | RequestItem::NotJson => "",
         }
     }
 }
@@ -384,15 +397,15 @@ impl Item<'_> {
 impl<'a> Request<'a> {
     fn read(body: &'a [u8]) -> Self {
         let item = |item: &'a RawValue| match serde_json::from_str::<WireCall<'a>>(item.get()) {
-            Ok(call) if call.method.is_some() => Item::Call(call),
-            Ok(_) | Err(_) => Item::Odd,
+            Ok(call) if call.method.is_some() => RequestItem::Call(call),
+            Ok(_) | Err(_) => RequestItem::Odd,
         };
         match parse(body) {
             Parsed::Single(one) => Self { calls: vec![item(one)], batch: false },
             Parsed::Batch(items) => {
                 Self { calls: items.into_iter().map(item).collect(), batch: true }
             }
-            Parsed::NotJson => Self { calls: vec![Item::NotJson], batch: false },
+            Parsed::NotJson => Self { calls: vec![RequestItem::NotJson], batch: false },
         }
     }
 
@@ -400,20 +413,22 @@ impl<'a> Request<'a> {
     fn answered(
         &self,
         mut answer: impl FnMut(usize, &WireCall<'_>) -> Result<serde_json::Value, RpcError>,
-    ) -> Answer {
+    ) -> ProviderAnswer {
         let mut out = Vec::with_capacity(256);
         if self.batch && self.calls.is_empty() {
             write_error(&mut out, None, &RpcError::new(-32600, "empty batch"));
-            return Answer::ok(out);
+            return ProviderAnswer::ok(out);
         }
         for (index, item) in self.calls.iter().enumerate() {
             let call = match item {
-                Item::Call(call) => call,
-                Item::Odd | Item::NotJson => {
+                RequestItem::Call(call) => call,
+                RequestItem::Odd | RequestItem::NotJson => {
                     next(&mut out, self.batch);
                     let error = match item {
-                        Item::NotJson => RpcError::new(-32700, "parse error"),
-                        Item::Odd | Item::Call(_) => RpcError::new(-32600, "invalid request"),
+                        RequestItem::NotJson => RpcError::new(-32700, "parse error"),
+                        RequestItem::Odd | RequestItem::Call(_) => {
+                            RpcError::new(-32600, "invalid request")
+                        }
                     };
                     write_error(&mut out, None, &error);
                     continue;
@@ -431,7 +446,7 @@ impl<'a> Request<'a> {
         if self.batch && !out.is_empty() {
             out.push(b']');
         }
-        Answer::ok(out)
+        ProviderAnswer::ok(out)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::node::Latency;
+use crate::node::LatencyDial;
 use crate::rpc::{History, is_named};
 
 /// Everything that a provider adds to a node. By default nothing at all: no limit is
@@ -40,19 +40,19 @@ pub struct ProviderDials {
     /// behind large ones. Over HTTP/1.1 they do anyway.
     pub bodies_in_turn: bool,
     /// How long every answer takes, refusals included.
-    pub latency: Latency,
+    pub latency: LatencyDial,
     /// And how much longer over HTTP/1.1.
     pub http1_delay: Duration,
     /// And how much longer over HTTP/2.
     pub http2_delay: Duration,
     /// Credits. A call has to find enough of them in each bucket.
-    pub buckets: Vec<Bucket>,
+    pub buckets: Vec<CreditBucket>,
     /// Calls above this pace wait in a line; nobody is told.
     pub shaping: Option<Shaping>,
     /// Requests served at once, on all connections together.
     pub at_once: Option<AtOnce>,
     /// What every call gets while the account is barred: no key, no money.
-    pub barred: Option<Refusal>,
+    pub barred: Option<RefusalForm>,
     /// Blocks behind the canonical head.
     pub lag_blocks: u64,
     /// What of the past is kept.
@@ -81,7 +81,7 @@ impl Default for ProviderDials {
             idle_close: None,
             body_bytes_per_second: None,
             bodies_in_turn: false,
-            latency: Latency::NONE,
+            latency: LatencyDial::NONE,
             http1_delay: Duration::ZERO,
             http2_delay: Duration::ZERO,
             buckets: Vec::new(),
@@ -140,7 +140,7 @@ impl StreamCap {
 
 /// Credits that calls take and time brings back.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bucket {
+pub struct CreditBucket {
     /// Credits when full. A call dearer than that never passes.
     pub size: f64,
     /// How credits come back.
@@ -154,32 +154,32 @@ pub struct Bucket {
     ///
     /// Refused by status, a batch passes or fails as a whole; refused in the body, each
     /// of its calls does.
-    pub refusal: Refusal,
+    pub refusal: RefusalForm,
 }
 
-impl Bucket {
+impl CreditBucket {
     /// One credit a call, `size` of them, all back within `window` at an even pace.
-    pub fn steady(size: f64, window: Duration, refusal: Refusal) -> Self {
+    pub fn steady(size: f64, window: Duration, refusal: RefusalForm) -> Self {
         let per_second = size / window.as_secs_f64().max(f64::MIN_POSITIVE);
         Self::of(size, Refill::Steady { per_second }, refusal)
     }
 
     /// One credit a call, `size` of them in each window.
-    pub fn fixed(size: f64, window: Duration, refusal: Refusal) -> Self {
+    pub fn fixed(size: f64, window: Duration, refusal: RefusalForm) -> Self {
         Self::of(size, Refill::Window { length: window }, refusal)
     }
 
     /// One credit a call, and never more than `size` of them within `window`.
-    pub fn sliding(size: f64, window: Duration, refusal: Refusal) -> Self {
+    pub fn sliding(size: f64, window: Duration, refusal: RefusalForm) -> Self {
         Self::of(size, Refill::Sliding { length: window }, refusal)
     }
 
     /// One credit a call, and none comes back: an account with so many calls left.
-    pub fn spent_once(size: f64, refusal: Refusal) -> Self {
+    pub fn spent_once(size: f64, refusal: RefusalForm) -> Self {
         Self::of(size, Refill::Steady { per_second: 0.0 }, refusal)
     }
 
-    fn of(size: f64, refill: Refill, refusal: Refusal) -> Self {
+    fn of(size: f64, refill: Refill, refusal: RefusalForm) -> Self {
         Self { size, refill, costs: Vec::new(), cost_otherwise: 1.0, refusal }
     }
 
@@ -249,12 +249,12 @@ pub struct Shaping {
     /// Calls a second; those of a batch count one by one. Above zero.
     pub per_second: f64,
     /// Who shares the line.
-    pub scope: Scope,
+    pub scope: LimitScope,
 }
 
 /// What a limit counts together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum LimitScope {
     /// Each connection has the pace for itself.
     Connection,
     /// All connections share it.
@@ -267,12 +267,12 @@ pub struct AtOnce {
     /// So many, from their arrival until the answer begins.
     pub max: usize,
     /// What one more gets; without it, it waits for its turn.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<RefusalForm>,
 }
 
 /// How a call is turned away.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalForm {
     /// With an HTTP status, and a JSON-RPC error as the body.
     Status {
         /// The status.
@@ -293,7 +293,7 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl RefusalForm {
     /// HTTP 429.
     pub fn too_many(retry_after: Option<Duration>) -> Self {
         let message = "request limit reached - reduce calls per second".to_owned();

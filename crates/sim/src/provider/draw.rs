@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use rand::Rng;
 
-use super::dial::{Bucket, ProviderDials, Refill, Refusal, Scope, Shaping, StreamCap, StreamWay};
-use crate::node::Latency;
+use super::dial::{
+    CreditBucket, LimitScope, ProviderDials, Refill, RefusalForm, Shaping, StreamCap, StreamWay,
+};
+use crate::node::LatencyDial;
 
 /// Which dial is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
+pub enum DrawnDial {
     /// The cap on streams: its number and its way.
     Streams,
     /// Requests per connection.
@@ -31,7 +33,7 @@ pub enum Subject {
     Nothing,
 }
 
-impl Subject {
+impl DrawnDial {
     /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Streams,
@@ -54,8 +56,8 @@ pub enum Truth {
     Recycle(u64),
     /// A connection ends after so long without one.
     Idle(Duration),
-    /// This bucket. For what it means in calls see [`Bucket::calls_per_second`].
-    Bucket(Bucket),
+    /// This bucket. For what it means in calls see [`CreditBucket::calls_per_second`].
+    Bucket(CreditBucket),
     /// This pace.
     Shaping(Shaping),
     /// No limit.
@@ -77,43 +79,43 @@ impl ProviderDials {
     /// - Costs: 30 to 90 of the cheapest calls a second, of 1 s or 3 s, steady or in windows; other
     ///   methods count 1 to 10 times as much, and `eth_chainId` nothing.
     /// - Shaping: at 50 to 400 calls a second, per connection or per account.
-    pub fn draw(rng: &mut impl Rng, subject: Subject) -> (Self, Truth) {
+    pub fn draw(rng: &mut impl Rng, subject: DrawnDial) -> (Self, Truth) {
         let base = Duration::from_millis(rng.random_range(10..=40));
         let jitter = Duration::from_millis(rng.random_range(0..=5));
-        let latency = Latency::even(base, jitter);
+        let latency = LatencyDial::even(base, jitter);
         let mut dials = Self { seed: rng.random(), latency, ..Self::default() };
         let truth = match subject {
-            Subject::Streams => Truth::Streams(*dials.stream_cap.insert(draw_streams(rng))),
-            Subject::Recycle => {
+            DrawnDial::Streams => Truth::Streams(*dials.stream_cap.insert(draw_streams(rng))),
+            DrawnDial::Recycle => {
                 let after = 50.0 * 40f64.powf(rng.random::<f64>());
                 Truth::Recycle(*dials.recycle_after.insert(after as u64))
             }
-            Subject::Idle => {
+            DrawnDial::Idle => {
                 let after = Duration::from_millis(rng.random_range(200..=5000));
                 Truth::Idle(*dials.idle_close.insert(after))
             }
-            Subject::Bucket => {
+            DrawnDial::Bucket => {
                 let bucket = draw_bucket(rng);
                 dials.buckets = vec![bucket.clone()];
                 Truth::Bucket(bucket)
             }
-            Subject::Window | Subject::Costs => {
+            DrawnDial::Window | DrawnDial::Costs => {
                 let bucket = match subject {
-                    Subject::Costs => draw_costs(rng),
+                    DrawnDial::Costs => draw_costs(rng),
                     _ => draw_window(rng),
                 };
                 dials.buckets = vec![bucket.clone()];
                 Truth::Bucket(bucket)
             }
-            Subject::Shaping => {
+            DrawnDial::Shaping => {
                 let scope = match rng.random() {
-                    true => Scope::Connection,
-                    false => Scope::Account,
+                    true => LimitScope::Connection,
+                    false => LimitScope::Account,
                 };
                 let per_second = f64::from(rng.random_range(50..=400u32));
                 Truth::Shaping(*dials.shaping.insert(Shaping { per_second, scope }))
             }
-            Subject::Nothing => Truth::Nothing,
+            DrawnDial::Nothing => Truth::Nothing,
         };
         (dials, truth)
     }
@@ -132,7 +134,7 @@ fn draw_streams(rng: &mut impl Rng) -> StreamCap {
     StreamCap { max, way }
 }
 
-fn draw_bucket(rng: &mut impl Rng) -> Bucket {
+fn draw_bucket(rng: &mut impl Rng) -> CreditBucket {
     let seconds = [1u32, 10][rng.random_range(0..2)];
     let cost = f64::from(rng.random_range(1..=25u32));
     let size = cost * f64::from(rng.random_range(20..=200u32) * seconds);
@@ -141,14 +143,14 @@ fn draw_bucket(rng: &mut impl Rng) -> Bucket {
         false => Refill::Window { length: Duration::from_secs(seconds.into()) },
     };
     let refusal = match rng.random_range(0..3) {
-        0 => Refusal::too_many(None),
-        1 => Refusal::too_many(Some(Duration::from_secs(1))),
-        _ => Refusal::too_many_in_body(),
+        0 => RefusalForm::too_many(None),
+        1 => RefusalForm::too_many(Some(Duration::from_secs(1))),
+        _ => RefusalForm::too_many_in_body(),
     };
-    Bucket { size, refill, costs: Vec::new(), cost_otherwise: cost, refusal }
+    CreditBucket { size, refill, costs: Vec::new(), cost_otherwise: cost, refusal }
 }
 
-fn draw_window(rng: &mut impl Rng) -> Bucket {
+fn draw_window(rng: &mut impl Rng) -> CreditBucket {
     let (seconds, calls) = match rng.random_range(0..3) {
         0 => (1, rng.random_range(20..=200u32)),
         1 => (10, rng.random_range(100..=600u32)),
@@ -158,15 +160,15 @@ fn draw_window(rng: &mut impl Rng) -> Bucket {
     let cost = f64::from(rng.random_range(1..=25u32));
     let size = cost * f64::from(calls);
     let refusal = match rng.random_range(0..4) {
-        0 => Refusal::too_many(None),
-        1 => Refusal::too_many(Some(Duration::from_secs(1))),
-        2 => Refusal::too_many(Some(length)),
-        _ => Refusal::too_many_in_body(),
+        0 => RefusalForm::too_many(None),
+        1 => RefusalForm::too_many(Some(Duration::from_secs(1))),
+        2 => RefusalForm::too_many(Some(length)),
+        _ => RefusalForm::too_many_in_body(),
     };
     let bucket = match rng.random_range(0..3) {
-        0 => Bucket::steady(size, length, refusal),
-        1 => Bucket::fixed(size, length, refusal),
-        _ => Bucket::sliding(size, length, refusal),
+        0 => CreditBucket::steady(size, length, refusal),
+        1 => CreditBucket::fixed(size, length, refusal),
+        _ => CreditBucket::sliding(size, length, refusal),
     };
     bucket.priced(cost, &[])
 }
@@ -174,15 +176,15 @@ fn draw_window(rng: &mut impl Rng) -> Bucket {
 /// Methods that are priced apart.
 const PRICED: [&str; 4] = ["eth_call", "eth_getBalance", "eth_getBlockByNumber", "eth_getLogs"];
 
-fn draw_costs(rng: &mut impl Rng) -> Bucket {
+fn draw_costs(rng: &mut impl Rng) -> CreditBucket {
     let seconds = [1u32, 3][rng.random_range(0..2)];
     let cheapest = f64::from(rng.random_range(1..=20u32));
     let size = cheapest * f64::from(rng.random_range(30..=90u32) * seconds);
     let length = Duration::from_secs(seconds.into());
-    let refusal = Refusal::too_many(None);
+    let refusal = RefusalForm::too_many(None);
     let bucket = match rng.random() {
-        true => Bucket::steady(size, length, refusal),
-        false => Bucket::fixed(size, length, refusal),
+        true => CreditBucket::steady(size, length, refusal),
+        false => CreditBucket::fixed(size, length, refusal),
     };
     let mut costs = vec![("eth_chainId", 0.0)];
     costs.extend(PRICED.map(|method| {
@@ -198,7 +200,7 @@ mod tests {
     use rand::SeedableRng;
     use rand::rngs::SmallRng;
 
-    fn drawn(subject: Subject) -> Vec<(ProviderDials, Truth)> {
+    fn drawn(subject: DrawnDial) -> Vec<(ProviderDials, Truth)> {
         (0..200)
             .map(|seed| ProviderDials::draw(&mut SmallRng::seed_from_u64(seed), subject))
             .collect()
@@ -206,13 +208,13 @@ mod tests {
 
     #[test]
     fn the_same_seed_draws_the_same() {
-        for subject in Subject::ALL {
+        for subject in DrawnDial::ALL {
             assert_eq!(drawn(subject), drawn(subject));
         }
     }
     #[test]
     fn the_truth_is_in_the_dials_and_nothing_else_is() {
-        for (dials, truth) in Subject::ALL.into_iter().flat_map(drawn) {
+        for (dials, truth) in DrawnDial::ALL.into_iter().flat_map(drawn) {
             let mut left = dials.clone();
             match truth {
                 Truth::Streams(cap) => assert_eq!(left.stream_cap.take(), Some(cap)),
@@ -229,7 +231,7 @@ mod tests {
     }
     #[test]
     fn all_kinds_are_drawn() {
-        let caps = drawn(Subject::Streams);
+        let caps = drawn(DrawnDial::Streams);
         let ways = |is: fn(&StreamWay) -> bool| {
             let caps = caps.iter().filter_map(|(dials, _)| dials.stream_cap);
             caps.filter(|cap| is(&cap.way)).count()
@@ -238,7 +240,7 @@ mod tests {
         assert!(ways(|way| matches!(way, StreamWay::Refused { announced: None })) > 15);
         assert!(ways(|way| matches!(way, StreamWay::Fatal { goaway: None, .. })) > 5);
         assert!(ways(|way| matches!(way, StreamWay::Fatal { announced: Some(_), .. })) > 15);
-        let buckets = drawn(Subject::Bucket);
+        let buckets = drawn(DrawnDial::Bucket);
         let in_windows = |seconds| {
             let window = Some(Duration::from_secs(seconds));
             buckets.iter().filter(|(dials, _)| dials.buckets[0].window() == window).count()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::dial::ProviderDials;
-use crate::node::Latency;
+use crate::node::LatencyDial;
 
 /// How a connection ends, if it does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl ProviderDials {
 fn even(rng: &mut impl Rng) -> ProviderDials {
     let base = Duration::from_millis(rng.random_range(10..=40));
     let jitter = Duration::from_millis(rng.random_range(0..=5));
-    let latency = Latency::even(base, jitter);
+    let latency = LatencyDial::even(base, jitter);
     ProviderDials { seed: rng.random(), latency, ..ProviderDials::default() }
 }
 

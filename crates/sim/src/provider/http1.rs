@@ -9,19 +9,19 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::count::count;
-use super::desk::{Answer, Desk, Place};
+use super::desk::{ConnectionState, Desk, ProviderAnswer};
 use super::meter::pieces;
-use super::wire::Wire;
+use super::wire::ProviderSocket;
 use crate::fast::{Heading, next_request};
 
 /// Free room before each read.
 const READ_BYTES: usize = 16 * 1024;
 
 /// Serves until either side closes.
-pub(super) async fn serve(mut wire: Wire, desk: &Desk) -> io::Result<()> {
+pub(super) async fn serve(mut wire: ProviderSocket, desk: &Desk) -> io::Result<()> {
     let mut input = BytesMut::with_capacity(READ_BYTES);
     let mut turns = desk.turns();
-    let place = Place::default();
+    let place = ConnectionState::default();
     let (mut taken, mut quiet_since) = (0u64, Instant::now());
     while let Some(heading) = next(&mut wire, &mut input, desk, &mut turns, quiet_since).await? {
         if cuts(desk, taken) {
@@ -33,8 +33,8 @@ pub(super) async fn serve(mut wire: Wire, desk: &Desk) -> io::Result<()> {
         let (answer, readable) = match (post, body.is_empty()) {
             (true, false) => (desk.answer(&place, body).await, true),
             // Perhaps it comes in chunks, which we would take for the next request.
-            (true, true) => (Answer::bare(411), false),
-            (false, _) => (Answer::bare(405), true),
+            (true, true) => (ProviderAnswer::bare(411), false),
+            (false, _) => (ProviderAnswer::bare(405), true),
         };
         input.advance(heading.head + heading.body);
         taken += 1;
@@ -67,7 +67,7 @@ fn cuts(desk: &Desk, taken: u64) -> bool {
 
 /// The next request, or `None` when the connection is to be closed.
 async fn next(
-    wire: &mut Wire,
+    wire: &mut ProviderSocket,
     input: &mut BytesMut,
     desk: &Desk,
     turns: &mut watch::Receiver<u64>,
@@ -93,8 +93,13 @@ async fn next(
     }
 }
 
-async fn write(wire: &mut Wire, desk: &Desk, answer: Answer, closes: bool) -> io::Result<()> {
-    let Answer { status, retry_after, body } = answer;
+async fn write(
+    wire: &mut ProviderSocket,
+    desk: &Desk,
+    answer: ProviderAnswer,
+    closes: bool,
+) -> io::Result<()> {
+    let ProviderAnswer { status, retry_after, body } = answer;
     let reason = hyper::StatusCode::from_u16(status).ok();
     let reason = reason.and_then(|status| status.canonical_reason()).unwrap_or("Unknown");
     let mut head = format!(

@@ -21,10 +21,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::count::count;
-use super::desk::{Answer, Desk, Place, Welcome};
+use super::desk::{ConnectionState, Desk, ProviderAnswer, Welcome};
 use super::dial::StreamCap;
 use super::meter::pieces;
-use super::wire::Wire;
+use super::wire::ProviderSocket;
 
 /// Until the client has sent its preface.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -40,20 +40,20 @@ const WINDOWS: (u32, u32) = (1 << 20, 4 << 20);
 /// would be an error of the whole connection.
 const REFUSED_KEPT: usize = 16 * 1024;
 
-type Session = Connection<Wire, Bytes>;
+type Session = Connection<ProviderSocket, Bytes>;
 
 /// Held by the body that goes out, where they go out in turn.
-type Turn = tokio::sync::Mutex<()>;
+type SendTurn = tokio::sync::Mutex<()>;
 
 /// Serves until either side closes.
-pub(super) async fn serve(wire: Wire, desk: &Desk) -> Result<(), h2::Error> {
+pub(super) async fn serve(wire: ProviderSocket, desk: &Desk) -> Result<(), h2::Error> {
     count(&desk.counters.http2);
     let announced = desk.read(|dials| dials.stream_cap.and_then(|cap: StreamCap| cap.announced()));
     let handshake = builder(announced).handshake::<_, Bytes>(wire);
     let Ok(session) = tokio::time::timeout(HANDSHAKE_MAX, handshake).await else { return Ok(()) };
     let mut session = session?;
     let mut turns = desk.turns();
-    let (place, roll, turn) = (Place::default(), Roll::default(), Turn::default());
+    let (place, roll, turn) = (ConnectionState::default(), Roll::default(), SendTurn::default());
     let mut work = FuturesUnordered::new();
     let (mut taken, mut leaving, mut quiet_since) = (0u64, false, Instant::now());
     loop {
@@ -161,7 +161,7 @@ impl Roll {
 /// One stream, until its answer is sent or the client has lost interest.
 async fn exchange(
     desk: &Desk,
-    (place, turn): (&Place, &Turn),
+    (place, turn): (&ConnectionState, &SendTurn),
     roll: &Roll,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -195,11 +195,11 @@ async fn exchange(
 
 async fn answer(
     desk: &Desk,
-    place: &Place,
+    place: &ConnectionState,
     request: Request<RecvStream>,
-) -> Result<Answer, h2::Error> {
+) -> Result<ProviderAnswer, h2::Error> {
     if request.method() != Method::POST {
-        return Ok(Answer::bare(405));
+        return Ok(ProviderAnswer::bare(405));
     }
     let mut stream = request.into_body();
     let mut body = Vec::new();
@@ -207,7 +207,7 @@ async fn answer(
         let part = part?;
         stream.flow_control().release_capacity(part.len())?;
         if body.len() + part.len() > REQUEST_BYTES_MAX {
-            return Ok(Answer::bare(413));
+            return Ok(ProviderAnswer::bare(413));
         }
         body.extend_from_slice(&part);
     }
@@ -221,10 +221,10 @@ async fn answer(
 
 async fn send(
     desk: &Desk,
-    answer: Answer,
+    answer: ProviderAnswer,
     mut respond: SendResponse<Bytes>,
 ) -> Result<(), h2::Error> {
-    let Answer { status, retry_after, body } = answer;
+    let ProviderAnswer { status, retry_after, body } = answer;
     let mut response = Response::new(());
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::Rng;
 
 use super::dial::{Falsehood, ProviderDials};
-use crate::node::Latency;
+use crate::node::LatencyDial;
 use crate::rpc::History;
 
 /// Which dial is drawn.
@@ -83,7 +83,7 @@ impl ProviderDials {
     pub fn draw_knowledge(rng: &mut impl Rng, matter: Matter) -> Self {
         let base = Duration::from_millis(rng.random_range(10..=40));
         let jitter = Duration::from_millis(rng.random_range(0..=5));
-        let latency = Latency::even(base, jitter);
+        let latency = LatencyDial::even(base, jitter);
         let mut dials = Self { seed: rng.random(), latency, ..Self::default() };
         match matter {
             Matter::Lag => dials.lag_blocks = rng.random_range(1..=6),

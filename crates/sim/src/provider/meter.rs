@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::dial::{Bucket, Refill, Refusal};
+use super::dial::{CreditBucket, Refill, RefusalForm};
 
 /// Longest wait in a line; whoever would wait longer waits so long.
 pub const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// For sums of fractions: so much of a credit may be missing.
 const CREDIT_MISSING_MAX: f64 = 1e-6;
 
-/// What is in a [`Bucket`]. Full at first.
+/// What is in a [`CreditBucket`]. Full at first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tank {
     credits: f64,
@@ -26,7 +26,7 @@ pub struct Tank {
 
 impl Tank {
     /// A full one.
-    pub fn full(bucket: &Bucket) -> Self {
+    pub fn full(bucket: &CreditBucket) -> Self {
         Self { credits: bucket.size, at: Duration::ZERO, spent: VecDeque::new() }
     }
 
@@ -35,7 +35,7 @@ impl Tank {
     /// Steady: min(size, credits + time · rate). In windows: the size again in each
     /// window that begins at a multiple of its length. Sliding: size less what was spent within
     /// the length.
-    pub fn credits(&mut self, bucket: &Bucket, now: Duration) -> f64 {
+    pub fn credits(&mut self, bucket: &CreditBucket, now: Duration) -> f64 {
         match bucket.refill {
             Refill::Steady { per_second } => {
                 let gained = now.saturating_sub(self.at).as_secs_f64() * per_second;
@@ -61,11 +61,11 @@ impl Tank {
         self.credits
     }
 
-    fn holds(&mut self, bucket: &Bucket, now: Duration, cost: f64) -> bool {
+    fn holds(&mut self, bucket: &CreditBucket, now: Duration, cost: f64) -> bool {
         self.credits(bucket, now) + CREDIT_MISSING_MAX >= cost
     }
 
-    fn spend(&mut self, bucket: &Bucket, cost: f64) {
+    fn spend(&mut self, bucket: &CreditBucket, cost: f64) {
         self.credits = (self.credits - cost).max(0.0);
         if matches!(bucket.refill, Refill::Sliding { .. }) && cost > 0.0 {
             self.spent.push_back((self.at, cost));
@@ -85,9 +85,15 @@ pub enum Charge {
 /// Takes what the calls of one request cost from all buckets, or refuses.
 ///
 /// `tanks` belong to `buckets`, one to one.
-pub fn charge(tanks: &mut [Tank], buckets: &[Bucket], now: Duration, methods: &[&str]) -> Charge {
-    let cost_of_all = |bucket: &Bucket| methods.iter().map(|method| bucket.cost(method)).sum();
-    let by_status = |bucket: &Bucket| matches!(bucket.refusal, Refusal::Status { .. });
+pub fn charge(
+    tanks: &mut [Tank],
+    buckets: &[CreditBucket],
+    now: Duration,
+    methods: &[&str],
+) -> Charge {
+    let cost_of_all =
+        |bucket: &CreditBucket| methods.iter().map(|method| bucket.cost(method)).sum();
+    let by_status = |bucket: &CreditBucket| matches!(bucket.refusal, RefusalForm::Status { .. });
     for (index, (tank, bucket)) in tanks.iter_mut().zip(buckets).enumerate() {
         if by_status(bucket) && !tank.holds(bucket, now, cost_of_all(bucket)) {
             return Charge::Refused(index);
@@ -114,11 +120,11 @@ pub fn charge(tanks: &mut [Tank], buckets: &[Bucket], now: Duration, methods: &[
 
 /// A line that calls leave at an even pace, first come, first served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct PacedLine {
     free_at: Duration,
 }
 
-impl Line {
+impl PacedLine {
     /// When a request of so many calls leaves: at once when nobody is before it, else
     /// when the one before has had its time. Takes its place.
     ///
@@ -163,7 +169,7 @@ mod tests {
 
     /// Plays calls, "at_ms:method" or "at_ms:method+method" for a batch, and shows what
     /// became of each: `.` passed, `x` refused as a whole, a digit for each refused call.
-    fn check(buckets: &[Bucket], calls: &str, expected: &str) {
+    fn check(buckets: &[CreditBucket], calls: &str, expected: &str) {
         let mut tanks: Vec<Tank> = buckets.iter().map(Tank::full).collect();
         let mut shown = String::new();
         for call in calls.split_whitespace() {
@@ -180,8 +186,8 @@ mod tests {
         assert_eq!(shown, expected, "{calls}");
     }
 
-    fn second(calls: f64) -> Bucket {
-        Bucket::steady(calls, ms(1000), Refusal::too_many(None))
+    fn second(calls: f64) -> CreditBucket {
+        CreditBucket::steady(calls, ms(1000), RefusalForm::too_many(None))
     }
 
     #[test]
@@ -194,17 +200,17 @@ mod tests {
     }
     #[test]
     fn a_window_gives_all_at_its_begin() {
-        let fixed = Bucket::fixed(2.0, ms(1000), Refusal::too_many(None));
+        let fixed = CreditBucket::fixed(2.0, ms(1000), RefusalForm::too_many(None));
         check(&[fixed], "900:a 900:a 999:a 1000:a 1000:a 1999:a 2000:a", "..x..x.");
     }
     #[test]
     fn a_window_that_slides_gives_each_back_when_it_is_so_old() {
-        let sliding = Bucket::sliding(2.0, ms(1000), Refusal::too_many(None));
+        let sliding = CreditBucket::sliding(2.0, ms(1000), RefusalForm::too_many(None));
         check(&[sliding], "0:a 900:a 999:a 1000:a 1000:a 1899:a 1900:a 2000:a 2001:a", "..x.xx..x");
     }
     #[test]
     fn what_is_spent_once_never_comes_back() {
-        let spent = Bucket::spent_once(2.0, Refusal::payment_required());
+        let spent = CreditBucket::spent_once(2.0, RefusalForm::payment_required());
         assert_eq!(spent.window(), None);
         check(&[spent], "0:a 1000:a 3600000:a", "..x");
     }
@@ -215,7 +221,7 @@ mod tests {
     }
     #[test]
     fn every_bucket_must_have_enough() {
-        let ten = Bucket::steady(3.0, ms(10_000), Refusal::too_many(None));
+        let ten = CreditBucket::steady(3.0, ms(10_000), RefusalForm::too_many(None));
         check(&[second(2.0), ten], "0:a 0:a 0:a 1000:a 1000:a 3000:a 4400:a", "..x.xx.");
     }
     #[test]
@@ -224,7 +230,7 @@ mod tests {
     }
     #[test]
     fn in_the_body_each_call_of_a_batch_counts() {
-        let body = Bucket::steady(2.0, ms(1000), Refusal::too_many_in_body());
+        let body = CreditBucket::steady(2.0, ms(1000), RefusalForm::too_many_in_body());
         check(&[second(9.0), body], "0:a+a+a 500:a+a", "..1.1");
     }
     #[test]
@@ -234,33 +240,33 @@ mod tests {
 
     #[test]
     fn calls_in_windows_and_in_the_long_run() {
-        let bucket = Bucket::steady(2500.0, ms(1000), Refusal::too_many(None))
+        let bucket = CreditBucket::steady(2500.0, ms(1000), RefusalForm::too_many(None))
             .priced(20.0, &[("eth_chainId", 0.0), ("trace_*", 40.0)]);
         let of = |method| (bucket.calls_at_once(method), bucket.calls_per_second(method));
         assert_eq!(of("eth_call"), (125.0, 125.0));
         assert_eq!(of("trace_block"), (62.5, 62.5));
         assert_eq!(of("eth_chainId"), (f64::INFINITY, f64::INFINITY));
         assert_eq!(bucket.window(), Some(ms(1000)));
-        let fixed = Bucket::fixed(100.0, ms(10_000), Refusal::too_many(None));
+        let fixed = CreditBucket::fixed(100.0, ms(10_000), RefusalForm::too_many(None));
         assert_eq!(fixed.calls_per_second("eth_call"), 10.0);
     }
 
     #[test]
     fn a_line_keeps_its_pace_and_forgets_quiet_times() {
-        let mut line = Line::default();
+        let mut line = PacedLine::default();
         let mut place = |at| line.place(ms(at), 1, 250.0);
         assert_eq!([place(0), place(0), place(0)], [ms(0), ms(4), ms(8)]);
         assert_eq!([place(9), place(100), place(100)], [ms(12), ms(100), ms(104)]);
     }
     #[test]
     fn a_batch_takes_the_time_of_its_calls() {
-        let mut line = Line::default();
+        let mut line = PacedLine::default();
         assert_eq!(line.place(ms(0), 10, 100.0), ms(0));
         assert_eq!(line.place(ms(0), 1, 100.0), ms(100));
     }
     #[test]
     fn a_wait_has_an_end() {
-        let mut line = Line::default();
+        let mut line = PacedLine::default();
         let mut places = (0..4).map(|_| line.place(ms(0), 1, 1e-9));
         assert_eq!(places.next(), Some(ms(0)));
         assert!(places.all(|place| place == WAIT_MAX));
@@ -269,7 +275,7 @@ mod tests {
     fn throughput_is_flat_behind_the_knee() {
         // c at once, 20 ms each besides: the knee of 250/s is at 5.
         for (c, expected) in [(1, 50.0), (4, 200.0), (5, 250.0), (10, 250.0), (100, 250.0)] {
-            let (mut line, mut done) = (Line::default(), 0u32);
+            let (mut line, mut done) = (PacedLine::default(), 0u32);
             let mut free = std::collections::BinaryHeap::from(vec![std::cmp::Reverse(ms(0)); c]);
             while let Some(std::cmp::Reverse(now)) = free.pop().filter(|at| at.0 < ms(20_000)) {
                 done += 1;

@@ -45,10 +45,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::count::ProviderCounts;
 pub use self::dial::{
-    AtOnce, Bucket, Falsehood, ProviderDials, Refill, Refusal, STREAMS_MAX, Scope, Shaping,
-    StreamCap, StreamWay,
+    AtOnce, CreditBucket, Falsehood, LimitScope, ProviderDials, Refill, RefusalForm, STREAMS_MAX,
+    Shaping, StreamCap, StreamWay,
 };
-pub use self::draw::{Subject, Truth};
+pub use self::draw::{DrawnDial, Truth};
 pub use self::draw_wire::{BodyTruth, EndTruth, ProtocolTruth};
 pub use self::knowledge::Matter;
 pub use self::preset::Preset;
@@ -56,7 +56,7 @@ pub use self::wire::ProviderTls;
 
 use self::count::count;
 use self::desk::Desk;
-use self::wire::Wire;
+use self::wire::ProviderSocket;
 use crate::node::SimNode;
 use crate::world::World;
 
@@ -204,7 +204,7 @@ async fn serve(stream: TcpStream, desk: &Desk, tls: Option<&ProviderTls>) -> io:
     let (wire, agreed) = match tls {
         Some(tls) => tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream, http2)).await??,
         None => {
-            let mut wire = Wire::plain(stream);
+            let mut wire = ProviderSocket::plain(stream);
             match begins_http2(&mut wire, desk).await? {
                 Some(begins) => (wire, begins && http2),
                 None => return Ok(()),
@@ -218,7 +218,7 @@ async fn serve(stream: TcpStream, desk: &Desk, tls: Option<&ProviderTls>) -> io:
 }
 
 /// Whether the first bytes are those of HTTP/2; `None` when none came in time.
-async fn begins_http2(wire: &mut Wire, desk: &Desk) -> io::Result<Option<bool>> {
+async fn begins_http2(wire: &mut ProviderSocket, desk: &Desk) -> io::Result<Option<bool>> {
     let mut front = BytesMut::with_capacity(1024);
     let (mut turns, opened) = (desk.turns(), Instant::now());
     while front.len() < PREFACE.len() && PREFACE.starts_with(&front) {

@@ -6,8 +6,10 @@
 
 use std::time::Duration;
 
-use super::dial::{Bucket, ProviderDials, Refusal, Scope, Shaping, StreamCap, StreamWay};
-use crate::node::Latency;
+use super::dial::{
+    CreditBucket, LimitScope, ProviderDials, RefusalForm, Shaping, StreamCap, StreamWay,
+};
+use crate::node::LatencyDial;
 
 /// A kind of provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,12 +57,15 @@ impl Preset {
 fn per_second_125() -> ProviderDials {
     let words =
         "125/second request limit reached - reduce calls per second or upgrade your account";
-    let bucket =
-        Bucket::steady(2500.0, Duration::from_secs(1), Refusal::status(429, -32007, words))
-            .priced(20.0, &[("debug_*", 40.0), ("trace_*", 40.0), ("txpool_*", 80.0)]);
+    let bucket = CreditBucket::steady(
+        2500.0,
+        Duration::from_secs(1),
+        RefusalForm::status(429, -32007, words),
+    )
+    .priced(20.0, &[("debug_*", 40.0), ("trace_*", 40.0), ("txpool_*", 80.0)]);
     ProviderDials {
         stream_cap: Some(StreamCap { max: 128, way: StreamWay::Announced }),
-        latency: Latency::even(Duration::from_millis(20), Duration::from_millis(5)),
+        latency: LatencyDial::even(Duration::from_millis(20), Duration::from_millis(5)),
         buckets: vec![bucket],
         ..ProviderDials::default()
     }
@@ -73,8 +78,8 @@ fn silent_with_fatal_cap_99() -> ProviderDials {
         stream_cap: Some(StreamCap { max: 99, way }),
         recycle_after: Some(1000),
         idle_close: Some(Duration::from_secs(60)),
-        latency: Latency::even(Duration::from_millis(30), Duration::from_millis(5)),
-        shaping: Some(Shaping { per_second: 250.0, scope: Scope::Account }),
+        latency: LatencyDial::even(Duration::from_millis(30), Duration::from_millis(5)),
+        shaping: Some(Shaping { per_second: 250.0, scope: LimitScope::Account }),
         ..ProviderDials::default()
     }
 }
@@ -92,14 +97,17 @@ fn elastic() -> ProviderDials {
         ("trace_*", 1000.0),
     ];
     // 100,000 a second: 5,000 calls of 20.
-    let bucket =
-        Bucket::steady(1_000_000.0, Duration::from_secs(10), Refusal::status(429, 429, words))
-            .priced(20.0, &costs);
+    let bucket = CreditBucket::steady(
+        1_000_000.0,
+        Duration::from_secs(10),
+        RefusalForm::status(429, 429, words),
+    )
+    .priced(20.0, &costs);
     let (tail_percent, tail) = (1.0, Duration::from_millis(200));
-    let latency = Latency::even(Duration::from_millis(15), Duration::from_millis(10));
+    let latency = LatencyDial::even(Duration::from_millis(15), Duration::from_millis(10));
     ProviderDials {
         stream_cap: Some(StreamCap { max: 128, way: StreamWay::Announced }),
-        latency: Latency { tail_percent, tail, ..latency },
+        latency: LatencyDial { tail_percent, tail, ..latency },
         buckets: vec![bucket],
         ..ProviderDials::default()
     }

@@ -58,11 +58,15 @@ impl ProviderTls {
     }
 
     /// Shakes hands, and says whether HTTP/2 was agreed on.
-    pub(super) async fn accept(&self, stream: TcpStream, http2: bool) -> io::Result<(Wire, bool)> {
+    pub(super) async fn accept(
+        &self,
+        stream: TcpStream,
+        http2: bool,
+    ) -> io::Result<(ProviderSocket, bool)> {
         let config = if http2 { &self.both } else { &self.http1 };
         let stream = TlsAcceptor::from(Arc::clone(config)).accept(stream).await?;
         let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok((Wire::new(Layer::Tls(Box::new(stream))), agreed))
+        Ok((ProviderSocket::new(Layer::Tls(Box::new(stream))), agreed))
     }
 }
 
@@ -74,7 +78,7 @@ enum Layer {
 
 /// One connection.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct ProviderSocket {
     layer: Layer,
     /// Read already, and put back.
     front: Bytes,
@@ -82,7 +86,7 @@ pub(super) struct Wire {
     linger: Option<Pin<Box<Sleep>>>,
 }
 
-impl Wire {
+impl ProviderSocket {
     fn new(layer: Layer) -> Self {
         Self { layer, front: Bytes::new(), linger: None }
     }
@@ -102,7 +106,7 @@ impl Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ProviderSocket {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -118,7 +122,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ProviderSocket {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

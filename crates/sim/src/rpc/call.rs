@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::error::RpcError;
 use super::params::{self, Params};
 use crate::world::Contracts;
-use crate::world::execute::{Failure, Message, execute};
+use crate::world::execute::{ExecutionError, Message, execute};
 use crate::world::state::State;
 
 /// Gas of a call that names none, as geth's default cap.
@@ -70,18 +70,18 @@ impl CallRequest {
         let ran = execute(contracts, &mut state.clone(), &self.message, self.gas);
         match ran.outcome {
             Ok(_) => Ok(ran.gas_used),
-            Err(Failure::OutOfGas) => {
+            Err(ExecutionError::OutOfGas) => {
                 Err(RpcError::server(format!("gas required exceeds allowance ({})", self.gas)))
             }
             Err(failure) => Err(self.refusal(failure, state)),
         }
     }
 
-    fn refusal(&self, failure: Failure, state: &State) -> RpcError {
+    fn refusal(&self, failure: ExecutionError, state: &State) -> RpcError {
         match failure {
-            Failure::Reverted(output) => RpcError::reverted(&output),
-            Failure::OutOfGas => RpcError::server("out of gas"),
-            Failure::InsufficientFunds => RpcError::server(format!(
+            ExecutionError::Reverted(output) => RpcError::reverted(&output),
+            ExecutionError::OutOfGas => RpcError::server("out of gas"),
+            ExecutionError::InsufficientFunds => RpcError::server(format!(
                 "insufficient funds for gas * price + value: address {} have {} want {}",
                 self.message.from,
                 state.balance(self.message.from),

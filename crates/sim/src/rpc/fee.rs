@@ -3,11 +3,11 @@
 use alloy_primitives::U256;
 use serde_json::{Value, json};
 
-use super::Asked;
+use super::CallContext;
 use super::error::RpcError;
 use super::json::{big, quantity};
-use super::params::{Params, Point};
-use crate::world::block::Block;
+use super::params::{BlockSelector, Params};
+use crate::world::block::SimBlock;
 
 /// Blocks one `eth_feeHistory` covers; a larger wish is cut, as geth does.
 const FEE_HISTORY_BLOCKS_MAX: u64 = 1024;
@@ -17,19 +17,19 @@ const PERCENTILES_MAX: usize = 100;
 const DEFAULT_TIP: u128 = 1_000_000_000;
 
 /// The middle of the tips in the newest block.
-pub fn suggested_tip(head: &Block) -> u128 {
+pub fn suggested_tip(head: &SimBlock) -> u128 {
     let tips = tips_of(head);
     tips.get(tips.len() / 2).map_or(DEFAULT_TIP, |(tip, _)| *tip)
 }
 
 /// `eth_feeHistory`.
-pub fn history(asked: &Asked<'_>, params: Params<'_>) -> Result<Value, RpcError> {
+pub fn history(asked: &CallContext<'_>, params: Params<'_>) -> Result<Value, RpcError> {
     let wanted = match params.required(0)? {
         Value::Number(number) => number.as_u64().unwrap_or_default(),
         _ => params.quantity(0)?,
     };
     let newest = match params.height(1)? {
-        Point::Pending => asked.view.head().number(),
+        BlockSelector::Pending => asked.view.head().number(),
         point => asked.number_of(point),
     };
     let percentiles = match params.optional(2) {
@@ -84,7 +84,7 @@ pub fn history(asked: &Asked<'_>, params: Params<'_>) -> Result<Value, RpcError>
 }
 
 /// Tips by the share of the block's gas that paid at most so much.
-fn reward(block: &Block, percentiles: &[f64]) -> Value {
+fn reward(block: &SimBlock, percentiles: &[f64]) -> Value {
     let tips = tips_of(block);
     let of = |share: &f64| {
         let threshold = block.header.gas_used as f64 * share / 100.0;
@@ -101,7 +101,7 @@ fn reward(block: &Block, percentiles: &[f64]) -> Value {
 }
 
 /// Tip and gas of each transaction, cheapest first.
-fn tips_of(block: &Block) -> Vec<(u128, u64)> {
+fn tips_of(block: &SimBlock) -> Vec<(u128, u64)> {
     let Some(body) = &block.body else { return Vec::new() };
     let tip =
         |index: usize| body.txs[index].body.fee.tip(block.header.base_fee).unwrap_or_default();

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use alloy_primitives::{B256, keccak256};
 use serde_json::{Value, json};
 
-use super::Asked;
+use super::CallContext;
 use super::error::RpcError;
 use super::logs::{self, Criteria};
-use crate::world::View;
-use crate::world::block::Block;
+use crate::world::BranchView;
+use crate::world::block::SimBlock;
 
 /// Filters a node remembers.
 pub const FILTERS_MAX: usize = 256;
@@ -21,7 +21,7 @@ pub const FILTERS_MAX: usize = 256;
 const CHANGES_BLOCKS_MAX: u64 = 1024;
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum FilterKind {
     Blocks { since: B256 },
     Logs { since: B256, criteria: Criteria },
     Pending { seen: Vec<B256> },
@@ -32,7 +32,7 @@ enum Kind {
 pub struct Filters {
     seed: u64,
     made: u64,
-    filters: VecDeque<(String, Kind)>,
+    filters: VecDeque<(String, FilterKind)>,
 }
 
 /// What a new filter reports.
@@ -58,12 +58,12 @@ fn not_found() -> RpcError {
 }
 
 /// Makes a filter that reports what comes after now, and returns its id.
-pub fn install(asked: &mut Asked<'_>, wanted: Wanted) -> Value {
+pub fn install(asked: &mut CallContext<'_>, wanted: Wanted) -> Value {
     let since = asked.view.head().hash;
     let kind = match wanted {
-        Wanted::Blocks => Kind::Blocks { since },
-        Wanted::Logs(criteria) => Kind::Logs { since, criteria },
-        Wanted::Pending => Kind::Pending { seen: waiting(asked) },
+        Wanted::Blocks => FilterKind::Blocks { since },
+        Wanted::Logs(criteria) => FilterKind::Logs { since, criteria },
+        Wanted::Pending => FilterKind::Pending { seen: waiting(asked) },
     };
     let filters = &mut *asked.filters;
     filters.made += 1;
@@ -77,7 +77,7 @@ pub fn install(asked: &mut Asked<'_>, wanted: Wanted) -> Value {
 }
 
 /// Forgets a filter; false when there was none.
-pub fn uninstall(asked: &mut Asked<'_>, id: &str) -> bool {
+pub fn uninstall(asked: &mut CallContext<'_>, id: &str) -> bool {
     let before = asked.filters.filters.len();
     asked.filters.filters.retain(|(known, _)| known != id);
     asked.filters.filters.len() < before
@@ -85,18 +85,18 @@ pub fn uninstall(asked: &mut Asked<'_>, id: &str) -> bool {
 
 /// What came since the last poll. Logs of blocks that a reorg took away come
 /// first, marked as removed.
-pub fn changes(asked: &mut Asked<'_>, id: &str) -> Result<Value, RpcError> {
+pub fn changes(asked: &mut CallContext<'_>, id: &str) -> Result<Value, RpcError> {
     let place = asked.filters.filters.iter().position(|(known, _)| known == id);
     let place = place.ok_or_else(not_found)?;
     let mut kind = asked.filters.filters[place].1.clone();
     let head = asked.view.head().hash;
     let answer = match &mut kind {
-        Kind::Blocks { since } => {
+        FilterKind::Blocks { since } => {
             let (_, fresh) = moved(&asked.view, since);
             *since = head;
             fresh.iter().map(|block| json!(block.hash)).collect()
         }
-        Kind::Logs { since, criteria } => {
+        FilterKind::Logs { since, criteria } => {
             let (gone, fresh) = moved(&asked.view, since);
             *since = head;
             let mut found = Vec::new();
@@ -109,7 +109,7 @@ pub fn changes(asked: &mut Asked<'_>, id: &str) -> Result<Value, RpcError> {
             found.extend(fresh.iter().filter_map(|block| criteria.in_block(block)).flatten());
             found
         }
-        Kind::Pending { seen } => {
+        FilterKind::Pending { seen } => {
             let now = waiting(asked);
             let fresh = now.iter().filter(|hash| !seen.contains(hash));
             let fresh = fresh.map(|hash| json!(hash)).collect();
@@ -122,24 +122,26 @@ pub fn changes(asked: &mut Asked<'_>, id: &str) -> Result<Value, RpcError> {
 }
 
 /// Everything a log filter would match from its span.
-pub fn all_logs(asked: &Asked<'_>, id: &str) -> Result<Value, RpcError> {
+pub fn all_logs(asked: &CallContext<'_>, id: &str) -> Result<Value, RpcError> {
     let found = asked.filters.filters.iter().find(|(known, _)| known == id);
     match found {
-        Some((_, Kind::Logs { criteria, .. })) => logs::get_logs(asked, criteria).map(Value::Array),
+        Some((_, FilterKind::Logs { criteria, .. })) => {
+            logs::get_logs(asked, criteria).map(Value::Array)
+        }
         Some(_) | None => Err(not_found()),
     }
 }
 
-fn waiting(asked: &Asked<'_>) -> Vec<B256> {
+fn waiting(asked: &CallContext<'_>) -> Vec<B256> {
     asked.world.all_waiting().iter().map(|tx| tx.hash).collect()
 }
 
 /// Blocks of one branch.
-pub(crate) type Blocks = Vec<Arc<Block>>;
+pub(crate) type BranchBlocks = Vec<Arc<SimBlock>>;
 
 /// From the old head to the present one: blocks left behind, newest first, and
 /// blocks gained, oldest first.
-pub(crate) fn moved(view: &View<'_>, since: &B256) -> (Blocks, Blocks) {
+pub(crate) fn moved(view: &BranchView<'_>, since: &B256) -> (BranchBlocks, BranchBlocks) {
     let mut gone = Vec::new();
     let chain = view.chain();
     let mut common = chain.by_hash(since).cloned();

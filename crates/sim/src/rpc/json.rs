@@ -3,7 +3,7 @@
 use alloy_primitives::{B256, Log, U256};
 use serde_json::{Map, Value, json};
 
-use crate::world::block::{Block, Body, Header, Receipt};
+use crate::world::block::{BlockBody, BlockHeader, Receipt, SimBlock};
 use crate::world::tx::{Fee, Tx};
 
 /// A number in hex.
@@ -17,7 +17,7 @@ pub fn big(number: impl Into<U256>) -> Value {
 }
 
 /// A header, as in `newHeads` and `eth_getHeaderByNumber`.
-pub fn header(header: &Header, hash: B256) -> Map<String, Value> {
+pub fn header(header: &BlockHeader, hash: B256) -> Map<String, Value> {
     let Value::Object(object) = json!({
         "number": quantity(header.number),
         "hash": hash,
@@ -48,7 +48,7 @@ pub fn header(header: &Header, hash: B256) -> Map<String, Value> {
 }
 
 /// A block, with whole transactions or their hashes.
-pub fn block(block: &Block, body: &Body, whole: bool) -> Value {
+pub fn block(block: &SimBlock, body: &BlockBody, whole: bool) -> Value {
     let mut object = header(&block.header, block.hash);
     let transactions = match whole {
         true => (0..body.txs.len()).map(|index| mined_tx(block, body, index)).collect(),
@@ -74,7 +74,7 @@ pub fn block(block: &Block, body: &Body, whole: bool) -> Value {
 }
 
 /// A transaction in its block.
-pub fn mined_tx(block: &Block, body: &Body, index: usize) -> Value {
+pub fn mined_tx(block: &SimBlock, body: &BlockBody, index: usize) -> Value {
     let tx = &body.txs[index];
     let price = tx.effective_gas_price(block.header.base_fee);
     let mut object = tx_fields(tx, price);
@@ -126,7 +126,7 @@ fn tx_fields(tx: &Tx, gas_price: u128) -> Map<String, Value> {
 }
 
 /// The receipt of the transaction at `index`.
-pub fn receipt(block: &Block, body: &Body, index: usize) -> Value {
+pub fn receipt(block: &SimBlock, body: &BlockBody, index: usize) -> Value {
     let (tx, receipt) = (&body.txs[index], &body.receipts[index]);
     let logs = logs_of(block, body, index, receipt, |_| true);
     json!({
@@ -149,8 +149,8 @@ pub fn receipt(block: &Block, body: &Body, index: usize) -> Value {
 
 /// The logs of one receipt that `wanted` picks, with their place in the block.
 pub fn logs_of(
-    block: &Block,
-    body: &Body,
+    block: &SimBlock,
+    body: &BlockBody,
     tx_index: usize,
     receipt: &Receipt,
     wanted: impl Fn(&Log) -> bool,

@@ -3,29 +3,29 @@
 use alloy_primitives::{Address, B256, BloomInput, Log};
 use serde_json::Value;
 
-use super::Asked;
+use super::CallContext;
 use super::error::RpcError;
 use super::json;
-use super::params::{self, Point};
-use crate::world::block::Block;
+use super::params::{self, BlockSelector};
+use crate::world::block::SimBlock;
 
 /// Topic positions a log has.
 const TOPICS_MAX: usize = 4;
 
 /// Which blocks to search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Span {
+pub enum LogRange {
     /// One block.
     Block(B256),
     /// From one height to another, both included.
-    Range(Point, Point),
+    Range(BlockSelector, BlockSelector),
 }
 
 /// Which logs are wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Criteria {
     /// Where.
-    pub span: Span,
+    pub span: LogRange,
     /// By whom; empty for anybody.
     pub addresses: Vec<Address>,
     /// By position; an empty list matches anything.
@@ -48,13 +48,13 @@ impl Criteria {
                     "cannot specify both BlockHash and FromBlock/ToBlock, choose one or the other";
                 return Err(invalid(why.to_owned()));
             }
-            Some(hash) => Span::Block(params::hash(hash).map_err(invalid)?),
+            Some(hash) => LogRange::Block(params::hash(hash).map_err(invalid)?),
             None => {
                 let height = |value: Option<&Value>| match value {
-                    None => Ok(Point::Latest),
+                    None => Ok(BlockSelector::Latest),
                     Some(value) => params::height(value).map_err(invalid),
                 };
-                Span::Range(height(from)?, height(to)?)
+                LogRange::Range(height(from)?, height(to)?)
             }
         };
         let addresses = match field("address") {
@@ -91,7 +91,7 @@ impl Criteria {
     }
 
     /// Whether the block may hold a wanted log, by its bloom.
-    fn may_be_in(&self, block: &Block) -> bool {
+    fn may_be_in(&self, block: &SimBlock) -> bool {
         let bloom = &block.header.logs_bloom;
         let has = |raw: &[u8]| bloom.contains_input(BloomInput::Raw(raw));
         (self.addresses.is_empty() || self.addresses.iter().any(|address| has(address.as_slice())))
@@ -102,7 +102,7 @@ impl Criteria {
     }
 
     /// The wanted logs of one block; `None` when its body is gone.
-    pub fn in_block(&self, block: &Block) -> Option<Vec<Value>> {
+    pub fn in_block(&self, block: &SimBlock) -> Option<Vec<Value>> {
         if !self.may_be_in(block) {
             return Some(Vec::new());
         }
@@ -125,18 +125,18 @@ fn topic_choice(value: &Value) -> Result<Vec<B256>, String> {
 }
 
 /// Answers `eth_getLogs`.
-pub fn get_logs(asked: &Asked<'_>, criteria: &Criteria) -> Result<Vec<Value>, RpcError> {
+pub fn get_logs(asked: &CallContext<'_>, criteria: &Criteria) -> Result<Vec<Value>, RpcError> {
     let (from, to) = match criteria.span {
-        Span::Block(hash) => {
+        LogRange::Block(hash) => {
             let block =
                 asked.view.by_hash(&hash).ok_or_else(|| RpcError::server("unknown block"))?;
             asked.body(&block)?;
             return criteria.in_block(&block).ok_or_else(RpcError::pruned_history);
         }
-        Span::Range(Point::Pending, _) | Span::Range(_, Point::Pending) => {
+        LogRange::Range(BlockSelector::Pending, _) | LogRange::Range(_, BlockSelector::Pending) => {
             return Err(RpcError::server("pending logs are not supported"));
         }
-        Span::Range(from, to) => (asked.number_of(from), asked.number_of(to)),
+        LogRange::Range(from, to) => (asked.number_of(from), asked.number_of(to)),
     };
     let head = asked.view.head().number();
     if from > to {

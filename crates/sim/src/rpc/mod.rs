@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 
 pub use self::error::RpcError;
 pub use self::filter::Filters;
-pub use self::params::{Params, Point};
+pub use self::params::{BlockSelector, Params};
 
 use self::call::CallRequest;
 use self::filter::Wanted;
 use self::json::{big, quantity};
-use crate::world::block::{Block, Body};
+use crate::world::block::{BlockBody, SimBlock};
 use crate::world::state::State;
-use crate::world::{View, World};
+use crate::world::{BranchView, World};
 
 /// How much of the past a node keeps. `None` means as much as the world does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -90,11 +90,11 @@ pub struct Facts {
 
 /// One call's world.
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct CallContext<'a> {
     /// For the pool and the contracts.
     pub world: &'a World,
     /// The chain as this node sees it.
-    pub view: View<'a>,
+    pub view: BranchView<'a>,
     /// What the node is.
     pub facts: &'a Facts,
     /// The node's filters.
@@ -103,7 +103,7 @@ pub struct Asked<'a> {
 
 /// Answers one call.
 pub fn answer(
-    asked: &mut Asked<'_>,
+    asked: &mut CallContext<'_>,
     method: &str,
     params: Option<&Value>,
 ) -> Result<Value, RpcError> {
@@ -146,7 +146,7 @@ fn bent(lie: Option<Lie>, method: &str, honest: Value) -> Value {
     }
 }
 
-fn other(asked: &Asked<'_>, method: &str, params: Params<'_>) -> Result<Value, RpcError> {
+fn other(asked: &CallContext<'_>, method: &str, params: Params<'_>) -> Result<Value, RpcError> {
     match method {
         "net_version" => Ok(json!(asked.facts.chain_id.to_string())),
         "net_listening" => Ok(json!(true)),
@@ -165,7 +165,7 @@ fn other(asked: &Asked<'_>, method: &str, params: Params<'_>) -> Result<Value, R
 }
 
 fn eth(
-    asked: &mut Asked<'_>,
+    asked: &mut CallContext<'_>,
     name: &str,
     method: &str,
     params: Params<'_>,
@@ -193,7 +193,7 @@ fn eth(
         }
         "getTransactionCount" => {
             let (address, state) = account_at(asked, params)?;
-            let pending = params.point(1)? == Some(Point::Pending);
+            let pending = params.point(1)? == Some(BlockSelector::Pending);
             Ok(quantity(match pending {
                 true => asked.world.pending_nonce(&state, address),
                 false => state.nonce(address),
@@ -202,26 +202,26 @@ fn eth(
         "getStorageAt" => {
             let params = params.at_most(3)?;
             let (address, slot) = (params.address(0)?, params.slot(1)?);
-            let state = asked.state(params.point(2)?.unwrap_or(Point::Latest))?;
+            let state = asked.state(params.point(2)?.unwrap_or(BlockSelector::Latest))?;
             Ok(json!(alloy_primitives::B256::from(state.slot(address, slot))))
         }
         "call" => {
             let params = params.at_most(4)?;
             let request = CallRequest::read(params)?;
-            let state = asked.state(params.point(1)?.unwrap_or(Point::Latest))?;
+            let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
             let state = call::overridden(&state, params, 2)?;
             Ok(json!(request.call(asked.world.contracts(), &state)?))
         }
         "estimateGas" => {
             let params = params.at_most(4)?;
             let request = CallRequest::read(params)?;
-            let state = asked.state(params.point(1)?.unwrap_or(Point::Latest))?;
+            let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
             let state = call::overridden(&state, params, 2)?;
             Ok(quantity(request.estimate(asked.world.contracts(), &state)?))
         }
         "createAccessList" => {
             let request = CallRequest::read(params.at_most(3)?)?;
-            let state = asked.state(params.point(1)?.unwrap_or(Point::Latest))?;
+            let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
             let gas = request.estimate(asked.world.contracts(), &state)?;
             Ok(json!({"accessList": [], "gasUsed": quantity(gas)}))
         }
@@ -252,7 +252,7 @@ fn eth(
 }
 
 fn eth_blocks(
-    asked: &Asked<'_>,
+    asked: &CallContext<'_>,
     name: &str,
     method: &str,
     params: Params<'_>,
@@ -262,7 +262,7 @@ fn eth_blocks(
             let (point, whole) = (params.at_most(2)?.height(0)?, params.flag(1)?);
             let Some(block) = asked.block(point)? else { return Ok(Value::Null) };
             let answer = json::block(&block, asked.body(&block)?, whole);
-            Ok(if point == Point::Pending { as_pending(&block, answer) } else { answer })
+            Ok(if point == BlockSelector::Pending { as_pending(&block, answer) } else { answer })
         }
         "getBlockByHash" => {
             let (hash, whole) = (params.at_most(2)?.hash(0)?, params.flag(1)?);
@@ -333,24 +333,24 @@ fn eth_blocks(
     }
 }
 
-impl Asked<'_> {
+impl CallContext<'_> {
     /// The height a tag or number means here. A hash means nothing to its callers: 0.
-    pub(crate) fn number_of(&self, point: Point) -> u64 {
+    pub(crate) fn number_of(&self, point: BlockSelector) -> u64 {
         let head = self.view.head().number();
         let config = self.world.config();
         match point {
-            Point::Number(number) => number,
-            Point::Earliest | Point::Hash { .. } => 0,
-            Point::Latest | Point::Pending => head,
-            Point::Safe => head.saturating_sub(config.safe_distance),
-            Point::Finalized => head.saturating_sub(config.finalized_distance),
+            BlockSelector::Number(number) => number,
+            BlockSelector::Earliest | BlockSelector::Hash { .. } => 0,
+            BlockSelector::Latest | BlockSelector::Pending => head,
+            BlockSelector::Safe => head.saturating_sub(config.safe_distance),
+            BlockSelector::Finalized => head.saturating_sub(config.finalized_distance),
         }
     }
 
     /// The block, `None` when it does not exist for this node.
-    fn block(&self, point: Point) -> Result<Option<Arc<Block>>, RpcError> {
+    fn block(&self, point: BlockSelector) -> Result<Option<Arc<SimBlock>>, RpcError> {
         match point {
-            Point::Hash { hash, require_canonical } => {
+            BlockSelector::Hash { hash, require_canonical } => {
                 let block = self.view.by_hash(&hash);
                 if let Some(block) = &block
                     && require_canonical
@@ -371,7 +371,7 @@ impl Asked<'_> {
     }
 
     /// By the hash or number in parameter 0, as the method's name says.
-    fn block_by(&self, name: &str, params: Params<'_>) -> Result<Option<Arc<Block>>, RpcError> {
+    fn block_by(&self, name: &str, params: Params<'_>) -> Result<Option<Arc<SimBlock>>, RpcError> {
         if name.contains("Hash") {
             Ok(self.view.by_hash(&params.hash(0)?))
         } else {
@@ -380,7 +380,7 @@ impl Asked<'_> {
     }
 
     /// The body, when this node still has it.
-    pub(crate) fn body<'b>(&self, block: &'b Block) -> Result<&'b Body, RpcError> {
+    pub(crate) fn body<'b>(&self, block: &'b SimBlock) -> Result<&'b BlockBody, RpcError> {
         if self.is_older(block, self.facts.history.body_blocks) {
             return Err(RpcError::pruned_history());
         }
@@ -388,14 +388,14 @@ impl Asked<'_> {
     }
 
     /// The state after a block, when this node still has it.
-    fn state(&self, point: Point) -> Result<State, RpcError> {
-        if self.facts.heights_only && matches!(point, Point::Hash { .. }) {
+    fn state(&self, point: BlockSelector) -> Result<State, RpcError> {
+        if self.facts.heights_only && matches!(point, BlockSelector::Hash { .. }) {
             let why = "json: cannot unmarshal object into Go value of type string";
             return Err(RpcError::invalid_argument(1, why));
         }
         let point = self.meant(point);
         let block = self.block(point)?.ok_or_else(|| match point {
-            Point::Hash { .. } => RpcError::server("header for hash not found"),
+            BlockSelector::Hash { .. } => RpcError::server("header for hash not found"),
             _ => RpcError::server("header not found"),
         })?;
         let kept = !self.is_older(&block, self.facts.history.state_blocks);
@@ -408,29 +408,29 @@ impl Asked<'_> {
     }
 
     /// The block that a hash means to this node.
-    fn meant(&self, point: Point) -> Point {
-        let Point::Hash { hash, .. } = point else { return point };
+    fn meant(&self, point: BlockSelector) -> BlockSelector {
+        let BlockSelector::Hash { hash, .. } = point else { return point };
         match (self.facts.hash_means, self.view.by_hash(&hash)) {
-            (HashMeans::Height, Some(block)) => Point::Number(block.number()),
-            (HashMeans::LatestIfUnknown, None) => Point::Latest,
+            (HashMeans::Height, Some(block)) => BlockSelector::Number(block.number()),
+            (HashMeans::LatestIfUnknown, None) => BlockSelector::Latest,
             (HashMeans::Block | HashMeans::Height | HashMeans::LatestIfUnknown, _) => point,
         }
     }
 
-    fn is_older(&self, block: &Block, kept: Option<u64>) -> bool {
+    fn is_older(&self, block: &SimBlock, kept: Option<u64>) -> bool {
         let age = self.view.head().number().saturating_sub(block.number());
         kept.is_some_and(|kept| age >= kept)
     }
 
-    fn mined(&self, hash: &alloy_primitives::B256) -> Option<(Arc<Block>, usize)> {
+    fn mined(&self, hash: &alloy_primitives::B256) -> Option<(Arc<SimBlock>, usize)> {
         let (block, index) = self.view.tx(hash)?;
         (!self.is_older(&block, self.facts.history.body_blocks)).then_some((block, index))
     }
 }
 
-fn account_at(asked: &Asked<'_>, params: Params<'_>) -> Result<(Address, State), RpcError> {
+fn account_at(asked: &CallContext<'_>, params: Params<'_>) -> Result<(Address, State), RpcError> {
     let address = params.at_most(2)?.address(0)?;
-    let state = asked.state(params.point(1)?.unwrap_or(Point::Latest))?;
+    let state = asked.state(params.point(1)?.unwrap_or(BlockSelector::Latest))?;
     Ok((address, state))
 }
 
@@ -439,7 +439,7 @@ fn filter_id(params: Params<'_>) -> Result<&str, RpcError> {
     value.as_str().ok_or_else(|| RpcError::invalid_argument(0, "invalid ID"))
 }
 
-fn syncing(asked: &Asked<'_>) -> Value {
+fn syncing(asked: &CallContext<'_>) -> Value {
     if !asked.facts.syncing {
         return json!(false);
     }
@@ -452,7 +452,7 @@ fn syncing(asked: &Asked<'_>) -> Value {
 }
 
 /// The newest block dressed as the one being made: next height, no hash yet, nothing inside.
-fn as_pending(head: &Block, mut answer: Value) -> Value {
+fn as_pending(head: &SimBlock, mut answer: Value) -> Value {
     answer["number"] = quantity(head.number() + 1);
     answer["parentHash"] = json!(head.hash);
     answer["baseFeePerGas"] = quantity(head.header.next_base_fee());

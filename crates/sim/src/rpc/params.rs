@@ -13,7 +13,7 @@ pub struct Params<'a> {
 
 /// Where on the chain a parameter points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Point {
+pub enum BlockSelector {
     /// A height.
     Number(u64),
     /// The first block.
@@ -116,42 +116,42 @@ impl<'a> Params<'a> {
     }
 
     /// A block by tag, number, hash or EIP-1898 object; `None` when absent.
-    pub fn point(self, index: usize) -> Result<Option<Point>, RpcError> {
+    pub fn point(self, index: usize) -> Result<Option<BlockSelector>, RpcError> {
         let Some(value) = self.optional(index) else { return Ok(None) };
         point_or_hash(value).map(Some).map_err(|why| RpcError::invalid_argument(index, &why))
     }
 
     /// A block by tag or number alone, required.
-    pub fn height(self, index: usize) -> Result<Point, RpcError> {
+    pub fn height(self, index: usize) -> Result<BlockSelector, RpcError> {
         height(self.required(index)?).map_err(|why| RpcError::invalid_argument(index, &why))
     }
 }
 
 /// A tag or a number.
-pub fn height(value: &Value) -> Result<Point, String> {
+pub fn height(value: &Value) -> Result<BlockSelector, String> {
     let Value::String(text) = value else {
         return match value.as_u64() {
-            Some(number) => Ok(Point::Number(number)),
+            Some(number) => Ok(BlockSelector::Number(number)),
             None => Err("hex string without 0x prefix".to_owned()),
         };
     };
     Ok(match text.as_str() {
-        "earliest" => Point::Earliest,
-        "latest" | "" => Point::Latest,
-        "safe" => Point::Safe,
-        "finalized" => Point::Finalized,
-        "pending" => Point::Pending,
+        "earliest" => BlockSelector::Earliest,
+        "latest" | "" => BlockSelector::Latest,
+        "safe" => BlockSelector::Safe,
+        "finalized" => BlockSelector::Finalized,
+        "pending" => BlockSelector::Pending,
         digits => {
             let number = quantity_text(digits)?;
             if number > i64::MAX as u64 {
                 return Err("block number larger than int64".to_owned());
             }
-            Point::Number(number)
+            BlockSelector::Number(number)
         }
     })
 }
 
-fn point_or_hash(value: &Value) -> Result<Point, String> {
+fn point_or_hash(value: &Value) -> Result<BlockSelector, String> {
     match value {
         Value::Object(object) => {
             let require_canonical =
@@ -161,7 +161,9 @@ fn point_or_hash(value: &Value) -> Result<Point, String> {
                     Err("cannot specify both BlockHash and BlockNumber, choose one or the other"
                         .to_owned())
                 }
-                (Some(text), None) => Ok(Point::Hash { hash: hash(text)?, require_canonical }),
+                (Some(text), None) => {
+                    Ok(BlockSelector::Hash { hash: hash(text)?, require_canonical })
+                }
                 (None, Some(number)) => height(number),
                 (None, None) => {
                     Err("invalid arguments; neither block nor hash specified".to_owned())
@@ -169,7 +171,7 @@ fn point_or_hash(value: &Value) -> Result<Point, String> {
             }
         }
         Value::String(text) if text.len() == 66 => {
-            Ok(Point::Hash { hash: hash(value)?, require_canonical: false })
+            Ok(BlockSelector::Hash { hash: hash(value)?, require_canonical: false })
         }
         _ => height(value),
     }
@@ -267,12 +269,12 @@ mod tests {
 
     #[test]
     fn heights_are_read_and_refused_as_geth_does() {
-        let check = |value: Value, expected: Result<Point, &str>| {
+        let check = |value: Value, expected: Result<BlockSelector, &str>| {
             assert_eq!(height(&value), expected.map_err(str::to_owned), "{value}");
         };
-        check(json!("latest"), Ok(Point::Latest));
-        check(json!("0x0"), Ok(Point::Number(0)));
-        check(json!("0x1b4"), Ok(Point::Number(436)));
+        check(json!("latest"), Ok(BlockSelector::Latest));
+        check(json!("0x0"), Ok(BlockSelector::Number(0)));
+        check(json!("0x1b4"), Ok(BlockSelector::Number(436)));
         check(json!("436"), Err("hex string without 0x prefix"));
         check(json!("0x"), Err("hex string \"0x\""));
         check(json!("0x01"), Err("hex number with leading zero digits"));

@@ -22,7 +22,7 @@ pub const EMPTY_REQUESTS: B256 =
 
 /// A header with the fields of the Prague fork, in their RLP order.
 #[derive(Debug, Clone, PartialEq, Eq, RlpEncodable)]
-pub struct Header {
+pub struct BlockHeader {
     /// Hash of the block before.
     pub parent_hash: B256,
     /// Always [`EMPTY_UNCLES`].
@@ -67,7 +67,7 @@ pub struct Header {
     pub requests_hash: B256,
 }
 
-impl Header {
+impl BlockHeader {
     /// keccak of the RLP.
     pub fn hash(&self) -> B256 {
         keccak256(alloy_rlp::encode(self))
@@ -140,7 +140,7 @@ impl Receipt {
 
 /// What is dropped when a block grows old.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Body {
+pub struct BlockBody {
     /// In block order.
     pub txs: Vec<Arc<Tx>>,
     /// One per transaction.
@@ -151,7 +151,7 @@ pub struct Body {
     pub size: u64,
 }
 
-impl Body {
+impl BlockBody {
     /// Index in the block of the first log of the transaction at `tx_index`.
     pub fn first_log_index(&self, tx_index: usize) -> u64 {
         self.receipts[..tx_index].iter().map(|receipt| receipt.logs.len() as u64).sum()
@@ -160,18 +160,18 @@ impl Body {
 
 /// One block of the tree.
 #[derive(Debug, Clone)]
-pub struct Block {
+pub struct SimBlock {
     /// The header.
-    pub header: Header,
+    pub header: BlockHeader,
     /// Its hash.
     pub hash: B256,
     /// `None` once the block is older than the history kept.
-    pub body: Option<Body>,
+    pub body: Option<BlockBody>,
     /// The state after the block; `None` once it is older than the history kept.
     pub state: Option<State>,
 }
 
-impl Block {
+impl SimBlock {
     /// Height.
     pub fn number(&self) -> u64 {
         self.header.number
@@ -211,7 +211,7 @@ pub fn bloom_of(receipts: &[Receipt]) -> Bloom {
 }
 
 /// Length of the RLP of the whole block: header, transactions, no uncles, withdrawals.
-pub fn rlp_size(header: &Header, txs: &[Arc<Tx>], withdrawals: &[Withdrawal]) -> u64 {
+pub fn rlp_size(header: &BlockHeader, txs: &[Arc<Tx>], withdrawals: &[Withdrawal]) -> u64 {
     let typed_len = |tx: &Arc<Tx>| match tx.body.kind() {
         0 => tx.raw.len(),
         _ => tx.raw.length(),

@@ -11,12 +11,12 @@ use rand::{Rng, SeedableRng};
 
 use super::abi::{self, selector};
 use super::block::{
-    Block, Body, EMPTY_REQUESTS, EMPTY_UNCLES, Header, Receipt, Withdrawal, bloom_of,
+    BlockBody, BlockHeader, EMPTY_REQUESTS, EMPTY_UNCLES, Receipt, SimBlock, Withdrawal, bloom_of,
     receipts_root, rlp_size, transactions_root, withdrawals_root,
 };
 use super::contract::Contracts;
 use super::execute::{self, BASE_GAS, apply, cost_max};
-use super::key::Key;
+use super::key::AccountKey;
 use super::state::State;
 use super::tx::{Fee, Tx, TxBody};
 use super::{GENESIS_BASE_FEE, WorldConfig};
@@ -34,11 +34,11 @@ const CONTRACT_CALL_GAS: u64 = 150_000;
 #[derive(Debug)]
 pub(super) struct Cast {
     /// For users of the simulation: bots never touch their nonces.
-    pub(super) wallets: Vec<Key>,
+    pub(super) wallets: Vec<AccountKey>,
     /// Fill the blocks.
-    pub(super) bots: Vec<Key>,
+    pub(super) bots: Vec<AccountKey>,
     /// Submits the batches that use up gas.
-    pub(super) batcher: Key,
+    pub(super) batcher: AccountKey,
 }
 
 /// All that decides the next block.
@@ -47,7 +47,7 @@ pub(super) struct Recipe<'a> {
     pub(super) config: &'a WorldConfig,
     pub(super) contracts: &'a Contracts,
     pub(super) cast: &'a Cast,
-    pub(super) parent: &'a Block,
+    pub(super) parent: &'a SimBlock,
     pub(super) parent_state: &'a State,
     pub(super) waiting: Vec<Arc<Tx>>,
     /// Differs between branches with the same parent.
@@ -55,16 +55,17 @@ pub(super) struct Recipe<'a> {
 }
 
 /// The block without parent.
-pub(super) fn genesis(config: &WorldConfig, contracts: &Contracts, cast: &Cast) -> Block {
+pub(super) fn genesis(config: &WorldConfig, contracts: &Contracts, cast: &Cast) -> SimBlock {
     let ether = U256::from(10).pow(U256::from(18));
     let mut state = State::empty();
-    let people: Vec<Address> = cast.wallets.iter().chain(&cast.bots).map(Key::address).collect();
+    let people: Vec<Address> =
+        cast.wallets.iter().chain(&cast.bots).map(AccountKey::address).collect();
     for person in &people {
         state.account_mut(*person).balance = ether * U256::from(10_000);
     }
     state.account_mut(cast.batcher.address()).balance = ether * U256::from(1_000_000_000);
     contracts.deploy(&mut state, &people);
-    let header = Header {
+    let header = BlockHeader {
         parent_hash: B256::ZERO,
         uncles_hash: EMPTY_UNCLES,
         miner: Address::ZERO,
@@ -88,12 +89,12 @@ pub(super) fn genesis(config: &WorldConfig, contracts: &Contracts, cast: &Cast) 
         requests_hash: EMPTY_REQUESTS,
     };
     let size = rlp_size(&header, &[], &[]);
-    let body = Body { txs: Vec::new(), receipts: Vec::new(), withdrawals: Vec::new(), size };
-    Block { hash: header.hash(), header, body: Some(body), state: Some(state) }
+    let body = BlockBody { txs: Vec::new(), receipts: Vec::new(), withdrawals: Vec::new(), size };
+    SimBlock { hash: header.hash(), header, body: Some(body), state: Some(state) }
 }
 
 /// Makes the block after `recipe.parent`.
-pub(super) fn build(recipe: Recipe<'_>) -> Block {
+pub(super) fn build(recipe: Recipe<'_>) -> SimBlock {
     let Recipe { config, contracts, parent, .. } = recipe;
     let number = parent.number() + 1;
     let randao = keccak256(
@@ -101,7 +102,7 @@ pub(super) fn build(recipe: Recipe<'_>) -> Block {
             .concat(),
     );
     let mut rng = SmallRng::from_seed(randao.0);
-    let mut block = Draft {
+    let mut block = BlockDraft {
         contracts,
         state: recipe.parent_state.clone(),
         base_fee: parent.header.next_base_fee(),
@@ -122,9 +123,9 @@ pub(super) fn build(recipe: Recipe<'_>) -> Block {
     }
     let withdrawals = withdraw(&mut rng, recipe.cast, number, &mut block.state);
 
-    let Draft { state, base_fee, gas_used, miner, txs, receipts, .. } = block;
+    let BlockDraft { state, base_fee, gas_used, miner, txs, receipts, .. } = block;
     let (transactions_root, receipts_root) = (transactions_root(&txs), receipts_root(&receipts));
-    let header = Header {
+    let header = BlockHeader {
         parent_hash: parent.hash,
         uncles_hash: EMPTY_UNCLES,
         miner,
@@ -152,12 +153,12 @@ pub(super) fn build(recipe: Recipe<'_>) -> Block {
         requests_hash: EMPTY_REQUESTS,
     };
     let size = rlp_size(&header, &txs, &withdrawals);
-    let body = Body { txs, receipts, withdrawals, size };
-    Block { hash: header.hash(), header, body: Some(body), state: Some(state) }
+    let body = BlockBody { txs, receipts, withdrawals, size };
+    SimBlock { hash: header.hash(), header, body: Some(body), state: Some(state) }
 }
 
 /// A block while it fills.
-struct Draft<'a> {
+struct BlockDraft<'a> {
     contracts: &'a Contracts,
     state: State,
     base_fee: u64,
@@ -168,7 +169,7 @@ struct Draft<'a> {
     receipts: Vec<Receipt>,
 }
 
-impl Draft<'_> {
+impl BlockDraft<'_> {
     /// Whether `tx` can be the next one.
     fn fits(&self, tx: &Tx) -> bool {
         tx.body.nonce == self.state.nonce(tx.from)
@@ -212,7 +213,7 @@ impl Draft<'_> {
 
     /// Uses up gas so that the base fee swings around where it started instead
     /// of sinking to nothing under a handful of small transactions.
-    fn include_batch(&mut self, rng: &mut SmallRng, config: &WorldConfig, batcher: &Key) {
+    fn include_batch(&mut self, rng: &mut SmallRng, config: &WorldConfig, batcher: &AccountKey) {
         let percent = match self.base_fee {
             fee if fee > GENESIS_BASE_FEE * 2 => rng.random_range(20..45),
             fee if fee < GENESIS_BASE_FEE / 2 => rng.random_range(55..85),
@@ -284,7 +285,7 @@ impl Draft<'_> {
     fn send(
         &mut self,
         config: &WorldConfig,
-        key: &Key,
+        key: &AccountKey,
         fee: Fee,
         gas_limit: u64,
         to: Address,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use alloy_primitives::B256;
 
-use super::block::Block;
+use super::block::SimBlock;
 use super::tx::Tx;
 
 /// Side blocks remembered; the oldest go first.
@@ -17,10 +17,10 @@ const SIDE_BLOCKS_MAX: usize = 1024;
 /// All blocks.
 #[derive(Debug)]
 pub struct Chain {
-    genesis: Arc<Block>,
+    genesis: Arc<SimBlock>,
     /// Consecutive, the last one is the head.
-    canonical: VecDeque<Arc<Block>>,
-    by_hash: HashMap<B256, Arc<Block>>,
+    canonical: VecDeque<Arc<SimBlock>>,
+    by_hash: HashMap<B256, Arc<SimBlock>>,
     /// Each block that holds the transaction; several only across branches.
     tx_places: HashMap<B256, Vec<(B256, usize)>>,
     sides: VecDeque<B256>,
@@ -31,8 +31,8 @@ pub struct Chain {
 /// What changing the canonical head took away and brought, both oldest first.
 #[derive(Debug)]
 pub(super) struct Switch {
-    pub(super) dropped: Vec<Arc<Block>>,
-    pub(super) adopted: Vec<Arc<Block>>,
+    pub(super) dropped: Vec<Arc<SimBlock>>,
+    pub(super) adopted: Vec<Arc<SimBlock>>,
 }
 
 /// Where on the block tree a viewer stands.
@@ -45,7 +45,7 @@ pub enum Standpoint {
 }
 
 impl Chain {
-    pub(super) fn new(genesis: Block, full_blocks: usize, headers_max: usize) -> Self {
+    pub(super) fn new(genesis: SimBlock, full_blocks: usize, headers_max: usize) -> Self {
         let genesis = Arc::new(genesis);
         Self {
             by_hash: HashMap::from([(genesis.hash, Arc::clone(&genesis))]),
@@ -59,12 +59,12 @@ impl Chain {
     }
 
     /// The newest canonical block.
-    pub fn head(&self) -> &Arc<Block> {
+    pub fn head(&self) -> &Arc<SimBlock> {
         self.canonical.back().unwrap_or(&self.genesis)
     }
 
     /// The canonical block at this height.
-    pub fn canonical(&self, number: u64) -> Option<&Arc<Block>> {
+    pub fn canonical(&self, number: u64) -> Option<&Arc<SimBlock>> {
         if number == 0 {
             return Some(&self.genesis);
         }
@@ -73,32 +73,32 @@ impl Chain {
     }
 
     /// Any block of the tree.
-    pub fn by_hash(&self, hash: &B256) -> Option<&Arc<Block>> {
+    pub fn by_hash(&self, hash: &B256) -> Option<&Arc<SimBlock>> {
         self.by_hash.get(hash)
     }
 
     /// Whether the block is on the canonical chain.
-    pub fn is_canonical(&self, block: &Block) -> bool {
+    pub fn is_canonical(&self, block: &SimBlock) -> bool {
         self.canonical(block.number()).is_some_and(|other| other.hash == block.hash)
     }
 
     /// What somebody at `standpoint` sees.
-    pub fn view(&self, standpoint: Standpoint) -> View<'_> {
+    pub fn view(&self, standpoint: Standpoint) -> BranchView<'_> {
         match standpoint {
             Standpoint::Lag(lag) => {
                 let number = self.head().number().saturating_sub(lag);
                 let head = self.canonical(number).unwrap_or(&self.genesis);
-                View { chain: self, head: Arc::clone(head), sees_sides: true }
+                BranchView { chain: self, head: Arc::clone(head), sees_sides: true }
             }
             Standpoint::At(hash) => {
                 let head = self.by_hash(&hash).unwrap_or(&self.genesis);
-                View { chain: self, head: Arc::clone(head), sees_sides: false }
+                BranchView { chain: self, head: Arc::clone(head), sees_sides: false }
             }
         }
     }
 
     /// Puts a block on top of the canonical chain.
-    pub(super) fn push(&mut self, block: Block) -> Arc<Block> {
+    pub(super) fn push(&mut self, block: SimBlock) -> Arc<SimBlock> {
         let block = self.remember(block);
         self.canonical.push_back(Arc::clone(&block));
         self.prune();
@@ -106,7 +106,7 @@ impl Chain {
     }
 
     /// Keeps a block beside the canonical chain.
-    pub(super) fn push_side(&mut self, block: Block) -> Arc<Block> {
+    pub(super) fn push_side(&mut self, block: SimBlock) -> Arc<SimBlock> {
         let block = self.remember(block);
         self.remember_side(block.hash);
         block
@@ -145,7 +145,7 @@ impl Chain {
         self.sides.iter().filter(|hash| !is_parent(hash)).copied().collect()
     }
 
-    fn remember(&mut self, block: Block) -> Arc<Block> {
+    fn remember(&mut self, block: SimBlock) -> Arc<SimBlock> {
         let block = Arc::new(block);
         for (index, tx) in block.body.iter().flat_map(|body| &body.txs).enumerate() {
             self.tx_places.entry(tx.hash).or_default().push((block.hash, index));
@@ -165,7 +165,7 @@ impl Chain {
         }
     }
 
-    fn forget_txs(&mut self, block: &Block) {
+    fn forget_txs(&mut self, block: &SimBlock) {
         for tx in block.body.iter().flat_map(|body| &body.txs) {
             if let Some(places) = self.tx_places.get_mut(&tx.hash) {
                 places.retain(|(hash, _)| *hash != block.hash);
@@ -205,27 +205,27 @@ impl Chain {
 
 /// The tree as seen from one head: nothing above it, and no other branch's past.
 #[derive(Debug, Clone)]
-pub struct View<'a> {
+pub struct BranchView<'a> {
     chain: &'a Chain,
-    head: Arc<Block>,
+    head: Arc<SimBlock>,
     /// A node that follows the chain still has the blocks a reorg took away; one
     /// that stands still never heard of the others.
     sees_sides: bool,
 }
 
-impl<'a> View<'a> {
+impl<'a> BranchView<'a> {
     /// The tree that is looked at.
     pub(crate) fn chain(&self) -> &'a Chain {
         self.chain
     }
 
     /// The newest block seen.
-    pub fn head(&self) -> &Arc<Block> {
+    pub fn head(&self) -> &Arc<SimBlock> {
         &self.head
     }
 
     /// The ancestor of the head, or the head itself, at this height.
-    pub fn at(&self, number: u64) -> Option<Arc<Block>> {
+    pub fn at(&self, number: u64) -> Option<Arc<SimBlock>> {
         let mut block = &self.head;
         while block.number() > number {
             if self.chain.is_canonical(block) {
@@ -237,7 +237,7 @@ impl<'a> View<'a> {
     }
 
     /// The block with this hash, if it can be known here.
-    pub fn by_hash(&self, hash: &B256) -> Option<Arc<Block>> {
+    pub fn by_hash(&self, hash: &B256) -> Option<Arc<SimBlock>> {
         let block = self.chain.by_hash(hash)?;
         if block.number() > self.head.number() {
             return None;
@@ -247,12 +247,12 @@ impl<'a> View<'a> {
     }
 
     /// Whether the head descends from `block`, or is it.
-    pub fn is_ancestor(&self, block: &Block) -> bool {
+    pub fn is_ancestor(&self, block: &SimBlock) -> bool {
         self.at(block.number()).is_some_and(|other| other.hash == block.hash)
     }
 
     /// The block and index of a mined transaction.
-    pub fn tx(&self, hash: &B256) -> Option<(Arc<Block>, usize)> {
+    pub fn tx(&self, hash: &B256) -> Option<(Arc<SimBlock>, usize)> {
         self.chain.tx_places.get(hash)?.iter().find_map(|(block, index)| {
             let block = self.chain.by_hash(block)?;
             self.is_ancestor(block).then(|| (Arc::clone(block), *index))
@@ -261,7 +261,7 @@ impl<'a> View<'a> {
 }
 
 /// The transactions of `blocks`, oldest first.
-pub(super) fn txs_of(blocks: &[Arc<Block>]) -> Vec<Arc<Tx>> {
+pub(super) fn txs_of(blocks: &[Arc<SimBlock>]) -> Vec<Arc<Tx>> {
     blocks
         .iter()
         .filter_map(|block| block.body.as_ref())

@@ -29,7 +29,7 @@ pub struct Message {
 
 /// Why a message had no effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum ExecutionError {
     /// The contract reverted with this data.
     Reverted(Bytes),
     /// More gas was needed than allowed.
@@ -42,7 +42,7 @@ pub enum Failure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Executed {
     /// Return data, or why there was no effect.
-    pub outcome: Result<Bytes, Failure>,
+    pub outcome: Result<Bytes, ExecutionError>,
     /// Gas used, intrinsic gas included.
     pub gas_used: u64,
     /// Logs left; none on failure.
@@ -68,7 +68,7 @@ pub fn execute(
     let before = state.clone();
     let mut executed = attempt(contracts, state, message);
     if executed.gas_used > gas_limit {
-        executed = Executed::failed(Failure::OutOfGas, gas_limit);
+        executed = Executed::failed(ExecutionError::OutOfGas, gas_limit);
     }
     if executed.outcome.is_err() {
         *state = before;
@@ -112,7 +112,7 @@ pub fn cost_max(tx: &Tx) -> U256 {
 fn attempt(contracts: &Contracts, state: &mut State, message: &Message) -> Executed {
     let intrinsic = intrinsic_gas(message.to, &message.input);
     let Some(left) = state.balance(message.from).checked_sub(message.value) else {
-        return Executed::failed(Failure::InsufficientFunds, intrinsic);
+        return Executed::failed(ExecutionError::InsufficientFunds, intrinsic);
     };
     let TxKind::Call(to) = message.to else {
         return create(state, message, left, intrinsic);
@@ -132,7 +132,7 @@ fn attempt(contracts: &Contracts, state: &mut State, message: &Message) -> Execu
             Executed { outcome: Ok(output.into()), gas_used: intrinsic + gas, logs, contract: None }
         }
         Some(Ran::Reverted { output, gas }) => {
-            Executed::failed(Failure::Reverted(output.into()), intrinsic + gas)
+            Executed::failed(ExecutionError::Reverted(output.into()), intrinsic + gas)
         }
     }
 }
@@ -156,7 +156,7 @@ fn create(state: &mut State, message: &Message, left: U256, intrinsic: u64) -> E
 }
 
 impl Executed {
-    fn failed(failure: Failure, gas_used: u64) -> Self {
+    fn failed(failure: ExecutionError, gas_used: u64) -> Self {
         Self { outcome: Err(failure), gas_used, logs: Vec::new(), contract: None }
     }
 }

@@ -13,12 +13,12 @@ use k256::ecdsa::{RecoveryId, SigningKey, VerifyingKey};
 const DERIVE_TRIES_MAX: u32 = 8;
 
 /// A secp256k1 key and its address.
-pub struct Key {
+pub struct AccountKey {
     signing: SigningKey,
     address: Address,
 }
 
-impl Key {
+impl AccountKey {
     /// The key number `index` of the world with this `seed`.
     pub fn derive(seed: u64, index: u32) -> Self {
         let mut material = keccak256([&seed.to_be_bytes()[..], &index.to_be_bytes()[..]].concat());
@@ -48,7 +48,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for AccountKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Key").field("address", &self.address).finish_non_exhaustive()
     }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_signature_gives_back_its_signer() {
         for index in 0..4 {
-            let key = Key::derive(7, index);
+            let key = AccountKey::derive(7, index);
             let digest = keccak256([index as u8]);
             assert_eq!(recover(digest, &key.sign(digest)), Some(key.address()));
         }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn another_digest_gives_another_address() {
-        let key = Key::derive(7, 0);
+        let key = AccountKey::derive(7, 0);
         let signature = key.sign(keccak256(b"paid"));
         assert_ne!(recover(keccak256(b"not paid"), &signature), Some(key.address()));
     }

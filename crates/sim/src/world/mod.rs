@@ -26,16 +26,16 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 
-pub use self::block::{Block, Body, Header, Receipt, Withdrawal};
-pub use self::chain::{Chain, Standpoint, View};
+pub use self::block::{BlockBody, BlockHeader, Receipt, SimBlock, Withdrawal};
+pub use self::chain::{BranchView, Chain, Standpoint};
 pub use self::contract::Contracts;
-pub use self::key::Key;
+pub use self::key::AccountKey;
 pub use self::pool::{POOL_TXS_MAX, PoolError};
 pub use self::tx::{Fee, Tx, TxBody};
 
 use self::build::{Cast, Recipe};
 use self::chain::Switch;
-use self::pool::{Gate, Pool};
+use self::pool::{PoolAdmission, TransactionPool};
 
 /// The base fee of the first block, in wei: around 10 gwei, as on a quiet day.
 pub const GENESIS_BASE_FEE: u64 = 10_000_000_000;
@@ -122,7 +122,7 @@ pub struct Tip {
 
 /// What a change of the canonical chain took away and brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reorg {
+pub struct CanonicalChange {
     /// Hashes no longer canonical, oldest first.
     pub dropped: Vec<B256>,
     /// Hashes now canonical, oldest first.
@@ -151,7 +151,7 @@ impl std::error::Error for ForkError {}
 
 /// What clients may know of the world when they ask: heights, addresses, hashes.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct KnownWorld {
     /// Canonical height.
     pub head: u64,
     /// People's accounts.
@@ -176,7 +176,7 @@ pub struct World {
     cast: Cast,
     /// Locked before `pool` where both are needed.
     chain: RwLock<Chain>,
-    pool: Mutex<Pool>,
+    pool: Mutex<TransactionPool>,
     forks: Mutex<u64>,
     tip: watch::Sender<Tip>,
 }
@@ -186,10 +186,12 @@ impl World {
     pub fn new(config: WorldConfig) -> Arc<Self> {
         let contracts = Contracts::derive(config.seed);
         let keys = |from: u32, count: u32| {
-            (from..from + count).map(|index| Key::derive(config.seed, index)).collect::<Vec<_>>()
+            (from..from + count)
+                .map(|index| AccountKey::derive(config.seed, index))
+                .collect::<Vec<_>>()
         };
         let cast = Cast {
-            batcher: Key::derive(config.seed, 0),
+            batcher: AccountKey::derive(config.seed, 0),
             wallets: keys(1, config.wallets),
             bots: keys(1 + config.wallets, config.bots.max(1)),
         };
@@ -221,7 +223,7 @@ impl World {
     }
 
     /// Keys of the accounts that only users of the simulation send from.
-    pub fn wallets(&self) -> &[Key] {
+    pub fn wallets(&self) -> &[AccountKey] {
         &self.cast.wallets
     }
 
@@ -231,7 +233,7 @@ impl World {
     }
 
     /// The newest canonical block.
-    pub fn head(&self) -> Arc<Block> {
+    pub fn head(&self) -> Arc<SimBlock> {
         Arc::clone(self.chain.read().head())
     }
 
@@ -241,7 +243,7 @@ impl World {
     }
 
     /// Mines one canonical block.
-    pub fn mine(&self) -> Arc<Block> {
+    pub fn mine(&self) -> Arc<SimBlock> {
         let mut chain = self.chain.write();
         let mut pool = self.pool.lock();
         let parent = Arc::clone(chain.head());
@@ -269,7 +271,7 @@ impl World {
 
     /// Builds a branch of `length` blocks that leaves the canonical chain `depth`
     /// blocks below its head, and returns the branch's head. Nobody follows it yet.
-    pub fn fork(&self, depth: u64, length: u64) -> Result<Arc<Block>, ForkError> {
+    pub fn fork(&self, depth: u64, length: u64) -> Result<Arc<SimBlock>, ForkError> {
         let mut chain = self.chain.write();
         let head = chain.head().number();
         let reach = depth.min(self.config.finalized_distance);
@@ -284,7 +286,7 @@ impl World {
             *forks
         };
         let mut rng = SmallRng::seed_from_u64(self.config.seed ^ salt.rotate_left(32));
-        let replaced: Vec<Arc<Block>> =
+        let replaced: Vec<Arc<SimBlock>> =
             (start + 1..=head).filter_map(|number| chain.canonical(number).cloned()).collect();
         let mut waiting = chain::txs_of(&replaced);
         waiting.retain(|_| rng.random_range(0..100) >= REORG_LOST_PERCENT);
@@ -296,7 +298,7 @@ impl World {
     }
 
     /// Adds a block to a side branch.
-    pub fn extend(&self, head: &B256) -> Result<Arc<Block>, ForkError> {
+    pub fn extend(&self, head: &B256) -> Result<Arc<SimBlock>, ForkError> {
         let mut chain = self.chain.write();
         let parent = Arc::clone(chain.by_hash(head).ok_or(ForkError::UnknownBlock)?);
         let salt = *self.forks.lock();
@@ -306,7 +308,7 @@ impl World {
 
     /// Makes `head` the canonical head. What the old branch had and the new one
     /// has not goes back to the pool.
-    pub fn adopt(&self, head: &B256) -> Result<Reorg, ForkError> {
+    pub fn adopt(&self, head: &B256) -> Result<CanonicalChange, ForkError> {
         let mut chain = self.chain.write();
         if chain.by_hash(head).is_none() {
             return Err(ForkError::UnknownBlock);
@@ -316,7 +318,7 @@ impl World {
         let mut pool = self.pool.lock();
         if let Some(state) = &new_head.state {
             pool.drop_stale(state);
-            let wallets: Vec<Address> = self.cast.wallets.iter().map(Key::address).collect();
+            let wallets: Vec<Address> = self.cast.wallets.iter().map(AccountKey::address).collect();
             for tx in chain::txs_of(&dropped) {
                 // The bots send anew rather than insist, so that some transactions
                 // vanish for good; a user's transaction never does.
@@ -327,12 +329,12 @@ impl World {
         }
         drop((chain, pool));
         self.tip.send_replace(Tip { number: new_head.number(), hash: new_head.hash });
-        let hashes = |blocks: &[Arc<Block>]| blocks.iter().map(|block| block.hash).collect();
-        Ok(Reorg { dropped: hashes(&dropped), adopted: hashes(&adopted) })
+        let hashes = |blocks: &[Arc<SimBlock>]| blocks.iter().map(|block| block.hash).collect();
+        Ok(CanonicalChange { dropped: hashes(&dropped), adopted: hashes(&adopted) })
     }
 
     /// Replaces the newest `depth` blocks by `depth + 1` others.
-    pub fn reorg(&self, depth: u64) -> Result<Reorg, ForkError> {
+    pub fn reorg(&self, depth: u64) -> Result<CanonicalChange, ForkError> {
         let head = self.fork(depth, depth + 1)?;
         self.adopt(&head.hash)
     }
@@ -348,7 +350,11 @@ impl World {
         let tx = Tx::decode(raw).map_err(PoolError::Decode)?;
         let hash = tx.hash;
         let state = chain.head().state.as_ref().expect("the head always keeps its state");
-        let gate = Gate { chain_id: self.config.chain_id, gas_limit: self.config.gas_limit, state };
+        let gate = PoolAdmission {
+            chain_id: self.config.chain_id,
+            gas_limit: self.config.gas_limit,
+            state,
+        };
         self.pool.lock().add(gate, tx)?;
         Ok(hash)
     }
@@ -381,16 +387,16 @@ impl World {
     }
 
     /// What a client of this world may know at this moment.
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> KnownWorld {
         let chain = self.chain.read();
         let head = chain.head().number();
-        let recent: Vec<&Arc<Block>> = (head.saturating_sub(KNOWN_BLOCKS)..=head)
+        let recent: Vec<&Arc<SimBlock>> = (head.saturating_sub(KNOWN_BLOCKS)..=head)
             .filter_map(|number| chain.canonical(number))
             .collect();
         let people = self.cast.wallets.iter().chain(&self.cast.bots);
-        Known {
+        KnownWorld {
             head,
-            accounts: people.map(Key::address).collect(),
+            accounts: people.map(AccountKey::address).collect(),
             coins: self.contracts.coins.iter().map(|coin| coin.address).collect(),
             pair: self.contracts.pair,
             closed: self.contracts.closed,
@@ -404,7 +410,7 @@ impl World {
     }
 
     /// `None` when the parent's state is no longer kept.
-    fn build(&self, parent: &Block, waiting: Vec<Arc<Tx>>, salt: u64) -> Option<Block> {
+    fn build(&self, parent: &SimBlock, waiting: Vec<Arc<Tx>>, salt: u64) -> Option<SimBlock> {
         let parent_state = parent.state.as_ref()?;
         Some(build::build(Recipe {
             config: &self.config,

@@ -112,7 +112,7 @@ impl std::error::Error for PoolError {}
 
 /// What the chain is when a transaction asks to enter.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Gate<'a> {
+pub(super) struct PoolAdmission<'a> {
     pub(super) chain_id: u64,
     pub(super) gas_limit: u64,
     pub(super) state: &'a State,
@@ -120,14 +120,14 @@ pub(super) struct Gate<'a> {
 
 /// The waiting transactions, by sender and nonce.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct TransactionPool {
     by_sender: BTreeMap<(Address, u64), Arc<Tx>>,
     by_hash: HashMap<B256, (Address, u64)>,
 }
 
-impl Pool {
+impl TransactionPool {
     /// Takes `tx` when the rules allow.
-    pub(super) fn add(&mut self, gate: Gate<'_>, tx: Tx) -> Result<(), PoolError> {
+    pub(super) fn add(&mut self, gate: PoolAdmission<'_>, tx: Tx) -> Result<(), PoolError> {
         check(gate, &tx)?;
         if self.by_hash.contains_key(&tx.hash) {
             return Err(PoolError::AlreadyKnown);
@@ -209,7 +209,7 @@ impl Pool {
     }
 }
 
-fn check(gate: Gate<'_>, tx: &Tx) -> Result<(), PoolError> {
+fn check(gate: PoolAdmission<'_>, tx: &Tx) -> Result<(), PoolError> {
     match tx.body.chain_id {
         None => return Err(PoolError::NotProtected),
         Some(have) if have != gate.chain_id => {

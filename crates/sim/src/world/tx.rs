@@ -9,7 +9,7 @@ use std::fmt;
 use alloy_primitives::{Address, B256, Bytes, Signature, TxKind, U256, keccak256};
 use alloy_rlp::{BufMut, Decodable, Encodable, Header as RlpHeader, RlpDecodable, RlpEncodable};
 
-use super::key::{self, Key};
+use super::key::{self, AccountKey};
 
 /// The type byte of an EIP-1559 transaction.
 const DYNAMIC_FEE: u8 = 2;
@@ -101,7 +101,7 @@ impl TxBody {
     }
 
     /// Signs and seals it.
-    pub fn sign(self, key: &Key) -> Tx {
+    pub fn sign(self, key: &AccountKey) -> Tx {
         let signature = key.sign(self.signing_hash());
         Tx::seal(self, signature, key.address())
     }
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn signed_transactions_come_back_from_their_bytes() {
-        let key = Key::derive(1, 1);
+        let key = AccountKey::derive(1, 1);
         let listed = AccessItem {
             address: Address::repeat_byte(1),
             storage_keys: vec![B256::repeat_byte(2), B256::ZERO],

@@ -9,8 +9,8 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use wellhead_sim::node::Latency;
-use wellhead_sim::provider::{Preset, StreamCap, StreamWay, Subject, Truth};
+use wellhead_sim::node::LatencyDial;
+use wellhead_sim::provider::{DrawnDial, Preset, StreamCap, StreamWay, Truth};
 use wellhead_sim::{FakeProvider, ProviderDials};
 
 use crate::client::{Http1, Http2, Open, block_number, call, provider, tls, until, within, world};
@@ -147,8 +147,8 @@ async fn a_fatal_cap_ends_the_connection_with_its_code() {
 async fn every_drawn_cap_is_where_it_is_said_to_be() {
     for seed in 0..20 {
         let (dials, truth) =
-            ProviderDials::draw(&mut SmallRng::seed_from_u64(seed), Subject::Streams);
-        let provider = provider(ProviderDials { latency: Latency::NONE, ..dials });
+            ProviderDials::draw(&mut SmallRng::seed_from_u64(seed), DrawnDial::Streams);
+        let provider = provider(ProviderDials { latency: LatencyDial::NONE, ..dials });
         let Truth::Streams(cap) = truth else { panic!("{truth:?}") };
         let mut client = Http2::open(&provider).await;
         client.ask(&block_number()).await;
@@ -176,12 +176,12 @@ async fn every_drawn_cap_is_where_it_is_said_to_be() {
 async fn a_client_that_gives_up_frees_its_place() {
     let provider = capped(1, StreamWay::Refused { announced: None });
     let hour = Duration::from_secs(3600);
-    provider.turn(|dials| dials.latency = Latency::even(hour, Duration::ZERO));
+    provider.turn(|dials| dials.latency = LatencyDial::even(hour, Duration::ZERO));
     let mut client = Http2::open(&provider).await;
     let given_up = client.try_begin().await.unwrap();
     until(&provider, |counts| counts.streams_peak == 1).await;
     drop(given_up);
-    provider.turn(|dials| dials.latency = Latency::NONE);
+    provider.turn(|dials| dials.latency = LatencyDial::NONE);
     assert_eq!(client.ask(&block_number()).await.body["result"], "0x10");
     assert_eq!(provider.counts().refused_streams, 0);
 }
@@ -219,8 +219,8 @@ async fn http2_is_told_goaway_and_what_is_under_way_is_answered() {
 async fn every_drawn_recycling_is_where_it_is_said_to_be() {
     for seed in 0..3 {
         let (dials, truth) =
-            ProviderDials::draw(&mut SmallRng::seed_from_u64(seed), Subject::Recycle);
-        let provider = provider(ProviderDials { latency: Latency::NONE, ..dials });
+            ProviderDials::draw(&mut SmallRng::seed_from_u64(seed), DrawnDial::Recycle);
+        let provider = provider(ProviderDials { latency: LatencyDial::NONE, ..dials });
         let mut client = Http1::open(&provider).await;
         let mut asked = 1;
         while !client.ask(&block_number()).await.closes {

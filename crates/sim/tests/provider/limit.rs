@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use wellhead_sim::ProviderDials;
-use wellhead_sim::node::Latency;
-use wellhead_sim::provider::{AtOnce, Bucket, Refusal, Scope, Shaping};
+use wellhead_sim::node::LatencyDial;
+use wellhead_sim::provider::{AtOnce, CreditBucket, LimitScope, RefusalForm, Shaping};
 
 use crate::client::{Http1, Http2, block_number, call, provider, until};
 
 /// Far longer than any test.
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn with_buckets(buckets: Vec<Bucket>) -> ProviderDials {
+fn with_buckets(buckets: Vec<CreditBucket>) -> ProviderDials {
     ProviderDials { buckets, ..ProviderDials::default() }
 }
 
@@ -28,8 +28,8 @@ async fn statuses(client: &mut Http1, body: &str, calls: usize) -> Vec<u16> {
 #[tokio::test]
 async fn above_the_bucket_there_is_429() {
     for (after, told) in [(None, None), (Some(Duration::from_millis(1500)), Some("2".to_owned()))] {
-        let refusal = Refusal::too_many(after);
-        let provider = provider(with_buckets(vec![Bucket::fixed(3.0, HOUR, refusal)]));
+        let refusal = RefusalForm::too_many(after);
+        let provider = provider(with_buckets(vec![CreditBucket::fixed(3.0, HOUR, refusal)]));
         let (mut one, mut two) = (Http1::open(&provider).await, Http2::open(&provider).await);
         assert_eq!(statuses(&mut one, &block_number(), 2).await, [200, 200]);
         // Both connections draw on one account.
@@ -45,9 +45,9 @@ async fn above_the_bucket_there_is_429() {
 
 #[tokio::test]
 async fn methods_cost_what_they_cost() {
-    let refusal = Refusal::too_many(None);
+    let refusal = RefusalForm::too_many(None);
     let costs = [("eth_chainId", 0.0), ("eth_get*", 40.0)];
-    let bucket = Bucket::fixed(100.0, HOUR, refusal).priced(20.0, &costs);
+    let bucket = CreditBucket::fixed(100.0, HOUR, refusal).priced(20.0, &costs);
     let provider = provider(with_buckets(vec![bucket]));
     let mut client = Http1::open(&provider).await;
     let balance = call("eth_getBlockByNumber", &json!(["latest", false]));
@@ -58,7 +58,7 @@ async fn methods_cost_what_they_cost() {
 
 #[tokio::test]
 async fn said_in_the_body_it_is_an_error_of_each_call() {
-    let bucket = Bucket::fixed(2.0, HOUR, Refusal::too_many_in_body());
+    let bucket = CreditBucket::fixed(2.0, HOUR, RefusalForm::too_many_in_body());
     let provider = provider(with_buckets(vec![bucket]));
     let mut client = Http1::open(&provider).await;
     let batch = format!("[{0},{0},{0}]", block_number());
@@ -74,8 +74,8 @@ async fn said_in_the_body_it_is_an_error_of_each_call() {
 
 #[tokio::test]
 async fn two_buckets_and_a_turn_of_them() {
-    let second = Bucket::fixed(4.0, HOUR, Refusal::too_many(None));
-    let month = Bucket::spent_once(3.0, Refusal::month_spent());
+    let second = CreditBucket::fixed(4.0, HOUR, RefusalForm::too_many(None));
+    let month = CreditBucket::spent_once(3.0, RefusalForm::month_spent());
     let provider = provider(with_buckets(vec![second, month]));
     let mut client = Http1::open(&provider).await;
     assert_eq!(statuses(&mut client, &block_number(), 4).await, [200, 200, 200, 403]);
@@ -94,10 +94,10 @@ async fn a_barred_account_gets_nothing() {
     let provider = provider(ProviderDials::default());
     let mut client = Http1::open(&provider).await;
     for (refusal, status, code) in [
-        (Refusal::no_key(), 401, -32600),
-        (Refusal::payment_required(), 402, -33000),
-        (Refusal::month_spent(), 403, -32600),
-        (Refusal::spent_in_body(), 200, -32003),
+        (RefusalForm::no_key(), 401, -32600),
+        (RefusalForm::payment_required(), 402, -33000),
+        (RefusalForm::month_spent(), 403, -32600),
+        (RefusalForm::spent_in_body(), 200, -32003),
     ] {
         provider.turn(|dials| dials.barred = Some(refusal));
         let told = client.ask(&block_number()).await;
@@ -109,7 +109,7 @@ async fn a_barred_account_gets_nothing() {
 
 #[tokio::test]
 async fn a_line_of_the_account_is_shared_and_nobody_is_told() {
-    let shaping = Some(Shaping { per_second: 1.0 / 3600.0, scope: Scope::Account });
+    let shaping = Some(Shaping { per_second: 1.0 / 3600.0, scope: LimitScope::Account });
     let provider = provider(ProviderDials { shaping, ..ProviderDials::default() });
     Http1::open(&provider).await.ask(&block_number()).await;
     let mut clients = Vec::new();
@@ -130,7 +130,7 @@ async fn a_line_of_the_account_is_shared_and_nobody_is_told() {
 
 #[tokio::test]
 async fn a_line_of_a_connection_is_its_own() {
-    let shaping = Some(Shaping { per_second: 1.0 / 3600.0, scope: Scope::Connection });
+    let shaping = Some(Shaping { per_second: 1.0 / 3600.0, scope: LimitScope::Connection });
     let provider = provider(ProviderDials { shaping, ..ProviderDials::default() });
     let mut client = Http2::open(&provider).await;
     client.ask(&block_number()).await;
@@ -146,8 +146,8 @@ async fn a_line_of_a_connection_is_its_own() {
 async fn one_more_at_once_is_refused_or_waits() {
     let at_once = |refusal| Some(AtOnce { max: 1, refusal });
     let provider = provider(ProviderDials {
-        latency: Latency::even(HOUR, Duration::ZERO),
-        at_once: at_once(Some(Refusal::too_many(None))),
+        latency: LatencyDial::even(HOUR, Duration::ZERO),
+        at_once: at_once(Some(RefusalForm::too_many(None))),
         ..ProviderDials::default()
     });
     let mut busy = Http2::open(&provider).await;

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 use wellhead_eth::{ChainId, MethodTable};
-use wellhead_verify::{Check, Finding, Header, Known, Level, Rules, Why, verify};
+use wellhead_verify::{AnswerFinding, Check, HeaderFacts, KnownFacts, Level, Rules, Why, verify};
 
 /// The chain id of `geth --dev`.
 pub(crate) const DEV: ChainId = ChainId(1337);
@@ -25,11 +25,16 @@ impl Answer {
         Self { name: method.clone(), method, params: params.to_string(), result }
     }
 
-    pub(crate) fn find(&self, level: Level, known: &Known<'_>) -> Finding {
+    pub(crate) fn find(&self, level: Level, known: &KnownFacts<'_>) -> AnswerFinding {
         self.find_raw(level, known, self.result.to_string().as_bytes())
     }
 
-    pub(crate) fn find_raw(&self, level: Level, known: &Known<'_>, result: &[u8]) -> Finding {
+    pub(crate) fn find_raw(
+        &self,
+        level: Level,
+        known: &KnownFacts<'_>,
+        result: &[u8],
+    ) -> AnswerFinding {
         let row = MethodTable::standard().row(&self.method);
         verify(level, row, Some(self.params.as_bytes()), result, known)
     }
@@ -63,34 +68,36 @@ pub(crate) fn named(name: &str) -> Answer {
     found.unwrap_or_else(|| panic!("nothing recorded is called {name}"))
 }
 
-pub(crate) fn header(block: &Answer) -> Header {
-    Header::read(block.result.to_string().as_bytes()).unwrap()
+pub(crate) fn header(block: &Answer) -> HeaderFacts {
+    HeaderFacts::read(block.result.to_string().as_bytes()).unwrap()
 }
 
 /// What is known of the developer's chain.
-pub(crate) fn dev(header: Option<&Header>) -> Known<'_> {
-    Known { chain_id: Some(DEV), rules: Rules::Ethereum, header, ..Known::default() }
+pub(crate) fn dev(header: Option<&HeaderFacts>) -> KnownFacts<'_> {
+    KnownFacts { chain_id: Some(DEV), rules: Rules::Ethereum, header, ..KnownFacts::default() }
 }
 
 #[track_caller]
-pub(crate) fn sound(answer: &Answer, known: &Known<'_>) {
+pub(crate) fn sound(answer: &Answer, known: &KnownFacts<'_>) {
     for level in [Level::Cheap, Level::Full] {
-        assert_eq!(answer.find(level, known), Finding::Sound, "{} {level}", answer.name);
+        assert_eq!(answer.find(level, known), AnswerFinding::Sound, "{} {level}", answer.name);
     }
 }
 
 /// The check finds it, and from its own level on.
 #[track_caller]
-pub(crate) fn void(answer: &Answer, known: &Known<'_>, want: Check) {
+pub(crate) fn void(answer: &Answer, known: &KnownFacts<'_>, want: Check) {
     for level in [Level::Cheap, Level::Full] {
         let finding = answer.find(level, known);
         match &finding {
-            Finding::Void { check, detail } if level >= want.level() => {
+            AnswerFinding::Void { check, detail } if level >= want.level() => {
                 assert_eq!(*check, want, "{level}: {detail}");
                 assert!(detail.len() < 400, "{detail}");
             }
-            Finding::Sound | Finding::Void { .. } | Finding::NotChecked { .. } => {
-                let looked_at = matches!(finding, Finding::Void { .. });
+            AnswerFinding::Sound
+            | AnswerFinding::Void { .. }
+            | AnswerFinding::NotChecked { .. } => {
+                let looked_at = matches!(finding, AnswerFinding::Void { .. });
                 assert!(!looked_at && level < want.level(), "{level}: {finding:?}, not {want}");
             }
         }
@@ -98,6 +105,6 @@ pub(crate) fn void(answer: &Answer, known: &Known<'_>, want: Check) {
 }
 
 #[track_caller]
-pub(crate) fn not_checked(answer: &Answer, level: Level, known: &Known<'_>, why: &Why) {
-    assert_eq!(answer.find(level, known), Finding::NotChecked { why: why.clone() });
+pub(crate) fn not_checked(answer: &Answer, level: Level, known: &KnownFacts<'_>, why: &Why) {
+    assert_eq!(answer.find(level, known), AnswerFinding::NotChecked { why: why.clone() });
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use alloy_primitives::B256;
 use serde_json::Value;
-use wellhead_sim::rpc::{Asked, Filters};
+use wellhead_sim::rpc::{CallContext, Filters};
 use wellhead_sim::world::Standpoint;
 use wellhead_sim::{Dials, World, rpc};
 
@@ -270,7 +270,7 @@ pub(super) fn computed(world: &World, block: B256, item: &Item) -> String {
     let params: Option<Value> = serde_json::from_str(&item.params).ok();
     let chain = world.chain();
     let mut filters = Filters::new(0);
-    let mut asked = Asked {
+    let mut asked = CallContext {
         world,
         view: chain.view(Standpoint::At(block)),
         facts: &dials.facts,

@@ -10,18 +10,18 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use wellhead_eth::{BlockHash, BlockRef, MethodRow};
 use wellhead_jsonrpc::raw;
-use wellhead_verify::Header;
+use wellhead_verify::HeaderFacts;
 
 /// So many are remembered, about half a kilobyte each; the oldest gives way.
 const HEADERS_MAX: usize = 256;
 
 /// Headers of one chain.
 #[derive(Debug, Default)]
-pub(crate) struct Headers(Mutex<VecDeque<Arc<Header>>>);
+pub(crate) struct Headers(Mutex<VecDeque<Arc<HeaderFacts>>>);
 
 impl Headers {
     /// Remembers a header whose hash was recomputed.
-    pub(crate) fn keep(&self, header: Header) {
+    pub(crate) fn keep(&self, header: HeaderFacts) {
         let mut headers = self.0.lock();
         if headers.iter().any(|known| known.hash == header.hash) {
             return;
@@ -33,7 +33,7 @@ impl Headers {
     }
 
     /// The header with this hash.
-    pub(crate) fn by_hash(&self, hash: &BlockHash) -> Option<Arc<Header>> {
+    pub(crate) fn by_hash(&self, hash: &BlockHash) -> Option<Arc<HeaderFacts>> {
         self.0.lock().iter().rev().find(|header| header.hash == *hash).cloned()
     }
 
@@ -43,7 +43,7 @@ impl Headers {
         row: &MethodRow,
         params: Option<&[u8]>,
         result: &[u8],
-    ) -> Option<Arc<Header>> {
+    ) -> Option<Arc<HeaderFacts>> {
         let named = || match row.block_ref(params) {
             BlockRef::Hash(hash) => Some(hash),
             BlockRef::None
