@@ -12,7 +12,7 @@ use wellhead_net::{ConnectionStats, Lesson, Protocol};
 use wellhead_proxy::{ConnectionStatus, Proxy, Readiness, Status};
 use wellhead_server::{AdminHandler, Health, Metrics, Server};
 
-use crate::assemble::{Parts, UpstreamConnections};
+use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
 use crate::{explain, limits, metrics};
 
@@ -64,7 +64,7 @@ pub(crate) struct AdminPages {
 
 impl AdminPages {
     pub(crate) fn new(
-        parts: &Parts,
+        parts: &Assembly,
         server: Arc<Server>,
         beats: Arc<Heartbeats>,
         state: Option<Arc<State>>,

@@ -32,9 +32,11 @@ use wellhead_telemetry::{SecretUrl, clock};
 use wellhead_upstream::Metering;
 
 use self::live::{Ahead, Live, draws};
-use crate::cli::analyze::{Bodies, Common, Connection, Experiment, Http, Kind, Load, Rate};
+use crate::cli::analyze::{
+    BodiesArgs, CommonArgs, ConnectionArgs, Experiment, Http, LoadArgs, RateArgs, WorkChoice,
+};
 use crate::serve;
-use crate::terminal::{Failure, complain, say};
+use crate::terminal::{CommandError, complain, say};
 
 /// Calls that are sent to a stranger without a question.
 const UNASKED_MAX: u64 = 300;
@@ -54,7 +56,7 @@ const QUICK_LATENCY_CALLS: u64 = 50;
 const QUICK_STREAMS: u64 = 128;
 
 /// Does what `wellhead analyze` was asked for.
-pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
+pub(crate) fn command(what: &Experiment) -> Result<(), CommandError> {
     match what {
         Experiment::Quick(it) => measure(&it.common, &quick),
         Experiment::Rate(it) => measure(&it.common, &|goal| vec![rate(it, goal)]),
@@ -69,7 +71,9 @@ pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
                 plan::Throttle::new(&it.at_once, &it.connections, calls, auto, REST, &mut rng)
             };
             if it.at_once.contains(&0) || it.connections.contains(&0) {
-                return Err(Failure::Config("`--at-once` and `--connections` begin at 1".into()));
+                return Err(CommandError::Config(
+                    "`--at-once` and `--connections` begin at 1".into(),
+                ));
             }
             measure(&it.common, &|_| vec![Box::new(plan())])
         }
@@ -102,7 +106,9 @@ pub(crate) fn command(what: &Experiment) -> Result<(), Failure> {
         Experiment::Soak(it) => measure(&it.common, &|_| vec![limits::soak(it)]),
         Experiment::Load(it) => {
             if !matches!(it.spike.len(), 0 | 2) {
-                return Err(Failure::Config("`--spike` takes two rates: `--spike 10,500`".into()));
+                return Err(CommandError::Config(
+                    "`--spike` takes two rates: `--spike 10,500`".into(),
+                ));
             }
             measure(&it.common, &|_| vec![load(it)])
         }
@@ -122,7 +128,7 @@ fn quick(_: &Goal) -> Plans {
     ]
 }
 
-fn rate(it: &Rate, goal: &Goal) -> Box<dyn Plan> {
+fn rate(it: &RateArgs, goal: &Goal) -> Box<dyn Plan> {
     let window = window(goal);
     let lasting = it.seconds.map_or(RATE_LASTS.max(window * 3), Duration::from_secs);
     let rest = it.rest.map_or_else(|| rest_between_rates(goal), Duration::from_secs);
@@ -141,7 +147,7 @@ fn rest_between_rates(goal: &Goal) -> Duration {
     RATE_REST.max(window(goal) * 2)
 }
 
-fn load(it: &Load) -> Box<dyn Plan> {
+fn load(it: &LoadArgs) -> Box<dyn Plan> {
     let stages = if it.users.is_empty() {
         it.rates.iter().map(|rate| Stage::Rate(*rate)).collect()
     } else {
@@ -162,27 +168,27 @@ fn load(it: &Load) -> Box<dyn Plan> {
     Box::new(plan.with_users(think, it.per_user).over(version))
 }
 
-fn work(kind: Kind) -> Work {
+fn work(kind: WorkChoice) -> Work {
     match kind {
-        Kind::Cheap => Work::Cheap,
-        Kind::Small => Work::SmallBlocks,
-        Kind::Large => Work::LargeBlocks,
-        Kind::Mix => Work::Mix,
+        WorkChoice::Cheap => Work::Cheap,
+        WorkChoice::Small => Work::SmallBlocks,
+        WorkChoice::Large => Work::LargeBlocks,
+        WorkChoice::Mix => Work::Mix,
     }
 }
 
-fn connection(it: &Connection) -> Box<dyn Plan> {
+fn connection(it: &ConnectionArgs) -> Box<dyn Plan> {
     let idle = Duration::from_secs(it.idle);
     Box::new(plan::Connection::new(it.requests, idle, HttpVersion::Auto, REST))
 }
 
-fn bodies(it: &Bodies) -> Box<dyn Plan> {
+fn bodies(it: &BodiesArgs) -> Box<dyn Plan> {
     let mut rng = SmallRng::seed_from_u64(it.common.seed);
     let (at_once, auto) = (it.at_once.into(), HttpVersion::Auto);
     Box::new(plan::Bodies::new(it.calls, at_once, it.repeats, auto, REST, &mut rng))
 }
 
-fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
+fn goals(urls: &[String]) -> Result<Vec<Goal>, CommandError> {
     let goal = |(index, text): (usize, &String)| {
         let (name, text) = named(text);
         let url = SecretUrl::parse(text).map_err(|why| why.to_string());
@@ -191,7 +197,7 @@ fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
             other => Err(format!("scheme `{other}` is not measured: use http or https")),
         });
         // The text is not quoted: it may hold a key.
-        let url = url.map_err(|why| Failure::Config(format!("URL {}: {why}", index + 1)))?;
+        let url = url.map_err(|why| CommandError::Config(format!("URL {}: {why}", index + 1)))?;
         Ok(Goal::new(name.map_or_else(|| summary::given(index), str::to_owned), url))
     };
     let goals: Vec<Goal> = urls.iter().enumerate().map(goal).collect::<Result<_, _>>()?;
@@ -199,7 +205,7 @@ fn goals(urls: &[String]) -> Result<Vec<Goal>, Failure> {
         let id = &goal.target.id;
         if goals[..index].iter().any(|other| other.target.id == *id) {
             let text = format!("URL {}: another target is called `{id}`", index + 1);
-            return Err(Failure::Config(format!("{text}: give each its own NAME=URL")));
+            return Err(CommandError::Config(format!("{text}: give each its own NAME=URL")));
         }
     }
     Ok(goals)
@@ -222,7 +228,7 @@ fn named(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn measure(common: &Common, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Failure> {
+fn measure(common: &CommonArgs, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), CommandError> {
     let goals = goals(&common.urls)?;
     let forecasts: Vec<Forecast> =
         goals.iter().map(|goal| Forecast::of(goal, &plans(goal))).collect();
@@ -235,22 +241,22 @@ fn measure(common: &Common, plans: &dyn Fn(&Goal) -> Plans) -> Result<(), Failur
     let now = clock::unix_seconds();
     let named = common.goes_on.clone().or_else(|| common.out.clone());
     let dir = named.unwrap_or_else(|| default_dir(&goals, now));
-    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
+    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
     let ahead = ahead(&goals, &forecasts, plans, most);
-    let run = Going { dir: &dir, now, goals: &goals, most, earlier, ahead };
+    let run = ExperimentRun { dir: &dir, now, goals: &goals, most, earlier, ahead };
     let answered = runtime.block_on(play(common, run, plans))?;
     report(&dir, common.profile.as_deref())?;
-    if answered { Ok(()) } else { Err(Failure::System("nothing was measured".to_owned())) }
+    if answered { Ok(()) } else { Err(CommandError::System("nothing was measured".to_owned())) }
 }
 
 /// Tells what may be sent and what it costs, and asks where it is much. The calls that may be
 /// sent at most, those included that were `spent` before; `None` where nothing is to be sent.
 fn may_send(
-    common: &Common,
+    common: &CommonArgs,
     goals: &[Goal],
     forecasts: &[Forecast],
     spent: u64,
-) -> Result<Option<u64>, Failure> {
+) -> Result<Option<u64>, CommandError> {
     common.profile.as_deref().map_or(Ok(()), has_place)?;
     let lines: Vec<String> = forecasts.iter().flat_map(Forecast::lines).collect();
     complain(&lines.join("\n"));
@@ -268,13 +274,13 @@ fn may_send(
         .map(|(_, forecast)| forecast.calls() + GREETING)
         .sum();
     if strangers.min(common.max_calls) > UNASKED_MAX && !common.yes && !is_meant()? {
-        return Err(Failure::Config("nothing was sent".to_owned()));
+        return Err(CommandError::Config("nothing was sent".to_owned()));
     }
     Ok(Some(most))
 }
 
 /// Whether a file can be where it is to be written in the end: hours later is late to be told.
-fn has_place(file: &Path) -> Result<(), Failure> {
+fn has_place(file: &Path) -> Result<(), CommandError> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let why = if file.is_dir() {
         "it is a directory"
@@ -283,14 +289,14 @@ fn has_place(file: &Path) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
-    Err(Failure::Config(format!("`{}` cannot be written: {why}", file.display())))
+    Err(CommandError::Config(format!("`{}` cannot be written: {why}", file.display())))
 }
 
 /// Asks for confirmation on the terminal. Without a terminal it is an error that says what to do.
-fn is_meant() -> Result<bool, Failure> {
+fn is_meant() -> Result<bool, CommandError> {
     if !std::io::stdin().is_terminal() {
         let text = "too many calls for an endpoint of a third party: confirm with `--yes`";
-        return Err(Failure::Config(text.to_owned()));
+        return Err(CommandError::Config(text.to_owned()));
     }
     let mut error = std::io::stderr();
     let _ = write!(error, "send them? [y/N] ");
@@ -299,7 +305,7 @@ fn is_meant() -> Result<bool, Failure> {
     std::io::stdin()
         .lock()
         .read_line(&mut answer)
-        .map_err(|error| Failure::System(error.to_string()))?;
+        .map_err(|error| CommandError::System(error.to_string()))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
@@ -346,7 +352,7 @@ fn ahead(
 }
 
 /// A run that is to be played.
-struct Going<'a> {
+struct ExperimentRun<'a> {
     dir: &'a Path,
     now: u64,
     goals: &'a [Goal],
@@ -357,11 +363,11 @@ struct Going<'a> {
 
 /// Whether there was a target to measure.
 async fn play(
-    common: &Common,
-    going: Going<'_>,
+    common: &CommonArgs,
+    going: ExperimentRun<'_>,
     plans: &dyn Fn(&Goal) -> Plans,
-) -> Result<bool, Failure> {
-    let Going { dir, now, goals, most, earlier, ahead } = going;
+) -> Result<bool, CommandError> {
+    let ExperimentRun { dir, now, goals, most, earlier, ahead } = going;
     let names = ahead.names.clone();
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = Budget::new(most).after(spent);
@@ -428,16 +434,16 @@ async fn play(
 }
 
 /// What ends a run early, as it is told.
-fn ended(error: &RunError) -> Failure {
+fn ended(error: &RunError) -> CommandError {
     match error {
-        RunError::Other(_) => Failure::Config(error.to_string()),
+        RunError::Other(_) => CommandError::Config(error.to_string()),
         RunError::Taken(_) | RunError::Write(..) | RunError::Way(..) => {
-            Failure::System(error.to_string())
+            CommandError::System(error.to_string())
         }
     }
 }
 
-fn terms(common: &Common, now: u64) -> Terms {
+fn terms(common: &CommonArgs, now: u64) -> Terms {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let machine = Machine {
         os: std::env::consts::OS.to_owned(),
@@ -504,7 +510,7 @@ fn greeted(name: &str, goal: &Goal, greeting: &Greeting) -> String {
 }
 
 /// Prints what the records of a run say, and writes the report beside them.
-fn report(dir: &Path, profile: Option<&Path>) -> Result<(), Failure> {
+fn report(dir: &Path, profile: Option<&Path>) -> Result<(), CommandError> {
     let (run, records) = read(dir)?;
     let told = summary::lines(&run, &records).into_iter();
     for line in told.chain(concluded(&run, &verdicts(&run, &records))) {
@@ -513,7 +519,7 @@ fn report(dir: &Path, profile: Option<&Path>) -> Result<(), Failure> {
     }
     let write = |path: &Path, text: &str| {
         fs::write(path, text)
-            .map_err(|error| Failure::System(format!("`{}`: {error}", path.display())))
+            .map_err(|error| CommandError::System(format!("`{}`: {error}", path.display())))
     };
     let files = wellhead_analyze::report::report(&run, &records);
     for file in &files {
@@ -530,9 +536,9 @@ fn report(dir: &Path, profile: Option<&Path>) -> Result<(), Failure> {
 }
 
 /// A run and its records.
-fn read(dir: &Path) -> Result<(record::Run, Vec<Record>), Failure> {
+fn read(dir: &Path) -> Result<(record::Run, Vec<Record>), CommandError> {
     let unread = |why: &dyn std::fmt::Display| {
-        Failure::Config(format!("`{}` is not a readable run: {why}", dir.display()))
+        CommandError::Config(format!("`{}` is not a readable run: {why}", dir.display()))
     };
     let run = fs::read_to_string(dir.join("run.json")).map_err(|error| unread(&error))?;
     let run: record::Run = serde_json::from_str(&run).map_err(|error| unread(&error))?;
@@ -605,7 +611,7 @@ mod tests {
         listener.set_nonblocking(true).expect("a socket");
         let place = tempfile::tempdir().expect("a directory");
         let dir = place.path().join("run");
-        let common = Common {
+        let common = CommonArgs {
             urls: vec![format!("http://{}", listener.local_addr().expect("bound"))],
             out: Some(dir.clone()),
             seed: 1,
@@ -648,11 +654,11 @@ mod tests {
         assert!(!told[0].contains("h.example"), "{told:?}");
     }
 
-    fn refused<T>(outcome: Result<T, Failure>) -> String {
+    fn refused<T>(outcome: Result<T, CommandError>) -> String {
         match outcome {
             Ok(_) => String::new(),
-            Err(Failure::Config(text) | Failure::System(text)) => text,
-            Err(Failure::Differs) => "it differs".to_owned(),
+            Err(CommandError::Config(text) | CommandError::System(text)) => text,
+            Err(CommandError::Differs) => "it differs".to_owned(),
         }
     }
 
@@ -705,7 +711,7 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         std::thread::spawn(move || listener.incoming().for_each(drop));
         let place = tempfile::tempdir().expect("a directory");
-        let common = Common {
+        let common = CommonArgs {
             urls: vec![url],
             out: Some(place.path().join("run")),
             seed: 1,

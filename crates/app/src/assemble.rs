@@ -1,7 +1,7 @@
 //! Settings become parts: chains, upstreams, transports, control loops.
 //!
-//! What all workers share is made once ([`Parts`]); connections are made per
-//! worker, since each has its own pools ([`Parts::worker_chains`]).
+//! What all workers share is made once ([`Assembly`]); connections are made per
+//! worker, since each has its own pools ([`Assembly::worker_chains`]).
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -80,7 +80,7 @@ impl std::error::Error for AssembleError {}
 
 /// How one upstream is reached; every worker makes its own transport from it.
 #[derive(Debug)]
-struct Reach {
+struct UpstreamReach {
     id: String,
     endpoint: Endpoint,
     /// Where the upstream speaks WebSocket.
@@ -97,12 +97,12 @@ struct Reach {
 struct ChainParts {
     served: Arc<ServedChain>,
     retry_budget: Arc<RetryBudget>,
-    reach: Vec<Reach>,
+    reach: Vec<UpstreamReach>,
 }
 
 /// Everything that is made once.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct Assembly {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) cache: Option<Arc<Cache>>,
     answers: Arc<Ceiling>,
@@ -118,7 +118,7 @@ pub(crate) struct UpstreamConnections {
     pub(crate) limits: KnownLimits,
 }
 
-impl Parts {
+impl Assembly {
     /// Makes the parts. Opens no connection.
     pub(crate) fn new(settings: &Settings, now: Instant) -> Result<Self, AssembleError> {
         let cache = cache(&settings.cache, now)?;
@@ -150,7 +150,7 @@ impl Parts {
                 .spending(Arc::clone(&chain.retry_budget))
                 .holding(Arc::clone(&self.answers))
                 .inspecting(chain.served.inspector())
-                .flowing(chain.reach.iter().map(Reach::flows_max));
+                .flowing(chain.reach.iter().map(UpstreamReach::flows_max));
             chains.push(upstreams);
         }
         Ok(WorkerChains::new(chains))
@@ -185,7 +185,7 @@ impl Parts {
     pub(crate) fn connections(&self) -> Vec<UpstreamConnections> {
         let of_chain = |chain: &ChainParts| {
             let name = Arc::clone(&chain.served.name.name);
-            let of_upstream = |reach: &Reach| UpstreamConnections {
+            let of_upstream = |reach: &UpstreamReach| UpstreamConnections {
                 chain: Arc::clone(&name),
                 upstream: reach.id.clone(),
                 stats: Arc::clone(&reach.shared.stats),
@@ -201,7 +201,7 @@ impl Parts {
 /// hold them for as long as their clients take.
 const FLOWS_SHARE: usize = 4;
 
-impl Reach {
+impl UpstreamReach {
     fn flows_max(&self) -> usize {
         (self.settings.connections_max / FLOWS_SHARE).max(1)
     }
@@ -471,7 +471,7 @@ fn checks_of(checks: &config::Checks) -> (PollPace, Checks) {
 }
 
 fn identity(upstream: &config::Upstream) -> Identity {
-    let label = |(name, value): &(config::LabelName, config::Text)| {
+    let label = |(name, value): &(config::LabelName, config::TextLine)| {
         (name.as_ref().to_owned(), value.0.clone())
     };
     let named = upstream.provider.as_ref().map(|provider| provider.0.clone());
@@ -543,7 +543,7 @@ fn reach_of(
     upstream: &config::Upstream,
     settings: &Settings,
     commons: &mut Commons,
-) -> Result<Reach, AssembleError> {
+) -> Result<UpstreamReach, AssembleError> {
     let id = upstream.id.as_str().to_owned();
     let auth = match &upstream.auth {
         None => Auth::Url,
@@ -583,7 +583,7 @@ fn reach_of(
     let (pace, checks) = checks_of(&chain.checks_of(upstream));
     let calls_over = upstream.calls_over;
     let limits = KnownLimits::new(upstream);
-    Ok(Reach { id, endpoint, feed, calls_over, settings, shared, pace, checks, limits })
+    Ok(UpstreamReach { id, endpoint, feed, calls_over, settings, shared, pace, checks, limits })
 }
 
 #[cfg(test)]
@@ -648,7 +648,7 @@ chains:
         let loaded = config::parse("test", source, &|_| None, config::Overrides::default());
         let settings = loaded.expect("a good config").settings;
         let now = tokio::time::Instant::now().into_std();
-        let parts = Parts::new(&settings, now).expect("sound");
+        let parts = Assembly::new(&settings, now).expect("sound");
         let mut rng = rand::rngs::StdRng::seed_from_u64(1);
         let made = parts.chains[0].reach.iter().map(|reach| {
             let transport = reach.transport(&parts.answers, &mut rng).expect("usable");
@@ -689,7 +689,7 @@ chains:
         });
         let settings = settings.expect("parsed");
         count("parts", &mut || {
-            parts = Some(Parts::new(&settings, now).expect("sound"));
+            parts = Some(Assembly::new(&settings, now).expect("sound"));
             Box::new(())
         });
         let parts = parts.expect("made");

@@ -7,8 +7,8 @@ use clap::Parser;
 use wellhead_telemetry::log;
 
 use crate::cli::{Cli, Command, Serve, completions};
-use crate::config::{self, Overrides, Report, Settings};
-use crate::terminal::{Failure, complain, say};
+use crate::config::{self, Overrides, ProblemReport, Settings};
+use crate::terminal::{CommandError, complain, say};
 use crate::{analyze, demo, explain, serve, state};
 
 /// Exit code of a config or an argument that cannot work.
@@ -29,7 +29,7 @@ pub fn run() -> ExitCode {
         Command::Analyze(arguments) => analyze::command(&arguments.what),
         Command::Schema => {
             let schema = serde_json::to_string_pretty(&config::schema());
-            schema.map_err(|error| Failure::System(error.to_string())).map(|text| say(&text))
+            schema.map_err(|error| CommandError::System(error.to_string())).map(|text| say(&text))
         }
         Command::Completions(arguments) => {
             completions(arguments.shell, &mut std::io::stdout());
@@ -40,9 +40,9 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let (code, text) = match failure {
-                Failure::Config(text) => (BAD_CONFIG, text),
-                Failure::System(text) => (FAILED, text),
-                Failure::Differs => return ExitCode::from(DIFFERS),
+                CommandError::Config(text) => (BAD_CONFIG, text),
+                CommandError::System(text) => (FAILED, text),
+                CommandError::Differs => return ExitCode::from(DIFFERS),
             };
             complain(&text);
             ExitCode::from(code)
@@ -54,21 +54,21 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn rendered(report: &Report) -> String {
+fn rendered(report: &ProblemReport) -> String {
     report.render(std::io::stderr().is_terminal())
 }
 
-fn settings(arguments: &Serve) -> Result<Settings, Failure> {
+fn settings(arguments: &Serve) -> Result<Settings, CommandError> {
     let overrides = Overrides { listen: arguments.listen, admin: arguments.admin };
     let (settings, warnings) = if arguments.urls.is_empty() {
         let path = config::find(arguments.config.as_deref())
-            .map_err(|error| Failure::Config(error.to_string()))?;
+            .map_err(|error| CommandError::Config(error.to_string()))?;
         let loaded = config::load(&path, &environment, overrides)
-            .map_err(|report| Failure::Config(rendered(&report)))?;
+            .map_err(|report| CommandError::Config(rendered(&report)))?;
         (loaded.settings, loaded.warnings)
     } else {
         Settings::from_urls(&arguments.urls, arguments.listen, arguments.admin)
-            .map_err(|report| Failure::Config(rendered(&report)))?
+            .map_err(|report| CommandError::Config(rendered(&report)))?
     };
     if !warnings.is_empty() {
         complain(&rendered(&warnings));
@@ -76,11 +76,11 @@ fn settings(arguments: &Serve) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-fn serve_command(arguments: &Serve) -> Result<(), Failure> {
+fn serve_command(arguments: &Serve) -> Result<(), CommandError> {
     let mut settings = settings(arguments)?;
-    log::start(&settings.log.level.0, settings.log.format).map_err(Failure::Config)?;
+    log::start(&settings.log.level.0, settings.log.format).map_err(CommandError::Config)?;
     keep_what_is_spent(&mut settings);
-    let system = |error: serve::ServeError| Failure::System(error.to_string());
+    let system = |error: serve::ServeError| CommandError::System(error.to_string());
     let running = serve::start(&settings).map_err(system)?;
     let addresses = running.addresses;
     for chain in running.proxy.chains() {
@@ -93,7 +93,7 @@ fn serve_command(arguments: &Serve) -> Result<(), Failure> {
         version = env!("CARGO_PKG_VERSION"),
         "wellhead is up"
     );
-    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
+    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
     runtime.block_on(running.control(std::future::pending(), || ())).map_err(system)
 }
 
@@ -119,10 +119,10 @@ fn keep_what_is_spent(settings: &mut Settings) {
     }
 }
 
-fn check_command(named: Option<&std::path::Path>) -> Result<(), Failure> {
-    let path = config::find(named).map_err(|error| Failure::Config(error.to_string()))?;
+fn check_command(named: Option<&std::path::Path>) -> Result<(), CommandError> {
+    let path = config::find(named).map_err(|error| CommandError::Config(error.to_string()))?;
     let loaded = config::load(&path, &environment, Overrides::default())
-        .map_err(|report| Failure::Config(rendered(&report)))?;
+        .map_err(|report| CommandError::Config(rendered(&report)))?;
     if !loaded.warnings.is_empty() {
         complain(&rendered(&loaded.warnings));
     }

@@ -1,7 +1,7 @@
 //! The config file: found, read, checked, and turned into [`Settings`].
 //!
 //! Only this crate knows that there is a file. Every problem in it is found in one
-//! run and shown with line, excerpt and hint ([`Report`]); settings with a problem
+//! run and shown with line, excerpt and hint ([`ProblemReport`]); settings with a problem
 //! are never handed out. Each setting is described once, in [`settings`] and
 //! [`chain`]: the struct, its reader, the JSON schema, the reference page and the
 //! answer of `wellhead check` are made from that.
@@ -40,10 +40,10 @@ pub use chain::{
     Auth, Basic, Budget, Chain, ChainMethods, Checks, Connection, History, MethodLevel, Methods,
     Quorum, Route, Upstream, UpstreamChecks, UpstreamTimeouts, Verify,
 };
-pub use env::Lookup;
+pub use env::EnvLookup;
 pub use name::{ChainName, HeaderName, LabelName, ListenerName, Origin};
-pub use problem::{Path, Problem, Report, Severity, Step};
-pub use profile::{Moment, Profile, Taken};
+pub use problem::{PathStep, Problem, ProblemReport, SettingPath, Severity};
+pub use profile::{Moment, Profile, ProfileValues};
 pub use read::Map;
 pub use schema::schema;
 pub use settings::{
@@ -51,9 +51,9 @@ pub use settings::{
     Settings, Timeouts, Tls,
 };
 pub use unit::{ByteSize, Wrong};
-pub use value::{Admin, CallsOver, KeyFile, LogFilter, Text};
+pub use value::{Admin, CallsOver, KeyFile, LogFilter, TextLine};
 
-use read::{Reader, Setting, Word};
+use read::{ConfigReader, Setting, SettingWord};
 use wellhead_server::{TlsFile, TlsFiles};
 use write::Yaml;
 
@@ -75,7 +75,7 @@ pub struct Loaded {
     /// The settings as meant.
     pub settings: Settings,
     /// What we can live with; often empty.
-    pub warnings: Report,
+    pub warnings: ProblemReport,
 }
 
 /// No config file is where one could be.
@@ -122,15 +122,19 @@ pub fn find(named: Option<&FilePath>) -> Result<PathBuf, NotFound> {
 }
 
 /// Reads a file. Relative paths inside it are seen from its directory.
-pub fn load(path: &FilePath, lookup: Lookup<'_>, overrides: Overrides) -> Result<Loaded, Report> {
+pub fn load(
+    path: &FilePath,
+    lookup: EnvLookup<'_>,
+    overrides: Overrides,
+) -> Result<Loaded, ProblemReport> {
     let name = path.display().to_string();
     let failed = |message: String, hint: Option<&str>| {
-        let problem = Problem::error(&Path::root(), message);
+        let problem = Problem::error(&SettingPath::root(), message);
         let problem = match hint {
             Some(hint) => problem.hint(hint),
             None => problem,
         };
-        Report::new(&name, None, vec![problem])
+        ProblemReport::new(&name, None, vec![problem])
     };
     let read = file::read_any(path, READ_MAX)
         .map_err(|error| failed(format!("`{name}` cannot be read: {error}"), None))?;
@@ -147,9 +151,9 @@ pub fn load(path: &FilePath, lookup: Lookup<'_>, overrides: Overrides) -> Result
 pub fn parse(
     name: &str,
     source: &str,
-    lookup: Lookup<'_>,
+    lookup: EnvLookup<'_>,
     overrides: Overrides,
-) -> Result<Loaded, Report> {
+) -> Result<Loaded, ProblemReport> {
     parse_with(name, source, lookup, overrides, None)
 }
 
@@ -162,12 +166,12 @@ const CA_BYTES_MAX: u64 = 16 << 20;
 fn parse_with(
     name: &str,
     source: &str,
-    lookup: Lookup<'_>,
+    lookup: EnvLookup<'_>,
     overrides: Overrides,
     base: Option<&FilePath>,
-) -> Result<Loaded, Report> {
+) -> Result<Loaded, ProblemReport> {
     let mut problems = Vec::new();
-    let (settings, hidden) = match File::parse(source, &mut problems) {
+    let (settings, hidden) = match ConfigSource::parse(source, &mut problems) {
         Some(file) => {
             let (settings, hidden) = file.resolve(lookup, overrides, base, &mut problems);
             (settings, Some(hidden))
@@ -179,7 +183,7 @@ fn parse_with(
         Some(hidden) => mask::mask(source, hidden),
         None => mask::mask_all_but(source, &known_words()),
     });
-    let report = Report::new(name, masked, problems);
+    let report = ProblemReport::new(name, masked, problems);
     match settings {
         Some(settings) if !failed => Ok(Loaded { settings, warnings: report }),
         Some(_) | None => Err(report),
@@ -194,7 +198,7 @@ fn known_words() -> Vec<&'static str> {
 }
 
 /// The config as written.
-struct File<'a> {
+struct ConfigSource<'a> {
     source: &'a str,
     root: tree::Node,
     dropped: Vec<std::ops::Range<usize>>,
@@ -203,14 +207,15 @@ struct File<'a> {
 /// What excerpts must not show.
 type Hidden = Vec<(std::ops::Range<usize>, mask::Hide)>;
 
-impl<'a> File<'a> {
+impl<'a> ConfigSource<'a> {
     fn parse(source: &'a str, problems: &mut Vec<Problem>) -> Option<Self> {
         let mut dropped = Vec::new();
         let root = tree::parse(source, problems, &mut dropped);
-        if root.as_ref().is_none_or(|root| matches!(root.kind, tree::Kind::Null)) {
+        if root.as_ref().is_none_or(|root| matches!(root.kind, tree::NodeKind::Null)) {
             if problems.is_empty() {
                 let hint = "write `chains:` with a chain and its upstreams; see `wellhead schema`";
-                let problem = Problem::error(&Path::root(), "the config is empty").at(Some(0..0));
+                let problem =
+                    Problem::error(&SettingPath::root(), "the config is empty").at(Some(0..0));
                 problems.push(problem.hint(hint));
             }
             return None;
@@ -221,21 +226,21 @@ impl<'a> File<'a> {
     /// As meant. The settings are only sound when no problem is an error.
     fn resolve(
         mut self,
-        lookup: Lookup<'_>,
+        lookup: EnvLookup<'_>,
         overrides: Overrides,
         base: Option<&FilePath>,
         problems: &mut Vec<Problem>,
     ) -> (Option<Settings>, Hidden) {
         tree::fill(&mut self.root, self.source, lookup, problems);
-        let mut reader = Reader {
-            path: Path::root(),
+        let mut reader = ConfigReader {
+            path: SettingPath::root(),
             problems,
             blanks: Vec::new(),
             hidden: self.dropped.into_iter().map(|span| (span, mask::Hide::Whole)).collect(),
             known_keys: docs::homes(),
         };
         let settings = Settings::read(&self.root, &mut reader);
-        let Reader { hidden, blanks, .. } = reader;
+        let ConfigReader { hidden, blanks, .. } = reader;
         let Some(mut settings) = settings else { return (None, hidden) };
         settings.listen = overrides.listen.unwrap_or(settings.listen);
         settings.admin = overrides.admin.unwrap_or(settings.admin);
@@ -259,10 +264,10 @@ impl Settings {
     }
 
     /// The first upstream with such a cap.
-    pub(crate) fn capped(&self) -> Option<Path> {
+    pub(crate) fn capped(&self) -> Option<SettingPath> {
         self.chains.iter().find_map(|(name, chain)| {
             let index = chain.upstreams.iter().position(Upstream::has_cap)?;
-            Some(Path::root().key("chains").key(name.as_ref()).key("upstreams").item(index))
+            Some(SettingPath::root().key("chains").key(name.as_ref()).key("upstreams").item(index))
         })
     }
 
@@ -290,7 +295,7 @@ impl Settings {
         urls: &[String],
         listen: Option<SocketAddr>,
         admin: Option<Admin>,
-    ) -> Result<(Self, Report), Report> {
+    ) -> Result<(Self, ProblemReport), ProblemReport> {
         urls::from_urls(urls, listen, admin)
     }
 
@@ -304,7 +309,7 @@ impl Settings {
             tls.certificate = base.join(&tls.certificate);
             tls.key.0 = base.join(&tls.key.0);
             for problem in tls.files().problems() {
-                let path = Path::root().key("tls").key(match problem.file {
+                let path = SettingPath::root().key("tls").key(match problem.file {
                     TlsFile::Certificate => "certificate",
                     TlsFile::Key => "key",
                 });
@@ -313,7 +318,7 @@ impl Settings {
             }
         }
         for (name, chain) in &mut self.chains.0 {
-            let upstreams = Path::root().key("chains").key(name.as_ref()).key("upstreams");
+            let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
             for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
                 let Some(file) = upstream.ca_file.as_mut() else { continue };
                 if file.as_os_str().is_empty() {
@@ -322,10 +327,10 @@ impl Settings {
                 *file = base.join(&*file);
                 let told = match authorities(file) {
                     Ok(_) => continue,
-                    Err(Unusable::Missing) => {
+                    Err(UnusableCertificates::Missing) => {
                         format!("there is no file at `{}`", file.display())
                     }
-                    Err(Unusable::Other(why)) => {
+                    Err(UnusableCertificates::Other(why)) => {
                         format!("`{}` cannot be used: {why}", file.display())
                     }
                 };
@@ -338,14 +343,14 @@ impl Settings {
 
 /// Why a file of certificates cannot be used.
 #[derive(Debug)]
-pub(crate) enum Unusable {
+pub(crate) enum UnusableCertificates {
     /// There is none.
     Missing,
     /// Anything else, in words.
     Other(String),
 }
 
-impl fmt::Display for Unusable {
+impl fmt::Display for UnusableCertificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing => f.write_str("there is no such file"),
@@ -355,17 +360,20 @@ impl fmt::Display for Unusable {
 }
 
 /// The certificates in a `ca_file`, in PEM, each of which can be trusted.
-pub(crate) fn authorities(path: &FilePath) -> Result<Vec<u8>, Unusable> {
+pub(crate) fn authorities(path: &FilePath) -> Result<Vec<u8>, UnusableCertificates> {
     let pem = file::read_regular(path, CA_BYTES_MAX + 1).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Unusable::Missing,
-        _ => Unusable::Other(error.to_string()),
+        std::io::ErrorKind::NotFound => UnusableCertificates::Missing,
+        _ => UnusableCertificates::Other(error.to_string()),
     })?;
     if pem.len() as u64 > CA_BYTES_MAX {
-        return Err(Unusable::Other(format!("it is longer than {} MiB", CA_BYTES_MAX >> 20)));
+        return Err(UnusableCertificates::Other(format!(
+            "it is longer than {} MiB",
+            CA_BYTES_MAX >> 20
+        )));
     }
     match wellhead_net::TrustedRoots::Only(&pem).check() {
         Ok(()) => Ok(pem),
-        Err(error) => Err(Unusable::Other(error.to_string())),
+        Err(error) => Err(UnusableCertificates::Other(error.to_string())),
     }
 }
 
@@ -387,7 +395,7 @@ pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// The message and hint of a value as one line, for the command line.
-fn argument<T: Word>(text: &str) -> Result<T, String> {
+fn argument<T: SettingWord>(text: &str) -> Result<T, String> {
     T::parse(text).map_err(|wrong| match wrong.hint {
         Some(hint) => format!("{}: {hint}", wrong.message),
         None => wrong.message,

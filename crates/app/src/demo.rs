@@ -20,7 +20,7 @@ use wellhead_telemetry::{clock, log};
 use crate::cli;
 use crate::config::{self, Overrides, Settings};
 use crate::serve;
-use crate::terminal::{Failure, say};
+use crate::terminal::{CommandError, say};
 use client::Client;
 
 /// The live table is drawn so often.
@@ -29,21 +29,22 @@ const REDRAW: Duration = Duration::from_millis(500);
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs until interrupted, or for as long as asked.
-pub(crate) fn run(arguments: &cli::Demo) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &cli::Demo) -> Result<(), CommandError> {
     let live = !arguments.plain && std::io::stdout().is_terminal();
     // A live table and log lines would write over each other.
     let level = if live { "off" } else { "warn" };
-    log::start(level, log::Format::Auto).map_err(Failure::Config)?;
+    log::start(level, log::Format::Auto).map_err(CommandError::Config)?;
     let (stop, stopped) = std::sync::mpsc::channel();
     let fleet = start_fleet(arguments.seed, stopped)?;
     let settings = settings(arguments, &fleet)?;
-    let running = serve::start(&settings).map_err(|error| Failure::System(error.to_string()))?;
+    let running =
+        serve::start(&settings).map_err(|error| CommandError::System(error.to_string()))?;
     introduce(&running.addresses);
 
-    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
+    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
     let outcome = runtime.block_on(async {
         let client = Client::new(running.addresses.listen, arguments.rate, arguments.seed)
-            .map_err(|error| Failure::System(error.to_string()))?;
+            .map_err(|error| CommandError::System(error.to_string()))?;
         let client = Arc::new(client);
         let calls = tokio::spawn(Arc::clone(&client).call(fleet.known.clone()));
         let show = show(Arc::clone(&running.proxy), Arc::clone(&client), fleet.sky.clone(), live);
@@ -61,7 +62,7 @@ pub(crate) fn run(arguments: &cli::Demo) -> Result<(), Failure> {
             say(&format!("\n{}", client.summary()));
         };
         let outcome = running.control(until, stopping).await;
-        outcome.map_err(|error| Failure::System(error.to_string()))
+        outcome.map_err(|error| CommandError::System(error.to_string()))
     });
     // The fleet's thread ends when this end of the channel is gone.
     drop(stop);
@@ -70,13 +71,16 @@ pub(crate) fn run(arguments: &cli::Demo) -> Result<(), Failure> {
 
 /// What the demo uses of the simulated world, which runs on a thread of its own:
 /// its upstreams should not wait for the control loops.
-struct World {
+struct DemoWorld {
     urls: Vec<(String, String, String)>,
     known: tokio::sync::watch::Receiver<wellhead_sim::world::KnownWorld>,
     sky: tokio::sync::watch::Receiver<wellhead_sim::fleet::Sky>,
 }
 
-fn start_fleet(seed: u64, stopped: std::sync::mpsc::Receiver<()>) -> Result<World, Failure> {
+fn start_fleet(
+    seed: u64,
+    stopped: std::sync::mpsc::Receiver<()>,
+) -> Result<DemoWorld, CommandError> {
     let (ready, started) = std::sync::mpsc::sync_channel(1);
     let work = move || {
         let runtime = match serve::runtime() {
@@ -92,7 +96,7 @@ fn start_fleet(seed: u64, stopped: std::sync::mpsc::Receiver<()>) -> Result<Worl
             let urls = fleet.upstreams().iter().map(|upstream| {
                 (upstream.node().id().to_owned(), upstream.url(), upstream.ws_url())
             });
-            let world = World { urls: urls.collect(), known, sky: fleet.sky() };
+            let world = DemoWorld { urls: urls.collect(), known, sky: fleet.sky() };
             if ready.send(Ok(world)).is_err() {
                 return;
             }
@@ -103,11 +107,15 @@ fn start_fleet(seed: u64, stopped: std::sync::mpsc::Receiver<()>) -> Result<Worl
         });
     };
     let spawned = std::thread::Builder::new().name("wellhead-sim".to_owned()).spawn(work);
-    spawned.map_err(|error| Failure::System(format!("the simulation could not start: {error}")))?;
+    spawned.map_err(|error| {
+        CommandError::System(format!("the simulation could not start: {error}"))
+    })?;
     match started.recv() {
         Ok(Ok(world)) => Ok(world),
-        Ok(Err(error)) => Err(Failure::System(format!("the simulation could not start: {error}"))),
-        Err(_) => Err(Failure::System("the simulation ended before it began".to_owned())),
+        Ok(Err(error)) => {
+            Err(CommandError::System(format!("the simulation could not start: {error}")))
+        }
+        Err(_) => Err(CommandError::System("the simulation ended before it began".to_owned())),
     }
 }
 
@@ -125,7 +133,7 @@ fn fleet_config(seed: u64) -> FleetConfig {
     }
 }
 
-fn settings(arguments: &cli::Demo, world: &World) -> Result<Settings, Failure> {
+fn settings(arguments: &cli::Demo, world: &DemoWorld) -> Result<Settings, CommandError> {
     let mut yaml = String::from("log: { requests: false }\nchains:\n  demo:\n    upstreams:\n");
     for (place, (id, url, ws)) in world.urls.iter().enumerate() {
         // The slowest is followed by polling, so that both ways are to be seen.
@@ -135,7 +143,7 @@ fn settings(arguments: &cli::Demo, world: &World) -> Result<Settings, Failure> {
     }
     let overrides = Overrides { listen: Some(arguments.listen), admin: Some(arguments.admin) };
     let loaded = config::parse("the demo's config", &yaml, &|_| None, overrides)
-        .map_err(|report| Failure::System(report.render(false)))?;
+        .map_err(|report| CommandError::System(report.render(false)))?;
     Ok(loaded.settings)
 }
 

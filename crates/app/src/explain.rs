@@ -13,7 +13,7 @@ use wellhead_proxy::{Proxy, Thought};
 use wellhead_server::Health;
 
 use crate::cli::Explain;
-use crate::terminal::{Failure, say};
+use crate::terminal::{CommandError, say};
 
 /// The page is quick; longer means that another program listens there.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,18 +68,18 @@ fn explain(proxy: &Proxy, query: &str) -> Result<Value, String> {
 }
 
 /// Asks a running wellhead, and prints what it says.
-pub(crate) fn command(arguments: &Explain) -> Result<(), Failure> {
+pub(crate) fn command(arguments: &Explain) -> Result<(), CommandError> {
     let target = target(arguments);
     let (status, body) = get(arguments.admin, &target).map_err(|why| {
         let admin = arguments.admin;
-        Failure::System(format!("no wellhead answers at {admin} (--admin): {why}"))
+        CommandError::System(format!("no wellhead answers at {admin} (--admin): {why}"))
     })?;
     let told: Value = serde_json::from_str(&body).map_err(|_| {
         Failure::System(format!("this is not the answer of a wellhead: HTTP {status}"))
     })?;
     if status != 200 {
         let why = told["error"].as_str().unwrap_or("it cannot be explained");
-        return Err(Failure::Config(why.to_owned()));
+        return Err(CommandError::Config(why.to_owned()));
     }
     match arguments.json {
         true => say(&body),

@@ -16,7 +16,7 @@ use crate::config;
 
 /// Where a limit comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+enum LimitSource {
     /// Not set and not learnt.
     Default,
     /// The settings, or the plan that they name.
@@ -27,7 +27,7 @@ enum Source {
     Learnt,
 }
 
-impl Source {
+impl LimitSource {
     fn word(&self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -39,15 +39,15 @@ impl Source {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Limit {
+struct StatedLimit {
     name: &'static str,
     value: f64,
-    source: Source,
+    source: LimitSource,
 }
 
 /// What the settings of one upstream bound.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct KnownLimits(Vec<Limit>);
+pub(crate) struct KnownLimits(Vec<StatedLimit>);
 
 impl KnownLimits {
     /// The bounds that are told, and those that hold by default.
@@ -57,10 +57,10 @@ impl KnownLimits {
             let Some(value) = value else { return };
             let measured = upstream.profile.as_ref().and_then(|profile| profile.measured(key));
             let source = match measured {
-                Some(moment) => Source::Measured(moment.to_string()),
-                None => Source::Given,
+                Some(moment) => LimitSource::Measured(moment.to_string()),
+                None => LimitSource::Given,
             };
-            limits.push(Limit { name, value, source });
+            limits.push(StatedLimit { name, value, source });
         };
         let budget = &upstream.budget;
         let plan = upstream
@@ -104,7 +104,7 @@ impl KnownLimits {
             [("streams_max", usual.h2_streams_max as f64), ("idle_ms", millis(usual.idle))]
         {
             if !limits.iter().any(|limit| limit.name == name) {
-                limits.push(Limit { name, value, source: Source::Default });
+                limits.push(StatedLimit { name, value, source: LimitSource::Default });
             }
         }
         Self(limits)
@@ -125,8 +125,8 @@ pub(crate) fn told(
         let Some(value) = value else { return };
         match limits.iter_mut().find(|limit| limit.name == name) {
             Some(limit) if limit.value <= value => {}
-            Some(limit) => (limit.value, limit.source) = (value, Source::Learnt),
-            None => limits.push(Limit { name, value, source: Source::Learnt }),
+            Some(limit) => (limit.value, limit.source) = (value, LimitSource::Learnt),
+            None => limits.push(StatedLimit { name, value, source: LimitSource::Learnt }),
         }
     };
     let spending = upstream.spending(now);
@@ -148,13 +148,13 @@ pub(crate) fn told(
     learn("range_max", upstream.range_max(Data::Logs, now).map(|it| it as f64));
     limits
         .into_iter()
-        .map(|Limit { name, value, source }| LimitStatus {
+        .map(|StatedLimit { name, value, source }| LimitStatus {
             limit: name,
             value,
             source: source.word(),
             measured: match source {
-                Source::Measured(moment) => Some(moment),
-                Source::Default | Source::Given | Source::Learnt => None,
+                LimitSource::Measured(moment) => Some(moment),
+                LimitSource::Default | LimitSource::Given | LimitSource::Learnt => None,
             },
         })
         .collect()

@@ -15,12 +15,12 @@ use prometheus_client::registry::Registry;
 use wellhead_net::{CloseReason, ConnectionStats, Lesson, Protocol};
 use wellhead_server::{HandshakeFailure, HttpRefusal, STATUSES, Server};
 
-use crate::assemble::{Parts, UpstreamConnections};
+use crate::assemble::{Assembly, UpstreamConnections};
 use crate::state::State;
 
 /// Adds the connections of clients and to upstreams to `registry`.
 pub(crate) fn register(
-    parts: &Parts,
+    parts: &Assembly,
     server: Arc<Server>,
     state: Option<Arc<State>>,
     registry: &mut Registry,
@@ -39,7 +39,7 @@ struct Listeners(Arc<Server>);
 struct StateFile(Arc<State>);
 
 impl Collector for StateFile {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let (written, failed) = self.0.writes();
         counter(
             &mut encoder,
@@ -53,14 +53,14 @@ impl Collector for StateFile {
 #[derive(Debug)]
 struct Pools(Vec<UpstreamConnections>);
 
-type Encoded = Result<(), fmt::Error>;
+type EncodeResult = Result<(), fmt::Error>;
 
 fn counter(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
     rows: &[(&[(&str, &str)], u64)],
-) -> Encoded {
+) -> EncodeResult {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for (labels, value) in rows {
         ConstCounter::new(*value).encode(family.encode_family(labels)?)?;
@@ -73,7 +73,7 @@ fn gauge(
     name: &str,
     help: &str,
     rows: &[(&[(&str, &str)], u64)],
-) -> Encoded {
+) -> EncodeResult {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (labels, value) in rows {
         ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
@@ -82,7 +82,7 @@ fn gauge(
 }
 
 impl Collector for Listeners {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let counts = self.0.counts();
         let (http1, http2) = ([("protocol", "http/1")], [("protocol", "http/2")]);
         gauge(
@@ -177,7 +177,7 @@ impl Collector for Listeners {
 }
 
 impl Collector for Pools {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         self.tell(
             &mut encoder,
             ("wellhead_upstream_connections", "Open connections to upstreams"),
@@ -233,7 +233,7 @@ impl Collector for Pools {
 
 impl Pools {
     /// What one HTTP/2 connection bears: told, and found out.
-    fn learnt(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+    fn learnt(&self, encoder: &mut DescriptorEncoder<'_>) -> EncodeResult {
         self.tell(
             encoder,
             (
@@ -287,7 +287,7 @@ impl Pools {
         (name, help): (&str, &str),
         kind: MetricType,
         of: impl Fn(&ConnectionStats) -> Vec<(&'static str, &'static str, u64)>,
-    ) -> Encoded {
+    ) -> EncodeResult {
         let is_gauge = matches!(kind, MetricType::Gauge);
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
         for row in &self.0 {

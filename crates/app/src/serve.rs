@@ -19,7 +19,7 @@ use wellhead_proxy::{CacheSweeper, Proxy};
 use wellhead_server::{Compression, Drained, Hosts, Listener, Server, Shutdown, Tls};
 
 use crate::admin::{AdminPages, Heartbeats};
-use crate::assemble::{AssembleError, Parts, share_cache};
+use crate::assemble::{AssembleError, Assembly, share_cache};
 use crate::config::{Admin, CacheRedis, ListenerName, Settings};
 use crate::handler::WorkerHandler;
 use crate::renew;
@@ -78,7 +78,7 @@ pub(crate) struct Addresses {
 pub(crate) struct Running {
     pub(crate) proxy: Arc<Proxy>,
     pub(crate) addresses: Addresses,
-    parts: Parts,
+    parts: Assembly,
     workers: Vec<JoinHandle<io::Result<Drained>>>,
     shutdown: Shutdown,
     admin: Option<(Listener, Arc<AdminPages>)>,
@@ -92,7 +92,7 @@ pub(crate) struct Running {
 
 /// Binds, starts the workers, and returns; [`Running::control`] does the rest.
 pub(crate) fn start(settings: &Settings) -> Result<Running, ServeError> {
-    let parts = Parts::new(settings, wellhead_dispatch::now())?;
+    let parts = Assembly::new(settings, wellhead_dispatch::now())?;
     let count = settings.workers.unwrap_or_else(default_workers);
     let bind = |what, address, error| ServeError::Bind(what, address, error);
     let listeners = Listener::bind_workers(settings.listen, count)

@@ -48,7 +48,7 @@ const MAGIC: &str = "wellhead state 1";
 
 /// What was spent at one upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Row {
+struct SpendingRow {
     chain: String,
     upstream: String,
     pages: Pages,
@@ -70,7 +70,7 @@ enum Turnout {
     /// Another process holds the lock.
     Taken,
     /// The lock was free, and is ours from now on: what the file holds, to be added first.
-    TookOver(Result<Vec<Row>, Unreadable>),
+    TookOver(Result<Vec<SpendingRow>, Unreadable>),
 }
 
 /// Where the state is kept when the settings do not say so: in the folder that systemd made for
@@ -122,9 +122,9 @@ pub(crate) struct State {
     /// Held while this process is the one that writes.
     lock: Arc<Mutex<Option<File>>>,
     /// What the file held when it was last read and added to what is spent.
-    added: Mutex<Vec<Row>>,
+    added: Mutex<Vec<SpendingRow>>,
     /// Rows of upstreams that the settings do not name any more: they may come back.
-    others: Mutex<Vec<Row>>,
+    others: Mutex<Vec<SpendingRow>>,
     written: AtomicU64,
     failed: AtomicU64,
 }
@@ -148,7 +148,7 @@ impl State {
     }
 
     /// Gives the upstreams what the file says that they spent, less what it said before.
-    fn add(&self, read: Result<Vec<Row>, Unreadable>, now: Instant) {
+    fn add(&self, read: Result<Vec<SpendingRow>, Unreadable>, now: Instant) {
         let rows = match read {
             Ok(rows) => rows,
             Err(why) => {
@@ -159,7 +159,7 @@ impl State {
         let mut added = self.added.lock();
         let mut others = Vec::new();
         for row in &rows {
-            let is_same = |it: &&Row| it.chain == row.chain && it.upstream == row.upstream;
+            let is_same = |it: &&SpendingRow| it.chain == row.chain && it.upstream == row.upstream;
             let before = added.iter().find(is_same).map(|it| it.pages);
             let own = upstreams(&self.proxy)
                 .find(|(chain, it)| *chain == row.chain && id(it) == row.upstream);
@@ -215,7 +215,7 @@ impl State {
         }
     }
 
-    fn take_over(&self, read: Result<Vec<Row>, Unreadable>) {
+    fn take_over(&self, read: Result<Vec<SpendingRow>, Unreadable>) {
         self.add(read, wellhead_dispatch::now());
         let path = self.path.display();
         tracing::info!(%path, "the state file is free: this process writes it from now on");
@@ -245,10 +245,10 @@ impl State {
         }
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SpendingRow> {
         let row = |(chain, upstream): (&str, &Arc<Upstream>)| {
             let pages = upstream.pages()?;
-            Some(Row { chain: chain.to_owned(), upstream: id(upstream).to_owned(), pages })
+            Some(SpendingRow { chain: chain.to_owned(), upstream: id(upstream).to_owned(), pages })
         };
         let others = self.others.lock();
         upstreams(&self.proxy).filter_map(row).chain(others.iter().cloned()).collect()
@@ -256,7 +256,7 @@ impl State {
 
     /// On a thread of its own, as a disk may hang: nothing waits for one that does.
     /// `None`: it could not be written, which was told.
-    async fn write_aside(&self, rows: Vec<Row>) -> Option<Turnout> {
+    async fn write_aside(&self, rows: Vec<SpendingRow>) -> Option<Turnout> {
         let (path, lock) = (self.path.clone(), Arc::clone(&self.lock));
         let (done, written) = tokio::sync::oneshot::channel();
         let write = move || {
@@ -311,7 +311,7 @@ fn tell(path: &Path, why: &Unreadable) {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<Row>, Unreadable> {
+fn read(path: &Path) -> Result<Vec<SpendingRow>, Unreadable> {
     match read_regular(path, FILE_BYTES_MAX) {
         Ok(text) => parse(&text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unreadable::Missing),
@@ -319,7 +319,7 @@ fn read(path: &Path) -> Result<Vec<Row>, Unreadable> {
     }
 }
 
-fn parse(text: &[u8]) -> Result<Vec<Row>, Unreadable> {
+fn parse(text: &[u8]) -> Result<Vec<SpendingRow>, Unreadable> {
     let damaged = Unreadable::Damaged;
     let end = text.iter().position(|byte| *byte == b'\n').ok_or(damaged("it is cut"))?;
     let (head, body) = (&text[..end], &text[end + 1..]);
@@ -333,7 +333,7 @@ fn parse(text: &[u8]) -> Result<Vec<Row>, Unreadable> {
     rows.iter().map(|row| row_of(row).ok_or(damaged("a row is incomplete"))).collect()
 }
 
-fn row_of(row: &Value) -> Option<Row> {
+fn row_of(row: &Value) -> Option<SpendingRow> {
     let text = |key: &str| row[key].as_str().map(str::to_owned);
     let small = |key: &str| row[key].as_u64().and_then(|number| u32::try_from(number).ok());
     let pages = Pages {
@@ -342,11 +342,11 @@ fn row_of(row: &Value) -> Option<Row> {
         month: small("month")?,
         month_credits: row["month_credits"].as_u64()?,
     };
-    Some(Row { chain: text("chain")?, upstream: text("upstream")?, pages })
+    Some(SpendingRow { chain: text("chain")?, upstream: text("upstream")?, pages })
 }
 
-fn render(rows: &[Row]) -> Vec<u8> {
-    let row = |Row { chain, upstream, pages }: &Row| {
+fn render(rows: &[SpendingRow]) -> Vec<u8> {
+    let row = |SpendingRow { chain, upstream, pages }: &SpendingRow| {
         let Pages { day, day_credits, month, month_credits } = pages;
         json!({
             "chain": chain, "upstream": upstream,
@@ -363,7 +363,11 @@ fn checksum(body: &[u8]) -> String {
 }
 
 /// Writes where this process holds the lock, and tries to take it where it does not.
-fn write_if_ours(path: &Path, lock: &Mutex<Option<File>>, rows: &[Row]) -> io::Result<Turnout> {
+fn write_if_ours(
+    path: &Path,
+    lock: &Mutex<Option<File>>,
+    rows: &[SpendingRow],
+) -> io::Result<Turnout> {
     let mut lock = lock.lock();
     if lock.is_some() {
         return write(path, rows).map(|()| Turnout::Written);
@@ -388,7 +392,7 @@ fn since(pages: Pages, before: Option<Pages>) -> Pages {
 }
 
 /// At no moment is there half a file under `path`, whatever stops us.
-fn write(path: &Path, rows: &[Row]) -> io::Result<()> {
+fn write(path: &Path, rows: &[SpendingRow]) -> io::Result<()> {
     let beside = beside(path, ".new");
     let mut file = File::create(&beside)?;
     file.write_all(&render(rows))?;
@@ -403,7 +407,7 @@ fn write(path: &Path, rows: &[Row]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assemble::Parts;
+    use crate::assemble::Assembly;
     use crate::config::{self, Overrides};
     use wellhead_dispatch::now;
 
@@ -419,7 +423,7 @@ chains:
 "#;
         let loaded = config::parse("test", source, &|_| None, Overrides::default());
         let settings = loaded.expect("a good config").settings;
-        Parts::new(&settings, now()).expect("parts").proxy
+        Assembly::new(&settings, now()).expect("parts").proxy
     }
 
     /// Makes so many calls at the upstream at `place`.
@@ -530,7 +534,7 @@ chains:
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
         let pages = Pages { day: 1, day_credits: 2, month: 3, month_credits: 4 };
-        let gone = Row { chain: "base".to_owned(), upstream: "z".to_owned(), pages };
+        let gone = SpendingRow { chain: "base".to_owned(), upstream: "z".to_owned(), pages };
         write(&path, std::slice::from_ref(&gone)).expect("written");
         State::restore(&path, &proxy(), now()).end().await;
         assert!(read(&path).expect("good").contains(&gone));
@@ -539,7 +543,7 @@ chains:
     #[test]
     fn every_damage_is_noticed_and_none_stops_us() {
         let pages = Pages { day: 20_777, day_credits: 5, month: 682, month_credits: 9 };
-        let row = Row { chain: "ethereum".to_owned(), upstream: "a".to_owned(), pages };
+        let row = SpendingRow { chain: "ethereum".to_owned(), upstream: "a".to_owned(), pages };
         let good = render(std::slice::from_ref(&row));
         assert_eq!(parse(&good).expect("good"), [row]);
         for cut in 0..good.len() {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 /// Why a command could not be done, in words for the person at the terminal.
-pub(crate) enum Failure {
+pub(crate) enum CommandError {
     /// What was asked cannot work.
     Config(String),
     /// The system did not give what was needed.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use wellhead_app::config::{self, Loaded, Overrides, Report};
+use wellhead_app::config::{self, Loaded, Overrides, ProblemReport};
 
 const PROFILE: &str = r#"measured: "2026-11-22 10:15"
 upstreams:
@@ -17,7 +17,7 @@ upstreams:
     budget: { credits_per_second: 500 }
 "#;
 
-fn load(dir: &Path, upstream: &str) -> Result<Loaded, Report> {
+fn load(dir: &Path, upstream: &str) -> Result<Loaded, ProblemReport> {
     let text =
         format!("chains:\n  a:\n    upstreams:\n      - url: https://eth.example/v2/k\n{upstream}");
     let file = dir.join("wellhead.yaml");

@@ -7,11 +7,11 @@ use wellhead_analyze::profile::plain;
 use wellhead_analyze::report::{Side, compare};
 
 use super::read;
-use crate::cli::analyze::Compare;
-use crate::terminal::{Failure, complain, say};
+use crate::cli::analyze::CompareArgs;
+use crate::terminal::{CommandError, complain, say};
 
 /// Prints what differs, and ends with its own exit code where something does.
-pub(super) fn command(it: &Compare) -> Result<(), Failure> {
+pub(super) fn command(it: &CompareArgs) -> Result<(), CommandError> {
     let (before, after) = (read(&it.before)?, read(&it.after)?);
     let (first, second) = (it.before.display().to_string(), it.after.display().to_string());
     let comparison = compare(
@@ -24,12 +24,12 @@ pub(super) fn command(it: &Compare) -> Result<(), Failure> {
     for (path, text) in files.into_iter().filter_map(|(path, text)| Some((path.as_ref()?, text))) {
         write(path, text)?;
     }
-    if comparison.differs { Err(Failure::Differs) } else { Ok(()) }
+    if comparison.differs { Err(CommandError::Differs) } else { Ok(()) }
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+fn write(path: &Path, text: &str) -> Result<(), CommandError> {
     fs::write(path, text)
-        .map_err(|error| Failure::System(format!("`{}`: {error}", path.display())))?;
+        .map_err(|error| CommandError::System(format!("`{}`: {error}", path.display())))?;
     complain(&format!("written: {}", path.display()));
     Ok(())
 }

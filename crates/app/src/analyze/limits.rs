@@ -11,8 +11,8 @@ use wellhead_analyze::work::METHODS;
 use wellhead_net::HttpVersion;
 
 use super::{Plans, REST, rest_between_rates, work};
-use crate::cli::analyze::limits::{Cost, Limits, Soak, Window};
-use crate::terminal::Failure;
+use crate::cli::analyze::limits::{CostArgs, LimitsArgs, SoakArgs, WindowArgs};
+use crate::terminal::CommandError;
 
 /// Of `limits`: streams up to here.
 const STREAMS_MAX: u64 = 256;
@@ -27,7 +27,7 @@ const AT_ONCE: [usize; 8] = [1, 5, 10, 20, 40, 80, 100, 120];
 const THROTTLE_CALLS: u64 = 300;
 
 /// Streams, rates, windows and shaping: the cheap ones first.
-pub(super) fn limits(it: &Limits, goal: &Goal) -> Plans {
+pub(super) fn limits(it: &LimitsArgs, goal: &Goal) -> Plans {
     let lasting = Duration::from_secs(it.seconds);
     let rest = rest_between_rates(goal);
     let mut rng = SmallRng::seed_from_u64(it.common.seed);
@@ -40,16 +40,18 @@ pub(super) fn limits(it: &Limits, goal: &Goal) -> Plans {
     ]
 }
 
-pub(super) fn window(it: &Window, goal: &Goal) -> Box<dyn Plan> {
+pub(super) fn window(it: &WindowArgs, goal: &Goal) -> Box<dyn Plan> {
     let rest = it.rest.map_or_else(|| rest_between_rates(goal), Duration::from_secs);
     Box::new(plan::Window::new(it.flood, it.calls, Duration::from_secs(it.seconds), rest))
 }
 
-pub(super) fn cost(it: &Cost) -> Result<Box<dyn Plan>, Failure> {
+pub(super) fn cost(it: &CostArgs) -> Result<Box<dyn Plan>, CommandError> {
     let methods: Vec<&'static str> =
         METHODS.into_iter().filter(|known| it.methods.iter().any(|asked| asked == known)).collect();
     if methods.len() < 2 {
-        return Err(Failure::Config("`--methods` needs two or more: they are compared".to_owned()));
+        return Err(CommandError::Config(
+            "`--methods` needs two or more: they are compared".to_owned(),
+        ));
     }
     let terms = Knocking {
         settle: REST,
@@ -61,7 +63,7 @@ pub(super) fn cost(it: &Cost) -> Result<Box<dyn Plan>, Failure> {
     Ok(Box::new(plan::Cost::new(&methods, terms, REST, &mut rng)))
 }
 
-pub(super) fn soak(it: &Soak) -> Box<dyn Plan> {
+pub(super) fn soak(it: &SoakArgs) -> Box<dyn Plan> {
     let pace = match it.users {
         Some(users) => Pace::Users(users),
         None => Pace::Rate(it.rate),

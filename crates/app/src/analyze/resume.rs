@@ -10,9 +10,9 @@ use wellhead_analyze::run::Earlier;
 use wellhead_telemetry::SecretUrl;
 
 use super::named;
-use crate::cli::analyze::{Common, Experiment, Resume};
+use crate::cli::analyze::{CommonArgs, Experiment, ResumeArgs};
 use crate::cli::{Cli, Command};
-use crate::terminal::{Failure, complain};
+use crate::terminal::{CommandError, complain};
 
 /// What stands for path, query and user of a URL.
 const LEFT_OUT: char = '…';
@@ -20,21 +20,21 @@ const LEFT_OUT: char = '…';
 const WS: &str = "--ws=";
 
 /// Goes on with a run.
-pub(super) fn command(it: &Resume) -> Result<(), Failure> {
+pub(super) fn command(it: &ResumeArgs) -> Result<(), CommandError> {
     let earlier = read(&it.dir)?;
     complain(&format!("{} cells were completed before", earlier.cells()));
     let words = earlier.run().asked.clone();
     if words.is_empty() {
-        return Err(Failure::Config("the run has no command line".to_owned()));
+        return Err(CommandError::Config("the run has no command line".to_owned()));
     }
     let words = ["wellhead", "analyze"].into_iter().map(str::to_owned).chain(words);
     let cli = Cli::try_parse_from(words).map_err(|error| {
-        Failure::Config(format!(
+        CommandError::Config(format!(
             "the command line of the run is not valid for this version: {error}"
         ))
     })?;
     let Command::Analyze(mut analyze) = cli.command else {
-        return Err(Failure::Config("the run has no command line".to_owned()));
+        return Err(CommandError::Config("the run has no command line".to_owned()));
     };
     // The same host may be there for HTTP and for WebSocket.
     let (sockets, given) = it.urls.iter().cloned().partition::<Vec<_>, _>(|url| is_socket(url));
@@ -44,7 +44,7 @@ pub(super) fn command(it: &Resume) -> Result<(), Failure> {
         urls(&[], &sockets)?;
     }
     let Some(common) = analyze.what.common_mut() else {
-        return Err(Failure::Config("the command line of the run measures nothing".to_owned()));
+        return Err(CommandError::Config("the command line of the run measures nothing".to_owned()));
     };
     common.urls = urls(&common.urls, &given)?;
     common.goes_on = Some(it.dir.clone());
@@ -54,12 +54,13 @@ pub(super) fn command(it: &Resume) -> Result<(), Failure> {
 }
 
 /// The run in `dir`.
-pub(super) fn read(dir: &Path) -> Result<Earlier, Failure> {
-    Earlier::read(dir).map_err(|error| Failure::Config(format!("`{}`: {error}", dir.display())))
+pub(super) fn read(dir: &Path) -> Result<Earlier, CommandError> {
+    Earlier::read(dir)
+        .map_err(|error| CommandError::Config(format!("`{}`: {error}", dir.display())))
 }
 
 /// The words after `analyze`, without what may be secret: the URLs of `common` and `sockets`.
-pub(super) fn words(common: &Common, sockets: &[String]) -> Vec<String> {
+pub(super) fn words(common: &CommonArgs, sockets: &[String]) -> Vec<String> {
     // A path that is no text is kept as it is shown.
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let after = words.skip_while(|word| word != "analyze").skip(1);
@@ -91,7 +92,7 @@ fn is_socket(url: &str) -> bool {
 }
 
 /// The URLs that were measured, whole again.
-fn urls(kept: &[String], given: &[String]) -> Result<Vec<String>, Failure> {
+fn urls(kept: &[String], given: &[String]) -> Result<Vec<String>, CommandError> {
     let mut given: Vec<(Option<String>, &String)> =
         given.iter().map(|text| (host(text), text)).collect();
     let mut whole = Vec::new();
@@ -110,7 +111,7 @@ fn urls(kept: &[String], given: &[String]) -> Result<Vec<String>, Failure> {
             None if text.ends_with(LEFT_OUT) => {
                 let host = host.unwrap_or_default();
                 let hint = "give its URL again: path and query are not stored";
-                return Err(Failure::Config(format!("`{host}`: {hint}")));
+                return Err(CommandError::Config(format!("`{host}`: {hint}")));
             }
             None => whole.push(text.clone()),
         }
@@ -118,7 +119,7 @@ fn urls(kept: &[String], given: &[String]) -> Result<Vec<String>, Failure> {
     match given.first() {
         Some((host, _)) => {
             let host = host.as_deref().unwrap_or("a URL");
-            Err(Failure::Config(format!("`{host}` was not measured in this run")))
+            Err(CommandError::Config(format!("`{host}` was not measured in this run")))
         }
         None => Ok(whole),
     }
@@ -145,8 +146,8 @@ mod tests {
     fn check(kept: &[&str], given: &[&str], expected: Result<&[&str], &str>) {
         let found = match urls(&texts(kept), &texts(given)) {
             Ok(found) => Ok(found),
-            Err(Failure::Config(why) | Failure::System(why)) => Err(why),
-            Err(Failure::Differs) => Err(String::new()),
+            Err(CommandError::Config(why) | CommandError::System(why)) => Err(why),
+            Err(CommandError::Differs) => Err(String::new()),
         };
         assert_eq!(found, expected.map(texts).map_err(str::to_owned), "{kept:?} {given:?}");
     }

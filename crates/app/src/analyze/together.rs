@@ -15,9 +15,9 @@ use wellhead_telemetry::{SecretUrl, clock};
 use super::{
     default_dir, ended, goals, greeted, interrupted, may_send, names, report, resume, terms,
 };
-use crate::cli::analyze::{Agree, Common, Fresh, Reach};
+use crate::cli::analyze::{AgreeArgs, CommonArgs, FreshArgs, ReachArgs};
 use crate::serve;
-use crate::terminal::{Failure, complain, say};
+use crate::terminal::{CommandError, complain, say};
 
 /// Calls between two lines of progress.
 const LINE_EVERY: u64 = 50;
@@ -25,9 +25,9 @@ const LINE_EVERY: u64 = 50;
 /// Which of them.
 #[derive(Debug)]
 pub(super) enum Inquiry<'a> {
-    Agree(&'a Agree),
-    Fresh(&'a Fresh),
-    Reach(&'a Reach),
+    Agree(&'a AgreeArgs),
+    Fresh(&'a FreshArgs),
+    Reach(&'a ReachArgs),
 }
 
 impl Inquiry<'_> {
@@ -86,7 +86,7 @@ impl Inquiry<'_> {
     }
 }
 
-fn agree_terms(it: &Agree) -> agree::Terms {
+fn agree_terms(it: &AgreeArgs) -> agree::Terms {
     agree::Terms {
         block: it.block,
         blocks: it.blocks.into(),
@@ -96,7 +96,7 @@ fn agree_terms(it: &Agree) -> agree::Terms {
     }
 }
 
-fn fresh_terms(it: &Fresh) -> fresh::Terms {
+fn fresh_terms(it: &FreshArgs) -> fresh::Terms {
     fresh::Terms {
         lasting: Duration::from_secs(it.seconds),
         every: Duration::from_millis(it.every_ms),
@@ -104,12 +104,12 @@ fn fresh_terms(it: &Fresh) -> fresh::Terms {
     }
 }
 
-fn reach_terms(it: &Reach) -> reach::Terms {
+fn reach_terms(it: &ReachArgs) -> reach::Terms {
     reach::Terms { range_max: it.range_up_to, batch_max: it.batch_up_to }
 }
 
 /// A run that is to be played.
-struct Going<'a> {
+struct InquiryRun<'a> {
     dir: &'a Path,
     now: u64,
     goals: &'a [Goal],
@@ -119,11 +119,11 @@ struct Going<'a> {
 }
 
 /// Measures all targets together and writes the report.
-pub(super) fn measure(common: &Common, inquiry: &Inquiry<'_>) -> Result<(), Failure> {
+pub(super) fn measure(common: &CommonArgs, inquiry: &Inquiry<'_>) -> Result<(), CommandError> {
     let goals = goals(&common.urls)?;
     let (name, _) = inquiry.name();
     if goals.len() < inquiry.targets_min() {
-        return Err(Failure::Config(format!(
+        return Err(CommandError::Config(format!(
             "`{name}` compares endpoints: give at least two URLs"
         )));
     }
@@ -141,16 +141,16 @@ pub(super) fn measure(common: &Common, inquiry: &Inquiry<'_>) -> Result<(), Fail
     let now = clock::unix_seconds();
     let named = common.goes_on.clone().or_else(|| common.out.clone());
     let dir = named.unwrap_or_else(|| default_dir(&goals, now));
-    let runtime = serve::runtime().map_err(|error| Failure::System(error.to_string()))?;
-    let going = Going { dir: &dir, now, goals: &goals, sockets: &sockets, most, earlier };
+    let runtime = serve::runtime().map_err(|error| CommandError::System(error.to_string()))?;
+    let going = InquiryRun { dir: &dir, now, goals: &goals, sockets: &sockets, most, earlier };
     runtime.block_on(play(common, going, inquiry))?;
     report(&dir, common.profile.as_deref())
 }
 
 /// URLs for WebSocket, in the order of the targets.
-fn sockets(it: &Reach) -> Result<Vec<Option<SecretUrl>>, Failure> {
+fn sockets(it: &ReachArgs) -> Result<Vec<Option<SecretUrl>>, CommandError> {
     if it.ws.len() > it.common.urls.len() {
-        return Err(Failure::Config("there are more `--ws` than endpoints".to_owned()));
+        return Err(CommandError::Config("there are more `--ws` than endpoints".to_owned()));
     }
     let parse = |(index, text): (usize, &String)| {
         let url = SecretUrl::parse(text).map_err(|why| why.to_string());
@@ -159,13 +159,17 @@ fn sockets(it: &Reach) -> Result<Vec<Option<SecretUrl>>, Failure> {
             other => Err(format!("scheme `{other}` is no WebSocket: use ws or wss")),
         });
         // The text is not quoted: it may hold a key.
-        url.map(Some).map_err(|why| Failure::Config(format!("`--ws` {}: {why}", index + 1)))
+        url.map(Some).map_err(|why| CommandError::Config(format!("`--ws` {}: {why}", index + 1)))
     };
     it.ws.iter().enumerate().map(parse).collect()
 }
 
-async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Result<(), Failure> {
-    let Going { dir, now, goals, sockets, most, earlier } = going;
+async fn play(
+    common: &CommonArgs,
+    going: InquiryRun<'_>,
+    inquiry: &Inquiry<'_>,
+) -> Result<(), CommandError> {
+    let InquiryRun { dir, now, goals, sockets, most, earlier } = going;
     let spent = earlier.as_ref().map_or(0, |earlier| earlier.run().spent);
     let budget = Budget::new(most).after(spent);
     let stop = Arc::new(Stop::default());
@@ -199,13 +203,13 @@ async fn play(common: &Common, going: Going<'_>, inquiry: &Inquiry<'_>) -> Resul
             return Ok(());
         }
         let why = format!("`{name}` has no second endpoint to compare with: nothing was measured");
-        return Err(Failure::System(why));
+        return Err(CommandError::System(why));
     }
     let sockets: Vec<Option<SecretUrl>> = members
         .iter()
         .map(|member| sockets.get(member.target as usize).cloned().flatten())
         .collect();
-    let mut progress = Progress { budget: &budget, names: &names, most, told: spent };
+    let mut progress = ProgressLine { budget: &budget, names: &names, most, told: spent };
     let mut panel =
         player.panel(name, version, &members, inquiry.gap(), &mut progress).map_err(failed)?;
     match inquiry {
@@ -228,7 +232,7 @@ fn one_chain(
     names: &[String],
     greetings: &[Greeting],
     inquiry: &Inquiry<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let told: Vec<(u64, &str)> = names
         .iter()
         .zip(greetings)
@@ -237,7 +241,7 @@ fn one_chain(
     let other = told.iter().find(|(chain, _)| Some(chain) != told.first().map(|(chain, _)| chain));
     match (told.first(), other) {
         (Some((chain, name)), Some((other_chain, other))) if inquiry.targets_min() > 1 => {
-            Err(Failure::Config(format!(
+            Err(CommandError::Config(format!(
                 "nothing was compared: {name} is on chain {chain}, {other} on chain {other_chain}"
             )))
         }
@@ -246,14 +250,14 @@ fn one_chain(
 }
 
 /// A line on standard error for some calls.
-struct Progress<'a> {
+struct ProgressLine<'a> {
     budget: &'a Budget,
     names: &'a [String],
     most: u64,
     told: u64,
 }
 
-impl Watch for Progress<'_> {
+impl Watch for ProgressLine<'_> {
     fn played(&mut self, experiment: &str, cell: &Cell, _: &Outcome) {
         let spent = self.budget.spent();
         if spent >= self.told + LINE_EVERY {
@@ -285,8 +289,8 @@ mod tests {
     fn two_chains_are_not_compared() {
         let urls = ["http://a.example/KEY".to_owned(), "http://b.example/KEY".to_owned()];
         let names = names(&goals(&urls).unwrap_or_default());
-        let it = Fresh {
-            common: Common {
+        let it = FreshArgs {
+            common: CommonArgs {
                 urls: urls.to_vec(),
                 out: None,
                 seed: 1,
@@ -303,7 +307,7 @@ mod tests {
         let inquiry = Inquiry::Fresh(&it);
         assert!(one_chain(&names, &[greeting(1), greeting(1)], &inquiry).is_ok());
         let told = one_chain(&names, &[greeting(1), greeting(10)], &inquiry);
-        let Err(Failure::Config(text)) = told else { panic!("it was compared") };
+        let Err(CommandError::Config(text)) = told else { panic!("it was compared") };
         assert_eq!(text, "nothing was compared: a.example is on chain 1, b.example on chain 10");
     }
 }

@@ -44,46 +44,46 @@ pub struct Analyze {
 #[derive(Debug, Subcommand)]
 pub enum Experiment {
     /// A cheap first check: chain, head, client, protocol, latency, streams to 128, rates to 40/s
-    Quick(Quick),
+    Quick(QuickArgs),
     /// How many calls per second pass: rising rates in an open loop
-    Rate(Rate),
+    Rate(RateArgs),
     /// How many concurrent calls one HTTP/2 connection allows: doubling, then bisecting
-    Streams(Streams),
+    Streams(StreamsArgs),
     /// Whether more concurrent calls become slower instead of being refused
-    Throttle(Throttle),
+    Throttle(ThrottleArgs),
     /// HTTP/1.1 compared with HTTP/2, by connections, concurrency and answer size
-    Protocol(Protocol),
+    Protocol(ProtocolArgs),
     /// How many requests a connection serves, and how long it may stay idle
-    Connection(Connection),
+    Connection(ConnectionArgs),
     /// How fast large answers arrive, and whether small ones wait behind them
-    Bodies(Bodies),
+    Bodies(BodiesArgs),
     /// Which load the target sustains: stages of rates or of users
-    Load(Load),
+    Load(LoadArgs),
     /// Whether several endpoints agree about blocks that can no longer change
-    Agree(Agree),
+    Agree(AgreeArgs),
     /// How soon each of several endpoints shows a new block
-    Fresh(Fresh),
+    Fresh(FreshArgs),
     /// Which methods are served, how far back history goes, ranges, batches, WebSocket
-    Reach(Reach),
+    Reach(ReachArgs),
     /// All limits in one report: streams, rate, window and throttle
-    Limits(limits::Limits),
+    Limits(limits::LimitsArgs),
     /// The kind of rate limit: its burst, its window, and how it refills
-    Window(limits::Window),
+    Window(limits::WindowArgs),
     /// How much each method counts against the limit, compared with the catalogue
-    Cost(limits::Cost),
+    Cost(limits::CostArgs),
     /// A long run: whether latency or errors drift
-    Soak(limits::Soak),
+    Soak(limits::SoakArgs),
     /// Recompute the conclusions from the records of a run, and write its report
     Report(ReportDir),
     /// Resume an interrupted run: completed cells are kept
-    Resume(Resume),
+    Resume(ResumeArgs),
     /// Compare two runs: changed verdicts first, then latencies with their intervals
-    Compare(Compare),
+    Compare(CompareArgs),
 }
 
 impl Experiment {
     /// The common arguments, of every experiment that sends calls.
-    pub fn common_mut(&mut self) -> Option<&mut Common> {
+    pub fn common_mut(&mut self) -> Option<&mut CommonArgs> {
         match self {
             Self::Quick(it) => Some(&mut it.common),
             Self::Rate(it) => Some(&mut it.common),
@@ -107,7 +107,7 @@ impl Experiment {
 
 /// Arguments of all experiments.
 #[derive(Debug, Args)]
-pub struct Common {
+pub struct CommonArgs {
     /// The targets, measured in turn, or side by side by `agree` and `fresh`; NAME=URL
     /// names a target in the report
     #[arg(value_name = "URL", required = true)]
@@ -140,18 +140,18 @@ pub struct Common {
 
 /// Arguments of `wellhead analyze quick`.
 #[derive(Debug, Args)]
-pub struct Quick {
+pub struct QuickArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
 }
 
 /// Arguments of `wellhead analyze rate`.
 #[derive(Debug, Args)]
-pub struct Rate {
+pub struct RateArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// The first rate, in calls per second
     #[arg(long, value_name = "N", default_value_t = 10.0, value_parser = positive)]
     pub from: f64,
@@ -171,10 +171,10 @@ pub struct Rate {
 
 /// Arguments of `wellhead analyze streams`.
 #[derive(Debug, Args)]
-pub struct Streams {
+pub struct StreamsArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// The highest concurrency to try, which is also the number of calls in each cell
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub up_to: u64,
@@ -182,10 +182,10 @@ pub struct Streams {
 
 /// Arguments of `wellhead analyze throttle`.
 #[derive(Debug, Args)]
-pub struct Throttle {
+pub struct ThrottleArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// Concurrent calls, one number per cell
     #[arg(
         long,
@@ -205,10 +205,10 @@ pub struct Throttle {
 
 /// Arguments of `wellhead analyze protocol`.
 #[derive(Debug, Args)]
-pub struct Protocol {
+pub struct ProtocolArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// Connections; over HTTP/1.1 each call in flight has its own
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,4", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: Vec<u16>,
@@ -217,7 +217,7 @@ pub struct Protocol {
     pub at_once: Vec<u16>,
     /// The kind of calls, by answer size
     #[arg(long, value_name = "KIND,KIND", value_delimiter = ',', default_value = "cheap,large")]
-    pub bodies: Vec<Kind>,
+    pub bodies: Vec<WorkChoice>,
     /// Calls in each cell
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = calls(1))]
     pub calls: u64,
@@ -228,10 +228,10 @@ pub struct Protocol {
 
 /// Arguments of `wellhead analyze connection`.
 #[derive(Debug, Args)]
-pub struct Connection {
+pub struct ConnectionArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// The most requests on one connection; three connections are used. 0 skips this part
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = calls(0))]
     pub requests: u64,
@@ -242,10 +242,10 @@ pub struct Connection {
 
 /// Arguments of `wellhead analyze bodies`.
 #[derive(Debug, Args)]
-pub struct Bodies {
+pub struct BodiesArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// Large answers in each cell, per concurrent call
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub calls: u64,
@@ -259,10 +259,10 @@ pub struct Bodies {
 
 /// Arguments of `wellhead analyze load`.
 #[derive(Debug, Args)]
-pub struct Load {
+pub struct LoadArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// Stages by rate, in calls per second (open loop)
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "10,20,50", value_parser = positive)]
     pub rates: Vec<f64>,
@@ -283,7 +283,7 @@ pub struct Load {
     pub seconds: u64,
     /// The kind of calls
     #[arg(long, value_name = "KIND", default_value = "mix")]
-    pub work: Kind,
+    pub work: WorkChoice,
     /// HTTP/2 connections; over HTTP/1.1 the default is 64. More if the rate
     /// needs them
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -308,10 +308,10 @@ pub enum Http {
 
 /// Arguments of `wellhead analyze agree`.
 #[derive(Debug, Args)]
-pub struct Agree {
+pub struct AgreeArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// The newest block to ask about [default: the newest that is final at every endpoint]
     #[arg(long, value_name = "N")]
     pub block: Option<u64>,
@@ -331,10 +331,10 @@ pub struct Agree {
 
 /// Arguments of `wellhead analyze fresh`.
 #[derive(Debug, Args)]
-pub struct Fresh {
+pub struct FreshArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// How long to watch, seconds
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = seconds(1))]
     pub seconds: u64,
@@ -345,10 +345,10 @@ pub struct Fresh {
 
 /// Arguments of `wellhead analyze reach`.
 #[derive(Debug, Args)]
-pub struct Reach {
+pub struct ReachArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// The most blocks to try in one log search
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub range_up_to: u64,
@@ -365,7 +365,7 @@ pub struct Reach {
 
 /// The kind of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum WorkChoice {
     /// `eth_blockNumber`
     Cheap,
     /// Recent blocks without transactions
@@ -395,7 +395,7 @@ again.
 
 Example:
   wellhead analyze resume wellhead-analysis-eth.example-20261122-101500 https://eth.example/v2/KEY")]
-pub struct Resume {
+pub struct ResumeArgs {
     /// The directory of the run
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
@@ -415,7 +415,7 @@ pub struct Resume {
 #[command(after_help = "\
 The exit code is 0 if nothing differs, 3 if a verdict or a latency does (a latency only if the
 95 % interval excludes a negligible difference), and 1 if a run cannot be read.")]
-pub struct Compare {
+pub struct CompareArgs {
     /// The directory of the earlier run
     #[arg(value_name = "BEFORE")]
     pub before: PathBuf,

@@ -19,7 +19,7 @@ use super::place::is_private;
 use super::profile::Profile;
 use super::read::{Map, section, with_defaults};
 use super::rule::{default, derived, required};
-use super::value::{CallsOver, Text};
+use super::value::{CallsOver, TextLine};
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -236,12 +236,12 @@ section! {
         tier: Tier = default(Tier::Primary),
         /// The company that runs it. wellhead knows the prices of those in `docs/providers.md`; any
         /// other name is only shown.
-        provider: Option<Text> = derived("found by the host of `url`"),
+        provider: Option<TextLine> = derived("found by the host of `url`"),
         /// Its limits and what it may cost.
         budget: Budget = default(Budget::default()),
         /// Labels of your own, such as `archive: "true"`. `routes` select by them, and clients do
         /// with the query of their URL: `/ethereum?archive=true`.
-        labels: Map<LabelName, Text> = default(Map::default()),
+        labels: Map<LabelName, TextLine> = default(Map::default()),
         /// Headers sent with each request. Their values are never shown.
         headers: Map<HeaderName, Secret> = default(Map::default()),
         /// The credentials that wellhead sends: either `basic` or `bearer`.
@@ -310,7 +310,7 @@ section! {
     /// User and password.
     Basic {
         /// The user.
-        user: Text = required(),
+        user: TextLine = required(),
         /// The password. Prefer `${PASSWORD}` from the environment to a value in the file.
         password: Secret = required(),
     }
@@ -333,7 +333,7 @@ section! {
     /// without a plan there is no cap, and rates are learnt.
     Budget {
         /// The plan that you pay for, by its name in `docs/providers.md`.
-        plan: Option<Text> = derived("none"),
+        plan: Option<TextLine> = derived("none"),
         /// Credits per second. At an unknown provider each call costs one.
         credits_per_second: Option<u64> =
             derived("as the plan says, or learnt").if_given_within(1, CREDITS_MAX),
@@ -369,7 +369,7 @@ section! {
         /// Which methods.
         methods: Vec<MethodGlob> = required(),
         /// The upstreams with all of these labels.
-        only: Option<Map<LabelName, Text>> = derived("none"),
+        only: Option<Map<LabelName, TextLine>> = derived("none"),
         /// The upstreams with these ids.
         upstreams: Option<Vec<UpstreamId>> = derived("none"),
     }
@@ -480,7 +480,7 @@ impl Quorum {
 impl Route {
     /// Whether the route picks this upstream.
     pub fn picks(&self, upstream: &Upstream) -> bool {
-        let labelled = |only: &Map<LabelName, Text>| {
+        let labelled = |only: &Map<LabelName, TextLine>| {
             only.iter().all(|(name, value)| upstream.labels.get(name.as_ref()) == Some(value))
         };
         self.only.as_ref().is_none_or(labelled)

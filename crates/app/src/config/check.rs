@@ -19,7 +19,7 @@ use wellhead_watch::Mode;
 use super::chain::{Chain, Checks, Methods, Quorum, Route, Upstream};
 use super::near::near;
 use super::place::{is_private, overlap, reaches};
-use super::problem::{Path, Problem, Severity};
+use super::problem::{Problem, SettingPath, Severity};
 use super::read::listed;
 use super::settings::Settings;
 use super::tree::Node;
@@ -65,7 +65,7 @@ fn public_host(url: &Url) -> String {
 pub(super) fn check(
     settings: &Settings,
     tree: Option<&Node>,
-    blanks: &[Path],
+    blanks: &[SettingPath],
     problems: &mut Vec<Problem>,
 ) {
     let known = problems.len();
@@ -77,7 +77,7 @@ pub(super) fn check(
     checker.cache();
     checker.chains();
     for (name, chain) in settings.chains.iter() {
-        let path = Path::root().key("chains").key(name.as_ref());
+        let path = SettingPath::root().key("chains").key(name.as_ref());
         checker.chain_methods(&path.key("methods"), &chain.methods);
         checker.upstreams(&path, chain);
         checker.routes(&path, chain);
@@ -90,14 +90,14 @@ pub(super) fn check(
 struct Checker<'a> {
     settings: &'a Settings,
     tree: Option<&'a Node>,
-    blanks: &'a [Path],
+    blanks: &'a [SettingPath],
     problems: &'a mut Vec<Problem>,
     /// So many problems were there before; only those make us pass over a value.
     known: usize,
 }
 
 impl Checker<'_> {
-    fn span(&self, path: &Path) -> Option<std::ops::Range<usize>> {
+    fn span(&self, path: &SettingPath) -> Option<std::ops::Range<usize>> {
         self.tree.map(|tree| tree.span_of(path))
     }
 
@@ -106,40 +106,45 @@ impl Checker<'_> {
         self.problems.push(problem.at(span));
     }
 
-    fn key_span(&self, path: &Path) -> Option<std::ops::Range<usize>> {
+    fn key_span(&self, path: &SettingPath) -> Option<std::ops::Range<usize>> {
         self.tree.and_then(|tree| tree.key_span_of(path))
     }
 
     /// An error about a key, whatever stands under it.
-    fn key_error(&mut self, path: &Path, message: impl Into<String>, hint: impl Into<String>) {
+    fn key_error(
+        &mut self,
+        path: &SettingPath,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
         let span = self.key_span(path);
         self.push(Problem::error(path, message).hint(hint).at(span));
     }
 
-    fn error(&mut self, path: &Path, message: impl Into<String>, hint: impl Into<String>) {
+    fn error(&mut self, path: &SettingPath, message: impl Into<String>, hint: impl Into<String>) {
         self.push(Problem::error(path, message).hint(hint));
     }
 
     /// An error about something that clashes with what stands at `first`.
-    fn clash(&mut self, path: &Path, first: &Path, message: String, hint: &str) {
+    fn clash(&mut self, path: &SettingPath, first: &SettingPath, message: String, hint: &str) {
         let other = self.span(first);
         self.push(Problem::error(path, message).hint(hint).other(other, "also here"));
     }
 
     /// Whether `path`, or something in it, already had a problem or is a blank.
-    fn touched(&self, path: &Path) -> bool {
+    fn touched(&self, path: &SettingPath) -> bool {
         let known = &self.problems[..self.known];
         known.iter().any(|p| p.severity == Severity::Error && p.path.is_within(path))
             || self.blanks.iter().any(|blank| blank.is_within(path) || path.is_within(blank))
     }
 
     /// Whether the file says something at `path`.
-    fn given(&self, path: &Path) -> bool {
+    fn given(&self, path: &SettingPath) -> bool {
         self.tree.is_some_and(|tree| tree.has(path))
     }
 
     fn listeners(&mut self) {
-        let (listen, admin) = (Path::root().key("listen"), Path::root().key("admin"));
+        let (listen, admin) = (SettingPath::root().key("listen"), SettingPath::root().key("admin"));
         let Admin::At(address) = self.settings.admin else { return };
         if self.touched(&listen) || self.touched(&admin) {
             return;
@@ -156,7 +161,7 @@ impl Checker<'_> {
 
     /// A page in a sandboxed frame has this origin, and every page may make one.
     fn origins(&mut self) {
-        let path = Path::root().key("cors").key("origins");
+        let path = SettingPath::root().key("cors").key("origins");
         let settings = self.settings;
         let mut origins = settings.cors.origins.iter();
         let Some(index) = origins.position(|origin| origin == "null") else { return };
@@ -169,7 +174,7 @@ impl Checker<'_> {
 
     /// The state file is written over again and again, whatever was in it.
     fn state(&mut self) {
-        let (path, settings) = (Path::root().key("state"), self.settings);
+        let (path, settings) = (SettingPath::root().key("state"), self.settings);
         let Some(state) = &settings.state else { return self.caps_without_state() };
         let tls = settings.tls.iter().flat_map(|tls| [&tls.certificate, &tls.key.0]);
         let upstreams = settings.chains.iter().flat_map(|(_, chain)| &chain.upstreams);
@@ -196,7 +201,7 @@ impl Checker<'_> {
     fn caps_without_state(&mut self) {
         let Some(path) = self.settings.capped() else { return };
         let path = path.key("budget");
-        if self.touched(&Path::root().key("state")) || self.touched(&path) {
+        if self.touched(&SettingPath::root().key("state")) || self.touched(&path) {
             return;
         }
         let message = "`state` is not set, but spending against a cap must survive a restart";
@@ -205,7 +210,7 @@ impl Checker<'_> {
     }
 
     fn cache(&mut self) {
-        let (path, cache) = (Path::root().key("cache"), &self.settings.cache);
+        let (path, cache) = (SettingPath::root().key("cache"), &self.settings.cache);
         for key in ["disk", "redis"] {
             let place = path.key(key);
             if !cache.enabled && self.given(&place) && !self.touched(&place) {
@@ -224,7 +229,7 @@ impl Checker<'_> {
     }
 
     fn times(&mut self) {
-        let timeouts = Path::root().key("timeouts");
+        let timeouts = SettingPath::root().key("timeouts");
         let times = &self.settings.timeouts;
         // A shorter `total` alone is fine: attempts end with it.
         for (key, time) in [("attempt", times.attempt), ("connect", times.connect)] {
@@ -233,10 +238,10 @@ impl Checker<'_> {
             }
         }
         let health = &self.settings.health;
-        let path = Path::root().key("health");
+        let path = SettingPath::root().key("health");
         self.ordered(&path, "open_for", "open_for_max", health.open_for > health.open_for_max);
         let limits = &self.settings.limits;
-        let path = Path::root().key("limits");
+        let path = SettingPath::root().key("limits");
         let reversed = limits.body_bytes > limits.bodies_total_bytes;
         self.ordered(&path, "body_bytes", "bodies_total_bytes", reversed);
         let reversed = limits.connections_per_address.is_some_and(|it| it > limits.connections);
@@ -248,7 +253,7 @@ impl Checker<'_> {
     }
 
     /// `low` must not be above `high`; points at the one that was written.
-    fn ordered(&mut self, path: &Path, low: &str, high: &str, reversed: bool) {
+    fn ordered(&mut self, path: &SettingPath, low: &str, high: &str, reversed: bool) {
         let (low_path, high_path) = (path.key(low), path.key(high));
         if !reversed || self.touched(&low_path) || self.touched(&high_path) {
             return;
@@ -258,7 +263,7 @@ impl Checker<'_> {
         self.error(&place, message, format!("lower `{low}` or raise `{high}`"));
     }
 
-    fn checks(&mut self, path: &Path, chain: &Chain) {
+    fn checks(&mut self, path: &SettingPath, chain: &Chain) {
         let (all, own) = (path.key("checks"), path.key("upstreams"));
         self.useless_checks(&all, chain.checks.mode);
         let place = all.key("ws");
@@ -304,7 +309,7 @@ impl Checker<'_> {
     }
 
     /// What needs the WebSocket URL, and what it is needed for.
-    fn socket(&mut self, path: &Path, upstream: &Upstream, checks: &Checks) {
+    fn socket(&mut self, path: &SettingPath, upstream: &Upstream, checks: &Checks) {
         let (place, ws) = (path.key("calls_over"), path.key("ws"));
         let is_carrier = upstream.calls_over == CallsOver::WebSocket && !self.touched(&place);
         if self.touched(&ws) {
@@ -332,7 +337,7 @@ impl Checker<'_> {
     }
 
     /// What is asked, where nothing is.
-    fn useless_checks(&mut self, path: &Path, mode: Mode) {
+    fn useless_checks(&mut self, path: &SettingPath, mode: Mode) {
         for key in ["calls", "idle_interval", "head_interval_min"] {
             let place = path.key(key);
             if mode == Mode::Off && self.given(&place) && !self.touched(&place) {
@@ -343,7 +348,7 @@ impl Checker<'_> {
     }
 
     fn chains(&mut self) {
-        let root = Path::root().key("chains");
+        let root = SettingPath::root().key("chains");
         let count = self.settings.chains.len();
         if count == 0 && !self.touched(&root) {
             let hint = "add one: `chains: { ethereum: { upstreams: [{ url: \"http://...\" }] } }`";
@@ -357,8 +362,8 @@ impl Checker<'_> {
             );
         }
         // Path segment -> where it comes from. Ids are paths too.
-        let mut segments: HashMap<String, Path> = HashMap::new();
-        let mut claims: Vec<(String, Path)> = Vec::new();
+        let mut segments: HashMap<String, SettingPath> = HashMap::new();
+        let mut claims: Vec<(String, SettingPath)> = Vec::new();
         for (name, chain) in self.settings.chains.iter() {
             let path = root.key(name.as_ref());
             if !self.touched_exactly(&path) {
@@ -395,11 +400,11 @@ impl Checker<'_> {
         }
     }
 
-    fn touched_exactly(&self, path: &Path) -> bool {
+    fn touched_exactly(&self, path: &SettingPath) -> bool {
         self.problems[..self.known].iter().any(|problem| problem.path == *path)
     }
 
-    fn upstreams(&mut self, chain_path: &Path, chain: &Chain) {
+    fn upstreams(&mut self, chain_path: &SettingPath, chain: &Chain) {
         let path = chain_path.key("upstreams");
         let count = chain.upstreams.len();
         if count == 0 && !self.touched(&path) {
@@ -435,11 +440,11 @@ impl Checker<'_> {
     }
 
     /// Without a tree (from arguments) everything counts as given.
-    fn given_or_derived(&self, item: &Path, key: &str) -> bool {
+    fn given_or_derived(&self, item: &SettingPath, key: &str) -> bool {
         self.tree.is_none() || self.given(&item.key(key))
     }
 
-    fn upstream(&mut self, path: &Path, upstream: &Upstream) {
+    fn upstream(&mut self, path: &SettingPath, upstream: &Upstream) {
         let url_path = path.key("url");
         if !self.touched(&url_path) {
             self.url(&url_path, &upstream.url, ["http", "https"], ("ws", "put it under `ws`"));
@@ -485,7 +490,7 @@ impl Checker<'_> {
         }
     }
 
-    fn budget(&mut self, path: &Path, upstream: &Upstream) {
+    fn budget(&mut self, path: &SettingPath, upstream: &Upstream) {
         let (path, budget) = (path.key("budget"), &upstream.budget);
         let reversed = match (budget.credits_per_day, budget.credits_per_month) {
             (Some(day), Some(month)) => day > month,
@@ -514,7 +519,7 @@ impl Checker<'_> {
     }
 
     /// How calls are counted, where their rate is not told.
-    fn calls_budget(&mut self, path: &Path, upstream: &Upstream) {
+    fn calls_budget(&mut self, path: &SettingPath, upstream: &Upstream) {
         let budget = &upstream.budget;
         let plan = upstream.known_provider().zip(budget.plan.as_ref());
         let planned = plan.and_then(|(provider, plan)| provider.plan(&plan.0)?.calls_per_second);
@@ -530,7 +535,13 @@ impl Checker<'_> {
         }
     }
 
-    fn url(&mut self, path: &Path, url: &SecretUrl, schemes: [&str; 2], swapped: (&str, &str)) {
+    fn url(
+        &mut self,
+        path: &SettingPath,
+        url: &SecretUrl,
+        schemes: [&str; 2],
+        swapped: (&str, &str),
+    ) {
         let url = url.expose();
         if !schemes.contains(&url.scheme()) {
             let [plain, secure] = schemes;
@@ -555,14 +566,14 @@ impl Checker<'_> {
     }
 
     /// A loop would multiply one call until nothing else is served.
-    fn own_listener(&mut self, path: &Path, url: &Url) {
+    fn own_listener(&mut self, path: &SettingPath, url: &Url) {
         if reaches(url, self.settings.listen) {
             let hint = "name the upstream itself: wellhead would call itself";
             self.error(path, "the URL is wellhead's own `listen` address", hint);
         }
     }
 
-    fn credentials(&mut self, path: &Path, upstream: &Upstream) {
+    fn credentials(&mut self, path: &SettingPath, upstream: &Upstream) {
         let auth_path = path.key("auth");
         if let Some(auth) = &upstream.auth
             && !self.touched(&auth_path)
@@ -615,7 +626,7 @@ impl Checker<'_> {
         }
     }
 
-    fn routes(&mut self, chain_path: &Path, chain: &Chain) {
+    fn routes(&mut self, chain_path: &SettingPath, chain: &Chain) {
         let upstreams_broken = self.touched(&chain_path.key("upstreams"));
         for (index, route) in chain.routes.iter().enumerate() {
             let path = chain_path.key("routes").item(index);
@@ -657,7 +668,7 @@ impl Checker<'_> {
         }
     }
 
-    fn quorums(&mut self, chain_path: &Path, chain: &Chain) {
+    fn quorums(&mut self, chain_path: &SettingPath, chain: &Chain) {
         for (index, rule) in chain.quorum.iter().enumerate() {
             let path = chain_path.key("quorum").item(index);
             if self.touched(&path) {
@@ -677,7 +688,7 @@ impl Checker<'_> {
         }
     }
 
-    fn quorum_numbers(&mut self, path: &Path, rule: &Quorum, upstreams: usize) {
+    fn quorum_numbers(&mut self, path: &SettingPath, rule: &Quorum, upstreams: usize) {
         let have = match upstreams {
             1 => "the chain has one upstream".to_owned(),
             count => format!("the chain has {count} upstreams"),
@@ -699,7 +710,7 @@ impl Checker<'_> {
     }
 
     /// Each pattern has to name a method that several upstreams can answer.
-    fn quorum_methods(&mut self, path: &Path, globs: &[MethodGlob]) {
+    fn quorum_methods(&mut self, path: &SettingPath, globs: &[MethodGlob]) {
         if globs.is_empty() {
             self.error(path, "the rule has no methods", "name some: `methods: [eth_getBalance]`");
         }
@@ -719,7 +730,7 @@ impl Checker<'_> {
     }
 
     /// Levels of methods that are never looked up, or that no check is there for.
-    fn levels(&mut self, path: &Path, chain: &Chain) {
+    fn levels(&mut self, path: &SettingPath, chain: &Chain) {
         let (is_off, verify) = (|level| level == Level::Off, &chain.verify);
         let place = path.key("ethereum");
         if chain.upstreams.iter().all(|upstream| is_off(chain.verify_level(upstream)))
@@ -761,7 +772,7 @@ impl Checker<'_> {
         }
     }
 
-    fn route_target(&mut self, path: &Path, chain: &Chain, route: &Route) {
+    fn route_target(&mut self, path: &SettingPath, chain: &Chain, route: &Route) {
         let mut explained = false;
         if let Some(only) = &route.only {
             for (name, value) in only.iter() {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use super::read::Setting;
-use super::rule::{Absent, Row, Shape, Table};
+use super::rule::{Absent, SettingRow, SettingTable, ValueShape};
 use super::settings::Settings;
 use super::write::Yaml;
 
@@ -62,7 +62,7 @@ Unknown keys are errors. Anchors, aliases and `<<` work.
 /// The whole page.
 pub fn page() -> String {
     let mut out = INTRO.to_owned();
-    if let Shape::Section(table) = Settings::shape() {
+    if let ValueShape::Section(table) = Settings::shape() {
         section(&mut out, "", &table);
     }
     while out.ends_with("\n\n") {
@@ -100,9 +100,9 @@ pub fn paths() -> Vec<String> {
     paths
 }
 
-fn section(out: &mut String, path: &str, table: &Table) {
+fn section(out: &mut String, path: &str, table: &SettingTable) {
     let mut first = true;
-    visit(&Shape::Section(table.clone()), path, &mut |path, table| {
+    visit(&ValueShape::Section(table.clone()), path, &mut |path, table| {
         if !first {
             let _ = write!(out, "## `{path}`\n\n{}\n\n", table.about);
         } else {
@@ -125,9 +125,9 @@ fn section(out: &mut String, path: &str, table: &Table) {
 }
 
 /// Calls `each` for every section, outer ones first.
-fn visit(shape: &Shape, path: &str, each: &mut impl FnMut(&str, &Table)) {
+fn visit(shape: &ValueShape, path: &str, each: &mut impl FnMut(&str, &SettingTable)) {
     match shape {
-        Shape::Section(table) => {
+        ValueShape::Section(table) => {
             each(path, table);
             for row in &table.rows {
                 if let Some((path, shape)) = inner(&row.shape, &join(path, row.key)) {
@@ -135,22 +135,24 @@ fn visit(shape: &Shape, path: &str, each: &mut impl FnMut(&str, &Table)) {
                 }
             }
         }
-        Shape::Flag
-        | Shape::Count
-        | Shape::Choice(_)
-        | Shape::Text { .. }
-        | Shape::List(_)
-        | Shape::Map { .. } => {}
+        ValueShape::Flag
+        | ValueShape::Count
+        | ValueShape::Choice(_)
+        | ValueShape::Text { .. }
+        | ValueShape::List(_)
+        | ValueShape::Map { .. } => {}
     }
 }
 
 /// The section inside a shape and its path.
-fn inner(shape: &Shape, path: &str) -> Option<(String, Shape)> {
+fn inner(shape: &ValueShape, path: &str) -> Option<(String, ValueShape)> {
     match shape {
-        Shape::Section(_) => Some((path.to_owned(), shape.clone())),
-        Shape::List(item) => inner(item, &format!("{path}[]")),
-        Shape::Map { value, .. } => inner(value, &format!("{path}.NAME")),
-        Shape::Flag | Shape::Count | Shape::Choice(_) | Shape::Text { .. } => None,
+        ValueShape::Section(_) => Some((path.to_owned(), shape.clone())),
+        ValueShape::List(item) => inner(item, &format!("{path}[]")),
+        ValueShape::Map { value, .. } => inner(value, &format!("{path}.NAME")),
+        ValueShape::Flag | ValueShape::Count | ValueShape::Choice(_) | ValueShape::Text { .. } => {
+            None
+        }
     }
 }
 
@@ -158,25 +160,25 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-fn kind(shape: &Shape) -> String {
+fn kind(shape: &ValueShape) -> String {
     match shape {
-        Shape::Flag => "`true` or `false`".to_owned(),
-        Shape::Count => "count".to_owned(),
-        Shape::Choice(words) => {
+        ValueShape::Flag => "`true` or `false`".to_owned(),
+        ValueShape::Count => "count".to_owned(),
+        ValueShape::Choice(words) => {
             words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
         }
-        Shape::Text { name, .. } => (*name).to_owned(),
-        Shape::Section(_) => "map".to_owned(),
-        Shape::List(item) => match &**item {
-            Shape::Section(_) => "list of maps".to_owned(),
-            item @ Shape::Choice(_) => format!("list of {}", kind(item)),
+        ValueShape::Text { name, .. } => (*name).to_owned(),
+        ValueShape::Section(_) => "map".to_owned(),
+        ValueShape::List(item) => match &**item {
+            ValueShape::Section(_) => "list of maps".to_owned(),
+            item @ ValueShape::Choice(_) => format!("list of {}", kind(item)),
             item => format!("list of {}s", kind(item)),
         },
-        Shape::Map { key, value } => format!("map of {} to {}", kind(key), kind(value)),
+        ValueShape::Map { key, value } => format!("map of {} to {}", kind(key), kind(value)),
     }
 }
 
-fn absent(row: &Row) -> String {
+fn absent(row: &SettingRow) -> String {
     match &row.absent {
         Absent::Required => "**required**".to_owned(),
         Absent::Default(Yaml::Map(_)) => String::new(),
@@ -186,7 +188,7 @@ fn absent(row: &Row) -> String {
     }
 }
 
-fn about(row: &Row) -> String {
+fn about(row: &SettingRow) -> String {
     match &row.bounds {
         Some((low, high)) => format!("{} From {low} to {high}.", row.about),
         None => row.about.clone(),

@@ -7,7 +7,7 @@
 //! that lacks its key would look sound until the first call.
 
 /// Looks a variable up. The process's environment, or a table in tests.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// What went wrong with one reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,10 @@ pub(super) struct Substituted {
 }
 
 /// Replaces each reference in `text`; reports every bad one, not only the first.
-pub(super) fn substitute(text: &str, lookup: Lookup<'_>) -> Result<Substituted, Vec<BadReference>> {
+pub(super) fn substitute(
+    text: &str,
+    lookup: EnvLookup<'_>,
+) -> Result<Substituted, Vec<BadReference>> {
     let mut out = String::with_capacity(text.len());
     let mut from_env = false;
     let mut bad = Vec::new();
@@ -69,7 +72,7 @@ pub(super) fn substitute(text: &str, lookup: Lookup<'_>) -> Result<Substituted, 
 }
 
 /// The variable's value; `None` means its default stands.
-fn resolve(inside: &str, lookup: Lookup<'_>) -> Result<Option<String>, BadReference> {
+fn resolve(inside: &str, lookup: EnvLookup<'_>) -> Result<Option<String>, BadReference> {
     let name = inside.split(':').next().unwrap_or_default();
     let written = format!("${{{inside}}}");
     let default = default_of(inside);

@@ -5,8 +5,8 @@
 
 use wellhead_upstream::UpstreamId;
 
-use super::read::{Name, Word};
-use super::rule::Shape;
+use super::read::{EntryName, SettingWord};
+use super::rule::ValueShape;
 use super::unit::Wrong;
 use super::write::Yaml;
 
@@ -44,7 +44,7 @@ macro_rules! names {
             }
         }
 
-        impl Name for $type {
+        impl EntryName for $type {
             fn unchecked(text: &str) -> Self {
                 Self(text.to_owned())
             }
@@ -62,11 +62,11 @@ macro_rules! names {
             }
         }
 
-        impl Word for $type {
+        impl SettingWord for $type {
             const EXPECTED: &'static str = $expected;
 
-            fn shape() -> Shape {
-                Shape::Text { name: $expected.trim_start_matches("a ").trim_start_matches("an "), pattern: Some($pattern) }
+            fn shape() -> ValueShape {
+                ValueShape::Text { name: $expected.trim_start_matches("a ").trim_start_matches("an "), pattern: Some($pattern) }
             }
 
             fn parse(text: &str) -> Result<Self, Wrong> {
@@ -179,11 +179,11 @@ names! {
     }
 }
 
-impl Word for UpstreamId {
+impl SettingWord for UpstreamId {
     const EXPECTED: &'static str = "an upstream id";
 
-    fn shape() -> Shape {
-        Shape::Text { name: "upstream id", pattern: Some("[A-Za-z0-9:][A-Za-z0-9._:-]*") }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "upstream id", pattern: Some("[A-Za-z0-9:][A-Za-z0-9._:-]*") }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {

@@ -1,7 +1,7 @@
 //! Problems of a config: collected in one run, each with its place and a hint.
 //!
 //! A [`Problem`] knows its path (`chains.ethereum.upstreams[0].url`) and, when the
-//! config came from a text, the bytes it speaks of. A [`Report`] holds all of them
+//! config came from a text, the bytes it speaks of. A [`ProblemReport`] holds all of them
 //! with the masked text and renders excerpts with carets. Messages never quote a
 //! value that may be a secret; what the excerpt may show is decided in `mask`.
 
@@ -13,9 +13,9 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 /// More are counted but not shown: a broken generator should not flood a log.
 const SHOWN_MAX: usize = 100;
 
-/// One step of a [`Path`].
+/// One step of a [`SettingPath`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum PathStep {
     /// A key of a map.
     Key(String),
     /// The position in a list, from 0.
@@ -24,9 +24,9 @@ pub enum Step {
 
 /// Where a setting stands: `chains.ethereum.upstreams[0].url`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Path(Vec<Step>);
+pub struct SettingPath(Vec<PathStep>);
 
-impl Path {
+impl SettingPath {
     /// The path of the whole config.
     pub fn root() -> Self {
         Self::default()
@@ -36,7 +36,7 @@ impl Path {
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         let mut path = self.clone();
-        path.push(Step::Key(key.to_owned()));
+        path.push(PathStep::Key(key.to_owned()));
         path
     }
 
@@ -44,12 +44,12 @@ impl Path {
     #[must_use]
     pub fn item(&self, index: usize) -> Self {
         let mut path = self.clone();
-        path.push(Step::Item(index));
+        path.push(PathStep::Item(index));
         path
     }
 
     /// The steps from the root.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[PathStep] {
         &self.0
     }
 
@@ -58,7 +58,7 @@ impl Path {
         self.0.starts_with(&other.0)
     }
 
-    pub(super) fn push(&mut self, step: Step) {
+    pub(super) fn push(&mut self, step: PathStep) {
         self.0.push(step);
     }
 
@@ -67,13 +67,13 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for SettingPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(key) if position == 0 => f.write_str(key)?,
-                Step::Key(key) => write!(f, ".{key}")?,
-                Step::Item(index) => write!(f, "[{index}]")?,
+                PathStep::Key(key) if position == 0 => f.write_str(key)?,
+                PathStep::Key(key) => write!(f, ".{key}")?,
+                PathStep::Item(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())
@@ -95,7 +95,7 @@ pub struct Problem {
     /// Whether we can start with it.
     pub severity: Severity,
     /// The setting it is about.
-    pub path: Path,
+    pub path: SettingPath,
     /// The bytes of the source, when there is one.
     pub span: Option<Range<usize>>,
     /// A second place that explains it, and what is there.
@@ -108,7 +108,7 @@ pub struct Problem {
 
 impl Problem {
     /// A problem that keeps the config from being used.
-    pub fn error(path: &Path, message: impl Into<String>) -> Self {
+    pub fn error(path: &SettingPath, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
             path: path.clone(),
@@ -120,7 +120,7 @@ impl Problem {
     }
 
     /// A problem that we can live with.
-    pub fn warning(path: &Path, message: impl Into<String>) -> Self {
+    pub fn warning(path: &SettingPath, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(path, message) }
     }
 
@@ -148,14 +148,14 @@ impl Problem {
 
 /// Every problem of one config, and the text to show them in.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct ProblemReport {
     name: String,
     /// Secrets are masked already, at the same byte positions.
     masked: Option<String>,
     problems: Vec<Problem>,
 }
 
-impl Report {
+impl ProblemReport {
     /// Orders the problems as they stand in the source; those without a place come last.
     pub(super) fn new(name: &str, masked: Option<String>, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| {
@@ -267,13 +267,13 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ProblemReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.render(false).trim_end())
     }
 }
 
-impl std::error::Error for Report {}
+impl std::error::Error for ProblemReport {}
 
 /// Cuts a span to its first line: a caret below twenty lines points at nothing.
 fn first_line(source: &str, span: Range<usize>) -> Range<usize> {
@@ -303,20 +303,21 @@ mod tests {
 
     #[test]
     fn paths_read_like_code() {
-        let path = Path::root().key("chains").key("ethereum").key("upstreams").item(2).key("url");
+        let path =
+            SettingPath::root().key("chains").key("ethereum").key("upstreams").item(2).key("url");
         assert_eq!(path.to_string(), "chains.ethereum.upstreams[2].url");
-        assert!(path.is_within(&Path::root().key("chains")));
-        assert!(!path.is_within(&Path::root().key("limits")));
+        assert!(path.is_within(&SettingPath::root().key("chains")));
+        assert!(!path.is_within(&SettingPath::root().key("limits")));
     }
 
     #[test]
     fn problems_stand_in_the_order_of_the_source() {
         let at = |start: usize, text: &str| {
-            Problem::error(&Path::root().key("x"), text).at(Some(start..start + 1))
+            Problem::error(&SettingPath::root().key("x"), text).at(Some(start..start + 1))
         };
-        let unplaced = Problem::warning(&Path::root(), "no place");
+        let unplaced = Problem::warning(&SettingPath::root(), "no place");
         let source = "ä: 1\nb: 2\n".to_owned();
-        let report = Report::new("f", Some(source), vec![unplaced, at(6, "b"), at(0, "a")]);
+        let report = ProblemReport::new("f", Some(source), vec![unplaced, at(6, "b"), at(0, "a")]);
         let order: Vec<_> = report.problems().iter().map(|p| p.message.as_str()).collect();
         assert_eq!(order, ["a", "b", "no place"]);
         assert_eq!(report.line_and_column(&report.problems()[1]), Some((2, 1)));
@@ -326,9 +327,9 @@ mod tests {
     #[test]
     fn a_flood_is_cut() {
         let problems = (0..SHOWN_MAX + 7)
-            .map(|n| Problem::error(&Path::root(), format!("number {n}")))
+            .map(|n| Problem::error(&SettingPath::root(), format!("number {n}")))
             .collect();
-        let text = Report::new("f", None, problems).render(false);
+        let text = ProblemReport::new("f", None, problems).render(false);
         assert!(text.contains("... and 7 more"), "{text}");
         assert!(text.ends_with("107 errors in f\n"), "{text}");
     }

@@ -19,13 +19,13 @@ use wellhead_telemetry::SecretUrl;
 
 use super::chain::{Budget, Connection, History, Upstream};
 use super::docs;
-use super::problem::{Path, Problem, Severity};
-use super::read::{Reader, Setting as _, Word, listed, section, with_defaults};
-use super::rule::{Shape, derived, required};
+use super::problem::{Problem, SettingPath, Severity};
+use super::read::{ConfigReader, Setting as _, SettingWord, listed, section, with_defaults};
+use super::rule::{ValueShape, derived, required};
 use super::settings::Settings;
 use super::tree::{self, Node};
 use super::unit::Wrong;
-use super::value::Text;
+use super::value::TextLine;
 use super::write::Yaml;
 
 /// Problems of one profile that are told.
@@ -37,12 +37,12 @@ pub struct Profile {
     /// Where it is.
     pub file: PathBuf,
     /// `None` until it was read.
-    pub taken: Option<Taken>,
+    pub taken: Option<ProfileValues>,
 }
 
 /// What was taken from a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct ProfileValues {
     /// When it was measured.
     pub measured: Moment,
     /// Keys of the upstream, such as `budget.calls_per_second`.
@@ -57,21 +57,21 @@ impl Profile {
     }
 }
 
-impl Word for Profile {
+impl SettingWord for Profile {
     const EXPECTED: &'static str = PathBuf::EXPECTED;
 
-    fn shape() -> Shape {
-        <PathBuf as Word>::shape()
+    fn shape() -> ValueShape {
+        <PathBuf as SettingWord>::shape()
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
-        <PathBuf as Word>::parse(text).map(|file| Self { file, taken: None })
+        <PathBuf as SettingWord>::parse(text).map(|file| Self { file, taken: None })
     }
 
     fn write(&self) -> Yaml {
         let file = self.file.display().to_string();
         match &self.taken {
-            Some(Taken { measured, keys }) => {
+            Some(ProfileValues { measured, keys }) => {
                 Yaml::Noted(file, format!("measured {measured} UTC: {}", keys.join(", ")))
             }
             None => Yaml::Text(file),
@@ -93,12 +93,12 @@ impl std::fmt::Display for Moment {
     }
 }
 
-impl Word for Moment {
+impl SettingWord for Moment {
     const EXPECTED: &'static str = "a day and a minute such as `2026-11-22 10:15`";
 
-    fn shape() -> Shape {
+    fn shape() -> ValueShape {
         let pattern = Some("[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}");
-        Shape::Text { name: "day and minute", pattern }
+        ValueShape::Text { name: "day and minute", pattern }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -110,7 +110,7 @@ impl Word for Moment {
         if text.len() == FORM.len() && text.bytes().zip(FORM).all(fits) {
             return Ok(Self(text.to_owned()));
         }
-        Err(Wrong::new(format!("expected {}", <Self as Word>::EXPECTED)))
+        Err(Wrong::new(format!("expected {}", <Self as SettingWord>::EXPECTED)))
     }
 
     fn write(&self) -> Yaml {
@@ -138,9 +138,9 @@ section! {
     /// What was measured of one upstream. Each key is as in `chains.NAME.upstreams[]`.
     Found {
         /// The host, and its port where it is not the usual one.
-        host: Text = required(),
+        host: TextLine = required(),
         /// The name that it was measured under.
-        id: Option<Text> = derived("none"),
+        id: Option<TextLine> = derived("none"),
         /// The chain that it served.
         chain_id: Option<ChainId> = derived("not known"),
         /// Which HTTP to speak.
@@ -196,7 +196,7 @@ impl Settings {
         problems: &mut Vec<Problem>,
     ) {
         for (name, chain) in &mut self.chains.0 {
-            let upstreams = Path::root().key("chains").key(name.as_ref()).key("upstreams");
+            let upstreams = SettingPath::root().key("chains").key(name.as_ref()).key("upstreams");
             let chain_id = chain.id;
             for (index, upstream) in chain.upstreams.iter_mut().enumerate() {
                 let path = upstreams.item(index);
@@ -224,7 +224,7 @@ impl Settings {
                             problems.push(Problem::warning(&place, message).hint(hint));
                         }
                         upstream.profile =
-                            Some(Profile { file, taken: Some(Taken { measured, keys }) });
+                            Some(Profile { file, taken: Some(ProfileValues { measured, keys }) });
                     }
                     Err(wrongs) => {
                         for Wrong { message, hint } in wrongs.into_iter().take(TOLD_MAX) {
@@ -252,8 +252,8 @@ fn read(file: &FilePath) -> Result<Written, Vec<Wrong>> {
     let mut problems = Vec::new();
     let root = tree::parse(&source, &mut problems, &mut Vec::new());
     let written = root.and_then(|root| {
-        let mut reader = Reader {
-            path: Path::root(),
+        let mut reader = ConfigReader {
+            path: SettingPath::root(),
             problems: &mut problems,
             blanks: Vec::new(),
             hidden: Vec::new(),

@@ -12,9 +12,9 @@ use std::ops::Range;
 
 use super::mask::{Hide, looks_like_key};
 use super::near::{near, slip};
-use super::problem::{Path, Problem, Step};
-use super::rule::{Rule, RuleAbsent, Shape, paragraph};
-use super::tree::{Entry, Kind, Node};
+use super::problem::{PathStep, Problem, SettingPath};
+use super::rule::{Rule, RuleAbsent, ValueShape, paragraph};
+use super::tree::{Node, NodeEntry, NodeKind};
 use super::unit::Wrong;
 use super::write::Yaml;
 
@@ -23,9 +23,9 @@ pub(super) trait Setting: Sized + Clone {
     /// What of it excerpts must not show, when it is a single value.
     const HIDE: Option<Hide> = None;
     /// What it looks like, for the schema and the reference.
-    fn shape() -> Shape;
+    fn shape() -> ValueShape;
     /// Reads it; `None` after reporting why not.
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self>;
+    fn read(node: &Node, reader: &mut ConfigReader<'_>) -> Option<Self>;
     /// As it would be written, secrets hidden.
     fn write(&self) -> Yaml;
     /// Stands in for a value that could not be read.
@@ -33,13 +33,13 @@ pub(super) trait Setting: Sized + Clone {
 }
 
 /// A [`Setting`] that is one word.
-pub(super) trait Word: Sized + Clone {
+pub(super) trait SettingWord: Sized + Clone {
     /// `a duration such as \`3s\``: follows "expected".
     const EXPECTED: &'static str;
     /// What of it excerpts must not show.
     const HIDE: Option<Hide> = None;
     /// What it looks like.
-    fn shape() -> Shape;
+    fn shape() -> ValueShape;
     /// Reads the text; says what is wrong without quoting it.
     fn parse(text: &str) -> Result<Self, Wrong>;
     /// As it would be written, secrets hidden.
@@ -48,21 +48,21 @@ pub(super) trait Word: Sized + Clone {
     fn blank() -> Self;
 }
 
-impl<T: Word> Setting for T {
+impl<T: SettingWord> Setting for T {
     const HIDE: Option<Hide> = T::HIDE;
 
-    fn shape() -> Shape {
-        <T as Word>::shape()
+    fn shape() -> ValueShape {
+        <T as SettingWord>::shape()
     }
 
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
-        if let Some(hide) = <T as Word>::HIDE {
+    fn read(node: &Node, reader: &mut ConfigReader<'_>) -> Option<Self> {
+        if let Some(hide) = <T as SettingWord>::HIDE {
             reader.hide(node, hide);
         }
         let (text, from_env) = match &node.kind {
-            Kind::Broken => return None,
-            Kind::Scalar { text, from_env } => (text, *from_env),
-            Kind::Null | Kind::List(_) | Kind::Map(_) => {
+            NodeKind::Broken => return None,
+            NodeKind::Scalar { text, from_env } => (text, *from_env),
+            NodeKind::Null | NodeKind::List(_) | NodeKind::Map(_) => {
                 let message = format!("expected {}, found {}", T::EXPECTED, node.noun());
                 reader.report(node, message, None);
                 return None;
@@ -84,20 +84,20 @@ impl<T: Word> Setting for T {
     }
 
     fn write(&self) -> Yaml {
-        <T as Word>::write(self)
+        <T as SettingWord>::write(self)
     }
 
     fn blank() -> Self {
-        <T as Word>::blank()
+        <T as SettingWord>::blank()
     }
 }
 
 impl<T: Setting> Setting for Option<T> {
-    fn shape() -> Shape {
+    fn shape() -> ValueShape {
         T::shape()
     }
 
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ConfigReader<'_>) -> Option<Self> {
         T::read(node, reader).map(Some)
     }
 
@@ -114,35 +114,36 @@ impl<T: Setting> Setting for Option<T> {
 const ITEMS_MAX: usize = 10_000;
 
 impl<T: Setting> Setting for Vec<T> {
-    fn shape() -> Shape {
-        Shape::List(Box::new(T::shape()))
+    fn shape() -> ValueShape {
+        ValueShape::List(Box::new(T::shape()))
     }
 
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ConfigReader<'_>) -> Option<Self> {
         match &node.kind {
-            Kind::Broken => None,
-            Kind::List(items) if items.len() > ITEMS_MAX => {
+            NodeKind::Broken => None,
+            NodeKind::List(items) if items.len() > ITEMS_MAX => {
                 reader.report(node, format!("a list may have {ITEMS_MAX} items"), None);
                 None
             }
-            Kind::List(items) => Some(
+            NodeKind::List(items) => Some(
                 items
                     .iter()
                     .enumerate()
                     .map(|(index, item)| {
                         // A blank keeps the positions of those after it.
-                        reader.within(Step::Item(index), |reader| reader.read_or(item, T::blank))
+                        reader
+                            .within(PathStep::Item(index), |reader| reader.read_or(item, T::blank))
                     })
                     .collect(),
             ),
-            Kind::Scalar { .. } => {
+            NodeKind::Scalar { .. } => {
                 reader.hide(node, Hide::Url);
                 let hint = "write `[a, b]`, or each item on a line that begins with `- `";
                 let message = format!("expected a list, found {}", node.noun());
                 reader.report(node, message, Some(hint.to_owned()));
                 None
             }
-            Kind::Null | Kind::Map(_) => {
+            NodeKind::Null | NodeKind::Map(_) => {
                 let hint = "begin each item with `- `";
                 let message = format!("expected a list, found {}", node.noun());
                 reader.report(node, message, Some(hint.to_owned()));
@@ -160,8 +161,8 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
-/// A [`Word`] that names the entries of a map.
-pub(super) trait Name: Word + AsRef<str> {
+/// A [`SettingWord`] that names the entries of a map.
+pub(super) trait EntryName: SettingWord + AsRef<str> {
     /// Takes a name that is none, so that what stands under it is checked too.
     fn unchecked(text: &str) -> Self;
 }
@@ -200,17 +201,17 @@ impl<K: PartialEq<str>, V> Map<K, V> {
     }
 }
 
-impl<K: Name, V: Setting> Setting for Map<K, V> {
-    fn shape() -> Shape {
-        Shape::Map { key: Box::new(<K as Word>::shape()), value: Box::new(V::shape()) }
+impl<K: EntryName, V: Setting> Setting for Map<K, V> {
+    fn shape() -> ValueShape {
+        ValueShape::Map { key: Box::new(<K as SettingWord>::shape()), value: Box::new(V::shape()) }
     }
 
-    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+    fn read(node: &Node, reader: &mut ConfigReader<'_>) -> Option<Self> {
         let entries = match &node.kind {
-            Kind::Broken => return None,
-            Kind::Null => return Some(Self::default()),
-            Kind::Map(entries) => entries,
-            Kind::Scalar { .. } | Kind::List(_) => {
+            NodeKind::Broken => return None,
+            NodeKind::Null => return Some(Self::default()),
+            NodeKind::Map(entries) => entries,
+            NodeKind::Scalar { .. } | NodeKind::List(_) => {
                 reader.hide(node, V::HIDE.unwrap_or(Hide::Url));
                 let hint = format!("write each as {}, then `: ` and its value", K::EXPECTED);
                 let message = format!("expected a map, found {}", node.noun());
@@ -221,7 +222,7 @@ impl<K: Name, V: Setting> Setting for Map<K, V> {
         let mut map = Vec::with_capacity(entries.len());
         for entry in entries {
             // `{ SECRET }` reads as a key without value, so the key is not shown either.
-            if V::HIDE.is_some() && matches!(entry.value.kind, Kind::Null) {
+            if V::HIDE.is_some() && matches!(entry.value.kind, NodeKind::Null) {
                 reader.hidden.push((entry.key_span.clone(), Hide::Whole));
                 let problem = Problem::error(&reader.path, "this has no value");
                 let hint = format!("write {}, then `: ` and its value", K::EXPECTED);
@@ -245,7 +246,7 @@ impl<K: Name, V: Setting> Setting for Map<K, V> {
                     K::unchecked(&entry.key)
                 }
             };
-            let step = Step::Key(entry.key.clone());
+            let step = PathStep::Key(entry.key.clone());
             let value = reader.within(step, |reader| reader.read_or(&entry.value, V::blank));
             map.push((key, value));
         }
@@ -264,13 +265,13 @@ impl<K: Name, V: Setting> Setting for Map<K, V> {
 
 /// Reads one config: where it is, and what was wrong so far.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct ConfigReader<'a> {
     /// Where the reader is.
-    pub path: Path,
+    pub path: SettingPath,
     /// What was wrong so far.
     pub problems: &'a mut Vec<Problem>,
     /// Where a blank stands for what could not be read.
-    pub(super) blanks: Vec<Path>,
+    pub(super) blanks: Vec<SettingPath>,
     /// What excerpts must not show.
     pub hidden: Vec<(Range<usize>, Hide)>,
     /// Every key of the whole config and where it belongs, for hints.
@@ -310,14 +311,14 @@ const RETIRED: [(&str, &str, &str); 9] = [
 /// The hint for an old key: its new name if this section has it, or what applies instead.
 fn former(
     key: &str,
-    section: &Path,
+    section: &SettingPath,
     allowed: &[&'static str],
 ) -> Option<(String, Option<&'static str>)> {
     let renamed = RENAMED.iter().find(|(old, new)| *old == key && allowed.contains(new));
     if let Some((_, new)) = renamed {
         return Some((format!("it was renamed to `{new}`"), Some(new)));
     }
-    let Some(Step::Key(section)) = section.steps().last() else { return None };
+    let Some(PathStep::Key(section)) = section.steps().last() else { return None };
     let (_, _, holds) = RETIRED.iter().find(|(home, old, _)| *home == section && *old == key)?;
     Some((format!("this setting was removed: {holds}"), None))
 }
@@ -330,7 +331,7 @@ pub(super) struct SectionNode<'n> {
     meant: Vec<&'static str>,
 }
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     /// Opens a section and reports its unknown keys.
     pub(super) fn section<'n>(
         &mut self,
@@ -338,10 +339,10 @@ impl Reader<'_> {
         keys: &[&'static str],
     ) -> Option<SectionNode<'n>> {
         match &node.kind {
-            Kind::Broken => None,
+            NodeKind::Broken => None,
             // `limits:` with all its settings commented out.
-            Kind::Null => Some(SectionNode { node, meant: Vec::new() }),
-            Kind::Map(entries) => {
+            NodeKind::Null => Some(SectionNode { node, meant: Vec::new() }),
+            NodeKind::Map(entries) => {
                 let mut meant = Vec::new();
                 for entry in entries {
                     if keys.contains(&entry.key.as_str()) {
@@ -350,7 +351,7 @@ impl Reader<'_> {
                     let (hint, near) = self.hint_for_key(&entry.key, keys);
                     // `{ user: me, SECRET }` reads as a key without value.
                     let secret = keys.iter().any(|key| SECRET_KEYS.contains(key));
-                    let lone = matches!(entry.value.kind, Kind::Null) && near.is_none();
+                    let lone = matches!(entry.value.kind, NodeKind::Null) && near.is_none();
                     if !looks_like_key(&entry.key) || (lone && secret) {
                         self.odd_key(entry);
                         continue;
@@ -366,13 +367,13 @@ impl Reader<'_> {
                 }
                 Some(SectionNode { node, meant })
             }
-            Kind::Scalar { .. } | Kind::List(_) => {
+            NodeKind::Scalar { .. } | NodeKind::List(_) => {
                 let secret = keys.iter().any(|key| SECRET_KEYS[1..].contains(key));
                 let secret = secret && !keys.contains(&"url");
                 self.hide(node, if secret { Hide::Whole } else { Hide::Url });
                 let message = format!("expected a map, found {}", node.noun());
                 let hint = match (&node.kind, keys.contains(&"url")) {
-                    (Kind::Scalar { .. }, true) => "write `- url: ...`".to_owned(),
+                    (NodeKind::Scalar { .. }, true) => "write `- url: ...`".to_owned(),
                     (_, _) => format!("its keys are {}", listed(keys)),
                 };
                 self.report(node, message, Some(hint));
@@ -383,7 +384,7 @@ impl Reader<'_> {
 
     /// A key with blanks or colons: often key and value without the `: ` between, so
     /// it is neither quoted nor shown.
-    fn odd_key(&mut self, entry: &Entry) {
+    fn odd_key(&mut self, entry: &NodeEntry) {
         self.hide(&entry.value, Hide::Whole);
         let hint = if entry.key == "<<" {
             "`<<` takes an alias of a map: `<<: *name`"
@@ -409,7 +410,7 @@ impl Reader<'_> {
             }
             return rule.absent();
         };
-        self.within(Step::Key(key.to_owned()), |reader| {
+        self.within(PathStep::Key(key.to_owned()), |reader| {
             let Some(value) = T::read(&entry.value, reader) else {
                 reader.blanks.push(reader.path.clone());
                 return rule.absent();
@@ -432,8 +433,8 @@ impl Reader<'_> {
             return;
         }
         let span = match &section.node.kind {
-            Kind::Map(entries) => entries.first().map(|entry| entry.key_span.clone()),
-            Kind::Null | Kind::Scalar { .. } | Kind::List(_) | Kind::Broken => None,
+            NodeKind::Map(entries) => entries.first().map(|entry| entry.key_span.clone()),
+            NodeKind::Null | NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Broken => None,
         };
         let about = paragraph(about);
         let about = about.split(". ").next().unwrap_or_default().trim_end_matches('.');
@@ -450,7 +451,7 @@ impl Reader<'_> {
     }
 
     /// Goes one step deeper for the time of `read`.
-    pub(super) fn within<R>(&mut self, step: Step, read: impl FnOnce(&mut Self) -> R) -> R {
+    pub(super) fn within<R>(&mut self, step: PathStep, read: impl FnOnce(&mut Self) -> R) -> R {
         self.path.push(step);
         let result = read(self);
         self.path.pop();
@@ -461,17 +462,19 @@ impl Reader<'_> {
     pub(super) fn hide(&mut self, node: &Node, hide: Hide) {
         match &node.kind {
             // What is broken was a value with a bad reference.
-            Kind::Scalar { .. } | Kind::Broken => self.hidden.push((node.span.clone(), hide)),
-            Kind::List(items) => items.iter().for_each(|item| self.hide(item, hide)),
-            Kind::Map(entries) => {
+            NodeKind::Scalar { .. } | NodeKind::Broken => {
+                self.hidden.push((node.span.clone(), hide))
+            }
+            NodeKind::List(items) => items.iter().for_each(|item| self.hide(item, hide)),
+            NodeKind::Map(entries) => {
                 entries.iter().for_each(|entry| self.hide(&entry.value, hide));
             }
-            Kind::Null => {}
+            NodeKind::Null => {}
         }
     }
 
     fn report(&mut self, node: &Node, message: String, hint: Option<String>) {
-        let empty = matches!(node.kind, Kind::Null) && node.span.is_empty();
+        let empty = matches!(node.kind, NodeKind::Null) && node.span.is_empty();
         let problem = Problem::error(&self.path, message);
         // What is not there has no width: its key is pointed at, by path, later.
         let problem = problem.at(if empty { None } else { Some(node.span.clone()) });
@@ -527,8 +530,8 @@ macro_rules! section {
         }
 
         impl $crate::config::read::Setting for $name {
-            fn shape() -> $crate::config::rule::Shape {
-                $crate::config::rule::Shape::Section($crate::config::rule::Table {
+            fn shape() -> $crate::config::rule::ValueShape {
+                $crate::config::rule::ValueShape::Section($crate::config::rule::SettingTable {
                     about: $crate::config::rule::paragraph(concat!($($about, "\n"),+)),
                     rows: vec![$({
                         let rule: $crate::config::rule::Rule<$type> = $rule;
@@ -539,7 +542,7 @@ macro_rules! section {
 
             fn read(
                 node: &$crate::config::tree::Node,
-                reader: &mut $crate::config::read::Reader<'_>,
+                reader: &mut $crate::config::read::ConfigReader<'_>,
             ) -> Option<Self> {
                 let section = reader.section(node, &[$(stringify!($key)),+])?;
                 Some(Self {

@@ -9,7 +9,7 @@ use super::write::Yaml;
 
 /// What a value looks like.
 #[derive(Debug, Clone)]
-pub(super) enum Shape {
+pub(super) enum ValueShape {
     /// `true` or `false`.
     Flag,
     /// A whole number, also as `1_000` or `30M`.
@@ -24,7 +24,7 @@ pub(super) enum Shape {
         pattern: Option<&'static str>,
     },
     /// A group of settings.
-    Section(Table),
+    Section(SettingTable),
     /// A list of these.
     List(Box<Self>),
     /// Names to these.
@@ -38,22 +38,22 @@ pub(super) enum Shape {
 
 /// A group of settings, as the schema and the reference see it.
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(super) struct SettingTable {
     /// What the group is for.
     pub about: String,
     /// Its settings in order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<SettingRow>,
 }
 
 /// One setting, as the schema and the reference see it.
 #[derive(Debug, Clone)]
-pub(super) struct Row {
+pub(super) struct SettingRow {
     /// The key.
     pub key: &'static str,
     /// What it says.
     pub about: String,
     /// What its value looks like.
-    pub shape: Shape,
+    pub shape: ValueShape,
     /// What holds when the key is absent.
     pub absent: Absent,
     /// Lowest and highest value.
@@ -74,7 +74,7 @@ pub(super) enum Absent {
 /// How a key is treated: what holds when it is absent, and its bounds.
 pub(super) struct Rule<T> {
     pub(super) absent: RuleAbsent<T>,
-    pub(super) bounds: Option<Bounds<T>>,
+    pub(super) bounds: Option<RuleBounds<T>>,
 }
 
 /// What holds when the key of a rule is absent.
@@ -85,7 +85,7 @@ pub(super) enum RuleAbsent<T> {
 }
 
 /// Lowest and highest value of a rule.
-pub(super) struct Bounds<T> {
+pub(super) struct RuleBounds<T> {
     pub(super) low: T,
     pub(super) high: T,
     pub(super) hold: fn(&T, &T, &T) -> bool,
@@ -110,7 +110,7 @@ impl<T: PartialOrd> Rule<T> {
     /// Lowest and highest allowed value.
     pub(super) fn within(self, low: T, high: T) -> Self {
         let hold = |value: &T, low: &T, high: &T| low <= value && value <= high;
-        Self { bounds: Some(Bounds { low, high, hold }), ..self }
+        Self { bounds: Some(RuleBounds { low, high, hold }), ..self }
     }
 }
 
@@ -121,14 +121,14 @@ impl<T: PartialOrd + Clone> Rule<Option<T>> {
             Some(_) => low <= value && value <= high,
             None => true,
         };
-        Self { bounds: Some(Bounds { low: Some(low), high: Some(high), hold }), ..self }
+        Self { bounds: Some(RuleBounds { low: Some(low), high: Some(high), hold }), ..self }
     }
 }
 
 impl<T: Setting> Rule<T> {
     /// The row of the table.
-    pub(super) fn row(&self, key: &'static str, about: &str) -> Row {
-        Row {
+    pub(super) fn row(&self, key: &'static str, about: &str) -> SettingRow {
+        SettingRow {
             key,
             about: paragraph(about),
             shape: T::shape(),

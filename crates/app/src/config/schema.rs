@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::read::Setting;
-use super::rule::{Absent, Row, Shape, Table};
+use super::rule::{Absent, SettingRow, SettingTable, ValueShape};
 use super::settings::Settings;
 use super::write::Yaml;
 
@@ -21,47 +21,49 @@ pub fn schema() -> Value {
     schema
 }
 
-fn of(shape: &Shape) -> Value {
+fn of(shape: &ValueShape) -> Value {
     let reference = || json!({ "type": "string", "pattern": format!("^{REFERENCE}$") });
     match shape {
-        Shape::Flag => json!({ "anyOf": [{ "type": "boolean" }, reference()] }),
-        Shape::Count => json!({ "anyOf": [
+        ValueShape::Flag => json!({ "anyOf": [{ "type": "boolean" }, reference()] }),
+        ValueShape::Count => json!({ "anyOf": [
             { "type": "integer", "minimum": 0 },
             { "type": "string", "pattern": format!("^([0-9][0-9_]*[KMG]?|{REFERENCE})$") },
         ] }),
         // `1.1` and `2` are numbers to an editor, words to us.
-        Shape::Choice(words) => {
+        ValueShape::Choice(words) => {
             let numbers = words.iter().filter_map(|word| serde_json::from_str::<Value>(word).ok());
             let all: Vec<Value> = words.iter().map(|word| json!(word)).chain(numbers).collect();
             json!({ "anyOf": [{ "enum": all }, reference()] })
         }
-        Shape::Text { pattern: None, .. } => json!({ "type": ["string", "number", "boolean"] }),
+        ValueShape::Text { pattern: None, .. } => {
+            json!({ "type": ["string", "number", "boolean"] })
+        }
         // Numbers are only checked by pattern once they are texts.
-        Shape::Text { pattern: Some(pattern), .. } => json!({
+        ValueShape::Text { pattern: Some(pattern), .. } => json!({
             "type": ["string", "number", "boolean"],
             "pattern": format!("^({pattern}|{REFERENCE})$"),
         }),
-        Shape::Section(table) => section(table),
-        Shape::List(item) => json!({ "type": "array", "items": of(item) }),
-        Shape::Map { key, value } => {
+        ValueShape::Section(table) => section(table),
+        ValueShape::List(item) => json!({ "type": "array", "items": of(item) }),
+        ValueShape::Map { key, value } => {
             let names = match &**key {
-                Shape::Text { pattern: Some(pattern), .. } => {
+                ValueShape::Text { pattern: Some(pattern), .. } => {
                     json!({ "pattern": format!("^({pattern})$") })
                 }
-                Shape::Text { pattern: None, .. }
-                | Shape::Flag
-                | Shape::Count
-                | Shape::Choice(_)
-                | Shape::Section(_)
-                | Shape::List(_)
-                | Shape::Map { .. } => json!({}),
+                ValueShape::Text { pattern: None, .. }
+                | ValueShape::Flag
+                | ValueShape::Count
+                | ValueShape::Choice(_)
+                | ValueShape::Section(_)
+                | ValueShape::List(_)
+                | ValueShape::Map { .. } => json!({}),
             };
             json!({ "type": "object", "propertyNames": names, "additionalProperties": of(value) })
         }
     }
 }
 
-fn section(table: &Table) -> Value {
+fn section(table: &SettingTable) -> Value {
     let properties: serde_json::Map<String, Value> =
         table.rows.iter().map(|row| (row.key.to_owned(), property(row))).collect();
     let required: Vec<&str> = table
@@ -82,7 +84,7 @@ fn section(table: &Table) -> Value {
     schema
 }
 
-fn property(row: &Row) -> Value {
+fn property(row: &SettingRow) -> Value {
     let mut schema = of(&row.shape);
     let mut about = row.about.clone();
     if let Some((low, high)) = &row.bounds {
@@ -95,7 +97,7 @@ fn property(row: &Row) -> Value {
     }
     schema["description"] = json!(about);
     // A group may be written and left empty.
-    if let Shape::Section(_) = row.shape {
+    if let ValueShape::Section(_) = row.shape {
         schema["type"] = json!(["object", "null"]);
     }
     schema

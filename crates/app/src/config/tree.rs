@@ -13,8 +13,8 @@ use std::ops::Range;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span};
 
-use super::env::{Lookup, substitute};
-use super::problem::{Path, Problem, Step};
+use super::env::{EnvLookup, substitute};
+use super::problem::{PathStep, Problem, SettingPath};
 
 /// A larger file is not a config written by people.
 pub(super) const SOURCE_BYTES_MAX: usize = 1 << 20;
@@ -31,12 +31,12 @@ pub(super) struct Node {
     /// Its bytes in the source.
     pub span: Range<usize>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: NodeKind,
 }
 
 /// What a node is.
 #[derive(Debug, Clone)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     /// Nothing was written.
     Null,
     /// One value.
@@ -49,14 +49,14 @@ pub(super) enum Kind {
     /// A list.
     List(Vec<Node>),
     /// A map, in the order of the source. Keys are unique.
-    Map(Vec<Entry>),
+    Map(Vec<NodeEntry>),
     /// Could not be read; a problem says why. Readers pass over it in silence.
     Broken,
 }
 
 /// One key of a map and its value.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct NodeEntry {
     /// The key.
     pub key: String,
     /// The key's bytes.
@@ -69,34 +69,34 @@ impl Node {
     /// What it is, in words.
     pub(super) fn noun(&self) -> &'static str {
         match self.kind {
-            Kind::Null => "nothing",
-            Kind::Scalar { .. } => "a single value",
-            Kind::List(_) => "a list",
-            Kind::Map(_) => "a map",
-            Kind::Broken => "something broken",
+            NodeKind::Null => "nothing",
+            NodeKind::Scalar { .. } => "a single value",
+            NodeKind::List(_) => "a list",
+            NodeKind::Map(_) => "a map",
+            NodeKind::Broken => "something broken",
         }
     }
 
     /// The value of a key, when this is a map that has it.
-    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, key: &str) -> Option<&NodeEntry> {
         match &self.kind {
-            Kind::Map(entries) => entries.iter().find(|entry| entry.key == key),
-            Kind::Null | Kind::Scalar { .. } | Kind::List(_) | Kind::Broken => None,
+            NodeKind::Map(entries) => entries.iter().find(|entry| entry.key == key),
+            NodeKind::Null | NodeKind::Scalar { .. } | NodeKind::List(_) | NodeKind::Broken => None,
         }
     }
 
     /// The bytes of the value at `path`, or of the nearest thing above it that was
     /// written: of that, its key when it has one.
-    pub(super) fn span_of(&self, path: &Path) -> Range<usize> {
+    pub(super) fn span_of(&self, path: &SettingPath) -> Range<usize> {
         let mut node = self;
         let mut span = self.span.start..self.span.start;
         let steps = path.steps();
         for (depth, step) in steps.iter().enumerate() {
             let last = depth + 1 == steps.len();
             match step {
-                Step::Key(key) => {
+                PathStep::Key(key) => {
                     let Some(entry) = node.get(key) else { return span };
-                    let scalar = matches!(entry.value.kind, Kind::Scalar { .. });
+                    let scalar = matches!(entry.value.kind, NodeKind::Scalar { .. });
                     span = if last && scalar {
                         entry.value.span.clone()
                     } else {
@@ -104,16 +104,18 @@ impl Node {
                     };
                     node = &entry.value;
                 }
-                Step::Item(index) => {
-                    let Kind::List(items) = &node.kind else { return span };
+                PathStep::Item(index) => {
+                    let NodeKind::List(items) = &node.kind else { return span };
                     let Some(item) = items.get(*index) else { return span };
                     span = match &item.kind {
-                        Kind::Map(entries) if !entries.is_empty() => entries[0].key_span.clone(),
-                        Kind::Map(_)
-                        | Kind::Null
-                        | Kind::Scalar { .. }
-                        | Kind::List(_)
-                        | Kind::Broken => item.span.clone(),
+                        NodeKind::Map(entries) if !entries.is_empty() => {
+                            entries[0].key_span.clone()
+                        }
+                        NodeKind::Map(_)
+                        | NodeKind::Null
+                        | NodeKind::Scalar { .. }
+                        | NodeKind::List(_)
+                        | NodeKind::Broken => item.span.clone(),
                     };
                     node = item;
                 }
@@ -123,33 +125,35 @@ impl Node {
     }
 
     /// The bytes of the key at `path`, when exactly that was written.
-    pub(super) fn key_span_of(&self, path: &Path) -> Option<Range<usize>> {
+    pub(super) fn key_span_of(&self, path: &SettingPath) -> Option<Range<usize>> {
         let (last, parents) = path.steps().split_last()?;
         let node = parents.iter().try_fold(self, |node, step| node.step(step))?;
         match last {
-            Step::Key(key) => node.get(key).map(|entry| entry.key_span.clone()),
-            Step::Item(_) => None,
+            PathStep::Key(key) => node.get(key).map(|entry| entry.key_span.clone()),
+            PathStep::Item(_) => None,
         }
     }
 
-    fn step(&self, step: &Step) -> Option<&Self> {
+    fn step(&self, step: &PathStep) -> Option<&Self> {
         match (step, &self.kind) {
-            (Step::Key(key), _) => self.get(key).map(|entry| &entry.value),
-            (Step::Item(index), Kind::List(items)) => items.get(*index),
-            (Step::Item(_), _) => None,
+            (PathStep::Key(key), _) => self.get(key).map(|entry| &entry.value),
+            (PathStep::Item(index), NodeKind::List(items)) => items.get(*index),
+            (PathStep::Item(_), _) => None,
         }
     }
 
     /// Whether something was written at exactly this path.
-    pub(super) fn has(&self, path: &Path) -> bool {
+    pub(super) fn has(&self, path: &SettingPath) -> bool {
         path.steps().iter().try_fold(self, |node, step| node.step(step)).is_some()
     }
 
     fn count(&self) -> usize {
         match &self.kind {
-            Kind::List(items) => 1 + items.iter().map(Self::count).sum::<usize>(),
-            Kind::Map(entries) => 1 + entries.iter().map(|e| 1 + e.value.count()).sum::<usize>(),
-            Kind::Null | Kind::Scalar { .. } | Kind::Broken => 1,
+            NodeKind::List(items) => 1 + items.iter().map(Self::count).sum::<usize>(),
+            NodeKind::Map(entries) => {
+                1 + entries.iter().map(|e| 1 + e.value.count()).sum::<usize>()
+            }
+            NodeKind::Null | NodeKind::Scalar { .. } | NodeKind::Broken => 1,
         }
     }
 }
@@ -165,7 +169,7 @@ pub(super) fn parse(
 ) -> Option<Node> {
     if source.len() > SOURCE_BYTES_MAX {
         let message = format!("the file is larger than {} KiB", SOURCE_BYTES_MAX >> 10);
-        problems.push(Problem::error(&Path::root(), message));
+        problems.push(Problem::error(&SettingPath::root(), message));
         return None;
     }
     let options = granit_parser::options! {
@@ -210,7 +214,7 @@ struct Open {
 
 enum Content {
     List(Vec<Node>),
-    Map { entries: Vec<Entry>, key: Option<(Node, bool)> },
+    Map { entries: Vec<NodeEntry>, key: Option<(Node, bool)> },
 }
 
 struct Builder<'a> {
@@ -239,9 +243,9 @@ impl Builder<'_> {
                 let plain = style == ScalarStyle::Plain;
                 let null = plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
                 let kind = if null {
-                    Kind::Null
+                    NodeKind::Null
                 } else {
-                    Kind::Scalar { text: text.into_owned(), from_env: false }
+                    NodeKind::Scalar { text: text.into_owned(), from_env: false }
                 };
                 self.place(Node { span: bytes, kind }, anchor, plain)
             }
@@ -258,8 +262,8 @@ impl Builder<'_> {
             Event::SequenceEnd | Event::MappingEnd => {
                 let open = self.open.pop().expect("the parser closes what it opened");
                 let kind = match open.content {
-                    Content::List(items) => Kind::List(items),
-                    Content::Map { entries, .. } => Kind::Map(merge(entries)),
+                    Content::List(items) => NodeKind::List(items),
+                    Content::Map { entries, .. } => NodeKind::Map(merge(entries)),
                 };
                 let span = open.start..bytes.end.max(open.start);
                 self.place(Node { span, kind }, open.anchor, false)
@@ -273,13 +277,13 @@ impl Builder<'_> {
                 None => {
                     let hint = "an anchor cannot stand inside itself";
                     self.report(bytes.clone(), "this alias names what is not complete yet", hint);
-                    self.place(Node { span: bytes, kind: Kind::Broken }, 0, false)
+                    self.place(Node { span: bytes, kind: NodeKind::Broken }, 0, false)
                 }
             },
             Event::UnresolvedAlias(_) => {
                 let hint = "define it before its use, as `&name`, or quote the value if it begins with `*`";
                 self.report(bytes.clone(), "no anchor has this name", hint);
-                self.place(Node { span: bytes, kind: Kind::Broken }, 0, false)
+                self.place(Node { span: bytes, kind: NodeKind::Broken }, 0, false)
             }
             Event::DocumentStart(..) => {
                 self.documents += 1;
@@ -315,14 +319,14 @@ impl Builder<'_> {
             Content::Map { entries, key } => match key.take() {
                 None => *key = Some((node, plain)),
                 Some((name, name_plain)) => {
-                    let Kind::Scalar { text, .. } = name.kind else {
+                    let NodeKind::Scalar { text, .. } = name.kind else {
                         let hint = "write one word before the `:`";
                         self.dropped.extend([name.span.clone(), node.span]);
                         let message = format!("a key must be a plain word, found {}", name.noun());
                         self.report(name.span, &message, hint);
                         return true;
                     };
-                    let entry = Entry { key: text, key_span: name.span, value: node };
+                    let entry = NodeEntry { key: text, key_span: name.span, value: node };
                     let merging = name_plain && entry.key == "<<";
                     let first = entries.iter().find(|other| other.key == entry.key && !merging);
                     match first.map(|first| first.key_span.clone()) {
@@ -330,7 +334,7 @@ impl Builder<'_> {
                             self.dropped.push(entry.value.span);
                             let message = format!("the key `{}` is given twice", entry.key);
                             self.problems.push(
-                                Problem::error(&Path::root(), message)
+                                Problem::error(&SettingPath::root(), message)
                                     .at(Some(entry.key_span))
                                     .other(Some(first), "first given here")
                                     .hint("keep one of them"),
@@ -345,7 +349,7 @@ impl Builder<'_> {
     }
 
     fn report(&mut self, span: Range<usize>, message: &str, hint: &str) {
-        let problem = Problem::error(&Path::root(), message).at(Some(span));
+        let problem = Problem::error(&SettingPath::root(), message).at(Some(span));
         self.problems.push(if hint.is_empty() { problem } else { problem.hint(hint) });
     }
 
@@ -356,7 +360,7 @@ impl Builder<'_> {
 }
 
 /// Adds the entries of `<<: *anchor`; a key that is written here wins.
-fn merge(entries: Vec<Entry>) -> Vec<Entry> {
+fn merge(entries: Vec<NodeEntry>) -> Vec<NodeEntry> {
     if !entries.iter().any(|entry| entry.key == "<<") {
         return entries;
     }
@@ -364,21 +368,23 @@ fn merge(entries: Vec<Entry>) -> Vec<Entry> {
         entries.into_iter().partition(|entry| entry.key == "<<");
     for entry in merged {
         let sources = match entry.value.kind {
-            Kind::List(items) => items,
-            Kind::Map(_) | Kind::Null | Kind::Scalar { .. } | Kind::Broken => vec![entry.value],
+            NodeKind::List(items) => items,
+            NodeKind::Map(_) | NodeKind::Null | NodeKind::Scalar { .. } | NodeKind::Broken => {
+                vec![entry.value]
+            }
         };
         for source in sources {
             match source.kind {
-                Kind::Map(more) => {
+                NodeKind::Map(more) => {
                     for entry in more {
                         if !own.iter().any(|known| known.key == entry.key) {
                             own.push(entry);
                         }
                     }
                 }
-                Kind::Broken | Kind::Null => {}
+                NodeKind::Broken | NodeKind::Null => {}
                 // Left in place: the reader then reports `<<` as an unknown key.
-                Kind::Scalar { .. } | Kind::List(_) => own.push(Entry {
+                NodeKind::Scalar { .. } | NodeKind::List(_) => own.push(NodeEntry {
                     key: "<<".to_owned(),
                     key_span: entry.key_span.clone(),
                     value: source,
@@ -390,20 +396,25 @@ fn merge(entries: Vec<Entry>) -> Vec<Entry> {
 }
 
 /// Replaces `${VAR}` in every value of the tree; keys stay as they are.
-pub(super) fn fill(node: &mut Node, source: &str, lookup: Lookup<'_>, problems: &mut Vec<Problem>) {
+pub(super) fn fill(
+    node: &mut Node,
+    source: &str,
+    lookup: EnvLookup<'_>,
+    problems: &mut Vec<Problem>,
+) {
     match &mut node.kind {
-        Kind::Null | Kind::Broken => {}
-        Kind::List(items) => {
+        NodeKind::Null | NodeKind::Broken => {}
+        NodeKind::List(items) => {
             for item in items {
                 fill(item, source, lookup, problems);
             }
         }
-        Kind::Map(entries) => {
+        NodeKind::Map(entries) => {
             for entry in entries {
                 fill(&mut entry.value, source, lookup, problems);
             }
         }
-        Kind::Scalar { text, from_env } => match substitute(text, lookup) {
+        NodeKind::Scalar { text, from_env } => match substitute(text, lookup) {
             Ok(substituted) => {
                 *text = substituted.text;
                 *from_env = substituted.from_env;
@@ -420,10 +431,12 @@ pub(super) fn fill(node: &mut Node, source: &str, lookup: Lookup<'_>, problems: 
                         None => node.span.clone(),
                     };
                     problems.push(
-                        Problem::error(&Path::root(), bad.message).at(Some(span)).hint(bad.hint),
+                        Problem::error(&SettingPath::root(), bad.message)
+                            .at(Some(span))
+                            .hint(bad.hint),
                     );
                 }
-                node.kind = Kind::Broken;
+                node.kind = NodeKind::Broken;
             }
         },
     }
@@ -483,7 +496,7 @@ fn syntax(source: &str, error: &ScanError) -> Problem {
         _ => None,
     };
     let problem =
-        Problem::error(&Path::root(), format!("this is not valid YAML: {}", error.kind()))
+        Problem::error(&SettingPath::root(), format!("this is not valid YAML: {}", error.kind()))
             .at(Some(at..at));
     match hint {
         Some(hint) => problem.hint(hint),
@@ -504,13 +517,13 @@ mod tests {
     /// The tree as one line, to compare.
     fn show(node: &Node) -> String {
         match &node.kind {
-            Kind::Null => "~".to_owned(),
-            Kind::Broken => "?".to_owned(),
-            Kind::Scalar { text, .. } => text.clone(),
-            Kind::List(items) => {
+            NodeKind::Null => "~".to_owned(),
+            NodeKind::Broken => "?".to_owned(),
+            NodeKind::Scalar { text, .. } => text.clone(),
+            NodeKind::List(items) => {
                 format!("[{}]", items.iter().map(show).collect::<Vec<_>>().join(" "))
             }
-            Kind::Map(entries) => {
+            NodeKind::Map(entries) => {
                 let inner: Vec<_> =
                     entries.iter().map(|e| format!("{}:{}", e.key, show(&e.value))).collect();
                 format!("{{{}}}", inner.join(" "))
@@ -541,13 +554,13 @@ mod tests {
         let source = "ä: 1\nlist:\n  - url: \"x\"\n    id: é\n";
         let (node, _) = read(source);
         let node = node.expect("sound");
-        let list = Path::root().key("list").item(0);
+        let list = SettingPath::root().key("list").item(0);
         for (path, text) in [
-            (Path::root().key("ä"), "1"),
+            (SettingPath::root().key("ä"), "1"),
             (list.key("url"), "\"x\""),
             (list.key("id"), "é"),
             (list.key("missing"), "url"),
-            (Path::root().key("list"), "list"),
+            (SettingPath::root().key("list"), "list"),
         ] {
             assert_eq!(&source[node.span_of(&path)], text, "{path}");
         }

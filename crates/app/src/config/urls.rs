@@ -11,8 +11,8 @@ use wellhead_telemetry::SecretUrl;
 use super::chain::{Chain, Upstream};
 use super::check;
 use super::name::ChainName;
-use super::problem::{Path, Problem, Report, Severity};
-use super::read::{Map, Setting, Word};
+use super::problem::{Problem, ProblemReport, SettingPath, Severity};
+use super::read::{Map, Setting, SettingWord};
 use super::settings::Settings;
 use super::value::Admin;
 
@@ -24,13 +24,13 @@ pub(super) fn from_urls(
     urls: &[String],
     listen: Option<SocketAddr>,
     admin: Option<Admin>,
-) -> Result<(Settings, Report), Report> {
+) -> Result<(Settings, ProblemReport), ProblemReport> {
     let mut problems = Vec::new();
     let mut upstreams: Vec<Upstream> = Vec::new();
-    let mut feeds: Vec<(Path, SecretUrl)> = Vec::new();
+    let mut feeds: Vec<(SettingPath, SecretUrl)> = Vec::new();
     for (index, text) in urls.iter().enumerate() {
-        let path = Path::root().key(&format!("URL {}", index + 1));
-        let url = match <SecretUrl as Word>::parse(text) {
+        let path = SettingPath::root().key(&format!("URL {}", index + 1));
+        let url = match <SecretUrl as SettingWord>::parse(text) {
             Ok(url) => url,
             Err(wrong) => {
                 let problem = Problem::error(&path, wrong.message);
@@ -73,7 +73,7 @@ pub(super) fn from_urls(
         check::check(&settings, None, &[], &mut problems);
     }
     let failed = problems.iter().any(|problem| problem.severity == Severity::Error);
-    let report = Report::new("the command line", None, problems);
+    let report = ProblemReport::new("the command line", None, problems);
     if failed { Err(report) } else { Ok((settings, report)) }
 }
 

@@ -1,4 +1,4 @@
-//! What single values look like: one [`Word`] per type.
+//! What single values look like: one [`SettingWord`] per type.
 //!
 //! Types of other crates are read here too, so that those crates need to know
 //! nothing of the config. Messages name what was expected and never quote what
@@ -19,19 +19,19 @@ use wellhead_watch::{CheckKind, Mode};
 
 use super::mask::Hide;
 use super::near::near;
-use super::read::{Word, listed};
-use super::rule::Shape;
+use super::read::{SettingWord, listed};
+use super::rule::ValueShape;
 use super::unit::{self, ByteSize, Wrong};
 use super::write::Yaml;
 
 /// Longer texts are a file pasted by mistake.
 const TEXT_LEN_MAX: usize = 8 * 1024;
 
-impl Word for bool {
+impl SettingWord for bool {
     const EXPECTED: &'static str = "`true` or `false`";
 
-    fn shape() -> Shape {
-        Shape::Flag
+    fn shape() -> ValueShape {
+        ValueShape::Flag
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -59,11 +59,11 @@ fn flag(meant: &str) -> Wrong {
 
 macro_rules! counts {
     ($($type:ty),+) => {$(
-        impl Word for $type {
+        impl SettingWord for $type {
             const EXPECTED: &'static str = "a whole number such as `100`, `1_000` or `30M`";
 
-            fn shape() -> Shape {
-                Shape::Count
+            fn shape() -> ValueShape {
+                ValueShape::Count
             }
 
             fn parse(text: &str) -> Result<Self, Wrong> {
@@ -83,12 +83,12 @@ macro_rules! counts {
 }
 counts!(u32, u64, usize);
 
-impl Word for Duration {
+impl SettingWord for Duration {
     const EXPECTED: &'static str = "a duration such as `500ms`, `3s` or `1m30s`";
 
-    fn shape() -> Shape {
+    fn shape() -> ValueShape {
         let pattern = Some("([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?");
-        Shape::Text { name: "duration", pattern }
+        ValueShape::Text { name: "duration", pattern }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -104,11 +104,11 @@ impl Word for Duration {
     }
 }
 
-impl Word for ByteSize {
+impl SettingWord for ByteSize {
     const EXPECTED: &'static str = "a size such as `64KiB`, `5MB` or `1GiB`";
 
-    fn shape() -> Shape {
-        Shape::Text { name: "size", pattern: Some("[0-9]+(B|KiB|MiB|GiB|KB|MB|GB)") }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "size", pattern: Some("[0-9]+(B|KiB|MiB|GiB|KB|MB|GB)") }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -124,18 +124,18 @@ impl Word for ByteSize {
     }
 }
 
-impl Word for SocketAddr {
+impl SettingWord for SocketAddr {
     const EXPECTED: &'static str = "an address with a port such as `127.0.0.1:4545`";
 
-    fn shape() -> Shape {
-        Shape::Text { name: "address", pattern: Some(".+:[0-9]+") }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "address", pattern: Some(".+:[0-9]+") }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         if let Ok(address) = text.parse() {
             return Ok(address);
         }
-        let message = format!("expected {}", <Self as Word>::EXPECTED);
+        let message = format!("expected {}", <Self as SettingWord>::EXPECTED);
         let port = |text: &str| text.parse::<u16>().is_ok();
         let hint = match text.rsplit_once(':') {
             _ if port(text) => format!(
@@ -175,11 +175,11 @@ pub enum Admin {
     At(SocketAddr),
 }
 
-impl Word for Admin {
+impl SettingWord for Admin {
     const EXPECTED: &'static str = "an address with a port such as `127.0.0.1:4546`, or `off`";
 
-    fn shape() -> Shape {
-        Shape::Text { name: "address or `off`", pattern: Some("off|.+:[0-9]+") }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "address or `off`", pattern: Some("off|.+:[0-9]+") }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -188,7 +188,7 @@ impl Word for Admin {
             "false" | "no" | "none" | "disabled" => {
                 Err(Wrong::hinted(format!("expected {}", Self::EXPECTED), "write `off`"))
             }
-            text => <SocketAddr as Word>::parse(text).map(Self::At).map_err(|wrong| Wrong {
+            text => <SocketAddr as SettingWord>::parse(text).map(Self::At).map_err(|wrong| Wrong {
                 message: format!("expected {}", Self::EXPECTED),
                 ..wrong
             }),
@@ -199,7 +199,7 @@ impl Word for Admin {
         match self {
             // Plain: YAML 1.1 reads `off` as a flag, but we read the word itself.
             Self::Off => Yaml::Plain("off".to_owned()),
-            Self::At(address) => Word::write(address),
+            Self::At(address) => SettingWord::write(address),
         }
     }
 
@@ -214,12 +214,12 @@ pub struct LogFilter(pub String);
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-impl Word for LogFilter {
+impl SettingWord for LogFilter {
     const EXPECTED: &'static str = "a level such as `info`, or `info,wellhead_net=debug`";
 
-    fn shape() -> Shape {
+    fn shape() -> ValueShape {
         let pattern = "([a-z_:]+=)?(error|warn|info|debug|trace|off)(,([a-z_:]+=)?(error|warn|info|debug|trace|off))*";
-        Shape::Text { name: "log filter", pattern: Some(pattern) }
+        ValueShape::Text { name: "log filter", pattern: Some(pattern) }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -262,11 +262,11 @@ pub enum CallsOver {
 /// Reads and writes an enum of a few words.
 macro_rules! choice {
     ($type:ty, $expected:literal, $blank:path, $($word:literal => $value:path),+ $(,)?) => {
-        impl Word for $type {
+        impl SettingWord for $type {
             const EXPECTED: &'static str = $expected;
 
-            fn shape() -> Shape {
-                Shape::Choice(vec![$($word),+])
+            fn shape() -> ValueShape {
+                ValueShape::Choice(vec![$($word),+])
             }
 
             fn parse(text: &str) -> Result<Self, Wrong> {
@@ -319,11 +319,11 @@ choice!(TierScope, "`best` or `all`", TierScope::Best,
 choice!(CallsOver, "`http` or `websocket`", CallsOver::Http,
     "http" => CallsOver::Http, "websocket" => CallsOver::WebSocket);
 
-impl Word for ChainId {
+impl SettingWord for ChainId {
     const EXPECTED: &'static str = "a chain id such as `1` or `0x1`";
 
-    fn shape() -> Shape {
-        Shape::Text { name: "chain id", pattern: Some("[0-9]+|0x[0-9a-fA-F]+") }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "chain id", pattern: Some("[0-9]+|0x[0-9a-fA-F]+") }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -343,11 +343,11 @@ impl Word for ChainId {
     }
 }
 
-impl Word for MethodGlob {
+impl SettingWord for MethodGlob {
     const EXPECTED: &'static str = "a method name such as `eth_call` or `debug_*`";
 
-    fn shape() -> Shape {
-        Shape::Text { name: "method", pattern: Some(r"[A-Za-z0-9_./*-]+") }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "method", pattern: Some(r"[A-Za-z0-9_./*-]+") }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -366,12 +366,12 @@ impl Word for MethodGlob {
     }
 }
 
-impl Word for SecretUrl {
+impl SettingWord for SecretUrl {
     const EXPECTED: &'static str = "a URL such as `http://geth:8545`";
     const HIDE: Option<Hide> = Some(Hide::Url);
 
-    fn shape() -> Shape {
-        Shape::Text { name: "URL", pattern: Some("[a-z]+://.+") }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "URL", pattern: Some("[a-z]+://.+") }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -397,12 +397,12 @@ impl Word for SecretUrl {
     }
 }
 
-impl Word for Secret {
+impl SettingWord for Secret {
     const EXPECTED: &'static str = "a text";
     const HIDE: Option<Hide> = Some(Hide::Whole);
 
-    fn shape() -> Shape {
-        Shape::Text { name: "secret text", pattern: None }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "secret text", pattern: None }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -436,25 +436,25 @@ fn text_like(text: &str) -> Result<(), Wrong> {
 
 /// A text of one line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Text(pub String);
+pub struct TextLine(pub String);
 
-impl AsRef<str> for Text {
+impl AsRef<str> for TextLine {
     fn as_ref(&self) -> &str {
         &self.0
     }
 }
 
-impl std::fmt::Display for Text {
+impl std::fmt::Display for TextLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Word for Text {
+impl SettingWord for TextLine {
     const EXPECTED: &'static str = "a text";
 
-    fn shape() -> Shape {
-        Shape::Text { name: "text", pattern: None }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "text", pattern: None }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -470,11 +470,11 @@ impl Word for Text {
     }
 }
 
-impl Word for PathBuf {
+impl SettingWord for PathBuf {
     const EXPECTED: &'static str = "the path of a file";
 
-    fn shape() -> Shape {
-        Shape::Text { name: "path", pattern: None }
+    fn shape() -> ValueShape {
+        ValueShape::Text { name: "path", pattern: None }
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
@@ -499,20 +499,20 @@ impl Word for PathBuf {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFile(pub PathBuf);
 
-impl Word for KeyFile {
+impl SettingWord for KeyFile {
     const EXPECTED: &'static str = PathBuf::EXPECTED;
     const HIDE: Option<Hide> = Some(Hide::Whole);
 
-    fn shape() -> Shape {
-        <PathBuf as Word>::shape()
+    fn shape() -> ValueShape {
+        <PathBuf as SettingWord>::shape()
     }
 
     fn parse(text: &str) -> Result<Self, Wrong> {
-        <PathBuf as Word>::parse(text).map(Self)
+        <PathBuf as SettingWord>::parse(text).map(Self)
     }
 
     fn write(&self) -> Yaml {
-        Word::write(&self.0)
+        SettingWord::write(&self.0)
     }
 
     fn blank() -> Self {
@@ -526,7 +526,7 @@ mod tests {
     use super::*;
 
     /// What is read, written again; or the message and hint.
-    fn check<T: Word>(text: &str, written: &str) {
+    fn check<T: SettingWord>(text: &str, written: &str) {
         let found = match T::parse(text) {
             Ok(value) => value.write().inline(),
             Err(Wrong { message, hint: None }) => message,

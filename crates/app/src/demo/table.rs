@@ -31,7 +31,7 @@ impl Screen {
     }
 }
 
-struct Row {
+struct UpstreamRow {
     id: String,
     head: String,
     lag: String,
@@ -41,7 +41,7 @@ struct Row {
     state: String,
 }
 
-impl Row {
+impl UpstreamRow {
     fn heading() -> Self {
         let word = str::to_owned;
         Self {
@@ -96,11 +96,11 @@ fn attempts_total(upstreams: &[UpstreamStatus]) -> u64 {
 /// The live table.
 pub(crate) fn table(status: &Status, client: &Figures, sky: &Sky) -> String {
     let mut out = String::new();
-    Row::heading().write(&mut out);
+    UpstreamRow::heading().write(&mut out);
     let upstreams = upstreams(status);
     let total = attempts_total(upstreams);
     for upstream in upstreams {
-        Row::of(upstream, total, sky).write(&mut out);
+        UpstreamRow::of(upstream, total, sky).write(&mut out);
     }
     out.push('\n');
     let _ = writeln!(
@@ -126,7 +126,8 @@ pub(crate) fn line(status: &Status, client: &Figures, sky: &Sky) -> String {
         client.p99.as_secs_f64() * 1e3,
     );
     for upstream in upstreams {
-        let Row { id, head, lag, latency, share, state, .. } = Row::of(upstream, total, sky);
+        let UpstreamRow { id, head, lag, latency, share, state, .. } =
+            UpstreamRow::of(upstream, total, sky);
         let _ = write!(out, " | {id} head {head} lag {lag} {latency} {share} {state}");
     }
     out

@@ -25,7 +25,7 @@ use wellhead_telemetry::SecretUrl;
 
 use super::*;
 use crate::admin::{AdminPages, Heartbeats};
-use crate::assemble::Parts;
+use crate::assemble::Assembly;
 use crate::config::{Loaded, Overrides};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -84,7 +84,7 @@ fn settings(provider: &FakeProvider, dir: &Path, upstream: &str) -> Loaded {
 }
 
 /// Sends `per_second` calls through the proxy, and tells how many were answered in how long.
-async fn load(parts: &Parts, per_second: f64, lasting: Duration) -> (u64, Duration) {
+async fn load(parts: &Assembly, per_second: f64, lasting: Duration) -> (u64, Duration) {
     let mut rng = SmallRng::seed_from_u64(1);
     let worker = Arc::new(parts.worker_chains(&mut rng).expect("usable"));
     let mut loops = JoinSet::new();
@@ -127,7 +127,7 @@ async fn a_proxy_that_loads_what_was_measured_is_hardly_refused_and_wastes_littl
         let loaded = settings(&provider, dir.path(), "profile: measured.yaml");
         let own = &loaded.settings.chains.0[0].1.upstreams[0];
         assert!(own.budget.calls_per_second.is_some(), "{bucket:?}: {own:?}");
-        let parts = Parts::new(&loaded.settings, wellhead_dispatch::now()).expect("sound");
+        let parts = Assembly::new(&loaded.settings, wellhead_dispatch::now()).expect("sound");
         // As long as it takes to be full again.
         tokio::time::sleep(SECOND * 11).await;
         let before = provider.counts();
@@ -141,7 +141,7 @@ async fn a_proxy_that_loads_what_was_measured_is_hardly_refused_and_wastes_littl
     }
 }
 
-fn limits(parts: &Parts) -> Vec<Value> {
+fn limits(parts: &Assembly) -> Vec<Value> {
     let server = wellhead_server::Server::new(wellhead_server::Settings::default());
     let beats = Arc::new(Heartbeats::new(1, wellhead_dispatch::now()));
     let pages = AdminPages::new(parts, server, beats, None);
@@ -166,7 +166,7 @@ async fn the_status_says_who_said_so() {
     std::fs::write(dir.path().join("p.yaml"), profile).expect("a file");
     let own = "profile: p.yaml, budget: { calls_per_second: 400 }, history: { state: 128 }";
     let loaded = settings(&provider, dir.path(), own);
-    let parts = Parts::new(&loaded.settings, wellhead_dispatch::now()).expect("sound");
+    let parts = Assembly::new(&loaded.settings, wellhead_dispatch::now()).expect("sound");
     let found = limits(&parts);
     let told = |limit: &str, value: f64, source: &str, measured: Option<&str>| json!({ "limit": limit, "value": value, "source": source, "measured": measured });
     let day = Some("2026-11-22 10:15");

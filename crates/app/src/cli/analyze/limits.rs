@@ -3,14 +3,14 @@
 use clap::Args;
 use wellhead_analyze::work::METHODS;
 
-use super::{Common, Kind, at_once, calls, positive, seconds};
+use super::{CommonArgs, WorkChoice, at_once, calls, positive, seconds};
 
 /// Arguments of `wellhead analyze limits`.
 #[derive(Debug, Args)]
-pub struct Limits {
+pub struct LimitsArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// The highest rate, in calls per second; floods are four times as fast
     #[arg(long, value_name = "N", default_value_t = 150.0, value_parser = positive)]
     pub to: f64,
@@ -21,10 +21,10 @@ pub struct Limits {
 
 /// Arguments of `wellhead analyze window`.
 #[derive(Debug, Args)]
-pub struct Window {
+pub struct WindowArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// The rate of a flood, in calls per second; at least twice the limit, to detect a sliding window
     #[arg(long, value_name = "N", default_value_t = 400.0, value_parser = positive)]
     pub flood: f64,
@@ -41,10 +41,10 @@ pub struct Window {
 
 /// Arguments of `wellhead analyze cost`.
 #[derive(Debug, Args)]
-pub struct Cost {
+pub struct CostArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// Methods to compare
     #[arg(
         long,
@@ -67,10 +67,10 @@ pub struct Cost {
 
 /// Arguments of `wellhead analyze soak`.
 #[derive(Debug, Args)]
-pub struct Soak {
+pub struct SoakArgs {
     /// Arguments of all experiments.
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonArgs,
     /// Calls per second (open loop)
     #[arg(long, value_name = "N", default_value_t = 5.0, value_parser = positive)]
     pub rate: f64,
@@ -86,7 +86,7 @@ pub struct Soak {
     pub every: u64,
     /// The kind of calls
     #[arg(long, value_name = "KIND", default_value = "mix")]
-    pub work: Kind,
+    pub work: WorkChoice,
     /// HTTP/2 connections; over HTTP/1.1 there are 64, or one per user
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub connections: u16,

@@ -4,7 +4,7 @@ use wellhead_eth::{Access, MethodGlob, MethodTable};
 
 use super::super::chain::ChainMethods;
 use super::super::near::near;
-use super::super::problem::{Path, Problem};
+use super::super::problem::{Problem, SettingPath};
 use super::Checker;
 
 /// Whether all methods that `glob` matches are (or none is) meant for every client; `None`
@@ -20,7 +20,7 @@ fn are_public(glob: &MethodGlob) -> Option<(bool, bool)> {
 impl Checker<'_> {
     /// What stands in the lists of a chain: `allow` says nothing of dangerous methods, and
     /// `dangerous` nothing of others.
-    pub(super) fn chain_methods(&mut self, path: &Path, methods: &ChainMethods) {
+    pub(super) fn chain_methods(&mut self, path: &SettingPath, methods: &ChainMethods) {
         let ChainMethods { allow, deny, dangerous } = methods;
         self.methods(path, allow, deny);
         self.globs(&path.key("dangerous"), dangerous);
@@ -47,7 +47,12 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn methods(&mut self, path: &Path, allow: &[MethodGlob], deny: &[MethodGlob]) {
+    pub(super) fn methods(
+        &mut self,
+        path: &SettingPath,
+        allow: &[MethodGlob],
+        deny: &[MethodGlob],
+    ) {
         self.globs(&path.key("allow"), allow);
         self.globs(&path.key("deny"), deny);
         for (index, glob) in deny.iter().enumerate() {
@@ -60,7 +65,7 @@ impl Checker<'_> {
     }
 
     /// Warns of patterns that match nothing we know: probably misspelt.
-    pub(super) fn globs(&mut self, path: &Path, globs: &[MethodGlob]) {
+    pub(super) fn globs(&mut self, path: &SettingPath, globs: &[MethodGlob]) {
         let rows = MethodTable::standard().rows();
         for (index, glob) in globs.iter().enumerate() {
             let item = path.item(index);
